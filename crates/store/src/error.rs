@@ -1,0 +1,150 @@
+//! What can go wrong, whose fault it usually is, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::record::Hash;
+use crate::stamp::Identity;
+
+/// Why the store refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another process writes to the directory. Stop it, or choose another directory.
+    #[error("{} is in use by another neve: its lock file is held", dir.display())]
+    Locked {
+        /// The directory whose lock is held.
+        dir: PathBuf,
+    },
+
+    /// The directory belongs to another chain. Choose another directory or another upstream.
+    #[error("{} holds {found}, but {expected} is asked for; use another data directory", dir.display())]
+    WrongChain {
+        /// The directory.
+        dir: PathBuf,
+        /// What its stamp says.
+        found: Identity,
+        /// What was asked for.
+        expected: Identity,
+    },
+
+    /// The stamp is damaged, or of a format that this program does not know.
+    #[error("{}: {reason}", path.display())]
+    BadStamp {
+        /// The stamp file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// Another release of this program wrote the segment. Run that one, or use another directory.
+    #[error("{} is of a format version that this program does not know", path.display())]
+    OtherVersion {
+        /// The segment.
+        path: PathBuf,
+    },
+
+    /// A record was appended before the directory was bound to a chain: an error of the caller.
+    #[error("the store is not bound to a chain yet")]
+    Unbound,
+
+    /// Not the next height: an error of the caller.
+    #[error("height {height} was appended, {expected} is next")]
+    WrongHeight {
+        /// The height of the refused record.
+        height: u64,
+        /// The only height that would be taken.
+        expected: u64,
+    },
+
+    /// The record does not follow the head: its parent is another block.
+    #[error("block {height} has parent {parent}, but the head is {head}")]
+    WrongParent {
+        /// The height of the refused record.
+        height: u64,
+        /// The parent that it names.
+        parent: Hash,
+        /// The hash of the block stored below it.
+        head: Hash,
+    },
+
+    /// The record breaks a limit of the format.
+    #[error("block {height} has {what} of {found}, the format allows {limit}")]
+    TooLarge {
+        /// The height of the refused record.
+        height: u64,
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        found: u64,
+        /// How large it may be.
+        limit: u64,
+    },
+
+    /// There is no room for another segment. Nothing was written; the same call may succeed later.
+    #[error(
+        "disk nearly full at {}: {free} bytes free, {needed} needed and {reserve} kept in reserve; \
+         free some space or lower --retain-bytes",
+        dir.display()
+    )]
+    DiskFull {
+        /// The directory.
+        dir: PathBuf,
+        /// Bytes that the file system still has.
+        free: u64,
+        /// Bytes of the segment that was to be allocated.
+        needed: u64,
+        /// Bytes that must stay free.
+        reserve: u64,
+    },
+
+    /// A write failed. The writer stops for good (see [`Error::Latched`]); readers go on.
+    #[error("{action} {name}: {source}")]
+    Write {
+        /// What was tried.
+        action: &'static str,
+        /// On which file of the directory.
+        name: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+
+    /// An earlier write failed, so what is on disk is not known: nothing more is written until
+    /// the directory is opened again.
+    #[error("writing stopped after an earlier error: {first}")]
+    Latched {
+        /// The first error.
+        first: String,
+    },
+
+    /// A file or the directory could not be read.
+    #[error("{}: {source}", path.display())]
+    Read {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+
+    /// An option is out of its range.
+    #[error("{name} is {found}, allowed is {allowed}")]
+    BadOption {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        found: u64,
+        /// What is allowed.
+        allowed: String,
+    },
+}
+
+impl Error {
+    /// Whether the same call may succeed later without reopening: the disk was full.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::DiskFull { .. })
+    }
+
+    pub(crate) fn read(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Read { path: path.into(), source }
+    }
+}

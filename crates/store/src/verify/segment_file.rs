@@ -1,0 +1,303 @@
+//! One segment file, byte by byte.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use super::table_file::Digest;
+use super::{Stored, Visitor, damaged, finding, first_not_zero};
+use crate::error::Error;
+use crate::format::{
+    HEADER_RESERVED, PAGE, PARTS_MAX, RecordHead, SEAL_OFFSET, SECTION_HASHES, SLOT_LEN, Seal,
+    SegmentHeader, Slot, aligned, array, slot_offset, transaction_hash,
+};
+use crate::hashes::{Entry, entries_of};
+use crate::record::Hash;
+use crate::segment::parse_segment_name;
+use crate::stamp::Identity;
+use crate::table;
+
+/// How often a slot that a running server may be writing is read again, and how long between.
+const REREADS_MAX: u32 = 20;
+const REREAD_WAIT: Duration = Duration::from_millis(5);
+
+/// What a segment file turned out to hold.
+#[derive(Default)]
+pub(super) struct Outcome {
+    header: Option<SegmentHeader>,
+    pub(super) sealed: bool,
+    records: u64,
+    tip: Option<(u64, Hash)>,
+    pub(super) first_parent: Option<Hash>,
+    /// Of the hash table's entries, as the records give them.
+    pub(super) digest: Digest,
+}
+
+impl Outcome {
+    pub(super) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Height and hash of the newest intact record.
+    pub(super) fn tip(&self) -> Option<(u64, Hash)> {
+        self.tip
+    }
+
+    pub(super) fn base(&self) -> Option<u64> {
+        self.header.map(|header| header.base_height)
+    }
+
+    pub(super) fn first(&self) -> Option<u64> {
+        self.base().filter(|_| self.records > 0)
+    }
+
+    pub(super) fn identity(&self) -> Option<Identity> {
+        self.header.map(|header| header.identity)
+    }
+}
+
+/// Verifies the segment file at `path`, called `name` in what is reported.
+pub(super) fn verify(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
+    let file = File::open(path).map_err(|error| Error::read(path, error))?;
+    let check =
+        Check { path, name, file, visitor, outcome: Outcome::default(), entries: Vec::new() };
+    check.run()
+}
+
+struct Check<'a> {
+    path: &'a Path,
+    name: &'a str,
+    file: File,
+    visitor: &'a mut dyn Visitor,
+    outcome: Outcome,
+    /// The hash table's entries, as the records give them.
+    entries: Vec<Entry>,
+}
+
+impl Check<'_> {
+    fn run(mut self) -> Result<Outcome, Error> {
+        let len = self.file.metadata().map_err(|error| Error::read(self.path, error))?.len();
+        if len < PAGE as u64 {
+            self.report(None, 0, "segment_header", "segment file is shorter than its header");
+            return Ok(self.outcome);
+        }
+        let page: [u8; PAGE] = array(&self.read(0, PAGE)?, 0);
+        let Some(header) = self.header(&page, len) else { return Ok(self.outcome) };
+        self.outcome.header = Some(header);
+        let seal = self.seal(&page, &header);
+        self.outcome.sealed = seal.is_some();
+        let position = self.records(&header, seal.as_ref())?;
+        if let Some(seal) = seal {
+            self.seal_agrees(&seal, position);
+            self.table(&seal)?;
+        }
+        self.visitor.progress(len.saturating_sub(position));
+        Ok(self.outcome)
+    }
+
+    fn report(&mut self, height: Option<u64>, offset: u64, kind: &'static str, detail: &str) {
+        self.visitor.finding(finding(self.name, height, offset, kind, detail));
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+        let mut bytes = vec![0; len];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(|error| Error::read(self.path, error))?;
+        Ok(bytes)
+    }
+
+    fn header(&mut self, page: &[u8; PAGE], len: u64) -> Option<SegmentHeader> {
+        for range in HEADER_RESERVED {
+            if let Some(at) = first_not_zero(&page[range.clone()], range.start as u64) {
+                self.report(None, at, "reserved", "a byte that must be zero is not");
+            }
+        }
+        let header = match SegmentHeader::parse(page) {
+            Ok(header) => header,
+            Err(damage) => {
+                self.visitor.finding(damaged(self.name, 0, "segment_header", damage));
+                return None;
+            }
+        };
+        if parse_segment_name(self.name).is_some_and(|base| base != header.base_height) {
+            let detail = format!("the header says base height {}", header.base_height);
+            self.report(None, 16, "segment_header", &detail);
+        }
+        if header.capacity != len {
+            let detail = format!("the file has {len} bytes, its header says {}", header.capacity);
+            self.report(None, 72, "segment_header", &detail);
+            return None;
+        }
+        Some(header)
+    }
+
+    fn seal(&mut self, page: &[u8; PAGE], header: &SegmentHeader) -> Option<Seal> {
+        Seal::parse(page, header).unwrap_or_else(|damage| {
+            self.visitor.finding(damaged(self.name, SEAL_OFFSET as u64, "seal", damage));
+            None
+        })
+    }
+
+    /// Checks index and records; returns where the next record would go.
+    fn records(&mut self, header: &SegmentHeader, seal: Option<&Seal>) -> Result<u64, Error> {
+        let slots = self.read(slot_offset(0), header.span as usize * SLOT_LEN)?;
+        self.visitor.progress(header.data_offset);
+        let count = seal.map(|seal| seal.count);
+        let mut position = header.data_offset;
+        for at in 0..header.span {
+            let slot: [u8; SLOT_LEN] = array(&slots, at as usize * SLOT_LEN);
+            let expected = count.map_or(slot != [0; SLOT_LEN], |count| at < count);
+            if !expected {
+                self.index_end(at, &slots);
+                break;
+            }
+            position = self.record(header, at, slot, position)?;
+        }
+        self.entries.sort_unstable();
+        self.entries.iter().for_each(|entry| self.outcome.digest.add(*entry));
+        Ok(position)
+    }
+
+    /// Nothing may stand behind the last slot in use.
+    fn index_end(&mut self, at: u32, slots: &[u8]) {
+        let rest = &slots[at as usize * SLOT_LEN..];
+        if let Some(offset) = first_not_zero(rest, slot_offset(at)) {
+            self.report(None, offset, "index", "an unused index slot is not zero");
+        }
+    }
+
+    /// Checks one slot and its record; returns where the next record should begin.
+    fn record(
+        &mut self,
+        header: &SegmentHeader,
+        at: u32,
+        slot: [u8; SLOT_LEN],
+        position: u64,
+    ) -> Result<u64, Error> {
+        let height = header.base_height + u64::from(at);
+        let slot = match self.slot(header, at, slot)? {
+            Ok(slot) => slot,
+            Err(damage) => {
+                self.report(Some(height), slot_offset(at), "index", damage);
+                return Ok(position);
+            }
+        };
+        if slot.offset != position {
+            let detail = format!("record begins at {}, expected {position}", slot.offset);
+            self.report(Some(height), slot_offset(at), "index", &detail);
+        }
+        let end = aligned(slot.offset + u64::from(slot.length)).min(header.capacity);
+        let bytes = self.read(slot.offset, (end - slot.offset) as usize)?;
+        self.visitor.progress(bytes.len() as u64);
+        let (bytes, padding) = bytes.split_at(slot.length as usize);
+        if let Some(offset) = first_not_zero(padding, slot.offset + bytes.len() as u64) {
+            self.report(Some(height), offset, "padding", "a byte between records is not zero");
+        }
+        self.content(header, height, &slot, bytes);
+        Ok(end)
+    }
+
+    /// A slot of an unsealed segment may be caught in the middle of being written.
+    fn slot(
+        &mut self,
+        header: &SegmentHeader,
+        at: u32,
+        mut slot: [u8; SLOT_LEN],
+    ) -> Result<Result<Slot, &'static str>, Error> {
+        let height = header.base_height + u64::from(at);
+        let mut parsed = Slot::parse(&slot, height, header.capacity);
+        for _ in 0..REREADS_MAX {
+            if parsed.is_ok() || self.outcome.sealed {
+                break;
+            }
+            wait(REREAD_WAIT);
+            slot = array(&self.read(slot_offset(at), SLOT_LEN)?, 0);
+            parsed = Slot::parse(&slot, height, header.capacity);
+        }
+        Ok(parsed)
+    }
+
+    fn content(&mut self, header: &SegmentHeader, height: u64, slot: &Slot, bytes: &[u8]) {
+        if crc32fast::hash(bytes) != slot.record_crc {
+            self.report(Some(height), slot.offset, "record", "record fails its checksum");
+            return;
+        }
+        let Some(head) = RecordHead::read(bytes).filter(|head| head.fits(height, slot)) else {
+            self.report(Some(height), slot.offset, "record", "record head does not fit its slot");
+            return;
+        };
+        let linked = self.outcome.tip.is_none_or(|(_, hash)| hash == head.parent);
+        if !linked {
+            let detail = format!("block {height} does not follow the block before it");
+            self.report(Some(height), slot.offset, "parent_link", &detail);
+        }
+        self.entries.extend(entries_of(height, &head.hash, bytes, head.transactions));
+        self.outcome.tip = Some((height, head.hash));
+        self.outcome.first_parent = self.outcome.first_parent.or(Some(head.parent));
+        self.outcome.records += 1;
+        self.visitor.record(&stored(self.name, header, slot, &head, bytes));
+    }
+
+    fn seal_agrees(&mut self, seal: &Seal, position: u64) {
+        if seal.data_end != position {
+            let detail = format!("records end at {position}, the seal says {}", seal.data_end);
+            self.report(None, SEAL_OFFSET as u64, "seal", &detail);
+        }
+        if self.outcome.tip.is_some_and(|(_, hash)| hash != seal.last_hash) {
+            self.report(None, SEAL_OFFSET as u64, "seal", "the seal names another last block");
+        }
+    }
+
+    fn table(&mut self, seal: &Seal) -> Result<(), Error> {
+        let Some(section) = seal.section(SECTION_HASHES) else {
+            self.report(None, SEAL_OFFSET as u64, "hash_table", "segment has no hash table");
+            return Ok(());
+        };
+        let bytes = self.read(section.offset, section.length as usize)?;
+        if crc32fast::hash(&bytes) != section.crc {
+            self.report(None, section.offset, "hash_table", "hash table fails its checksum");
+        } else if bytes != table::build(&self.entries) {
+            let detail = "hash table is not that of the segment's blocks and transactions";
+            self.report(None, section.offset, "hash_table", detail);
+        }
+        Ok(())
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "verify runs on a thread of its own, not on a runtime"
+)]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+fn stored<'a>(
+    file: &'a str,
+    header: &SegmentHeader,
+    slot: &Slot,
+    head: &RecordHead,
+    bytes: &'a [u8],
+) -> Stored<'a> {
+    let part = |at: usize| {
+        let range = slot.bounds[at] as usize..slot.bounds[at + 1] as usize;
+        (bytes.get(range).unwrap_or_default(), slot.encodings[at])
+    };
+    let parts: [_; PARTS_MAX] = std::array::from_fn(part);
+    Stored {
+        file,
+        offset: slot.offset,
+        height: head.height,
+        timestamp: head.timestamp,
+        hash: head.hash,
+        parent: head.parent,
+        transactions: (0..head.transactions as usize)
+            .map_while(|at| transaction_hash(bytes, at))
+            .collect(),
+        flags: slot.flags,
+        identity: header.identity,
+        parts,
+    }
+}

@@ -1,0 +1,145 @@
+//! One merged hash table, held against the segments that it covers. A table may be larger than
+//! the memory, so it is read in pieces and compared by a digest of its entries.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::segment_file::Outcome;
+use super::{Visitor, damaged, finding, first_not_zero};
+use crate::error::Error;
+use crate::format::{PAGE, array};
+use crate::hashes::Entry;
+use crate::merge::{HEADER_LEN, MergedHeader};
+use crate::table::Layout;
+
+const KIND: &str = "merged_table";
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Verifies the merged table `name` of `dir`; `false` if it is gone meanwhile.
+pub(super) fn verify(
+    dir: &Path,
+    name: &str,
+    outcomes: &[Outcome],
+    visitor: &mut dyn Visitor,
+) -> Result<bool, Error> {
+    let path = dir.join(name);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(Error::read(path, error)),
+    };
+    check(&file, name, outcomes, visitor).map_err(|error| Error::read(path, error))?;
+    Ok(true)
+}
+
+fn check(
+    file: &File,
+    name: &str,
+    outcomes: &[Outcome],
+    visitor: &mut dyn Visitor,
+) -> io::Result<()> {
+    let len = file.metadata()?.len();
+    if len < PAGE as u64 {
+        visitor.finding(damaged(name, 0, KIND, "merged hash table is shorter than its header"));
+        return Ok(());
+    }
+    let page = read(file, 0, PAGE as u64)?;
+    if let Some(at) = first_not_zero(&page[HEADER_LEN..], HEADER_LEN as u64) {
+        visitor.finding(finding(name, None, at, "reserved", "a byte that must be zero is not"));
+    }
+    let header = match MergedHeader::parse(&array(&page, 0)) {
+        Ok(header) => header,
+        Err(damage) => {
+            visitor.finding(damaged(name, 0, KIND, damage));
+            return Ok(());
+        }
+    };
+    if let Some(damage) = contents(file, len, &header, outcomes)? {
+        visitor.finding(damaged(name, PAGE as u64, KIND, damage));
+    }
+    Ok(())
+}
+
+fn contents(
+    file: &File,
+    len: u64,
+    header: &MergedHeader,
+    outcomes: &[Outcome],
+) -> io::Result<Option<&'static str>> {
+    let held = Held::of(header, outcomes);
+    let (mut crc, mut layout) = (crc32fast::Hasher::new(), Layout::default());
+    let mut found = Digest::default();
+    let mut offset = PAGE as u64;
+    while offset < len {
+        let piece = read(file, offset, PIECE_BYTES.min(len - offset))?;
+        crc.update(&piece);
+        layout.take(&piece, |entry| {
+            // What was evicted since may still be in the table; what is held must be.
+            if entry.1.height() >= held.first {
+                found.add(entry);
+            }
+        });
+        offset += piece.len() as u64;
+    }
+    let damage = if len - PAGE as u64 != header.length || crc.finalize() != header.table_crc {
+        Some("table fails its checksum")
+    } else if !layout.is_sound() {
+        Some("table's entries are not where look-ups search for them")
+    } else if found != held.digest {
+        Some("table is not that of the blocks and transactions that it covers")
+    } else {
+        None
+    };
+    Ok(damage)
+}
+
+fn read(file: &File, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len as usize];
+    file.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
+}
+
+/// The entries that a table must have.
+struct Held {
+    first: u64,
+    digest: Digest,
+}
+
+impl Held {
+    fn of(header: &MergedHeader, outcomes: &[Outcome]) -> Self {
+        let inside = |height: u64| (header.first..=header.last).contains(&height);
+        let covered = |one: &&Outcome| one.sealed && one.base().is_some_and(inside);
+        let first = outcomes.iter().filter(covered).find_map(Outcome::first).unwrap_or(u64::MAX);
+        let mut digest = Digest::default();
+        outcomes.iter().filter(covered).for_each(|one| digest.join(&one.digest));
+        Self { first, digest }
+    }
+}
+
+/// What a set of entries has in common with no other, whatever their order.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Digest {
+    count: u64,
+    sum: u64,
+}
+
+impl Digest {
+    pub(super) fn add(&mut self, (prefix, locator): Entry) {
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(mix(prefix ^ mix(locator.stored())));
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
+}
+
+/// The finaliser of splitmix64: every bit of the input changes half of the output.
+fn mix(mut value: u64) -> u64 {
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}

@@ -1,0 +1,147 @@
+//! What readers see: an immutable list of segments and tables, replaced as a whole.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::hashes::Locator;
+use crate::merge::Merged;
+use crate::record::Hash;
+use crate::segment::{RecordRef, Segment};
+
+/// One moment's segments. Only the active one, the last, still gains records.
+pub(crate) struct View {
+    /// Ascending, each beginning where the one before ends.
+    pub(crate) segments: Vec<Arc<Segment>>,
+    /// Ascending by heights, disjoint.
+    pub(crate) tables: Vec<Arc<Merged>>,
+    /// The segments that no table covers, ascending: the ones to ask themselves.
+    pub(crate) loose: Vec<Arc<Segment>>,
+}
+
+impl View {
+    pub(crate) fn new(segments: Vec<Arc<Segment>>, tables: Vec<Arc<Merged>>) -> Self {
+        let covered = |segment: &Arc<Segment>| {
+            let (first, end) = (segment.base(), segment.end_height());
+            !segment.is_active() && tables.iter().any(|table| table.covers(first, end - 1))
+        };
+        let loose = segments.iter().filter(|segment| !covered(segment)).cloned().collect();
+        Self { segments, tables, loose }
+    }
+
+    pub(crate) fn first_height(&self) -> Option<u64> {
+        self.segments.first().map(|segment| segment.base())
+    }
+
+    /// The height after the head; an acquire load of the active segment's watermark.
+    fn end_height(&self) -> Option<u64> {
+        self.segments.last().map(|segment| segment.end_height())
+    }
+
+    fn range(&self) -> Option<RangeInclusive<u64>> {
+        let (first, end) = (self.first_height()?, self.end_height()?);
+        (first < end).then(|| first..=end - 1)
+    }
+
+    pub(crate) fn record(&self, height: u64) -> Option<RecordRef> {
+        let newest = self.segments.last()?;
+        if height >= newest.base() {
+            return newest.record(height); // most requests are for the newest blocks
+        }
+        let after = self.segments.partition_point(|segment| segment.base() <= height);
+        self.segments.get(after.checked_sub(1)?)?.record(height)
+    }
+
+    /// The newest record that has `hash` as `matches` says.
+    fn find(&self, hash: &Hash, matches: fn(&RecordRef, Locator, &Hash) -> bool) -> Option<Found> {
+        let found = |locator: Locator| {
+            let record = self.record(locator.height())?;
+            matches(&record, locator, hash).then_some((record, locator))
+        };
+        self.warm(hash);
+        let loose = self.loose.iter().rev().find_map(|segment| segment.find(hash, found));
+        loose.or_else(|| self.tables.iter().rev().find_map(|table| table.find(hash, found)))
+    }
+
+    /// Loads the place in each table where `hash` would be. The loads do not wait for each other,
+    /// as those of one search after the other do, so that a dozen cache misses cost about as
+    /// much as two: docs/DECISIONS.md has the measurement.
+    fn warm(&self, hash: &Hash) {
+        let tables = self.tables.iter().map(|table| table.first_prefix(hash));
+        let loose = self.loose.iter().map(|segment| segment.first_prefix(hash));
+        std::hint::black_box(tables.chain(loose).fold(0, |all, prefix| all ^ prefix));
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        let segments = self.segments.iter().map(|segment| segment.disk_bytes);
+        segments.sum::<u64>() + self.tables.iter().map(|table| table.disk_bytes()).sum::<u64>()
+    }
+}
+
+type Found = (RecordRef, Locator);
+
+fn is_block(record: &RecordRef, locator: Locator, hash: &Hash) -> bool {
+    locator.position().is_none() && record.hash() == *hash
+}
+
+fn is_transaction(record: &RecordRef, locator: Locator, hash: &Hash) -> bool {
+    locator.position().and_then(|at| record.transaction(at)) == Some(*hash)
+}
+
+/// What the store takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Segment files.
+    pub segments: usize,
+    /// Merged hash tables.
+    pub tables: usize,
+    /// Bytes on disk, what is allocated ahead included.
+    pub disk_bytes: u64,
+}
+
+/// Reads committed records, from any thread, without locks.
+#[derive(Clone)]
+pub struct Reader {
+    view: Arc<ArcSwap<View>>,
+}
+
+impl Reader {
+    pub(crate) fn new(view: Arc<ArcSwap<View>>) -> Self {
+        Self { view }
+    }
+
+    /// The served heights, first to head; `None` while there are none.
+    pub fn range(&self) -> Option<RangeInclusive<u64>> {
+        self.view.load().range()
+    }
+
+    /// The newest served record.
+    pub fn head(&self) -> Option<RecordRef> {
+        let view = self.view.load();
+        view.record(view.end_height()?.checked_sub(1)?)
+    }
+
+    /// The record at `height`, if it is in the served range.
+    pub fn record(&self, height: u64) -> Option<RecordRef> {
+        self.view.load().record(height)
+    }
+
+    /// The record of the block with `hash`.
+    pub fn block(&self, hash: &Hash) -> Option<RecordRef> {
+        Some(self.view.load().find(hash, is_block)?.0)
+    }
+
+    /// The record that holds the transaction with `hash`, and its position there.
+    pub fn transaction(&self, hash: &Hash) -> Option<(RecordRef, usize)> {
+        let (record, locator) = self.view.load().find(hash, is_transaction)?;
+        Some((record, locator.position()?))
+    }
+
+    /// What the store takes on disk.
+    pub fn usage(&self) -> Usage {
+        let view = self.view.load();
+        let (segments, tables) = (view.segments.len(), view.tables.len());
+        Usage { segments, tables, disk_bytes: view.disk_bytes() }
+    }
+}

@@ -1,0 +1,261 @@
+//! Every prefix of the writes of append, roll, seal, merge, evict and withdraw, as a killed
+//! process and as lost power leave it: the store opens, serves an unbroken range and nothing
+//! false, verifies clean and goes on.
+//!
+//! What it guards against: a slot that outlives its record; a seal that outlives its data; a
+//! dropped record that comes back behind its successor; a removal in the wrong order that tears
+//! the range; a merged table that hides blocks.
+
+#![cfg(test)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use neve_store::{Opened, Record, Retention};
+use support::crash::Image;
+use support::{Done, Recorder, assert_clean, assert_holds, block, small};
+
+/// The store as its caller knows it after so many operations.
+#[derive(Clone, Default)]
+struct Known {
+    ops: usize,
+    records: BTreeMap<u64, Record>,
+    /// Height up to which `sync` has returned.
+    synced: Option<u64>,
+}
+
+/// Drives a store through `history` and remembers every operation and what was known after it.
+struct Run {
+    recorder: std::sync::Arc<Recorder>,
+    opened: Opened,
+    known: Vec<Known>,
+    branch: u64,
+}
+
+impl Run {
+    fn new(dir: &Path, options: neve_store::Options) -> Self {
+        let recorder = Recorder::new(dir);
+        let opened = recorder.open(options);
+        let known = vec![Known { ops: recorder.len(), ..Known::default() }];
+        Self { recorder, opened, known, branch: 0 }
+    }
+
+    fn now(&self) -> Known {
+        self.known.last().unwrap().clone()
+    }
+
+    fn note(&mut self, mut known: Known) {
+        known.ops = self.recorder.len();
+        self.known.push(known);
+    }
+
+    fn append(&mut self, count: u64) {
+        for _ in 0..count {
+            let mut known = self.now();
+            let head = known.records.values().last();
+            let next = block(head.map_or(100, |head| head.height + 1), self.branch);
+            let next = Record { parent: head.map_or(next.parent, |head| head.hash), ..next };
+            self.opened.writer.append(&next).unwrap();
+            known.records.insert(next.height, next);
+            self.note(known);
+        }
+    }
+
+    fn sync(&mut self) {
+        self.opened.writer.sync().unwrap();
+        let mut known = self.now();
+        known.synced = known.records.keys().last().copied();
+        self.note(known);
+    }
+
+    fn evict(&mut self, keep: u64) {
+        let retention = Retention { blocks: Some(keep), ..Retention::default() };
+        let evicted = self.opened.writer.evict(&retention, 0).unwrap();
+        assert!(evicted.segments > 0, "the history should evict something");
+        let mut known = self.now();
+        (0..evicted.heights).for_each(|_| drop(known.records.pop_first()));
+        self.note(known);
+    }
+
+    fn withdraw(&mut self, from: u64) {
+        self.opened.writer.withdraw(from).unwrap();
+        let mut known = self.now();
+        known.records.split_off(&from);
+        known.synced = known.synced.map(|synced| synced.min(from - 1));
+        self.branch += 1;
+        self.note(known);
+    }
+
+    fn merge(&mut self) {
+        assert!(self.opened.writer.merge_tables().unwrap() > 0, "the history should merge");
+        let known = self.now();
+        self.note(known);
+    }
+}
+
+/// What may be in the store when `ops` operations were done: what was known when the last call
+/// returned, and what the call under way would have made of it.
+fn bounds(known: &[Known], ops: usize) -> (&Known, &Known) {
+    let after = known.partition_point(|known| known.ops <= ops);
+    let before = &known[after.saturating_sub(1)];
+    (before, known.get(after).unwrap_or(before))
+}
+
+/// Opens the image in `dir` and checks it against what its caller knew.
+fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, options: neve_store::Options) {
+    let opened = neve_store::open(dir, options).unwrap();
+    let (before, after) = bounds(known, ops);
+    let range = opened.reader.range();
+    for height in range.clone().into_iter().flatten() {
+        let found = opened.reader.record(height).unwrap();
+        let candidates = [before.records.get(&height), after.records.get(&height)];
+        let record = candidates.into_iter().flatten().find(|record| record.hash == found.hash());
+        assert_holds(&opened.reader, record.unwrap_or_else(|| panic!("{height} is nobody's")));
+    }
+    // What both sides of the interrupted call hold must be there; of a powerless store only what
+    // was synced.
+    let must = |height: &u64| {
+        let kept = after.records.contains_key(height) && before.records.contains_key(height);
+        kept && (!power_lost || before.synced.is_some_and(|synced| *height <= synced))
+    };
+    for height in before.records.keys().filter(|height| must(height)) {
+        let there = range.as_ref().is_some_and(|range| range.contains(height));
+        assert!(there, "height {height} is lost, the range is {range:?}");
+    }
+    if dir.join("stamp").exists() {
+        assert_clean(dir);
+    }
+    go_on(opened);
+}
+
+/// A store that came back takes the next heights.
+fn go_on(mut opened: Opened) {
+    opened.writer.bind(support::IDENTITY, 1).unwrap();
+    let head = opened.writer.head();
+    let mut parent = head.map(|(_, hash)| hash);
+    let first = head.map_or(7, |(height, _)| height + 1);
+    for height in first..first + 6 {
+        let next = block(height, 99);
+        let next = Record { parent: parent.unwrap_or(next.parent), ..next };
+        opened.writer.append(&next).unwrap();
+        assert_holds(&opened.reader, &next);
+        parent = Some(next.hash);
+    }
+}
+
+fn history(dir: &Path, options: neve_store::Options) -> (Vec<Done>, Vec<Known>) {
+    let mut run = Run::new(dir, options);
+    run.append(3);
+    run.sync();
+    run.append(18);
+    run.merge(); // span 2: at least eight sealed segments by now
+    run.append(3);
+    run.sync();
+    run.evict(12);
+    run.append(2);
+    run.withdraw(121); // inside the active segment or the one before
+    run.append(4);
+    run.withdraw(115); // across sealed segments
+    run.append(5);
+    run.sync();
+    run.evict(4);
+    run.append(1);
+    assert_clean(dir);
+    let done = run.recorder.done.lock().unwrap().clone();
+    (done, run.known)
+}
+
+fn options() -> neve_store::Options {
+    neve_store::Options { span: 2, ..small() }
+}
+
+#[test]
+fn killed_after_any_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let (done, known) = history(&dir.path().join("live"), options());
+    let mut image = Image::new();
+    for ops in 0..=done.len() {
+        let at = dir.path().join(format!("killed-{ops}"));
+        image.killed(&at);
+        check(&at, &known, ops, false, options());
+        std::fs::remove_dir_all(&at).unwrap();
+        if let Some(next) = done.get(ops) {
+            image.apply(next);
+        }
+    }
+}
+
+#[test]
+fn killed_in_the_middle_of_any_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let (done, known) = history(&dir.path().join("live"), options());
+    let mut image = Image::new();
+    for (ops, next) in done.iter().enumerate() {
+        if let Done::Write(name, offset, bytes) = next {
+            for cut in [1, bytes.len() / 2, bytes.len() - 1] {
+                let mut torn = image.clone();
+                torn.apply(&Done::Write(name.clone(), *offset, bytes[..cut].to_vec()));
+                let at = dir.path().join(format!("torn-{ops}-{cut}"));
+                torn.killed(&at);
+                check(&at, &known, ops, false, options());
+                std::fs::remove_dir_all(&at).unwrap();
+            }
+        }
+        image.apply(next);
+    }
+}
+
+#[test]
+fn power_lost_after_any_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let (done, known) = history(&dir.path().join("live"), options());
+    let mut image = Image::new();
+    let mut state = 1_u64;
+    for ops in 0..=done.len() {
+        for round in 0..6 {
+            let at = dir.path().join(format!("powerless-{ops}-{round}"));
+            image.powerless(&at, |sides| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 33) % sides
+            });
+            check(&at, &known, ops, true, options());
+            std::fs::remove_dir_all(&at).unwrap();
+        }
+        if let Some(next) = done.get(ops) {
+            image.apply(next);
+        }
+    }
+}
+
+/// Recovery writes too: kill it after each of its own operations.
+#[test]
+fn killed_during_recovery() {
+    let dir = tempfile::tempdir().unwrap();
+    let (done, known) = history(&dir.path().join("live"), options());
+    let mut image = Image::new();
+    for (ops, next) in done.iter().enumerate() {
+        // A slot of garbage gives recovery something to do.
+        if let Done::Write(name, offset, _) = next
+            && (4096..4096 + 2 * 64).contains(offset)
+        {
+            let mut torn = image.clone();
+            torn.apply(&Done::Write(name.clone(), *offset, vec![0xaa; 64]));
+            let at = dir.path().join("recovering");
+            torn.killed(&at);
+            let recorder = Recorder::new(&at);
+            drop(neve_store::open_on(recorder.clone(), options()).unwrap());
+            let recovery = recorder.done.lock().unwrap().clone();
+            assert!(!recovery.is_empty(), "{name} at {offset} left nothing to do");
+            for step in &recovery {
+                torn.apply(step);
+                std::fs::remove_dir_all(&at).unwrap();
+                torn.killed(&at);
+                check(&at, &known, ops, false, options());
+            }
+            std::fs::remove_dir_all(&at).unwrap();
+        }
+        image.apply(next);
+    }
+}

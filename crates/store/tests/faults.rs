@@ -1,0 +1,141 @@
+//! Writes that fail: a full disk is waited out, anything else stops the writer, and readers never
+//! notice.
+
+#![cfg(test)]
+
+mod support;
+
+use std::io;
+
+use neve_store::{Error, Options, Retention};
+use support::{Done, Recorder, assert_clean, assert_exactly, block, small};
+
+fn blocks(count: u64) -> Vec<neve_store::Record> {
+    (0..count).map(|height| block(height, 0)).collect()
+}
+
+#[test]
+fn a_nearly_full_disk_stops_rolling_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(dir.path());
+    let mut opened = recorder.open(Options { disk_reserve_bytes: 1000, ..small() });
+    let capacity = 4096 + 4 * 64 + (64 << 10);
+    let capacity = u64::next_multiple_of(capacity, 4096);
+    // The edge: exactly enough for one segment and the reserve.
+    *recorder.free.lock().unwrap() = Some(capacity + 1000);
+    blocks(4).iter().for_each(|record| opened.writer.append(record).unwrap());
+    *recorder.free.lock().unwrap() = Some(capacity + 999);
+    let error = opened.writer.append(&block(4, 0)).unwrap_err();
+    assert!(error.is_disk_full());
+    let text = format!(
+        "disk nearly full at {}: {} bytes free, {capacity} needed and 1000 kept in reserve; \
+         free some space or lower --retain-bytes",
+        dir.path().display(),
+        capacity + 999
+    );
+    assert_eq!(error.to_string(), text);
+    assert_exactly(&opened.reader, &blocks(4));
+    *recorder.free.lock().unwrap() = None;
+    opened.writer.append(&block(4, 0)).unwrap();
+    assert_exactly(&opened.reader, &blocks(5));
+    drop(opened);
+    assert_clean(dir.path());
+}
+
+#[test]
+fn a_write_refused_for_space_is_repeated_from_its_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(dir.path());
+    let mut opened = recorder.open(small());
+    opened.writer.append(&block(0, 0)).unwrap();
+    let full = |done: &Done| {
+        let record = matches!(done, Done::Write(_, offset, _) if *offset > 4096 + 4 * 64);
+        record.then(|| io::ErrorKind::StorageFull.into())
+    };
+    *recorder.fail.lock().unwrap() = Some(Box::new(full));
+    assert!(opened.writer.append(&block(1, 0)).unwrap_err().is_disk_full());
+    assert_exactly(&opened.reader, &blocks(1));
+    *recorder.fail.lock().unwrap() = None;
+    opened.writer.append(&block(1, 0)).unwrap();
+    assert_exactly(&opened.reader, &blocks(2));
+}
+
+#[test]
+fn any_other_failure_stops_the_writer_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(dir.path());
+    let mut opened = recorder.open(small());
+    opened.writer.append(&block(0, 0)).unwrap();
+    let broken = |done: &Done| matches!(done, Done::Sync(_)).then(|| io::Error::other("lost"));
+    *recorder.fail.lock().unwrap() = Some(Box::new(broken));
+    let error = opened.writer.sync().unwrap_err();
+    assert_eq!(error.to_string(), "syncing 00000000000000000000.seg: lost");
+    *recorder.fail.lock().unwrap() = None;
+    let error = opened.writer.append(&block(1, 0)).unwrap_err();
+    assert!(matches!(error, Error::Latched { .. }));
+    let text = "writing stopped after an earlier error: syncing 00000000000000000000.seg: lost";
+    assert_eq!(error.to_string(), text);
+    assert_exactly(&opened.reader, &blocks(1));
+    drop(opened);
+    let mut opened = recorder.open(small()); // opening again looks at what is really there
+    opened.writer.append(&block(1, 0)).unwrap();
+    assert_exactly(&opened.reader, &blocks(2));
+}
+
+#[test]
+fn a_failing_operation_anywhere_leaves_the_readers_what_they_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let count = {
+        let recorder = Recorder::new(&dir.path().join("whole"));
+        let mut opened = recorder.open(small());
+        blocks(10).iter().for_each(|record| opened.writer.append(record).unwrap());
+        recorder.len()
+    };
+    for fails in 6..count {
+        let at = dir.path().join(format!("fails-{fails}"));
+        let recorder = Recorder::new(&at);
+        let mut opened = recorder.open(small());
+        let mut left = fails - recorder.len();
+        let countdown = move |_: &Done| {
+            left = left.checked_sub(1)?;
+            (left == 0).then(|| io::Error::other("broken"))
+        };
+        *recorder.fail.lock().unwrap() = Some(Box::new(countdown));
+        let stored = blocks(10).iter().take_while(|r| opened.writer.append(r).is_ok()).count();
+        assert!(stored < 10);
+        assert_exactly(&opened.reader, &blocks(stored as u64));
+        drop(opened);
+        *recorder.fail.lock().unwrap() = None;
+        let opened = recorder.open(small());
+        let head = opened.reader.range().map_or(0, |range| range.end() + 1);
+        assert!(head >= stored as u64);
+        assert_exactly(&opened.reader, &blocks(head));
+    }
+}
+
+#[test]
+fn disk_use_stays_within_the_bound_plus_one_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = support::open(dir.path(), small());
+    let bound = 500_000;
+    let retention = Retention { bytes: Some(bound), ..Retention::default() };
+    let mut evicted = 0;
+    for height in 0..300 {
+        opened.writer.append(&block(height, 0)).unwrap();
+        let used = used_bytes(dir.path());
+        assert!(used <= bound + SEGMENT, "{used} bytes used at height {height}");
+        evicted += opened.writer.evict(&retention, 0).unwrap().segments;
+        opened.writer.merge_tables().unwrap();
+    }
+    assert!(evicted > 10);
+    assert_clean(dir.path());
+}
+
+/// What a segment of `small` takes, and the stamp.
+const SEGMENT: u64 = 4096 + 4096 + (64 << 10) + 4096;
+
+fn used_bytes(dir: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(dir).unwrap();
+    entries.map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512).sum()
+}

@@ -1,0 +1,175 @@
+//! Flip any single byte of a store: `verify` finds it, or the format says that nobody reads it.
+
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use neve_store::Options;
+use support::{assert_clean, block, open, small, verify};
+
+/// A store with sealed segments, a merged table and an active segment.
+fn store(dir: &Path) {
+    let mut opened = open(dir, Options { span: 2, ..small() });
+    (0..19).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
+    assert_eq!(opened.writer.merge_tables().unwrap(), 1);
+    assert_clean(dir);
+}
+
+/// Bytes that FORMAT.md calls unused: in a segment, those behind the last record or section.
+fn unused_from(path: &Path, bytes: &[u8]) -> usize {
+    if path.extension().is_none_or(|extension| extension != "seg") {
+        return bytes.len();
+    }
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    if bytes[512] != 0 {
+        return word(544); // the seal's end of sections
+    }
+    let slots = bytes[4096..word(64)].chunks(64).take_while(|slot| slot.iter().any(|b| *b != 0));
+    let slot = slots.last().expect("the active segment has records");
+    let offset = u64::from_le_bytes(slot[..8].try_into().unwrap());
+    let length = u32::from_le_bytes(slot[8..12].try_into().unwrap());
+    (offset + u64::from(length)).next_multiple_of(8) as usize
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn any_flipped_byte_is_found_or_unused() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let (mut found, mut unused) = (0, 0);
+    for path in files(dir.path()) {
+        let good = fs::read(&path).unwrap();
+        let end = unused_from(&path, &good);
+        unused += good.len() - end;
+        // Of the unused bytes a few: the first, the last, and one in the middle.
+        let beyond = [end, usize::midpoint(end, good.len()), good.len().wrapping_sub(1)];
+        for at in (0..end).chain(beyond.into_iter().filter(|at| (end..good.len()).contains(at))) {
+            let mut bad = good.clone();
+            bad[at] ^= 1 << (at % 8);
+            fs::write(&path, &bad).unwrap();
+            let findings = verify(dir.path()).findings;
+            let what = format!("byte {at} of {}", path.display());
+            assert_eq!(findings.is_empty(), at >= end, "{what}: {findings:?}");
+            found += usize::from(!findings.is_empty());
+        }
+        fs::write(&path, &good).unwrap();
+    }
+    assert!(found > 10_000, "only {found} bytes were found");
+    assert!(unused > 0);
+    assert_clean(dir.path());
+}
+
+/// The same for what opening makes of it: whatever is served was stored.
+#[test]
+fn a_flipped_byte_never_makes_opening_panic_or_serve_another_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let live = dir.path().join("live");
+    store(&live);
+    for path in files(&live) {
+        let good = fs::read(&path).unwrap();
+        let end = unused_from(&path, &good);
+        // Headers and index byte by byte, the rest in steps.
+        for at in (0..end).filter(|at| at % 31 == 0 || (at % 3 == 0 && *at < 4352)) {
+            let copy = dir.path().join("copy");
+            fs::create_dir_all(&copy).unwrap();
+            for file in files(&live) {
+                fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
+            }
+            let mut bad = good.clone();
+            bad[at] ^= 0x41;
+            fs::write(copy.join(path.file_name().unwrap()), &bad).unwrap();
+            // A damaged stamp refuses to open: that is an answer too.
+            if let Ok(opened) = neve_store::open(&copy, small()) {
+                let head = opened.reader.range().map(|range| *range.end());
+                assert!(head.is_none_or(|head| head <= 18));
+                (0..19).for_each(|height| assert_true_or_absent(&opened.reader, height));
+            }
+            fs::remove_dir_all(&copy).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_copied_segment_file_can_be_verified_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let copy = dir.path().join("somewhere-else.bin");
+    fs::copy(dir.path().join("00000000000000000004.seg"), &copy).unwrap();
+    let mut heard = support::Heard::default();
+    let summary = neve_store::verify::segment(&copy, &mut heard).unwrap();
+    assert_eq!((summary.records, summary.range), (2, Some((4, 5))));
+    assert_eq!(heard.findings, []);
+    let mut bytes = fs::read(&copy).unwrap();
+    bytes[4096 + 128 + 100] ^= 1;
+    fs::write(&copy, &bytes).unwrap();
+    neve_store::verify::segment(&copy, &mut heard).unwrap();
+    assert_eq!(heard.findings[0].kind, "record");
+    assert_eq!(heard.findings[0].height, Some(4));
+    assert_eq!(heard.findings[0].file, "somewhere-else.bin");
+}
+
+#[test]
+fn a_missing_segment_and_a_foreign_one_are_findings() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let gone = dir.path().join("00000000000000000004.seg");
+    let aside = dir.path().join("aside");
+    fs::rename(&gone, &aside).unwrap();
+    let kinds: Vec<_> = verify(dir.path()).findings.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, ["gap", "merged_table"]);
+    fs::rename(&aside, &gone).unwrap();
+    fs::write(dir.path().join("stamp"), stamp_of_another_chain()).unwrap();
+    let findings = verify(dir.path()).findings;
+    assert!(findings.iter().all(|finding| finding.kind == "identity"), "{findings:?}");
+    assert_eq!(findings.len(), 10);
+}
+
+/// A merged table that speaks of other blocks at the same heights would hide those that are here.
+#[test]
+fn a_table_of_other_blocks_is_a_finding_and_is_removed_at_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+    for (dir, branch) in [(&here, 0), (&there, 1)] {
+        let mut opened = open(dir, Options { span: 2, ..small() });
+        (0..19).for_each(|height| opened.writer.append(&block(height, branch)).unwrap());
+        opened.writer.merge_tables().unwrap();
+    }
+    let name = "00000000000000000000-00000000000000000015.idx";
+    fs::copy(there.join(name), here.join(name)).unwrap();
+    assert_eq!(verify(&here).findings.len(), 1);
+    let opened = neve_store::open(&here, small()).unwrap();
+    let blocks: Vec<_> = (0..19).map(|height| block(height, 0)).collect();
+    support::assert_exactly(&opened.reader, &blocks);
+    assert!(!here.join(name).exists());
+}
+
+fn stamp_of_another_chain() -> String {
+    let identity = neve_store::Identity { chain_id: 1, ..support::IDENTITY };
+    neve_store::Stamp { identity, rules: 0 }.to_text()
+}
+
+/// The record is not there, or its head is right: parts are `verify`'s to check, the index and
+/// the hash tables must not lead astray.
+fn assert_true_or_absent(reader: &neve_store::Reader, height: u64) {
+    let block = block(height, 0);
+    if let Some(found) = reader.record(height) {
+        found.part(4).slice.as_ref();
+        assert_eq!(found.height(), height);
+    }
+    if let Some(found) = reader.block(&block.hash) {
+        assert_eq!((found.height(), found.hash()), (height, block.hash));
+    }
+    for (at, hash) in block.transactions.iter().enumerate() {
+        if let Some((found, position)) = reader.transaction(hash) {
+            assert_eq!((found.height(), position), (height, at));
+        }
+    }
+}

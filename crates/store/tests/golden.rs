@@ -1,0 +1,147 @@
+//! The bytes on disk, offset by offset, against docs/FORMAT.md and not against the code.
+
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+
+use neve_store::{Encoding, Hash, Identity, Options, Part, Record, open};
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+/// CRC-32 as zlib and PNG have it, bit by bit.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
+}
+
+fn record() -> Record {
+    Record {
+        height: 7,
+        timestamp: 0x0102_0304_0506_0708,
+        hash: Hash([0xaa; 32]),
+        parent: Hash([0xbb; 32]),
+        transactions: vec![Hash([0xcc; 32]), Hash([0xdd; 32])],
+        flags: 0x1122_3344,
+        parts: vec![
+            Part::plain(b"first".to_vec()),
+            Part { bytes: b"second!".to_vec(), encoding: Encoding::Other(9) },
+        ],
+    }
+}
+
+fn segment_bytes(sealed: bool) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let options =
+        Options { span: 2, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None };
+    let mut opened = open(dir.path(), options).unwrap();
+    opened.writer.bind(Identity { chain_id: 43114, genesis: Hash([0x31; 32]) }, 0).unwrap();
+    opened.writer.append(&record()).unwrap();
+    if sealed {
+        opened.writer.seal().unwrap();
+    }
+    fs::read(dir.path().join("00000000000000000007.seg")).unwrap()
+}
+
+/// 88 bytes of head, two hashes, 5 + 7 bytes of parts.
+const RECORD_LEN: usize = 88 + 64 + 12;
+const DATA: usize = 4096 + 2 * 64;
+
+#[test]
+fn an_active_segment() {
+    let bytes = segment_bytes(false);
+    assert_eq!(&bytes[..8], b"neveseg\0");
+    assert_eq!(u32_at(&bytes, 8), 1);
+    assert_eq!(u32_at(&bytes, 12), 2);
+    assert_eq!(u64_at(&bytes, 16), 7);
+    assert_eq!(u64_at(&bytes, 24), 43114);
+    assert_eq!(bytes[32..64], [0x31; 32]);
+    assert_eq!(u64_at(&bytes, 64), DATA as u64);
+    assert_eq!(u64_at(&bytes, 72), bytes.len() as u64);
+    assert_eq!(u32_at(&bytes, 80), crc32(&bytes[..80]));
+    assert!(bytes[84..4096].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes.len(), (DATA + (64 << 10)).next_multiple_of(4096));
+}
+
+#[test]
+fn a_slot_and_its_record() {
+    let bytes = segment_bytes(false);
+    let slot = &bytes[4096..4096 + 64];
+    assert_eq!(u64_at(slot, 0), DATA as u64);
+    assert_eq!(u32_at(slot, 8), RECORD_LEN as u32);
+    let record = &bytes[DATA..DATA + RECORD_LEN];
+    assert_eq!(u32_at(slot, 12), crc32(record));
+    let bounds: Vec<u32> = (0..8).map(|at| u32_at(slot, 16 + 4 * at)).collect();
+    assert_eq!(bounds, [152, 157, 164, 164, 164, 164, 164, 164]);
+    assert_eq!(slot[48..56], [0, 9, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(u32_at(slot, 56), 0x1122_3344);
+    let covered = [&7_u64.to_le_bytes()[..], &slot[..60]].concat();
+    assert_eq!(u32_at(slot, 60), crc32(&covered));
+    assert_eq!(u64_at(record, 0), 7);
+    assert_eq!(u64_at(record, 8), 0x0102_0304_0506_0708);
+    assert_eq!(record[16..48], [0xaa; 32]);
+    assert_eq!(record[48..80], [0xbb; 32]);
+    assert_eq!((u32_at(record, 80), u32_at(record, 84)), (2, 0));
+    assert_eq!(record[88..120], [0xcc; 32]);
+    assert_eq!(record[120..152], [0xdd; 32]);
+    assert_eq!(&record[152..], b"firstsecond!");
+    assert!(bytes[4096 + 64..DATA].iter().all(|byte| *byte == 0), "the second slot is unused");
+}
+
+#[test]
+fn a_sealed_segment() {
+    let bytes = segment_bytes(true);
+    let seal = &bytes[512..];
+    let data_end = (DATA + RECORD_LEN).next_multiple_of(8);
+    // Three entries: homes for 3 + 1 + 1, and each hash's home is where its first bytes point.
+    let entry = |first: u8, ordinal: u64| {
+        let prefix = u64::from_le_bytes([first; 8]);
+        let home = (u128::from(prefix) * 5) >> 64;
+        (home as usize, prefix, (7 << 16 | ordinal) + 1)
+    };
+    let entries = [entry(0xaa, 0), entry(0xcc, 1), entry(0xdd, 2)];
+    assert_eq!(entries.map(|(home, ..)| home), [3, 3, 4]);
+    let mut table = vec![0; 16 + 6 * 16];
+    table[..8].copy_from_slice(&5_u64.to_le_bytes());
+    table[8..16].copy_from_slice(&3_u64.to_le_bytes());
+    for (place, (_, prefix, locator)) in [3, 4, 5].into_iter().zip(entries) {
+        table[16 + 16 * place..][..8].copy_from_slice(&prefix.to_le_bytes());
+        table[24 + 16 * place..][..8].copy_from_slice(&locator.to_le_bytes());
+    }
+    assert_eq!(bytes[data_end..data_end + table.len()], table);
+    assert_eq!(&seal[..8], b"sealed\0\0");
+    assert_eq!((u32_at(seal, 8), u32_at(seal, 12)), (1, 1));
+    assert_eq!(u64_at(seal, 16), data_end as u64);
+    assert_eq!(u64_at(seal, 24), 0x0102_0304_0506_0708);
+    assert_eq!(u64_at(seal, 32), (data_end + table.len()) as u64);
+    assert_eq!(seal[40..72], [0xaa; 32]);
+    assert_eq!((u32_at(seal, 72), u32_at(seal, 76)), (1, 0));
+    assert_eq!(u64_at(seal, 80), data_end as u64);
+    assert_eq!(u64_at(seal, 88), table.len() as u64);
+    assert_eq!((u32_at(seal, 96), u32_at(seal, 100)), (crc32(&table), 0));
+    assert!(seal[104..200].iter().all(|byte| *byte == 0));
+    assert_eq!(u32_at(seal, 200), crc32(&seal[..200]));
+}
+
+/// Another release's segment is not guessed at, and not thrown away either.
+#[test]
+fn another_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut bytes = segment_bytes(true);
+    bytes[8] = 2;
+    let crc = crc32(&bytes[..80]);
+    bytes[80..84].copy_from_slice(&crc.to_le_bytes());
+    let path = dir.path().join("00000000000000000007.seg");
+    fs::write(&path, &bytes).unwrap();
+    let error = open(dir.path(), support::small()).err().unwrap();
+    let text = "is of a format version that this program does not know";
+    assert_eq!(error.to_string(), format!("{} {text}", path.display()));
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}

@@ -1,0 +1,204 @@
+//! Made-up blocks, and a disk that remembers.
+#![cfg(test)]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+pub mod crash;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use neve_store::disk::{Disk, Op, RealDisk};
+use neve_store::verify::{self, Finding, Stored, Visitor};
+use neve_store::{Hash, Identity, Opened, Options, Part, Reader, Record, open_on};
+
+pub const IDENTITY: Identity = Identity { chain_id: 43112, genesis: Hash([9; 32]) };
+
+/// A hash that no other pair of numbers has, with uniform bytes.
+pub fn hash(of: u64, salt: u64) -> Hash {
+    let mut state = of.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.rotate_left(32);
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed ^ (mixed >> 27)
+    };
+    let mut hash = Hash::default();
+    hash.0.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&next().to_le_bytes()));
+    hash
+}
+
+/// The block at `height` of branch `branch`: same for all callers, of uneven size.
+pub fn block(height: u64, branch: u64) -> Record {
+    let transactions = (0..height % 5).map(|at| hash(height * 1000 + at + 1, branch)).collect();
+    let part = |at: u64| {
+        let text = format!("part {at} of block {height} on branch {branch};");
+        Part::plain(text.repeat((height * 7 + at * 3) as usize % 11).into_bytes())
+    };
+    Record {
+        height,
+        timestamp: 1_000_000 + height,
+        hash: hash(height * 1000, branch),
+        parent: hash((height.max(1) - 1) * 1000, branch),
+        transactions,
+        flags: height as u32 % 3,
+        parts: (0..5).map(part).collect(),
+    }
+}
+
+/// Like `block`, but following the block at `height - 1` of another branch.
+pub fn fork(height: u64, branch: u64, from: u64) -> Record {
+    Record { parent: hash((height - 1) * 1000, from), ..block(height, branch) }
+}
+
+pub fn small() -> Options {
+    Options { span: 4, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None }
+}
+
+pub fn open(dir: &Path, options: Options) -> Opened {
+    let mut opened = neve_store::open(dir, options).unwrap();
+    opened.writer.bind(IDENTITY, 1).unwrap();
+    opened
+}
+
+/// Asserts that what the reader has at `height` is `record`, found in every way.
+pub fn assert_holds(reader: &Reader, record: &Record) {
+    let height = record.height;
+    let found = reader.record(height).unwrap_or_else(|| panic!("height {height} is not there"));
+    assert_eq!(found.hash(), record.hash, "height {height}");
+    assert_eq!(found.parent(), record.parent);
+    assert_eq!(found.timestamp(), record.timestamp);
+    assert_eq!(found.flags(), record.flags);
+    for (at, part) in record.parts.iter().enumerate() {
+        assert_eq!(found.part(at).slice.as_ref(), part.bytes, "part {at} of height {height}");
+    }
+    assert_eq!(reader.block(&record.hash).map(|found| found.height()), Some(height));
+    for (at, hash) in record.transactions.iter().enumerate() {
+        let found = reader.transaction(hash).map(|(found, at)| (found.height(), at));
+        assert_eq!(found, Some((height, at)), "transaction {at} of height {height}");
+    }
+}
+
+/// Asserts that the reader has exactly `records`, in every respect.
+pub fn assert_exactly(reader: &Reader, records: &[Record]) {
+    let range = records.first().zip(records.last()).map(|(a, z)| a.height..=z.height);
+    assert_eq!(reader.range(), range);
+    records.iter().for_each(|record| assert_holds(reader, record));
+}
+
+/// Collects what `verify` says.
+#[derive(Default)]
+pub struct Heard {
+    pub findings: Vec<Finding>,
+    pub records: Vec<(u64, Hash)>,
+}
+
+impl Visitor for Heard {
+    fn finding(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+    fn record(&mut self, record: &Stored<'_>) {
+        self.records.push((record.height, record.hash));
+    }
+    fn progress(&mut self, _: u64) {}
+}
+
+pub fn verify(dir: &Path) -> Heard {
+    let mut heard = Heard::default();
+    verify::directory(dir, &mut heard).unwrap();
+    heard
+}
+
+pub fn assert_clean(dir: &Path) {
+    let heard = verify(dir);
+    assert!(heard.findings.is_empty(), "{:#?}", heard.findings);
+}
+
+/// An [`Op`] that owns its parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    Allocate(String, u64),
+    Write(String, u64, Vec<u8>),
+    Sync(String),
+    Punch(String, u64),
+    Rename(String, String),
+    Remove(String),
+    SyncDir,
+}
+
+impl Done {
+    pub fn of(op: Op<'_>) -> Self {
+        match op {
+            Op::Allocate { name, len } => Self::Allocate(name.into(), len),
+            Op::Write { name, offset, bytes } => Self::Write(name.into(), offset, bytes.into()),
+            Op::Sync { name } => Self::Sync(name.into()),
+            Op::Punch { name, offset } => Self::Punch(name.into(), offset),
+            Op::Rename { from, to } => Self::Rename(from.into(), to.into()),
+            Op::Remove { name } => Self::Remove(name.into()),
+            Op::SyncDir => Self::SyncDir,
+        }
+    }
+
+    pub fn op(&self) -> Op<'_> {
+        match self {
+            Self::Allocate(name, len) => Op::Allocate { name, len: *len },
+            Self::Write(name, offset, bytes) => Op::Write { name, offset: *offset, bytes },
+            Self::Sync(name) => Op::Sync { name },
+            Self::Punch(name, offset) => Op::Punch { name, offset: *offset },
+            Self::Rename(from, to) => Op::Rename { from, to },
+            Self::Remove(name) => Op::Remove { name },
+            Self::SyncDir => Op::SyncDir,
+        }
+    }
+}
+
+/// A real directory whose changes are written down, and can be made to fail.
+pub struct Recorder {
+    real: RealDisk,
+    pub done: Mutex<Vec<Done>>,
+    pub fail: Mutex<Option<Fail>>,
+    pub free: Mutex<Option<u64>>,
+}
+
+/// Decides about an operation: `Some` makes it fail.
+pub type Fail = Box<dyn FnMut(&Done) -> Option<io::Error> + Send>;
+
+impl Recorder {
+    pub fn new(dir: &Path) -> Arc<Self> {
+        fs::create_dir_all(dir).unwrap();
+        let (done, fail, free) = Default::default();
+        Arc::new(Self { real: RealDisk::new(dir), done, fail, free })
+    }
+
+    pub fn open(self: &Arc<Self>, options: Options) -> Opened {
+        let mut opened = open_on(Arc::clone(self) as Arc<dyn Disk>, options).unwrap();
+        opened.writer.bind(IDENTITY, 1).unwrap();
+        opened
+    }
+
+    pub fn len(&self) -> usize {
+        self.done.lock().unwrap().len()
+    }
+}
+
+impl Disk for Recorder {
+    fn dir(&self) -> &Path {
+        self.real.dir()
+    }
+
+    fn apply(&self, op: Op<'_>) -> io::Result<()> {
+        let done = Done::of(op);
+        if let Some(error) = self.fail.lock().unwrap().as_mut().and_then(|fail| fail(&done)) {
+            return Err(error);
+        }
+        self.done.lock().unwrap().push(done);
+        self.real.apply(op)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        match *self.free.lock().unwrap() {
+            Some(free) => Ok(free),
+            None => self.real.free_bytes(),
+        }
+    }
+}
