@@ -1,0 +1,148 @@
+//! From a request body to messages, by the rules of `libevm/rpc` (json.go, handler.go).
+
+use std::borrow::Cow;
+
+use crate::scan::{Malformed, Scanner};
+use crate::text::{decode, is_key};
+
+/// A body, split.
+#[derive(Debug)]
+pub enum Request<'a> {
+    /// Nothing but white space: answered with an empty body.
+    Empty,
+    /// Not JSON: answered with a parse error.
+    Malformed,
+    /// One message.
+    Single(Message<'a>),
+    /// An array of messages.
+    Batch(Messages<'a>),
+}
+
+/// The messages of a batch, in order.
+pub type Messages<'a> = Vec<Message<'a>>;
+
+/// A message: what may be a call. Everything is borrowed from the body.
+#[derive(Debug, Clone, Default)]
+pub struct Message<'a> {
+    /// Whether `jsonrpc` is `"2.0"`.
+    version: bool,
+    id: Option<&'a [u8]>,
+    method: Cow<'a, str>,
+    params: Option<&'a [u8]>,
+    /// Whether it has a `result` or an `error`, as an answer does.
+    answers: bool,
+    error: bool,
+}
+
+/// What a message is to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Wants an answer.
+    Call,
+    /// Wants none: it has no id.
+    Notification,
+    /// An answer to something that nobody asked: dropped.
+    Response,
+    /// Nothing that can be understood.
+    Invalid,
+}
+
+/// Splits `body`. Only its first JSON value counts, as in Go; what follows is ignored.
+pub fn parse(body: &[u8]) -> Request<'_> {
+    let mut scanner = Scanner::new(body);
+    let request = match scanner.peek() {
+        None => return Request::Empty,
+        Some(b'[') => batch(&mut scanner).map(Request::Batch),
+        Some(_) => message(&mut scanner, 0).map(Request::Single),
+    };
+    request.unwrap_or(Request::Malformed)
+}
+
+fn batch<'a>(scanner: &mut Scanner<'a>) -> Result<Messages<'a>, Malformed> {
+    scanner.expect(b'[')?;
+    let mut messages = Vec::new();
+    if scanner.take(b']') {
+        return Ok(messages);
+    }
+    loop {
+        messages.push(message(scanner, 1)?);
+        if !scanner.take(b',') {
+            return scanner.expect(b']').map(|()| messages);
+        }
+    }
+}
+
+fn message<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Result<Message<'a>, Malformed> {
+    let mut message = Message::default();
+    if !scanner.take(b'{') {
+        scanner.value(depth)?;
+        return Ok(message); // not an object: nothing of it can be understood
+    }
+    if scanner.take(b'}') {
+        return Ok(message);
+    }
+    loop {
+        let key = scanner.string()?;
+        scanner.expect(b':')?;
+        message.set(key, scanner.value(depth + 1)?);
+        if !scanner.take(b',') {
+            return scanner.expect(b'}').map(|()| message);
+        }
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Takes one member, as Go fills a struct: the last of a name wins, a value of another type
+    /// leaves the field as it was, and so does null where a string is wanted.
+    fn set(&mut self, key: &[u8], value: &'a [u8]) {
+        let is_string = value.first() == Some(&b'"');
+        if is_key(key, "jsonrpc") {
+            if is_string {
+                self.version = decode(value) == "2.0";
+            }
+        } else if is_key(key, "id") {
+            self.id = Some(value);
+        } else if is_key(key, "method") {
+            if is_string {
+                self.method = decode(value);
+            }
+        } else if is_key(key, "params") {
+            self.params = Some(value);
+        } else if is_key(key, "result") {
+            self.answers = true;
+        } else if is_key(key, "error") {
+            self.error = value != b"null";
+        }
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        let named = !self.method.is_empty();
+        let answers = self.params.is_none() && (self.answers || self.error);
+        match (self.version, self.id) {
+            (true, None) if named => Kind::Notification,
+            (true, Some(_)) if named && self.has_valid_id() => Kind::Call,
+            (true, Some(_)) if answers && !named && self.has_valid_id() => Kind::Response,
+            _ => Kind::Invalid,
+        }
+    }
+
+    fn has_valid_id(&self) -> bool {
+        self.id.is_some_and(|id| !matches!(id.first(), Some(b'{' | b'[')))
+    }
+
+    /// The id to send back: as it came if it is one, else `null`.
+    pub fn id(&self) -> &'a [u8] {
+        self.id.filter(|_| self.has_valid_id()).unwrap_or(b"null")
+    }
+
+    /// The method's name; empty if there is none.
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// The raw parameters.
+    pub(crate) fn params(&self) -> Option<&'a [u8]> {
+        self.params
+    }
+}

@@ -1,0 +1,291 @@
+//! A JSON scanner with the grammar of Go's `encoding/json`: it finds where values end and refuses
+//! what that refuses. Bytes inside strings are not decoded, and need not be UTF-8.
+
+/// Containers inside each other that Go still reads (`maxNestingDepth` in its scanner).
+pub(crate) const DEPTH_MAX: usize = 10_000;
+
+/// The bytes are not JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+/// A place in a text.
+#[derive(Clone, Copy)]
+pub(crate) struct Scanner<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Scanner<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// The next byte that is not white space, without taking it.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.bytes.get(self.at) {
+            self.at += 1;
+        }
+        self.bytes.get(self.at).copied()
+    }
+
+    /// Takes `byte` if it is next.
+    pub(crate) fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    pub(crate) fn expect(&mut self, byte: u8) -> Result<(), Malformed> {
+        if self.take(byte) { Ok(()) } else { Err(Malformed) }
+    }
+
+    /// Takes one value and returns its bytes. `depth` containers are open around it.
+    pub(crate) fn value(&mut self, depth: usize) -> Result<&'a [u8], Malformed> {
+        let first = self.peek().ok_or(Malformed)?;
+        let from = self.at;
+        match first {
+            b'{' | b'[' => self.container(depth)?,
+            _ => self.scalar(first)?,
+        }
+        Ok(&self.bytes[from..self.at])
+    }
+
+    /// Takes a string, quotes included.
+    pub(crate) fn string(&mut self) -> Result<&'a [u8], Malformed> {
+        if self.peek() != Some(b'"') {
+            return Err(Malformed);
+        }
+        let from = self.at;
+        self.at += 1;
+        loop {
+            match self.next()? {
+                b'"' => return Ok(&self.bytes[from..self.at]),
+                b'\\' => self.escape()?,
+                0..0x20 => return Err(Malformed),
+                _ => {}
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<u8, Malformed> {
+        let byte = *self.bytes.get(self.at).ok_or(Malformed)?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn escape(&mut self) -> Result<(), Malformed> {
+        match self.next()? {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(()),
+            b'u' => (0..4).try_for_each(|_| {
+                if self.next()?.is_ascii_hexdigit() { Ok(()) } else { Err(Malformed) }
+            }),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn scalar(&mut self, first: u8) -> Result<(), Malformed> {
+        match first {
+            b'"' => self.string().map(|_| ()),
+            b'-' | b'0'..=b'9' => self.number(),
+            b't' => self.word(b"true"),
+            b'f' => self.word(b"false"),
+            b'n' => self.word(b"null"),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<(), Malformed> {
+        let found = self.bytes[self.at..].starts_with(word);
+        self.at += word.len();
+        if found { Ok(()) } else { Err(Malformed) }
+    }
+
+    fn number(&mut self) -> Result<(), Malformed> {
+        self.at += usize::from(self.bytes[self.at] == b'-');
+        match self.next()? {
+            b'0' => {}
+            b'1'..=b'9' => self.digits(),
+            _ => return Err(Malformed),
+        }
+        if self.bytes.get(self.at) == Some(&b'.') {
+            self.at += 1;
+            self.some_digits()?;
+        }
+        if let Some(b'e' | b'E') = self.bytes.get(self.at) {
+            self.at += 1;
+            self.at += usize::from(matches!(self.bytes.get(self.at), Some(b'+' | b'-')));
+            self.some_digits()?;
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) {
+        while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
+            self.at += 1;
+        }
+    }
+
+    fn some_digits(&mut self) -> Result<(), Malformed> {
+        let from = self.at;
+        self.digits();
+        if self.at > from { Ok(()) } else { Err(Malformed) }
+    }
+
+    /// Takes a container with everything in it. Not by recursion: the depth is the sender's.
+    fn container(&mut self, outside: usize) -> Result<(), Malformed> {
+        let mut open = Nesting::default();
+        loop {
+            let first = self.peek().ok_or(Malformed)?;
+            if let b'{' | b'[' = first {
+                self.at += 1;
+                open.push(first == b'{', outside)?;
+                if open.is_object() && self.peek() == Some(b'"') {
+                    self.key()?;
+                    continue;
+                }
+                if !matches!(self.peek(), Some(b'}' | b']')) {
+                    if open.is_object() {
+                        return Err(Malformed);
+                    }
+                    continue;
+                }
+            } else {
+                self.scalar(first)?;
+            }
+            if self.close(&mut open)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// After a value: closes what ends here. True when the outermost container did.
+    fn close(&mut self, open: &mut Nesting) -> Result<bool, Malformed> {
+        while open.depth > 0 {
+            match (self.peek(), open.is_object()) {
+                (Some(b','), is_object) => {
+                    self.at += 1;
+                    if is_object {
+                        self.key()?;
+                    }
+                    return Ok(false);
+                }
+                (Some(b'}'), true) | (Some(b']'), false) => {
+                    self.at += 1;
+                    open.depth -= 1;
+                }
+                _ => return Err(Malformed),
+            }
+        }
+        Ok(true)
+    }
+
+    fn key(&mut self) -> Result<(), Malformed> {
+        self.string()?;
+        self.expect(b':')
+    }
+}
+
+/// Which of the open containers are objects, a bit each.
+struct Nesting {
+    objects: [u64; DEPTH_MAX.div_ceil(64)],
+    depth: usize,
+}
+
+impl Default for Nesting {
+    fn default() -> Self {
+        Self { objects: [0; DEPTH_MAX.div_ceil(64)], depth: 0 }
+    }
+}
+
+impl Nesting {
+    fn push(&mut self, is_object: bool, outside: usize) -> Result<(), Malformed> {
+        if outside + self.depth >= DEPTH_MAX {
+            return Err(Malformed);
+        }
+        let (word, bit) = (self.depth / 64, self.depth % 64);
+        self.objects[word] = self.objects[word] & !(1 << bit) | u64::from(is_object) << bit;
+        self.depth += 1;
+        Ok(())
+    }
+
+    fn is_object(&self) -> bool {
+        let at = self.depth - 1;
+        self.objects[at / 64] >> (at % 64) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(text: &str) -> bool {
+        let mut scanner = Scanner::new(text.as_bytes());
+        scanner.value(0).is_ok() && scanner.peek().is_none()
+    }
+
+    #[test]
+    fn takes_what_json_is() {
+        for good in [
+            "{}",
+            "[]",
+            " [ ] ",
+            r#"{"a":[{},[1,"x"],null]}"#,
+            "-0",
+            "1.5e+7",
+            "0E-1",
+            "true",
+            r#""\u12aF\n\/""#,
+            "[[[[]]],{}]",
+            r#"{"":{"":{}}}"#,
+            "\"\u{7f}é\"",
+        ] {
+            assert!(whole(good), "{good}");
+        }
+        for bad in [
+            "",
+            "{",
+            "[",
+            "[,]",
+            "[1,]",
+            "{,}",
+            r#"{"a"}"#,
+            r#"{"a":}"#,
+            r#"{"a":1,}"#,
+            "{1:2}",
+            "01",
+            "-",
+            "1.",
+            ".5",
+            "1e",
+            "+1",
+            "tru",
+            "nul",
+            "True",
+            "NaN",
+            "\"",
+            r#""\x""#,
+            r#""\u12g4""#,
+            "\"\n\"",
+            "[1 2]",
+            "[}",
+            "{]",
+            "[[]",
+            "'a'",
+            "[1]]",
+            r#"{"a":1]"#,
+        ] {
+            assert!(!whole(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded_where_go_bounds_it() {
+        let nested = |depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(whole(&nested(DEPTH_MAX)));
+        assert!(!whole(&nested(DEPTH_MAX + 1)));
+        let objects = |depth| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+        assert!(whole(&objects(DEPTH_MAX)));
+        assert!(!whole(&objects(DEPTH_MAX + 1)));
+        assert!(Scanner::new(nested(DEPTH_MAX).as_bytes()).value(1).is_err());
+    }
+}
