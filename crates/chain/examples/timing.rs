@@ -1,0 +1,57 @@
+//! Time to read and check a block, over the recorded Granite blocks: 31 transactions, 56 logs and
+//! 102 KB of text on average. `cargo run --release -p neve-chain --example timing`
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a panic here is the finding")]
+
+#[path = "../tests/support/rewrite.rs"]
+mod rewrite;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::{hint::black_box, time::Instant};
+
+use neve_chain::{Block, Checks, Receipts};
+use rewrite::{Answers, granite};
+
+fn main() {
+    let lines = support::zstd_lines("c_chain/granite_75.0M-75.1M_nosig.jsonl.zst");
+    let rows = lines.iter().map(|line| serde_json::from_str(line).expect("a row"));
+    let blocks: Vec<Answers> = rows.map(|row| granite(&row).0).collect();
+    let bytes: usize = blocks.iter().map(|b| b.block.len() + b.receipts.len()).sum();
+    println!("{} blocks, {} bytes each", blocks.len(), bytes / blocks.len());
+    let checks = Checks { chain_id: 43_114, senders: false };
+    time("parse block", &blocks, |b| {
+        black_box(Block::parse(b.block.as_bytes()).expect("a block"));
+    });
+    time("parse receipts", &blocks, |b| {
+        black_box(Receipts::parse(b.receipts.as_bytes()).expect("receipts"));
+    });
+    time("parse and check block", &blocks, |b| {
+        black_box(
+            Block::parse(b.block.as_bytes()).expect("a block").check(&checks).expect("whole"),
+        );
+    });
+    time("parse and check both", &blocks, |b| {
+        let block =
+            Block::parse(b.block.as_bytes()).expect("a block").check(&checks).expect("whole");
+        let receipts = Receipts::parse(b.receipts.as_bytes()).expect("receipts");
+        black_box(receipts.check(&block).expect("whole"));
+    });
+    time("recover senders", &blocks[..40], |b| {
+        for transaction in &Block::parse(b.block.as_bytes()).expect("a block").transactions {
+            black_box(transaction.recover());
+        }
+    });
+}
+
+/// The best of several rounds: what the machine can do, not what else it did.
+fn time(name: &str, blocks: &[Answers], work: impl Fn(&Answers)) {
+    let round = || {
+        let start = Instant::now();
+        blocks.iter().for_each(&work);
+        start.elapsed()
+    };
+    let best = (0..7).map(|_| round()).min().expect("seven rounds");
+    let each = best / u32::try_from(blocks.len()).expect("some hundreds");
+    println!("{name:24} {:4} us a block", each.as_micros());
+}

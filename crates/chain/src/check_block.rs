@@ -1,0 +1,220 @@
+//! The proof of a block.
+
+use std::ops::Deref;
+
+use alloy_primitives::{Address, B256, Signature, U256, keccak256, uint};
+
+use crate::{
+    atomic,
+    block::Block,
+    check_header::{CheckedHeader, TotalDifficulty},
+    refusal::{Place, Refusal},
+    rlp,
+    roots::Encodings,
+    transaction::{Kind, Transaction},
+};
+
+/// What a block is checked against besides itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Checks {
+    /// The chain followed: transactions for another are refused.
+    pub chain_id: u64,
+    /// Whether to recover each sender from its signature and compare it with `from`. Costs four
+    /// times as much as everything else (27 us a transaction); without it nothing binds `from`.
+    pub senders: bool,
+}
+
+/// A block that is what its hash says: header, transactions, extra data, size.
+///
+/// Whether that hash is on the chain, no block can prove alone: compare its parent's.
+#[derive(Clone, Debug)]
+pub struct CheckedBlock<'a> {
+    block: Block<'a>,
+    total_difficulty: TotalDifficulty,
+}
+
+/// Half the order of secp256k1: a greater `s` is refused since Homestead (EIP-2).
+const HALF_ORDER: U256 =
+    uint!(0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0_U256);
+
+impl<'a> Block<'a> {
+    /// Proves the block.
+    pub fn check(self, checks: &Checks) -> Result<CheckedBlock<'a>, Refusal> {
+        let (_, header_length) = CheckedHeader::check(&self.header, self.hash)?;
+        if self.uncles > 0 {
+            return Err(Refusal::Uncles { found: self.uncles });
+        }
+        let total_difficulty = TotalDifficulty::of(self.total_difficulty, self.header.number)?;
+        let encodings = self.check_transactions(checks)?;
+        let ext_data = self.ext_data.unwrap_or_default().to_vec();
+        self.check_ext_data(&ext_data)?;
+        self.check_size(header_length, &encodings, &ext_data)?;
+        Ok(CheckedBlock { block: self, total_difficulty })
+    }
+
+    fn check_transactions(&self, checks: &Checks) -> Result<Encodings, Refusal> {
+        // A transaction is at least two bytes of text for each of its encoding.
+        let bytes = self.layout.transactions.len() / 2;
+        let mut encodings = Encodings::with_capacity(self.transactions.len(), bytes);
+        for (index, transaction) in self.transactions.iter().enumerate() {
+            transaction.check(index, self, checks)?;
+            let computed = keccak256(encodings.push(|out| transaction.encode(out)));
+            let claimed = transaction.hash;
+            if computed != claimed {
+                return Err(Refusal::TransactionHash { index, claimed, computed });
+            }
+        }
+        let (computed, header) = (encodings.root(), self.header.transactions_root);
+        if computed != header {
+            return Err(Refusal::TransactionsRoot { header, computed });
+        }
+        if checks.senders {
+            let mut transactions = self.transactions.iter().enumerate();
+            transactions.try_for_each(|(index, transaction)| transaction.check_sender(index))?;
+        }
+        Ok(encodings)
+    }
+
+    /// Before Apricot Phase 1 the header's hash of the extra data is zero and binds nothing (nodes
+    /// carry a list of the right ones, coreth, `plugin/evm/atomic/vm/ext_data_hashes.go`). What is
+    /// left is that it must be a transaction, and the block's size.
+    fn check_ext_data(&self, ext_data: &[u8]) -> Result<(), Refusal> {
+        match self.header.ext_data_hash {
+            None => {}
+            Some(B256::ZERO) => {
+                atomic::parse_single(ext_data)?;
+            }
+            Some(header) => {
+                let computed = rlp::ext_data_hash(ext_data);
+                if computed != header {
+                    return Err(Refusal::ExtDataHash { header, computed });
+                }
+            }
+        }
+        self.check_gas_limits(ext_data)
+    }
+
+    /// In an asynchronous block gas is not yet consumed: the header has the sum of all limits and
+    /// of what the atomic transactions cost (saevm, `worstcase/state.go`, `GasUsed`).
+    ///
+    /// Header and data are both bound already, so data of a kind that is not known here, as a later
+    /// release may add, is no reason to refuse the block: then only the lower bound is checked.
+    fn check_gas_limits(&self, ext_data: &[u8]) -> Result<(), Refusal> {
+        if self.header.settles().is_none() {
+            return Ok(());
+        }
+        let limits = self.transactions.iter().map(|tx| tx.gas).fold(0, u64::saturating_add);
+        let header = self.header.gas_used;
+        let (computed, holds) = match atomic::parse_batch(ext_data) {
+            Ok(batch) => {
+                let atomic = batch.iter().map(atomic::AtomicTx::gas).fold(0, u64::saturating_add);
+                let computed = limits.saturating_add(atomic);
+                (computed, header == computed)
+            }
+            Err(_) => (limits, header >= limits),
+        };
+        if holds { Ok(()) } else { Err(Refusal::GasUsed { header, computed }) }
+    }
+
+    fn check_size(
+        &self,
+        header_length: usize,
+        transactions: &Encodings,
+        ext_data: &[u8],
+    ) -> Result<(), Refusal> {
+        let ext_data = self.header.ext_data_hash.map(|_| ext_data);
+        let computed = rlp::block_size(header_length, transactions.iter(), ext_data) as u64;
+        match self.size {
+            Some(claimed) if claimed != computed => Err(Refusal::Size { claimed, computed }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Transaction<'_> {
+    fn check(&self, index: usize, block: &Block<'_>, checks: &Checks) -> Result<(), Refusal> {
+        self.check_links(index, block)?;
+        match self.chain_id() {
+            Some(found) if found != checks.chain_id => {
+                return Err(Refusal::ChainId { index, found, expected: checks.chain_id });
+            }
+            _ => {}
+        }
+        let expected = self.price_at(block.header.base_fee_per_gas);
+        match self.gas_price {
+            found if found == expected => Ok(()),
+            found => Err(Refusal::GasPrice { index, found, expected }),
+        }
+    }
+
+    fn check_links(&self, index: usize, block: &Block<'_>) -> Result<(), Refusal> {
+        let place = Place::Transaction(index);
+        let links = &self.links;
+        place.link("blockHash", &links.block_hash, &block.hash)?;
+        place.link("blockNumber", &links.block_number, &block.header.number)?;
+        place.link("transactionIndex", &links.index, &(index as u64))
+    }
+
+    fn check_sender(&self, index: usize) -> Result<(), Refusal> {
+        match self.recover() {
+            Some(sender) if sender == self.from => Ok(()),
+            recovered => Err(Refusal::Sender { index, claimed: self.from, recovered }),
+        }
+    }
+
+    /// The sender by the signature, or `None` if it is no valid signature.
+    pub fn recover(&self) -> Option<Address> {
+        let odd = match self.kind {
+            Kind::Legacy { chain_id: None } => self.v == 28,
+            Kind::Legacy { chain_id: Some(_) } => self.v.is_multiple_of(2),
+            _ => self.v == 1,
+        };
+        // The recovery below would accept both forms of a signature.
+        if self.s > HALF_ORDER {
+            return None;
+        }
+        let signature = Signature::new(self.r, self.s, odd);
+        signature.recover_address_from_prehash(&self.signing_hash()).ok()
+    }
+}
+
+impl Place {
+    /// Refuses a link that does not point where it should.
+    pub(crate) fn link<T: PartialEq + ToString>(
+        self,
+        field: &'static str,
+        found: &T,
+        expected: &T,
+    ) -> Result<(), Refusal> {
+        if found == expected {
+            return Ok(());
+        }
+        let (found, expected) = (found.to_string(), expected.to_string());
+        Err(Refusal::Link { place: self, field, found, expected })
+    }
+}
+
+impl CheckedBlock<'_> {
+    /// The header with its proven hash.
+    pub fn checked_header(&self) -> CheckedHeader<'_> {
+        CheckedHeader::proven(&self.block.header, self.block.hash)
+    }
+
+    /// How the node shows the total difficulty.
+    pub fn total_difficulty_form(&self) -> TotalDifficulty {
+        self.total_difficulty
+    }
+
+    /// Whether the hash binds the extra data. Before Apricot Phase 1 it does not.
+    pub fn binds_ext_data(&self) -> bool {
+        self.header.ext_data_hash != Some(B256::ZERO)
+    }
+}
+
+impl<'a> Deref for CheckedBlock<'a> {
+    type Target = Block<'a>;
+
+    fn deref(&self) -> &Block<'a> {
+        &self.block
+    }
+}
