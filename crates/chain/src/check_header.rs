@@ -126,7 +126,7 @@ pub enum TotalDifficulty {
 
 impl TotalDifficulty {
     /// Which form an answer has.
-    pub(crate) fn of(found: Option<U256>, number: u64) -> Result<Self, Refusal> {
+    pub fn of(found: Option<U256>, number: u64) -> Result<Self, Refusal> {
         match found {
             None => Ok(Self::Unknown),
             Some(U256::ZERO) if number == 0 => Ok(Self::Unknown),

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! Block::parse    .check(&Checks) -> CheckedBlock
-//! Receipts::parse .check(&CheckedBlock) -> CheckedReceipts .push -> Settlement
+//! Receipts::parse .check(&CheckedBlock) -> CheckedReceipts .unsettled -> Settlement
 //! ```
 //!
 //! [`Form::Node`], the form that these two take, is that of a node's answer to the byte: whatever
@@ -63,5 +63,5 @@ pub use receipt::{Log, LogBody, LogData, Receipt, ReceiptBody, Receipts, Topics}
 pub use refusal::{Place, Refusal};
 pub use rlp::{encode_block, ext_data_hash};
 pub use roots::{Encodings, ordered_root};
-pub use settle::{Disproof, Proof, Settlement};
+pub use settle::{Disproof, Proof, Settlement, Unsettled};
 pub use transaction::{Access, Kind, Transaction};

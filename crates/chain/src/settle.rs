@@ -26,7 +26,7 @@ const ENTRY_BYTES: usize = 512;
 /// The heights that are published but not settled.
 ///
 /// A follower calls, for each height in order, [`settle`](Self::settle) with its header and
-/// [`push`](Self::push) with its receipts, in either order but never a height before the last one.
+/// [`push`](Self::push) with its [`Unsettled`] receipts, in either order but never a height before the last one.
 /// Whoever walks over stored heights (`neve verify`) does the same from [`Settlement::new`]; after
 /// a restart, [`Settlement::resume`] with the newest stored header and a push of each height in
 /// [`Settlement::unsettled`] rebuild the window.
@@ -42,16 +42,26 @@ pub struct Settlement {
     /// Height up to which that header settles.
     settled: Option<u64>,
     /// Receipts of heights above `settled`, in ascending order, perhaps with gaps.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Unsettled>,
     bytes: usize,
     bytes_max: usize,
 }
 
+/// What a later header settles of a height: made by [`CheckedReceipts::unsettled`].
 #[derive(Clone, Debug)]
-struct Entry {
+pub struct Unsettled {
     height: u64,
     encodings: Encodings,
     logs_bloom: Bloom,
+}
+
+impl CheckedReceipts<'_> {
+    /// What is to be kept until a later header settles this height; `None` if its own header
+    /// proved it.
+    pub fn unsettled(&self) -> Option<Unsettled> {
+        let (encodings, logs_bloom) = (self.encodings().clone(), *self.logs_bloom());
+        (!self.is_proven()).then_some(Unsettled { height: self.number(), encodings, logs_bloom })
+    }
 }
 
 /// What a header proves.
@@ -183,24 +193,17 @@ impl Settlement {
     }
 
     /// Adds the receipts of a height. What is held of that height and of later ones is replaced:
-    /// a height that was withdrawn may come again.
-    ///
-    /// Receipts that are proven or settled already are ignored, and those of another block than the
-    /// newest header's at its height.
-    pub fn push(&mut self, receipts: &CheckedReceipts<'_>) {
-        let height = receipts.number();
+    /// a height that was withdrawn may come again. Receipts that are settled already are ignored.
+    pub fn push(&mut self, receipts: Unsettled) {
+        let height = receipts.height;
         while let Some(entry) = self.entries.pop_back_if(|entry| entry.height >= height) {
             self.bytes -= entry.bytes();
         }
-        let stranger = |(last, hash)| last == height && hash != receipts.hash();
-        let settled = self.settled.is_some_and(|settled| height <= settled);
-        if receipts.is_proven() || settled || self.last.is_some_and(stranger) {
+        if self.settled.is_some_and(|settled| height <= settled) {
             return;
         }
-        let encodings = receipts.encodings().clone();
-        let entry = Entry { height, encodings, logs_bloom: *receipts.logs_bloom() };
-        self.bytes += entry.bytes();
-        self.entries.push_back(entry);
+        self.bytes += receipts.bytes();
+        self.entries.push_back(receipts);
         while self.bytes > self.bytes_max {
             self.forget_oldest();
         }
@@ -262,7 +265,7 @@ impl Settlement {
     }
 
     /// The entries of all heights of a range, or `None` if one is missing.
-    fn range(&self, from: u64, through: u64) -> Option<Vec<&Entry>> {
+    fn range(&self, from: u64, through: u64) -> Option<Vec<&Unsettled>> {
         let heights = from..=through;
         let held = self.entries.iter().filter(|entry| heights.contains(&entry.height));
         let held: Vec<_> = held.collect();
@@ -275,7 +278,7 @@ fn compare(
     header: &CheckedHeader<'_>,
     from: u64,
     through: u64,
-    entries: &[&Entry],
+    entries: &[&Unsettled],
 ) -> Result<(), Disproof> {
     let header = header.header();
     let receipts: Vec<&[u8]> = entries.iter().flat_map(|entry| entry.encodings.iter()).collect();
@@ -292,7 +295,7 @@ fn compare(
     Ok(())
 }
 
-impl Entry {
+impl Unsettled {
     fn bytes(&self) -> usize {
         ENTRY_BYTES + self.encodings.bytes()
     }

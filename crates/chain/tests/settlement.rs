@@ -19,6 +19,10 @@ const FIRST: usize = 202;
 
 type Checked<'a> = (CheckedBlock<'a>, CheckedReceipts<'a>);
 
+fn push(window: &mut Settlement, receipts: &CheckedReceipts<'_>) {
+    receipts.unsettled().into_iter().for_each(|receipts| window.push(receipts));
+}
+
 fn checked(heights: &[Height]) -> Vec<Checked<'_>> {
     heights.iter().map(check).collect()
 }
@@ -32,7 +36,7 @@ fn check(height: &Height) -> Checked<'_> {
 /// What a follower does with each height.
 fn follow(window: &mut Settlement, (block, receipts): &Checked<'_>) -> Proof {
     let proof = window.settle(&block.checked_header()).unwrap();
-    window.push(receipts);
+    push(window, receipts);
     proof
 }
 
@@ -79,7 +83,7 @@ fn receipts_may_come_before_their_header() {
     let (mut one, mut other) = (Settlement::new(LIMIT), Settlement::new(LIMIT));
     for height in &chain {
         let proof = follow(&mut one, height);
-        other.push(&height.1);
+        push(&mut other, &height.1);
         assert_eq!(other.settle(&height.0.checked_header()).unwrap(), proof);
         assert_eq!(one.bytes(), other.bytes());
     }
@@ -95,7 +99,7 @@ fn a_window_can_be_rebuilt_at_any_height() {
         let mut rebuilt = Settlement::resume(&height.0.checked_header(), LIMIT);
         assert_eq!(rebuilt.unsettled(), straight.unsettled());
         for unsettled in rebuilt.unsettled() {
-            rebuilt.push(&chain[unsettled as usize].1);
+            push(&mut rebuilt, &chain[unsettled as usize].1);
         }
         assert_eq!(rebuilt.bytes(), straight.bytes());
         let next = next.0.checked_header();
@@ -152,7 +156,7 @@ fn memory_is_bounded_and_forgotten_heights_are_unprovable() {
         let parent = settling.header.number as usize - 1;
         let mut again = Settlement::resume(&chain[parent].0.checked_header(), LIMIT);
         for height in from..=through {
-            again.push(&chain[height as usize].1);
+            push(&mut again, &chain[height as usize].1);
         }
         assert_eq!(again.settle(&settling.checked_header()), Ok(Proof::Proven(from..=through)));
     }
@@ -271,10 +275,10 @@ fn a_lie_about_a_receipt_is_found() {
             continue;
         }
         let mut window = window_at(&chain, at);
-        window.push(&false_receipts);
+        push(&mut window, &false_receipts);
         let found = chain[at + 1..].iter().find_map(|(block, receipts)| {
             let result = window.settle(&block.checked_header());
-            window.push(receipts);
+            push(&mut window, receipts);
             result.err()
         });
         let Some(Disproof::ReceiptsRoot { header, from, through, .. }) = found else {
@@ -283,7 +287,7 @@ fn a_lie_about_a_receipt_is_found() {
         };
         assert!((from..=through).contains(&(at as u64)) && header > at as u64);
         // With the right receipts again, the same header proves the range.
-        chain[at..header as usize].iter().for_each(|(_, receipts)| window.push(receipts));
+        chain[at..header as usize].iter().for_each(|(_, receipts)| push(&mut window, receipts));
         let settling = chain[header as usize].0.checked_header();
         assert_eq!(window.settle(&settling), Ok(Proof::Proven(from..=through)));
         lies += 1;

@@ -1,0 +1,297 @@
+//! Arguments as meant. Checking them here never does anything: no file is opened, nothing is
+//! connected.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use neve_store::{Options, Retention};
+
+use crate::cli::{FetchArgs, HttpArgs, LogFormat, Network, Senders, ServeArgs, StoreArgs};
+use crate::endpoint::Endpoint;
+use crate::http::Patience;
+use crate::units::{ByteCount, StartAt};
+
+/// Everything that `neve serve` needs to know.
+#[derive(Debug)]
+pub struct Config {
+    /// Where the store is; `None` for a temporary directory.
+    pub data_dir: Option<PathBuf>,
+    /// Where blocks come from.
+    pub source: Source,
+    /// Where an empty store begins.
+    pub start: StartAt,
+    /// Serving.
+    pub http: HttpConfig,
+    /// What a client may ask for at most.
+    pub limits: Limits,
+    /// Segments.
+    pub store: Options,
+    /// How much is kept.
+    pub retention: Retention,
+    /// How often the store is synced.
+    pub sync_interval: Duration,
+    /// Following.
+    pub fetch: FetchConfig,
+    /// When /ready says no.
+    pub ready: ReadyConfig,
+    /// How logs are written.
+    pub log_format: LogFormat,
+}
+
+/// Where blocks come from.
+#[derive(Debug)]
+pub enum Source {
+    /// A node, or what answers like one.
+    Upstream {
+        /// Where.
+        endpoint: Endpoint,
+        /// The network that it must be on.
+        network: Option<Network>,
+        /// A certificate authority to trust.
+        ca: Option<PathBuf>,
+    },
+    /// The embedded development chain.
+    Dev {
+        /// Blocks a second.
+        rate: f64,
+    },
+}
+
+/// Serving.
+#[derive(Debug, Clone, Copy)]
+pub struct HttpConfig {
+    /// Where JSON-RPC is served.
+    pub listen: SocketAddr,
+    /// Where the administrator's paths are, if apart.
+    pub admin_listen: Option<SocketAddr>,
+    /// Serving threads.
+    pub threads: usize,
+    /// The status of a miss.
+    pub miss_status: StatusCode,
+    /// When connections are given up.
+    pub(crate) patience: Patience,
+    /// How long answers under way may take when all ends.
+    pub drain_timeout: Duration,
+}
+
+/// What a client may ask for at most. The defaults are the node's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request body (coreth, http-body-limit: 5 MiB).
+    pub body_bytes_max: usize,
+    /// Messages in a batch (batch-request-limit: 1,000).
+    pub batch_items_max: usize,
+    /// Bytes of results in a batch (batch-response-max-size: 25,000,000).
+    pub batch_response_bytes_max: usize,
+    /// Open connections. A node has no such limit; descriptors end at some point.
+    pub connections_max: usize,
+}
+
+/// Following.
+#[derive(Debug, Clone, Copy)]
+pub struct FetchConfig {
+    /// Heights asked for at a time. Eight hide the round trip to a node next door; more would
+    /// only take memory.
+    pub concurrency: usize,
+    /// Bytes of blocks that may wait for the disk.
+    pub queue_bytes_max: usize,
+    /// Bytes of one answer. The largest block of mainnet with receipts is below 2 MiB.
+    pub body_bytes_max: usize,
+    /// Time to connect.
+    pub connect_timeout: Duration,
+    /// Time for an answer: a node gives up after 30 s.
+    pub request_timeout: Duration,
+    /// Time without a frame after which a WebSocket is dead.
+    pub ws_idle_timeout: Duration,
+    /// Time between questions for the head.
+    pub poll_interval: Duration,
+    /// When senders are recovered.
+    pub senders: Senders,
+}
+
+/// When /ready says no.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadyConfig {
+    /// Blocks behind the upstream.
+    pub lag_max: u64,
+    /// Silence of the upstream.
+    pub silence_max: Duration,
+}
+
+/// A wrong argument: what it is, what is wrong, what would be right.
+#[derive(Debug, thiserror::Error)]
+#[error("--{flag} {value}: {why}")]
+pub struct Wrong {
+    flag: &'static str,
+    value: String,
+    why: String,
+}
+
+fn wrong<T>(flag: &'static str, value: impl ToString, why: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong { flag, value: value.to_string(), why: why.into() })
+}
+
+/// With no bound given, a bounded store all the same: two and a half days of mainnet in 2026.
+const RETAIN_BYTES_DEFAULT: u64 = 20 << 30;
+/// Mainnet fills one in about half an hour.
+const SEGMENT_BYTES_DEFAULT: u64 = 128 << 20;
+/// A bounded store has at least so many segments, so that evicting one is a small step.
+const SEGMENTS_MIN: u64 = 16;
+
+impl Config {
+    /// Checks the arguments of `neve serve`.
+    pub fn from_args(args: ServeArgs) -> Result<Self, Wrong> {
+        let retention = retention(&args.store);
+        Ok(Self {
+            source: source(&args)?,
+            http: http(&args.http)?,
+            limits: limits(&args.http)?,
+            store: store(&args.store, retention)?,
+            fetch: fetch(&args.fetch)?,
+            ready: ReadyConfig {
+                lag_max: args.http.ready_lag_max,
+                silence_max: args.http.ready_silence_max.0,
+            },
+            retention,
+            sync_interval: args.store.sync_interval.0,
+            data_dir: args.data_dir,
+            start: args.source.start,
+            log_format: args.log_format,
+        })
+    }
+}
+
+fn source(args: &ServeArgs) -> Result<Source, Wrong> {
+    let source = &args.source;
+    if source.dev {
+        let rate = source.dev_rate;
+        let allowed = 0.0..=1000.0;
+        return if allowed.contains(&rate) {
+            Ok(Source::Dev { rate })
+        } else {
+            wrong("dev-rate", rate, "allowed is 0 (no new blocks) to 1000")
+        };
+    }
+    let url = match (&source.upstream, source.network) {
+        (Some(url), _) => url.as_str(),
+        (None, Some(Network::Fuji)) => "https://api.avax-test.network",
+        (None, _) => "https://api.avax.network",
+    };
+    let mut endpoint = match Endpoint::parse(url) {
+        Ok(endpoint) => endpoint,
+        Err(why) => return wrong("upstream", url, why),
+    };
+    if let Some(ws) = &source.upstream_ws {
+        endpoint.ws = match Endpoint::parse_ws(ws) {
+            Ok(uri) => uri,
+            Err(why) => return wrong("upstream-ws", ws, why),
+        };
+    }
+    Ok(Source::Upstream { endpoint, network: source.network, ca: source.upstream_ca.clone() })
+}
+
+fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = args.threads.unwrap_or(cores);
+    if !(1..=1024).contains(&threads) {
+        return wrong("threads", threads, "allowed is 1 to 1024");
+    }
+    if args.admin_listen == Some(args.listen) && args.listen.port() != 0 {
+        return wrong("admin-listen", args.listen, "must be another address than --listen");
+    }
+    Ok(HttpConfig {
+        listen: args.listen,
+        admin_listen: args.admin_listen,
+        threads,
+        miss_status: miss_status(args.miss_status)?,
+        patience: Patience { idle: args.idle_timeout.0, write: args.write_timeout.0 },
+        drain_timeout: args.drain_timeout.0,
+    })
+}
+
+/// A router must be able to tell a miss, so no success but 200 itself, for routers that look into
+/// the body only.
+fn miss_status(status: u16) -> Result<StatusCode, Wrong> {
+    match StatusCode::from_u16(status) {
+        Ok(code) if status == 200 || code.is_client_error() || code.is_server_error() => Ok(code),
+        _ => wrong("miss-status", status, "allowed is 200, or 400 to 599"),
+    }
+}
+
+fn limits(args: &HttpArgs) -> Result<Limits, Wrong> {
+    let positive = |flag, value: usize| {
+        if value > 0 { Ok(value) } else { wrong(flag, value, "must be at least 1") }
+    };
+    Ok(Limits {
+        body_bytes_max: bytes("body-bytes-max", args.body_bytes_max)?,
+        batch_items_max: positive("batch-items-max", args.batch_items_max)?,
+        batch_response_bytes_max: bytes("batch-response-bytes-max", args.batch_response_bytes_max)?,
+        connections_max: positive("connections-max", args.connections_max)?,
+    })
+}
+
+/// A limit on something that is held in memory.
+fn bytes(flag: &'static str, count: ByteCount) -> Result<usize, Wrong> {
+    match count.0.and_then(|bytes| usize::try_from(bytes).ok()) {
+        Some(bytes) if (1..=1 << 32).contains(&bytes) => Ok(bytes),
+        Some(bytes) => wrong(flag, bytes, "allowed is 1 to 4GiB"),
+        None => wrong(flag, "none", "this needs a bound: it is held in memory"),
+    }
+}
+
+fn retention(args: &StoreArgs) -> Retention {
+    let bounded = args.retain_blocks.is_some() || args.retain_age.is_some();
+    let default = if bounded { None } else { Some(RETAIN_BYTES_DEFAULT) };
+    Retention {
+        blocks: args.retain_blocks,
+        bytes: args.retain_bytes.map_or(default, |bytes| bytes.0),
+        age: args.retain_age.map(|age| age.0),
+    }
+}
+
+fn store(args: &StoreArgs, retention: Retention) -> Result<Options, Wrong> {
+    let (min, max) = (Options::SEGMENT_BYTES_MIN, Options::SEGMENT_BYTES_MAX);
+    let share = retention.bytes.map_or(u64::MAX, |bytes| bytes / SEGMENTS_MIN);
+    let default = SEGMENT_BYTES_DEFAULT.min(share).max(min);
+    let segment_bytes = match args.segment_bytes {
+        None => default,
+        Some(ByteCount(Some(bytes))) if (min..=max).contains(&bytes) => bytes,
+        Some(ByteCount(Some(bytes))) => {
+            return wrong("segment-bytes", bytes, format!("allowed is {min} to {max}"));
+        }
+        Some(ByteCount(None)) => return wrong("segment-bytes", "none", "a segment has a size"),
+    };
+    let span = args.segment_blocks;
+    if !(1..=neve_store::SPAN_MAX).contains(&span) {
+        let why = format!("allowed is 1 to {}", neve_store::SPAN_MAX);
+        return wrong("segment-blocks", span, why);
+    }
+    if let Some(bytes) = retention.bytes.filter(|bytes| *bytes < 2 * segment_bytes) {
+        let why = format!("must hold at least two segments of {segment_bytes} bytes");
+        return wrong("retain-bytes", bytes, why);
+    }
+    let disk_reserve_bytes = args.disk_reserve_bytes.0.unwrap_or(0);
+    Ok(Options { span, segment_bytes, disk_reserve_bytes, expected: None })
+}
+
+fn fetch(args: &FetchArgs) -> Result<FetchConfig, Wrong> {
+    if !(1..=1024).contains(&args.fetch_concurrency) {
+        return wrong("fetch-concurrency", args.fetch_concurrency, "allowed is 1 to 1024");
+    }
+    if args.poll_interval.0.is_zero() {
+        return wrong("poll-interval", "0", "must be longer than nothing");
+    }
+    Ok(FetchConfig {
+        concurrency: args.fetch_concurrency,
+        queue_bytes_max: bytes("queue-bytes-max", args.queue_bytes_max)?,
+        body_bytes_max: bytes("upstream-body-bytes-max", args.upstream_body_bytes_max)?,
+        connect_timeout: args.connect_timeout.0,
+        request_timeout: args.request_timeout.0,
+        ws_idle_timeout: args.ws_idle_timeout.0,
+        poll_interval: args.poll_interval.0,
+        senders: args.verify_senders,
+    })
+}

@@ -1,0 +1,188 @@
+//! From a node's two answers to a record: prove them, then cut the exact bytes into parts.
+//!
+//! Pure. `neve verify` makes the record of every stored block again with this and compares.
+
+use std::ops::Range;
+
+use neve_chain::{
+    Block, CheckedBlock, CheckedReceipts, Checks, Header, Receipts, Refusal, TotalDifficulty,
+    Unsettled,
+};
+use neve_store::{Hash, Part, Record};
+
+use crate::parts::{
+    FLAG_ZERO_DIFFICULTY, FULL, HASH_LEN, HASHES, HEADER, LogSpan, MINER_LEN, NONCE_LEN, Pieces,
+    RECEIPTS, SPANS, Spans, TransactionSpan,
+};
+
+/// A proven height.
+pub struct Assembled {
+    /// What is stored.
+    pub record: Record,
+    /// The header.
+    pub header: Header,
+    /// What a later header settles; `None` if the block's own header proved its receipts.
+    pub unsettled: Option<Unsettled>,
+    /// In which form the upstream gives the total difficulty.
+    pub difficulty: TotalDifficulty,
+}
+
+/// Proves and cuts. `block` and `receipts` are the `result` values of `eth_getBlockByNumber(n,
+/// true)` and `eth_getBlockReceipts(n)`.
+pub fn assemble(block: &[u8], receipts: &[u8], checks: &Checks) -> Result<Assembled, Refusal> {
+    let checked = Block::parse(block)?.check(checks)?;
+    let proven = Receipts::parse(receipts)?.check(&checked)?;
+    Ok(cut(block, receipts, &checked, &proven))
+}
+
+fn cut(
+    block: &[u8],
+    receipts: &[u8],
+    checked: &CheckedBlock<'_>,
+    proven: &CheckedReceipts<'_>,
+) -> Assembled {
+    let difficulty = checked.total_difficulty_form();
+    let (hashes, header) = (with_hashes(block, checked), header_of(block, checked));
+    let spans = Spans {
+        settled: checked.header.settles(),
+        pieces: [hashes.1, header.1, pieces_of(checked)],
+        transactions: transaction_spans(checked, proven),
+        logs: proven.logs.iter().map(|log| log_span(&log.span)).collect(),
+    };
+    let mut parts = vec![Part::default(); 5];
+    parts[HASHES] = Part::plain(hashes.0);
+    parts[HEADER] = Part::plain(header.0);
+    parts[SPANS] = Part::plain(spans.encode());
+    parts[FULL] = Part::plain(block.to_vec());
+    parts[RECEIPTS] = Part::plain(receipts.to_vec());
+    let zero = difficulty == TotalDifficulty::Zero;
+    let record = Record {
+        height: checked.header.number,
+        timestamp: checked.header.timestamp,
+        hash: Hash(checked.hash.0),
+        parent: Hash(checked.header.parent_hash.0),
+        transactions: checked.transactions.iter().map(|tx| Hash(tx.hash.0)).collect(),
+        flags: if zero { FLAG_ZERO_DIFFICULTY } else { 0 },
+        parts,
+    };
+    let header = checked.header.clone();
+    Assembled { record, header, unsettled: proven.unsettled(), difficulty }
+}
+
+fn pieces_of(block: &CheckedBlock<'_>) -> Pieces {
+    let layout = &block.layout;
+    debug_assert!(
+        layout.hash.len() == HASH_LEN as usize
+            && layout.miner.len() == MINER_LEN as usize
+            && layout.nonce.len() == NONCE_LEN as usize
+    );
+    Pieces {
+        hash: layout.hash.start,
+        miner: layout.miner.start,
+        nonce: layout.nonce.start,
+        total_difficulty: layout.total_difficulty.start,
+        total_difficulty_len: layout.total_difficulty.len() as u32,
+    }
+}
+
+/// Text made from a block's by taking stretches out and putting others in, and where the pieces
+/// went. Stretches come in ascending order.
+struct Edit<'a> {
+    text: &'a [u8],
+    at: usize,
+    out: Vec<u8>,
+    /// After the text up to the first was copied, offsets are shifted by the second.
+    shifts: Vec<(usize, i64)>,
+}
+
+impl<'a> Edit<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0, out: Vec::with_capacity(text.len().min(1 << 16)), shifts: Vec::new() }
+    }
+
+    /// Copies up to `range`, then leaves it out.
+    fn skip(&mut self, range: Range<usize>) {
+        self.out.extend_from_slice(self.text.get(self.at..range.start).unwrap_or_default());
+        self.at = range.end;
+        self.shifts.push((range.end, self.out.len() as i64 - range.end as i64));
+    }
+
+    /// After appending to `out` what stands instead of what was skipped.
+    fn replaced(&mut self) {
+        if let Some(shift) = self.shifts.last_mut() {
+            shift.1 = self.out.len() as i64 - self.at as i64;
+        }
+    }
+
+    fn finish(mut self, pieces: Pieces) -> (Vec<u8>, Pieces) {
+        self.out.extend_from_slice(self.text.get(self.at..).unwrap_or_default());
+        let moved = Pieces {
+            hash: self.moved(pieces.hash),
+            miner: self.moved(pieces.miner),
+            nonce: self.moved(pieces.nonce),
+            total_difficulty: self.moved(pieces.total_difficulty),
+            ..pieces
+        };
+        (self.out, moved)
+    }
+
+    fn moved(&self, offset: u32) -> u32 {
+        let before = self.shifts.partition_point(|(from, _)| *from <= offset as usize);
+        let shift = before.checked_sub(1).map_or(0, |at| self.shifts[at].1);
+        (i64::from(offset) + shift) as u32
+    }
+}
+
+fn usizes(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
+}
+
+/// The block as `eth_getBlockByNumber(n, false)` shows it: each transaction is its hash.
+fn with_hashes(text: &[u8], block: &CheckedBlock<'_>) -> (Vec<u8>, Pieces) {
+    let mut edit = Edit::new(text);
+    edit.skip(usizes(&block.layout.transactions_inside));
+    for (at, transaction) in block.transactions.iter().enumerate() {
+        if at > 0 {
+            edit.out.push(b',');
+        }
+        edit.out.extend_from_slice(format!("\"{:#x}\"", transaction.hash).as_bytes());
+    }
+    edit.replaced();
+    edit.finish(pieces_of(block))
+}
+
+/// The header as `eth_getHeaderByNumber(n)` shows it: four members fewer.
+fn header_of(text: &[u8], block: &CheckedBlock<'_>) -> (Vec<u8>, Pieces) {
+    let layout = &block.layout;
+    let members = [&layout.block_extra_data, &layout.size, &layout.transactions, &layout.uncles];
+    let mut edit = Edit::new(text);
+    members.into_iter().for_each(|member| edit.skip(with_comma(text, &usizes(member))));
+    edit.finish(pieces_of(block))
+}
+
+/// A member with the comma that separates it: the one behind it, or before it if it is the last.
+fn with_comma(text: &[u8], member: &Range<usize>) -> Range<usize> {
+    match text.get(member.end) {
+        Some(b',') => member.start..member.end + 1,
+        _ => member.start.saturating_sub(1)..member.end,
+    }
+}
+
+fn transaction_spans(
+    block: &CheckedBlock<'_>,
+    receipts: &CheckedReceipts<'_>,
+) -> Vec<TransactionSpan> {
+    let both = block.transactions.iter().zip(&receipts.receipts);
+    both.map(|(transaction, receipt)| TransactionSpan {
+        at: transaction.span.start,
+        len: transaction.span.len() as u32,
+        receipt_at: receipt.span.start,
+        receipt_len: receipt.span.len() as u32,
+        first_log: receipt.logs.start as u32,
+    })
+    .collect()
+}
+
+fn log_span(span: &Range<u32>) -> LogSpan {
+    LogSpan { at: span.start, len: span.len() as u32 }
+}

@@ -1,0 +1,181 @@
+//! New heads over WebSocket: a wake-up, never the only source.
+//!
+//! A frame says that the upstream has executed a height. What it says beyond that is not used:
+//! blocks come by HTTP and are proven. When the socket is silent, pings included, it is dead and
+//! opened anew; meanwhile the follower polls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use hyper::Uri;
+use metrics::counter;
+use serde::Deserialize;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, interval_at, timeout};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{
+    Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
+};
+use tracing::{debug, info};
+
+use super::backoff::Backoff;
+use super::upstream::AGENT;
+use crate::config::FetchConfig;
+use crate::status::Status;
+
+/// A head's frame has a few KiB.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+/// The public API allows few connects a minute, and blocks those who make more.
+const RECONNECT_FIRST: Duration = Duration::from_secs(1);
+const RECONNECT_MAX: Duration = Duration::from_secs(60);
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// Listens for heads.
+pub(crate) struct Heads {
+    pub(crate) uri: Uri,
+    pub(crate) tls: rustls::ClientConfig,
+    pub(crate) config: FetchConfig,
+    pub(crate) status: Arc<Status>,
+    /// The newest height announced, and a count that changes with each connection: after a cut
+    /// the upstream may answer by other rules.
+    pub(crate) newest: watch::Sender<Announced>,
+}
+
+/// What the socket has said so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Announced {
+    /// The newest height.
+    pub(crate) height: Option<u64>,
+    /// Connections so far.
+    pub(crate) connections: u64,
+}
+
+/// Why a socket ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("{0}")]
+    Socket(#[from] Error),
+    #[error("nothing came for {0:?}")]
+    Silent(Duration),
+    #[error("closed by the upstream")]
+    Closed,
+    #[error("subscribing failed: {0}")]
+    Refused(String),
+}
+
+#[derive(Deserialize)]
+struct Frame {
+    params: Option<Params>,
+    error: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Params {
+    result: Head,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    number: String,
+}
+
+impl Heads {
+    /// Listens for ever.
+    pub(crate) async fn run(self) {
+        let mut backoff = Backoff::new(RECONNECT_FIRST, RECONNECT_MAX);
+        loop {
+            let ended = self.listen(&mut backoff).await;
+            self.status.set_ws_live(false);
+            let wait = backoff.wait();
+            match ended {
+                // No WebSocket there is normal; a dead one is worth a line.
+                Err(Ended::Socket(error @ (Error::Http(_) | Error::Io(_)))) => {
+                    debug!(%error, ?wait, "no WebSocket, polling");
+                }
+                Err(why) => info!(%why, ?wait, "WebSocket ended, polling"),
+                Ok(never) => match never {},
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn listen(&self, backoff: &mut Backoff) -> Result<std::convert::Infallible, Ended> {
+        let mut socket = self.connect().await?;
+        counter!("neve_upstream_ws_connects_total").increment(1);
+        let subscribe =
+            r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
+        socket.send(Message::text(subscribe)).await?;
+        self.newest.send_modify(|newest| newest.connections += 1);
+        self.read(&mut socket, backoff).await
+    }
+
+    async fn connect(&self) -> Result<Socket, Ended> {
+        let mut request = self.uri.clone().into_client_request()?;
+        let agent = AGENT.try_into().expect("a constant");
+        request.headers_mut().insert(hyper::header::USER_AGENT, agent);
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(FRAME_BYTES_MAX))
+            .max_frame_size(Some(FRAME_BYTES_MAX));
+        let tls = Connector::Rustls(Arc::new(self.tls.clone()));
+        let connect = connect_async_tls_with_config(request, Some(config), true, Some(tls));
+        let limit = self.config.connect_timeout;
+        let connected = timeout(limit, connect).await.map_err(|_| Ended::Silent(limit))?;
+        Ok(connected?.0)
+    }
+
+    async fn read(
+        &self,
+        socket: &mut Socket,
+        backoff: &mut Backoff,
+    ) -> Result<std::convert::Infallible, Ended> {
+        let limit = self.config.ws_idle_timeout;
+        let ping_every = limit / 3;
+        let mut ping = interval_at(Instant::now() + ping_every, ping_every);
+        let mut heard = Instant::now();
+        loop {
+            tokio::select! {
+                frame = socket.next() => {
+                    heard = Instant::now();
+                    self.take(frame.ok_or(Ended::Closed)??, backoff)?;
+                }
+                _ = ping.tick() => {
+                    if heard.elapsed() >= limit {
+                        return Err(Ended::Silent(limit));
+                    }
+                    let sent = timeout(ping_every, socket.send(Message::Ping(Vec::new().into())));
+                    sent.await.map_err(|_| Ended::Silent(ping_every))??;
+                }
+            }
+        }
+    }
+
+    fn take(&self, message: Message, backoff: &mut Backoff) -> Result<(), Ended> {
+        let Message::Text(text) = message else {
+            return if message.is_close() { Err(Ended::Closed) } else { Ok(()) };
+        };
+        self.status.heard();
+        // The answer to the subscription has a string as result, and no params: no head.
+        let Ok(frame) = serde_json::from_str::<Frame>(text.trim_end()) else { return Ok(()) };
+        if let Some(error) = frame.error {
+            return Err(Ended::Refused(error.to_string()));
+        }
+        let Some(height) = frame.params.and_then(|params| quantity(&params.result.number)) else {
+            self.status.set_ws_live(true);
+            backoff.reset();
+            return Ok(());
+        };
+        self.status.set_upstream_head(height);
+        self.newest.send_modify(|newest| newest.height = Some(height));
+        Ok(())
+    }
+}
+
+/// A hex quantity.
+pub(super) fn quantity(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}

@@ -1,0 +1,373 @@
+//! The client to a node: one JSON-RPC call over HTTP, with every wait bounded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER, USER_AGENT};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use neve_jsonrpc::{RpcError, envelope};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::config::FetchConfig;
+use crate::status::Status;
+
+/// What we call ourselves.
+pub(crate) const AGENT: &str = concat!("neve/", env!("CARGO_PKG_VERSION"));
+/// The longest that a Retry-After is believed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// No connection, or it broke.
+    #[error("cannot reach the upstream: {0}")]
+    Unreachable(String),
+    /// The answer did not come in time.
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    /// The upstream wants to be asked later.
+    #[error("HTTP {status}, try again {}", .after.map_or("later".into(), |t| format!("in {t:?}")))]
+    Throttled {
+        /// Its status.
+        status: StatusCode,
+        /// How much later.
+        after: Option<Duration>,
+    },
+    /// Another status than 200.
+    #[error("HTTP {0}: {1}")]
+    Status(StatusCode, String),
+    /// The answer is longer than `--upstream-body-bytes-max`.
+    #[error("the answer is longer than {0} bytes")]
+    TooLong(usize),
+    /// The body is not a JSON-RPC answer.
+    #[error("not a JSON-RPC answer: {0}")]
+    Garbage(String),
+    /// The upstream answered with an error.
+    #[error("error {code}: {message}")]
+    Rpc {
+        /// Its code.
+        code: i64,
+        /// Its message.
+        message: String,
+    },
+}
+
+impl CallError {
+    /// A short label, for the metric.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::TimedOut(_) => "timeout",
+            Self::Throttled { .. } => "throttled",
+            Self::Status(..) => "status",
+            Self::TooLong(_) => "too_long",
+            Self::Garbage(_) => "garbage",
+            Self::Rpc { .. } => "rpc_error",
+        }
+    }
+
+    /// Whether the upstream does not know the method.
+    pub(crate) fn is_no_method(&self) -> bool {
+        matches!(self, Self::Rpc { code, .. } if *code == i64::from(RpcError::NO_NOTIFICATIONS.code))
+    }
+}
+
+/// The `result` of a call, as sent. `None` is `null`.
+pub(crate) type CallResult = Result<Option<Bytes>, CallError>;
+
+type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// A client to one upstream. Clones share connections.
+#[derive(Clone)]
+pub(crate) struct Upstream {
+    client: HttpClient,
+    uri: Uri,
+    config: FetchConfig,
+    ids: Arc<AtomicU64>,
+    status: Arc<Status>,
+}
+
+impl Upstream {
+    /// A client to `uri`; nothing is connected yet.
+    pub(crate) fn new(
+        uri: Uri,
+        tls: rustls::ClientConfig,
+        config: FetchConfig,
+        status: Arc<Status>,
+    ) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_connect_timeout(Some(config.connect_timeout));
+        connector.set_nodelay(true);
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(Duration::from_secs(60))
+            .pool_max_idle_per_host(config.concurrency * 2)
+            .build(connector);
+        Self { client, uri, config, ids: Arc::default(), status }
+    }
+
+    /// Calls `method` with `params`, which is a JSON array.
+    pub(crate) async fn call(&self, method: &'static str, params: &str) -> CallResult {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let mut body = Vec::with_capacity(128);
+        request(&mut body, id, method, params);
+        let answer = self.counted(method, self.post(body)).await?;
+        let result = self.counted(method, std::future::ready(result(&answer))).await;
+        result
+    }
+
+    /// Calls `method` once for each of `params`, in one batch; answers in the same order.
+    pub(crate) async fn batch(
+        &self,
+        method: &'static str,
+        params: &[String],
+    ) -> Result<Vec<Option<Bytes>>, CallError> {
+        let first = self.ids.fetch_add(params.len() as u64, Ordering::Relaxed);
+        let mut body = Vec::with_capacity(128 * params.len());
+        for (at, params) in params.iter().enumerate() {
+            body.push(if at == 0 { b'[' } else { b',' });
+            request(&mut body, first + at as u64, method, params);
+        }
+        body.push(b']');
+        let answer = self.counted(method, self.post(body)).await?;
+        let split = split_batch(&answer, first, params.len());
+        self.counted(method, std::future::ready(split)).await
+    }
+
+    /// Counts how a call went, by method.
+    async fn counted<T>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let outcome = call.await;
+        if let Err(error) = &outcome {
+            self.status.call_failed(method, error.reason());
+        }
+        outcome
+    }
+
+    async fn post(&self, body: Vec<u8>) -> Result<Bytes, CallError> {
+        let limit = self.config.request_timeout;
+        let answer = tokio::time::timeout(limit, self.exchange(body)).await;
+        answer.unwrap_or(Err(CallError::TimedOut(limit)))
+    }
+
+    async fn exchange(&self, body: Vec<u8>) -> Result<Bytes, CallError> {
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(self.uri.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(USER_AGENT, AGENT)
+            .body(Full::new(Bytes::from(body)))
+            .expect("an address that was parsed and headers that are constants");
+        let response = self.client.request(request).await.map_err(|error| unreachable(&error))?;
+        let (head, body) = response.into_parts();
+        if matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            let after = retry_after(&head.headers, SystemTime::now());
+            return Err(CallError::Throttled { status: head.status, after });
+        }
+        let limit = self.config.body_bytes_max;
+        let body =
+            Limited::new(body, limit).collect().await.map_err(|error| too_long(error, limit))?;
+        let body = body.to_bytes();
+        if head.status != StatusCode::OK {
+            let start = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+            return Err(CallError::Status(head.status, start));
+        }
+        self.status.heard();
+        Ok(body)
+    }
+}
+
+fn request(body: &mut Vec<u8>, id: u64, method: &str, params: &str) {
+    let text =
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}");
+    body.extend_from_slice(text.as_bytes());
+}
+
+/// The whole story of an error, which hyper tells one level at a time.
+fn unreachable(error: &dyn std::error::Error) -> CallError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    CallError::Unreachable(text)
+}
+
+fn too_long(error: Box<dyn std::error::Error + Send + Sync>, limit: usize) -> CallError {
+    if error.is::<http_body_util::LengthLimitError>() {
+        CallError::TooLong(limit)
+    } else {
+        unreachable(error.as_ref())
+    }
+}
+
+/// Retry-After in either of its forms: seconds, or a date (RFC 9110, 10.2.3).
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let after = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
+    };
+    Some(after.min(RETRY_AFTER_MAX))
+}
+
+#[derive(Deserialize)]
+struct Answer<'a> {
+    #[serde(default)]
+    id: u64,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<ErrorBody>,
+}
+
+#[derive(Deserialize)]
+struct ErrorBody {
+    #[serde(default)]
+    code: i64,
+    #[serde(default)]
+    message: String,
+}
+
+/// The result in an answer's body: a slice of it, not a copy. The node's own form is taken apart
+/// without reading the result, which is read, and strictly, by those who want it.
+fn result(body: &Bytes) -> CallResult {
+    if let Some(result) = known_form(body) {
+        return Ok((&result[..] != b"null").then_some(result));
+    }
+    let answer: Answer<'_> = serde_json::from_slice(body).map_err(|error| garbage(&error, body))?;
+    answer.into_result(body)
+}
+
+/// `{"jsonrpc":"2.0","id":7,"result":` … `}` with or without a newline.
+fn known_form(body: &Bytes) -> Option<Bytes> {
+    let rest = body.strip_prefix(envelope::HEAD)?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let from = rest[digits..].strip_prefix(envelope::RESULT)?;
+    let inside = from.strip_suffix(envelope::NEWLINE).unwrap_or(from);
+    Some(body.slice_ref(inside.strip_suffix(envelope::TAIL)?))
+}
+
+impl Answer<'_> {
+    fn into_result(self, body: &Bytes) -> CallResult {
+        match self.error {
+            Some(ErrorBody { code, message }) => Err(CallError::Rpc { code, message }),
+            None => Ok(self.result.map(|result| body.slice_ref(result.get().as_bytes()))),
+        }
+    }
+}
+
+fn garbage(error: &serde_json::Error, body: &[u8]) -> CallError {
+    let start = String::from_utf8_lossy(&body[..body.len().min(100)]);
+    CallError::Garbage(format!("{error} in {start:?}"))
+}
+
+/// The results of a batch whose ids run from `first`, whatever order they came in.
+fn split_batch(body: &Bytes, first: u64, count: usize) -> Result<Vec<Option<Bytes>>, CallError> {
+    let answers: Vec<Answer<'_>> =
+        serde_json::from_slice(body).map_err(|error| garbage(&error, body))?;
+    let mut results = vec![None; count];
+    let mut answered = vec![false; count];
+    for answer in answers {
+        let at = answer.id.checked_sub(first).map(|at| at as usize).filter(|at| *at < count);
+        let at = at.ok_or_else(|| CallError::Garbage("an answer with another id".into()))?;
+        results[at] = answer.into_result(body)?;
+        answered[at] = true;
+    }
+    if answered.iter().all(|answered| *answered) {
+        return Ok(results);
+    }
+    let missing = answered.iter().filter(|answered| !**answered).count();
+    Err(CallError::Garbage(format!("{missing} of {count} answers of a batch are missing")))
+}
+
+/// Joins results into the array that one call for all of them would have given.
+pub(crate) fn join(results: &[Bytes]) -> Bytes {
+    let len = results.iter().map(|result| result.len() + 1).sum::<usize>() + 2;
+    let mut joined = BytesMut::with_capacity(len);
+    joined.extend_from_slice(b"[");
+    for (at, result) in results.iter().enumerate() {
+        if at > 0 {
+            joined.extend_from_slice(b",");
+        }
+        joined.extend_from_slice(result);
+    }
+    joined.extend_from_slice(b"]");
+    joined.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_slices_of_the_body() {
+        let of = |text: &'static str| result(&Bytes::from_static(text.as_bytes()));
+        let node = of("{\"jsonrpc\":\"2.0\",\"id\":12,\"result\":{\"a\":[1]}}\n").unwrap();
+        assert_eq!(node.as_deref(), Some(&b"{\"a\":[1]}"[..]));
+        let other = of("{\"id\": 1, \"result\": \"0x1\", \"jsonrpc\": \"2.0\"}").unwrap();
+        assert_eq!(other.as_deref(), Some(&b"\"0x1\""[..]));
+        assert_eq!(of("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":null}\n").unwrap(), None);
+        let error =
+            of("{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32601,\"message\":\"no\"}}");
+        assert!(error.unwrap_err().is_no_method());
+        for bad in ["", "{", "<html>", "[]", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"x\""] {
+            assert!(matches!(of(bad), Err(CallError::Garbage(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_sorted_by_id_and_must_be_complete() {
+        let split = |text: &'static str| split_batch(&Bytes::from_static(text.as_bytes()), 5, 2);
+        let good = split("[{\"id\":6,\"result\":2},{\"id\":5,\"result\":null}]").unwrap();
+        assert_eq!(good, [None, Some(Bytes::from_static(b"2"))]);
+        for bad in [
+            "[]",
+            "[{\"id\":5,\"result\":1}]",
+            "[{\"id\":7,\"result\":1}]",
+            "{}",
+            "[{\"id\":5,\"result\":1},{\"id\":5,\"result\":1}]",
+            "[{\"id\":5,\"result\":1},{\"id\":6,\"error\":{\"code\":1,\"message\":\"no\"}}]",
+        ] {
+            assert!(split(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let of = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, hyper::header::HeaderValue::from_static(text));
+            retry_after(&headers, now)
+        };
+        assert_eq!(of("120"), Some(Duration::from_secs(120)));
+        assert_eq!(of("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(of("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(of("999999999"), Some(RETRY_AFTER_MAX));
+        assert_eq!(of("soon"), None);
+    }
+
+    #[test]
+    fn joined_results_are_an_array() {
+        assert_eq!(join(&[]), "[]");
+        assert_eq!(join(&[Bytes::from_static(b"1"), Bytes::from_static(b"{}")]), "[1,{}]");
+    }
+}

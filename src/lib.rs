@@ -1,0 +1,24 @@
+//! neve, a read-only cache for avalanchego's C-chain JSON-RPC.
+//!
+//! The program is `src/main.rs`; this library exists so that tests and benchmarks reach inside,
+//! and promises nothing to anyone else. docs/ARCHITECTURE.md is the map.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+pub mod cli;
+pub mod config;
+mod dev;
+mod endpoint;
+pub mod fetch;
+mod http;
+mod ingest;
+pub mod parts;
+mod process;
+pub mod serve;
+mod serving;
+mod status;
+mod tally;
+mod telemetry;
+mod units;
+pub mod verify;

@@ -1,0 +1,201 @@
+//! `neve verify`: reads a whole store and says what is wrong with it.
+//!
+//! The store checks its bytes; here every record is made again from its block and receipts, with
+//! the proofs of ingest, and compared; and the settlement proofs run over all heights. Findings go
+//! to standard output, one a line; exit code 0: none, 1: some, 2: could not look.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use neve_chain::{CheckedHeader, Checks, Disproof, Proof, Settlement};
+use neve_store::verify::{Finding, Stored, Summary, Visitor, directory, segment, total_bytes};
+use serde_json::json;
+
+use crate::cli::VerifyArgs;
+use crate::fetch::assemble;
+use crate::parts::{FULL, HASHES, HEADER, RECEIPTS, SPANS};
+
+const CLEAN: u8 = 0;
+const FINDINGS: u8 = 1;
+const COULD_NOT_LOOK: u8 = 2;
+
+/// Memory for receipts that wait for their settling header.
+const WINDOW_BYTES_MAX: usize = 64 << 20;
+/// The names of the parts, as findings have them.
+const PART_NAMES: [&str; 5] = ["block with hashes", "header", "spans", "block", "receipts"];
+
+/// Verifies and says so.
+pub fn run(args: &VerifyArgs) -> ExitCode {
+    let (path, single) = match (&args.data_dir, &args.segment) {
+        (_, Some(file)) => (file, true),
+        (Some(dir), None) => (dir, false),
+        (None, None) => return ExitCode::from(COULD_NOT_LOOK), // clap asks for one
+    };
+    match verify(path, single, args) {
+        Ok(0) => ExitCode::from(CLEAN),
+        Ok(_) => ExitCode::from(FINDINGS),
+        Err(error) => {
+            eprintln!("neve: cannot verify {}: {error}", path.display());
+            ExitCode::from(COULD_NOT_LOOK)
+        }
+    }
+}
+
+fn verify(path: &Path, single: bool, args: &VerifyArgs) -> Result<u64, neve_store::Error> {
+    if !single && !path.is_dir() {
+        let error = io::Error::new(io::ErrorKind::NotADirectory, "not a directory");
+        return Err(neve_store::Error::Read { path: path.to_owned(), source: error });
+    }
+    let progress = progress(total_bytes(path)?);
+    let mut check = Check::new(args, progress.clone());
+    let look = if single { segment } else { directory };
+    let summary = look(path, &mut check)?;
+    progress.finish_and_clear();
+    check.conclude(&summary);
+    Ok(check.findings)
+}
+
+/// A bar where a person can see it, and nothing where not.
+fn progress(bytes: u64) -> ProgressBar {
+    let template = "{bar:40} {percent}% {bytes_per_sec} {eta} left {msg}";
+    let style = ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar());
+    ProgressBar::new(bytes).with_style(style) // draws on standard error, if that is a terminal
+}
+
+struct Check {
+    json: bool,
+    senders: bool,
+    progress: ProgressBar,
+    findings: u64,
+    /// Heights whose receipts no header here settles: at the end, and at the start.
+    unproven: u64,
+    window: Settlement,
+    /// The height before the next one, if the last one could be read.
+    last: Option<u64>,
+}
+
+impl Check {
+    fn new(args: &VerifyArgs, progress: ProgressBar) -> Self {
+        Self {
+            json: args.json,
+            senders: args.senders,
+            progress,
+            findings: 0,
+            unproven: 0,
+            window: Settlement::new(WINDOW_BYTES_MAX),
+            last: None,
+        }
+    }
+
+    fn report(&mut self, stored: &Stored<'_>, kind: &'static str, detail: String) {
+        self.finding(Finding {
+            file: stored.file.to_owned(),
+            height: Some(stored.height),
+            offset: stored.offset,
+            kind,
+            detail,
+        });
+    }
+
+    /// Makes the record again and compares.
+    fn contents(&mut self, stored: &Stored<'_>) {
+        let checks = Checks { chain_id: stored.identity.chain_id, senders: self.senders };
+        let (block, receipts) = (stored.parts[FULL].0, stored.parts[RECEIPTS].0);
+        let assembled = match assemble(block, receipts, &checks) {
+            Ok(assembled) => assembled,
+            Err(refusal) => {
+                self.last = None;
+                return self.report(stored, refusal.reason(), refusal.to_string());
+            }
+        };
+        let record = &assembled.record;
+        let same = record.height == stored.height
+            && record.hash == stored.hash
+            && record.parent == stored.parent
+            && record.timestamp == stored.timestamp
+            && record.transactions == stored.transactions
+            && record.flags == stored.flags;
+        if !same {
+            self.report(stored, "record_head", "the record's head is not that of its block".into());
+        }
+        for part in [HASHES, HEADER, SPANS] {
+            if record.parts[part].bytes != stored.parts[part].0 {
+                let name = PART_NAMES[part];
+                self.report(stored, "part", format!("{name} is not that of the block"));
+            }
+        }
+        self.settle(stored, &assembled);
+    }
+
+    /// Proves what this header settles.
+    fn settle(&mut self, stored: &Stored<'_>, assembled: &crate::fetch::Assembled) {
+        if self.last.is_none_or(|last| last + 1 != stored.height) {
+            self.window = Settlement::new(WINDOW_BYTES_MAX); // a gap, which is a finding elsewhere
+        }
+        match self.window.settle(&CheckedHeader::of(&assembled.header)) {
+            Ok(Proof::Unprovable { .. }) => self.unproven += 1,
+            Ok(_) => {}
+            // Parent links are the store's to report.
+            Err(Disproof::Parent { .. }) => self.window = Settlement::new(WINDOW_BYTES_MAX),
+            Err(disproof) => {
+                self.report(stored, disproof.reason(), disproof.to_string());
+                self.window =
+                    Settlement::resume(&CheckedHeader::of(&assembled.header), WINDOW_BYTES_MAX);
+            }
+        }
+        assembled.unsettled.clone().into_iter().for_each(|receipts| self.window.push(receipts));
+        self.last = Some(stored.height);
+    }
+
+    fn say(&self, line: &str) {
+        self.progress.suspend(|| {
+            let _ = writeln!(io::stdout(), "{line}"); // a closed pipe is the reader's wish
+        });
+    }
+
+    fn conclude(&self, summary: &Summary) {
+        let Summary { segments, records, tables, range } = *summary;
+        let unsettled = self.window.unsettled();
+        let tail = if unsettled.is_empty() { 0 } else { unsettled.end() - unsettled.start() + 1 };
+        if self.json {
+            let line = json!({
+                "summary": true, "segments": segments, "records": records, "tables": tables,
+                "first": range.map(|range| range.0), "last": range.map(|range| range.1),
+                "findings": self.findings, "unsettled": tail,
+            });
+            return self.say(&line.to_string());
+        }
+        let heights = range.map_or("no heights".to_owned(), |(a, z)| format!("heights {a} to {z}"));
+        self.say(&format!(
+            "{heights}: {records} records in {segments} segments and {tables} merged tables, \
+             {tail} not settled yet, {} findings",
+            self.findings
+        ));
+    }
+}
+
+impl Visitor for Check {
+    fn finding(&mut self, finding: Finding) {
+        self.findings += 1;
+        let Finding { file, height, offset, kind, detail } = finding;
+        if self.json {
+            let line = json!({
+                "file": file, "height": height, "offset": offset, "kind": kind, "detail": detail,
+            });
+            return self.say(&line.to_string());
+        }
+        let height = height.map_or(String::new(), |height| format!(" height {height}"));
+        self.say(&format!("{file}{height} offset {offset}: {kind}: {detail}"));
+    }
+
+    fn record(&mut self, record: &Stored<'_>) {
+        self.progress.set_message(format!("height {}", record.height));
+        self.contents(record);
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        self.progress.inc(bytes);
+    }
+}
