@@ -120,7 +120,7 @@ impl Admin {
                     Rules::Helicon => "helicon",
                 },
             },
-            "storage": self.storage(words.store_error),
+            "storage": self.storage(words.store_error.as_deref()),
             "memory": memory(),
             "connections": self.connections.load(Ordering::Relaxed),
         })
@@ -152,7 +152,7 @@ impl Admin {
         (range.end() + 1).saturating_sub(from)
     }
 
-    fn storage(&self, error: Option<String>) -> Value {
+    fn storage(&self, error: Option<&str>) -> Value {
         let usage = self.serving.reader.usage();
         json!({
             "data_dir": self.data_dir,
@@ -197,6 +197,7 @@ impl Admin {
 
 fn set(name: &'static str, value: Option<u64>) {
     if let Some(value) = value {
+        #[allow(clippy::cast_precision_loss, reason = "gauges are doubles")]
         gauge!(name).set(value as f64);
     }
 }

@@ -89,7 +89,7 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Where blocks come from")]
 pub struct SourceArgs {
-    /// A node: its base address (http://host:9650) or the full address of its C-chain RPC.
+    /// A node: its base address (`http://host:9650`) or the full address of its C-chain RPC.
     #[arg(long, env = "NEVE_UPSTREAM", value_name = "URL",
           required_unless_present_any = ["network", "dev"], conflicts_with = "dev")]
     pub upstream: Option<String>,

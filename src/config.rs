@@ -1,6 +1,7 @@
 //! Arguments as meant. Checking them here never does anything: no file is opened, nothing is
 //! connected.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -130,7 +131,7 @@ pub struct Wrong {
     why: String,
 }
 
-fn wrong<T>(flag: &'static str, value: impl ToString, why: impl Into<String>) -> Result<T, Wrong> {
+fn wrong<T>(flag: &'static str, value: impl Display, why: impl Into<String>) -> Result<T, Wrong> {
     Err(Wrong { flag, value: value.to_string(), why: why.into() })
 }
 

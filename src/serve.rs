@@ -183,12 +183,12 @@ fn open(config: &Config, dir: &Path) -> Result<Opened, Failed> {
 fn describe_store(serving: &Serving, dir: &Path) {
     let usage = serving.reader.usage();
     let (segments, bytes) = (usage.segments, Human(usage.disk_bytes));
-    match serving.reader.range() {
-        Some(range) => info!(
-            dir = %dir.display(), first = range.start(), head = range.end(), segments, %bytes,
-            "the store is open"
-        ),
-        None => info!(dir = %dir.display(), "the store is open and empty"),
+    let dir = dir.display();
+    if let Some(range) = serving.reader.range() {
+        let (first, head) = (range.start(), range.end());
+        info!(%dir, first, head, segments, %bytes, "the store is open");
+    } else {
+        info!(%dir, "the store is open and empty");
     }
 }
 
@@ -290,12 +290,11 @@ impl Front {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        match timeout(limit, empty).await {
-            Ok(()) => workers.into_iter().for_each(Workers::join),
-            Err(_) => {
-                let left = connections.load(Ordering::Relaxed);
-                warn!(left, "connections did not end in time and are cut");
-            }
+        if timeout(limit, empty).await.is_ok() {
+            workers.into_iter().for_each(Workers::join);
+        } else {
+            let left = connections.load(Ordering::Relaxed);
+            warn!(left, "connections did not end in time and are cut");
         }
     }
 }

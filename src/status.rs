@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use metrics::counter;
-
 /// What the follower is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
@@ -121,11 +119,6 @@ impl Status {
     pub(crate) fn silence(&self) -> Option<Duration> {
         let heard = self.heard.load(Ordering::Relaxed).checked_sub(1)?;
         Some(self.started.elapsed().saturating_sub(Duration::from_millis(heard)))
-    }
-
-    /// Notes a call that failed.
-    pub(crate) fn call_failed(&self, method: &'static str, reason: &'static str) {
-        counter!("neve_upstream_errors_total", "method" => method, "reason" => reason).increment(1);
     }
 
     /// Notes the upstream's head.

@@ -86,6 +86,7 @@ fn height(text: &str) -> Option<u64> {
 pub(crate) struct Human(pub u64);
 
 impl fmt::Display for Human {
+    #[allow(clippy::cast_precision_loss, reason = "shown with two digits")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0 as f64;
         match self.0 {

@@ -91,27 +91,21 @@ struct Edit<'a> {
     text: &'a [u8],
     at: usize,
     out: Vec<u8>,
-    /// After the text up to the first was copied, offsets are shifted by the second.
-    shifts: Vec<(usize, i64)>,
+    /// Where the stretches that were kept begin: in the text, and in `out`.
+    kept: Vec<(usize, usize)>,
 }
 
 impl<'a> Edit<'a> {
     fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, out: Vec::with_capacity(text.len().min(1 << 16)), shifts: Vec::new() }
+        Self { text, at: 0, out: Vec::with_capacity(text.len().min(1 << 16)), kept: vec![(0, 0)] }
     }
 
-    /// Copies up to `range`, then leaves it out.
-    fn skip(&mut self, range: Range<usize>) {
+    /// Copies up to `range`, and puts what `by` appends in its place.
+    fn replace(&mut self, range: Range<usize>, by: impl FnOnce(&mut Vec<u8>)) {
         self.out.extend_from_slice(self.text.get(self.at..range.start).unwrap_or_default());
+        by(&mut self.out);
         self.at = range.end;
-        self.shifts.push((range.end, self.out.len() as i64 - range.end as i64));
-    }
-
-    /// After appending to `out` what stands instead of what was skipped.
-    fn replaced(&mut self) {
-        if let Some(shift) = self.shifts.last_mut() {
-            shift.1 = self.out.len() as i64 - self.at as i64;
-        }
+        self.kept.push((range.end, self.out.len()));
     }
 
     fn finish(mut self, pieces: Pieces) -> (Vec<u8>, Pieces) {
@@ -127,9 +121,10 @@ impl<'a> Edit<'a> {
     }
 
     fn moved(&self, offset: u32) -> u32 {
-        let before = self.shifts.partition_point(|(from, _)| *from <= offset as usize);
-        let shift = before.checked_sub(1).map_or(0, |at| self.shifts[at].1);
-        (i64::from(offset) + shift) as u32
+        let offset = offset as usize;
+        let after = self.kept.partition_point(|(from, _)| *from <= offset);
+        let (from, to) = self.kept[after - 1]; // the first begins at 0
+        (to + (offset - from)) as u32
     }
 }
 
@@ -140,14 +135,14 @@ fn usizes(range: &Range<u32>) -> Range<usize> {
 /// The block as `eth_getBlockByNumber(n, false)` shows it: each transaction is its hash.
 fn with_hashes(text: &[u8], block: &CheckedBlock<'_>) -> (Vec<u8>, Pieces) {
     let mut edit = Edit::new(text);
-    edit.skip(usizes(&block.layout.transactions_inside));
-    for (at, transaction) in block.transactions.iter().enumerate() {
-        if at > 0 {
-            edit.out.push(b',');
+    edit.replace(usizes(&block.layout.transactions_inside), |out| {
+        for (at, transaction) in block.transactions.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(format!("\"{:#x}\"", transaction.hash).as_bytes());
         }
-        edit.out.extend_from_slice(format!("\"{:#x}\"", transaction.hash).as_bytes());
-    }
-    edit.replaced();
+    });
     edit.finish(pieces_of(block))
 }
 
@@ -156,7 +151,7 @@ fn header_of(text: &[u8], block: &CheckedBlock<'_>) -> (Vec<u8>, Pieces) {
     let layout = &block.layout;
     let members = [&layout.block_extra_data, &layout.size, &layout.transactions, &layout.uncles];
     let mut edit = Edit::new(text);
-    members.into_iter().for_each(|member| edit.skip(with_comma(text, &usizes(member))));
+    members.into_iter().for_each(|member| edit.replace(with_comma(text, &usizes(member)), |_| {}));
     edit.finish(pieces_of(block))
 }
 

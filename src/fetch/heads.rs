@@ -31,7 +31,7 @@ use crate::status::Status;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 /// The public API allows few connects a minute, and blocks those who make more.
 const RECONNECT_FIRST: Duration = Duration::from_secs(1);
-const RECONNECT_MAX: Duration = Duration::from_secs(60);
+const RECONNECT_MAX: Duration = Duration::from_mins(1);
 
 type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 

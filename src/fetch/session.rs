@@ -375,7 +375,7 @@ fn rules_of(form: TotalDifficulty, current: Rules) -> Rules {
     match form {
         TotalDifficulty::Number => Rules::BeforeHelicon,
         TotalDifficulty::Zero => Rules::Helicon,
-        _ => current,
+        TotalDifficulty::Unknown => current,
     }
 }
 

@@ -12,6 +12,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use metrics::counter;
 use neve_jsonrpc::{RpcError, envelope};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -22,7 +23,7 @@ use crate::status::Status;
 /// What we call ourselves.
 pub(crate) const AGENT: &str = concat!("neve/", env!("CARGO_PKG_VERSION"));
 /// The longest that a Retry-After is believed.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +115,7 @@ impl Upstream {
             .wrap_connector(connector);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_secs(60))
+            .pool_idle_timeout(Duration::from_mins(1))
             .pool_max_idle_per_host(config.concurrency * 2)
             .build(connector);
         Self { client, uri, config, ids: Arc::default(), status }
@@ -125,9 +126,8 @@ impl Upstream {
         let id = self.ids.fetch_add(1, Ordering::Relaxed);
         let mut body = Vec::with_capacity(128);
         request(&mut body, id, method, params);
-        let answer = self.counted(method, self.post(body)).await?;
-        let result = self.counted(method, std::future::ready(result(&answer))).await;
-        result
+        let result = self.post(body).await.and_then(|answer| result(&answer));
+        result.inspect_err(|error| count(method, error))
     }
 
     /// Calls `method` once for each of `params`, in one batch; answers in the same order.
@@ -143,22 +143,9 @@ impl Upstream {
             request(&mut body, first + at as u64, method, params);
         }
         body.push(b']');
-        let answer = self.counted(method, self.post(body)).await?;
-        let split = split_batch(&answer, first, params.len());
-        self.counted(method, std::future::ready(split)).await
-    }
-
-    /// Counts how a call went, by method.
-    async fn counted<T>(
-        &self,
-        method: &'static str,
-        call: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
-        let outcome = call.await;
-        if let Err(error) = &outcome {
-            self.status.call_failed(method, error.reason());
-        }
-        outcome
+        let answer = self.post(body).await;
+        let results = answer.and_then(|answer| split_batch(&answer, first, params.len()));
+        results.inspect_err(|error| count(method, error))
     }
 
     async fn post(&self, body: Vec<u8>) -> Result<Bytes, CallError> {
@@ -182,8 +169,10 @@ impl Upstream {
             return Err(CallError::Throttled { status: head.status, after });
         }
         let limit = self.config.body_bytes_max;
-        let body =
-            Limited::new(body, limit).collect().await.map_err(|error| too_long(error, limit))?;
+        let body = Limited::new(body, limit)
+            .collect()
+            .await
+            .map_err(|error| too_long(error.as_ref(), limit))?;
         let body = body.to_bytes();
         if head.status != StatusCode::OK {
             let start = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
@@ -192,6 +181,12 @@ impl Upstream {
         self.status.heard();
         Ok(body)
     }
+}
+
+/// Counts a call that failed.
+fn count(method: &'static str, error: &CallError) {
+    let reason = error.reason();
+    counter!("neve_upstream_errors_total", "method" => method, "reason" => reason).increment(1);
 }
 
 fn request(body: &mut Vec<u8>, id: u64, method: &str, params: &str) {
@@ -211,11 +206,11 @@ fn unreachable(error: &dyn std::error::Error) -> CallError {
     CallError::Unreachable(text)
 }
 
-fn too_long(error: Box<dyn std::error::Error + Send + Sync>, limit: usize) -> CallError {
+fn too_long(error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> CallError {
     if error.is::<http_body_util::LengthLimitError>() {
         CallError::TooLong(limit)
     } else {
-        unreachable(error.as_ref())
+        unreachable(error)
     }
 }
 
@@ -359,7 +354,7 @@ mod tests {
             retry_after(&headers, now)
         };
         assert_eq!(of("120"), Some(Duration::from_secs(120)));
-        assert_eq!(of("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+        assert_eq!(of("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_mins(1)));
         assert_eq!(of("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(of("999999999"), Some(RETRY_AFTER_MAX));
         assert_eq!(of("soon"), None);

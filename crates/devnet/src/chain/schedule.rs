@@ -12,6 +12,10 @@ const SETTLE_AFTER_MS: u64 = 5_000;
 const TRANSITION_GAP_MS: u64 = 15_000;
 /// When the genesis of every network says it is from: 2020-12-05 05:00:00 UTC.
 const GENESIS_MS: u64 = 1_607_144_400_000;
+/// A day.
+const INTERVAL_MS_MAX: u64 = 86_400_000;
+/// Some hundred thousand years: sums of times stay far from overflow.
+const BASE_TIME_MS_MAX: u64 = 1 << 53;
 /// Heights that may wait for settlement; then they are settled, whatever the time. Arbitrary, for
 /// chains whose blocks are milliseconds apart: it bounds what is remembered while one is made.
 pub(crate) const UNSETTLED_MAX: u64 = 1_024;
@@ -38,8 +42,12 @@ pub(crate) struct Fees {
 
 impl Schedule {
     pub(crate) fn new(config: &ChainConfig) -> Self {
-        let first = config.first().max(1);
-        Self { config: config.clone(), first, interval_ms: config.interval_ms.max(1) }
+        let base_time_ms = config.base_time_ms.min(BASE_TIME_MS_MAX);
+        Self {
+            first: config.first().max(1),
+            interval_ms: config.interval_ms.clamp(1, INTERVAL_MS_MAX),
+            config: ChainConfig { base_time_ms, ..config.clone() },
+        }
     }
 
     /// Whether a block is asynchronous.
@@ -54,9 +62,10 @@ impl Schedule {
             return GENESIS_MS.min(self.config.base_time_ms);
         }
         let since_first = height.saturating_sub(self.first).saturating_mul(self.interval_ms);
+        let since_first = since_first.min(u64::MAX / 2);
         let late = self.random(Purpose::Time, height).below(self.interval_ms * 9 / 10 + 1);
         let gap = if self.is_asynchronous(height) { TRANSITION_GAP_MS } else { 0 };
-        self.config.base_time_ms.saturating_add(since_first).saturating_add(late + gap)
+        self.config.base_time_ms + since_first + late + gap
     }
 
     /// When a block is executed: blocks wait for one another.
