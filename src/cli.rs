@@ -111,9 +111,9 @@ pub struct SourceArgs {
     #[arg(long)]
     pub dev: bool,
 
-    /// Blocks a second of the development chain.
-    #[arg(long, value_name = "RATE", default_value_t = 1.0, requires = "dev")]
-    pub dev_rate: f64,
+    /// Blocks a second of the development chain [default: 1].
+    #[arg(long, value_name = "RATE")]
+    pub dev_rate: Option<f64>,
 
     /// Where an empty store begins: a height, `latest`, or -N for N blocks before the latest.
     #[arg(

@@ -168,13 +168,16 @@ impl Config {
 fn source(args: &ServeArgs) -> Result<Source, Wrong> {
     let source = &args.source;
     if source.dev {
-        let rate = source.dev_rate;
+        let rate = source.dev_rate.unwrap_or(1.0);
         let allowed = 0.0..=1000.0;
         return if allowed.contains(&rate) {
             Ok(Source::Dev { rate })
         } else {
             wrong("dev-rate", rate, "allowed is 0 (no new blocks) to 1000")
         };
+    }
+    if let Some(rate) = source.dev_rate {
+        return wrong("dev-rate", rate, "goes with --dev");
     }
     let url = match (&source.upstream, source.network) {
         (Some(url), _) => url.as_str(),

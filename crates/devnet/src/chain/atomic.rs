@@ -53,7 +53,11 @@ impl Writer {
         let import = random.chance(500);
         self.u32(if import { IMPORT } else { EXPORT }).u32(NETWORK_ID);
         self.random::<32>(random).random::<32>(random); // this chain and the other
-        if import { self.import(inputs, random) } else { self.export(inputs, random) }
+        if import {
+            self.import(inputs, random)
+        } else {
+            self.export(inputs, random)
+        }
         self.u32(inputs as u32);
         for _ in 0..inputs {
             self.u32(CREDENTIAL).u32(1).random::<65>(random);

@@ -22,8 +22,8 @@ pub struct ChainConfig {
     pub base_time_ms: u64,
     /// Time from block to block in the mean, in milliseconds: at least one.
     pub interval_ms: u64,
-    /// From a height on, the chain that another seed makes.
-    pub branch: Option<Branch>,
+    /// Where the chain goes on as another seed makes it, by ascending heights.
+    pub branches: Vec<Branch>,
 }
 
 /// Another continuation of a chain.
@@ -95,7 +95,7 @@ impl ChainConfig {
             first_height: 0,
             base_time_ms: Self::BASE_TIME_MS,
             interval_ms: 2_000,
-            branch: None,
+            branches: Vec::new(),
         }
     }
 
@@ -121,9 +121,7 @@ impl ChainConfig {
 
     /// What a height is made from.
     pub(super) fn seed_at(&self, height: u64) -> u64 {
-        match self.branch {
-            Some(branch) if height >= branch.height => branch.seed,
-            _ => self.seed,
-        }
+        let last = self.branches.iter().rfind(|branch| height >= branch.height);
+        last.map_or(self.seed, |branch| branch.seed)
     }
 }

@@ -1,30 +1,31 @@
 //! Draws the contents of a block.
 
+use std::ops::Range;
+
+use alloy_primitives::{Address, B256, Bloom};
 use neve_chain::Access;
 
 use super::{
     atomic,
-    body::{Body, Log, Receipt, Span},
+    body::{Body, Receipt, Span},
     config::ChainConfig,
+    draw_logs,
+    gas::{Load, gas},
     outline::{Action, Outline, outlines},
-    profile::Profile,
     random::{Purpose, Random},
     schedule::{Fees, Schedule},
     sign::ACCOUNTS,
-    transaction::{Kind, Transaction},
-    world::{Event, World},
+    transaction::Transaction,
+    world::World,
 };
 
-/// Gas of any transaction, of a byte of input, of a log and of a byte of its data, of an entry of
-/// an access list; roughly what Ethereum has.
-const GAS_TRANSACTION: u64 = 21_000;
-const GAS_CREATION: u64 = 53_000;
-const GAS_INPUT: u64 = 16;
-const GAS_LOG: u64 = 1_500;
-const GAS_LOG_DATA: u64 = 8;
-const GAS_ACCESS: u64 = 2_400;
-/// A limit that is common for plain transfers, and far too high for them.
-const GAS_GENEROUS: u64 = 100_000;
+/// Entries of an access list, and slots of an entry, at most.
+const ACCESSES_MAX: u64 = 3;
+/// Greatest priority fee, and greatest room between a cap and the base fee: a careful one, which
+/// often cuts the priority fee, and a generous one.
+const PRIORITY_FEE_MAX: u64 = 2_000_000_000;
+const ROOM_CAREFUL: u64 = 1_000_000_000;
+const ROOM_GENEROUS: u64 = 30_000_000_000;
 
 /// Draws the body of a height.
 pub(crate) fn draw(config: &ChainConfig, schedule: &Schedule, world: &World, height: u64) -> Body {
@@ -33,8 +34,8 @@ pub(crate) fn draw(config: &ChainConfig, schedule: &Schedule, world: &World, hei
         config,
         world,
         fees,
-        asynchronous: schedule.is_asynchronous(height),
         height,
+        asynchronous: schedule.is_asynchronous(height),
         random: Random::new(config.seed_at(height), Purpose::Body, height),
         body: Body { header_fee: fees.header, ..Body::default() },
         fields: Vec::new(),
@@ -47,8 +48,8 @@ struct Draw<'c> {
     config: &'c ChainConfig,
     world: &'c World,
     fees: Fees,
-    asynchronous: bool,
     height: u64,
+    asynchronous: bool,
     random: Random,
     body: Body,
     /// Scratch: the encoded fields of a transaction.
@@ -59,8 +60,7 @@ impl Draw<'_> {
     fn all(&mut self) {
         let outlines = outlines(&self.config.profile, &mut self.random);
         for (index, outline) in outlines.iter().enumerate() {
-            let logs = self.logs(outline);
-            self.transaction(index, outline, logs);
+            self.transaction(index, outline);
         }
         let shares = &self.config.profile.shares;
         let atomic = if outlines.is_empty() { 500 } else { shares.atomic };
@@ -69,37 +69,32 @@ impl Draw<'_> {
         }
     }
 
-    fn transaction(&mut self, index: usize, outline: &Outline, logs: std::ops::Range<usize>) {
-        // Senders take turns; their nonces rise, not by one.
-        let turn = self.height.wrapping_mul(Profile::TRANSACTIONS_MAX as u64) + index as u64;
-        let account = self.random.index(ACCOUNTS);
-        let from = self.world.signer.addresses()[account];
-        let access_list = self.access_list(outline);
+    fn transaction(&mut self, index: usize, outline: &Outline) {
+        let (account, nonce) = turn(self.height, index);
         let (max_fee, priority_fee) = self.caps();
         let mut transaction = Transaction {
             kind: outline.kind,
-            from,
-            nonce: turn,
+            from: self.world.signer.addresses()[account],
+            nonce,
             to: self.receiver(outline),
             value: self.value(outline),
             input: self.input(outline),
             gas: 0,
             max_fee,
             priority_fee,
-            access_list,
+            access_list: self.access_list(outline),
             v: 0,
-            r: alloy_primitives::B256::ZERO,
-            s: alloy_primitives::B256::ZERO,
-            hash: alloy_primitives::B256::ZERO,
+            r: B256::ZERO,
+            s: B256::ZERO,
+            hash: B256::ZERO,
         };
-        let gas_used = self.gas(&mut transaction, outline, &logs);
-        self.receipt(&transaction, outline, gas_used, logs);
+        self.execute(&mut transaction, outline);
         self.sign(account, &mut transaction);
         self.body.gas_limits += transaction.gas;
         self.body.transactions.push(transaction);
     }
 
-    fn receiver(&mut self, outline: &Outline) -> Option<alloy_primitives::Address> {
+    fn receiver(&mut self, outline: &Outline) -> Option<Address> {
         match outline.action {
             Action::Create => None,
             Action::Transfer => Some(self.world.account(&mut self.random).as_address()),
@@ -107,21 +102,20 @@ impl Draw<'_> {
         }
     }
 
-    /// Up to a thousand AVAX, mostly little; calls mostly send none.
+    /// Up to a thousand AVAX, mostly less; calls mostly send none.
     fn value(&mut self, outline: &Outline) -> u128 {
         if outline.action != Action::Transfer && self.random.chance(900) {
             return 0;
         }
         let bits = 30 + self.random.below(40);
-        u128::from(self.random.next()) << 6 >> (70 - bits)
+        (u128::from(self.random.next()) << 6) >> (70 - bits)
     }
 
-    /// A cap above the base fee, often so near to it that it cuts the priority fee.
+    /// Cap and priority fee.
     fn caps(&mut self) -> (u128, u128) {
-        let priority_fee = u128::from(self.random.below(2_000_000_000));
-        let generous = self.random.chance(700);
-        let room = if generous { 30_000_000_000 } else { 1_000_000_000 };
-        (self.fees.header + u128::from(self.random.below(room)), priority_fee)
+        let room = if self.random.chance(700) { ROOM_GENEROUS } else { ROOM_CAREFUL };
+        let cap = self.fees.header + u128::from(self.random.below(room));
+        (cap, u128::from(self.random.below(PRIORITY_FEE_MAX)))
     }
 
     fn access_list(&mut self, outline: &Outline) -> Vec<Access> {
@@ -129,149 +123,112 @@ impl Draw<'_> {
         if !listed || !outline.kind.is_typed() {
             return Vec::new();
         }
-        let entries = 1 + self.random.below(3);
-        let mut access = || Access {
-            address: self.world.contract(&mut self.random).as_address(),
-            storage_keys: (0..self.random.below(4)).map(|_| self.random.bytes().into()).collect(),
-        };
-        (0..entries).map(|_| access()).collect()
+        let entries = 1 + self.random.below(ACCESSES_MAX);
+        (0..entries).map(|_| self.access()).collect()
     }
 
-    /// A selector and words: accounts and amounts, or init code.
+    fn access(&mut self) -> Access {
+        let address = self.world.contract(&mut self.random).as_address();
+        let slots = self.random.below(ACCESSES_MAX + 1);
+        Access { address, storage_keys: (0..slots).map(|_| self.random.bytes().into()).collect() }
+    }
+
+    /// Init code, or a selector and words.
     fn input(&mut self, outline: &Outline) -> Span {
-        let start = self.body.bytes.len();
+        let bytes = &mut self.body.bytes;
+        let start = bytes.len();
         let end = start + outline.input;
         if outline.action == Action::Create {
-            self.body.bytes.resize(end, 0x60);
-            self.random.fill(&mut self.body.bytes[start..]);
+            bytes.resize(end, 0);
+            self.random.fill(bytes.get_mut(start..).unwrap_or_default());
         } else if outline.input > 0 {
+            // The calls of a chain have few different selectors.
             let selector = self.random.below(40).wrapping_mul(0x9e37_79b9) as u32;
-            self.body.bytes.extend(selector.to_le_bytes());
-            self.words(end);
+            bytes.extend(selector.to_le_bytes());
+            draw_logs::words(end, self.world, &mut self.random, bytes);
         }
         start..end
     }
 
-    /// Fills the bytes up to `end` with words as contracts take and emit them.
-    fn words(&mut self, end: usize) {
-        while self.body.bytes.len() < end {
-            let mut word = [0_u8; 32];
-            match self.random.below(4) {
-                0 => word = self.world.account(&mut self.random).word.0,
-                1 => word[30..].copy_from_slice(&self.random.bytes::<2>()),
-                2 => word[27..].copy_from_slice(&self.random.bytes::<5>()),
-                _ => word[22..].copy_from_slice(&self.random.bytes::<10>()),
-            }
-            self.body.bytes.extend_from_slice(&word);
-        }
-        self.body.bytes.truncate(end);
-    }
-
-    fn logs(&mut self, outline: &Outline) -> std::ops::Range<usize> {
-        let start = self.body.logs.len();
-        (0..outline.logs).for_each(|_| self.log());
-        start..self.body.logs.len()
-    }
-
-    fn log(&mut self) {
-        let topics = self.topic_count();
-        let event = *self.world.event(topics, &mut self.random);
-        let start = self.body.bytes.len();
-        let end = start + self.data_length(&event);
-        self.words(end);
-        let contract = self.world.contract(&mut self.random);
-        let mut log = Log::new(contract.as_address(), start..end);
-        event.signature.iter().for_each(|signature| log.push(signature.word));
-        for what in event.indexed {
-            log.push(self.world.indexed(*what, &mut self.random).word);
-        }
-        self.body.logs.push(log);
-    }
-
-    fn topic_count(&mut self) -> usize {
-        let mut place = self.random.below(1_000);
-        for (count, share) in self.config.profile.topics.iter().enumerate() {
-            match place.checked_sub(u64::from(*share)) {
-                Some(rest) => place = rest,
-                None => return count,
-            }
-        }
-        3
-    }
-
-    fn data_length(&mut self, event: &Event) -> usize {
-        let sampled = self.config.profile.log_data.sample(&mut self.random) as usize;
-        let length = event.data.map_or(sampled / 32 * 32, |length| length as usize);
-        length.min(Profile::BYTES_MAX)
-    }
-
-    /// Sets the limit; gives what is charged.
-    fn gas(
-        &mut self,
-        transaction: &mut Transaction,
-        outline: &Outline,
-        logs: &std::ops::Range<usize>,
-    ) -> u64 {
-        let consumed = self.consumed(transaction, outline, logs);
-        let limit = match outline.action {
-            Action::Transfer if self.random.chance(300) => consumed.max(GAS_GENEROUS),
-            Action::Transfer => consumed,
-            _ => consumed + self.random.below(consumed),
-        };
+    /// Gas, logs and receipt.
+    fn execute(&mut self, transaction: &mut Transaction, outline: &Outline) {
+        let (profile, random) = (&self.config.profile, &mut self.random);
+        let (logs, bloom) =
+            draw_logs::draw(outline.logs, profile, self.world, random, &mut self.body);
+        let load = self.load(transaction, &logs);
+        let (limit, used) = gas(outline, load, self.asynchronous, &mut self.random);
         transaction.gas = limit;
-        // A failed one may have used everything; an asynchronous one is charged for half at least.
-        let burnt = !outline.succeeds && self.random.chance(500);
-        let used = if burnt { limit } else { consumed };
-        if self.asynchronous { used.max(limit.div_ceil(2)) } else { used }
+        self.receipt(transaction, outline.succeeds, used, (logs, bloom));
     }
 
-    fn consumed(
-        &mut self,
-        transaction: &Transaction,
-        outline: &Outline,
-        logs: &std::ops::Range<usize>,
-    ) -> u64 {
-        let creates = outline.action == Action::Create;
-        let base = if creates { GAS_CREATION } else { GAS_TRANSACTION };
-        let logged = self.body.logs[logs.clone()].iter();
-        let logged = logged.map(|log| GAS_LOG + GAS_LOG_DATA * log.data.len() as u64);
-        let accesses = transaction.access_list.len() as u64 * GAS_ACCESS;
-        let work = if outline.action == Action::Transfer { 0 } else { self.random.below(60_000) };
-        base + GAS_INPUT * outline.input as u64 + logged.sum::<u64>() + accesses + work
+    fn load(&self, transaction: &Transaction, logs: &Range<usize>) -> Load {
+        let bytes = self.body.logs.iter().skip(logs.start).map(|log| log.data.len() as u64);
+        Load {
+            logs: logs.len() as u64,
+            log_bytes: bytes.sum(),
+            accesses: transaction.access_list.len() as u64,
+        }
     }
 
     fn receipt(
         &mut self,
         transaction: &Transaction,
-        outline: &Outline,
+        succeeded: bool,
         gas_used: u64,
-        logs: std::ops::Range<usize>,
+        (logs, bloom): (Range<usize>, Bloom),
     ) {
         let creates = transaction.to.is_none();
-        let receipt = Receipt {
-            succeeded: outline.succeeds,
+        self.body.receipts.push(Receipt {
+            succeeded,
             gas_used,
             cumulative_gas_used: self.body.gas_used() + gas_used,
             price: transaction.price_at(self.fees.executed),
             contract: creates.then(|| transaction.from.create(transaction.nonce)),
-            bloom: neve_chain::logs_bloom([]),
             logs,
-        };
-        self.body.receipts.push(receipt);
+            bloom,
+        });
     }
 
     fn sign(&mut self, account: usize, transaction: &mut Transaction) {
-        let chain_id = self.config.chain_id;
-        self.fields.clear();
-        transaction.encode_fields(chain_id, self.body.at(&transaction.input), &mut self.fields);
-        let signer = &self.world.signer;
-        let hash = if signer.is_real() {
-            transaction.signing_hash(chain_id, &mut self.fields)
-        } else {
-            alloy_primitives::B256::ZERO
-        };
-        let signature = signer.sign(account, hash, &mut self.random);
+        let (chain_id, signer) = (self.config.chain_id, &self.world.signer);
         let fields = &mut self.fields;
+        fields.clear();
+        transaction.encode_fields(chain_id, self.body.at(&transaction.input), fields);
+        let real = signer.is_real();
+        let hash = if real { transaction.signing_hash(chain_id, fields) } else { B256::ZERO };
+        let signature = signer.sign(account, hash, &mut self.random);
         self.body.encodings.push(|out| transaction.finish(signature, chain_id, fields, out));
+    }
+}
+
+/// Who sends the transaction at an index, and with which nonce. No pair comes twice, and an
+/// account's nonces rise with its transactions, though not by one.
+fn turn(height: u64, index: usize) -> (usize, u64) {
+    let accounts = ACCOUNTS as u64;
+    let place = index as u64;
+    // Odd factors, so that nobody has two turns before everybody had one.
+    let account =
+        (place % accounts).wrapping_mul(389).wrapping_add(height.wrapping_mul(7)) % accounts;
+    let nonce = height.wrapping_mul(TURNS_A_BLOCK).wrapping_add(place / accounts);
+    (account as usize, nonce)
+}
+
+/// Turns that an account may have in a block: one for each [`ACCOUNTS`] transactions.
+const TURNS_A_BLOCK: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::chain::profile::Profile;
+
+    #[test]
+    fn no_turn_comes_twice() {
+        assert_eq!(Profile::TRANSACTIONS_MAX, ACCOUNTS * TURNS_A_BLOCK as usize);
+        let turns = (5..9).flat_map(|height| {
+            (0..Profile::TRANSACTIONS_MAX).map(move |index| turn(height, index))
+        });
+        assert_eq!(turns.collect::<BTreeSet<_>>().len(), 4 * Profile::TRANSACTIONS_MAX);
     }
 }

@@ -83,8 +83,9 @@ pub struct Shares {
 /// How large blocks are, and what is in them.
 ///
 /// Whatever the curves say, a block has at most [`TRANSACTIONS_MAX`](Self::TRANSACTIONS_MAX)
-/// transactions and [`LOGS_MAX`](Self::LOGS_MAX) logs, and no input or data of a log is longer than
-/// [`BYTES_MAX`](Self::BYTES_MAX).
+/// transactions and [`LOGS_MAX`](Self::LOGS_MAX) logs, no input or data of a log is longer than
+/// [`BYTES_MAX`](Self::BYTES_MAX), and all of them together than
+/// [`BLOCK_BYTES_MAX`](Self::BLOCK_BYTES_MAX).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Transactions of a block.
@@ -108,6 +109,8 @@ impl Profile {
     pub const LOGS_MAX: usize = 65_536;
     /// Bytes that an input or the data of a log has at most.
     pub const BYTES_MAX: usize = 65_536;
+    /// Bytes that inputs and data of logs of a block have together at most.
+    pub const BLOCK_BYTES_MAX: usize = 32 << 20;
 
     /// As mainnet was in January 2026: quantiles of 668 Granite blocks. In the mean 31.6
     /// transactions and 57 logs, up to 223 and 1,201; block and receipts are 100 KB of JSON.

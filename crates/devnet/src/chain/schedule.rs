@@ -153,7 +153,9 @@ mod tests {
         let schedule = schedule(Helicon::FromGenesis, 1);
         let settled: Vec<u64> = (1..3_000).map(|height| schedule.settled(height)).collect();
         assert!(settled.is_sorted());
-        assert!(settled.iter().zip(1..).all(|(settled, height)| height - *settled <= UNSETTLED_MAX));
+        assert!(
+            settled.iter().zip(1..).all(|(settled, height)| height - *settled <= UNSETTLED_MAX)
+        );
     }
 
     #[test]

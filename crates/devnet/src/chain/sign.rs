@@ -3,13 +3,7 @@
 use alloy_primitives::{Address, B256, keccak256};
 use k256::{
     ProjectivePoint, Scalar, U256,
-    elliptic_curve::{
-        BatchNormalize,
-        ops::Reduce,
-        point::AffineCoordinates,
-        scalar::IsHigh,
-        sec1::ToEncodedPoint,
-    },
+    elliptic_curve::{ops::Reduce, point::AffineCoordinates, scalar::IsHigh, sec1::ToEncodedPoint},
 };
 
 use super::{
@@ -98,9 +92,8 @@ fn multiples(random: &mut Random, count: usize) -> (Scalar, Vec<k256::AffinePoin
     let first = scalar(&random.bytes());
     let start = ProjectivePoint::GENERATOR * first;
     let next = |last: &ProjectivePoint| Some(last + &ProjectivePoint::GENERATOR);
-    let points: Vec<ProjectivePoint> =
-        std::iter::successors(Some(start), next).take(count).collect();
-    (first, <ProjectivePoint as BatchNormalize<[ProjectivePoint]>>::batch_normalize(&points))
+    let points = std::iter::successors(Some(start), next).take(count);
+    (first, points.map(|point| point.to_affine()).collect())
 }
 
 fn scalar(bytes: &[u8; 32]) -> Scalar {

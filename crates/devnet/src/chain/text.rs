@@ -54,7 +54,7 @@ impl Text {
     pub(crate) fn list<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
-        mut write: impl FnMut(&mut Self, T),
+        mut write: impl FnMut(&mut Self, T) -> &mut Self,
     ) -> &mut Self {
         self.raw("[");
         for (index, item) in items.into_iter().enumerate() {
@@ -67,7 +67,7 @@ impl Text {
     }
 
     /// Where what `write` writes comes to stand.
-    pub(crate) fn span(&mut self, write: impl FnOnce(&mut Self)) -> Range<usize> {
+    pub(crate) fn span(&mut self, write: impl FnOnce(&mut Self) -> &mut Self) -> Range<usize> {
         let start = self.0.len();
         write(self);
         start..self.0.len()
@@ -109,7 +109,7 @@ mod tests {
     fn bytes_and_lists() {
         assert_eq!(text(|t| t.bytes([0, 0xff])), "\"0x00ff\"");
         assert_eq!(text(|t| t.bytes([])), "\"0x\"");
-        assert_eq!(text(|t| t.list([1_u64, 2], |t, n| drop(t.quantity(n)))), r#"["0x1","0x2"]"#);
-        assert_eq!(text(|t| t.list([0_u64; 0], |_, _| ())), "[]");
+        assert_eq!(text(|t| t.list([1_u64, 2], Text::quantity)), r#"["0x1","0x2"]"#);
+        assert_eq!(text(|t| t.list([0_u64; 0], Text::quantity)), "[]");
     }
 }

@@ -45,7 +45,9 @@ pub(crate) enum Indexed {
 pub(crate) struct World {
     /// Who signs for the accounts.
     pub(crate) signer: Signer,
+    /// As topics.
     accounts: Vec<Entry>,
+    /// As emitters.
     contracts: Vec<Entry>,
     numbers: Vec<Entry>,
     /// By the number of topics.
@@ -80,9 +82,11 @@ impl World {
         let mut random = Random::new(config.seed, Purpose::World, 2);
         let contract = |_| Entry::address(Address::new(random.bytes()));
         Self {
-            accounts: signer.addresses().iter().map(|address| Entry::address(*address)).collect(),
+            accounts: signer.addresses().iter().map(|one| Entry::topic(one.into_word())).collect(),
             contracts: (0..CONTRACTS).map(contract).collect(),
-            numbers: (1..=NUMBERS).map(|n| Entry::topic(B256::left_padding_from(&n.to_le_bytes()[..2]))).collect(),
+            numbers: (1..=NUMBERS)
+                .map(|n| Entry::topic(B256::left_padding_from(&n.to_le_bytes()[..2])))
+                .collect(),
             events: std::array::from_fn(events_of),
             signer,
         }

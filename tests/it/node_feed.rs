@@ -1,18 +1,10 @@
 //! The harness itself: a real node runs, and every kind of transaction really gets into its chain.
 
-// Says that helpers here are test code too, where a panic is the finding.
-#![cfg(test)]
-
-mod support {
-    pub(crate) mod feed;
-    pub(crate) mod node;
-}
-
 use std::time::{Duration, Instant};
 
+use crate::support::feed::{Feed, Kind, Made, quantity};
+use crate::support::node::{Node, Options, rpc};
 use serde_json::{Value, json};
-use support::feed::{Feed, Kind, Made, quantity};
-use support::node::{Node, Options, rpc};
 
 /// For all that happens once the node is up.
 const LIMIT: Duration = Duration::from_mins(4);

@@ -1,0 +1,81 @@
+//! Results in which the text is wrong.
+
+use bytes::Bytes;
+use neve_jsonrpc::Query;
+
+use super::Fault;
+
+/// What a fault makes of a result, unless it leaves such results as they are.
+pub(crate) fn edit(fault: &Fault, query: Query, result: &[u8]) -> Option<Bytes> {
+    edited(fault, query, result).map(Bytes::from)
+}
+
+fn edited(fault: &Fault, query: Query, result: &[u8]) -> Option<Vec<u8>> {
+    match (fault, query) {
+        (Fault::NullBlock, Query::Block(..)) | (Fault::NullReceipts, Query::Receipts(_)) => {
+            Some(b"null".to_vec())
+        }
+        (Fault::MissingReceipt, Query::Receipts(_)) => without_last(result),
+        (Fault::WrongChainId, Query::ChainId) => Some(b"\"0xdead\"".to_vec()),
+        (Fault::WrongChainId, Query::NetVersion) => Some(b"\"57005\"".to_vec()),
+        (Fault::Whitespace, _) => with_space(result),
+        (Fault::KeyOrder, _) => swapped(result),
+        _ => None,
+    }
+}
+
+/// A list of receipts without the last one.
+fn without_last(list: &[u8]) -> Option<Vec<u8>> {
+    let last = b"{\"blockHash\":";
+    let objects = (0..list.len()).filter(|at| list[*at..].starts_with(last));
+    // The members of a log begin otherwise.
+    let start = objects.last()?;
+    let kept = list.get(..start)?;
+    Some([kept.strip_suffix(b",").unwrap_or(kept), b"]"].concat())
+}
+
+/// With a space behind the first brace.
+fn with_space(result: &[u8]) -> Option<Vec<u8>> {
+    let brace = result.iter().position(|byte| *byte == b'{')?;
+    let (head, tail) = result.split_at_checked(brace + 1)?;
+    Some([head, b" ", tail].concat())
+}
+
+/// With the first two members of the first object in each other's place. Both are strings.
+fn swapped(result: &[u8]) -> Option<Vec<u8>> {
+    let start = result.iter().position(|byte| *byte == b'{')? + 1;
+    let comma = |from: usize| Some(from + result.get(from..)?.iter().position(|b| *b == b',')?);
+    let first = comma(start)?;
+    let second = comma(first + 1)?;
+    let pieces =
+        [&result[..start], &result[first + 1..second], b",", &result[start..first], &result[second..]];
+    Some(pieces.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(edited: Option<Vec<u8>>) -> Option<String> {
+        edited.map(|text| String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn the_last_receipt_is_gone() {
+        let list = br#"[{"blockHash":"0x1","logs":[{"address":"0x"}]},{"blockHash":"0x1"}]"#;
+        let shorter = text(without_last(list)).unwrap();
+        assert_eq!(shorter, r#"[{"blockHash":"0x1","logs":[{"address":"0x"}]}]"#);
+        assert_eq!(text(without_last(shorter.as_bytes())).unwrap(), "[]");
+        assert_eq!(without_last(b"[]"), None);
+    }
+
+    #[test]
+    fn the_layout_is_another() {
+        assert_eq!(text(with_space(br#"[{"a":1}]"#)).unwrap(), r#"[{ "a":1}]"#);
+        assert_eq!(with_space(b"null"), None);
+        let swapped = |result: &str| text(swapped(result.as_bytes()));
+        assert_eq!(swapped(r#"{"a":1,"b":2,"c":3}"#).unwrap(), r#"{"b":2,"a":1,"c":3}"#);
+        assert_eq!(swapped("null"), None);
+        assert_eq!(swapped(r#"{"a":1}"#), None);
+    }
+}

@@ -1,0 +1,201 @@
+//! The faults that a node has now.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use tokio::sync::watch;
+
+use super::{Fault, Rule, Subject};
+use crate::lock::{read, write};
+
+/// The faults of a node. Clones are the same faults.
+#[derive(Clone)]
+pub struct Faults(Arc<Registry>);
+
+struct Registry {
+    active: RwLock<Vec<Arc<Active>>>,
+    /// Counts changes, for whoever waits for one.
+    changes: watch::Sender<u64>,
+}
+
+struct Active {
+    rule: Rule,
+    /// How often it may still apply.
+    left: AtomicU64,
+    hits: AtomicU64,
+    cleared: AtomicBool,
+}
+
+/// A fault that was injected. It stays when this is dropped.
+#[derive(Clone)]
+pub struct Injected {
+    active: Arc<Active>,
+    faults: Faults,
+}
+
+impl Faults {
+    pub(crate) fn new() -> Self {
+        let changes = watch::Sender::new(0);
+        Self(Arc::new(Registry { active: RwLock::default(), changes }))
+    }
+
+    /// Adds a fault, which applies at once.
+    pub fn inject(&self, rule: impl Into<Rule>) -> Injected {
+        let rule = rule.into();
+        let left = AtomicU64::new(rule.times.unwrap_or(u64::MAX));
+        let cleared = AtomicBool::new(false);
+        let active = Arc::new(Active { rule, left, hits: AtomicU64::new(0), cleared });
+        write(&self.0.active).push(Arc::clone(&active));
+        self.changed();
+        Injected { active, faults: self.clone() }
+    }
+
+    /// Takes all faults away.
+    pub fn clear(&self) {
+        for active in write(&self.0.active).drain(..) {
+            active.cleared.store(true, Ordering::Release);
+        }
+        self.changed();
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        read(&self.0.active).is_empty()
+    }
+
+    /// For whoever waits for a change.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
+    fn changed(&self) {
+        self.0.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Whether a fault is there, without making use of it.
+    pub(crate) fn has(&self, wanted: impl Fn(&Fault) -> bool) -> bool {
+        read(&self.0.active).iter().any(|active| active.can_apply() && wanted(&active.rule.fault))
+    }
+
+    /// Makes use of the first fault for which `pick` has something, among those that apply.
+    pub(crate) fn take<T>(
+        &self,
+        subjects: &[Subject<'_>],
+        pick: impl Fn(&Fault) -> Option<T>,
+    ) -> Option<T> {
+        self.applicable(subjects).into_iter().find_map(|active| {
+            // The effect first: what has none is no use.
+            let effect = pick(&active.rule.fault)?;
+            active.apply().then_some(effect)
+        })
+    }
+
+    /// Lets each fault that applies make something else of a value, one after the other.
+    pub(crate) fn change<T>(
+        &self,
+        subjects: &[Subject<'_>],
+        value: T,
+        change: impl Fn(&Fault, &T) -> Option<T>,
+    ) -> T {
+        self.applicable(subjects).into_iter().fold(value, |value, active| {
+            match change(&active.rule.fault, &value) {
+                Some(changed) if active.apply() => changed,
+                _ => value,
+            }
+        })
+    }
+
+    fn applicable(&self, subjects: &[Subject<'_>]) -> Vec<Arc<Active>> {
+        let active = read(&self.0.active);
+        let applies = |active: &&Arc<Active>| active.can_apply() && active.rule.covers(subjects);
+        active.iter().filter(applies).cloned().collect()
+    }
+}
+
+impl Active {
+    fn can_apply(&self) -> bool {
+        self.left.load(Ordering::Acquire) > 0 && !self.cleared.load(Ordering::Acquire)
+    }
+
+    /// Whether one more use was left.
+    fn apply(&self) -> bool {
+        let one_less = |left: u64| left.checked_sub(1);
+        let used = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok();
+        self.hits.fetch_add(u64::from(used), Ordering::AcqRel);
+        used
+    }
+}
+
+impl Injected {
+    /// How often it applied.
+    pub fn hits(&self) -> u64 {
+        self.active.hits.load(Ordering::Acquire)
+    }
+
+    /// Takes it away.
+    pub fn clear(&self) {
+        self.active.cleared.store(true, Ordering::Release);
+        write(&self.faults.0.active).retain(|other| !Arc::ptr_eq(other, &self.active));
+        self.faults.changed();
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(read(&self.0.active).iter().map(|active| &active.rule)).finish()
+    }
+}
+
+impl fmt::Debug for Injected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Injected")
+            .field("rule", &self.active.rule)
+            .field("hits", &self.hits())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stall(fault: &Fault) -> Option<()> {
+        (*fault == Fault::Stall).then_some(())
+    }
+
+    #[test]
+    fn uses_are_counted_and_end() {
+        let faults = Faults::new();
+        let twice = faults.inject(Fault::Stall.times(2));
+        let uses = (0..5).filter_map(|_| faults.take(&[], stall)).count();
+        assert_eq!((uses, twice.hits()), (2, 2));
+        assert!(!faults.has(|fault| *fault == Fault::Stall));
+    }
+
+    #[test]
+    fn what_has_no_effect_is_no_use() {
+        let faults = Faults::new();
+        let once = faults.inject(Fault::Stall.times(1));
+        assert_eq!(faults.take(&[], |_| None::<()>), None);
+        assert_eq!((once.hits(), faults.take(&[], stall)), (0, Some(())));
+    }
+
+    #[test]
+    fn faults_are_cleared() {
+        let faults = Faults::new();
+        let mut changes = faults.changes();
+        let (one, other) = (faults.inject(Fault::Stall), faults.inject(Fault::Stall));
+        assert!(changes.has_changed().unwrap());
+        one.clear();
+        changes.mark_unchanged();
+        assert_eq!(faults.take(&[], stall), Some(()));
+        faults.clear();
+        assert!(faults.is_empty() && changes.has_changed().unwrap());
+        assert_eq!(other.hits(), 1);
+    }
+}

@@ -1,0 +1,118 @@
+//! When a fault applies.
+
+use std::ops::RangeInclusive;
+
+use super::Fault;
+
+/// A fault, and when it applies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    pub(super) fault: Fault,
+    heights: Option<RangeInclusive<u64>>,
+    method: Option<String>,
+    pub(super) times: Option<u64>,
+}
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'m> {
+    /// Its method.
+    pub(crate) method: &'m str,
+    /// The height that it asks about, if there is one and the node knows it.
+    pub(crate) height: Option<u64>,
+}
+
+/// Heights: one, or a range.
+#[derive(Clone, Debug)]
+pub struct Heights(RangeInclusive<u64>);
+
+impl From<u64> for Heights {
+    fn from(height: u64) -> Self {
+        Self(height..=height)
+    }
+}
+
+impl From<RangeInclusive<u64>> for Heights {
+    fn from(heights: RangeInclusive<u64>) -> Self {
+        Self(heights)
+    }
+}
+
+impl From<Fault> for Rule {
+    fn from(fault: Fault) -> Self {
+        Self { fault, heights: None, method: None, times: None }
+    }
+}
+
+impl Fault {
+    /// For requests about these heights only.
+    pub fn at(self, heights: impl Into<Heights>) -> Rule {
+        Rule::from(self).at(heights)
+    }
+
+    /// For requests of this method only.
+    pub fn on(self, method: &str) -> Rule {
+        Rule::from(self).on(method)
+    }
+
+    /// For the next so many requests that it applies to.
+    pub fn times(self, times: u64) -> Rule {
+        Rule::from(self).times(times)
+    }
+}
+
+impl Rule {
+    /// For requests about these heights only.
+    #[must_use]
+    pub fn at(mut self, heights: impl Into<Heights>) -> Self {
+        self.heights = Some(heights.into().0);
+        self
+    }
+
+    /// For requests of this method only.
+    #[must_use]
+    pub fn on(mut self, method: &str) -> Self {
+        self.method = Some(method.to_owned());
+        self
+    }
+
+    /// For the next so many requests that it applies to.
+    #[must_use]
+    pub fn times(mut self, times: u64) -> Self {
+        self.times = Some(times);
+        self
+    }
+
+    /// Whether it applies to a body with these calls: to one of them is enough.
+    pub(super) fn covers(&self, subjects: &[Subject<'_>]) -> bool {
+        let unconditional = self.heights.is_none() && self.method.is_none();
+        unconditional || subjects.iter().any(|subject| self.covers_one(subject))
+    }
+
+    fn covers_one(&self, subject: &Subject<'_>) -> bool {
+        let height = self.heights.as_ref().is_none_or(|heights| {
+            subject.height.is_some_and(|height| heights.contains(&height))
+        });
+        height && self.method.as_ref().is_none_or(|method| method == subject.method)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_narrowed() {
+        let rule = Fault::Stall.at(3..=5).on("a").times(2);
+        let subject = |method, height| Subject { method, height };
+        assert!(rule.covers(&[subject("b", Some(3)), subject("a", Some(5))]));
+        for other in [subject("a", Some(6)), subject("b", Some(5)), subject("a", None)] {
+            assert!(!rule.covers(&[other]));
+        }
+        // One call must fulfil all conditions.
+        assert!(!rule.covers(&[subject("b", Some(3)), subject("a", Some(7))]));
+        assert!(!rule.covers(&[]));
+        assert!(Rule::from(Fault::Stall).covers(&[]));
+        assert!(Fault::Stall.at(3).covers(&[subject("", Some(3))]));
+    }
+}

@@ -1,0 +1,78 @@
+//! Growth by the clock.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::Node;
+use crate::config::Config;
+
+/// Blocks come in groups when more than one is due at a tick.
+const TICK_MIN: Duration = Duration::from_millis(1);
+/// Blocks that are made at once at most: a machine that cannot keep up falls behind, and does not
+/// try to catch up for ever.
+const GROUP_MAX: u64 = 100;
+
+impl Node {
+    /// Changes how many blocks a second come by themselves.
+    pub(crate) fn set_rate(&self, rate: f64) {
+        self.rate.send_replace(rate);
+    }
+
+    /// Accepts blocks at the configured rate, until it is dropped.
+    pub(crate) async fn run_clock(self: Arc<Self>) {
+        let mut rates = self.rate.subscribe();
+        loop {
+            let rate = *rates.borrow_and_update();
+            let run = Arc::clone(&self).at_rate(rate);
+            tokio::select! {
+                changed = rates.changed() => if changed.is_err() { return },
+                () = run => {}
+            }
+        }
+    }
+
+    async fn at_rate(self: Arc<Self>, rate: f64) {
+        let Some(tick) = tick(rate) else { return std::future::pending().await };
+        let mut ticks = interval(tick);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        ticks.tick().await; // the first is at once
+        let (start, mut passed) = (Instant::now(), 0);
+        loop {
+            ticks.tick().await;
+            self.until_answering().await;
+            // A tick that comes exactly on time must not be too early by rounding.
+            let until_now = (start.elapsed().as_secs_f64() * rate + 0.01) as u64;
+            let due = until_now.saturating_sub(passed).min(GROUP_MAX);
+            passed = until_now;
+            if due > 0 {
+                let node = Arc::clone(&self);
+                let made = tokio::task::spawn_blocking(move || node.advance(due));
+                // It fails when the runtime ends.
+                let _ = made.await;
+            }
+        }
+    }
+}
+
+/// Time between looks at what is due; `None` if nothing ever is.
+fn tick(rate: f64) -> Option<Duration> {
+    let rate = if rate.is_nan() { 0.0 } else { rate.clamp(0.0, Config::RATE_MAX) };
+    let tick = Duration::try_from_secs_f64(1.0 / rate).ok()?;
+    Some(tick.max(TICK_MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_bounded() {
+        assert_eq!(tick(0.5), Some(Duration::from_secs(2)));
+        assert_eq!(tick(5_000.0), Some(TICK_MIN));
+        assert_eq!(tick(f64::INFINITY), Some(TICK_MIN));
+        for never in [0.0, -1.0, f64::NAN, 1e-300] {
+            assert_eq!(tick(never), None, "{never}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! HTTP as avalanchego speaks it, as far as a client that follows a chain can tell.
+
+use std::{io, sync::Arc, time::SystemTime};
+
+use bytes::Bytes;
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{
+        CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, VARY,
+    },
+};
+use neve_jsonrpc::parse;
+
+use super::{
+    Shared,
+    body::{ReplyBody, read},
+    media_type::is_json,
+    rpc::Reply,
+    socket::Fuse,
+    websocket,
+};
+use crate::{
+    counters::add,
+    faults::{Fault, RetryAfter, Subject},
+};
+
+/// Longest body, as avalanchego bounds it.
+const BODY_BYTES_MAX: usize = 5 << 20;
+/// Longest answer whose length Go's server says before it.
+const SIZED_BYTES_MAX: usize = 2_048;
+/// Any id will do.
+const NODE_ID: &str = "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg";
+const GARBAGE: &[u8] = b"<html><head><title>502 Bad Gateway</title></head>\xff\xfe</html>\n";
+
+pub(crate) type Answer = Response<ReplyBody>;
+
+/// Answers a request. An error ends the connection.
+pub(crate) async fn respond(
+    shared: Arc<Shared>,
+    fuse: Fuse,
+    request: Request<Incoming>,
+) -> io::Result<Answer> {
+    match request.uri().path() {
+        "/" | "/ext/bc/C/rpc" => rpc(&shared, &fuse, request).await,
+        "/ext/bc/C/ws" => Ok(websocket::upgrade(shared, request)),
+        _ => Ok(text(StatusCode::NOT_FOUND, "404 page not found\n")),
+    }
+}
+
+async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Result<Answer> {
+    if let Some(refusal) = refuse(&request) {
+        return Ok(refusal);
+    }
+    let body = read(request.into_body(), BODY_BYTES_MAX).await.map_err(io::Error::other)?;
+    add(&shared.counters.http_requests);
+    let request = parse(&body);
+    let subjects = shared.rpc.subjects(&request);
+    shared.node.until_answering().await;
+    if let Some(answer) = before(shared, fuse, &subjects).await? {
+        return Ok(answer);
+    }
+    let reply = shared.rpc.body(&request).await;
+    Ok(after(shared, &subjects, reply))
+}
+
+/// What the node refuses before it reads the body.
+fn refuse(request: &Request<Incoming>) -> Option<Answer> {
+    let (method, headers) = (request.method(), request.headers());
+    if [Method::PUT, Method::DELETE].contains(method) {
+        return Some(text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n"));
+    }
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let no_body = length.unwrap_or(0) == 0 && !headers.contains_key("transfer-encoding");
+    if method == Method::GET && no_body && request.uri().query().is_none() {
+        return Some(with_headers(ReplyBody::new(Bytes::new(), true), &[]));
+    }
+    if let Some(length) = length.filter(|length| *length > BODY_BYTES_MAX as u64) {
+        let message = format!("content length too large ({length}>{BODY_BYTES_MAX})\n");
+        return Some(text(StatusCode::PAYLOAD_TOO_LARGE, message));
+    }
+    if method != Method::OPTIONS && !has_json(headers) {
+        let message = "invalid content type, only application/json is supported\n";
+        return Some(text(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    None
+}
+
+fn has_json(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()))
+}
+
+/// Faults instead of an answer.
+async fn before(
+    shared: &Shared,
+    fuse: &Fuse,
+    subjects: &[Subject<'_>],
+) -> io::Result<Option<Answer>> {
+    let faults = &shared.node.faults;
+    if faults.take(subjects, |fault| (*fault == Fault::Reset).then_some(())).is_some() {
+        fuse.blow();
+        return Err(io::ErrorKind::ConnectionReset.into());
+    }
+    let latency = |fault: &Fault| match fault {
+        Fault::Latency(latency) => Some(*latency),
+        _ => None,
+    };
+    if let Some(latency) = faults.take(subjects, latency) {
+        tokio::time::sleep(latency).await;
+    }
+    if faults.take(subjects, |fault| (*fault == Fault::Stall).then_some(())).is_some() {
+        let mut changes = faults.changes();
+        while faults.has(|fault| *fault == Fault::Stall) && changes.changed().await.is_ok() {}
+    }
+    Ok(faults.take(subjects, instead))
+}
+
+/// What a fault answers without a look at the question.
+fn instead(fault: &Fault) -> Option<Answer> {
+    match fault {
+        Fault::Garbage => {
+            let body = ReplyBody::new(Bytes::from_static(GARBAGE), true);
+            Some(with_headers(body, &[(CONTENT_TYPE, "application/json")]))
+        }
+        Fault::Status(status, retry_after) => {
+            let status = StatusCode::from_u16(*status).ok()?;
+            let mut answer = text(status, format!("{status}\n"));
+            if let Some(value) = retry_after.value() {
+                answer.headers_mut().insert(RETRY_AFTER, value);
+            }
+            Some(answer)
+        }
+        _ => None,
+    }
+}
+
+impl RetryAfter {
+    fn value(self) -> Option<HeaderValue> {
+        match self {
+            Self::Absent => None,
+            Self::Seconds(seconds) => Some(HeaderValue::from(seconds)),
+            Self::Date(from_now) => {
+                let date = SystemTime::now().checked_add(from_now)?;
+                // Beyond the year 9999 there is no such date.
+                let year_9999 = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_799);
+                HeaderValue::from_str(&httpdate::fmt_http_date(date.min(year_9999))).ok()
+            }
+        }
+    }
+}
+
+/// The answer, and faults in its body.
+fn after(shared: &Shared, subjects: &[Subject<'_>], reply: Reply) -> Answer {
+    let sized = reply.plain || reply.body.len() <= SIZED_BYTES_MAX;
+    let mut body = ReplyBody::new(reply.body.into(), sized);
+    let faults = &shared.node.faults;
+    if faults.take(subjects, |fault| (*fault == Fault::Truncate).then_some(())).is_some() {
+        body.truncate();
+    }
+    let bandwidth = |fault: &Fault| match fault {
+        Fault::Bandwidth(bytes_per_second) => Some(*bytes_per_second),
+        _ => None,
+    };
+    if let Some(bytes_per_second) = faults.take(subjects, bandwidth) {
+        body.slow_down(bytes_per_second);
+    }
+    with_headers(body, &[(CONTENT_TYPE, "application/json")])
+}
+
+/// A refusal as Go's `http.Error` writes it.
+pub(crate) fn text(status: StatusCode, message: impl Into<String>) -> Answer {
+    let body = ReplyBody::new(Bytes::from(message.into()), true);
+    let mut answer = with_headers(
+        body,
+        &[
+            (CONTENT_TYPE, "text/plain; charset=utf-8"),
+            (HeaderName::from_static("x-content-type-options"), "nosniff"),
+        ],
+    );
+    *answer.status_mut() = status;
+    answer
+}
+
+fn with_headers(body: ReplyBody, headers: &[(HeaderName, &'static str)]) -> Answer {
+    let mut answer = Response::new(body);
+    let every = [(HeaderName::from_static("node-id"), NODE_ID), (VARY, "Origin")];
+    for (name, value) in headers.iter().chain(&every) {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}

@@ -1,0 +1,179 @@
+//! JSON-RPC over a body: single calls and batches.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use neve_jsonrpc::{Kind, Message, NoQuery, Request, RpcError, Rules, envelope, parse};
+
+use super::answer::answer;
+use crate::{
+    chain::Version,
+    counters::Counters,
+    faults::Subject,
+    node::Node,
+};
+
+/// Messages of a batch, and bytes of its results, as avalanchego bounds them.
+const BATCH_ITEMS_MAX: usize = 1_000;
+const BATCH_RESULT_BYTES_MAX: usize = 25_000_000;
+
+/// A node and who counts what it is asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Rpc {
+    pub(crate) node: Arc<Node>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// A body of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub(crate) body: Vec<u8>,
+    /// Written around the node's encoder: without a newline, and of known length.
+    pub(crate) plain: bool,
+}
+
+impl Rpc {
+    /// Answers a body.
+    pub(crate) async fn body(&self, request: &Request<'_>) -> Reply {
+        match request {
+            Request::Empty => Reply::default(),
+            Request::Malformed => Reply::error(b"null", &RpcError::PARSE),
+            Request::Single(message) => {
+                let mut body = self.message(message).await.unwrap_or_default();
+                if !body.is_empty() {
+                    body.extend_from_slice(envelope::NEWLINE);
+                }
+                Reply { body, plain: false }
+            }
+            Request::Batch(messages) => self.batch(messages).await,
+        }
+    }
+
+    async fn batch(&self, messages: &[Message<'_>]) -> Reply {
+        if let Some(refused) = refuse_batch(messages) {
+            return refused;
+        }
+        let (mut body, mut bytes, mut plain) = (Vec::new(), 0, false);
+        for message in messages {
+            let too_long = bytes > BATCH_RESULT_BYTES_MAX;
+            let answer = match message.kind() {
+                Kind::Call if too_long => {
+                    let mut out = Vec::new();
+                    envelope::error(&mut out, message.id(), &RpcError::RESPONSE_TOO_LARGE);
+                    Some(out)
+                }
+                _ => self.message(message).await,
+            };
+            let Some(answer) = answer else { continue };
+            bytes += answer.len();
+            plain |= bytes > BATCH_RESULT_BYTES_MAX;
+            body.push(if body.is_empty() { b'[' } else { b',' });
+            body.extend_from_slice(&answer);
+        }
+        match (body.is_empty(), plain) {
+            (true, _) => {}
+            (false, true) => body.push(b']'),
+            (false, false) => body.extend_from_slice(b"]\n"),
+        }
+        Reply { body, plain }
+    }
+
+    /// The answer to a message, if it wants one.
+    pub(crate) async fn message(&self, message: &Message<'_>) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        match message.kind() {
+            Kind::Invalid => envelope::error(&mut out, message.id(), &RpcError::INVALID_REQUEST),
+            Kind::Response => return None,
+            Kind::Notification => {
+                // It is executed, and nobody hears of it.
+                self.call(message).await.ok();
+                return None;
+            }
+            Kind::Call => match self.call(message).await {
+                Ok(result) => append_result(&mut out, message.id(), &result),
+                Err(error) => envelope::error(&mut out, message.id(), &error),
+            },
+        }
+        Some(out)
+    }
+
+    async fn call(&self, message: &Message<'_>) -> Result<Bytes, RpcError> {
+        self.counters.call(message.method());
+        match message.query(self.node.rules()) {
+            Ok((method, query)) => answer(&self.node, method.name(), query).await,
+            Err(NoQuery::Null) => Ok(Bytes::from_static(b"null")),
+            Err(NoQuery::Error(error)) => Err(error),
+            Err(NoQuery::NotServed) => self.constant(message.method()),
+        }
+    }
+
+    /// What a node answers to anyone, whatever blocks it has.
+    fn constant(&self, method: &str) -> Result<Bytes, RpcError> {
+        let result = match method {
+            "web3_clientVersion" => self.client_version(),
+            "eth_syncing" => "false",
+            "net_listening" => "true",
+            "net_peerCount" => "\"0x0\"",
+            "rpc_modules" => r#"{"eth":"1.0","net":"1.0","rpc":"1.0","web3":"1.0"}"#,
+            _ => return Err(RpcError::no_method(method)),
+        };
+        Ok(Bytes::from_static(result.as_bytes()))
+    }
+
+    fn client_version(&self) -> &'static str {
+        match (self.node.rules(), self.node.version()) {
+            (Rules::Helicon, _) => {
+                r#""avalanchego/1.15.0 [database=v1.4.5, rpcchainvm=46, go=1.26.8]""#
+            }
+            (Rules::BeforeHelicon, Version::V1_14) => "\"v1.14.2\"",
+            (Rules::BeforeHelicon, Version::V1_15) => "\"v1.15.0\"",
+        }
+    }
+
+    /// What the calls of a body are about.
+    pub(crate) fn subjects<'m>(&self, request: &'m Request<'_>) -> Vec<Subject<'m>> {
+        let messages = match request {
+            Request::Single(message) => std::slice::from_ref(message),
+            Request::Batch(messages) => messages,
+            Request::Empty | Request::Malformed => &[],
+        };
+        let rules = self.node.rules();
+        let subject = |message: &'m Message<'_>| {
+            let query = message.query(rules).ok();
+            let height = query.and_then(|(_, query)| self.node.subject(query));
+            Subject { method: message.method(), height }
+        };
+        messages.iter().take(BATCH_ITEMS_MAX).map(subject).collect()
+    }
+}
+
+/// The answer to a batch that is refused as a whole.
+fn refuse_batch(messages: &[Message<'_>]) -> Option<Reply> {
+    if messages.is_empty() {
+        return Some(Reply::error(b"null", &RpcError::EMPTY_BATCH));
+    }
+    if messages.len() <= BATCH_ITEMS_MAX {
+        return None;
+    }
+    let call = messages.iter().find(|message| message.kind() == Kind::Call);
+    let id = call.map_or(&b"null"[..], Message::id);
+    let mut reply = Reply::error(id, &RpcError::BATCH_TOO_LARGE);
+    reply.body.insert(0, b'[');
+    reply.body.push(b']');
+    Some(reply)
+}
+
+pub(crate) fn append_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
+    out.reserve(result.len() + id.len() + 48);
+    envelope::lead(out, id);
+    out.extend_from_slice(result);
+    out.extend_from_slice(envelope::TAIL);
+}
+
+impl Reply {
+    pub(crate) fn error(id: &[u8], error: &RpcError) -> Self {
+        let mut body = Vec::new();
+        envelope::error(&mut body, id, error);
+        Self { body, plain: true }
+    }
+}

@@ -1,0 +1,15 @@
+//! The real binary, driven from outside: against recorded nodes, a real node, and the embedded
+//! chain with its faults.
+
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cli;
+mod corpus;
+mod node_feed;
+mod real_node;
+mod serving;
+mod switch;
+mod verify;

@@ -1,0 +1,10 @@
+//! What the tests drive and compare with.
+
+#![allow(dead_code, reason = "not every helper is used by every target")]
+
+pub(crate) mod client;
+pub(crate) mod corpus;
+pub(crate) mod feed;
+pub(crate) mod neve;
+pub(crate) mod node;
+pub(crate) mod recorded;

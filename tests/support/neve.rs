@@ -1,0 +1,193 @@
+//! The real binary, as a child process in a fresh directory.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::node::wait::{Miss, wait_until};
+
+/// What anything that the server does may take on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+
+/// A directory for a test, in the target directory: /tmp is memory on many machines.
+pub(crate) fn fresh_dir() -> TempDir {
+    let dir = tempfile::Builder::new().prefix("neve-").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
+    dir.expect("cargo's directory for test files can be written")
+}
+
+/// Runs the binary to its end, which must come soon.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    let mut command = command();
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the binary starts");
+    let pid = Pid::from_child(&child);
+    let (done, waiting) = std::sync::mpsc::channel::<()>();
+    let guard = std::thread::spawn(move || {
+        let late = waiting.recv_timeout(LIMIT) == Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+        if late {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        late
+    });
+    let output = child.wait_with_output().expect("it is our child");
+    drop(done);
+    assert!(!guard.join().expect("the guard does not panic"), "neve {arguments:?} did not end");
+    output
+}
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_neve"));
+    // Settings of the machine must not leak into tests.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("NEVE_")) {
+        command.env_remove(name);
+    }
+    command.env("RUST_LOG", "info");
+    command
+}
+
+/// A running `neve serve`.
+pub(crate) struct Neve {
+    child: Child,
+    log: PathBuf,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// What it said on standard output, up to its address.
+    pub(crate) greeting: String,
+}
+
+impl Neve {
+    /// Starts `neve serve` on the store in `dir` and waits for its address.
+    pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Self {
+        fs::create_dir_all(dir).expect("a store's directory can be made");
+        let store = dir.join("store").display().to_string();
+        let fixed = [
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data-dir",
+            &store,
+            "--disk-reserve-bytes",
+            "1MiB",
+        ];
+        Self::spawn(dir, &[&fixed, arguments].concat())
+    }
+
+    /// Starts the binary with just these arguments.
+    pub(crate) fn spawn(dir: &Path, arguments: &[&str]) -> Self {
+        let log = dir.join("neve.log");
+        let file = File::options().create(true).append(true).open(&log).expect("a log can be made");
+        let mut command = command();
+        command.args(arguments).stdout(Stdio::piped()).stderr(file);
+        let mut child = command.spawn().expect("the binary starts");
+        let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let Some(Ok(first)) = lines.next() else {
+            let _ = child.wait();
+            panic!("neve {arguments:?} did not start:\n{}", tail(&log));
+        };
+        let address =
+            first.split("http://").nth(1).and_then(|rest| rest.trim_end_matches('/').parse().ok());
+        let address = address.unwrap_or_else(|| panic!("no address in {first:?}"));
+        let rest = lines.map_while(Result::ok).take_while(|line| !line.starts_with("health"));
+        let greeting = std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n");
+        Self { child, log, address, greeting }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(self.address)
+    }
+
+    pub(crate) fn health(&self) -> Value {
+        self.client().get("/health").json()
+    }
+
+    /// The end of its log.
+    pub(crate) fn log(&self) -> String {
+        tail(&self.log)
+    }
+
+    /// Waits until `look` finds something.
+    pub(crate) fn wait<T>(&self, what: &str, mut look: impl FnMut(&Value) -> Option<T>) -> T {
+        let look = || {
+            let health = self.health();
+            look(&health).ok_or_else(|| Miss::NotYet(health.to_string()))
+        };
+        wait_until(what, LIMIT, look).unwrap_or_else(|why| panic!("{why}\n{}", self.log()))
+    }
+
+    /// Waits until the head is at least `height`.
+    pub(crate) fn wait_for_head(&self, height: u64) {
+        self.wait(&format!("head {height}"), |health| {
+            (health["blocks"]["head"].as_u64()? >= height).then_some(())
+        });
+    }
+
+    /// Waits until its log says `text`.
+    pub(crate) fn wait_for_log(&self, text: &str) {
+        let look = || {
+            let log = fs::read_to_string(&self.log).unwrap_or_default();
+            if log.contains(text) { Ok(()) } else { Err(Miss::NotYet(tail(&self.log))) }
+        };
+        wait_until(&format!("{text:?} in the log"), LIMIT, look)
+            .unwrap_or_else(|why| panic!("{why}"));
+    }
+
+    /// One metric's value; the series is as the page has it.
+    pub(crate) fn metric(&self, series: &str) -> Option<f64> {
+        let page = self.client().get("/metrics").text();
+        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("the process is ours and not yet waited for");
+    }
+
+    /// Ends it as an operator would; returns its exit code and how long it took.
+    pub(crate) fn stop(mut self) -> (ExitStatus, Duration) {
+        let start = Instant::now();
+        self.signal(Signal::TERM);
+        let look = || match self.child.try_wait() {
+            Ok(Some(status)) => Ok(status),
+            _ => Err(Miss::NotYet("it runs".to_owned())),
+        };
+        let status = wait_until("the end of neve", LIMIT, look);
+        (status.unwrap_or_else(|why| panic!("{why}\n{}", tail(&self.log))), start.elapsed())
+    }
+
+    /// Ends it as a power cut would, as far as a process can tell.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Neve {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.signal(Signal::KILL);
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("the end of neve's log:\n{}", tail(&self.log));
+        }
+    }
+}
+
+fn tail(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
