@@ -110,7 +110,8 @@ pub fn segment(path: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error>
 /// Verifies the store in `dir`.
 pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error> {
     let names = list(dir)?;
-    let stamp = stamp(dir, visitor)?;
+    let empty = !names.iter().any(|name| parse_segment_name(name).is_some());
+    let stamp = if empty { None } else { stamp(dir, visitor)? }; // it comes with the first block
     let mut walk = Walk { visitor, stamp, before: None, outcomes: Vec::new() };
     for name in names.iter().filter(|name| parse_segment_name(name).is_some()) {
         walk.segment(dir, name)?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(crate) use edit::edit;
 pub(crate) use lie::false_block;
 pub use registry::{Faults, Injected};
-pub use rule::Rule;
+pub use rule::{Heights, Rule};
 pub(crate) use rule::Subject;
 
 /// Something that is wrong with an upstream.

@@ -77,9 +77,21 @@ impl Faults {
         self.0.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Whether a fault is there, without making use of it.
-    pub(crate) fn has(&self, wanted: impl Fn(&Fault) -> bool) -> bool {
-        read(&self.0.active).iter().any(|active| active.can_apply() && wanted(&active.rule.fault))
+    /// Whether a fault is there, used up or not: what it did to whom it applied goes on until it
+    /// is cleared.
+    pub(crate) fn has(&self, fault: &Fault) -> bool {
+        read(&self.0.active).iter().any(|active| active.rule.fault == *fault)
+    }
+
+    /// Makes use of a fault that says all by itself, if it applies.
+    pub(crate) fn strikes(&self, fault: &Fault, subjects: &[Subject<'_>]) -> bool {
+        self.take(subjects, |other| (other == fault).then_some(())).is_some()
+    }
+
+    /// Waits until a fault is cleared.
+    pub(crate) async fn until_cleared(&self, fault: &Fault) {
+        let mut changes = self.changes();
+        while self.has(fault) && changes.changed().await.is_ok() {}
     }
 
     /// Makes use of the first fault for which `pick` has something, among those that apply.
@@ -174,7 +186,9 @@ mod tests {
         let twice = faults.inject(Fault::Stall.times(2));
         let uses = (0..5).filter_map(|_| faults.take(&[], stall)).count();
         assert_eq!((uses, twice.hits()), (2, 2));
-        assert!(!faults.has(|fault| *fault == Fault::Stall));
+        assert!(faults.has(&Fault::Stall), "it is there until it is cleared");
+        twice.clear();
+        assert!(!faults.has(&Fault::Stall));
     }
 
     #[test]

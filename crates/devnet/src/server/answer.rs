@@ -19,10 +19,8 @@ const NULL: &[u8] = b"null";
 /// Answers a query about the chain.
 pub(crate) async fn answer(node: &Node, method: &str, query: Query) -> Result<Bytes, RpcError> {
     let subject = [Subject { method, height: node.subject(query) }];
-    let no_receipts = |fault: &Fault| {
-        (*fault == Fault::NoBlockReceipts && matches!(query, Query::Receipts(_))).then_some(())
-    };
-    if node.faults.take(&subject, no_receipts).is_some() {
+    let receipts = matches!(query, Query::Receipts(_));
+    if receipts && node.faults.strikes(&Fault::NoBlockReceipts, &subject) {
         return Err(RpcError::no_method(method));
     }
     let result = Asked { node, subject, query }.result().await?;

@@ -43,7 +43,7 @@ pub(crate) async fn respond(
 ) -> io::Result<Answer> {
     match request.uri().path() {
         "/" | "/ext/bc/C/rpc" => rpc(&shared, &fuse, request).await,
-        "/ext/bc/C/ws" => Ok(websocket::upgrade(shared, request)),
+        "/ext/bc/C/ws" => Ok(websocket::upgrade(shared, request).await),
         _ => Ok(text(StatusCode::NOT_FOUND, "404 page not found\n")),
     }
 }
@@ -60,7 +60,7 @@ async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Re
     if let Some(answer) = before(shared, fuse, &subjects).await? {
         return Ok(answer);
     }
-    let reply = shared.rpc.body(&request).await;
+    let reply = shared.rpc.body(&request, &[]).await;
     Ok(after(shared, &subjects, reply))
 }
 
@@ -97,7 +97,7 @@ async fn before(
     subjects: &[Subject<'_>],
 ) -> io::Result<Option<Answer>> {
     let faults = &shared.node.faults;
-    if faults.take(subjects, |fault| (*fault == Fault::Reset).then_some(())).is_some() {
+    if faults.strikes(&Fault::Reset, subjects) {
         fuse.blow();
         return Err(io::ErrorKind::ConnectionReset.into());
     }
@@ -108,9 +108,8 @@ async fn before(
     if let Some(latency) = faults.take(subjects, latency) {
         tokio::time::sleep(latency).await;
     }
-    if faults.take(subjects, |fault| (*fault == Fault::Stall).then_some(())).is_some() {
-        let mut changes = faults.changes();
-        while faults.has(|fault| *fault == Fault::Stall) && changes.changed().await.is_ok() {}
+    if faults.strikes(&Fault::Stall, subjects) {
+        faults.until_cleared(&Fault::Stall).await;
     }
     Ok(faults.take(subjects, instead))
 }
@@ -154,7 +153,7 @@ fn after(shared: &Shared, subjects: &[Subject<'_>], reply: Reply) -> Answer {
     let sized = reply.plain || reply.body.len() <= SIZED_BYTES_MAX;
     let mut body = ReplyBody::new(reply.body.into(), sized);
     let faults = &shared.node.faults;
-    if faults.take(subjects, |fault| (*fault == Fault::Truncate).then_some(())).is_some() {
+    if faults.strikes(&Fault::Truncate, subjects) {
         body.truncate();
     }
     let bandwidth = |fault: &Fault| match fault {

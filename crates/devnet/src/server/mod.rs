@@ -56,7 +56,7 @@ impl Shared {
     }
 
     fn refuses(&self) -> bool {
-        self.node.faults.has(|fault| *fault == Fault::Refuse)
+        self.node.faults.has(&Fault::Refuse)
     }
 }
 
@@ -81,9 +81,8 @@ async fn phase(
 ) -> Option<TcpListener> {
     let mut changes = shared.node.faults.changes();
     let Some(listener) = listener else {
-        let taken = |fault: &Fault| (*fault == Fault::Refuse).then_some(());
-        shared.node.faults.take(&[], taken);
-        while shared.refuses() && changes.changed().await.is_ok() {}
+        shared.node.faults.strikes(&Fault::Refuse, &[]);
+        shared.node.faults.until_cleared(&Fault::Refuse).await;
         return listen_again(address).await;
     };
     let mut connections = JoinSet::new();
@@ -118,8 +117,7 @@ async fn listen_again(address: SocketAddr) -> Option<TcpListener> {
 
 fn open(stream: TcpStream, shared: &Arc<Shared>, connections: &mut JoinSet<()>) {
     add(&shared.counters.connections);
-    let reset = |fault: &Fault| (*fault == Fault::Reset).then_some(());
-    if shared.node.faults.take(&[], reset).is_some() {
+    if shared.node.faults.strikes(&Fault::Reset, &[]) {
         return socket::reset(&stream);
     }
     if connections.len() < CONNECTIONS_MAX {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Messages of a batch, and bytes of its results, as avalanchego bounds them.
-const BATCH_ITEMS_MAX: usize = 1_000;
+pub(crate) const BATCH_ITEMS_MAX: usize = 1_000;
 const BATCH_RESULT_BYTES_MAX: usize = 25_000_000;
 
 /// A node and who counts what it is asked.
@@ -23,6 +23,9 @@ pub(crate) struct Rpc {
     pub(crate) node: Arc<Node>,
     pub(crate) counters: Arc<Counters>,
 }
+
+/// Results of calls that the connection itself has answered, by their place in the body.
+pub(crate) type Given = [Option<Result<Bytes, RpcError>>];
 
 /// A body of an answer.
 #[derive(Debug, Default)]
@@ -34,27 +37,28 @@ pub(crate) struct Reply {
 
 impl Rpc {
     /// Answers a body.
-    pub(crate) async fn body(&self, request: &Request<'_>) -> Reply {
+    pub(crate) async fn body(&self, request: &Request<'_>, given: &Given) -> Reply {
         match request {
             Request::Empty => Reply::default(),
             Request::Malformed => Reply::error(b"null", &RpcError::PARSE),
             Request::Single(message) => {
-                let mut body = self.message(message).await.unwrap_or_default();
+                let given = given.first().cloned().flatten();
+                let mut body = self.message(message, given).await.unwrap_or_default();
                 if !body.is_empty() {
                     body.extend_from_slice(envelope::NEWLINE);
                 }
                 Reply { body, plain: false }
             }
-            Request::Batch(messages) => self.batch(messages).await,
+            Request::Batch(messages) => self.batch(messages, given).await,
         }
     }
 
-    async fn batch(&self, messages: &[Message<'_>]) -> Reply {
+    async fn batch(&self, messages: &[Message<'_>], given: &Given) -> Reply {
         if let Some(refused) = refuse_batch(messages) {
             return refused;
         }
         let (mut body, mut bytes, mut plain) = (Vec::new(), 0, false);
-        for message in messages {
+        for (at, message) in messages.iter().enumerate() {
             let too_long = bytes > BATCH_RESULT_BYTES_MAX;
             let answer = match message.kind() {
                 Kind::Call if too_long => {
@@ -62,7 +66,7 @@ impl Rpc {
                     envelope::error(&mut out, message.id(), &RpcError::RESPONSE_TOO_LARGE);
                     Some(out)
                 }
-                _ => self.message(message).await,
+                _ => self.message(message, given.get(at).cloned().flatten()).await,
             };
             let Some(answer) = answer else { continue };
             bytes += answer.len();
@@ -79,26 +83,35 @@ impl Rpc {
     }
 
     /// The answer to a message, if it wants one.
-    pub(crate) async fn message(&self, message: &Message<'_>) -> Option<Vec<u8>> {
+    async fn message(
+        &self,
+        message: &Message<'_>,
+        given: Option<Result<Bytes, RpcError>>,
+    ) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         match message.kind() {
             Kind::Invalid => envelope::error(&mut out, message.id(), &RpcError::INVALID_REQUEST),
             Kind::Response => return None,
             Kind::Notification => {
-                // It is executed, and nobody hears of it.
-                self.call(message).await.ok();
+                self.counters.call(message.method()); // it reads, and nobody hears of it
                 return None;
             }
-            Kind::Call => match self.call(message).await {
-                Ok(result) => append_result(&mut out, message.id(), &result),
-                Err(error) => envelope::error(&mut out, message.id(), &error),
-            },
+            Kind::Call => {
+                self.counters.call(message.method());
+                let result = match given {
+                    Some(given) => given,
+                    None => self.call(message).await,
+                };
+                match result {
+                    Ok(result) => append_result(&mut out, message.id(), &result),
+                    Err(error) => envelope::error(&mut out, message.id(), &error),
+                }
+            }
         }
         Some(out)
     }
 
     async fn call(&self, message: &Message<'_>) -> Result<Bytes, RpcError> {
-        self.counters.call(message.method());
         match message.query(self.node.rules()) {
             Ok((method, query)) => answer(&self.node, method.name(), query).await,
             Err(NoQuery::Null) => Ok(Bytes::from_static(b"null")),
@@ -163,7 +176,7 @@ fn refuse_batch(messages: &[Message<'_>]) -> Option<Reply> {
     Some(reply)
 }
 
-pub(crate) fn append_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
+fn append_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
     out.reserve(result.len() + id.len() + 48);
     envelope::lead(out, id);
     out.extend_from_slice(result);

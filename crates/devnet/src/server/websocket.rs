@@ -1,0 +1,264 @@
+//! WebSockets: calls as over HTTP, and subscriptions.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{
+        CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+        SEC_WEBSOCKET_VERSION, UPGRADE,
+    },
+    upgrade::Upgraded,
+};
+use hyper_util::rt::TokioIo;
+use neve_jsonrpc::{Request as Calls, parse};
+use tokio::{
+    sync::broadcast,
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_tungstenite::{
+    WebSocketStream,
+    tungstenite::{
+        self, Message,
+        error::CapacityError,
+        handshake::derive_accept_key,
+        protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
+    },
+};
+
+use super::{
+    CONNECTIONS_MAX, Shared,
+    body::ReplyBody,
+    http::{Answer, text},
+    subscriptions::Subscriptions,
+};
+use crate::{counters::add, faults::Fault};
+
+/// Longest message, as avalanchego bounds it.
+const MESSAGE_BYTES_MAX: usize = 32 << 20;
+/// Calls of a connection that are being answered; meanwhile nothing more is read.
+const CALLS_MAX: usize = 64;
+/// Time between pings.
+const PING: Duration = Duration::from_secs(30);
+
+type Stream = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Answers an attempt to open a WebSocket.
+pub(crate) async fn upgrade(shared: Arc<Shared>, mut request: Request<Incoming>) -> Answer {
+    if shared.node.faults.strikes(&Fault::NoWebSocket, &[]) {
+        return text(StatusCode::NOT_FOUND, "404 page not found\n");
+    }
+    let key = match key(&request) {
+        Ok(key) => key,
+        Err(refusal) => return refusal,
+    };
+    shared.node.until_answering().await;
+    let open = shared.counters.open_websockets.load(Ordering::Relaxed);
+    if open >= CONNECTIONS_MAX as u64 {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "too many connections\n");
+    }
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        if let Ok(upgraded) = upgraded.await {
+            run(upgraded, &shared).await;
+        }
+    });
+    switching(&derive_accept_key(&key))
+}
+
+/// The key of the handshake, if it is one.
+fn key(request: &Request<Incoming>) -> Result<Vec<u8>, Answer> {
+    let headers = request.headers();
+    let asks = has(headers, &CONNECTION, "upgrade") && has(headers, &UPGRADE, "websocket");
+    let version = has(headers, &SEC_WEBSOCKET_VERSION, "13");
+    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| asks && version);
+    let refusal = match (request.method(), key) {
+        (&Method::GET, Some(key)) => return Ok(key.as_bytes().to_vec()),
+        (method, _) if method != Method::GET && asks => {
+            (StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n")
+        }
+        _ => (StatusCode::BAD_REQUEST, "Bad Request\n"),
+    };
+    let mut answer = text(refusal.0, refusal.1);
+    answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    Err(answer)
+}
+
+/// Whether one of the comma-separated values of a header is this one.
+fn has(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(wanted))
+}
+
+fn switching(accept: &str) -> Answer {
+    let mut answer = Response::new(ReplyBody::new(Bytes::new(), true));
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    if let Ok(accept) = HeaderValue::from_str(accept) {
+        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    answer
+}
+
+/// Serves a WebSocket until it ends, or is cut: then without a word.
+async fn run(upgraded: Upgraded, shared: &Arc<Shared>) {
+    add(&shared.counters.websockets);
+    let number = shared.counters.websockets.load(Ordering::Relaxed);
+    let _open = Open::new(shared);
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    let mut cuts = shared.node.cuts();
+    let mut shutdown = shared.shutdown.clone();
+    let stream =
+        Stream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+    let socket = Socket {
+        stream,
+        shared,
+        heads: shared.node.heads(),
+        subscriptions: Subscriptions::new(number),
+        calls: JoinSet::new(),
+    };
+    tokio::select! {
+        () = socket.serve() => {}
+        _ = cuts.changed() => {}
+        _ = shutdown.wait_for(|end| *end) => {}
+        () = refused(shared) => {}
+    }
+}
+
+/// Until nobody listens any more.
+async fn refused(shared: &Shared) {
+    let mut changes = shared.node.faults.changes();
+    while !shared.refuses() && changes.changed().await.is_ok() {}
+}
+
+/// Counts a WebSocket as long as it is open.
+struct Open<'s>(&'s Shared);
+
+impl<'s> Open<'s> {
+    fn new(shared: &'s Shared) -> Self {
+        add(&shared.counters.open_websockets);
+        Self(shared)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.counters.open_websockets.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An open WebSocket.
+struct Socket<'s> {
+    stream: Stream,
+    shared: &'s Arc<Shared>,
+    heads: broadcast::Receiver<Bytes>,
+    subscriptions: Subscriptions,
+    /// Calls that are being answered: they overtake one another, as on the node.
+    calls: JoinSet<Vec<u8>>,
+}
+
+impl Socket<'_> {
+    async fn serve(mut self) {
+        let mut changes = self.shared.node.faults.changes();
+        let mut pings = interval(PING);
+        pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        pings.reset();
+        loop {
+            if self.shared.node.faults.strikes(&Fault::SilentWebSocket, &[]) {
+                self.shared.node.faults.until_cleared(&Fault::SilentWebSocket).await;
+            }
+            let busy = self.calls.len() >= CALLS_MAX;
+            // Answers first: that to a subscription comes before what is subscribed to.
+            let goes_on = tokio::select! {
+                biased;
+                _ = changes.changed() => true,
+                Some(Ok(answer)) = self.calls.join_next() => self.send(answer).await,
+                head = self.heads.recv() => match head {
+                    Ok(head) => self.notify(&head).await,
+                    Err(_) => false, // too slow, or the node is gone
+                },
+                message = self.stream.next(), if !busy => match message {
+                    Some(Ok(message)) => self.message(message).await,
+                    Some(Err(error)) => self.fail(&error).await,
+                    None => false,
+                },
+                _ = pings.tick() => self.stream.send(Message::Ping(Bytes::new())).await.is_ok(),
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// Takes a message; false ends the connection.
+    async fn message(&mut self, message: Message) -> bool {
+        let text = match message {
+            Message::Text(text) => Bytes::from(text),
+            Message::Binary(bytes) => bytes,
+            Message::Close(_) => return false,
+            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => return true,
+        };
+        let request = parse(&text);
+        if matches!(request, Calls::Empty | Calls::Malformed) {
+            return false;
+        }
+        let before = self.subscriptions.len();
+        let given = self.subscriptions.calls(&request, &text);
+        if given.is_empty() {
+            let rpc = self.shared.rpc.clone();
+            self.calls.spawn(async move { rpc.body(&parse(&text), &[]).await.body });
+            return true;
+        }
+        if self.subscriptions.len() > before {
+            add(&self.shared.counters.subscriptions);
+            // Heads from before the first subscription are nobody's.
+            if before == 0 {
+                self.heads = self.heads.resubscribe();
+            }
+        }
+        let answer = self.shared.rpc.body(&request, &given).await.body;
+        self.send(answer).await
+    }
+
+    /// Sends an answer. Here every one ends with a newline.
+    async fn send(&mut self, mut answer: Vec<u8>) -> bool {
+        if answer.is_empty() {
+            return true;
+        }
+        if !answer.ends_with(b"\n") {
+            answer.push(b'\n');
+        }
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        self.stream.send(Message::text(text)).await.is_ok()
+    }
+
+    async fn notify(&mut self, head: &[u8]) -> bool {
+        for notification in self.subscriptions.notifications(head).collect::<Vec<_>>() {
+            if self.stream.send(Message::text(notification)).await.is_err() {
+                return false;
+            }
+            add(&self.shared.counters.heads);
+        }
+        true
+    }
+
+    async fn fail(&mut self, error: &tungstenite::Error) -> bool {
+        if let tungstenite::Error::Capacity(CapacityError::MessageTooLong { .. }) = error {
+            let frame = CloseFrame { code: CloseCode::Size, reason: "".into() };
+            // It ends in any case.
+            let _ = self.stream.close(Some(frame)).await;
+        }
+        false
+    }
+}
