@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, sync::Arc, thread, time::Duration};
 
 use neve_jsonrpc::Rules;
 use tokio::{
-    runtime::{Builder, Handle},
+    runtime::{Builder, Handle, Runtime},
     sync::{oneshot, watch},
 };
 
@@ -171,11 +171,9 @@ async fn run_clock(node: Arc<Node>, mut shutdown: watch::Receiver<bool>) {
 /// A development node with a thread and a runtime of its own, for whoever has none.
 #[derive(Debug)]
 pub struct DevnetThread {
-    /// Goes first, so that the thread can end.
-    devnet: Option<Devnet>,
-    thread: Option<thread::JoinHandle<()>>,
-    /// Ends the runtime when it is dropped.
-    end: Option<oneshot::Sender<()>>,
+    // In this order they are dropped: the node first, then what it runs on.
+    devnet: Devnet,
+    _runtime: RuntimeThread,
 }
 
 impl DevnetThread {
@@ -183,13 +181,7 @@ impl DevnetThread {
     pub fn start(config: Config) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let devnet = runtime.block_on(Devnet::start(config))?;
-        let (end, ended) = oneshot::channel::<()>();
-        let run = move || {
-            // It ends by an error, when the sender is dropped.
-            let _ = runtime.block_on(ended);
-        };
-        let thread = thread::Builder::new().name("devnet".to_owned()).spawn(run)?;
-        Ok(Self { devnet: Some(devnet), thread: Some(thread), end: Some(end) })
+        Ok(Self { devnet, _runtime: RuntimeThread::start(runtime)? })
     }
 }
 
@@ -197,16 +189,34 @@ impl std::ops::Deref for DevnetThread {
     type Target = Devnet;
 
     fn deref(&self) -> &Devnet {
-        self.devnet.as_ref().expect("it is there until it is dropped")
+        &self.devnet
     }
 }
 
-impl Drop for DevnetThread {
+/// A thread that drives a runtime until this is dropped.
+#[derive(Debug)]
+struct RuntimeThread {
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl RuntimeThread {
+    fn start(runtime: Runtime) -> io::Result<Self> {
+        let (end, ended) = oneshot::channel::<()>();
+        let run = move || {
+            // It ends by an error, when the sender is dropped.
+            let _ = runtime.block_on(ended);
+        };
+        let thread = thread::Builder::new().name("devnet".to_owned()).spawn(run)?;
+        Ok(Self { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for RuntimeThread {
     fn drop(&mut self) {
-        drop(self.devnet.take());
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // If it panicked, the test has seen why.
+            // If it panicked, that was printed.
             let _ = thread.join();
         }
     }

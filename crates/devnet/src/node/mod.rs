@@ -23,7 +23,7 @@ use crate::{
     chain::{Block, Chain, Generator, Version, Window},
     config::{Config, Older},
     faults::Faults,
-    lock::{lock, read, write},
+    lock::{read, write},
 };
 use shelf::Shelf;
 

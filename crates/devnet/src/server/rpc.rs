@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use neve_jsonrpc::{Kind, Message, NoQuery, Request, RpcError, Rules, envelope, parse};
+use neve_jsonrpc::{Kind, Message, NoQuery, Request, RpcError, Rules, envelope};
 
 use super::answer::answer;
 use crate::{

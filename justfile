@@ -1,0 +1,36 @@
+# Recipes; CI runs the same commands (.ci/run).
+
+# Everything that CI checks, in its order.
+all: fmt clippy doc deny test
+
+# Formatting.
+fmt:
+    cargo fmt --all --check
+
+# Lints; a warning fails.
+clippy:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Documentation; a broken link fails.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+
+# Licences, bans and sources of dependencies.
+deny:
+    cargo deny --locked check bans licenses sources
+
+# All tests, with a real node.
+test:
+    cargo test --workspace
+
+# The tests that need no Go and no network: everything but the real node.
+test-fast:
+    cargo test --workspace -- --skip real_node --skip node_feed
+
+# The embedded development chain.
+dev:
+    cargo run --release -- serve --dev
+
+# How long proving a block takes.
+timing:
+    cargo run --release -p neve-chain --example timing
