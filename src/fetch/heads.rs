@@ -10,16 +10,17 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use hyper::Uri;
 use metrics::counter;
+use rustls::pki_types::ServerName;
 use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval_at, timeout};
+use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{
-    Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
-};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tracing::{debug, info};
 
 use super::backoff::Backoff;
@@ -33,7 +34,11 @@ const FRAME_BYTES_MAX: usize = 1 << 20;
 const RECONNECT_FIRST: Duration = Duration::from_secs(1);
 const RECONNECT_MAX: Duration = Duration::from_mins(1);
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+/// A connection, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+type Socket = WebSocketStream<Box<dyn Stream>>;
 
 /// Listens for heads.
 pub(crate) struct Heads {
@@ -121,11 +126,27 @@ impl Heads {
         let config = WebSocketConfig::default()
             .max_message_size(Some(FRAME_BYTES_MAX))
             .max_frame_size(Some(FRAME_BYTES_MAX));
-        let tls = Connector::Rustls(Arc::new(self.tls.clone()));
-        let connect = connect_async_tls_with_config(request, Some(config), true, Some(tls));
         let limit = self.config.connect_timeout;
-        let connected = timeout(limit, connect).await.map_err(|_| Ended::Silent(limit))?;
+        let shake_hands = async {
+            let stream = self.stream().await?;
+            client_async_with_config(request, stream, Some(config)).await
+        };
+        let connected = timeout(limit, shake_hands).await.map_err(|_| Ended::Silent(limit))?;
         Ok(connected?.0)
+    }
+
+    async fn stream(&self) -> Result<Box<dyn Stream>, Error> {
+        let host = self.uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let secure = self.uri.scheme_str() == Some("wss");
+        let port = self.uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        if !secure {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
+        let connector = TlsConnector::from(Arc::new(self.tls.clone()));
+        Ok(Box::new(connector.connect(name, stream).await?))
     }
 
     async fn read(

@@ -108,6 +108,8 @@ pub(super) struct Session<'f> {
     heads: watch::Receiver<Announced>,
     checks: Checks,
     window: Settlement,
+    /// The height that this session began with.
+    first: u64,
     /// Height and hash of what was published last.
     last: Option<(u64, Hash)>,
     /// Heights up to here were disproved once: they are published only when proven.
@@ -130,6 +132,7 @@ impl<'f> Session<'f> {
             heads,
             checks: Checks { chain_id: 0, senders: false },
             window: Settlement::new(0),
+            first: 0,
             last: None,
             distrust,
             held: VecDeque::new(),
@@ -237,6 +240,7 @@ impl<'f> Session<'f> {
         let reader = &self.follower.serving.reader;
         let before = next.checked_sub(1).filter(|before| *before <= head);
         self.window = window::rebuild(reader, &self.source, before, self.checks).await?;
+        self.first = next;
         self.note_verified();
         info!(next, upstream_head = head, "following");
         Ok(next)
@@ -303,8 +307,8 @@ impl<'f> Session<'f> {
     }
 
     fn note_phase(&self, target: u64) {
-        let behind = target.saturating_sub(self.last.map_or(0, |(height, _)| height));
-        let near = behind <= FOLLOWING_WITHIN;
+        let next = self.last.map_or(self.first, |(height, _)| height + 1);
+        let near = (target + 1).saturating_sub(next) <= FOLLOWING_WITHIN;
         self.follower.status.set_phase(if near { Phase::Following } else { Phase::CatchingUp });
     }
 

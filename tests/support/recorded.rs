@@ -17,9 +17,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::corpus::Set;
@@ -51,6 +54,28 @@ pub(crate) struct State {
     cuts: u64,
 }
 
+/// Where the node is behind TLS, and whom to trust for it.
+pub(crate) struct Tls {
+    pub(crate) https: String,
+    pub(crate) wss: String,
+    /// A certificate, PEM.
+    pub(crate) authority: String,
+}
+
+fn certificate() -> (TlsAcceptor, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
+    let made = made.expect("a key and a certificate can be made");
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("the key is a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider has them")
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .expect("key and certificate belong together");
+    (TlsAcceptor::from(Arc::new(config)), made.cert.pem())
+}
+
 struct Chain {
     chain_id: Value,
     heights: Vec<Height>,
@@ -61,6 +86,7 @@ struct Chain {
 /// The running node. Dropping it ends it.
 pub(crate) struct Recorded {
     address: SocketAddr,
+    tls: Tls,
     chain: Arc<Chain>,
     state: Arc<Mutex<State>>,
     changes: watch::Sender<u64>,
@@ -146,28 +172,42 @@ impl Recorded {
         }));
         let (changes, changed) = watch::channel(0);
         let (stop, stopped) = tokio::sync::oneshot::channel();
-        let (report, address) = std::sync::mpsc::channel();
+        let (report, addresses) = std::sync::mpsc::channel();
         let node = Node { chain: Arc::clone(&chain), state: Arc::clone(&state), changed };
+        let (acceptor, authority) = certificate();
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime starts").block_on(async {
-                let listener =
-                    TcpListener::bind("127.0.0.1:0").await.expect("loopback can be bound");
-                report
-                    .send(listener.local_addr().expect("it is bound"))
-                    .expect("start waits for it");
+                let listen = || TcpListener::bind("127.0.0.1:0");
+                let all = [listen().await, listen().await, listen().await];
+                let [plain, https, wss] = all.map(|bound| bound.expect("loopback can be bound"));
+                let bound = [&plain, &https, &wss].map(TcpListener::local_addr);
+                let bound = bound.map(|address| address.expect("it is bound"));
+                report.send(bound).expect("start waits for it");
                 tokio::select! {
-                    () = node.accept(listener) => {}
+                    () = node.accept(plain) => {}
+                    () = node.accept_tls(https, &acceptor, false) => {}
+                    () = node.accept_tls(wss, &acceptor, true) => {}
                     _ = stopped => {}
                 }
             });
         });
-        let address = address.recv().expect("the node is up");
-        Self { address, chain, state, changes, stop: Some(stop), thread: Some(thread) }
+        let [address, https, wss] = addresses.recv().expect("the node is up");
+        let tls = Tls {
+            https: format!("https://localhost:{}", https.port()),
+            wss: format!("wss://localhost:{}/ext/bc/C/ws", wss.port()),
+            authority,
+        };
+        Self { address, tls, chain, state, changes, stop: Some(stop), thread: Some(thread) }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// The same node behind TLS.
+    pub(crate) fn tls(&self) -> &Tls {
+        &self.tls
     }
 
     pub(crate) fn height(&self, at: u64) -> Height {
@@ -224,12 +264,30 @@ impl Node {
         }
     }
 
+    async fn accept_tls(&self, listener: TcpListener, acceptor: &TlsAcceptor, websocket: bool) {
+        loop {
+            let (stream, _) = listener.accept().await.expect("loopback accepts");
+            let (node, acceptor) = (self.clone(), acceptor.clone());
+            tokio::spawn(async move {
+                match acceptor.accept(stream).await {
+                    Ok(stream) if websocket => node.websocket(stream).await,
+                    Ok(stream) => node.http(stream).await,
+                    Err(_) => {} // the client does not trust us: a test wants that
+                }
+            });
+        }
+    }
+
     /// HTTP or WebSocket: the first bytes tell.
     async fn connection(self, stream: TcpStream) {
         let mut start = [0; 3];
         if stream.peek(&mut start).await.is_ok_and(|len| len == 3) && start == *b"GET" {
             return self.websocket(stream).await;
         }
+        self.http(stream).await;
+    }
+
+    async fn http(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let answer = service_fn(|request: Request<Incoming>| {
             let node = self.clone();
             async move {
@@ -318,7 +376,7 @@ impl Node {
     }
 
     /// Sends heads as they are executed, until cut.
-    async fn websocket(mut self, stream: TcpStream) {
+    async fn websocket(mut self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
         let cuts = self.state().cuts;
         let mut announced = self.state().executed;

@@ -17,7 +17,7 @@ pub struct Config {
     /// The newest height at the start. All from the first one are made before it listens, which
     /// takes a tenth of a millisecond each with blocks of mainnet's size.
     pub head: u64,
-    /// Blocks that stay in memory, at least one: mean size times this, which is 12 MB for 100 of
+    /// Blocks that stay in memory, at least one: mean size times this, which is 10 MB for 100 of
     /// mainnet's size. Whatever they are, [`Self::BYTES_MAX`] bounds them. Besides, a height takes
     /// some 60 bytes, a transaction of a block in memory some 60.
     pub keep_heights: usize,
@@ -74,7 +74,7 @@ impl Config {
         let chain = ChainConfig {
             helicon: Helicon::FromGenesis,
             signatures: Signatures::Real,
-            interval_ms: (1_000.0 / rate) as u64,
+            interval_ms: Duration::from_secs_f64(1.0 / rate).as_millis() as u64,
             ..ChainConfig::c_chain(1)
         };
         Self {

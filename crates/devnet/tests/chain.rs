@@ -120,7 +120,7 @@ impl Seen {
             Proof::Own => return assert!(!asynchronous),
             Proof::Nothing => 0,
             Proof::Proven(range) => range.clone().count(),
-            other => panic!("{other:?}"),
+            Proof::Unprovable { .. } => panic!("{proof:?}"),
         };
         self.settled[heights.min(2)] += 1;
     }

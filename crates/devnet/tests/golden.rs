@@ -20,13 +20,19 @@ fn hundredth(config: ChainConfig) -> (B256, B256) {
 
 #[test]
 fn small_synchronous_blocks() {
-    let expected = (B256::ZERO, B256::ZERO);
+    let expected = (
+        b256!("0x0c6551e5ec87be259bb8438c8e813e546541770d4100e525888c3206e006e99f"),
+        b256!("0x044a4334e3cee0973da2d039d16c6d6abc4a07ad1e30cd02095c9218004244d5"),
+    );
     assert_eq!(hundredth(ChainConfig::small(1)), expected);
 }
 
 #[test]
 fn blocks_of_mainnet_size_over_helicon() {
-    let expected = (B256::ZERO, B256::ZERO);
+    let expected = (
+        b256!("0x787a71e3daefcd0ea05ea6c047e380be3ef06bfc73fe446e4a460405ac1ab2d8"),
+        b256!("0xfd444359b0e1dfe5a99044e9bec9003117e73c8a1271560829eb31ee8d28f007"),
+    );
     let config = ChainConfig {
         helicon: Helicon::At(50),
         signatures: Signatures::Filler,
@@ -52,5 +58,8 @@ fn any_block_can_be_made_again() {
 fn another_seed_is_another_chain() {
     let hash = |seed| Chain::new(ChainConfig::small(seed)).nth(5).unwrap().hash();
     assert_ne!(hash(1), hash(2));
-    assert_ne!(b256!("0x0000000000000000000000000000000000000000000000000000000000000000"), hash(1));
+    assert_ne!(
+        b256!("0x0000000000000000000000000000000000000000000000000000000000000000"),
+        hash(1)
+    );
 }

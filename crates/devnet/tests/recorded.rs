@@ -43,7 +43,8 @@ fn exchange(row: &Value) -> Option<Exchange> {
         name: text("name")?,
         method: text("method")?,
         path: text("path")?,
-        headers: headers.map(|(name, value)| format!("{name}: {value}\r\n")).collect(),
+        headers: headers
+            .fold(String::new(), |all, (name, value)| all + name + ": " + value + "\r\n"),
         request: text("request_body")?,
         status: row["status"].as_u64()?,
         answer: text("response_body")?,

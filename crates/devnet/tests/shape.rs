@@ -24,8 +24,8 @@ enum Shape {
     /// Data or quantity.
     Hex,
     /// The shapes that occur in it.
-    List(BTreeSet<Shape>),
-    Object(Vec<(String, Shape)>),
+    List(BTreeSet<Self>),
+    Object(Vec<(String, Self)>),
 }
 
 impl<'de> serde::Deserialize<'de> for Shape {
@@ -229,8 +229,7 @@ fn constants_are_the_same() {
     let rows = rows("v1.15.0/blocks.jsonl.gz");
     let recorded = |name: &str| {
         let row = rows.iter().find(|row| row["name"] == name).expect(name);
-        let answer: Value =
-            serde_json::from_str(row["response_body"].as_str().unwrap()).unwrap();
+        let answer: Value = serde_json::from_str(row["response_body"].as_str().unwrap()).unwrap();
         answer["result"].clone()
     };
     let config = ChainConfig { helicon: Helicon::At(20), ..ChainConfig::small(3) };
@@ -261,9 +260,9 @@ fn constants_are_the_same() {
             "timestamp",
             "timestampMilliseconds",
         ];
-        let same = constants.iter().filter(|key| {
-            made.get(**key).is_some() && made.get(**key) == recorded.get(**key)
-        });
+        let same = constants
+            .iter()
+            .filter(|key| made.get(**key).is_some() && made.get(**key) == recorded.get(**key));
         assert!(same.count() >= expected, "{height}: {made}\n{recorded}");
     }
 }

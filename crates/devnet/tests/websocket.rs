@@ -90,7 +90,12 @@ fn calls_and_errors() {
     for (method, params, code, message) in [
         ("eth_subscribe", r#"["newHeads",1]"#, -32_602, "too many arguments, want at most 1"),
         ("eth_subscribe", r#"["nope"]"#, -32_601, "no \"nope\" subscription in eth namespace"),
-        ("foo_subscribe", r#"["newHeads"]"#, -32_601, "no \"newHeads\" subscription in foo namespace"),
+        (
+            "foo_subscribe",
+            r#"["newHeads"]"#,
+            -32_601,
+            "no \"newHeads\" subscription in foo namespace",
+        ),
         ("eth_subscribe", "[]", -32_602, "expected subscription name as first argument"),
         ("eth_subscribe", "[5]", -32_602, "expected subscription name as first argument"),
         ("eth_subscribe", "{}", -32_602, "non-array args"),

@@ -33,6 +33,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Opened, Erro
         latch: Latch::new(disk, options.disk_reserve_bytes),
         notes: Vec::new(),
         expected: options.expected,
+        found: None,
         stamp,
     };
     opening.check_identity(stamp.map(|stamp| stamp.identity))?;
@@ -40,7 +41,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Opened, Erro
     opening.remove_unfinished(&names)?;
     let (segments, active) = opening.open_segments(&names)?;
     let tables = opening.open_tables(&names, &segments)?;
-    Ok(opening.finish(options, lock, segments, active, tables))
+    opening.finish(options, lock, segments, active, tables)
 }
 
 fn lock(dir: &Path) -> Result<File, Error> {
@@ -90,13 +91,16 @@ impl Candidate {
 struct Opening {
     latch: Latch,
     notes: Vec<String>,
+    /// The chain that the caller wants.
     expected: Option<Identity>,
+    /// The chain that the segments are of.
+    found: Option<Identity>,
     stamp: Option<Stamp>,
 }
 
 impl Opening {
     fn check_identity(&self, found: Option<Identity>) -> Result<(), Error> {
-        let known = self.stamp.map(|stamp| stamp.identity).or(self.expected);
+        let known = self.stamp.map(|stamp| stamp.identity).or(self.found);
         match (found, self.expected.or(known)) {
             (Some(found), Some(expected)) if found != expected => {
                 Err(Error::WrongChain { dir: self.latch.dir().to_owned(), found, expected })
@@ -144,7 +148,7 @@ impl Opening {
         };
         let identity = candidate.header().identity;
         self.check_identity(Some(identity))?;
-        self.expected = self.expected.or(Some(identity)); // a lost stamp is known from here
+        self.found = Some(identity);
         Ok(Some(candidate))
     }
 
@@ -218,20 +222,23 @@ impl Opening {
         segments: Vec<Arc<Segment>>,
         active: Option<Active>,
         tables: Vec<Arc<Merged>>,
-    ) -> Opened {
+    ) -> Result<Opened, Error> {
         let head = segments.last().and_then(|last| last.record(last.end_height() - 1));
         let view = Arc::new(ArcSwap::from_pointee(View::new(segments, tables)));
-        let writer = Writer {
+        let mut writer = Writer {
             latch: self.latch,
             options,
             view: Arc::clone(&view),
-            stamp: self.stamp.or(self.expected.map(|identity| Stamp { identity, rules: 0 })),
+            stamp: self.stamp,
             active,
             head: head.map(|head| (head.height(), head.hash())),
             rewrite_due: false,
             _lock: lock,
         };
-        Opened { writer, reader: Reader::new(view), notes: self.notes }
+        if let (None, Some(identity)) = (self.stamp, self.found) {
+            writer.bind(identity, 0)?; // it was lost, and the segments know
+        }
+        Ok(Opened { writer, reader: Reader::new(view), notes: self.notes })
     }
 }
 

@@ -174,6 +174,21 @@ fn a_lost_stamp_comes_back_from_the_segments() {
     let opened = neve_store::open(dir.path(), support::small()).unwrap();
     assert_eq!(opened.writer.stamp().map(|stamp| stamp.identity), Some(IDENTITY));
     assert_exactly(&opened.reader, &[block(0, 0)]);
+    assert_clean(dir.path());
+}
+
+/// What is expected is not yet bound: the stamp comes with `bind`.
+#[test]
+fn an_expected_chain_is_not_stamped_before_it_is_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { expected: Some(IDENTITY), ..support::small() };
+    let mut opened = neve_store::open(dir.path(), options).unwrap();
+    assert_eq!(opened.writer.stamp(), None);
+    let error = opened.writer.append(&block(0, 0)).unwrap_err();
+    assert_eq!(error.to_string(), "the store is not bound to a chain yet");
+    opened.writer.bind(IDENTITY, 0).unwrap();
+    opened.writer.append(&block(0, 0)).unwrap();
+    assert_clean(dir.path());
 }
 
 #[test]

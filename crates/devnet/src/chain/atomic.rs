@@ -54,9 +54,9 @@ impl Writer {
         self.u32(if import { IMPORT } else { EXPORT }).u32(NETWORK_ID);
         self.random::<32>(random).random::<32>(random); // this chain and the other
         if import {
-            self.import(inputs, random)
+            self.import(inputs, random);
         } else {
-            self.export(inputs, random)
+            self.export(inputs, random);
         }
         self.u32(inputs as u32);
         for _ in 0..inputs {

@@ -73,7 +73,7 @@ impl Helicon {
         self.first().is_some_and(|first| height >= first)
     }
 
-    pub(super) fn from_genesis(self) -> bool {
+    pub(super) fn is_from_genesis(self) -> bool {
         self.first() == Some(1)
     }
 }

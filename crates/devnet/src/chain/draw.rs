@@ -13,6 +13,7 @@ use super::{
     gas::{Load, gas},
     outline::{Action, Outline, outlines},
     random::{Purpose, Random},
+    scene::Scene,
     schedule::{Fees, Schedule},
     sign::ACCOUNTS,
     transaction::Transaction,
@@ -26,6 +27,7 @@ const ACCESSES_MAX: u64 = 3;
 const PRIORITY_FEE_MAX: u64 = 2_000_000_000;
 const ROOM_CAREFUL: u64 = 1_000_000_000;
 const ROOM_GENEROUS: u64 = 30_000_000_000;
+const GWEI: u128 = 1_000_000_000;
 
 /// Draws the body of a height.
 pub(crate) fn draw(config: &ChainConfig, schedule: &Schedule, world: &World, height: u64) -> Body {
@@ -71,14 +73,15 @@ impl Draw<'_> {
 
     fn transaction(&mut self, index: usize, outline: &Outline) {
         let (account, nonce) = turn(self.height, index);
+        let scene = Scene::new(self.world, account, &mut self.random);
         let (max_fee, priority_fee) = self.caps();
         let mut transaction = Transaction {
             kind: outline.kind,
             from: self.world.signer.addresses()[account],
             nonce,
-            to: self.receiver(outline),
+            to: self.receiver(outline, scene),
             value: self.value(outline),
-            input: self.input(outline),
+            input: self.input(outline, scene),
             gas: 0,
             max_fee,
             priority_fee,
@@ -88,17 +91,17 @@ impl Draw<'_> {
             s: B256::ZERO,
             hash: B256::ZERO,
         };
-        self.execute(&mut transaction, outline);
+        self.execute(&mut transaction, outline, scene);
         self.sign(account, &mut transaction);
         self.body.gas_limits += transaction.gas;
         self.body.transactions.push(transaction);
     }
 
-    fn receiver(&mut self, outline: &Outline) -> Option<Address> {
+    fn receiver(&mut self, outline: &Outline, scene: Scene<'_>) -> Option<Address> {
         match outline.action {
             Action::Create => None,
-            Action::Transfer => Some(self.world.account(&mut self.random).as_address()),
-            Action::Call => Some(self.world.contract(&mut self.random).as_address()),
+            Action::Transfer => Some(scene.account(&mut self.random).as_address()),
+            Action::Call => Some(scene.called().as_address()),
         }
     }
 
@@ -111,11 +114,15 @@ impl Draw<'_> {
         (u128::from(self.random.next()) << 6) >> (70 - bits)
     }
 
-    /// Cap and priority fee.
+    /// Cap and priority fee. Many wallets offer round numbers.
     fn caps(&mut self) -> (u128, u128) {
         let room = if self.random.chance(700) { ROOM_GENEROUS } else { ROOM_CAREFUL };
         let cap = self.fees.header + u128::from(self.random.below(room));
-        (cap, u128::from(self.random.below(PRIORITY_FEE_MAX)))
+        let priority_fee = u128::from(self.random.below(PRIORITY_FEE_MAX));
+        if self.random.chance(500) {
+            return (cap, priority_fee);
+        }
+        (cap.next_multiple_of(GWEI), priority_fee.next_multiple_of(GWEI))
     }
 
     fn access_list(&mut self, outline: &Outline) -> Vec<Access> {
@@ -134,7 +141,7 @@ impl Draw<'_> {
     }
 
     /// Init code, or a selector and words.
-    fn input(&mut self, outline: &Outline) -> Span {
+    fn input(&mut self, outline: &Outline, scene: Scene<'_>) -> Span {
         let bytes = &mut self.body.bytes;
         let start = bytes.len();
         let end = start + outline.input;
@@ -142,19 +149,19 @@ impl Draw<'_> {
             bytes.resize(end, 0);
             self.random.fill(bytes.get_mut(start..).unwrap_or_default());
         } else if outline.input > 0 {
-            // The calls of a chain have few different selectors.
-            let selector = self.random.below(40).wrapping_mul(0x9e37_79b9) as u32;
+            // The calls of a chain have few different selectors, and most have the same.
+            let number = self.random.below(20) * self.random.below(20);
+            let selector = (number + 1).wrapping_mul(0x9e37_79b9) as u32;
             bytes.extend(selector.to_le_bytes());
-            draw_logs::words(end, self.world, &mut self.random, bytes);
+            scene.words(end, &mut self.random, bytes);
         }
         start..end
     }
 
     /// Gas, logs and receipt.
-    fn execute(&mut self, transaction: &mut Transaction, outline: &Outline) {
+    fn execute(&mut self, transaction: &mut Transaction, outline: &Outline, scene: Scene<'_>) {
         let (profile, random) = (&self.config.profile, &mut self.random);
-        let (logs, bloom) =
-            draw_logs::draw(outline.logs, profile, self.world, random, &mut self.body);
+        let (logs, bloom) = draw_logs::draw(outline.logs, profile, scene, random, &mut self.body);
         let load = self.load(transaction, &logs);
         let (limit, used) = gas(outline, load, self.asynchronous, &mut self.random);
         transaction.gas = limit;

@@ -1,4 +1,4 @@
-//! Draws logs, and the words that they and calls are made of.
+//! Draws logs.
 
 use std::ops::Range;
 
@@ -8,26 +8,27 @@ use super::{
     body::{Body, Log},
     profile::Profile,
     random::Random,
-    world::{Event, World},
+    scene::Scene,
+    world::Event,
 };
 
 /// Draws logs into a body: where they are, and their bloom.
 pub(crate) fn draw(
     count: usize,
     profile: &Profile,
-    world: &World,
+    scene: Scene<'_>,
     random: &mut Random,
     body: &mut Body,
 ) -> (Range<usize>, Bloom) {
     let start = body.logs.len();
     let mut bloom = Bloom::ZERO;
     for _ in 0..count {
-        let event = world.event(topic_count(profile, random), random);
+        let event = scene.world.event(topic_count(profile, random), random);
         let data_start = body.bytes.len();
         let room = Profile::BLOCK_BYTES_MAX.saturating_sub(data_start);
         let data_end = data_start + data_length(event, profile, random).min(room);
-        words(data_end, world, random, &mut body.bytes);
-        body.logs.push(log(event, data_start..data_end, world, random, &mut bloom));
+        scene.words(data_end, random, &mut body.bytes);
+        body.logs.push(log(event, data_start..data_end, scene, random, &mut bloom));
     }
     (start..body.logs.len(), bloom)
 }
@@ -35,14 +36,14 @@ pub(crate) fn draw(
 fn log(
     event: &Event,
     data: Range<usize>,
-    world: &World,
+    scene: Scene<'_>,
     random: &mut Random,
     bloom: &mut Bloom,
 ) -> Log {
-    let contract = world.contract(random);
+    let contract = scene.contract(random);
     contract.mark(bloom);
     let mut log = Log::new(contract.as_address(), data);
-    let indexed = event.indexed.iter().map(|what| world.indexed(*what, random));
+    let indexed = event.indexed.iter().map(|what| scene.indexed(*what, random));
     for topic in event.signature.iter().chain(indexed) {
         topic.mark(bloom);
         log.push(topic.word);
@@ -65,19 +66,4 @@ fn topic_count(profile: &Profile, random: &mut Random) -> usize {
 fn data_length(event: &Event, profile: &Profile, random: &mut Random) -> usize {
     let sampled = profile.log_data.sample(random) as usize / 32 * 32;
     event.data.map_or(sampled, |length| length as usize).min(Profile::BYTES_MAX)
-}
-
-/// Fills up to `end` with words as contracts take and emit them: accounts, flags, amounts.
-pub(crate) fn words(end: usize, world: &World, random: &mut Random, bytes: &mut Vec<u8>) {
-    while bytes.len() < end {
-        let mut word = [0; 32];
-        match random.below(4) {
-            0 => word = world.account(random).word.0,
-            1 => word[30..].copy_from_slice(&random.bytes::<2>()),
-            2 => word[27..].copy_from_slice(&random.bytes::<5>()),
-            _ => word[22..].copy_from_slice(&random.bytes::<10>()),
-        }
-        bytes.extend_from_slice(&word);
-    }
-    bytes.truncate(end);
 }

@@ -1,7 +1,5 @@
 //! Headers: what each fork writes into them.
 
-#![expect(clippy::big_endian_bytes, reason = "the fee state in the extra data is big-endian")]
-
 use alloy_primitives::{Address, B256, Bloom, U256, address, b256};
 use neve_chain::{Header, ext_data_hash, ordered_root};
 
@@ -41,7 +39,7 @@ pub(crate) struct Frame<'c> {
 impl Frame<'_> {
     /// The genesis. It has the fields of every fork that is active from the start.
     pub(crate) fn genesis(&self) -> Header {
-        let from_start = self.config.helicon.from_genesis().then_some(0);
+        let from_start = self.config.helicon.is_from_genesis().then_some(0);
         let time_ms = self.schedule.time_ms(0);
         Header {
             miner: Address::ZERO,

@@ -15,6 +15,7 @@ mod outline;
 mod profile;
 mod random;
 mod receipts_text;
+mod scene;
 mod schedule;
 mod sign;
 mod text;

@@ -62,7 +62,7 @@ impl Signer {
         let (first, points) = multiples(random, ACCOUNTS);
         let addresses = points.iter().map(address).collect();
         let (start, points) = multiples(random, NONCES);
-        let scalars = std::iter::successors(Some(start), |last| Some(last + &Scalar::ONE));
+        let scalars = std::iter::successors(Some(start), |last| Some(last + Scalar::ONE));
         let nonces = points.iter().zip(scalars).map(|(point, scalar)| Nonce::new(point, &scalar));
         Self { addresses, keys: Some(Keys { first, nonces: nonces.collect() }) }
     }

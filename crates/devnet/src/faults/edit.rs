@@ -27,9 +27,8 @@ fn edited(fault: &Fault, query: Query, result: &[u8]) -> Option<Vec<u8>> {
 /// A list of receipts without the last one.
 fn without_last(list: &[u8]) -> Option<Vec<u8>> {
     let last = b"{\"blockHash\":";
-    let objects = (0..list.len()).filter(|at| list[*at..].starts_with(last));
     // The members of a log begin otherwise.
-    let start = objects.last()?;
+    let start = (0..list.len()).rfind(|at| list[*at..].starts_with(last))?;
     let kept = list.get(..start)?;
     Some([kept.strip_suffix(b",").unwrap_or(kept), b"]"].concat())
 }
@@ -47,8 +46,13 @@ fn swapped(result: &[u8]) -> Option<Vec<u8>> {
     let comma = |from: usize| Some(from + result.get(from..)?.iter().position(|b| *b == b',')?);
     let first = comma(start)?;
     let second = comma(first + 1)?;
-    let pieces =
-        [&result[..start], &result[first + 1..second], b",", &result[start..first], &result[second..]];
+    let pieces = [
+        &result[..start],
+        &result[first + 1..second],
+        b",",
+        &result[start..first],
+        &result[second..],
+    ];
     Some(pieces.concat())
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 pub(crate) use edit::edit;
 pub(crate) use lie::false_block;
 pub use registry::{Faults, Injected};
-pub use rule::{Heights, Rule};
 pub(crate) use rule::Subject;
+pub use rule::{Heights, Rule};
 
 /// Something that is wrong with an upstream.
 ///
@@ -28,14 +28,14 @@ pub(crate) use rule::Subject;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Nobody listens: connections are refused, those that were open are cut.
+    /// Nobody listens until the fault is cleared: connections are refused, open ones are cut.
     Refuse,
     /// A connection is reset: a new one at once, an open one when a request comes.
     Reset,
 
     /// An answer comes so much later.
     Latency(Duration),
-    /// The body of an answer comes with so many bytes a second.
+    /// The body of an answer comes with so many bytes a second, at least 50.
     Bandwidth(u64),
     /// The answer is this HTTP status.
     Status(u16, RetryAfter),
@@ -75,7 +75,7 @@ pub enum Fault {
 
     /// There is no WebSocket: 404.
     NoWebSocket,
-    /// WebSockets are silent: no frames, no pongs, nothing is read.
+    /// A WebSocket is silent until the fault is cleared: no frames, no pongs, nothing is read.
     SilentWebSocket,
     /// Subscribers hear of a head so long before anything else knows it.
     HeadsAhead(Duration),

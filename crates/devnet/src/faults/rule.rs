@@ -90,9 +90,10 @@ impl Rule {
     }
 
     fn covers_one(&self, subject: &Subject<'_>) -> bool {
-        let height = self.heights.as_ref().is_none_or(|heights| {
-            subject.height.is_some_and(|height| heights.contains(&height))
-        });
+        let height = self
+            .heights
+            .as_ref()
+            .is_none_or(|heights| subject.height.is_some_and(|height| heights.contains(&height)));
         height && self.method.as_ref().is_none_or(|method| method == subject.method)
     }
 }

@@ -34,6 +34,7 @@ impl Node {
 
     async fn at_rate(self: Arc<Self>, rate: f64) {
         let Some(tick) = tick(rate) else { return std::future::pending().await };
+        let rate = rate.min(Config::RATE_MAX);
         let mut ticks = interval(tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         ticks.tick().await; // the first is at once
@@ -42,7 +43,8 @@ impl Node {
             ticks.tick().await;
             self.until_answering().await;
             // A tick that comes exactly on time must not be too early by rounding.
-            let until_now = (start.elapsed().as_secs_f64() * rate + 0.01) as u64;
+            let until_now = start.elapsed().mul_f64(rate) + Duration::from_millis(10);
+            let until_now = until_now.as_secs();
             let due = until_now.saturating_sub(passed).min(GROUP_MAX);
             passed = until_now;
             if due > 0 {

@@ -94,8 +94,11 @@ impl Shelf {
         kept.or_else(|| self.again.iter().find(|block| block.number() == height)).cloned()
     }
 
-    /// Takes a block that was made again.
+    /// Takes a block that was made again, unless the chain is another by now.
     pub(crate) fn put_back(&mut self, block: Arc<Block>) {
+        if self.hash(block.number()) != Some(block.hash()) {
+            return;
+        }
         if self.again.len() >= AGAIN_MAX {
             self.again.pop_front();
         }

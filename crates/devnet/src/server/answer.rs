@@ -35,7 +35,11 @@ struct Asked<'n> {
 
 impl Asked<'_> {
     async fn result(&self) -> Result<Bytes, RpcError> {
-        #[allow(unreachable_patterns, reason = "the table of queries may grow")]
+        #[allow(
+            unreachable_patterns,
+            clippy::match_wildcard_for_single_variants,
+            reason = "the table of queries may grow"
+        )]
         match self.query {
             Query::BlockNumber => Ok(quantity(self.node.latest())),
             Query::ChainId => Ok(quantity(self.chain_id())),
@@ -47,7 +51,7 @@ impl Asked<'_> {
                 let count = |block: &Block| quantity(block.transactions().len() as u64);
                 Ok(self.found(at).map_or(NULL.into(), |block| count(&block)))
             }
-            Query::TransactionAt(at, index) => Ok(self.transaction(self.found(at), index)),
+            Query::TransactionAt(at, index) => Ok(transaction(self.found(at), index)),
             Query::Transaction(hash) => Ok(self.transaction_by_hash(hash)),
             Query::Receipts(at) => self.receipts(at).await,
             Query::Receipt(hash) => self.receipt(hash).await,
@@ -90,15 +94,9 @@ impl Asked<'_> {
         Some(other.map_or_else(|| Arc::clone(&block), Arc::new))
     }
 
-    fn transaction(&self, block: Option<Arc<Block>>, index: u64) -> Bytes {
-        let transaction =
-            block.and_then(|block| block.transaction(usize::try_from(index).ok()?));
-        transaction.unwrap_or(NULL.into())
-    }
-
     fn transaction_by_hash(&self, hash: [u8; 32]) -> Bytes {
         let Some((height, index)) = self.node.transaction(hash) else { return NULL.into() };
-        self.transaction(self.at_height(height), index as u64)
+        transaction(self.at_height(height), index as u64)
     }
 
     async fn receipts(&self, at: At) -> Result<Bytes, RpcError> {
@@ -116,11 +114,14 @@ impl Asked<'_> {
     }
 
     async fn until_executed(&self, height: u64) -> Result<(), RpcError> {
-        match self.node.until_executed(height, EXECUTION_WAIT).await {
-            true => Ok(()),
-            false => Err(error(-32002, "request timed out")),
-        }
+        let executed = self.node.until_executed(height, EXECUTION_WAIT).await;
+        if executed { Ok(()) } else { Err(error(-32002, "request timed out")) }
     }
+}
+
+fn transaction(block: Option<Arc<Block>>, index: u64) -> Bytes {
+    let transaction = block.and_then(|block| block.transaction(usize::try_from(index).ok()?));
+    transaction.unwrap_or(NULL.into())
 }
 
 pub(crate) fn quantity(number: u64) -> Bytes {

@@ -6,9 +6,7 @@ use bytes::Bytes;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::Incoming,
-    header::{
-        CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, VARY,
-    },
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, VARY},
 };
 use neve_jsonrpc::parse;
 
@@ -54,9 +52,9 @@ async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Re
     }
     let body = read(request.into_body(), BODY_BYTES_MAX).await.map_err(io::Error::other)?;
     add(&shared.counters.http_requests);
+    shared.node.until_answering().await;
     let request = parse(&body);
     let subjects = shared.rpc.subjects(&request);
-    shared.node.until_answering().await;
     if let Some(answer) = before(shared, fuse, &subjects).await? {
         return Ok(answer);
     }
@@ -141,7 +139,8 @@ impl RetryAfter {
             Self::Date(from_now) => {
                 let date = SystemTime::now().checked_add(from_now)?;
                 // Beyond the year 9999 there is no such date.
-                let year_9999 = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_799);
+                let year_9999 =
+                    SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(253_402_300_799);
                 HeaderValue::from_str(&httpdate::fmt_http_date(date.min(year_9999))).ok()
             }
         }

@@ -1,7 +1,6 @@
 //! Content types that the node takes (libevm, rpc/http.go).
 
-const ACCEPTED: [&str; 3] =
-    ["application/json", "application/json-rpc", "application/jsonrequest"];
+const ACCEPTED: [&str; 3] = ["application/json", "application/json-rpc", "application/jsonrequest"];
 
 /// Whether a request with this content type may carry JSON-RPC. Parameters are not looked at.
 pub(crate) fn is_json(value: &[u8]) -> bool {
@@ -15,7 +14,8 @@ mod tests {
 
     #[test]
     fn json_is_json() {
-        for good in ["application/json", "Application/JSON ; charset=utf-8", "application/json-rpc"] {
+        for good in ["application/json", "Application/JSON ; charset=utf-8", "application/json-rpc"]
+        {
             assert!(is_json(good.as_bytes()), "{good}");
         }
         for bad in ["", "text/plain", "application/jsonx", "application/json, text/plain"] {

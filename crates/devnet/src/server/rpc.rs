@@ -6,12 +6,7 @@ use bytes::Bytes;
 use neve_jsonrpc::{Kind, Message, NoQuery, Request, RpcError, Rules, envelope};
 
 use super::answer::answer;
-use crate::{
-    chain::Version,
-    counters::Counters,
-    faults::Subject,
-    node::Node,
-};
+use crate::{chain::Version, counters::Counters, faults::Subject, node::Node};
 
 /// Messages of a batch, and bytes of its results, as avalanchego bounds them.
 pub(crate) const BATCH_ITEMS_MAX: usize = 1_000;

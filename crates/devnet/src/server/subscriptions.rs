@@ -75,7 +75,8 @@ impl Subscriptions {
     }
 
     fn unsubscribe(&mut self, params: &Value) -> Result<Bytes, RpcError> {
-        const ID: &str = "invalid argument 0: json: cannot unmarshal non-string into Go value of type rpc.ID";
+        const ID: &str =
+            "invalid argument 0: json: cannot unmarshal non-string into Go value of type rpc.ID";
         let none = Vec::new();
         let params = match params {
             Value::Null => &none,
@@ -87,10 +88,11 @@ impl Subscriptions {
         if params.len() > 1 {
             return Err(wrong("too many arguments, want at most 1"));
         }
-        let place = self.ids.iter().position(|own| own == id).ok_or_else(|| RpcError {
-            code: -32000,
-            message: "subscription not found".into(),
-        })?;
+        let place = self
+            .ids
+            .iter()
+            .position(|own| own == id)
+            .ok_or_else(|| RpcError { code: -32000, message: "subscription not found".into() })?;
         self.ids.remove(place);
         Ok(Bytes::from_static(b"true"))
     }

@@ -55,10 +55,7 @@ pub(crate) async fn upgrade(shared: Arc<Shared>, mut request: Request<Incoming>)
     if shared.node.faults.strikes(&Fault::NoWebSocket, &[]) {
         return text(StatusCode::NOT_FOUND, "404 page not found\n");
     }
-    let key = match key(&request) {
-        Ok(key) => key,
-        Err(refusal) => return refusal,
-    };
+    let Some(key) = key(&request) else { return refusal(&request) };
     shared.node.until_answering().await;
     let open = shared.counters.open_websockets.load(Ordering::Relaxed);
     if open >= CONNECTIONS_MAX as u64 {
@@ -74,21 +71,26 @@ pub(crate) async fn upgrade(shared: Arc<Shared>, mut request: Request<Incoming>)
 }
 
 /// The key of the handshake, if it is one.
-fn key(request: &Request<Incoming>) -> Result<Vec<u8>, Answer> {
+fn key(request: &Request<Incoming>) -> Option<Vec<u8>> {
+    let version = has(request.headers(), &SEC_WEBSOCKET_VERSION, "13");
+    let shaken = request.method() == Method::GET && asks(request) && version;
+    let key = request.headers().get(SEC_WEBSOCKET_KEY).filter(|_| shaken)?;
+    Some(key.as_bytes().to_vec())
+}
+
+fn asks(request: &Request<Incoming>) -> bool {
     let headers = request.headers();
-    let asks = has(headers, &CONNECTION, "upgrade") && has(headers, &UPGRADE, "websocket");
-    let version = has(headers, &SEC_WEBSOCKET_VERSION, "13");
-    let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| asks && version);
-    let refusal = match (request.method(), key) {
-        (&Method::GET, Some(key)) => return Ok(key.as_bytes().to_vec()),
-        (method, _) if method != Method::GET && asks => {
-            (StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n")
-        }
-        _ => (StatusCode::BAD_REQUEST, "Bad Request\n"),
+    has(headers, &CONNECTION, "upgrade") && has(headers, &UPGRADE, "websocket")
+}
+
+fn refusal(request: &Request<Incoming>) -> Answer {
+    let mut answer = if request.method() != Method::GET && asks(request) {
+        text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n")
+    } else {
+        text(StatusCode::BAD_REQUEST, "Bad Request\n")
     };
-    let mut answer = text(refusal.0, refusal.1);
     answer.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-    Err(answer)
+    answer
 }
 
 /// Whether one of the comma-separated values of a header is this one.
@@ -119,8 +121,7 @@ async fn run(upgraded: Upgraded, shared: &Arc<Shared>) {
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
     let mut cuts = shared.node.cuts();
     let mut shutdown = shared.shutdown.clone();
-    let stream =
-        Stream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+    let stream = Stream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
     let socket = Socket {
         stream,
         shared,
@@ -244,11 +245,12 @@ impl Socket<'_> {
     }
 
     async fn notify(&mut self, head: &[u8]) -> bool {
-        for notification in self.subscriptions.notifications(head).collect::<Vec<_>>() {
+        for notification in self.subscriptions.notifications(head) {
+            // Before it is sent, so that who has received it finds it counted.
+            add(&self.shared.counters.heads);
             if self.stream.send(Message::text(notification)).await.is_err() {
                 return false;
             }
-            add(&self.shared.counters.heads);
         }
         true
     }

@@ -166,6 +166,11 @@ impl Socket {
         self.0.send(Message::text(text)).unwrap();
     }
 
+    /// Sends to who may be gone.
+    pub(crate) fn try_send(&mut self, text: &str) -> bool {
+        self.0.send(Message::text(text)).is_ok()
+    }
+
     pub(crate) fn ping(&mut self) {
         self.0.send(Message::Ping(vec![7].into())).unwrap();
     }
