@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use neve_devnet::DevnetThread;
 use neve_store::Opened;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -140,7 +141,7 @@ struct Upstreams {
     network: Option<Network>,
     tls: rustls::ClientConfig,
     /// Keeps the development chain running.
-    dev: Option<dev::Chain>,
+    dev: Option<DevnetThread>,
 }
 
 impl Upstreams {
@@ -153,8 +154,9 @@ impl Upstreams {
                 dev: None,
             }),
             Source::Dev { rate } => {
-                let chain = dev::Chain::start(*rate).await.map_err(Failed::Dev)?;
-                let endpoint = Endpoint::parse(&chain.url()).map_err(Failed::Dev)?;
+                let chain =
+                    dev::start(*rate).await.map_err(|error| Failed::Dev(error.to_string()))?;
+                let endpoint = Endpoint::parse(&chain.base_url()).map_err(Failed::Dev)?;
                 let tls = client_config(None).map_err(Failed::Tls)?;
                 Ok(Self { endpoint, network: None, tls, dev: Some(chain) })
             }

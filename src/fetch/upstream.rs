@@ -353,7 +353,7 @@ mod tests {
             headers.insert(RETRY_AFTER, hyper::header::HeaderValue::from_static(text));
             retry_after(&headers, now)
         };
-        assert_eq!(of("120"), Some(Duration::from_secs(120)));
+        assert_eq!(of("120"), Some(Duration::from_mins(2)));
         assert_eq!(of("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_mins(1)));
         assert_eq!(of("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(of("999999999"), Some(RETRY_AFTER_MAX));

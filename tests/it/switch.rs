@@ -168,13 +168,15 @@ fn restarted_without_upstream(node: &Recorded, neve: Neve, dir: &std::path::Path
 #[test]
 fn receipts_that_their_settling_header_disproves_are_withdrawn() {
     let node = Recorded::start_at(HELICON, 210, true);
-    let told = (211..).find(|at| node.height(*at).receipts.contains("\"logs\":[]")).unwrap();
+    let told =
+        (211..=HELICON.head).find(|at| node.height(*at).receipts.contains("\"logs\":[]")).unwrap();
     let honest = node.height(told).receipts;
     let lie = flip_status(&honest);
     node.change(|state| drop(state.lies.insert(told, lie.clone())));
     let dir = fresh_dir();
     let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "205"]);
-    let settling = (told + 1..).find(|header| settled_by(&node, *header) >= told).unwrap();
+    let settling =
+        (told + 1..=HELICON.head).find(|header| settled_by(&node, *header) >= told).unwrap();
     node.grow(settling - 1);
     neve.wait_for_head(settling - 1);
     let mut client = neve.client();

@@ -145,6 +145,12 @@ fn findings(original: &Path, height: u64, change: impl Fn(&mut Record)) -> Vec<S
     kinds
 }
 
+/// Where a log's address begins.
+const LOG: &str = "\"logs\":[{\"address\":\"0x";
+
+/// The finding, what was changed, and how.
+type Change = (&'static str, &'static str, fn(&mut Record));
+
 /// Changes a hex digit behind the first occurrence of `key`.
 fn flip(part: &mut Part, key: &str) {
     let at = part.bytes.windows(key.len()).position(|bytes| bytes == key.as_bytes());
@@ -156,14 +162,12 @@ fn flip(part: &mut Part, key: &str) {
 #[test]
 fn whatever_is_not_what_the_headers_commit_to_is_found() {
     let (_dir, store) = store(MAIN);
-    let changes: [(&str, &str, fn(&mut Record)); 11] = [
+    let changes: [Change; 11] = [
         ("header_hash", "state root", |r| flip(&mut r.parts[FULL], "\"stateRoot\":\"0x")),
         ("transaction_hash", "a value", |r| flip(&mut r.parts[FULL], "\"value\":\"0x")),
         ("size", "the size", |r| flip(&mut r.parts[FULL], "\"size\":\"0x")),
         ("receipts_root", "a status", |r| flip(&mut r.parts[RECEIPTS], "\"status\":\"0x")),
-        ("receipt_bloom", "a log's address", |r| {
-            flip(&mut r.parts[RECEIPTS], "\"logs\":[{\"address\":\"0x")
-        }),
+        ("receipt_bloom", "a log's address", |r| flip(&mut r.parts[RECEIPTS], LOG)),
         ("part", "the block with hashes", |r| flip(&mut r.parts[HASHES], "\"stateRoot\":\"0x")),
         ("part", "the header", |r| flip(&mut r.parts[HEADER], "\"stateRoot\":\"0x")),
         ("part", "a span", |r| r.parts[SPANS].bytes[84] ^= 1),

@@ -76,22 +76,19 @@ impl Client {
     ) -> Response {
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.address);
         for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
+            head.push_str(&[name, ": ", value, "\r\n"].concat());
         }
         if !body.is_empty() || matches!(method, "POST" | "PUT") {
-            head += &format!("Content-Length: {}\r\n", body.len());
+            head.push_str(&["Content-Length: ", &body.len().to_string(), "\r\n"].concat());
         }
         let request = [head.as_bytes(), b"\r\n", body].concat();
         let head_only = method == "HEAD";
-        match self.exchange(&request, head_only) {
-            Ok(response) => response,
-            Err(_) => {
-                // The server may have closed an idle connection: once more on a new one.
-                self.stream = None;
-                self.exchange(&request, head_only)
-                    .unwrap_or_else(|why| panic!("{method} {path}: {why}"))
-            }
+        if let Ok(response) = self.exchange(&request, head_only) {
+            return response;
         }
+        // The server may have closed an idle connection: once more on a new one.
+        self.stream = None;
+        self.exchange(&request, head_only).unwrap_or_else(|why| panic!("{method} {path}: {why}"))
     }
 
     /// Sends bytes as they are and reads an answer.

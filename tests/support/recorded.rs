@@ -77,7 +77,7 @@ fn certificate() -> (TlsAcceptor, String) {
 }
 
 struct Chain {
-    chain_id: Value,
+    id: Value,
     heights: Vec<Height>,
     /// Height and receipt by transaction hash.
     receipts: HashMap<String, (u64, String)>,
@@ -119,7 +119,7 @@ impl Chain {
         };
         let heights: Vec<_> = (0..).map_while(height).collect();
         assert_eq!(heights.len() as u64, set.head + 1, "{set:?} is not whole");
-        Self { chain_id: json!("0xa868"), receipts: single_receipts(&heights), heights }
+        Self { id: json!("0xa868"), receipts: single_receipts(&heights), heights }
     }
 
     fn at(&self, height: u64) -> Option<&Height> {
@@ -291,7 +291,8 @@ impl Node {
         let answer = service_fn(|request: Request<Incoming>| {
             let node = self.clone();
             async move {
-                let body = request.into_body().collect().await.map(|body| body.to_bytes());
+                let body =
+                    request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
                 let answer = node.body(&body.unwrap_or_default()).await;
                 let response = Response::builder().header("content-type", "application/json");
                 Ok::<_, Infallible>(
@@ -336,7 +337,7 @@ impl Node {
             first.as_str().and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok());
         let state = self.state();
         match (method, height) {
-            ("eth_chainId", _) => Ok(self.chain.chain_id.to_string()),
+            ("eth_chainId", _) => Ok(self.chain.id.to_string()),
             ("eth_blockNumber", _) => Ok(format!("\"{:#x}\"", state.executed)),
             ("eth_getBlockByNumber", Some(height)) => self.block(height, &state),
             ("eth_getHeaderByNumber", Some(height)) => Ok(header(&self.block(height, &state)?)),
