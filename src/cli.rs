@@ -107,7 +107,8 @@ pub struct SourceArgs {
     #[arg(long, env = "NEVE_NETWORK", value_enum, conflicts_with = "dev")]
     pub network: Option<Network>,
 
-    /// Run on an embedded development chain; without --data-dir in a temporary directory.
+    /// Run on an embedded development chain, a new one at each start; without --data-dir in a
+    /// temporary directory.
     #[arg(long)]
     pub dev: bool,
 
@@ -115,15 +116,10 @@ pub struct SourceArgs {
     #[arg(long, value_name = "RATE")]
     pub dev_rate: Option<f64>,
 
-    /// Where an empty store begins: a height, `latest`, or -N for N blocks before the latest.
-    #[arg(
-        long,
-        env = "NEVE_START",
-        value_name = "HEIGHT|latest|-N",
-        default_value = "latest",
-        allow_hyphen_values = true
-    )]
-    pub start: StartAt,
+    /// Where an empty store begins: a height, `latest`, or -N for N blocks before the latest
+    /// [default: latest, or 0 with --dev].
+    #[arg(long, env = "NEVE_START", value_name = "HEIGHT|latest|-N", allow_hyphen_values = true)]
+    pub start: Option<StartAt>,
 }
 
 /// Serving.

@@ -10,7 +10,9 @@ use std::time::Duration;
 use hyper::StatusCode;
 use neve_store::{Options, Retention};
 
-use crate::cli::{FetchArgs, HttpArgs, LogFormat, Network, Senders, ServeArgs, StoreArgs};
+use crate::cli::{
+    FetchArgs, HttpArgs, LogFormat, Network, Senders, ServeArgs, SourceArgs, StoreArgs,
+};
 use crate::endpoint::Endpoint;
 use crate::http::Patience;
 use crate::units::{ByteCount, StartAt};
@@ -159,10 +161,15 @@ impl Config {
             retention,
             sync_interval: args.store.sync_interval.0,
             data_dir: args.data_dir,
-            start: args.source.start,
+            start: args.source.start.unwrap_or(start_default(&args.source)),
             log_format: args.log_format,
         })
     }
+}
+
+/// A development chain is short: all of it is kept.
+fn start_default(source: &SourceArgs) -> StartAt {
+    if source.dev { StartAt::Height(0) } else { StartAt::BeforeHead(0) }
 }
 
 fn source(args: &ServeArgs) -> Result<Source, Wrong> {

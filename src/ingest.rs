@@ -247,8 +247,10 @@ impl Loop {
     fn withdraw(&mut self, from: u64) -> Result<(), Error> {
         let head = self.setup.writer.head().map_or(0, |(height, _)| height);
         let count = (head + 1).saturating_sub(from);
-        warn!(from, count, "withdrawing heights that a later header disproves");
-        counter!("neve_blocks_withdrawn_total").increment(count);
+        if count > 0 {
+            warn!(from, count, "withdrawing unproven heights");
+            counter!("neve_blocks_withdrawn_total").increment(count);
+        }
         self.setup.writer.withdraw(from)
     }
 

@@ -141,7 +141,7 @@ struct Upstreams {
     network: Option<Network>,
     tls: rustls::ClientConfig,
     /// Keeps the development chain running.
-    dev: Option<DevnetThread>,
+    _dev: Option<DevnetThread>,
 }
 
 impl Upstreams {
@@ -151,14 +151,14 @@ impl Upstreams {
                 endpoint: endpoint.clone(),
                 network: *network,
                 tls: client_config(ca.as_deref()).map_err(Failed::Tls)?,
-                dev: None,
+                _dev: None,
             }),
             Source::Dev { rate } => {
                 let chain =
                     dev::start(*rate).await.map_err(|error| Failed::Dev(error.to_string()))?;
                 let endpoint = Endpoint::parse(&chain.base_url()).map_err(Failed::Dev)?;
                 let tls = client_config(None).map_err(Failed::Tls)?;
-                Ok(Self { endpoint, network: None, tls, dev: Some(chain) })
+                Ok(Self { endpoint, network: None, tls, _dev: Some(chain) })
             }
         }
     }
@@ -193,6 +193,9 @@ fn describe_store(serving: &Serving, dir: &Path) {
         info!(%dir, "the store is open and empty");
     }
 }
+
+/// What to ask to see something.
+const CURL_OPTIONS: &str = r#"-H 'content-type: application/json' -d '{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}'"#;
 
 /// The listeners and the threads behind them.
 struct Front {
@@ -266,14 +269,8 @@ impl Front {
         let _ = writeln!(text, "neve {} serves http://{listen}/", env!("CARGO_PKG_VERSION"));
         let _ = writeln!(text, "upstream {}", upstreams.shown());
         let _ = writeln!(text, "health   http://{admin}/health");
-        if upstreams.dev.is_some() {
-            let body = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}"#;
-            let _ = writeln!(text, "try it:");
-            let _ = writeln!(
-                text,
-                "  curl -s -H 'content-type: application/json' -d '{body}' http://{listen}/"
-            );
-        }
+        let _ = writeln!(text, "try it:");
+        let _ = writeln!(text, "  curl -s {CURL_OPTIONS} http://{listen}/");
         print!("{text}");
         let _ = io::Write::flush(&mut io::stdout()); // nobody may be reading
     }

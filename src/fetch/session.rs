@@ -196,22 +196,34 @@ impl<'f> Session<'f> {
         Ok(form.map_or(current, |form| rules_of(form, current)))
     }
 
-    /// Finds where store and upstream agree, and takes unproven heights above it back.
+    /// Finds where store and upstream agree, and takes unproven heights above it back. Nothing is
+    /// taken back for an upstream that differs in what is proven: it is another chain.
     async fn agree(&mut self, upstream_head: u64) -> Result<(), End> {
         let proven = self.proven_height();
-        while let Some((height, ours)) = self.last.filter(|(height, _)| *height <= upstream_head) {
-            let Some(theirs) = self.hash_at(height).await? else { return Ok(()) };
+        let mut from = None;
+        let mut next = self.last.map(|(head, _)| head.min(upstream_head));
+        while let Some((height, ours)) = next.and_then(|height| self.stored_hash(height)) {
+            let Some(theirs) = self.hash_at(height).await? else { break };
             if theirs == ours {
-                return Ok(());
+                break;
             }
             if proven.is_none_or(|proven| height <= proven) {
                 return Err(End::Disagrees { height, theirs, ours });
             }
             warn!(height, %ours, %theirs, "the upstream has another block there");
-            self.follower.ingest.withdraw(height).await??;
+            from = Some(height);
+            next = height.checked_sub(1);
+        }
+        if let Some(from) = from {
+            self.follower.ingest.withdraw(from).await??;
             self.last = self.follower.ingest.barrier().await?;
         }
         Ok(())
+    }
+
+    fn stored_hash(&self, height: u64) -> Option<(u64, Hash)> {
+        let record = self.follower.serving.reader.record(height)?;
+        Some((height, record.hash()))
     }
 
     /// The highest stored height that the newest stored header has proven.

@@ -8,6 +8,7 @@ mod support;
 
 mod cli;
 mod corpus;
+mod dev;
 mod follow;
 mod node_feed;
 mod real_node;

@@ -184,7 +184,7 @@ fn receipts_that_their_settling_header_disproves_are_withdrawn() {
     let receipts = |client: &mut Client| client.call("eth_getBlockReceipts", &params);
     assert_eq!(receipts(&mut client).text(), envelope(&lie), "nothing can tell yet");
     node.grow(settling);
-    neve.wait_for_log("withdrawing heights that a later header disproves");
+    neve.wait_for_log("withdrawing unproven heights");
     let head = neve.health()["blocks"]["head"].as_u64().unwrap();
     assert!(head < told, "height {told} is still served, the head is {head}");
     assert_eq!(receipts(&mut client).status, 421);

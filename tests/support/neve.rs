@@ -17,6 +17,9 @@ use super::node::wait::{Miss, wait_until};
 /// What anything that the server does may take on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
+/// Addresses, and what to try.
+const GREETING_LINES: usize = 5;
+
 /// A directory for a test, in the target directory: /tmp is memory on many machines.
 pub(crate) fn fresh_dir() -> TempDir {
     let dir = tempfile::Builder::new().prefix("neve-").tempdir_in(env!("CARGO_TARGET_TMPDIR"));
@@ -59,7 +62,7 @@ pub(crate) struct Neve {
     log: PathBuf,
     /// Where it listens.
     pub(crate) address: SocketAddr,
-    /// What it said on standard output, up to its address.
+    /// What it said on standard output.
     pub(crate) greeting: String,
 }
 
@@ -95,7 +98,7 @@ impl Neve {
         let address =
             first.split("http://").nth(1).and_then(|rest| rest.trim_end_matches('/').parse().ok());
         let address = address.unwrap_or_else(|| panic!("no address in {first:?}"));
-        let rest = lines.map_while(Result::ok).take_while(|line| !line.starts_with("health"));
+        let rest = lines.map_while(Result::ok).take(GREETING_LINES - 1);
         let greeting = std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n");
         Self { child, log, address, greeting }
     }
