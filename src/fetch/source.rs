@@ -83,7 +83,7 @@ impl Source {
     pub(crate) async fn block(&self, height: u64) -> Result<Option<Bytes>, CallError> {
         let params = format!("[\"{height:#x}\",true]");
         match self.upstream.call("eth_getBlockByNumber", &params).await {
-            Err(CallError::Rpc { message, .. }) if message == BEYOND_HEAD => Ok(None),
+            Err(error) if error.is_beyond_head() => Ok(None),
             result => result,
         }
     }
@@ -185,9 +185,6 @@ impl Source {
         Ok(join(&receipts))
     }
 }
-
-/// What v1.14 says of heights above its head; v1.15 says `null`.
-const BEYOND_HEAD: &str = "cannot query unfinalized data";
 
 /// Says and counts that a height is refused.
 pub(super) fn refuse(height: u64, reason: &'static str, why: &str) {

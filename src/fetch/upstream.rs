@@ -75,11 +75,19 @@ impl CallError {
         }
     }
 
+    /// Whether the upstream does not have the height yet, which is nothing wrong.
+    pub(crate) fn is_beyond_head(&self) -> bool {
+        matches!(self, Self::Rpc { message, .. } if message == BEYOND_HEAD)
+    }
+
     /// Whether the upstream does not know the method.
     pub(crate) fn is_no_method(&self) -> bool {
         matches!(self, Self::Rpc { code, .. } if *code == i64::from(RpcError::NO_NOTIFICATIONS.code))
     }
 }
+
+/// What v1.14 says of heights above its head; v1.15 says `null`.
+const BEYOND_HEAD: &str = "cannot query unfinalized data";
 
 /// The `result` of a call, as sent. `None` is `null`.
 pub(crate) type CallResult = Result<Option<Bytes>, CallError>;
@@ -185,6 +193,9 @@ impl Upstream {
 
 /// Counts a call that failed.
 fn count(method: &'static str, error: &CallError) {
+    if error.is_beyond_head() {
+        return;
+    }
     let reason = error.reason();
     counter!("neve_upstream_errors_total", "method" => method, "reason" => reason).increment(1);
 }

@@ -1,0 +1,218 @@
+//! An upstream that cannot be reached, is slow, throttles, or sends what is no answer: each is
+//! named in /health and counted, what is stored is served meanwhile, and following goes on when it
+//! is over.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use neve_devnet::{Block, Config, DevnetThread, Fault, Part, RetryAfter, Rule};
+use neve_jsonrpc::Rules;
+
+use crate::support::neve::{Neve, fresh_dir};
+
+/// Block 11 is the first one that a fault may hold up.
+const HELD: u64 = 10;
+
+fn devnet() -> DevnetThread {
+    DevnetThread::start(Config::test().with_head(HELD)).expect("loopback has free ports")
+}
+
+/// Follows `devnet` with these arguments besides, up to its head.
+fn following(devnet: &DevnetThread, arguments: &[&str]) -> (tempfile::TempDir, Neve) {
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let fixed = ["--upstream", &url, "--start", "0"];
+    let neve = Neve::start(dir.path(), &[&fixed, arguments].concat());
+    neve.wait_for_head(HELD);
+    (dir, neve)
+}
+
+/// What /health says of the upstream, once it says something.
+fn upstream_error(neve: &Neve) -> String {
+    neve.wait("the error", |health| health["upstream"]["error"].as_str().map(str::to_owned))
+}
+
+fn errors(neve: &Neve, method: &str, reason: &str) -> f64 {
+    let labels = format!("{{method=\"{method}\",reason=\"{reason}\"}}");
+    neve.metric(&format!("neve_upstream_errors_total{labels}")).unwrap_or(0.0)
+}
+
+/// With this fault the upstream's error is as said and counted, and the store serves; without it
+/// following goes on.
+fn is_lived_through(rule: impl Into<Rule>, arguments: &[&str], reason: &str, says: &str) {
+    let devnet = devnet();
+    let (_dir, neve) = following(&devnet, arguments);
+    let fault = devnet.faults().inject(rule);
+    devnet.advance(5);
+    let error = upstream_error(&neve);
+    assert!(error.contains(says), "{reason}: {error:?}, expected {says:?}");
+    let counted = ["eth_blockNumber", "eth_getBlockByNumber", "eth_getBlockReceipts"]
+        .map(|method| errors(&neve, method, reason));
+    assert!(counted.iter().sum::<f64>() >= 1.0, "{reason}: {counted:?}");
+    assert_eq!(neve.client().result("eth_blockNumber", "[]"), "0xa", "{reason}");
+    fault.clear();
+    neve.wait_for_head(HELD + 5);
+    neve.wait("no error", |health| health["upstream"]["error"].is_null().then_some(()));
+}
+
+const BLOCK: &str = "eth_getBlockByNumber";
+
+#[test]
+fn nobody_listens() {
+    is_lived_through(Fault::Refuse, &[], "unreachable", "Connection refused");
+}
+
+#[test]
+fn connections_are_reset() {
+    is_lived_through(Fault::Reset, &[], "unreachable", "cannot reach the upstream: ");
+}
+
+#[test]
+fn no_answer_comes() {
+    let arguments = ["--request-timeout", "400ms"];
+    is_lived_through(Fault::Stall.on(BLOCK), &arguments, "timeout", "no answer within 400ms");
+}
+
+#[test]
+fn an_answer_comes_too_slowly() {
+    let arguments = ["--request-timeout", "400ms"];
+    let rule = Fault::Bandwidth(50).on(BLOCK);
+    is_lived_through(rule, &arguments, "timeout", "no answer within 400ms");
+}
+
+#[test]
+fn half_an_answer_comes() {
+    is_lived_through(Fault::Truncate.on(BLOCK), &[], "unreachable", "cannot reach the upstream: ");
+}
+
+#[test]
+fn a_page_comes_instead_of_an_answer() {
+    is_lived_through(Fault::Garbage.on(BLOCK), &[], "garbage", "not a JSON-RPC answer: ");
+}
+
+#[test]
+fn the_upstream_fails() {
+    let rule = Fault::Status(500, RetryAfter::Absent).on(BLOCK);
+    is_lived_through(rule, &[], "status", "HTTP 500 Internal Server Error: ");
+}
+
+/// A longer answer than allowed is not read to its end.
+#[test]
+fn an_answer_longer_than_allowed() {
+    let devnet = devnet();
+    let longest = (0..=HELD).filter_map(|height| devnet.block(height)).map(|block| answers(&block));
+    let longest = longest.max().expect("there are blocks");
+    let limit = |bytes: usize| bytes.to_string();
+    let (_dir, neve) = following(&devnet, &["--upstream-body-bytes-max", &limit(longest)]);
+    assert_eq!(errors(&neve, BLOCK, "too_long"), 0.0);
+    let dir = fresh_dir();
+    let (url, limit) = (devnet.base_url(), limit(longest - 2)); // its id may have one digit
+    let arguments = ["--upstream", &url, "--start", "0", "--upstream-body-bytes-max", &limit];
+    let neve = Neve::start(dir.path(), &arguments);
+    let error = upstream_error(&neve);
+    assert_eq!(error, format!("the answer is longer than {limit} bytes"));
+}
+
+/// Bytes of the longer one of a block's two answers, with an id of two digits.
+fn answers(block: &Block) -> usize {
+    let result = block.answer(Part::Full, Rules::BeforeHelicon).len().max(block.receipts().len());
+    "{\"jsonrpc\":\"2.0\",\"id\":,\"result\":}\n".len() + 2 + result
+}
+
+/// The time to a new block after it could first be had, with a fault that hits once.
+fn time_to_block(rule: Rule) -> (Duration, f64) {
+    let devnet = devnet();
+    let (_dir, neve) = following(&devnet, &[]);
+    devnet.faults().inject(rule.times(1));
+    let start = Instant::now();
+    devnet.advance(1);
+    neve.wait_for_head(HELD + 1);
+    (start.elapsed(), errors(&neve, BLOCK, "throttled"))
+}
+
+#[test]
+fn retry_after_is_honoured_in_both_forms() {
+    for (status, after) in [
+        (429, RetryAfter::Seconds(2)),
+        (503, RetryAfter::Date(Duration::from_secs(3))), // whole seconds: two to three
+    ] {
+        let (took, throttled) = time_to_block(Fault::Status(status, after).on(BLOCK));
+        let expected = Duration::from_millis(1_900)..Duration::from_secs(20);
+        assert!(expected.contains(&took) && throttled == 1.0, "{after:?}: {took:?}, {throttled}");
+    }
+    let rule = Fault::Status(429, RetryAfter::Absent).on(BLOCK);
+    let (took, throttled) = time_to_block(rule);
+    assert!(took < Duration::from_secs(2) && throttled == 1.0, "{took:?}, {throttled}");
+}
+
+/// Also when it is the question for the head: the next session waits for as long.
+#[test]
+fn a_throttled_session_waits() {
+    let devnet = devnet();
+    devnet.faults().inject(Fault::Status(429, RetryAfter::Seconds(2)).on("eth_chainId").times(1));
+    let start = Instant::now();
+    let (_dir, neve) = following(&devnet, &[]);
+    assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
+    neve.wait_for_log("HTTP 429 Too Many Requests, try again in 2s; trying again in 2.0s");
+}
+
+#[test]
+fn a_websocket_that_is_cut_is_opened_again() {
+    let devnet = devnet();
+    let (_dir, neve) = following(&devnet, &["--poll-interval", "1h"]);
+    let live = |health: &serde_json::Value| (health["upstream"]["websocket"] == true).then_some(());
+    neve.wait("the WebSocket", live);
+    devnet.cut_websockets();
+    neve.wait_for_log("WebSocket ended, polling");
+    neve.wait("another WebSocket", live);
+    assert_eq!(devnet.counters().websockets(), 2);
+    // Nobody polls here: heads come over the new one.
+    devnet.advance(3);
+    neve.wait_for_head(HELD + 3);
+}
+
+/// A socket that nobody closed and on which nothing comes, pongs neither.
+#[test]
+fn a_dead_websocket_is_noticed_and_polling_takes_over() {
+    let devnet = devnet();
+    let (_dir, neve) = following(&devnet, &["--ws-idle-timeout", "600ms"]);
+    let silent = devnet.faults().inject(Fault::SilentWebSocket);
+    neve.wait_for_log("WebSocket ended, polling why=nothing came for 600ms");
+    assert_eq!(neve.health()["upstream"]["websocket"], false);
+    devnet.advance(3);
+    neve.wait_for_head(HELD + 3);
+    silent.clear();
+    neve.wait("the WebSocket", |health| (health["upstream"]["websocket"] == true).then_some(()));
+}
+
+/// Pongs count as life: a chain may have no blocks for as long as it likes.
+#[test]
+fn a_quiet_websocket_is_not_taken_for_dead() {
+    let devnet = devnet();
+    let (_dir, neve) = following(&devnet, &["--ws-idle-timeout", "300ms"]);
+    neve.wait("the WebSocket", |health| (health["upstream"]["websocket"] == true).then_some(()));
+    thread::park_timeout(Duration::from_millis(1_500)); // five time-outs
+    assert_eq!(devnet.counters().websockets(), 1);
+    assert_eq!(neve.health()["upstream"]["websocket"], true);
+}
+
+#[test]
+fn without_a_websocket_heads_are_polled_for() {
+    let devnet = devnet();
+    devnet.faults().inject(Fault::NoWebSocket);
+    let (_dir, neve) = following(&devnet, &[]);
+    devnet.advance(5);
+    neve.wait_for_head(HELD + 5);
+    assert_eq!(neve.health()["upstream"]["websocket"], false);
+}
+
+/// Behind a balancer a head may be announced by one node and asked of another.
+#[test]
+fn a_head_that_is_announced_early_is_waited_for() {
+    let devnet = devnet();
+    let (_dir, neve) = following(&devnet, &["--poll-interval", "1h"]);
+    neve.wait("the WebSocket", |health| (health["upstream"]["websocket"] == true).then_some(()));
+    devnet.faults().inject(Fault::HeadsAhead(Duration::from_millis(300)));
+    devnet.advance(3);
+    neve.wait_for_head(HELD + 3);
+    assert_eq!(errors(&neve, BLOCK, "rpc_error"), 0.0);
+}
