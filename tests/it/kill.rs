@@ -1,0 +1,84 @@
+//! `kill -9` again and again, at random moments, while heights are appended, segments rolled and
+//! sealed, the oldest evicted and disproved heights withdrawn: the store is whole each time, and
+//! what was served before is served after.
+
+use std::path::Path;
+use std::time::Duration;
+
+use neve_devnet::{Config, DevnetThread, Fault, Helicon};
+use serde_json::Value;
+
+use crate::support::neve::{Neve, fresh_dir, run};
+
+const ROUNDS: u32 = 100;
+/// The longest life.
+const LIFE_MS: u64 = 300;
+/// Few blocks a segment and few segments: every life rolls and evicts.
+const ARGUMENTS: [&str; 10] = [
+    "--start",
+    "0",
+    "--segment-blocks",
+    "8",
+    "--retain-blocks",
+    "48",
+    "--sync-interval",
+    "20ms",
+    "--segment-bytes",
+    "1MiB",
+];
+
+/// Blocks faster than they can be followed: there is always something to append.
+fn busy_chain() -> DevnetThread {
+    let config = Config::test().with_helicon(Helicon::FromGenesis).with_head(100);
+    DevnetThread::start(Config { rate: 500.0, ..config }).expect("loopback has free ports")
+}
+
+/// Lives for a random while, and is killed. Gives the range that it served just before.
+fn life(dir: &Path, url: &str, random: &mut fastrand::Rng) -> (Option<u64>, Option<u64>) {
+    let neve = Neve::start(dir, &[&["--upstream", url], &ARGUMENTS[..]].concat());
+    std::thread::park_timeout(Duration::from_millis(random.u64(0..LIFE_MS)));
+    let blocks = neve.health()["blocks"].take();
+    neve.kill();
+    (blocks["min_height"].as_u64(), blocks["head"].as_u64())
+}
+
+/// Verifies, and gives the summary.
+fn verify(dir: &Path, round: u32) -> Value {
+    let store = dir.join("store").display().to_string();
+    let output = run(&["verify", "--json", "--data-dir", &store]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = format!("round {round}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let last = text.lines().last().expect("a summary");
+    serde_json::from_str(last).unwrap_or_else(|why| panic!("{why}: {said}"))
+}
+
+#[test]
+fn a_hundred_kills_leave_a_whole_store() {
+    let (devnet, dir) = (busy_chain(), fresh_dir());
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (mut evicted, mut grown) = (0, 0);
+    let mut before = (0, 0);
+    for round in 0..ROUNDS {
+        let lies = round % 4 == 3;
+        if lies {
+            devnet.faults().inject(Fault::LyingReceipts.times(2));
+        }
+        let (first, head) = life(dir.path(), &devnet.base_url(), &mut random);
+        devnet.faults().clear();
+        let summary = verify(dir.path(), round);
+        let (stored_first, stored_head) = (summary["first"].as_u64(), summary["last"].as_u64());
+        // Evicting goes on after the question, appending too; nothing that was served is lost,
+        // unless it was withdrawn.
+        assert!(stored_first >= first, "round {round}: {stored_first:?} < {first:?}");
+        assert!(lies || stored_head >= head, "round {round}: {stored_head:?} < {head:?}");
+        let now = (stored_first.unwrap_or(0), stored_head.unwrap_or(0));
+        evicted += u32::from(now.0 > before.0);
+        grown += u32::from(now.1 > before.1);
+        before = now;
+    }
+    eprintln!("{grown} lives appended, {evicted} evicted; last {before:?}");
+    assert!(grown > ROUNDS / 2 && evicted > ROUNDS / 3, "{grown} appended, {evicted} evicted");
+}
