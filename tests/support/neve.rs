@@ -144,9 +144,17 @@ impl Neve {
 
     /// One metric's value; the series is as the page has it.
     pub(crate) fn metric(&self, series: &str) -> Option<f64> {
+        self.metric_text(series)?.parse().ok()
+    }
+
+    /// A counter's value, zero while it has not counted anything.
+    pub(crate) fn count(&self, series: &str) -> u64 {
+        self.metric_text(series).map_or(0, |text| text.parse().expect("counters are whole"))
+    }
+
+    fn metric_text(&self, series: &str) -> Option<String> {
         let page = self.client().get("/metrics").text();
-        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.and_then(|value| value.parse().ok())
+        page.lines().find_map(|line| Some(line.strip_prefix(series)?.strip_prefix(' ')?.to_owned()))
     }
 
     pub(crate) fn pid(&self) -> u32 {
