@@ -150,6 +150,10 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_READY_SILENCE_MAX", value_name = "TIME", default_value = "60s")]
     pub ready_silence_max: Span,
 
+    /// Bytes of a request's line and headers.
+    #[arg(long, env = "NEVE_HEAD_BYTES_MAX", value_name = "BYTES", default_value = "64KiB")]
+    pub head_bytes_max: ByteCount,
+
     /// Bytes of a request body.
     #[arg(long, env = "NEVE_BODY_BYTES_MAX", value_name = "BYTES", default_value = "5MiB")]
     pub body_bytes_max: ByteCount,

@@ -74,6 +74,8 @@ pub struct HttpConfig {
     pub threads: usize,
     /// The status of a miss.
     pub miss_status: StatusCode,
+    /// Bytes of a request's line and headers. A node allows 1 MiB; no client needs that.
+    pub head_bytes_max: usize,
     /// When connections are given up.
     pub(crate) patience: Patience,
     /// How long answers under way may take when all ends.
@@ -218,9 +220,18 @@ fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
         admin_listen: args.admin_listen,
         threads,
         miss_status: miss_status(args.miss_status)?,
+        head_bytes_max: head_bytes(args.head_bytes_max)?,
         patience: Patience { idle: args.idle_timeout.0, write: args.write_timeout.0 },
         drain_timeout: args.drain_timeout.0,
     })
+}
+
+/// It is also the size of a connection's buffer, for which hyper has a minimum.
+fn head_bytes(count: ByteCount) -> Result<usize, Wrong> {
+    match bytes("head-bytes-max", count)? {
+        bytes if (8 << 10..=1 << 20).contains(&bytes) => Ok(bytes),
+        bytes => wrong("head-bytes-max", bytes, "allowed is 8KiB to 1MiB"),
+    }
 }
 
 /// A router must be able to tell a miss, so no success but 200 itself, for routers that look into

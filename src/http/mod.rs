@@ -166,9 +166,10 @@ async fn serve_all(
             Ok(stream) => {
                 let socket = Socket::new(stream, shared.http.patience, Arc::clone(&tally));
                 let (service, drain) = (Arc::clone(&service), shared.drain.clone());
+                let head_bytes_max = shared.http.head_bytes_max;
                 open.spawn(async move {
                     let _connection = connection;
-                    serve(socket, &service, drain).await;
+                    serve(socket, &service, head_bytes_max, drain).await;
                 });
             }
             Err(error) => warn!(%error, "cannot serve a connection"),
@@ -179,14 +180,20 @@ async fn serve_all(
 
 /// Serves one connection until it closes, or until it has answered what it is answering when it
 /// is to end.
-async fn serve(socket: Socket, service: &Arc<Service>, mut drain: watch::Receiver<bool>) {
+async fn serve(
+    socket: Socket,
+    service: &Arc<Service>,
+    head_bytes_max: usize,
+    mut drain: watch::Receiver<bool>,
+) {
     let respond = service_fn(|request| {
         let service = Arc::clone(service);
         async move { service.respond(request).await }
     });
     // `pipeline_flush` stays off: it would copy every answer into one buffer.
-    let connection =
-        http1::Builder::new().header_read_timeout(None).serve_connection(socket, respond);
+    let mut builder = http1::Builder::new();
+    builder.header_read_timeout(None).max_buf_size(head_bytes_max);
+    let connection = builder.serve_connection(socket, respond);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

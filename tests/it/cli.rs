@@ -87,6 +87,8 @@ fn limits_are_refused_beyond_their_edges() {
         (["--threads", "1025"], "--threads 1025: allowed is 1 to 1024"),
         (["--miss-status", "204"], "--miss-status 204: allowed is 200, or 400 to 599"),
         (["--miss-status", "600"], "--miss-status 600: allowed is 200, or 400 to 599"),
+        (["--head-bytes-max", "8191"], "--head-bytes-max 8191: allowed is 8KiB to 1MiB"),
+        (["--head-bytes-max", "2MiB"], "--head-bytes-max 2097152: allowed is 8KiB to 1MiB"),
         (["--body-bytes-max", "0"], "--body-bytes-max 0: allowed is 1 to 4GiB"),
         (["--body-bytes-max", "5GiB"], "--body-bytes-max 5368709120: allowed is 1 to 4GiB"),
         (["--body-bytes-max", "none"], "--body-bytes-max none: this needs a bound"),
