@@ -13,6 +13,7 @@
 mod arguments;
 pub mod envelope;
 mod error;
+mod log_filter;
 mod method;
 mod request;
 mod scan;
@@ -20,6 +21,6 @@ mod text;
 
 pub use arguments::{At, Tag};
 pub use error::{NoQuery, RpcError};
-pub use method::Transactions;
-pub use method::{Method, Query, Rules};
+pub use log_filter::LogFilter;
+pub use method::{Method, Query, Rules, Transactions};
 pub use request::{Kind, Message, Messages, Request, parse};
