@@ -134,6 +134,20 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_ADMIN_LISTEN", value_name = "ADDR")]
     pub admin_listen: Option<SocketAddr>,
 
+    /// Names that a request's `Host` may have; `*` for any. Addresses are always allowed.
+    #[arg(
+        long,
+        env = "NEVE_ALLOWED_HOSTS",
+        value_name = "HOST,..",
+        value_delimiter = ',',
+        default_value = "*"
+    )]
+    pub allowed_hosts: Vec<String>,
+
+    /// Further paths of JSON-RPC, besides `/` and the node's.
+    #[arg(long, env = "NEVE_RPC_PATHS", value_name = "PATH,..", value_delimiter = ',')]
+    pub rpc_paths: Vec<String>,
+
     /// Serving threads [default: as many as there are processors].
     #[arg(long, env = "NEVE_THREADS", value_name = "N")]
     pub threads: Option<usize>,
@@ -205,7 +219,8 @@ pub struct StoreArgs {
     #[arg(long, env = "NEVE_RETAIN_AGE", value_name = "TIME")]
     pub retain_age: Option<Span>,
 
-    /// Bytes of a segment file [default: 128MiB, less with a small --retain-bytes].
+    /// Bytes of records in a segment file; its index takes 64 bytes a block more [default: 128MiB,
+    /// less with a small --retain-bytes].
     #[arg(long, env = "NEVE_SEGMENT_BYTES", value_name = "BYTES")]
     pub segment_bytes: Option<ByteCount>,
 

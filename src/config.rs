@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
@@ -14,7 +15,7 @@ use crate::cli::{
     FetchArgs, HttpArgs, LogFormat, Network, Senders, ServeArgs, SourceArgs, StoreArgs,
 };
 use crate::endpoint::Endpoint;
-use crate::http::Patience;
+use crate::http::{Hosts, Patience};
 use crate::units::{ByteCount, StartAt};
 
 /// Everything that `neve serve` needs to know.
@@ -64,7 +65,7 @@ pub enum Source {
 }
 
 /// Serving.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct HttpConfig {
     /// Where JSON-RPC is served.
     pub listen: SocketAddr,
@@ -74,6 +75,11 @@ pub struct HttpConfig {
     pub threads: usize,
     /// The status of a miss.
     pub miss_status: StatusCode,
+    /// What a request's `Host` may be. A node serves localhost only by default; a cache stands
+    /// behind whatever names its operator gives it, and has nothing that is secret.
+    pub(crate) hosts: Hosts,
+    /// Paths of JSON-RPC besides the node's.
+    pub rpc_paths: Arc<[String]>,
     /// Bytes of a request's line and headers. A node allows 1 MiB; no client needs that.
     pub head_bytes_max: usize,
     /// When connections are given up.
@@ -220,10 +226,19 @@ fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
         admin_listen: args.admin_listen,
         threads,
         miss_status: miss_status(args.miss_status)?,
+        hosts: Hosts::new(&args.allowed_hosts),
+        rpc_paths: rpc_paths(&args.rpc_paths)?,
         head_bytes_max: head_bytes(args.head_bytes_max)?,
         patience: Patience { idle: args.idle_timeout.0, write: args.write_timeout.0 },
         drain_timeout: args.drain_timeout.0,
     })
+}
+
+fn rpc_paths(paths: &[String]) -> Result<Arc<[String]>, Wrong> {
+    match paths.iter().find(|path| !path.starts_with('/')) {
+        Some(path) => wrong("rpc-paths", path, "a path begins with /"),
+        None => Ok(paths.into()),
+    }
 }
 
 /// It is also the size of a connection's buffer, for which hyper has a minimum.

@@ -230,8 +230,9 @@ impl Front {
         });
         let (drain, draining) = watch::channel(false);
         let serving = Arc::clone(serving);
-        let (limits, http) = (config.limits, config.http);
-        let shared = Shared { serving, admin, limits, http, connections, drain: draining };
+        let (limits, http) = (config.limits, &config.http);
+        let shared =
+            Shared { serving, admin, limits, http: http.clone(), connections, drain: draining };
         let mut front = Self { shared, addresses: Vec::new(), accepting: Vec::new(), drain };
         let role = Role::Rpc { admin: http.admin_listen.is_none() };
         front.listen(http.listen, role, &tallies).await?;

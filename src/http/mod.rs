@@ -5,8 +5,12 @@
 
 mod answer;
 mod body;
+mod cors;
+mod hosts;
 mod media_type;
+mod refusal;
 mod reply;
+mod route;
 mod rpc;
 mod service;
 mod socket;
@@ -26,6 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
+pub(crate) use hosts::Hosts;
 pub(crate) use reply::ReplyBody;
 pub(crate) use socket::Patience;
 
@@ -157,6 +162,8 @@ async fn serve_all(
         admin_here: role != Role::Rpc { admin: false },
         rpc_here: role != Role::Admin,
         miss_status: shared.http.miss_status,
+        hosts: shared.http.hosts.clone(),
+        rpc_paths: Arc::clone(&shared.http.rpc_paths),
     });
     let mut open = JoinSet::new();
     while let Some(stream) = incoming.recv().await {

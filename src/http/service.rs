@@ -3,16 +3,19 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::body::read;
+use super::cors::Cors;
+use super::hosts::Hosts;
 use super::media_type;
+use super::refusal::Refusal;
 use super::reply::{Builder, ReplyBody};
+use super::route::{Route, route};
 use super::rpc::{Reply, Rpc};
 use crate::admin::Admin;
 use crate::tally::add;
@@ -20,7 +23,9 @@ use crate::tally::add;
 /// Says which heights are served, with each miss.
 const SERVED: HeaderName = HeaderName::from_static("x-neve-served");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+/// Asks a node for another chain than the path names; there is none here.
+const API_ROUTE: HeaderName = HeaderName::from_static("avalanche-api-route");
+const CONTINUE: &[u8] = b"100-continue";
 
 /// Answers requests of one worker's connections.
 pub(crate) struct Service {
@@ -31,6 +36,9 @@ pub(crate) struct Service {
     /// Whether it answers JSON-RPC.
     pub(crate) rpc_here: bool,
     pub(crate) miss_status: StatusCode,
+    pub(crate) hosts: Hosts,
+    /// Paths of JSON-RPC besides the node's.
+    pub(crate) rpc_paths: Arc<[String]>,
 }
 
 impl Service {
@@ -40,43 +48,67 @@ impl Service {
         request: Request<Incoming>,
     ) -> Result<Response<ReplyBody>, Infallible> {
         add(&self.rpc.tally.requests, 1);
-        let response = match self.route(&request) {
-            Ok(()) => self.read_and_answer(request).await,
-            Err(Turned::Empty) => plain_empty(),
-            Err(Turned::Admin) => self.admin.respond(request.uri().path()),
-            Err(Turned::Away(status, text)) => {
-                add(&self.rpc.tally.refused, 1);
-                refusal(status, text)
+        let response = match Cors::of(&request) {
+            Cors::Preflight(headers) => preflight(headers),
+            cors => {
+                let mut response = self.answer_or_turn_away(request).await;
+                cors.mark(response.headers_mut());
+                response
             }
         };
         add(&self.rpc.tally.bytes, response.body().len() as u64);
         Ok(response)
     }
 
-    /// Checks that the request carries JSON-RPC, in the node's order and words (libevm,
-    /// rpc/http.go, and the router before it).
-    fn route(&self, request: &Request<Incoming>) -> Result<(), Turned> {
-        let (method, uri) = (request.method(), request.uri());
-        if !self.rpc_here || !matches!(uri.path(), "/" | "/ext/bc/C/rpc") {
-            return Err(self.elsewhere(method, uri.path()));
+    async fn answer_or_turn_away(&self, request: Request<Incoming>) -> Response<ReplyBody> {
+        match self.admit(&request) {
+            Ok(()) => self.read_and_answer(request).await,
+            Err(Turned::Empty) => plain_empty(),
+            Err(Turned::Admin) => self.admin.respond(request.uri().path()),
+            Err(Turned::Moved(path)) => moved(&path, request.uri().query()),
+            Err(Turned::Away(refusal)) => {
+                add(&self.rpc.tally.refused, 1);
+                refusal.response()
+            }
         }
+    }
+
+    /// Checks that the request carries JSON-RPC, in the node's order (avalanchego,
+    /// `api/server/server.go` and `router.go`; libevm, `rpc/http.go`).
+    fn admit(&self, request: &Request<Incoming>) -> Result<(), Turned> {
+        let headers = request.headers();
+        if headers.get(EXPECT).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(CONTINUE))
+        {
+            return Err(Refusal::EXPECTATION.into());
+        }
+        let host = headers.get(HOST).map(HeaderValue::as_bytes);
+        self.hosts.check(host).map_err(Refusal::host)?;
+        if headers.contains_key(API_ROUTE) {
+            return Err(Refusal::NO_SUCH_CHAIN.into());
+        }
+        match route(request.uri().path(), &self.rpc_paths) {
+            Route::Rpc { .. } if self.rpc_here => self.carries_json(request),
+            Route::Moved(path) => Err(Turned::Moved(path)),
+            _ => Err(self.elsewhere(request.method(), request.uri().path())),
+        }
+    }
+
+    fn carries_json(&self, request: &Request<Incoming>) -> Result<(), Turned> {
+        let (method, uri) = (request.method(), request.uri());
         let len = request.body().size_hint().exact();
         if method == Method::GET && len == Some(0) && uri.query().is_none_or(str::is_empty) {
             return Err(Turned::Empty);
         }
         if method == Method::PUT || method == Method::DELETE {
-            let text = "method not allowed\n".into();
-            return Err(Turned::Away(StatusCode::METHOD_NOT_ALLOWED, text));
+            return Err(Refusal::METHOD.into());
         }
         let limit = self.rpc.limits.body_bytes_max as u64;
         if let Some(len) = len.filter(|len| *len > limit) {
-            let text = format!("content length too large ({len}>{limit})\n");
-            return Err(Turned::Away(StatusCode::PAYLOAD_TOO_LARGE, text));
+            return Err(Refusal::too_long(len, limit).into());
         }
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
         if method != Method::OPTIONS && !media_type::is_json(content_type) {
-            let text = "invalid content type, only application/json is supported\n".into();
-            return Err(Turned::Away(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+            return Err(Refusal::MEDIA_TYPE.into());
         }
         Ok(())
     }
@@ -85,11 +117,8 @@ impl Service {
         let known = self.admin_here && Admin::knows(path);
         match *method {
             Method::GET | Method::HEAD if known => Turned::Admin,
-            _ if known => {
-                let text = "method not allowed, use GET\n".into();
-                Turned::Away(StatusCode::METHOD_NOT_ALLOWED, text)
-            }
-            _ => Turned::Away(StatusCode::NOT_FOUND, "404 page not found\n".into()),
+            _ if known => Refusal::USE_GET.into(),
+            _ => Refusal::NOT_FOUND.into(),
         }
     }
 
@@ -128,27 +157,39 @@ enum Turned {
     Empty,
     /// For the administrator.
     Admin,
+    /// Written uncleanly.
+    Moved(String),
     /// A mistake.
-    Away(StatusCode, String),
+    Away(Refusal),
+}
+
+impl From<Refusal> for Turned {
+    fn from(refusal: Refusal) -> Self {
+        Self::Away(refusal)
+    }
 }
 
 fn plain_empty() -> Response<ReplyBody> {
     Response::new(Builder::default().finish())
 }
 
-fn with_type(mut response: Response<ReplyBody>, value: HeaderValue) -> Response<ReplyBody> {
-    response.headers_mut().insert(CONTENT_TYPE, value);
+fn preflight(headers: HeaderMap) -> Response<ReplyBody> {
+    let mut response = plain_empty();
+    *response.headers_mut() = headers;
     response
 }
 
-/// An answer in plain text, as Go's `http.Error` writes it.
-fn refusal(status: StatusCode, text: String) -> Response<ReplyBody> {
-    let mut response = with_type(Response::new(ReplyBody::from(Bytes::from(text))), PLAIN);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if status == StatusCode::PAYLOAD_TOO_LARGE {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
+fn moved(path: &str, query: Option<&str>) -> Response<ReplyBody> {
+    let mut response = plain_empty();
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    let query = query.map_or_else(String::new, |query| format!("?{query}"));
+    // A path that came in a request line can stand in a header.
+    let location = HeaderValue::try_from(format!("{path}{query}")).ok();
+    response.headers_mut().extend(location.map(|location| (LOCATION, location)));
+    response
+}
+
+fn with_type(mut response: Response<ReplyBody>, value: HeaderValue) -> Response<ReplyBody> {
+    response.headers_mut().insert(CONTENT_TYPE, value);
     response
 }

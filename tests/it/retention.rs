@@ -13,7 +13,8 @@ use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::recorded::Recorded;
 
-const SEGMENT: u64 = 1 << 20;
+/// Records and hash table, and before them a page and the index.
+const SEGMENT: u64 = (1 << 20) + 4096 + 64 * 4096;
 const BOUND: u64 = 8 << 20;
 const BOUND_ARGUMENTS: [&str; 6] =
     ["--start", "0", "--retain-bytes", "8MiB", "--segment-bytes", "1MiB"];

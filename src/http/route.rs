@@ -1,0 +1,81 @@
+//! What a path leads to.
+
+use std::borrow::Cow;
+
+/// Where a request goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Route<'p> {
+    /// JSON-RPC. The root of the server also takes WebSockets.
+    Rpc {
+        /// Whether a WebSocket may be opened here.
+        root: bool,
+    },
+    /// WebSockets only.
+    WebSocket,
+    /// The same path, written cleanly.
+    Moved(String),
+    /// Not ours: the administrator's, or nobody's.
+    Other(&'p str),
+}
+
+/// The node answers under the chain's alias and under its virtual machine's.
+const RPC: [&str; 2] = ["/ext/bc/C/rpc", "/ext/bc/evm/rpc"];
+const WEBSOCKET: [&str; 3] = ["/ws", "/ext/bc/C/ws", "/ext/bc/evm/ws"];
+
+/// Where `path` leads; `more` are further paths of JSON-RPC.
+pub(super) fn route<'p>(path: &'p str, more: &[String]) -> Route<'p> {
+    if RPC.contains(&path) || more.iter().any(|rpc| rpc == path) {
+        return Route::Rpc { root: false }; // nearly always
+    }
+    match path {
+        "/" => Route::Rpc { root: true },
+        _ if WEBSOCKET.contains(&path) => Route::WebSocket,
+        _ => match clean(path) {
+            Cow::Borrowed(_) => Route::Other(path),
+            Cow::Owned(clean) => Route::Moved(clean),
+        },
+    }
+}
+
+/// A path without empty, `.` and `..` elements, as gorilla/mux and Go's `path.Clean` write it.
+fn clean(path: &str) -> Cow<'_, str> {
+    let mut kept: Vec<&str> = Vec::new();
+    for element in path.split('/') {
+        match element {
+            "" | "." => {}
+            ".." => drop(kept.pop()),
+            _ => kept.push(element),
+        }
+    }
+    let mut clean = format!("/{}", kept.join("/"));
+    if path.ends_with('/') && clean != "/" {
+        clean.push('/');
+    }
+    if clean == path { Cow::Borrowed(path) } else { Cow::Owned(clean) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_where_the_nodes_do() {
+        let more = ["/key/rpc".to_owned()];
+        for path in ["/ext/bc/C/rpc", "/ext/bc/evm/rpc", "/key/rpc"] {
+            assert_eq!(route(path, &more), Route::Rpc { root: false });
+        }
+        assert_eq!(route("/", &[]), Route::Rpc { root: true });
+        assert_eq!(route("/ext/bc/C/ws", &[]), Route::WebSocket);
+        for path in ["/ext/bc/C/rpc/", "/ext", "/health", "/ext/bc/c/rpc"] {
+            assert_eq!(route(path, &[]), Route::Other(path));
+        }
+        for (path, clean) in [
+            ("//ext/bc/C/rpc", "/ext/bc/C/rpc"),
+            ("/ext//bc/C/../C/rpc", "/ext/bc/C/rpc"),
+            ("/./x/", "/x/"),
+            ("/../..", "/"),
+        ] {
+            assert_eq!(route(path, &[]), Route::Moved(clean.to_owned()), "{path}");
+        }
+    }
+}
