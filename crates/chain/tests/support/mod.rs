@@ -32,6 +32,12 @@ pub(crate) fn zstd_lines(path: &str) -> Vec<String> {
     String::from_utf8(text).expect(path).lines().map(str::to_owned).collect()
 }
 
+/// The rows of a file of `data/recorded`, see the README there.
+pub(crate) fn recorded(file: &str) -> Vec<Value> {
+    let lines = zstd_lines(&format!("../recorded/{file}"));
+    lines.iter().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect()
+}
+
 /// The recorded corpora, by their folders.
 pub(crate) const CORPORA: [&str; 4] =
     ["v1.14.2/main", "v1.14.2/forks", "v1.14.2/apricot0", "v1.15.0"];
