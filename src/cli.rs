@@ -45,6 +45,14 @@ pub enum LogFormat {
     Json,
 }
 
+/// A group of methods that a node has behind a switch of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Api {
+    /// debug_getRawHeader, debug_getRawBlock, debug_getRawReceipts, debug_getRawTransaction
+    /// (a node's `internal-debug`).
+    DebugRaw,
+}
+
 /// When senders are recovered from signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Senders {
@@ -171,6 +179,38 @@ pub struct HttpArgs {
     /// Bytes of a request body.
     #[arg(long, env = "NEVE_BODY_BYTES_MAX", value_name = "BYTES", default_value = "5MiB")]
     pub body_bytes_max: ByteCount,
+
+    /// Bytes of a message over WebSocket.
+    #[arg(long, env = "NEVE_WS_MESSAGE_BYTES_MAX", value_name = "BYTES", default_value = "32MiB")]
+    pub ws_message_bytes_max: ByteCount,
+
+    /// Subscriptions of one WebSocket.
+    #[arg(long, env = "NEVE_WS_SUBSCRIPTIONS_MAX", value_name = "N", default_value_t = 1000)]
+    pub ws_subscriptions_max: usize,
+
+    /// Blocks that a subscriber may fall behind before it is cut off.
+    #[arg(long, env = "NEVE_WS_LAG_MAX", value_name = "N", default_value_t = 1024)]
+    pub ws_lag_max: u64,
+
+    /// Blocks that eth_getLogs may look at, if it is not for one block by its hash.
+    #[arg(long, env = "NEVE_LOGS_BLOCKS_MAX", value_name = "N", default_value_t = 100_000)]
+    pub logs_blocks_max: u64,
+
+    /// Bytes of an answer to eth_getLogs.
+    #[arg(long, env = "NEVE_LOGS_BYTES_MAX", value_name = "BYTES", default_value = "100MB")]
+    pub logs_bytes_max: ByteCount,
+
+    /// Filters (eth_newFilter and its kind) that may be open.
+    #[arg(long, env = "NEVE_FILTERS_MAX", value_name = "N", default_value_t = 10_000)]
+    pub filters_max: usize,
+
+    /// Groups of methods besides the usual ones.
+    #[arg(long, env = "NEVE_API", value_name = "NAME,..", value_enum, value_delimiter = ',')]
+    pub api: Vec<Api>,
+
+    /// How old a price may be: gas price and its kind, which the upstream computes.
+    #[arg(long, env = "NEVE_PRICE_AGE_MAX", value_name = "TIME", default_value = "2s")]
+    pub price_age_max: Span,
 
     /// Messages in a batch.
     #[arg(long, env = "NEVE_BATCH_ITEMS_MAX", value_name = "N", default_value_t = 1000)]

@@ -11,12 +11,13 @@ use std::time::Duration;
 use hyper::StatusCode;
 use neve_store::{Options, Retention};
 
-use crate::cli::{
+use crate::cli::{Api, 
     FetchArgs, HttpArgs, LogFormat, Network, Senders, ServeArgs, SourceArgs, StoreArgs,
 };
 use crate::endpoint::Endpoint;
 use crate::http::{Hosts, Patience};
 use crate::units::{ByteCount, StartAt};
+use crate::ws;
 
 /// Everything that `neve serve` needs to know.
 #[derive(Debug)]
@@ -82,6 +83,8 @@ pub struct HttpConfig {
     pub rpc_paths: Arc<[String]>,
     /// Bytes of a request's line and headers. A node allows 1 MiB; no client needs that.
     pub head_bytes_max: usize,
+    /// What a WebSocket may cost.
+    pub(crate) ws: ws::Limits,
     /// When connections are given up.
     pub(crate) patience: Patience,
     /// How long answers under way may take when all ends.
@@ -97,6 +100,16 @@ pub struct Limits {
     pub batch_items_max: usize,
     /// Bytes of results in a batch (batch-response-max-size: 25,000,000).
     pub batch_response_bytes_max: usize,
+    /// Blocks that one eth_getLogs looks at. A node has no such limit by default.
+    pub logs_blocks_max: u64,
+    /// Bytes of one answer to eth_getLogs. A node has no such limit and builds it in memory.
+    pub logs_bytes_max: usize,
+    /// Filters that may be open. A node has no such limit; one takes some hundred bytes.
+    pub filters_max: usize,
+    /// Whether debug_getRaw… are served (eth-apis: internal-debug).
+    pub debug_raw: bool,
+    /// How old a price may be.
+    pub price_age_max: Duration,
     /// Open connections. A node has no such limit; descriptors end at some point.
     pub connections_max: usize,
 }
@@ -229,6 +242,11 @@ fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
         hosts: Hosts::new(&args.allowed_hosts),
         rpc_paths: rpc_paths(&args.rpc_paths)?,
         head_bytes_max: head_bytes(args.head_bytes_max)?,
+        ws: ws::Limits {
+            message_bytes_max: bytes("ws-message-bytes-max", args.ws_message_bytes_max)?,
+            subscriptions_max: args.ws_subscriptions_max,
+            lag_max: args.ws_lag_max,
+        },
         patience: Patience { idle: args.idle_timeout.0, write: args.write_timeout.0 },
         drain_timeout: args.drain_timeout.0,
     })
@@ -266,6 +284,11 @@ fn limits(args: &HttpArgs) -> Result<Limits, Wrong> {
         body_bytes_max: bytes("body-bytes-max", args.body_bytes_max)?,
         batch_items_max: positive("batch-items-max", args.batch_items_max)?,
         batch_response_bytes_max: bytes("batch-response-bytes-max", args.batch_response_bytes_max)?,
+        logs_blocks_max: args.logs_blocks_max,
+        logs_bytes_max: bytes("logs-bytes-max", args.logs_bytes_max)?,
+        filters_max: args.filters_max,
+        debug_raw: args.api.contains(&Api::DebugRaw),
+        price_age_max: args.price_age_max.0,
         connections_max: positive("connections-max", args.connections_max)?,
     })
 }

@@ -212,6 +212,7 @@ impl Loop {
             info!("there is room on the disk again");
             self.setup.status.set_store_error(None);
         }
+        self.setup.serving.head_moved();
         self.dirty_since.get_or_insert_with(Instant::now);
         counter!("neve_blocks_stored_total").increment(1);
         Ok(())
@@ -251,7 +252,9 @@ impl Loop {
             warn!(from, count, "withdrawing unproven heights");
             counter!("neve_blocks_withdrawn_total").increment(count);
         }
-        self.setup.writer.withdraw(from)
+        let withdrawn = self.setup.writer.withdraw(from);
+        self.setup.serving.head_moved();
+        withdrawn
     }
 
     /// What is due besides appending: sync, evict, merge.

@@ -25,6 +25,7 @@ use crate::config::{Config, Source};
 use crate::dev;
 use crate::endpoint::Endpoint;
 use crate::fetch::{Follower, client_config};
+use crate::filters::Filters;
 use crate::http::{Role, Shared, Workers};
 use crate::ingest::{self, Ingest, rules_of_stamp};
 use crate::serving::Serving;
@@ -232,7 +233,15 @@ impl Front {
         let serving = Arc::clone(serving);
         let (limits, http) = (config.limits, &config.http);
         let shared =
-            Shared { serving, admin, limits, http: http.clone(), connections, drain: draining };
+            Shared {
+            serving,
+            admin,
+            filters: Arc::new(Filters::new(limits.filters_max)),
+            limits,
+            http: http.clone(),
+            connections,
+            drain: draining,
+        };
         let mut front = Self { shared, addresses: Vec::new(), accepting: Vec::new(), drain };
         let role = Role::Rpc { admin: http.admin_listen.is_none() };
         front.listen(http.listen, role, &tallies).await?;

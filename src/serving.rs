@@ -5,13 +5,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use neve_jsonrpc::Rules;
 use neve_store::{Identity, Reader};
+use tokio::sync::watch;
+
+use crate::relayed::Relayed;
+use crate::ws::HeadTexts;
 
 /// The store's reader and the little that answers need besides.
 pub(crate) struct Serving {
     /// The store.
     pub reader: Reader,
+    /// What only the upstream knows.
+    pub relayed: Relayed,
+    /// New heads, as subscribers see them.
+    pub head_texts: HeadTexts,
     chain: OnceLock<(Identity, ChainTexts)>,
     helicon: AtomicBool,
+    heads: watch::Sender<Option<u64>>,
 }
 
 /// The chain id as results, quotes included.
@@ -25,7 +34,24 @@ pub(crate) struct ChainTexts {
 impl Serving {
     /// Serves what `reader` has, by the rules before Helicon until told otherwise.
     pub(crate) fn new(reader: Reader) -> Self {
-        Self { reader, chain: OnceLock::new(), helicon: AtomicBool::new(false) }
+        Self {
+            reader,
+            relayed: Relayed::default(),
+            head_texts: HeadTexts::default(),
+            chain: OnceLock::new(),
+            helicon: AtomicBool::new(false),
+            heads: watch::Sender::new(None),
+        }
+    }
+
+    /// Wakes those who wait for heads, after one was published or withdrawn.
+    pub(crate) fn head_moved(&self) {
+        self.heads.send_replace(self.reader.range().map(|range| *range.end()));
+    }
+
+    /// Changes with the head.
+    pub(crate) fn heads(&self) -> watch::Receiver<Option<u64>> {
+        self.heads.subscribe()
     }
 
     /// Says which chain it is. Only the first time counts: a store never changes its chain.

@@ -7,6 +7,7 @@
 mod assemble;
 mod backoff;
 mod heads;
+mod relay;
 mod session;
 mod source;
 mod tls;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use neve_store::Identity;
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 pub use assemble::{Assembled, assemble};
@@ -88,6 +90,9 @@ impl Follower {
             self.config,
             Arc::clone(&self.status),
         );
+        let (serving, status) = (Arc::clone(&self.serving), Arc::clone(&self.status));
+        let pricing = tokio::spawn(relay::prices(upstream.clone(), serving, status));
+        let _pricing = AbortOnDropHandle::new(pricing);
         self.follow(&Source::new(upstream), heads).await;
         if let Some(listening) = listening {
             listening.abort();

@@ -1,14 +1,18 @@
 //! From a question to its result: an index look-up and slices of what is stored.
 
-use neve_jsonrpc::{At, Query, Rules, Tag, Transactions};
+use neve_jsonrpc::{At, Query, RpcError, Rules, Tag, Transactions};
 use neve_store::{Hash, RecordRef, SegmentSlice};
 
 use super::reply::Builder;
+use super::{fees, filters, logs, node, raw};
+use crate::config::Limits;
+use crate::filters::{Filters, Topic};
 use crate::parts::{
     self, FLAG_ZERO_DIFFICULTY, FULL, HASH_LEN, HASHES, HEADER, MINER_LEN, NONCE_LEN, RECEIPTS,
     SPANS, SpansRef, TransactionSpan,
 };
 use crate::serving::Serving;
+use crate::status::Status;
 
 /// Why a full node must be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,43 +25,119 @@ pub(crate) enum Miss {
     Hash([u8; 32]),
     /// The record is there, but this part of it cannot be read.
     Unreadable(u64),
+    /// The upstream has not said it, or too long ago.
+    NotRelayed(&'static str),
 }
 
-/// Appends the result of `query`, or says why it cannot be given here.
-pub(crate) fn result(serving: &Serving, query: Query, out: &mut Builder) -> Result<(), Miss> {
+/// Why a question has no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// A full node must be asked.
+    Miss(Miss),
+    /// The node would answer with this error.
+    Error(RpcError),
+}
+
+/// Where answers come from, and what they may cost.
+pub(crate) struct Asking<'a> {
+    pub(crate) serving: &'a Serving,
+    pub(crate) status: &'a Status,
+    pub(crate) filters: &'a Filters,
+    pub(crate) limits: &'a Limits,
+}
+
+impl From<Miss> for NoAnswer {
+    fn from(miss: Miss) -> Self {
+        Self::Miss(miss)
+    }
+}
+
+impl From<RpcError> for NoAnswer {
+    fn from(error: RpcError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Appends the result of `query`, or says why it cannot be given. If it cannot, nothing was
+/// appended.
+pub(crate) fn result(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Result<(), NoAnswer> {
+    let serving = asking.serving;
     match query {
         Query::BlockNumber => quantity(head(serving)?, out),
         Query::ChainId => text(&serving.chain().ok_or(Miss::Empty)?.hex, out),
         Query::NetVersion => text(&serving.chain().ok_or(Miss::Empty)?.decimal, out),
-        Query::Block(at, Transactions::Hashes) => return block(serving, at, HASHES, out),
-        Query::Block(at, Transactions::Full) => return block(serving, at, FULL, out),
-        Query::Header(at) => return block(serving, at, HEADER, out),
+        Query::Block(at, Transactions::Hashes) => block(serving, at, HASHES, out)?,
+        Query::Block(at, Transactions::Full) => block(serving, at, FULL, out)?,
+        Query::Header(at) => block(serving, at, HEADER, out)?,
         Query::TransactionCount(at) => {
-            let record = record(serving, at)?;
-            quantity(record.transaction_count().into(), out);
+            quantity(record(serving, at)?.transaction_count().into(), out);
         }
-        Query::TransactionAt(at, index) => {
-            let record = record(serving, at)?;
-            if index >= record.transaction_count().into() {
-                text("null", out); // held, and there is no such transaction
-                return Ok(());
-            }
-            return transaction(&record, index as usize, out);
-        }
+        Query::TransactionAt(at, index) => match transaction_at(serving, at, index)? {
+            Some(record) => out.stored(transaction_of(&record, index as usize)?),
+            None => text("null", out), // held, and there is no such transaction
+        },
         Query::Transaction(hash) => {
             let (record, index) = by_transaction(serving, hash)?;
-            return transaction(&record, index, out);
+            out.stored(transaction_of(&record, index)?);
         }
         Query::Receipt(hash) => {
             let (record, index) = by_transaction(serving, hash)?;
-            return receipt(&record, index, out);
+            out.stored(receipt_of(&record, index)?);
         }
-        Query::Receipts(at) => {
-            let record = record(serving, at)?;
-            out.stored(part(&record, RECEIPTS)?);
+        Query::Receipts(at) => out.stored(part(&record(serving, at)?, RECEIPTS)?),
+        Query::UncleCount(at) => {
+            record(serving, at)?;
+            text("\"0x0\"", out); // Avalanche's consensus has none
         }
+        Query::Uncle(at, _) => {
+            record(serving, at)?;
+            text("null", out);
+        }
+        Query::Logs(query) => return logs::logs(asking, &query, out),
+        Query::FeeHistory { count, newest, percentiles } => {
+            return fees::history(asking, count, newest, &percentiles, out);
+        }
+        query => return rare(asking, query, out),
     }
     Ok(())
+}
+
+/// Questions that few ask.
+fn rare(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Result<(), NoAnswer> {
+    let serving = asking.serving;
+    match query {
+        Query::RawTransaction(hash) => {
+            let (record, index) = by_transaction(serving, hash)?;
+            raw::transaction(&record, index, out)
+        }
+        Query::RawTransactionAt(at, index) => match transaction_at(serving, at, index)? {
+            Some(record) => raw::transaction(&record, index as usize, out),
+            None => Ok(text("\"0x\"", out)),
+        },
+        Query::RawHeader(at) => raw::header(serving, at, out),
+        Query::RawBlock(at) => raw::block(serving, at, out),
+        Query::RawReceipts(at) => raw::receipts(serving, at, out),
+        Query::Sha3(bytes) => Ok(raw::hex(neve_chain::keccak256(bytes).as_slice(), out.text())),
+        Query::Listening => Ok(text("true", out)),
+        Query::Syncing => Ok(text("false", out)),
+        Query::PeerCount => node::peers(asking, out),
+        Query::ClientVersion => node::constant(asking, "web3_clientVersion", out),
+        Query::ChainConfig => node::constant(asking, "eth_getChainConfig", out),
+        Query::Modules => node::constant(asking, "rpc_modules", out),
+        Query::GasPrice => node::price(asking, "eth_gasPrice", out),
+        Query::BaseFee => node::price(asking, "eth_baseFee", out),
+        Query::MaxPriorityFeePerGas => node::price(asking, "eth_maxPriorityFeePerGas", out),
+        Query::SuggestPriceOptions => node::price(asking, "eth_suggestPriceOptions", out),
+        Query::NewFilter(query) => filters::open(asking, Topic::Logs(query), out),
+        Query::NewBlockFilter => filters::open(asking, Topic::Blocks, out),
+        Query::FilterChanges(id) => filters::changes(asking, &id, out),
+        Query::FilterLogs(id) => filters::all_logs(asking, &id, out),
+        Query::UninstallFilter(id) => {
+            let removed = asking.filters.close(&id);
+            Ok(text(if removed { "true" } else { "false" }, out))
+        }
+        _ => Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into()),
+    }
 }
 
 fn text(text: &str, out: &mut Builder) {
@@ -72,7 +152,7 @@ fn head(serving: &Serving) -> Result<u64, Miss> {
     serving.reader.range().map(|range| *range.end()).ok_or(Miss::Empty)
 }
 
-fn record(serving: &Serving, at: At) -> Result<RecordRef, Miss> {
+pub(super) fn record(serving: &Serving, at: At) -> Result<RecordRef, Miss> {
     let height = match at {
         At::Hash(hash) => return serving.reader.block(&Hash(hash)).ok_or(Miss::Hash(hash)),
         At::Number(height) => height,
@@ -87,13 +167,13 @@ fn record(serving: &Serving, at: At) -> Result<RecordRef, Miss> {
 
 /// The newest settled height: the one that the newest header settles. A synchronous block settles
 /// itself (ACP-194).
-fn settled(serving: &Serving) -> Result<u64, Miss> {
+pub(super) fn settled(serving: &Serving) -> Result<u64, Miss> {
     let head = serving.reader.head().ok_or(Miss::Empty)?;
     let spans = part(&head, SPANS)?;
     Ok(SpansRef(spans.as_ref()).settled().unwrap_or(head.height()))
 }
 
-fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
+pub(super) fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
     parts::plain(record, part).ok_or(Miss::Unreadable(record.height()))
 }
 
@@ -106,16 +186,20 @@ fn span(record: &RecordRef, index: usize) -> Result<TransactionSpan, Miss> {
     SpansRef(spans.as_ref()).transaction(index).ok_or(Miss::Unreadable(record.height()))
 }
 
-fn transaction(record: &RecordRef, index: usize, out: &mut Builder) -> Result<(), Miss> {
+pub(super) fn transaction_of(record: &RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
     let span = span(record, index)?;
-    out.stored(part(record, FULL)?.slice(span.at, span.at + span.len));
-    Ok(())
+    Ok(part(record, FULL)?.slice(span.at, span.at + span.len))
 }
 
-fn receipt(record: &RecordRef, index: usize, out: &mut Builder) -> Result<(), Miss> {
+fn receipt_of(record: &RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
     let span = span(record, index)?;
-    out.stored(part(record, RECEIPTS)?.slice(span.receipt_at, span.receipt_at + span.receipt_len));
-    Ok(())
+    Ok(part(record, RECEIPTS)?.slice(span.receipt_at, span.receipt_at + span.receipt_len))
+}
+
+/// The record with that many transactions; `None` if it has fewer.
+fn transaction_at(serving: &Serving, at: At, index: u64) -> Result<Option<RecordRef>, Miss> {
+    let record = record(serving, at)?;
+    Ok((index < record.transaction_count().into()).then_some(record))
 }
 
 /// A block or header, with what the upstream's rules show differently than when it was stored.

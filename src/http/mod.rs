@@ -6,8 +6,13 @@
 mod answer;
 mod body;
 mod cors;
+mod fees;
+mod filters;
 mod hosts;
+mod logs;
 mod media_type;
+mod node;
+mod raw;
 mod refusal;
 mod reply;
 mod route;
@@ -31,14 +36,17 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 pub(crate) use hosts::Hosts;
+pub(crate) use refusal::Refusal;
 pub(crate) use reply::ReplyBody;
+pub(crate) use rpc::{Frame, Rpc};
 pub(crate) use socket::Patience;
 
 use crate::admin::Admin;
 use crate::config::{HttpConfig, Limits};
+use crate::filters::Filters;
 use crate::serving::Serving;
 use crate::tally::Tally;
-use rpc::Rpc;
+use crate::ws::{self, Upgrade};
 use service::Service;
 use socket::Socket;
 
@@ -50,6 +58,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Shared {
     pub(crate) serving: Arc<Serving>,
     pub(crate) admin: Arc<Admin>,
+    pub(crate) filters: Arc<Filters>,
     pub(crate) limits: Limits,
     pub(crate) http: HttpConfig,
     pub(crate) connections: Arc<AtomicUsize>,
@@ -155,6 +164,8 @@ async fn serve_all(
     let service = Arc::new(Service {
         rpc: Rpc {
             serving: Arc::clone(&shared.serving),
+            status: Arc::clone(&shared.admin.status),
+            filters: Arc::clone(&shared.filters),
             limits: shared.limits,
             tally: Arc::clone(&tally),
         },
@@ -164,6 +175,8 @@ async fn serve_all(
         miss_status: shared.http.miss_status,
         hosts: shared.http.hosts.clone(),
         rpc_paths: Arc::clone(&shared.http.rpc_paths),
+        head_bytes_max: shared.http.head_bytes_max,
+        ws: shared.http.ws,
     });
     let mut open = JoinSet::new();
     while let Some(stream) = incoming.recv().await {
@@ -173,10 +186,9 @@ async fn serve_all(
             Ok(stream) => {
                 let socket = Socket::new(stream, shared.http.patience, Arc::clone(&tally));
                 let (service, drain) = (Arc::clone(&service), shared.drain.clone());
-                let head_bytes_max = shared.http.head_bytes_max;
                 open.spawn(async move {
                     let _connection = connection;
-                    serve(socket, &service, head_bytes_max, drain).await;
+                    serve(socket, &service, drain).await;
                 });
             }
             Err(error) => warn!(%error, "cannot serve a connection"),
@@ -187,20 +199,16 @@ async fn serve_all(
 
 /// Serves one connection until it closes, or until it has answered what it is answering when it
 /// is to end.
-async fn serve(
-    socket: Socket,
-    service: &Arc<Service>,
-    head_bytes_max: usize,
-    mut drain: watch::Receiver<bool>,
-) {
+async fn serve(socket: Socket, service: &Arc<Service>, mut drain: watch::Receiver<bool>) {
+    let upgrade = Arc::new(Upgrade::default());
     let respond = service_fn(|request| {
-        let service = Arc::clone(service);
-        async move { service.respond(request).await }
+        let (service, upgrade) = (Arc::clone(service), Arc::clone(&upgrade));
+        async move { service.respond(request, &upgrade).await }
     });
     // `pipeline_flush` stays off: it would copy every answer into one buffer.
     let mut builder = http1::Builder::new();
-    builder.header_read_timeout(None).max_buf_size(head_bytes_max);
-    let connection = builder.serve_connection(socket, respond);
+    builder.header_read_timeout(None).max_buf_size(service.head_bytes_max);
+    let connection = builder.serve_connection(socket, respond).with_upgrades();
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -211,6 +219,9 @@ async fn serve(
     };
     if let Err(error) = ended {
         debug!(%error, "a connection ended early");
+    }
+    if let Some(upgraded) = upgrade.take() {
+        ws::run(upgraded, &service.rpc, service.ws, drain).await;
     }
 }
 

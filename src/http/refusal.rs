@@ -3,14 +3,16 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    CONNECTION, CONTENT_TYPE, HeaderValue, SEC_WEBSOCKET_VERSION, X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::{Response, StatusCode};
 
 use super::hosts::BadHost;
 use super::reply::ReplyBody;
 
 /// What is wrong, as the client is told.
-pub(super) struct Refusal {
+pub(crate) struct Refusal {
     status: StatusCode,
     text: Cow<'static, str>,
 }
@@ -46,6 +48,16 @@ impl Refusal {
             }
             BadHost::NotAllowed => Self::new(StatusCode::FORBIDDEN, "invalid host specified\n"),
         }
+    }
+
+    /// An answer to what is no WebSocket handshake, as gorilla/websocket gives it.
+    pub(crate) fn handshake(status: StatusCode) -> Response<ReplyBody> {
+        let text = format!("{}\n", status.canonical_reason().unwrap_or_default()).into();
+        let mut response = Self { status, text }.response();
+        let headers = response.headers_mut();
+        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        headers.remove(CONNECTION);
+        response
     }
 
     /// The answer, as Go's `http.Error` writes it.

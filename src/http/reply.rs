@@ -51,6 +51,14 @@ impl Builder {
         self.chunks.push_back(Chunk::Stored(slice));
     }
 
+    /// Appends all of another body.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.flush();
+        other.flush();
+        self.len += other.len;
+        self.chunks.append(&mut other.chunks);
+    }
+
     /// Bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.len + self.text.len()
@@ -71,7 +79,7 @@ impl Builder {
 }
 
 /// A body that comes in one frame.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ReplyBody(Option<ReplyBuf>);
 
 impl From<Bytes> for ReplyBody {
@@ -82,6 +90,14 @@ impl From<Bytes> for ReplyBody {
 }
 
 impl ReplyBody {
+    /// The whole body in one piece.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        let chunks = self.0.into_iter().flat_map(|buf| buf.chunks);
+        chunks.for_each(|chunk| bytes.extend_from_slice(chunk.as_ref()));
+        bytes
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |buf| buf.remaining)
     }

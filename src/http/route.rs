@@ -22,8 +22,32 @@ pub(super) enum Route<'p> {
 const RPC: [&str; 2] = ["/ext/bc/C/rpc", "/ext/bc/evm/rpc"];
 const WEBSOCKET: [&str; 3] = ["/ws", "/ext/bc/C/ws", "/ext/bc/evm/ws"];
 
-/// Where `path` leads; `more` are further paths of JSON-RPC.
+/// Where `path` leads, as it stands in a request line; `more` are further paths of JSON-RPC.
 pub(super) fn route<'p>(path: &'p str, more: &[String]) -> Route<'p> {
+    if path.contains('%') {
+        return match decode(path).as_deref().map(|path| plain(path, more)) {
+            Some(Route::Other(_)) | None => Route::Other(path),
+            Some(Route::Rpc { root }) => Route::Rpc { root },
+            Some(Route::WebSocket) => Route::WebSocket,
+            Some(Route::Moved(clean)) => Route::Moved(clean),
+        };
+    }
+    plain(path, more)
+}
+
+/// A path with its `%72` taken for what they stand for (RFC 3986, 2.1).
+fn decode(path: &str) -> Option<String> {
+    let mut pieces = path.split('%');
+    let mut bytes = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let digits = piece.get(..2).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(&piece.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn plain<'p>(path: &'p str, more: &[String]) -> Route<'p> {
     if RPC.contains(&path) || more.iter().any(|rpc| rpc == path) {
         return Route::Rpc { root: false }; // nearly always
     }
@@ -67,6 +91,10 @@ mod tests {
         assert_eq!(route("/", &[]), Route::Rpc { root: true });
         assert_eq!(route("/ext/bc/C/ws", &[]), Route::WebSocket);
         for path in ["/ext/bc/C/rpc/", "/ext", "/health", "/ext/bc/c/rpc"] {
+            assert_eq!(route(path, &[]), Route::Other(path));
+        }
+        assert_eq!(route("/ext/bc/C/%72pc", &[]), Route::Rpc { root: false });
+        for path in ["/%", "/%7", "/%zz", "/%+1", "/%ff", "/x%2Fy"] {
             assert_eq!(route(path, &[]), Route::Other(path));
         }
         for (path, clean) in [

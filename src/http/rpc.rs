@@ -4,13 +4,19 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use neve_jsonrpc::{Kind, Message, Method, NoQuery, Request, RpcError, envelope, parse};
+use neve_jsonrpc::{
+    Kind, Message, Method, NoQuery, Query, Request, RpcError, Subscription, envelope, parse,
+    syntax_error,
+};
 
-use super::answer::{self, Miss};
+use super::answer::{self, Asking, Miss, NoAnswer};
 use super::reply::{Builder, ReplyBody};
 use crate::config::Limits;
+use crate::filters::Filters;
 use crate::serving::Serving;
+use crate::status::Status;
 use crate::tally::{Outcome, Tally};
+use crate::ws::{NotOpened, Subscriptions};
 
 /// What a body is answered with.
 pub(crate) enum Reply {
@@ -20,11 +26,31 @@ pub(crate) enum Reply {
     Miss(ReplyBody),
 }
 
+/// What a frame of a WebSocket is answered with.
+pub(crate) enum Frame {
+    /// This.
+    Answer(String),
+    /// Nothing.
+    Nothing,
+    /// This, if anything, and then the end of the connection.
+    Last(Option<String>),
+}
+
 /// Answers bodies.
 pub(crate) struct Rpc {
     pub(crate) serving: Arc<Serving>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) filters: Arc<Filters>,
     pub(crate) limits: Limits,
     pub(crate) tally: Arc<Tally>,
+}
+
+/// Over what a message came.
+enum Caller<'s> {
+    /// A request and its answer, and nothing after it.
+    Http,
+    /// A connection that can be sent more later.
+    Socket(&'s mut Subscriptions),
 }
 
 /// Why a message has no answer in the batch or body that it is in.
@@ -42,19 +68,41 @@ enum Missing {
 }
 
 impl Rpc {
-    /// Answers one body.
+    /// Answers the body of a request.
     pub(crate) fn answer(&self, body: &[u8]) -> Reply {
+        let mut caller = Caller::Http;
         match parse(body) {
             Request::Empty => Reply::Answer(Builder::default().finish()),
             Request::Malformed => Reply::Answer(lone_error(b"null", &RpcError::PARSE)),
-            Request::Single(message) => self.single(&message),
-            Request::Batch(messages) => self.batch(&messages),
+            Request::Single(message) => self.single(&message, &mut caller),
+            Request::Batch(messages) => self.batch(&messages, &mut caller),
         }
     }
 
-    fn single(&self, message: &Message<'_>) -> Reply {
+    /// Answers a frame of a WebSocket; what has no newline over HTTP has one here.
+    pub(crate) fn answer_frame(&self, body: &[u8], subscriptions: &mut Subscriptions) -> Frame {
+        let mut caller = Caller::Socket(subscriptions);
+        let reply = match parse(body) {
+            Request::Empty => return Frame::Last(None),
+            Request::Malformed => return Frame::Last(syntax_error(body).map(not_json)),
+            Request::Single(message) => self.single(&message, &mut caller),
+            Request::Batch(messages) => self.batch(&messages, &mut caller),
+        };
+        let (Reply::Answer(body) | Reply::Miss(body)) = reply;
+        let mut bytes = body.into_bytes();
+        if bytes.is_empty() {
+            return Frame::Nothing;
+        }
+        if !bytes.ends_with(envelope::NEWLINE) {
+            bytes.extend_from_slice(envelope::NEWLINE);
+        }
+        // An id that is not UTF-8 cannot be echoed in a text frame.
+        String::from_utf8(bytes).map_or(Frame::Last(None), Frame::Answer)
+    }
+
+    fn single(&self, message: &Message<'_>, caller: &mut Caller<'_>) -> Reply {
         let mut out = Builder::default();
-        match self.message(message, &mut out) {
+        match self.message(message, caller, &mut out) {
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
             Err(Unanswered::Missed(why)) => {
@@ -69,7 +117,7 @@ impl Rpc {
 
     /// Answers all of a batch, or nothing of it: a router that hears of a miss asks a full node
     /// for the whole, because few can merge.
-    fn batch(&self, messages: &[Message<'_>]) -> Reply {
+    fn batch(&self, messages: &[Message<'_>], caller: &mut Caller<'_>) -> Reply {
         if messages.is_empty() {
             return Reply::Answer(lone_error(b"null", &RpcError::EMPTY_BATCH));
         }
@@ -80,7 +128,7 @@ impl Rpc {
         for (at, message) in messages.iter().enumerate() {
             let before = (out.len(), answers);
             out.text().push(if answers == 0 { b'[' } else { b',' });
-            match self.message(message, &mut out) {
+            match self.message(message, caller, &mut out) {
                 Ok(result_len) => {
                     (answers, result_bytes) = (answers + 1, result_bytes + result_len);
                 }
@@ -101,9 +149,14 @@ impl Rpc {
     }
 
     /// Appends the answer to one message; returns how long its result is.
-    fn message(&self, message: &Message<'_>, out: &mut Builder) -> Result<usize, Unanswered> {
+    fn message(
+        &self,
+        message: &Message<'_>,
+        caller: &mut Caller<'_>,
+        out: &mut Builder,
+    ) -> Result<usize, Unanswered> {
         match message.kind() {
-            Kind::Call => self.call(message, out),
+            Kind::Call => self.call(message, caller, out),
             Kind::Notification => self.notification(message),
             Kind::Response => Err(Unanswered::Silent),
             Kind::Invalid => {
@@ -113,31 +166,105 @@ impl Rpc {
         }
     }
 
-    fn call(&self, message: &Message<'_>, out: &mut Builder) -> Result<usize, Unanswered> {
-        let (method, query) = match message.query(self.serving.rules()) {
-            Ok(asked) => asked,
-            Err(NoQuery::NotServed) => return Err(self.not_served(message)),
+    fn call(
+        &self,
+        message: &Message<'_>,
+        caller: &mut Caller<'_>,
+        out: &mut Builder,
+    ) -> Result<usize, Unanswered> {
+        if let Caller::Socket(subscriptions) = caller
+            && let Some(asked) = message.subscription(self.serving.rules())
+        {
+            return self.subscribe(message, asked, subscriptions, out);
+        }
+        match message.query(self.serving.rules()) {
+            Ok((method, _)) if method.is_debug_raw() && !self.limits.debug_raw => {
+                Err(self.not_served(message))
+            }
+            Ok((method, query)) => self.ask(message, method, query, out),
+            Err(NoQuery::NotServed) => Err(self.not_served(message)),
             Err(NoQuery::Error(error)) => {
                 self.tally.call(Method::from_name(message.method()), Outcome::Error);
                 envelope::error(out.text(), message.id(), &error);
-                return Ok(0);
+                Ok(0)
             }
             Err(NoQuery::Null) => {
                 self.tally.call(Method::from_name(message.method()), Outcome::Error);
-                envelope::lead(out.text(), message.id());
-                out.text().extend_from_slice(b"null}");
-                return Ok(4);
+                Ok(short(message, "null", out))
             }
-        };
+        }
+    }
+
+    fn ask(
+        &self,
+        message: &Message<'_>,
+        method: Method,
+        query: Query,
+        out: &mut Builder,
+    ) -> Result<usize, Unanswered> {
+        let start = out.text().len();
         envelope::lead(out.text(), message.id());
         let before = out.len();
-        let answered = answer::result(&self.serving, query, out);
-        let outcome = if answered.is_ok() { Outcome::Hit } else { Outcome::Miss };
+        let answered = answer::result(&self.asking(), query, out);
+        let outcome = match &answered {
+            Ok(()) => Outcome::Hit,
+            Err(NoAnswer::Error(_)) => Outcome::Error,
+            Err(NoAnswer::Miss(_)) => Outcome::Miss,
+        };
         self.tally.call(Some(method), outcome);
-        answered.map_err(|miss| Unanswered::Missed(Missing::Data(miss)))?;
-        let len = out.len() - before;
-        out.text().extend_from_slice(envelope::TAIL);
-        Ok(len)
+        match answered {
+            Ok(()) => {
+                let len = out.len() - before;
+                out.text().extend_from_slice(envelope::TAIL);
+                Ok(len)
+            }
+            Err(NoAnswer::Error(error)) => {
+                out.text().truncate(start); // the lead, behind which nothing was appended
+                envelope::error(out.text(), message.id(), &error);
+                Ok(0)
+            }
+            Err(NoAnswer::Miss(miss)) => Err(Unanswered::Missed(Missing::Data(miss))),
+        }
+    }
+
+    fn asking(&self) -> Asking<'_> {
+        Asking {
+            serving: &self.serving,
+            status: &self.status,
+            filters: &self.filters,
+            limits: &self.limits,
+        }
+    }
+
+    /// Opens or ends a subscription.
+    fn subscribe(
+        &self,
+        message: &Message<'_>,
+        asked: Result<Subscription, NoQuery>,
+        subscriptions: &mut Subscriptions,
+        out: &mut Builder,
+    ) -> Result<usize, Unanswered> {
+        let opened = match asked {
+            Ok(Subscription::Unsubscribe(id)) if subscriptions.close(&id) => {
+                return Ok(short(message, "true", out));
+            }
+            Ok(Subscription::Unsubscribe(_)) => {
+                Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND))
+            }
+            Ok(wanted) => subscriptions.open(wanted, self.serving.reader.range()),
+            Err(NoQuery::Error(error)) => Err(NotOpened::Error(error)),
+            Err(_) => return Err(self.not_served(message)),
+        };
+        match opened {
+            Ok(id) => Ok(short(message, &format!("\"{id}\""), out)),
+            Err(NotOpened::Error(error)) => {
+                envelope::error(out.text(), message.id(), &error);
+                Ok(0)
+            }
+            Err(NotOpened::Missing(height)) => {
+                Err(Unanswered::Missed(Missing::Data(Miss::Height(height))))
+            }
+        }
     }
 
     /// A read without an id has no effect; anything else may have one, at a full node.
@@ -176,12 +303,30 @@ impl Rpc {
     }
 }
 
+/// Appends an answer with a short result.
+fn short(message: &Message<'_>, result: &str, out: &mut Builder) -> usize {
+    envelope::lead(out.text(), message.id());
+    out.text().extend_from_slice(result.as_bytes());
+    out.text().extend_from_slice(envelope::TAIL);
+    result.len()
+}
+
+/// A frame that is not JSON, as the node says it over WebSocket: with Go's words.
+fn not_json(words: String) -> String {
+    let error = RpcError { code: RpcError::PARSE.code, message: words.into() };
+    let mut out = Vec::new();
+    envelope::error(&mut out, b"null", &error);
+    out.extend_from_slice(envelope::NEWLINE);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 fn missing_data(miss: Miss, range: Option<&RangeInclusive<u64>>) -> RpcError {
     let what = match miss {
         Miss::Empty => "nothing is held yet".to_owned(),
         Miss::Height(height) => format!("block {height:#x} is not held"),
         Miss::Unreadable(height) => format!("block {height:#x} cannot be read"),
         Miss::Hash(hash) => format!("{} is not held", neve_store::Hash(hash)),
+        Miss::NotRelayed(method) => format!("{method} is not known now"),
     };
     let held = range.map_or_else(String::new, |range| {
         format!(" (held: {:#x} to {:#x})", range.start(), range.end())

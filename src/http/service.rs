@@ -19,6 +19,7 @@ use super::route::{Route, route};
 use super::rpc::{Reply, Rpc};
 use crate::admin::Admin;
 use crate::tally::add;
+use crate::ws::{self, Upgrade};
 
 /// Says which heights are served, with each miss.
 const SERVED: HeaderName = HeaderName::from_static("x-neve-served");
@@ -39,6 +40,8 @@ pub(crate) struct Service {
     pub(crate) hosts: Hosts,
     /// Paths of JSON-RPC besides the node's.
     pub(crate) rpc_paths: Arc<[String]>,
+    pub(crate) head_bytes_max: usize,
+    pub(crate) ws: ws::Limits,
 }
 
 impl Service {
@@ -46,12 +49,14 @@ impl Service {
     pub(crate) async fn respond(
         &self,
         request: Request<Incoming>,
+        upgrade: &Upgrade,
     ) -> Result<Response<ReplyBody>, Infallible> {
         add(&self.rpc.tally.requests, 1);
         let response = match Cors::of(&request) {
+            _ if expects_the_unknown(&request) => Refusal::EXPECTATION.response(),
             Cors::Preflight(headers) => preflight(headers),
             cors => {
-                let mut response = self.answer_or_turn_away(request).await;
+                let mut response = self.answer_or_turn_away(request, upgrade).await;
                 cors.mark(response.headers_mut());
                 response
             }
@@ -60,11 +65,16 @@ impl Service {
         Ok(response)
     }
 
-    async fn answer_or_turn_away(&self, request: Request<Incoming>) -> Response<ReplyBody> {
+    async fn answer_or_turn_away(
+        &self,
+        request: Request<Incoming>,
+        upgrade: &Upgrade,
+    ) -> Response<ReplyBody> {
         match self.admit(&request) {
             Ok(()) => self.read_and_answer(request).await,
             Err(Turned::Empty) => plain_empty(),
             Err(Turned::Admin) => self.admin.respond(request.uri().path()),
+            Err(Turned::WebSocket) => upgrade.accept(request),
             Err(Turned::Moved(path)) => moved(&path, request.uri().query()),
             Err(Turned::Away(refusal)) => {
                 add(&self.rpc.tally.refused, 1);
@@ -77,16 +87,16 @@ impl Service {
     /// `api/server/server.go` and `router.go`; libevm, `rpc/http.go`).
     fn admit(&self, request: &Request<Incoming>) -> Result<(), Turned> {
         let headers = request.headers();
-        if headers.get(EXPECT).is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(CONTINUE))
-        {
-            return Err(Refusal::EXPECTATION.into());
-        }
         let host = headers.get(HOST).map(HeaderValue::as_bytes);
         self.hosts.check(host).map_err(Refusal::host)?;
         if headers.contains_key(API_ROUTE) {
             return Err(Refusal::NO_SUCH_CHAIN.into());
         }
         match route(request.uri().path(), &self.rpc_paths) {
+            Route::WebSocket if self.rpc_here => Err(Turned::WebSocket),
+            Route::Rpc { root: true } if self.rpc_here && Upgrade::is_wanted(request) => {
+                Err(Turned::WebSocket)
+            }
             Route::Rpc { .. } if self.rpc_here => self.carries_json(request),
             Route::Moved(path) => Err(Turned::Moved(path)),
             _ => Err(self.elsewhere(request.method(), request.uri().path())),
@@ -151,12 +161,20 @@ impl Service {
     }
 }
 
+/// Go's server refuses this before anything else looks at the request.
+fn expects_the_unknown(request: &Request<Incoming>) -> bool {
+    let expect = request.headers().get(EXPECT);
+    expect.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(CONTINUE))
+}
+
 /// A request that carries no JSON-RPC.
 enum Turned {
     /// A health check that wants nothing.
     Empty,
     /// For the administrator.
     Admin,
+    /// Wants, or should want, a WebSocket.
+    WebSocket,
     /// Written uncleanly.
     Moved(String),
     /// A mistake.

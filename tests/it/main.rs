@@ -11,6 +11,7 @@ mod corpus;
 mod dev;
 mod faults;
 mod follow;
+mod http_rows;
 mod kill;
 mod lies;
 mod node_feed;

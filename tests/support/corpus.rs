@@ -34,7 +34,10 @@ pub(crate) struct Row {
     pub(crate) request: Vec<u8>,
     pub(crate) status: u16,
     pub(crate) content_type: Option<String>,
+    pub(crate) answer_headers: Vec<(String, String)>,
     pub(crate) answer: Vec<u8>,
+    /// Of the request.
+    pub(crate) version: String,
 }
 
 impl Set {
@@ -59,21 +62,25 @@ fn row(line: &str) -> Row {
         })?;
         found[1].as_str().map(str::to_owned)
     };
-    let pair = |header: &Value| {
-        let text = |at: usize| header[at].as_str().unwrap_or_default().to_owned();
-        (text(0), text(1))
-    };
+    let headers = |key: &str| row[key].as_array().into_iter().flatten().map(pair).collect();
     Row {
         name: text("name").expect("a row has a name"),
         rpc: text("rpc"),
         method: text("method").expect("a row has a method"),
         path: text("path").expect("a row has a path"),
-        headers: row["request_headers"].as_array().into_iter().flatten().map(pair).collect(),
+        headers: headers("request_headers"),
         request: body(&row, "request_body"),
         status: row["status"].as_u64().and_then(|status| u16::try_from(status).ok()).unwrap_or(0),
         content_type: answer_header("content-type"),
+        answer_headers: headers("response_headers"),
         answer: body(&row, "response_body"),
+        version: text("http_version").unwrap_or_else(|| "HTTP/1.1".to_owned()),
     }
+}
+
+fn pair(header: &Value) -> (String, String) {
+    let text = |at: usize| header[at].as_str().unwrap_or_default().to_owned();
+    (text(0), text(1))
 }
 
 /// A recorded body: text, base64, or a piece that repeats.

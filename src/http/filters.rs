@@ -1,0 +1,77 @@
+//! Answers about filters.
+
+use std::ops::RangeInclusive;
+
+use neve_jsonrpc::{LogBound, LogRange, RpcError};
+
+use super::answer::{Asking, Miss, NoAnswer};
+use super::logs;
+use super::reply::Builder;
+use crate::filters::Topic;
+
+/// Makes a filter and appends its id.
+pub(super) fn open(asking: &Asking<'_>, topic: Topic, out: &mut Builder) -> Result<(), NoAnswer> {
+    let head = asking.serving.reader.range().map(|range| *range.end());
+    let id = asking.filters.open(topic, head).ok_or_else(|| too_many(asking))?;
+    out.text().extend_from_slice(format!("\"{id}\"").as_bytes());
+    Ok(())
+}
+
+fn too_many(asking: &Asking<'_>) -> RpcError {
+    let max = asking.limits.filters_max;
+    let message = format!("too many filters, allowed are {max}; remove some or try again later");
+    RpcError { code: -32005, message: message.into() }
+}
+
+/// Appends what came since the filter was last asked.
+pub(super) fn changes(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Result<(), NoAnswer> {
+    let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
+    let (first, head) = (*held.start(), *held.end());
+    let taken = asking.filters.take(id, head, |topic, next| {
+        let next = next.unwrap_or(first);
+        if next < first {
+            // Nobody knows any more what came first: the caller begins anew.
+            return Err(RpcError::FILTER_NOT_FOUND.into());
+        }
+        match topic {
+            Topic::Blocks => hashes(asking, next..=head, out),
+            Topic::Logs(query) => {
+                logs::list(asking, within(&query.range, next, head), &query.filter, out)
+            }
+        }
+    });
+    taken.unwrap_or_else(|| Err(RpcError::FILTER_NOT_FOUND.into()))
+}
+
+/// The new heights that a filter is about: numbers bound it, tags do not.
+fn within(range: &LogRange, next: u64, head: u64) -> RangeInclusive<u64> {
+    match range {
+        LogRange::Range { from, to } => {
+            let from = from.number().filter(|_| !matches!(from, LogBound::Tag(_))).unwrap_or(0);
+            next.max(from)..=to.number().unwrap_or(head).min(head)
+        }
+        LogRange::Block(_) => next..=head,
+    }
+}
+
+fn hashes(
+    asking: &Asking<'_>,
+    heights: RangeInclusive<u64>,
+    out: &mut Builder,
+) -> Result<(), NoAnswer> {
+    let mut list = Vec::new();
+    for height in heights {
+        let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
+        list.push(format!("\"{}\"", record.hash()));
+    }
+    out.text().extend_from_slice(format!("[{}]", list.join(",")).as_bytes());
+    Ok(())
+}
+
+/// Appends all logs that a filter of logs asks for, as eth_getLogs gives them.
+pub(super) fn all_logs(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Result<(), NoAnswer> {
+    match asking.filters.topic(id) {
+        Some(Topic::Logs(query)) => logs::logs(asking, &query, out),
+        _ => Err(RpcError::FILTER_NOT_FOUND.into()),
+    }
+}

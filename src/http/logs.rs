@@ -1,0 +1,84 @@
+//! eth_getLogs: which heights are meant, whether all of them are here, and their logs.
+
+use std::ops::RangeInclusive;
+
+use neve_jsonrpc::{LogFilter, LogHeads, LogQuery, LogRange, RpcError, Rules, log_heights};
+use neve_store::Hash;
+
+use super::answer::{Asking, Miss, NoAnswer, settled};
+use super::reply::Builder;
+use crate::logs;
+
+/// Appends the logs that are asked for, as a list.
+pub(super) fn logs(asking: &Asking<'_>, query: &LogQuery, out: &mut Builder) -> Result<(), NoAnswer> {
+    match heights(asking, query.range)? {
+        Some(heights) => list(asking, heights, &query.filter, out),
+        None => {
+            out.text().extend_from_slice(b"[]");
+            Ok(())
+        }
+    }
+}
+
+/// The heights that are meant, all of which are here; `None` if there are none.
+fn heights(asking: &Asking<'_>, range: LogRange) -> Result<Option<RangeInclusive<u64>>, NoAnswer> {
+    let reader = &asking.serving.reader;
+    let (from, to) = match range {
+        LogRange::Block(hash) => {
+            let record = reader.block(&Hash(hash)).ok_or(Miss::Hash(hash))?;
+            return Ok(Some(record.height()..=record.height()));
+        }
+        LogRange::Range { from, to } => (from, to),
+    };
+    let held = reader.range().ok_or(Miss::Empty)?;
+    let head = *held.end();
+    // What the upstream has and we do not have yet is missing, not beyond the head.
+    let upstream = asking.status.upstream_head().unwrap_or(head).max(head);
+    let ahead = |bound: neve_jsonrpc::LogBound| bound.number().filter(|n| (head + 1..=upstream).contains(n));
+    if let Some(height) = ahead(from).or_else(|| ahead(to)) {
+        return Err(Miss::Height(height).into());
+    }
+    let rules = asking.serving.rules();
+    let settled = if rules == Rules::Helicon { settled(asking.serving)? } else { head };
+    let Some(heights) = log_heights(from, to, rules, LogHeads { latest: head, settled })? else {
+        return Ok(None);
+    };
+    if !held.contains(heights.start()) {
+        return Err(Miss::Height(*heights.start()).into());
+    }
+    let max = asking.limits.logs_blocks_max;
+    if heights.end() - heights.start() >= max {
+        return Err(RpcError::too_many_blocks(&heights, max).into());
+    }
+    Ok(Some(heights))
+}
+
+/// Appends the logs of heights that are all here, or nothing of them.
+pub(super) fn list(
+    asking: &Asking<'_>,
+    heights: RangeInclusive<u64>,
+    filter: &LogFilter,
+    out: &mut Builder,
+) -> Result<(), NoAnswer> {
+    let limit = asking.limits.logs_bytes_max;
+    let mut list = Builder::default();
+    list.text().push(b'[');
+    for log in logs::of_range(&asking.serving.reader, heights, filter) {
+        let log = log.map_err(|unreadable| Miss::Unreadable(unreadable.height))?;
+        if list.len() > 1 {
+            list.text().push(b',');
+        }
+        list.stored(log);
+        if list.len() > limit {
+            return Err(too_long(limit).into());
+        }
+    }
+    list.text().push(b']');
+    out.append(list);
+    Ok(())
+}
+
+fn too_long(limit: usize) -> RpcError {
+    let what = format!("the logs are longer than {limit} bytes; ask for fewer blocks at a time");
+    RpcError { code: -32005, message: what.into() }
+}

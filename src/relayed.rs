@@ -1,0 +1,56 @@
+//! Results that no block tells, as the upstream sent them: what it is, and what it charges.
+//!
+//! They are asked for by the follower, never on a caller's request, and go with the upstream's
+//! next answer or when they are too old.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+/// What stays the same for as long as a connection to the upstream does.
+pub(crate) const CONSTANT: [&str; 3] =
+    ["web3_clientVersion", "eth_getChainConfig", "rpc_modules"];
+/// What the upstream computes from its clock and its memory, for the next block.
+pub(crate) const PRICES: [&str; 4] =
+    ["eth_gasPrice", "eth_baseFee", "eth_maxPriorityFeePerGas", "eth_suggestPriceOptions"];
+
+/// Relayed results by method.
+#[derive(Debug, Default)]
+pub(crate) struct Relayed(RwLock<HashMap<&'static str, (Bytes, Instant)>>);
+
+impl Relayed {
+    /// Takes a new result; `None` forgets the old one.
+    pub(crate) fn set(&self, method: &'static str, result: Option<Bytes>) {
+        let mut results = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        match result {
+            Some(result) => drop(results.insert(method, (result, Instant::now()))),
+            None => drop(results.remove(method)),
+        }
+    }
+
+    /// The result of a method, if it is not older than `age_max`.
+    pub(crate) fn get(&self, method: &str, age_max: Duration) -> Option<Bytes> {
+        let results = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let (result, at) = results.get(method)?;
+        (at.elapsed() <= age_max).then(|| result.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_given_until_they_are_old() {
+        let relayed = Relayed::default();
+        assert_eq!(relayed.get("eth_gasPrice", Duration::MAX), None);
+        relayed.set("eth_gasPrice", Some(Bytes::from_static(b"\"0x1\"")));
+        assert_eq!(relayed.get("eth_gasPrice", Duration::MAX).as_deref(), Some(&b"\"0x1\""[..]));
+        assert_eq!(relayed.get("eth_gasPrice", Duration::ZERO), None);
+        assert_eq!(relayed.get("eth_baseFee", Duration::MAX), None);
+        relayed.set("eth_gasPrice", None);
+        assert_eq!(relayed.get("eth_gasPrice", Duration::MAX), None);
+    }
+}

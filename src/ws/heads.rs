@@ -1,0 +1,56 @@
+//! The text of a new head, made once for all subscribers.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use neve_chain::{HeadForm, new_head};
+use neve_jsonrpc::Rules;
+use neve_store::{Hash, RecordRef};
+use tracing::warn;
+
+use crate::parts::{HEADER, plain};
+
+/// Heads that are kept: subscribers are mostly at the same one.
+const KEPT: usize = 32;
+
+/// The newest texts that were asked for.
+#[derive(Default)]
+pub(crate) struct HeadTexts(Mutex<VecDeque<Made>>);
+
+struct Made {
+    hash: Hash,
+    rules: Rules,
+    text: Arc<str>,
+}
+
+impl HeadTexts {
+    /// The `result` of the notification of a block; `None` if it cannot be made.
+    pub(crate) fn of(&self, record: &RecordRef, rules: Rules) -> Option<Arc<str>> {
+        let hash = record.hash();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = kept.iter().find(|made| made.hash == hash && made.rules == rules) {
+            return Some(Arc::clone(&made.text));
+        }
+        let text: Arc<str> = make(record, rules)?.into();
+        kept.push_back(Made { hash, rules, text: Arc::clone(&text) });
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+        Some(text)
+    }
+}
+
+fn make(record: &RecordRef, rules: Rules) -> Option<String> {
+    let form = match rules {
+        Rules::BeforeHelicon => HeadForm::V1_14,
+        Rules::Helicon => HeadForm::V1_15,
+    };
+    let header = plain(record, HEADER)?;
+    match new_head(header.as_ref(), form) {
+        Ok(text) => String::from_utf8(text).ok(),
+        Err(error) => {
+            warn!(height = record.height(), %error, "a stored header does not parse");
+            None
+        }
+    }
+}

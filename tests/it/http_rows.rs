@@ -1,0 +1,95 @@
+//! Every recorded exchange about HTTP itself, sent again byte for byte: methods, media types,
+//! origins, hosts, paths, framing. Status, body and the headers that mean something are the node's,
+//! but for the rows that are listed here with their reason, and in docs/RPC.md.
+
+use crate::support::client::Response;
+use crate::support::corpus::{HELICON, MAIN, Row, Set};
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::recorded::Recorded;
+
+/// Rows that neve answers differently on purpose, and why.
+const DIFFERENT: [(&str, &str); 6] = [
+    ("http/path//", "the root of the server is JSON-RPC too"),
+    ("http/path/GET//", "the root of the server is JSON-RPC too"),
+    (
+        "http/path//ext/bc/C/rpc#x",
+        "a fragment is no part of what a server is asked (RFC 9110, 4.2.5)",
+    ),
+    ("http/path/GET//ext/bc/C/rpc#x", "a fragment is no part of what a server is asked"),
+    ("http/length/bad", "hyper refuses it, with the same status and without a text"),
+    ("http/host/a b", "as above"),
+];
+
+/// Headers that are compared; the others are the date, the node's id, and framing.
+const COMPARED: [&str; 9] = [
+    "access-control-allow-credentials",
+    "access-control-allow-headers",
+    "access-control-allow-methods",
+    "access-control-allow-origin",
+    "content-type",
+    "location",
+    "sec-websocket-version",
+    "vary",
+    "x-content-type-options",
+];
+
+/// The request as it went over the wire.
+fn wire(row: &Row) -> Vec<u8> {
+    let mut head = format!("{} {} {}\r\n", row.method, row.path, row.version);
+    for (name, value) in &row.headers {
+        head.push_str(&[name, ": ", value, "\r\n"].concat());
+    }
+    let chunked = row.headers.iter().any(|(_, value)| value == "chunked");
+    let body = if chunked { chunks(&row.request) } else { row.request.clone() };
+    [head.as_bytes(), b"\r\n", &body].concat()
+}
+
+fn chunks(body: &[u8]) -> Vec<u8> {
+    let chunk =
+        |chunk: &[u8]| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
+    let mut chunks: Vec<u8> = body.chunks(1 << 16).flat_map(chunk).collect();
+    chunks.extend_from_slice(b"0\r\n\r\n");
+    chunks
+}
+
+fn compared(headers: &[(String, String)]) -> Vec<(String, String)> {
+    let lower = headers.iter().map(|(name, value)| (name.to_lowercase(), value.clone()));
+    let mut kept: Vec<_> = lower.filter(|(name, _)| COMPARED.contains(&name.as_str())).collect();
+    kept.sort();
+    kept
+}
+
+/// What differs, if anything.
+fn difference(row: &Row, answer: &Response) -> Option<String> {
+    let theirs = (row.status, compared(&row.answer_headers), String::from_utf8_lossy(&row.answer));
+    let text = answer.text();
+    let ours = (answer.status, compared(&answer.headers), text.as_str().into());
+    (theirs != ours).then(|| format!("{}\n  node {theirs:?}\n  neve {ours:?}", row.name))
+}
+
+fn replay(set: Set) -> Vec<String> {
+    let node = Recorded::start(set);
+    let (dir, url) = (fresh_dir(), node.url());
+    let by_id = "/ext/bc/2owdGqyG6FFzTHy5qhenDXQcEghvr571KZE3gSfRJERSJinuwC/rpc";
+    let arguments = ["--upstream", &url, "--allowed-hosts", "localhost", "--rpc-paths", by_id];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_head(set.head);
+    let rows = set.rows("errors");
+    let about_http = rows.iter().filter(|row| row.name.starts_with("http/"));
+    let mut different = Vec::new();
+    for row in about_http.filter(|row| DIFFERENT.iter().all(|(name, _)| *name != row.name)) {
+        match neve.client().raw(&wire(row)) {
+            Ok(answer) => different.extend(difference(row, &answer)),
+            Err(error) => different.push(format!("{}: {error}", row.name)),
+        }
+    }
+    different
+}
+
+#[test]
+fn http_is_spoken_as_the_node_speaks_it() {
+    for set in [MAIN, HELICON] {
+        let different = replay(set);
+        assert!(different.is_empty(), "{} rows differ:\n{}", different.len(), different.join("\n"));
+    }
+}
