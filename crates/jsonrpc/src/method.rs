@@ -1,10 +1,4 @@
-//! The methods that stored blocks can answer, and their arguments.
-
-use crate::arguments::{
-    Arguments, At, block_number, block_reference, boolean, hash, index, or_null,
-};
-use crate::error::{NoQuery, RpcError};
-use crate::request::Message;
+//! The methods that are served: their names, and what each expects of the server.
 
 /// Under which rules the node answers: decided by whether it has gone over to Helicon, for old
 /// blocks too.
@@ -57,111 +51,52 @@ methods! {
     TransactionByBlockHashAndIndex = "eth_getTransactionByBlockHashAndIndex",
     TransactionReceipt = "eth_getTransactionReceipt",
     BlockReceipts = "eth_getBlockReceipts",
+
+    RawTransactionByHash = "eth_getRawTransactionByHash",
+    RawTransactionByNumberAndIndex = "eth_getRawTransactionByBlockNumberAndIndex",
+    RawTransactionByBlockHashAndIndex = "eth_getRawTransactionByBlockHashAndIndex",
+    UncleCountByNumber = "eth_getUncleCountByBlockNumber",
+    UncleCountByHash = "eth_getUncleCountByBlockHash",
+    UncleByNumberAndIndex = "eth_getUncleByBlockNumberAndIndex",
+    UncleByBlockHashAndIndex = "eth_getUncleByBlockHashAndIndex",
+    DebugRawHeader = "debug_getRawHeader",
+    DebugRawBlock = "debug_getRawBlock",
+    DebugRawReceipts = "debug_getRawReceipts",
+    DebugRawTransaction = "debug_getRawTransaction",
+
+    Sha3 = "web3_sha3",
+    ClientVersion = "web3_clientVersion",
+    Listening = "net_listening",
+    PeerCount = "net_peerCount",
+    Syncing = "eth_syncing",
+    ChainConfig = "eth_getChainConfig",
+    Modules = "rpc_modules",
+
+    GasPrice = "eth_gasPrice",
+    BaseFee = "eth_baseFee",
+    MaxPriorityFeePerGas = "eth_maxPriorityFeePerGas",
+    SuggestPriceOptions = "eth_suggestPriceOptions",
+    FeeHistory = "eth_feeHistory",
+
+    Logs = "eth_getLogs",
+    NewFilter = "eth_newFilter",
+    NewBlockFilter = "eth_newBlockFilter",
+    NewPendingTransactionFilter = "eth_newPendingTransactionFilter",
+    FilterChanges = "eth_getFilterChanges",
+    FilterLogs = "eth_getFilterLogs",
+    UninstallFilter = "eth_uninstallFilter",
 }
 
-/// A question that stored blocks can answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Query {
-    /// The head's number.
-    BlockNumber,
-    /// The chain id, in hex.
-    ChainId,
-    /// The chain id, in decimal.
-    NetVersion,
-    /// A block, with transactions or with their hashes.
-    Block(At, Transactions),
-    /// A header.
-    Header(At),
-    /// How many transactions a block has.
-    TransactionCount(At),
-    /// A transaction by block and position.
-    TransactionAt(At, u64),
-    /// A transaction by hash.
-    Transaction([u8; 32]),
-    /// A receipt by transaction hash.
-    Receipt([u8; 32]),
-    /// All receipts of a block.
-    Receipts(At),
-}
-
-/// How a block shows its transactions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transactions {
-    /// Their hashes.
-    Hashes,
-    /// Whole.
-    Full,
-}
-
-impl Message<'_> {
-    /// What a call or a notification asks.
-    pub fn query(&self, rules: Rules) -> Result<(Method, Query), NoQuery> {
-        let name = self.method();
-        match Method::from_name(name) {
-            Some(method) => Ok((method, decode(method, self.params(), rules)?)),
-            None if name.ends_with("_subscribe") => Err(RpcError::NO_NOTIFICATIONS.into()),
-            None => Err(NoQuery::NotServed),
-        }
+impl Method {
+    /// Whether it is one of the `debug_getRaw*` methods, which a node has only if it is told to
+    /// (`eth-apis` with `internal-debug`, since Helicon `apis` with `db`).
+    pub fn is_debug_raw(self) -> bool {
+        matches!(
+            self,
+            Self::DebugRawHeader
+                | Self::DebugRawBlock
+                | Self::DebugRawReceipts
+                | Self::DebugRawTransaction
+        )
     }
-}
-
-fn decode(method: Method, params: Option<&[u8]>, rules: Rules) -> Result<Query, NoQuery> {
-    let mut arguments = Arguments::new(params, arity(method))?;
-    let query = take(method, &mut arguments, rules)?;
-    arguments.end()?;
-    Ok(match query {
-        Taken::Query(query) => query,
-        Taken::Receipts(at) => Query::Receipts(or_null(at)?),
-    })
-}
-
-fn arity(method: Method) -> usize {
-    match method {
-        Method::BlockNumber | Method::ChainId | Method::NetVersion => 0,
-        Method::BlockByNumber
-        | Method::BlockByHash
-        | Method::TransactionByNumberAndIndex
-        | Method::TransactionByBlockHashAndIndex => 2,
-        _ => 1,
-    }
-}
-
-/// Decoded arguments, before it is known that there are not too many.
-enum Taken {
-    Query(Query),
-    Receipts(Option<At>),
-}
-
-fn take(method: Method, arguments: &mut Arguments<'_>, rules: Rules) -> Result<Taken, RpcError> {
-    let number = |value: &[u8]| block_number(value, rules);
-    let by_hash = |value: &[u8]| hash(value).map(At::Hash);
-    let query = match method {
-        Method::BlockNumber => Query::BlockNumber,
-        Method::ChainId => Query::ChainId,
-        Method::NetVersion => Query::NetVersion,
-        Method::BlockByNumber => Query::Block(arguments.take(number)?, transactions(arguments)?),
-        Method::BlockByHash => Query::Block(arguments.take(by_hash)?, transactions(arguments)?),
-        Method::HeaderByNumber => Query::Header(arguments.take(number)?),
-        Method::HeaderByHash => Query::Header(arguments.take(by_hash)?),
-        Method::TransactionCountByNumber => Query::TransactionCount(arguments.take(number)?),
-        Method::TransactionCountByHash => Query::TransactionCount(arguments.take(by_hash)?),
-        Method::TransactionByHash => Query::Transaction(arguments.take(hash)?),
-        Method::TransactionByNumberAndIndex => {
-            Query::TransactionAt(arguments.take(number)?, arguments.take(index)?)
-        }
-        Method::TransactionByBlockHashAndIndex => {
-            Query::TransactionAt(arguments.take(by_hash)?, arguments.take(index)?)
-        }
-        Method::TransactionReceipt => Query::Receipt(arguments.take(hash)?),
-        Method::BlockReceipts => {
-            let at = arguments.take(|value| block_reference(value, rules))?;
-            return Ok(Taken::Receipts(at));
-        }
-    };
-    Ok(Taken::Query(query))
-}
-
-fn transactions(arguments: &mut Arguments<'_>) -> Result<Transactions, RpcError> {
-    let full = arguments.take(boolean)?;
-    Ok(if full { Transactions::Full } else { Transactions::Hashes })
 }

@@ -67,6 +67,17 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// The next number in JSON that was taken before, however deep it lies.
+    pub(crate) fn next_number(&mut self) -> Option<&'a [u8]> {
+        loop {
+            match *self.bytes.get(self.at)? {
+                b'"' => drop(self.string().ok()?),
+                b'-' | b'0'..=b'9' => return self.value(0).ok(),
+                _ => self.at += 1,
+            }
+        }
+    }
+
     fn next(&mut self) -> Result<u8, Malformed> {
         let byte = *self.bytes.get(self.at).ok_or(Malformed)?;
         self.at += 1;

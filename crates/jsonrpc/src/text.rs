@@ -1,6 +1,7 @@
 //! Strings between JSON and Go: decoded as `encoding/json` decodes them, encoded as it does.
 
 use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 use std::str;
 
 /// The text of a JSON string literal that the scanner took, quotes included. Bad UTF-8 and
@@ -84,13 +85,55 @@ pub(crate) fn encode(out: &mut Vec<u8>, text: &str) {
             '\n' => out.extend(b"\\n"),
             '\r' => out.extend(b"\\r"),
             '\t' => out.extend(b"\\t"),
-            '\0'..' ' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | char::REPLACEMENT_CHARACTER => {
+            '\0'..' ' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
                 out.extend(format!("\\u{:04x}", character as u32).bytes());
             }
             _ => out.extend(character.encode_utf8(&mut [0; 4]).bytes()),
         }
     }
     out.push(b'"');
+}
+
+/// `%q` of Go's `fmt`: in quotes, with everything escaped that does not print.
+pub(crate) fn quote(bytes: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for chunk in bytes.utf8_chunks() {
+        chunk.valid().chars().for_each(|character| quote_one(&mut out, character));
+        for byte in chunk.invalid() {
+            write(&mut out, format_args!("\\x{byte:02x}"));
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn quote_one(out: &mut String, character: char) {
+    match character {
+        '"' | '\\' => out.extend(['\\', character]),
+        '\u{7}' => out.push_str("\\a"),
+        '\u{8}' => out.push_str("\\b"),
+        '\t' => out.push_str("\\t"),
+        '\n' => out.push_str("\\n"),
+        '\u{b}' => out.push_str("\\v"),
+        '\u{c}' => out.push_str("\\f"),
+        '\r' => out.push_str("\\r"),
+        ' '..='~' => out.push(character),
+        '\0'..='\u{7f}' => write(out, format_args!("\\x{:02x}", character as u32)),
+        _ if prints(character) => out.push(character),
+        '\u{80}'..='\u{ffff}' => write(out, format_args!("\\u{:04x}", character as u32)),
+        _ => write(out, format_args!("\\U{:08x}", character as u32)),
+    }
+}
+
+fn write(out: &mut String, escape: fmt::Arguments<'_>) {
+    out.write_fmt(escape).expect("a String takes everything");
+}
+
+/// Whether a character beyond ASCII prints. Rust's tables, which follow Unicode as Go's do; after
+/// a letter, because Rust escapes a combining mark that stands first.
+fn prints(character: char) -> bool {
+    let text: String = ['a', character].into_iter().collect();
+    text.escape_debug().eq(text.chars())
 }
 
 /// Appends an id as it came, with what Go escapes in raw JSON that it passes on.
@@ -149,9 +192,25 @@ mod tests {
     #[test]
     fn encoding_is_gos() {
         let mut out = Vec::new();
-        encode(&mut out, "a\"\\<&>\n\u{1}\u{2028}é\u{7f}");
-        let expected = "\"a\\\"\\\\\\u003c\\u0026\\u003e\\n\\u0001\\u2028é\u{7f}\"";
+        encode(&mut out, "a\"\\<&>\n\u{1}\u{2028}é\u{7f}\u{fffd}");
+        let expected = "\"a\\\"\\\\\\u003c\\u0026\\u003e\\n\\u0001\\u2028é\u{7f}\u{fffd}\"";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    /// As Go 1.26 prints them.
+    #[test]
+    fn quoting_is_gos() {
+        let pairs = [
+            (&b"0xg"[..], r#""0xg""#),
+            (b"a\"\\b", r#""a\"\\b""#),
+            (b"\x7f\0\x07\x0b\n", r#""\x7f\x00\a\v\n""#),
+            (b"\xff", r#""\xff""#),
+            ("a\u{301}\u{ad}\u{200b}é\u{2028}".as_bytes(), "\"a\u{301}\\u00ad\\u200bé\\u2028\""),
+            ("\u{1f600}\u{fffd}".as_bytes(), "\"\u{1f600}\u{fffd}\""),
+        ];
+        for (bytes, quoted) in pairs {
+            assert_eq!(quote(bytes), quoted);
+        }
     }
 
     #[test]

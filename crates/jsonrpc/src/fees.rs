@@ -1,0 +1,112 @@
+//! `eth_feeHistory`.
+//!
+//! Before Helicon (coreth, eth/gasprice/feehistory.go) nothing is checked when no block is asked
+//! for; since then (avalanchego, vms/saevm/gasprice/estimator.go) the percentiles always are. What
+//! is left to the server, because it takes the head, comes after that, in this order:
+//!
+//! - before Helicon, when any block is asked for after `pending` took one away: the newest block
+//!   too far behind the head ([`RpcError::fees_too_old`]), or above it
+//!   ([`RpcError::fees_beyond_head`]);
+//! - since Helicon, even when none is asked for: the newest block above the accepted head
+//!   ([`RpcError::not_accepted_yet`]), or too far behind it ([`RpcError::fees_too_far_behind`]).
+
+use crate::arguments::Arguments;
+use crate::error::{NoQuery, RpcError};
+use crate::method::Rules;
+use crate::query::Query;
+use crate::reference::block_number;
+use crate::values::{floats, hex_or_decimal};
+
+/// How many percentiles may be asked for.
+const PERCENTILES_MAX: usize = 100;
+
+pub(crate) fn fee_history(
+    arguments: &mut Arguments<'_>,
+    rules: Rules,
+) -> Result<Result<Query, NoQuery>, RpcError> {
+    let count = arguments.take(hex_or_decimal)?;
+    let newest = arguments.take(|value| block_number(value, rules))?;
+    let percentiles = arguments.take(floats)?;
+    let wrong = match rules {
+        Rules::BeforeHelicon if count == 0 => None,
+        Rules::BeforeHelicon => wrong_before_helicon(&percentiles),
+        Rules::Helicon => wrong_since_helicon(&percentiles),
+    };
+    Ok(match wrong {
+        Some(message) => Err(RpcError::method(message).into()),
+        None => Ok(Query::FeeHistory { count, newest, percentiles }),
+    })
+}
+
+/// What is wrong with the percentile at `at`, in the order in which the node looks.
+enum Fault {
+    Outside,
+    NotAbove(f64),
+}
+
+fn first_fault(percentiles: &[f64]) -> Option<(usize, f64, Fault)> {
+    let mut previous = None;
+    for (at, &percentile) in percentiles.iter().enumerate() {
+        if !(0.0..=100.0).contains(&percentile) {
+            return Some((at, percentile, Fault::Outside));
+        }
+        if let Some(previous) = previous.filter(|previous| percentile <= *previous) {
+            return Some((at, percentile, Fault::NotAbove(previous)));
+        }
+        previous = Some(percentile);
+    }
+    None
+}
+
+fn wrong_before_helicon(percentiles: &[f64]) -> Option<String> {
+    const WHAT: &str = "invalid reward percentile";
+    if percentiles.len() > PERCENTILES_MAX {
+        return Some(format!("{WHAT}: over the query limit {PERCENTILES_MAX}"));
+    }
+    first_fault(percentiles).map(|(at, percentile, fault)| match fault {
+        Fault::Outside => format!("{WHAT}: {percentile:.6}"),
+        Fault::NotAbove(previous) => {
+            format!("{WHAT}: #{}:{previous:.6} >= #{at}:{percentile:.6}", at - 1)
+        }
+    })
+}
+
+fn wrong_since_helicon(percentiles: &[f64]) -> Option<String> {
+    const WHAT: &str = "percentile out of range or misordered";
+    let len = percentiles.len();
+    if len > PERCENTILES_MAX {
+        return Some(format!("{WHAT}: requested {len} percentiles, max {PERCENTILES_MAX}"));
+    }
+    first_fault(percentiles).map(|(at, percentile, fault)| match fault {
+        Fault::Outside => format!("{WHAT}: value {percentile:.6} at index {at}"),
+        Fault::NotAbove(previous) => {
+            let (now, before) = (format!("{percentile:.6}"), format!("{previous:.6}"));
+            format!("{WHAT}: index {at} ({now}) must be greater than index {} ({before})", at - 1)
+        }
+    })
+}
+
+impl RpcError {
+    /// Before Helicon: the newest block is more than 24,999 below the head.
+    pub fn fees_too_old(newest: u64, head: u64) -> Self {
+        let asked = format!("requested {newest}, head {head}");
+        Self::method(format!("request beyond historical limit: {asked}"))
+    }
+
+    /// Before Helicon: the newest block is above the head.
+    pub fn fees_beyond_head(newest: u64, head: u64) -> Self {
+        Self::method(format!("request beyond head block: requested {newest}, head {head}"))
+    }
+
+    /// Since Helicon: the newest block is more than 25,000 (`depth_max`) below the accepted head.
+    pub fn fees_too_far_behind(newest: u64, head: u64, depth_max: u64) -> Self {
+        let asked = format!("block {newest} requested, accepted head is {head}");
+        let what = "requested block is too far behind accepted head";
+        Self::method(format!("{what}: {asked} (max depth {depth_max})"))
+    }
+
+    /// Since Helicon: a block above the accepted head, where that is an error.
+    pub fn not_accepted_yet(height: u64) -> Self {
+        Self::method(format!("block not found: not accepted yet: block {height}"))
+    }
+}

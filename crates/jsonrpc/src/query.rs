@@ -1,0 +1,278 @@
+//! From a call to a question.
+
+use crate::arguments::Arguments;
+use crate::error::{NoQuery, RpcError};
+use crate::fees::fee_history;
+use crate::filters::new_filter;
+use crate::logs::{LogQuery, get_logs, log_query};
+use crate::method::{Method, Rules};
+use crate::reference::{At, block_number, block_reference};
+use crate::request::Message;
+use crate::subscription::unsubscribe;
+use crate::unserved;
+use crate::values::{Decoded, boolean, bytes, hash, index, string};
+
+/// A question that stored blocks can answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Query {
+    /// The head's number.
+    BlockNumber,
+    /// The chain id, in hex.
+    ChainId,
+    /// The chain id, in decimal.
+    NetVersion,
+    /// A block, with transactions or with their hashes.
+    Block(At, Transactions),
+    /// A header.
+    Header(At),
+    /// How many transactions a block has.
+    TransactionCount(At),
+    /// A transaction by block and position.
+    TransactionAt(At, u64),
+    /// A transaction by hash.
+    Transaction([u8; 32]),
+    /// A receipt by transaction hash.
+    Receipt([u8; 32]),
+    /// All receipts of a block.
+    Receipts(At),
+
+    /// A transaction by hash, in its binary form.
+    RawTransaction([u8; 32]),
+    /// A transaction by block and position, in its binary form.
+    RawTransactionAt(At, u64),
+    /// How many uncles a block has: none.
+    UncleCount(At),
+    /// An uncle by block and position: there is none.
+    Uncle(At, u64),
+    /// A header's RLP.
+    RawHeader(At),
+    /// A block's RLP.
+    RawBlock(At),
+    /// The binary forms of a block's receipts.
+    RawReceipts(At),
+
+    /// The Keccak-256 hash of these bytes.
+    Sha3(Vec<u8>),
+    /// Which version the node is of.
+    ClientVersion,
+    /// Whether the node listens: always.
+    Listening,
+    /// How many peers the node has; 0 before Helicon.
+    PeerCount,
+    /// Whether the node is syncing: `false`.
+    Syncing,
+    /// When the chain's upgrades are.
+    ChainConfig,
+    /// Which namespaces the node has.
+    Modules,
+
+    /// A price per gas for now.
+    GasPrice,
+    /// An estimate of the next base fee.
+    BaseFee,
+    /// A tip for now.
+    MaxPriorityFeePerGas,
+    /// Slow, normal and fast prices.
+    SuggestPriceOptions,
+    /// Fees of the blocks up to one.
+    FeeHistory {
+        /// How many blocks; 0 is possible, more than 2048 are cut to that.
+        count: u64,
+        /// The newest of them; never by hash. `pending` before Helicon is `latest` with one block
+        /// less.
+        newest: At,
+        /// Of the tips, rising, within 0 and 100, at most 100 - except that before Helicon
+        /// nothing of that is known when `count` is 0.
+        percentiles: Vec<f64>,
+    },
+
+    /// Logs of a block or of a range.
+    Logs(LogQuery),
+    /// A filter of logs.
+    NewFilter(LogQuery),
+    /// A filter of blocks.
+    NewBlockFilter,
+    /// A filter of transactions in the pool, which only a full node has.
+    NewPendingTransactionFilter,
+    /// What came since a filter, of this id, was last asked.
+    FilterChanges(String),
+    /// All logs that a filter, of this id, asks for.
+    FilterLogs(String),
+    /// Removes the filter of this id.
+    UninstallFilter(String),
+}
+
+/// How a block shows its transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transactions {
+    /// Their hashes.
+    Hashes,
+    /// Whole.
+    Full,
+}
+
+impl Message<'_> {
+    /// What a call or a notification asks.
+    pub fn query(&self, rules: Rules) -> Result<(Method, Query), NoQuery> {
+        let name = self.method();
+        if let Some(method) = Method::from_name(name) {
+            return decode(method, self.params(), rules).map(|query| (method, query));
+        }
+        if name.ends_with("_subscribe") {
+            return Err(RpcError::NO_NOTIFICATIONS.into());
+        }
+        if name.ends_with("_unsubscribe") {
+            unsubscribe(self.params())?;
+            return Err(RpcError::SUBSCRIPTION_NOT_FOUND.into());
+        }
+        Err(unserved::decode(name, self.params(), rules))
+    }
+}
+
+/// What a method asks once its arguments are decoded, or says about them itself: that comes after
+/// the complaint about arguments that are too many.
+type Asked = Result<Query, NoQuery>;
+
+fn decode(method: Method, params: Option<&[u8]>, rules: Rules) -> Asked {
+    let mut arguments = Arguments::new(params)?;
+    let asked = match without_arguments(method) {
+        Some(query) => Ok(query),
+        None => Taker { arguments: &mut arguments, rules }.take(method)?,
+    };
+    arguments.end()?;
+    asked
+}
+
+fn without_arguments(method: Method) -> Option<Query> {
+    Some(match method {
+        Method::BlockNumber => Query::BlockNumber,
+        Method::ChainId => Query::ChainId,
+        Method::NetVersion => Query::NetVersion,
+        Method::ClientVersion => Query::ClientVersion,
+        Method::Listening => Query::Listening,
+        Method::PeerCount => Query::PeerCount,
+        Method::Syncing => Query::Syncing,
+        Method::ChainConfig => Query::ChainConfig,
+        Method::Modules => Query::Modules,
+        Method::GasPrice => Query::GasPrice,
+        Method::BaseFee => Query::BaseFee,
+        Method::MaxPriorityFeePerGas => Query::MaxPriorityFeePerGas,
+        Method::SuggestPriceOptions => Query::SuggestPriceOptions,
+        Method::NewBlockFilter => Query::NewBlockFilter,
+        _ => return None,
+    })
+}
+
+/// Takes the arguments of one method.
+struct Taker<'a, 'b> {
+    arguments: &'b mut Arguments<'a>,
+    rules: Rules,
+}
+
+impl Taker<'_, '_> {
+    /// Only of methods that take some.
+    fn take(&mut self, method: Method) -> Result<Asked, RpcError> {
+        if let Some(query) = self.of_a_block(method)? {
+            return Ok(Ok(query));
+        }
+        Ok(match method {
+            Method::BlockReceipts => self.reference()?.map(Query::Receipts).ok_or(NoQuery::Null),
+            Method::DebugRawHeader => self.known_reference(Query::RawHeader)?,
+            Method::DebugRawBlock => self.known_reference(Query::RawBlock)?,
+            Method::DebugRawReceipts => self.known_reference(Query::RawReceipts)?,
+            Method::TransactionByHash => Ok(Query::Transaction(self.arguments.take(hash)?)),
+            Method::TransactionReceipt => Ok(Query::Receipt(self.arguments.take(hash)?)),
+            Method::RawTransactionByHash | Method::DebugRawTransaction => {
+                Ok(Query::RawTransaction(self.arguments.take(hash)?))
+            }
+            Method::Sha3 => Ok(Query::Sha3(self.arguments.take(bytes)?)),
+            Method::FeeHistory => fee_history(self.arguments, self.rules)?,
+            Method::Logs => self.logs()?.and_then(|query| get_logs(query).map(Query::Logs)),
+            Method::NewFilter => {
+                let rules = self.rules;
+                self.logs()?.and_then(|query| new_filter(query, rules).map(Query::NewFilter))
+            }
+            Method::NewPendingTransactionFilter => {
+                self.arguments.optional(boolean)?;
+                Ok(Query::NewPendingTransactionFilter)
+            }
+            Method::FilterChanges => Ok(Query::FilterChanges(self.id()?)),
+            Method::FilterLogs => Ok(Query::FilterLogs(self.id()?)),
+            Method::UninstallFilter => Ok(Query::UninstallFilter(self.id()?)),
+            // Everything else was taken above, or takes nothing.
+            _ => Err(NoQuery::NotServed),
+        })
+    }
+
+    /// Methods that begin with a number or a hash.
+    fn of_a_block(&mut self, method: Method) -> Result<Option<Query>, RpcError> {
+        Ok(Some(match method {
+            Method::BlockByNumber => Query::Block(self.number()?, self.transactions()?),
+            Method::BlockByHash => Query::Block(self.hash()?, self.transactions()?),
+            Method::HeaderByNumber => Query::Header(self.number()?),
+            Method::HeaderByHash => Query::Header(self.hash()?),
+            Method::TransactionCountByNumber => Query::TransactionCount(self.number()?),
+            Method::TransactionCountByHash => Query::TransactionCount(self.hash()?),
+            Method::UncleCountByNumber => Query::UncleCount(self.number()?),
+            Method::UncleCountByHash => Query::UncleCount(self.hash()?),
+            Method::TransactionByNumberAndIndex => {
+                Query::TransactionAt(self.number()?, self.index()?)
+            }
+            Method::TransactionByBlockHashAndIndex => {
+                Query::TransactionAt(self.hash()?, self.index()?)
+            }
+            Method::RawTransactionByNumberAndIndex => {
+                Query::RawTransactionAt(self.number()?, self.index()?)
+            }
+            Method::RawTransactionByBlockHashAndIndex => {
+                Query::RawTransactionAt(self.hash()?, self.index()?)
+            }
+            Method::UncleByNumberAndIndex => Query::Uncle(self.number()?, self.index()?),
+            Method::UncleByBlockHashAndIndex => Query::Uncle(self.hash()?, self.index()?),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn number(&mut self) -> Result<At, RpcError> {
+        let rules = self.rules;
+        self.arguments.take(|value| block_number(value, rules))
+    }
+
+    fn hash(&mut self) -> Result<At, RpcError> {
+        self.arguments.take(hash).map(At::Hash)
+    }
+
+    fn index(&mut self) -> Result<u64, RpcError> {
+        self.arguments.take(index)
+    }
+
+    fn transactions(&mut self) -> Result<Transactions, RpcError> {
+        let full = self.arguments.take(boolean)?;
+        Ok(if full { Transactions::Full } else { Transactions::Hashes })
+    }
+
+    fn reference(&mut self) -> Result<Option<At>, RpcError> {
+        let rules = self.rules;
+        self.arguments.take(|value| block_reference(value, rules))
+    }
+
+    /// A reference of which the method minds that it names no block.
+    fn known_reference(&mut self, query: fn(At) -> Query) -> Result<Asked, RpcError> {
+        let at = self.reference()?;
+        Ok(at.map(query).ok_or_else(|| RpcError::neither(self.rules).into()))
+    }
+
+    fn logs(&mut self) -> Result<Result<LogQuery, NoQuery>, RpcError> {
+        let rules = self.rules;
+        self.arguments.take(|value| log_query(value, rules)).map(Ok)
+    }
+
+    fn id(&mut self) -> Result<String, RpcError> {
+        self.arguments.take(id)
+    }
+}
+
+/// An `rpc.ID` of a filter or of a subscription.
+pub(crate) fn id(value: &[u8]) -> Decoded<String> {
+    string(value, "rpc.ID")
+}

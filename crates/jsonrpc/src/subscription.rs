@@ -1,0 +1,127 @@
+//! `eth_subscribe` and `eth_unsubscribe`, which a WebSocket has and HTTP has not.
+//!
+//! One thing is ours: subscriptions that resume. `eth_subscribe("newHeads", {"fromBlock": "0x10"})`
+//! begins with block 16, which a node refuses; and `eth_subscribe("logs", {"fromBlock": "0x10"})`,
+//! where a node sends logs of new blocks alone, begins with those of block 16. Both want a number:
+//! with a tag, or without anything, a subscription begins with what comes next.
+
+use crate::arguments::Arguments;
+use crate::error::{NoQuery, RpcError};
+use crate::filters::new_filter;
+use crate::log_range::{LogBound, LogRange};
+use crate::logs::{LogQuery, log_query};
+use crate::method::Rules;
+use crate::query::id;
+use crate::reference::{At, block_number};
+use crate::request::Message;
+use crate::text::is_key;
+use crate::values::{Decoded, boolean, string};
+use crate::walk::members;
+
+/// What a WebSocket is asked to send from now on, or no longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subscription {
+    /// Headers of new blocks.
+    NewHeads {
+        /// The first block to send, if it is not the next one.
+        from_block: Option<u64>,
+    },
+    /// Logs of new blocks.
+    Logs {
+        /// Which. A block hash in it means nothing to a node.
+        query: LogQuery,
+        /// The first block to send logs of, if it is not the next one.
+        from_block: Option<u64>,
+    },
+    /// No longer the one of this id.
+    Unsubscribe(String),
+}
+
+impl Message<'_> {
+    /// What a call on a WebSocket subscribes to; `None` if it is about something else, which
+    /// [`Self::query`] knows. Of the subscriptions that a node has, those of transactions and of
+    /// traces are not served.
+    pub fn subscription(&self, rules: Rules) -> Result<Option<Subscription>, NoQuery> {
+        let name = self.method();
+        if name.ends_with("_unsubscribe") {
+            return Ok(Some(Subscription::Unsubscribe(unsubscribe(self.params())?)));
+        }
+        if !name.ends_with("_subscribe") {
+            return Ok(None);
+        }
+        let namespace = name.split('_').next().unwrap_or_default();
+        subscribe(namespace, self.params(), rules).map(Some)
+    }
+}
+
+/// The id of what is to end, whatever the namespace.
+pub(crate) fn unsubscribe(params: Option<&[u8]>) -> Result<String, RpcError> {
+    let mut arguments = Arguments::new(params)?;
+    let id = arguments.take(id)?;
+    arguments.end()?;
+    Ok(id)
+}
+
+fn subscribe(
+    namespace: &str,
+    params: Option<&[u8]>,
+    rules: Rules,
+) -> Result<Subscription, NoQuery> {
+    let mut arguments = Arguments::new(params)?;
+    let name = subscription_name(&mut arguments)?;
+    match (namespace, name.as_str()) {
+        ("eth", "newHeads") => Ok(new_heads(arguments, rules)?),
+        ("eth", "logs") => logs(arguments, rules),
+        ("eth", "newPendingTransactions" | "newAcceptedTransactions") => {
+            arguments.optional(boolean)?;
+            arguments.end()?;
+            Err(NoQuery::NotServed)
+        }
+        ("debug", "traceChain") => Err(NoQuery::NotServed),
+        _ => Err(RpcError::no_subscription(&name, namespace).into()),
+    }
+}
+
+fn subscription_name(arguments: &mut Arguments<'_>) -> Result<String, RpcError> {
+    if arguments.is_absent() {
+        return Err(RpcError::NON_ARRAY); // here a node wants an array
+    }
+    match arguments.peek() {
+        Some([b'"', ..]) => arguments.take(|value| string(value, "string")),
+        _ => Err(RpcError::params("expected subscription name as first argument")),
+    }
+}
+
+fn new_heads(mut arguments: Arguments<'_>, rules: Rules) -> Result<Subscription, RpcError> {
+    let resumes = arguments.peek().is_some_and(|value| from_block(value).is_some());
+    let mut from_block = None;
+    if resumes {
+        from_block = Some(arguments.take(|value| number_to_resume_from(value, rules))?);
+    }
+    arguments.end()?;
+    Ok(Subscription::NewHeads { from_block })
+}
+
+/// The member by which heads resume. Without it the argument is one too many, as for a node.
+fn from_block(value: &[u8]) -> Option<&[u8]> {
+    let object = Some(value).filter(|value| value.first() == Some(&b'{'))?;
+    members(object).filter(|(key, _)| is_key(key, "fromblock")).map(|(_, value)| value).last()
+}
+
+fn number_to_resume_from(value: &[u8], rules: Rules) -> Decoded<u64> {
+    match block_number(from_block(value).unwrap_or_default(), rules)? {
+        At::Number(number) => Ok(number),
+        At::Tag(_) | At::Hash(_) => Err("fromBlock must be a number".into()),
+    }
+}
+
+fn logs(mut arguments: Arguments<'_>, rules: Rules) -> Result<Subscription, NoQuery> {
+    let query = arguments.take(|value| log_query(value, rules))?;
+    arguments.end()?;
+    let query = new_filter(query, rules)?;
+    let from_block = match query.range {
+        LogRange::Range { from: LogBound::Number(number), .. } => Some(number),
+        _ => None,
+    };
+    Ok(Subscription::Logs { query, from_block })
+}
