@@ -13,6 +13,7 @@ mod endpoint;
 pub mod fetch;
 mod http;
 mod ingest;
+pub mod logs;
 pub mod parts;
 mod process;
 pub mod serve;
