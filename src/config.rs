@@ -11,8 +11,8 @@ use std::time::Duration;
 use hyper::StatusCode;
 use neve_store::{Options, Retention};
 
-use crate::cli::{Api, 
-    FetchArgs, HttpArgs, LogFormat, Network, Senders, ServeArgs, SourceArgs, StoreArgs,
+use crate::cli::{
+    Api, FetchArgs, HttpArgs, LogFormat, Network, Senders, ServeArgs, SourceArgs, StoreArgs,
 };
 use crate::endpoint::Endpoint;
 use crate::http::{Hosts, Patience};

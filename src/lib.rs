@@ -14,7 +14,7 @@ pub mod fetch;
 mod filters;
 mod http;
 mod ingest;
-mod logs;
+pub mod logs;
 pub mod parts;
 mod process;
 mod relayed;

@@ -1,6 +1,6 @@
 //! What the parts of a record are, and where things are inside them. See docs/FORMAT.md.
 
-use neve_store::{Encoding, RecordRef, SegmentSlice};
+use neve_store::{Encoding, RecordRef, SegmentSlice, Terms};
 
 /// The block with transaction hashes.
 pub const HASHES: usize = 0;
@@ -155,6 +155,36 @@ impl SpansRef<'_> {
             first_log: self.word(at + 16)?,
         })
     }
+
+    /// Log `at` of the block.
+    pub fn log(&self, at: usize) -> Option<LogSpan> {
+        if at >= self.word(4)? as usize {
+            return None;
+        }
+        let logs = TRANSACTIONS_AT + self.word(0)? as usize * TRANSACTION_LEN;
+        let at = logs + at * LOG_LEN;
+        Some(LogSpan { at: self.word(at)?, len: self.word(at + 4)? })
+    }
+}
+
+/// The key by which a log with `value` at `position` is found: 0 is the address, 1 to 4 are the
+/// topics. FNV-1a, 64 bits, over the position, one byte, and the value; 1 where that is 0, which
+/// says that there is no value. Keys are stored: another hash would be another format.
+pub fn term(position: u8, value: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let hash = [position].iter().chain(value).fold(0xcbf2_9ce4_8422_2325, step);
+    hash.max(1)
+}
+
+/// The keys of a log.
+pub fn terms(address: &[u8; 20], topics: impl Iterator<Item = [u8; 32]>) -> Terms {
+    let mut terms = Terms::default();
+    let (first, rest) = terms.split_first_mut().expect("an address has a term");
+    *first = term(0, address);
+    for ((place, position), topic) in rest.iter_mut().zip(1..).zip(topics) {
+        *place = term(position, &topic);
+    }
+    terms
 }
 
 /// A part in the form in which it is sent; `None` if it is stored in one that is not known here.
@@ -187,7 +217,7 @@ mod tests {
             settled: Some(0),
             pieces: [pieces(10), pieces(20), pieces(30)],
             transactions: vec![transaction(100), transaction(200)],
-            logs: vec![LogSpan { at: 7, len: 8 }; 3],
+            logs: [7, 9, 11].map(|at| LogSpan { at, len: at + 1 }).to_vec(),
         };
         let bytes = spans.encode();
         assert_eq!(bytes.len(), 80 + 2 * 20 + 3 * 8);
@@ -198,12 +228,27 @@ mod tests {
         assert_eq!(read.pieces(RECEIPTS), None);
         assert_eq!(read.transaction(1), Some(transaction(200)));
         assert_eq!(read.transaction(2), None);
+        assert_eq!(read.log(2), Some(LogSpan { at: 11, len: 12 }));
+        assert_eq!(read.log(3), None);
         assert_eq!(SpansRef(&Spans::default().encode()).settled(), None);
+    }
+
+    /// Vectors of FNV-1a by its authors: "a" and "foobar" behind a first byte of theirs.
+    #[test]
+    fn a_term_is_fnv_1a_of_position_and_value() {
+        assert_eq!(term(b'a', b""), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(term(b'f', b"oobar"), 0x8594_4171_f739_67e8);
+        let topics = [[1; 32], [2; 32]];
+        let [address, first, second, none, neither] = terms(&[9; 20], topics.into_iter());
+        assert_eq!(address, term(0, &[9; 20]));
+        assert_eq!((first, second), (term(1, &[1; 32]), term(2, &[2; 32])));
+        assert_eq!((none, neither), (0, 0));
     }
 
     #[test]
     fn a_short_part_has_nothing() {
         assert_eq!(SpansRef(&[]).settled(), None);
         assert_eq!(SpansRef(&[1; 40]).transaction(0), None);
+        assert_eq!(SpansRef(&[1; 40]).log(0), None);
     }
 }

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 /// What stays the same for as long as a connection to the upstream does.
-pub(crate) const CONSTANT: [&str; 3] =
-    ["web3_clientVersion", "eth_getChainConfig", "rpc_modules"];
+pub(crate) const CONSTANT: [&str; 3] = ["web3_clientVersion", "eth_getChainConfig", "rpc_modules"];
 /// What the upstream computes from its clock and its memory, for the next block.
 pub(crate) const PRICES: [&str; 4] =
     ["eth_gasPrice", "eth_baseFee", "eth_maxPriorityFeePerGas", "eth_suggestPriceOptions"];

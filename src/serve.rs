@@ -232,8 +232,7 @@ impl Front {
         let (drain, draining) = watch::channel(false);
         let serving = Arc::clone(serving);
         let (limits, http) = (config.limits, &config.http);
-        let shared =
-            Shared {
+        let shared = Shared {
             serving,
             admin,
             filters: Arc::new(Filters::new(limits.filters_max)),

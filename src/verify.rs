@@ -120,6 +120,9 @@ impl Check {
         if !same {
             self.report(stored, "record_head", "the record's head is not that of its block".into());
         }
+        if record.logs != stored.logs {
+            self.report(stored, "terms", "the terms of the logs are not those of the block".into());
+        }
         for part in [HASHES, HEADER, SPANS] {
             if record.parts[part].bytes != stored.parts[part].0 {
                 let name = PART_NAMES[part];

@@ -5,14 +5,14 @@
 use std::ops::Range;
 
 use neve_chain::{
-    Block, CheckedBlock, CheckedReceipts, Checks, Header, Receipts, Refusal, TotalDifficulty,
+    Block, CheckedBlock, CheckedReceipts, Checks, Header, Log, Receipts, Refusal, TotalDifficulty,
     Unsettled,
 };
-use neve_store::{Hash, Part, Record};
+use neve_store::{Hash, Part, Record, Terms};
 
 use crate::parts::{
     FLAG_ZERO_DIFFICULTY, FULL, HASH_LEN, HASHES, HEADER, LogSpan, MINER_LEN, NONCE_LEN, Pieces,
-    RECEIPTS, SPANS, Spans, TransactionSpan,
+    RECEIPTS, SPANS, Spans, TransactionSpan, terms,
 };
 
 /// A proven height.
@@ -62,6 +62,7 @@ fn cut(
         hash: Hash(checked.hash.0),
         parent: Hash(checked.header.parent_hash.0),
         transactions: checked.transactions.iter().map(|tx| Hash(tx.hash.0)).collect(),
+        logs: proven.logs.iter().map(terms_of).collect(),
         flags: if zero { FLAG_ZERO_DIFFICULTY } else { 0 },
         parts,
     };
@@ -180,4 +181,8 @@ fn transaction_spans(
 
 fn log_span(span: &Range<u32>) -> LogSpan {
     LogSpan { at: span.start, len: span.len() as u32 }
+}
+
+fn terms_of(log: &Log<'_>) -> Terms {
+    terms(&log.address.0.0, log.topics.iter().map(|topic| topic.0))
 }

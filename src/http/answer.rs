@@ -1,5 +1,6 @@
 //! From a question to its result: an index look-up and slices of what is stored.
 
+use alloy_primitives::keccak256;
 use neve_jsonrpc::{At, Query, RpcError, Rules, Tag, Transactions};
 use neve_store::{Hash, RecordRef, SegmentSlice};
 
@@ -117,7 +118,7 @@ fn rare(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Result<(), NoAn
         Query::RawHeader(at) => raw::header(serving, at, out),
         Query::RawBlock(at) => raw::block(serving, at, out),
         Query::RawReceipts(at) => raw::receipts(serving, at, out),
-        Query::Sha3(bytes) => Ok(raw::hex(neve_chain::keccak256(bytes).as_slice(), out.text())),
+        Query::Sha3(bytes) => Ok(raw::hex(keccak256(bytes).as_slice(), out.text())),
         Query::Listening => Ok(text("true", out)),
         Query::Syncing => Ok(text("false", out)),
         Query::PeerCount => node::peers(asking, out),

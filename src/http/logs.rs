@@ -7,10 +7,13 @@ use neve_store::Hash;
 
 use super::answer::{Asking, Miss, NoAnswer, settled};
 use super::reply::Builder;
-use crate::logs;
 
 /// Appends the logs that are asked for, as a list.
-pub(super) fn logs(asking: &Asking<'_>, query: &LogQuery, out: &mut Builder) -> Result<(), NoAnswer> {
+pub(super) fn logs(
+    asking: &Asking<'_>,
+    query: &LogQuery,
+    out: &mut Builder,
+) -> Result<(), NoAnswer> {
     match heights(asking, query.range)? {
         Some(heights) => list(asking, heights, &query.filter, out),
         None => {
@@ -34,7 +37,9 @@ fn heights(asking: &Asking<'_>, range: LogRange) -> Result<Option<RangeInclusive
     let head = *held.end();
     // What the upstream has and we do not have yet is missing, not beyond the head.
     let upstream = asking.status.upstream_head().unwrap_or(head).max(head);
-    let ahead = |bound: neve_jsonrpc::LogBound| bound.number().filter(|n| (head + 1..=upstream).contains(n));
+    let ahead = |bound: neve_jsonrpc::LogBound| {
+        bound.number().filter(|n| (head + 1..=upstream).contains(n))
+    };
     if let Some(height) = ahead(from).or_else(|| ahead(to)) {
         return Err(Miss::Height(height).into());
     }
@@ -63,7 +68,7 @@ pub(super) fn list(
     let limit = asking.limits.logs_bytes_max;
     let mut list = Builder::default();
     list.text().push(b'[');
-    for log in logs::of_range(&asking.serving.reader, heights, filter) {
+    for log in crate::logs::logs(&asking.serving.reader, filter.clone(), heights) {
         let log = log.map_err(|unreadable| Miss::Unreadable(unreadable.height))?;
         if list.len() > 1 {
             list.text().push(b',');

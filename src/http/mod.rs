@@ -226,7 +226,7 @@ async fn serve(socket: Socket, service: &Arc<Service>, mut drain: watch::Receive
 }
 
 /// Waits until connections are to end.
-async fn draining(drain: &mut watch::Receiver<bool>) {
+pub(crate) async fn draining(drain: &mut watch::Receiver<bool>) {
     let _ = drain.wait_for(|drain| *drain).await; // that nobody can say so any more says it too
 }
 

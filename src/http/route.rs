@@ -40,7 +40,8 @@ fn decode(path: &str) -> Option<String> {
     let mut pieces = path.split('%');
     let mut bytes = pieces.next()?.as_bytes().to_vec();
     for piece in pieces {
-        let digits = piece.get(..2).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        let digits =
+            piece.get(..2).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
         bytes.push(u8::from_str_radix(digits, 16).ok()?);
         bytes.extend_from_slice(&piece.as_bytes()[2..]);
     }

@@ -173,7 +173,7 @@ impl Rpc {
         out: &mut Builder,
     ) -> Result<usize, Unanswered> {
         if let Caller::Socket(subscriptions) = caller
-            && let Some(asked) = message.subscription(self.serving.rules())
+            && let Some(asked) = message.subscription(self.serving.rules()).transpose()
         {
             return self.subscribe(message, asked, subscriptions, out);
         }

@@ -17,8 +17,8 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tracing::debug;
 
 use super::subscriptions::{Held, Subscriptions, Topic};
-use crate::http::{Frame, Rpc};
-use crate::logs;
+use crate::http::{Frame, Rpc, draining};
+use crate::logs::logs;
 
 /// What a connection may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,12 @@ impl From<Error> for Ended {
 }
 
 /// Serves a connection until it ends.
-pub(crate) async fn run(upgrade: OnUpgrade, rpc: &Rpc, limits: Limits, drain: watch::Receiver<bool>) {
+pub(crate) async fn run(
+    upgrade: OnUpgrade,
+    rpc: &Rpc,
+    limits: Limits,
+    drain: watch::Receiver<bool>,
+) {
     let upgraded = match upgrade.await {
         Ok(upgraded) => upgraded,
         Err(error) => return debug!(%error, "a WebSocket was not opened"),
@@ -98,6 +103,7 @@ impl Session<'_> {
         let mut heads = self.rpc.serving.heads();
         let mut more = false;
         loop {
+            let alarm = self.alarm();
             let told = tokio::select! {
                 frame = self.socket.next() => match frame {
                     Some(Ok(frame)) => self.take(frame).await,
@@ -112,8 +118,8 @@ impl Session<'_> {
                 () = std::future::ready(()), if more => {
                     self.announce().await.map(|left| more = left)
                 }
-                () = sleep_until(self.alarm()) => self.keep_alive().await,
-                _ = drain.wait_for(|end| *end) => {
+                () = sleep_until(alarm) => self.keep_alive().await,
+                () = draining(&mut drain) => {
                     Err(Ended::Told(CloseCode::Away, "the server stops".to_owned()))
                 }
             };
@@ -179,7 +185,10 @@ impl Session<'_> {
             };
             let lag = self.subscriptions.lag(head);
             if height < first || lag > self.limits.lag_max {
-                return Err(Ended::Told(CloseCode::Policy, format!("too slow: {lag} blocks behind")));
+                return Err(Ended::Told(
+                    CloseCode::Policy,
+                    format!("too slow: {lag} blocks behind"),
+                ));
             }
             self.tell(height, first, head).await?;
         }
@@ -199,9 +208,10 @@ impl Session<'_> {
                     self.socket.feed(notification(held, &text)).await?;
                 }
                 Topic::Logs(filter, _) if held.topic.covers(height) => {
-                    for log in logs::of_range(&serving.reader, height..=height, filter) {
+                    for log in logs(&serving.reader, filter.clone(), height..=height) {
                         let log = log.map_err(|_| unreadable(height))?;
-                        let text = std::str::from_utf8(log.as_ref()).map_err(|_| unreadable(height))?;
+                        let text =
+                            std::str::from_utf8(log.as_ref()).map_err(|_| unreadable(height))?;
                         self.socket.feed(notification(held, text)).await?;
                     }
                 }

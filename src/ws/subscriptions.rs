@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use neve_jsonrpc::{LogFilter, RpcError, Subscription};
+use neve_jsonrpc::{LogFilter, LogRange, RpcError, Subscription};
 
 /// The subscriptions of a connection.
 #[derive(Default)]
@@ -58,14 +58,19 @@ impl Subscriptions {
         }
         let (topic, from) = match wanted {
             Subscription::NewHeads { from_block } => (Topic::Heads, from_block),
-            Subscription::Logs { filter, from_block, to_block } => {
-                (Topic::Logs(filter, to_block), from_block)
+            Subscription::Logs { query, from_block } => {
+                (Topic::Logs(query.filter, last(query.range)), from_block)
+            }
+            Subscription::Unsubscribe(_) => {
+                return Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND));
             }
         };
         let after_head = served.as_ref().map(|served| served.end() + 1);
         let next = match (from, after_head.zip(served)) {
             (None, _) => after_head,
-            (Some(from), Some((after, held))) if held.contains(&from) || from == after => Some(from),
+            (Some(from), Some((after, held))) if held.contains(&from) || from == after => {
+                Some(from)
+            }
             (Some(from), _) => return Err(NotOpened::Missing(from)),
         };
         self.held.push(Held { id: new_id(), topic, next, live: next == after_head });
@@ -107,6 +112,14 @@ impl Topic {
     /// Whether it is about a height at all.
     pub(super) fn covers(&self, height: u64) -> bool {
         !matches!(self, Self::Logs(_, Some(through)) if height > *through)
+    }
+}
+
+/// The last height that a subscription is about, if a number says so.
+fn last(range: LogRange) -> Option<u64> {
+    match range {
+        LogRange::Range { to, .. } => to.number(),
+        LogRange::Block(_) => None,
     }
 }
 

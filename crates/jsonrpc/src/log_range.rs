@@ -51,7 +51,7 @@ impl LogBound {
     }
 
     /// The number that was given: `earliest` is one.
-    fn number(self) -> Option<u64> {
+    pub fn number(self) -> Option<u64> {
         match self {
             Self::Number(number) => Some(number),
             Self::Tag(Tag::Earliest) => Some(0),

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use crate::disk::{Latch, Op};
 use crate::error::Error;
 use crate::format::{
-    ALIGN, PAGE, RecordHead, SEAL_LEN, SEAL_OFFSET, SECTION_HASHES, SLOT_LEN, Seal, Section,
-    SegmentHeader, Slot, aligned, array, slot_offset,
+    ALIGN, PAGE, RecordHead, SEAL_LEN, SEAL_OFFSET, SECTION_HASHES, SECTION_LOGS, SLOT_LEN, Seal,
+    Section, SegmentHeader, Slot, TERMS_MAX, aligned, all_terms, array, slot_offset,
 };
 use crate::hashes::{entries_of, homes_for};
+use crate::log_index::LogIndex;
+use crate::postings::{self, LOGS_MAX};
 use crate::record::{Encoded, Hash, Record};
 use crate::segment::{Lookup, Segment, UNFINISHED, disk_bytes, segment_name};
 use crate::table;
@@ -59,18 +61,25 @@ impl Active {
         latch.apply(Op::SyncDir)
     }
 
-    /// Bytes of a segment that a record of `len` bytes fills: itself and its hash table at its
-    /// longest.
-    pub(crate) fn bytes_for(len: usize, transactions: usize) -> u64 {
-        aligned(len as u64) + table_len_max(transactions + 1)
+    /// Bytes of a segment that a record of `len` bytes fills: itself, and hash table and index of
+    /// logs at their longest.
+    pub(crate) fn bytes_for(len: u64, head: &RecordHead) -> u64 {
+        aligned(len) + table_len_max(head.transactions as usize + 1) + index_len_max(head.logs)
     }
 
-    /// Whether the record and, later, the hash table have room.
+    /// Whether the record and, later, hash table and index of logs have room.
     pub(crate) fn fits(&self, record: &Record) -> bool {
         let header = &self.segment.header;
         let entries = self.table_len() + record.transactions.len() + 1;
-        let end = self.position + aligned(record.encoded_len()) + table_len_max(entries);
-        self.segment.count() < header.span && end <= header.capacity
+        let (logs, index) = match &self.segment.logs {
+            LogIndex::Active(logs) => (logs.logs(), logs.len_max()),
+            LogIndex::Sealed(_) | LogIndex::Absent => (0, 0),
+        };
+        let index = index + index_len_max(record.logs.len() as u32);
+        let end = self.position + aligned(record.encoded_len()) + table_len_max(entries) + index;
+        self.segment.count() < header.span
+            && end <= header.capacity
+            && logs + record.logs.len() as u64 <= LOGS_MAX
     }
 
     fn table_len(&self) -> usize {
@@ -110,6 +119,9 @@ impl Active {
             entries_of(head.height, &head.hash, record, head.transactions)
                 .for_each(|entry| table.insert(entry));
         }
+        if let LogIndex::Active(logs) = &self.segment.logs {
+            logs.push(all_terms(record, head));
+        }
         self.position = aligned(slot.offset + u64::from(slot.length));
         let slots_end = slot_offset(self.segment.count() + 1);
         self.segment.map.publish(slots_end, self.position);
@@ -120,13 +132,20 @@ impl Active {
         latch.apply(Op::Sync { name: &self.name })
     }
 
-    /// Writes the hash table and, once that and all records are safe, the seal; gives the unused
-    /// end back. The segment must have a record.
+    /// Writes the sections and, once they and all records are safe, the seal; gives the unused end
+    /// back. The segment must have a record.
     pub(crate) fn seal(&self, latch: &mut Latch) -> Result<Segment, Error> {
-        let Lookup::Active(hashes) = &self.segment.lookup else { unreachable_seal() };
-        let bytes = table::build(&hashes.sorted_entries());
-        latch.apply(Op::Write { name: &self.name, offset: self.position, bytes: &bytes })?;
-        let seal = self.seal_sector(&bytes);
+        let (Lookup::Active(hashes), LogIndex::Active(logs)) =
+            (&self.segment.lookup, &self.segment.logs)
+        else {
+            unreachable_seal()
+        };
+        let hashes = table::build(&hashes.sorted_entries());
+        let sections = vec![
+            self.section(latch, SECTION_HASHES, self.position, &hashes)?,
+            self.section(latch, SECTION_LOGS, self.position + hashes.len() as u64, &logs.build())?,
+        ];
+        let seal = self.seal_sector(sections);
         self.sync(latch)?;
         let sector = seal.to_bytes();
         latch.apply(Op::Write { name: &self.name, offset: SEAL_OFFSET as u64, bytes: &sector })?;
@@ -138,17 +157,27 @@ impl Active {
         self.sealed(latch, &seal)
     }
 
-    fn seal_sector(&self, table: &[u8]) -> Seal {
+    fn section(
+        &self,
+        latch: &mut Latch,
+        kind: u32,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<Section, Error> {
+        latch.apply(Op::Write { name: &self.name, offset, bytes })?;
+        let (length, crc) = (bytes.len() as u64, crc32fast::hash(bytes));
+        Ok(Section { kind, encoding: 0, offset, length, crc })
+    }
+
+    fn seal_sector(&self, sections: Vec<Section>) -> Seal {
         let tip = self.tip.expect("a segment without records is never sealed");
-        let (offset, length) = (self.position, table.len() as u64);
-        let crc = crc32fast::hash(table);
         Seal {
             count: self.segment.count(),
             data_end: self.position,
             last_timestamp: tip.timestamp,
-            end: offset + length,
+            end: sections.last().map_or(self.position, |last| last.offset + last.length),
             last_hash: tip.hash,
-            sections: vec![Section { kind: SECTION_HASHES, encoding: 0, offset, length, crc }],
+            sections,
         }
     }
 
@@ -165,11 +194,16 @@ impl Active {
 
 #[allow(clippy::panic, reason = "Active is only ever made with an active lookup")]
 fn unreachable_seal() -> ! {
-    panic!("an active segment has an active hash table")
+    panic!("an active segment has an active hash table and index of logs")
 }
 
 fn table_len_max(entries: usize) -> u64 {
     16 + 16 * (homes_for(entries) + entries) as u64
+}
+
+fn index_len_max(logs: u32) -> u64 {
+    let postings = u64::from(logs) * TERMS_MAX as u64;
+    postings::encoded_len(1, postings, postings)
 }
 
 /// Opens a segment that was not sealed: commits the records that are whole and linked, drops the
@@ -261,4 +295,4 @@ impl Active {
     }
 }
 
-const _: () = assert!(ALIGN == 8, "table_len_max and padding assume it");
+const _: () = assert!(ALIGN == 8, "table_len_max and padding assume it, and 16 is a multiple");

@@ -5,7 +5,7 @@
 //!   0               header page: creation sector at 0, seal sector at 512, zero up to 4096
 //!   INDEX_OFFSET    `span` slots of 64 bytes, slot i for height base_height + i
 //!   data_offset     records in height order, each at a multiple of 8, zero between them
-//!   (sealed only)   sections, each at a multiple of 8: the hash table
+//!   (sealed only)   sections, each at a multiple of 8: the hash table, the index of logs
 //!   end             unused; a hole once sealed
 //!
 //! creation sector            seal sector (all zero while active)     slot
@@ -25,8 +25,9 @@
 //!    8  offset           u64   16  block hash           [32]
 //!   16  length           u64   48  parent hash          [32]
 //!   24  crc32            u32   80  transaction count     u32
-//!   28  zero             u32   84  zero                  u32
+//!   28  zero             u32   84  log count             u32
 //!                              88  transaction hashes  [32]*
+//!                                  terms of the logs  5 * u64 *
 //! ```
 //!
 //! Integers are little-endian. Bytes called zero are zero, and `verify` looks.
@@ -38,6 +39,11 @@ use crate::stamp::Identity;
 pub const PARTS_MAX: usize = 7;
 /// Transactions that a record can have: a position takes 16 bits of a hash table entry.
 pub const HASHES_MAX: u64 = 0xfffe;
+/// Terms that a log can have.
+pub const TERMS_MAX: usize = 5;
+/// What a log is found by: keys of the caller's, 0 where there is none. The store only compares
+/// them.
+pub type Terms = [u64; TERMS_MAX];
 /// Bytes that a record can have. Mainnet's largest are below 2 MiB; this bounds what a reader
 /// trusts a length for.
 pub const RECORD_BYTES_MAX: u64 = 1 << 30;
@@ -157,9 +163,11 @@ pub(crate) fn aligned(offset: u64) -> u64 {
     offset.next_multiple_of(ALIGN)
 }
 
+const TERMS_LEN: usize = 8 * TERMS_MAX;
+
 /// Bytes of a record before its first part.
-pub(crate) fn head_len(transactions: usize) -> usize {
-    HEAD_LEN + 32 * transactions
+pub(crate) fn head_len(transactions: usize, logs: usize) -> usize {
+    HEAD_LEN + 32 * transactions + TERMS_LEN * logs
 }
 
 /// A segment's creation sector, checked.
@@ -230,6 +238,7 @@ impl SegmentHeader {
 
 /// What a section holds.
 pub(crate) const SECTION_HASHES: u32 = 1;
+pub(crate) const SECTION_LOGS: u32 = 2;
 
 /// One entry of the seal sector's section table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -408,6 +417,7 @@ pub(crate) struct RecordHead {
     pub(crate) hash: Hash,
     pub(crate) parent: Hash,
     pub(crate) transactions: u32,
+    pub(crate) logs: u32,
 }
 
 impl RecordHead {
@@ -418,6 +428,7 @@ impl RecordHead {
             hash: record.hash,
             parent: record.parent,
             transactions: record.transactions.len() as u32,
+            logs: record.logs.len() as u32,
         }
     }
 
@@ -427,7 +438,7 @@ impl RecordHead {
         bytes.extend_from_slice(&self.hash.0);
         bytes.extend_from_slice(&self.parent.0);
         bytes.extend_from_slice(&self.transactions.to_le_bytes());
-        bytes.extend_from_slice(&0_u32.to_le_bytes());
+        bytes.extend_from_slice(&self.logs.to_le_bytes());
     }
 
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
@@ -438,6 +449,7 @@ impl RecordHead {
             hash: Hash(array(bytes, HEAD_HASH_AT)),
             parent: Hash(array(bytes, HEAD_PARENT_AT)),
             transactions: le_u32(bytes, HEAD_COUNT_AT),
+            logs: le_u32(bytes, HEAD_COUNT_AT + 4),
         })
     }
 
@@ -445,13 +457,29 @@ impl RecordHead {
     pub(crate) fn fits(&self, height: u64, slot: &Slot) -> bool {
         self.height == height
             && u64::from(self.transactions) <= HASHES_MAX
-            && head_len(self.transactions as usize) == slot.bounds[0] as usize
+            && head_len(self.transactions as usize, self.logs as usize) == slot.bounds[0] as usize
     }
 }
 
 /// The hash of transaction `at` of the record in `bytes`.
 pub(crate) fn transaction_hash(bytes: &[u8], at: usize) -> Option<Hash> {
-    let from = head_len(at);
+    let from = head_len(at, 0);
     let hash = bytes.get(from..from + 32)?;
     Some(Hash(array(hash, 0)))
+}
+
+/// The terms of log `at` of the record in `bytes`, which has so many transactions.
+pub(crate) fn log_terms(bytes: &[u8], transactions: u32, at: usize) -> Option<Terms> {
+    let from = head_len(transactions as usize, at);
+    let terms = bytes.get(from..from + TERMS_LEN)?;
+    Some(std::array::from_fn(|at| le_u64(terms, 8 * at)))
+}
+
+/// The terms of all logs of the record in `bytes`, in order.
+pub(crate) fn all_terms<'a>(
+    bytes: &'a [u8],
+    head: &RecordHead,
+) -> impl Iterator<Item = Terms> + use<'a> {
+    let (transactions, logs) = (head.transactions, head.logs as usize);
+    (0..logs).map_while(move |at| log_terms(bytes, transactions, at))
 }

@@ -1,9 +1,10 @@
 //! Block records in append-only segment files, read through memory maps.
 //!
 //! One directory holds one chain's tail. A *segment* is one file: a header, a fixed-width height
-//! index, then records; at sealing a table of block and transaction hashes is added. A *record* is
-//! one height: a head (height, block hash, parent hash, transaction hashes) and up to
-//! [`PARTS_MAX`] *parts*, opaque byte strings that a server sends as they are.
+//! index, then records; at sealing a table of block and transaction hashes and an index of logs are
+//! added. A *record* is
+//! one height: a head (height, block hash, parent hash, transaction hashes, the terms of logs) and
+//! up to [`PARTS_MAX`] *parts*, opaque byte strings that a server sends as they are.
 //!
 //! The contract:
 //!
@@ -25,9 +26,12 @@ pub mod disk;
 mod error;
 mod format;
 mod hashes;
+mod log_index;
+mod logs;
 mod map;
 mod merge;
 mod options;
+mod postings;
 mod record;
 mod recover;
 mod retention;
@@ -40,7 +44,8 @@ mod view;
 mod writer;
 
 pub use error::Error;
-pub use format::{Encoding, HASHES_MAX, PARTS_MAX, RECORD_BYTES_MAX, SPAN_MAX};
+pub use format::{Encoding, HASHES_MAX, PARTS_MAX, RECORD_BYTES_MAX, SPAN_MAX, TERMS_MAX, Terms};
+pub use logs::{Candidates, LogAt, Unreadable};
 pub use options::{Opened, Options, open, open_on};
 pub use record::{Hash, Part, Record};
 pub use retention::Retention;

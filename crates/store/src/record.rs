@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
-use crate::format::{self, Encoding, HASHES_MAX, PARTS_MAX, RECORD_BYTES_MAX};
+use crate::format::{self, Encoding, HASHES_MAX, PARTS_MAX, RECORD_BYTES_MAX, Terms};
 
 /// A 32-byte hash. Keys of the store; it does not care which function made them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -51,6 +51,9 @@ pub struct Record {
     pub parent: Hash,
     /// The hashes of its transactions, in order; each finds the record and its position.
     pub transactions: Vec<Hash>,
+    /// The terms of its logs, in order; each finds the record and its position. A term is a key
+    /// that the caller made, 0 where a log has none.
+    pub logs: Vec<Terms>,
     /// Bits of the caller's, kept in the index slot. The store does not interpret them.
     pub flags: u32,
     /// At most [`PARTS_MAX`] parts, in the caller's order.
@@ -60,7 +63,7 @@ pub struct Record {
 impl Record {
     /// Bytes that the record takes on disk, without padding.
     pub fn encoded_len(&self) -> u64 {
-        let head = format::head_len(self.transactions.len());
+        let head = format::head_len(self.transactions.len(), self.logs.len());
         head as u64 + self.parts.iter().map(|part| part.bytes.len() as u64).sum::<u64>()
     }
 
@@ -85,6 +88,8 @@ impl Record {
         let mut bytes = Vec::with_capacity(self.encoded_len() as usize + format::ALIGN as usize);
         format::RecordHead::of(self).write(&mut bytes);
         self.transactions.iter().for_each(|hash| bytes.extend_from_slice(&hash.0));
+        let terms = self.logs.iter().flatten();
+        terms.for_each(|term| bytes.extend_from_slice(&term.to_le_bytes()));
         let mut bounds = [bytes.len() as u32; PARTS_MAX + 1];
         let mut encodings = [Encoding::Plain; PARTS_MAX];
         for (at, part) in self.parts.iter().enumerate() {

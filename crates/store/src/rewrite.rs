@@ -14,8 +14,8 @@ use crate::segment::{self, RecordRef, Segment, segment_name};
 /// Writes a copy of `cut` that holds just its served records, sealed, over its file.
 pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error> {
     let records = || (cut.base()..cut.end_height()).filter_map(|height| cut.record(height));
-    let bytes = records()
-        .map(|record| Active::bytes_for(record.bytes().len(), record.transaction_count() as usize));
+    let bytes =
+        records().map(|record| Active::bytes_for(record.bytes().len() as u64, &record.head()));
     let header = SegmentHeader::new(cut.header.identity, cut.base(), cut.count(), bytes.sum());
     let mut active = Active::create_aside(latch, header)?;
     for record in records().map(|record| copy(&record)) {
@@ -34,6 +34,7 @@ fn copy(record: &RecordRef) -> Record {
         hash: record.hash(),
         parent: record.parent(),
         transactions: (0..).map_while(|at| record.transaction(at)).collect(),
+        logs: (0..).map_while(|at| record.terms(at)).collect(),
         flags: record.flags(),
         parts: parts
             .map(|part| Part { bytes: part.slice.as_ref().to_vec(), encoding: part.encoding })

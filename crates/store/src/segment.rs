@@ -7,9 +7,10 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::format::{
     self, Damage, Encoding, INDEX_OFFSET, PAGE, PARTS_MAX, RecordHead, SECTION_HASHES, SLOT_LEN,
-    Seal, SegmentHeader, Slot, slot_offset,
+    Seal, SegmentHeader, Slot, Terms, slot_offset,
 };
 use crate::hashes::{ActiveTable, Locator};
+use crate::log_index::{ActiveLogs, LogIndex};
 use crate::map::Map;
 use crate::record::Hash;
 use crate::table::Table;
@@ -48,6 +49,7 @@ pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) map: Arc<Map>,
     pub(crate) lookup: Lookup,
+    pub(crate) logs: LogIndex,
     /// At most so many records are served, whatever the map has: less than sealed after a
     /// withdrawal, until the file is rewritten.
     pub(crate) count_max: u32,
@@ -83,6 +85,7 @@ impl Segment {
             header,
             map,
             lookup: Lookup::Sealed { offset: section.offset, length: section.length },
+            logs: LogIndex::of(seal),
             count_max: seal.count,
             last_timestamp: seal.last_timestamp,
             disk_bytes,
@@ -98,6 +101,7 @@ impl Segment {
             header,
             map: Arc::new(map),
             lookup: Lookup::Active(ActiveTable::new()),
+            logs: LogIndex::Active(ActiveLogs::new()),
             count_max: header.span,
             last_timestamp: 0,
             disk_bytes: header.capacity,
@@ -114,6 +118,7 @@ impl Segment {
             header: self.header,
             map: Arc::clone(&self.map),
             lookup: Lookup::Sealed { offset, length },
+            logs: self.logs.cut(),
             count_max: count,
             last_timestamp: self.last_timestamp,
             disk_bytes: self.disk_bytes,
@@ -286,6 +291,18 @@ impl RecordRef {
             return None;
         }
         format::transaction_hash(self.bytes(), at)
+    }
+
+    /// How many logs it has.
+    pub fn log_count(&self) -> u32 {
+        self.head().logs
+    }
+
+    /// The terms of log `at`.
+    pub fn terms(&self, at: u32) -> Option<Terms> {
+        let head = self.head();
+        let here = at < head.logs;
+        here.then(|| format::log_terms(self.bytes(), head.transactions, at as usize))?
     }
 
     /// The whole record as stored.

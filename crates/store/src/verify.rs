@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::format::{Damage, Encoding, PARTS_MAX};
+use crate::format::{Damage, Encoding, PARTS_MAX, Terms};
 use crate::merge::parse_table_name;
 use crate::record::Hash;
 use crate::recover::list;
@@ -51,6 +51,8 @@ pub struct Stored<'a> {
     pub parent: Hash,
     /// The hashes of its transactions.
     pub transactions: Vec<Hash>,
+    /// The terms of its logs.
+    pub logs: Vec<Terms>,
     /// The caller's bits.
     pub flags: u32,
     /// The chain that its segment says to hold.

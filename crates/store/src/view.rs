@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::hashes::Locator;
+use crate::logs::Candidates;
 use crate::merge::Merged;
 use crate::record::Hash;
 use crate::segment::{RecordRef, Segment};
@@ -45,12 +46,17 @@ impl View {
     }
 
     pub(crate) fn record(&self, height: u64) -> Option<RecordRef> {
+        self.holder(height)?.record(height)
+    }
+
+    /// The segment that has `height`, unless it is above the head.
+    pub(crate) fn holder(&self, height: u64) -> Option<&Segment> {
         let newest = self.segments.last()?;
         if height >= newest.base() {
-            return newest.record(height); // most requests are for the newest blocks
+            return Some(newest); // most requests are for the newest blocks
         }
         let after = self.segments.partition_point(|segment| segment.base() <= height);
-        self.segments.get(after.checked_sub(1)?)?.record(height)
+        self.segments.get(after.checked_sub(1)?).map(Arc::as_ref)
     }
 
     /// The newest record that has `hash` as `matches` says.
@@ -136,6 +142,18 @@ impl Reader {
     pub fn transaction(&self, hash: &Hash) -> Option<(RecordRef, usize)> {
         let (record, locator) = self.view.load().find(hash, is_transaction)?;
         Some((record, locator.position()?))
+    }
+
+    /// The logs of `heights` that meet all `criteria`, by height and position. A log meets a
+    /// criterion if one of its terms is among the criterion's keys; so nothing meets one without
+    /// keys, and without criteria all logs come. Different values may share a key: the caller
+    /// compares what it finds.
+    ///
+    /// It goes through the records as they are now. The first height that is not there, or cannot
+    /// be read, is an error, and the end: what came before is then
+    /// not the whole answer.
+    pub fn logs(&self, heights: RangeInclusive<u64>, criteria: Vec<Vec<u64>>) -> Candidates {
+        Candidates::new(self.view.load_full(), &heights, criteria)
     }
 
     /// What the store takes on disk.

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use crate::active::Active;
 use crate::disk::{Latch, Op};
 use crate::error::Error;
-use crate::format::SegmentHeader;
+use crate::format::{RecordHead, SegmentHeader};
 use crate::merge::{self, FANOUT, Merged, MergedHeader};
 use crate::options::Options;
 use crate::record::{Hash, Record};
@@ -118,7 +118,7 @@ impl Writer {
         let identity = self.stamp.ok_or(Error::Unbound)?.identity;
         self.rewrite_last()?;
         self.seal()?;
-        let alone = Active::bytes_for(record.encoded_len() as usize, record.transactions.len());
+        let alone = Active::bytes_for(record.encoded_len(), &RecordHead::of(record));
         let bytes = self.options.segment_bytes.max(alone);
         let header = SegmentHeader::new(identity, record.height, self.options.span, bytes);
         let active = Active::create(&mut self.latch, header)?;

@@ -16,6 +16,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
+fn put(bytes: &mut Vec<u8>, words: &[u32]) {
+    words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+}
+
 /// CRC-32 as zlib and PNG have it, bit by bit.
 fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
@@ -29,6 +33,7 @@ fn record() -> Record {
         hash: Hash([0xaa; 32]),
         parent: Hash([0xbb; 32]),
         transactions: vec![Hash([0xcc; 32]), Hash([0xdd; 32])],
+        logs: vec![[0x0a, 0x0c, 0, 0, 0], [0x0a, 0, 0, 0, 0x0b]],
         flags: 0x1122_3344,
         parts: vec![
             Part::plain(b"first".to_vec()),
@@ -50,8 +55,8 @@ fn segment_bytes(sealed: bool) -> Vec<u8> {
     fs::read(dir.path().join("00000000000000000007.seg")).unwrap()
 }
 
-/// 88 bytes of head, two hashes, 5 + 7 bytes of parts.
-const RECORD_LEN: usize = 88 + 64 + 12;
+/// 88 bytes of head, two hashes, terms of two logs, 5 + 7 bytes of parts.
+const RECORD_LEN: usize = 88 + 64 + 80 + 12;
 const DATA: usize = 4096 + 2 * 64;
 
 #[test]
@@ -79,7 +84,7 @@ fn a_slot_and_its_record() {
     let record = &bytes[DATA..DATA + RECORD_LEN];
     assert_eq!(u32_at(slot, 12), crc32(record));
     let bounds: Vec<u32> = (0..8).map(|at| u32_at(slot, 16 + 4 * at)).collect();
-    assert_eq!(bounds, [152, 157, 164, 164, 164, 164, 164, 164]);
+    assert_eq!(bounds, [232, 237, 244, 244, 244, 244, 244, 244]);
     assert_eq!(slot[48..56], [0, 9, 0, 0, 0, 0, 0, 0]);
     assert_eq!(u32_at(slot, 56), 0x1122_3344);
     let covered = [&7_u64.to_le_bytes()[..], &slot[..60]].concat();
@@ -88,10 +93,12 @@ fn a_slot_and_its_record() {
     assert_eq!(u64_at(record, 8), 0x0102_0304_0506_0708);
     assert_eq!(record[16..48], [0xaa; 32]);
     assert_eq!(record[48..80], [0xbb; 32]);
-    assert_eq!((u32_at(record, 80), u32_at(record, 84)), (2, 0));
+    assert_eq!((u32_at(record, 80), u32_at(record, 84)), (2, 2));
     assert_eq!(record[88..120], [0xcc; 32]);
     assert_eq!(record[120..152], [0xdd; 32]);
-    assert_eq!(&record[152..], b"firstsecond!");
+    let terms: Vec<u64> = (0..10).map(|at| u64_at(record, 152 + 8 * at)).collect();
+    assert_eq!(terms, [0x0a, 0x0c, 0, 0, 0, 0x0a, 0, 0, 0, 0x0b]);
+    assert_eq!(&record[232..], b"firstsecond!");
     assert!(bytes[4096 + 64..DATA].iter().all(|byte| *byte == 0), "the second slot is unused");
 }
 
@@ -116,17 +123,30 @@ fn a_sealed_segment() {
         table[24 + 16 * place..][..8].copy_from_slice(&locator.to_le_bytes());
     }
     assert_eq!(bytes[data_end..data_end + table.len()], table);
+    // One height, three keys: a of logs 0 and 1, b of log 1, c of log 0.
+    let mut index = Vec::new();
+    put(&mut index, &[1, 3]);
+    [0x0a_u64, 0x0b, 0x0c].iter().for_each(|key| index.extend(key.to_le_bytes()));
+    put(&mut index, &[0, 2, 3, 4]);
+    put(&mut index, &[0, 2]);
+    put(&mut index, &[0, 1, 1, 0]);
+    let index_at = data_end + table.len();
+    assert_eq!(bytes[index_at..index_at + index.len()], index);
     assert_eq!(&seal[..8], b"sealed\0\0");
-    assert_eq!((u32_at(seal, 8), u32_at(seal, 12)), (1, 1));
+    assert_eq!((u32_at(seal, 8), u32_at(seal, 12)), (1, 2));
     assert_eq!(u64_at(seal, 16), data_end as u64);
     assert_eq!(u64_at(seal, 24), 0x0102_0304_0506_0708);
-    assert_eq!(u64_at(seal, 32), (data_end + table.len()) as u64);
+    assert_eq!(u64_at(seal, 32), (index_at + index.len()) as u64);
     assert_eq!(seal[40..72], [0xaa; 32]);
     assert_eq!((u32_at(seal, 72), u32_at(seal, 76)), (1, 0));
     assert_eq!(u64_at(seal, 80), data_end as u64);
     assert_eq!(u64_at(seal, 88), table.len() as u64);
     assert_eq!((u32_at(seal, 96), u32_at(seal, 100)), (crc32(&table), 0));
-    assert!(seal[104..200].iter().all(|byte| *byte == 0));
+    assert_eq!((u32_at(seal, 104), u32_at(seal, 108)), (2, 0));
+    assert_eq!(u64_at(seal, 112), index_at as u64);
+    assert_eq!(u64_at(seal, 120), index.len() as u64);
+    assert_eq!((u32_at(seal, 128), u32_at(seal, 132)), (crc32(&index), 0));
+    assert!(seal[136..200].iter().all(|byte| *byte == 0));
     assert_eq!(u32_at(seal, 200), crc32(&seal[..200]));
 }
 

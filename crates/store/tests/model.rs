@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use neve_store::{Error, Options, Record, Retention};
 use proptest::prelude::*;
-use support::{IDENTITY, assert_clean, assert_exactly, block, fork, open};
+use support::{IDENTITY, assert_clean, assert_exactly, block, fork, logs, naive_logs, open, terms};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -31,14 +31,35 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// A question about logs: where in the served range it begins, how many heights, and which keys.
+type Question = (u64, u64, Vec<Vec<u64>>);
+
+fn question() -> impl Strategy<Value = Question> {
+    // Keys of logs that are there, at times of some that are not, and 0, which nobody has.
+    let key =
+        (0_u64..60, 0_u64..7, 0_usize..5).prop_map(|(height, at, place)| terms(height, at)[place]);
+    let keys = prop::collection::vec(key, 0..5);
+    (0_u64..100, 1_u64..60, prop::collection::vec(keys, 0..4))
+}
+
+fn assert_finds(reader: &neve_store::Reader, model: &BTreeMap<u64, Record>, question: &Question) {
+    let (Some(first), Some(last)) = (model.keys().next(), model.keys().last()) else { return };
+    let (start, count, criteria) = question;
+    let start = first + start % (last - first + 1);
+    let heights = start..=last.min(&(start + count - 1)).to_owned();
+    let expected = naive_logs(model.range(heights.clone()).map(|(_, record)| record), criteria);
+    assert_eq!(logs(reader, heights, criteria), expected, "{question:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_history_reads_like_a_map(
         start in 0_u64..50,
-        span in 1_u32..9,
+        span in 1_u32..20,
         steps in prop::collection::vec(step(), 1..25),
+        questions in prop::collection::vec(question(), 8),
     ) {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { span, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None };
@@ -78,6 +99,7 @@ proptest! {
             }
             let records: Vec<Record> = model.values().cloned().collect();
             assert_exactly(&opened.reader, &records);
+            questions.iter().for_each(|question| assert_finds(&opened.reader, &model, question));
         }
         opened.writer.sync().unwrap();
         assert_clean(dir.path());

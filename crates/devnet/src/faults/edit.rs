@@ -6,11 +6,11 @@ use neve_jsonrpc::Query;
 use super::Fault;
 
 /// What a fault makes of a result, unless it leaves such results as they are.
-pub(crate) fn edit(fault: &Fault, query: Query, result: &[u8]) -> Option<Bytes> {
+pub(crate) fn edit(fault: &Fault, query: &Query, result: &[u8]) -> Option<Bytes> {
     edited(fault, query, result).map(Bytes::from)
 }
 
-fn edited(fault: &Fault, query: Query, result: &[u8]) -> Option<Vec<u8>> {
+fn edited(fault: &Fault, query: &Query, result: &[u8]) -> Option<Vec<u8>> {
     match (fault, query) {
         (Fault::NullBlock, Query::Block(..)) | (Fault::NullReceipts, Query::Receipts(_)) => {
             Some(b"null".to_vec())

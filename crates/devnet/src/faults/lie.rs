@@ -10,7 +10,7 @@ use crate::chain::{Block, Generator, Window};
 /// The block that a fault shows instead of a true one, unless it leaves what is asked as it is.
 pub(crate) fn false_block(
     fault: &Fault,
-    query: Query,
+    query: &Query,
     block: &Block,
     generator: &Generator,
 ) -> Option<Block> {

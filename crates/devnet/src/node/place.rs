@@ -60,9 +60,9 @@ impl Node {
     }
 
     /// The height that a query is about, if it is about one.
-    pub(crate) fn subject(&self, query: Query) -> Option<u64> {
+    pub(crate) fn subject(&self, query: &Query) -> Option<u64> {
         #[allow(unreachable_patterns, reason = "the table of queries may grow")]
-        match query {
+        match *query {
             Query::Block(at, _)
             | Query::Header(at)
             | Query::TransactionCount(at)

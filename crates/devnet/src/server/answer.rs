@@ -18,19 +18,20 @@ const NULL: &[u8] = b"null";
 
 /// Answers a query about the chain.
 pub(crate) async fn answer(node: &Node, method: &str, query: Query) -> Result<Bytes, RpcError> {
-    let subject = [Subject { method, height: node.subject(query) }];
+    let subject = [Subject { method, height: node.subject(&query) }];
     let receipts = matches!(query, Query::Receipts(_));
     if receipts && node.faults.strikes(&Fault::NoBlockReceipts, &subject) {
         return Err(RpcError::no_method(method));
     }
-    let result = Asked { node, subject, query }.result().await?;
-    Ok(node.faults.change(&subject, result, |fault, result| edit(fault, query, result)))
+    let asked = Asked { node, subject, query: &query };
+    let result = asked.result().await?;
+    Ok(node.faults.change(&subject, result, |fault, result| edit(fault, &query, result)))
 }
 
 struct Asked<'n> {
     node: &'n Node,
     subject: [Subject<'n>; 1],
-    query: Query,
+    query: &'n Query,
 }
 
 impl Asked<'_> {
@@ -40,7 +41,7 @@ impl Asked<'_> {
             clippy::match_wildcard_for_single_variants,
             reason = "the table of queries may grow"
         )]
-        match self.query {
+        match *self.query {
             Query::BlockNumber => Ok(quantity(self.node.latest())),
             Query::ChainId => Ok(quantity(self.chain_id())),
             Query::NetVersion => Ok(format!("\"{}\"", self.chain_id()).into()),

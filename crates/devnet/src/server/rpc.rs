@@ -148,7 +148,7 @@ impl Rpc {
         let rules = self.node.rules();
         let subject = |message: &'m Message<'_>| {
             let query = message.query(rules).ok();
-            let height = query.and_then(|(_, query)| self.node.subject(query));
+            let height = query.and_then(|(_, query)| self.node.subject(&query));
             Subject { method: message.method(), height }
         };
         messages.iter().take(BATCH_ITEMS_MAX).map(subject).collect()

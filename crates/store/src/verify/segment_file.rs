@@ -9,10 +9,11 @@ use super::table_file::Digest;
 use super::{Stored, Visitor, damaged, finding, first_not_zero};
 use crate::error::Error;
 use crate::format::{
-    HEADER_RESERVED, PAGE, PARTS_MAX, RecordHead, SEAL_OFFSET, SECTION_HASHES, SLOT_LEN, Seal,
-    SegmentHeader, Slot, aligned, array, slot_offset, transaction_hash,
+    HEADER_RESERVED, PAGE, PARTS_MAX, RecordHead, SEAL_OFFSET, SECTION_HASHES, SECTION_LOGS,
+    SLOT_LEN, Seal, SegmentHeader, Slot, aligned, all_terms, array, slot_offset, transaction_hash,
 };
 use crate::hashes::{Entry, entries_of};
+use crate::postings::Builder;
 use crate::record::Hash;
 use crate::segment::parse_segment_name;
 use crate::stamp::Identity;
@@ -60,9 +61,8 @@ impl Outcome {
 /// Verifies the segment file at `path`, called `name` in what is reported.
 pub(super) fn verify(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
     let file = File::open(path).map_err(|error| Error::read(path, error))?;
-    let check =
-        Check { path, name, file, visitor, outcome: Outcome::default(), entries: Vec::new() };
-    check.run()
+    let (outcome, entries, logs) = (Outcome::default(), Vec::new(), Builder::default());
+    Check { path, name, file, visitor, outcome, entries, logs }.run()
 }
 
 struct Check<'a> {
@@ -73,6 +73,8 @@ struct Check<'a> {
     outcome: Outcome,
     /// The hash table's entries, as the records give them.
     entries: Vec<Entry>,
+    /// The index of logs, as the records give it.
+    logs: Builder,
 }
 
 impl Check<'_> {
@@ -90,7 +92,8 @@ impl Check<'_> {
         let position = self.records(&header, seal.as_ref())?;
         if let Some(seal) = seal {
             self.seal_agrees(&seal, position);
-            self.table(&seal)?;
+            self.hash_table(&seal)?;
+            self.log_index(&seal)?;
         }
         self.visitor.progress(len.saturating_sub(position));
         Ok(self.outcome)
@@ -234,6 +237,9 @@ impl Check<'_> {
             self.report(Some(height), slot.offset, "parent_link", &detail);
         }
         self.entries.extend(entries_of(height, &head.hash, bytes, head.transactions));
+        if self.outcome.sealed {
+            self.logs.push_height(all_terms(bytes, &head));
+        }
         self.outcome.tip = Some((height, head.hash));
         self.outcome.first_parent = self.outcome.first_parent.or(Some(head.parent));
         self.outcome.records += 1;
@@ -250,7 +256,7 @@ impl Check<'_> {
         }
     }
 
-    fn table(&mut self, seal: &Seal) -> Result<(), Error> {
+    fn hash_table(&mut self, seal: &Seal) -> Result<(), Error> {
         let Some(section) = seal.section(SECTION_HASHES) else {
             self.report(None, SEAL_OFFSET as u64, "hash_table", "segment has no hash table");
             return Ok(());
@@ -261,6 +267,21 @@ impl Check<'_> {
         } else if bytes != table::build(&self.entries) {
             let detail = "hash table is not that of the segment's blocks and transactions";
             self.report(None, section.offset, "hash_table", detail);
+        }
+        Ok(())
+    }
+
+    fn log_index(&mut self, seal: &Seal) -> Result<(), Error> {
+        let Some(section) = seal.section(SECTION_LOGS) else {
+            self.report(None, SEAL_OFFSET as u64, "log_index", "segment has no index of logs");
+            return Ok(());
+        };
+        let bytes = self.read(section.offset, section.length as usize)?;
+        if crc32fast::hash(&bytes) != section.crc {
+            self.report(None, section.offset, "log_index", "index of logs fails its checksum");
+        } else if bytes != std::mem::take(&mut self.logs).build() {
+            let detail = "index of logs is not that of the segment's records";
+            self.report(None, section.offset, "log_index", detail);
         }
         Ok(())
     }
@@ -296,6 +317,7 @@ fn stored<'a>(
         transactions: (0..head.transactions as usize)
             .map_while(|at| transaction_hash(bytes, at))
             .collect(),
+        logs: all_terms(bytes, head).collect(),
         flags: slot.flags,
         identity: header.identity,
         parts,

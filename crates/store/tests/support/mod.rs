@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::verify::{self, Finding, Stored, Visitor};
-use neve_store::{Hash, Identity, Opened, Options, Part, Reader, Record, open_on};
+use neve_store::{Hash, Identity, Opened, Options, Part, Reader, Record, Terms, open_on};
 
 pub const IDENTITY: Identity = Identity { chain_id: 43112, genesis: Hash([9; 32]) };
 
@@ -41,8 +41,23 @@ pub fn block(height: u64, branch: u64) -> Record {
         hash: hash(height * 1000, branch),
         parent: hash((height.max(1) - 1) * 1000, branch),
         transactions,
+        logs: (0..height * 5 % 7).map(|at| terms(height, at)).collect(),
         flags: height as u32 % 3,
         parts: (0..5).map(part).collect(),
+    }
+}
+
+/// The terms of a made-up log: keys of a small number of values, so that logs share them, and at
+/// times the same key at two places.
+pub fn terms(height: u64, at: u64) -> Terms {
+    let seed = u64::from_le_bytes(hash(height, at).0[..8].try_into().unwrap());
+    let key = |place: u64, values: u64| 1 + (place << 32) + (seed >> (8 * place)) % values;
+    match seed % 5 {
+        0 => [key(0, 3), 0, 0, 0, 0],
+        1 => [key(0, 3), key(1, 2), key(2, 40), 0, 0],
+        2 => [key(0, 3), key(1, 2), key(1, 2), key(3, 5), key(4, 400)],
+        3 => [0; 5],
+        _ => [key(0, 3), 0, 0, u64::MAX, 0],
     }
 }
 
@@ -72,6 +87,8 @@ pub fn assert_holds(reader: &Reader, record: &Record) {
     for (at, part) in record.parts.iter().enumerate() {
         assert_eq!(found.part(at).slice.as_ref(), part.bytes, "part {at} of height {height}");
     }
+    let logs: Vec<_> = (0..).map_while(|at| found.terms(at)).collect();
+    assert_eq!(logs, record.logs, "logs of height {height}");
     assert_eq!(reader.block(&record.hash).map(|found| found.height()), Some(height));
     for (at, hash) in record.transactions.iter().enumerate() {
         let found = reader.transaction(hash).map(|(found, at)| (found.height(), at));
@@ -84,6 +101,32 @@ pub fn assert_exactly(reader: &Reader, records: &[Record]) {
     let range = records.first().zip(records.last()).map(|(a, z)| a.height..=z.height);
     assert_eq!(reader.range(), range);
     records.iter().for_each(|record| assert_holds(reader, record));
+}
+
+/// What a reader finds, as heights and positions; it must come to the end of `heights`.
+pub fn logs(
+    reader: &Reader,
+    heights: std::ops::RangeInclusive<u64>,
+    criteria: &[Vec<u64>],
+) -> Vec<(u64, u32)> {
+    let found = reader.logs(heights, criteria.to_vec()).map(Result::unwrap);
+    found.map(|log| (log.height, log.index)).collect()
+}
+
+/// The same, log by log.
+pub fn naive_logs<'a>(
+    records: impl IntoIterator<Item = &'a Record>,
+    criteria: &[Vec<u64>],
+) -> Vec<(u64, u32)> {
+    let meets = |terms: &Terms| {
+        let one = |key: &u64| *key != 0 && terms.contains(key);
+        criteria.iter().all(|keys| keys.iter().any(one))
+    };
+    let of = |record: &'a Record| {
+        let met = record.logs.iter().enumerate().filter(|(_, terms)| meets(terms));
+        met.map(|(at, _)| (record.height, at as u32))
+    };
+    records.into_iter().flat_map(of).collect()
 }
 
 /// Collects what `verify` says.
