@@ -2,37 +2,9 @@
 
 #![cfg(test)]
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+mod recorded;
 
-use flate2::read::GzDecoder;
 use neve_jsonrpc::{Kind, Message, NoQuery, Query, Request, RpcError, Rules, envelope, parse};
-use serde_json::Value;
-
-struct Row {
-    name: String,
-    request: String,
-    answer: String,
-}
-
-/// The rows that are JSON-RPC over POST and were answered as such.
-fn rows(file: &str) -> Vec<Row> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/corpus").join(file);
-    let lines = BufReader::new(GzDecoder::new(File::open(&path).unwrap())).lines();
-    let text = |row: &Value, key: &str| row[key].as_str().map(str::to_owned);
-    lines
-        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
-        .filter(|row: &Value| row["method"] == "POST" && row["status"] == 200)
-        .filter(|row| row["path"] == "/ext/bc/C/rpc")
-        // Of these the recorded body is not what the server read.
-        .filter(|row| !row["name"].as_str().is_some_and(|name| name.starts_with("http/length")))
-        .filter_map(|row| {
-            let (request, answer) = (text(&row, "request_body")?, text(&row, "response_body")?);
-            Some(Row { name: text(&row, "name")?, request, answer })
-        })
-        .collect()
-}
 
 /// A server that knows its head and nothing else. `None`: it would have to look into blocks.
 struct Server {
@@ -97,6 +69,8 @@ impl Server {
             Ok((_, Query::BlockNumber)) => self.head,
             Ok((_, Query::ChainId)) => "\"0xa868\"",
             Ok((_, Query::NetVersion)) => "\"43112\"",
+            Ok((_, Query::Listening)) => "true",
+            Ok((_, Query::Syncing)) => "false",
             Err(NoQuery::Null) => "null",
             Err(NoQuery::Error(error)) => {
                 envelope::error(out, message.id(), &error);
@@ -114,7 +88,7 @@ impl Server {
 /// Replays `files`; returns how many rows were answered and how many would need more.
 fn replay(server: &Server, files: &[&str]) -> (usize, usize) {
     let (mut answered, mut beyond) = (0, 0);
-    for row in files.iter().flat_map(|file| rows(file)) {
+    for row in files.iter().flat_map(|file| recorded::corpus(file)) {
         let Some(answer) = server.answer(row.request.as_bytes()) else {
             beyond += 1;
             continue;
@@ -129,7 +103,7 @@ fn replay(server: &Server, files: &[&str]) -> (usize, usize) {
 #[test]
 fn before_helicon() {
     let server = Server { rules: Rules::BeforeHelicon, head: "\"0x153\"" };
-    let (answered, beyond) = replay(&server, &["v1.14.2/main/errors.jsonl.gz"]);
+    let (answered, beyond) = replay(&server, &["v1.14.2/main/errors"]);
     println!("{answered} answered, {beyond} need blocks or other methods");
     assert!(answered > 300, "{answered} rows only");
 }
@@ -137,38 +111,7 @@ fn before_helicon() {
 #[test]
 fn since_helicon() {
     let server = Server { rules: Rules::Helicon, head: "\"0x17d\"" };
-    let (answered, beyond) = replay(&server, &["v1.15.0/errors.jsonl.gz"]);
+    let (answered, beyond) = replay(&server, &["v1.15.0/errors"]);
     println!("{answered} answered, {beyond} need blocks or other methods");
     assert!(answered > 300, "{answered} rows only");
-}
-
-/// Every recorded call of a served method decodes to a query, or to the node's error.
-#[test]
-fn all_recorded_calls_are_understood() {
-    let sets = [
-        (Rules::BeforeHelicon, "v1.14.2/main"),
-        (Rules::BeforeHelicon, "v1.14.2/forks"),
-        (Rules::BeforeHelicon, "v1.14.2/apricot0"),
-        (Rules::Helicon, "v1.15.0"),
-    ];
-    for (rules, set) in sets {
-        let mut queries = 0;
-        for row in rows(&format!("{set}/methods.jsonl.gz")) {
-            let Request::Single(message) = parse(row.request.as_bytes()) else { continue };
-            match message.query(rules) {
-                Ok(_) => queries += 1,
-                Err(NoQuery::NotServed) => {}
-                Err(other) => assert_wrong_for_the_node_too(&other, &row),
-            }
-        }
-        assert!(queries > 800, "{set}: {queries} queries only");
-    }
-}
-
-fn assert_wrong_for_the_node_too(error: &NoQuery, row: &Row) {
-    let text = match error {
-        NoQuery::Error(error) => error.message.as_ref(),
-        _ => "null",
-    };
-    assert!(row.answer.contains(text), "{}: {text} against {}", row.name, row.answer);
 }

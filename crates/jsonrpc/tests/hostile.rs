@@ -2,7 +2,9 @@
 
 #![cfg(test)]
 
-use neve_jsonrpc::{Kind, Request, Rules, envelope, parse};
+use neve_jsonrpc::{
+    Kind, LogHeads, LogQuery, LogRange, Query, Request, Rules, envelope, log_heights, parse,
+};
 use proptest::prelude::*;
 
 fn swallow(body: &[u8]) {
@@ -15,6 +17,20 @@ fn swallow(body: &[u8]) {
         let mut out = Vec::new();
         if let Err(neve_jsonrpc::NoQuery::Error(error)) = message.query(Rules::Helicon) {
             envelope::error(&mut out, message.id(), &error);
+        }
+        if let Err(neve_jsonrpc::NoQuery::Error(error)) = message.subscription(Rules::BeforeHelicon)
+        {
+            envelope::error(&mut out, message.id(), &error);
+        }
+        if let Ok((_, Query::Logs(LogQuery { range: LogRange::Range { from, to }, .. }))) =
+            message.query(Rules::BeforeHelicon)
+        {
+            let heads = LogHeads { latest: 5, settled: 3 };
+            for rules in [Rules::BeforeHelicon, Rules::Helicon] {
+                if let Ok(Some(heights)) = log_heights(from, to, rules, heads) {
+                    assert!(heights.start() <= heights.end() && *heights.end() <= 5);
+                }
+            }
         }
         assert!(message.kind() != Kind::Call || !message.method().is_empty());
     }
@@ -47,11 +63,82 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         "\"blockNumber\"",
         "\"latest\"",
         "\u{2028}",
+        "\"fromBlock\":\"0x3\"",
+        "\"toBlock\":\"0x7\"",
+        "\"toBlock\":\"pending\"",
+        "\"topics\"",
+        "\"address\"",
+        "\"accessList\"",
+        "\"value\"",
+        "1e999",
+        "0.5",
+        "\"logs\"",
+        "\"newHeads\"",
+        "\"0xd0c5D6A0Bb0F5A09BFd4f4a6F1D9d8D2fE6dd2c6\"",
+        "\"0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef\"",
     ];
     prop_oneof![
         4 => prop::sample::select(words.map(str::as_bytes).map(<[u8]>::to_vec).to_vec()),
         1 => prop::collection::vec(any::<u8>(), 0..4),
     ]
+}
+
+const UNSERVED: [&str; 9] = [
+    "eth_getBalance",
+    "eth_getStorageAt",
+    "eth_getProof",
+    "eth_call",
+    "eth_resend",
+    "eth_sign",
+    "eth_subscribe",
+    "eth_unsubscribe",
+    "eth_nope",
+];
+
+fn member() -> impl Strategy<Value = &'static str> {
+    let names = [
+        "fromBlock",
+        "toBlock",
+        "blockHash",
+        "address",
+        "topics",
+        "TOPICS",
+        "from",
+        "value",
+        "data",
+        "gas",
+        "accessList",
+        "blockNumber",
+    ];
+    prop::sample::select(names.to_vec())
+}
+
+/// Valid JSON, plain or nested, with what decoders look for.
+fn value() -> impl Strategy<Value = String> {
+    let hash = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
+    let words = [
+        "null",
+        "true",
+        "5",
+        "1e999",
+        "-0",
+        "{}",
+        "[]",
+        "\"\"",
+        "\"0x\"",
+        "\"0x5\"",
+        "\"latest\"",
+        "\"\\u0030x5\"",
+    ];
+    let leaf = prop_oneof![
+        prop::sample::select(words.map(str::to_owned).to_vec()),
+        Just(format!("{hash:?}")),
+        Just(format!("{:?}", &hash[..42])),
+        any::<String>().prop_map(|text| serde_json::to_string(&text).unwrap()),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop::collection::vec(inner, 0..4).prop_map(|values| format!("[{}]", values.join(",")))
+    })
 }
 
 proptest! {
@@ -70,9 +157,26 @@ proptest! {
     #[test]
     fn any_parameters(arguments in prop::collection::vec(piece(), 0..6)) {
         let params = String::from_utf8_lossy(&arguments.concat()).into_owned();
-        for method in neve_jsonrpc::Method::ALL {
-            let name = method.name();
+        let served = neve_jsonrpc::Method::ALL.iter().map(|method| method.name());
+        for name in served.chain(UNSERVED) {
             swallow(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{name}","params":[{params}]}}"#).as_bytes());
+        }
+    }
+
+    /// Objects that ask for logs or for an execution, member by member.
+    #[test]
+    fn any_members(
+        members in prop::collection::vec((member(), value()), 0..6),
+        rest in prop::option::of(value()),
+    ) {
+        let members: Vec<String> = members.iter().map(|(key, value)| format!("{key:?}:{value}")).collect();
+        let object = format!("{{{}}}", members.join(","));
+        let rest = rest.map(|value| format!(",{value}")).unwrap_or_default();
+        for name in ["eth_getLogs", "eth_newFilter", "eth_call", "eth_feeHistory", "eth_getBlockReceipts"] {
+            swallow(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{name}","params":[{object}{rest}]}}"#).as_bytes());
+        }
+        for subscription in ["newHeads", "logs"] {
+            swallow(format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["{subscription}",{object}{rest}]}}"#).as_bytes());
         }
     }
 
@@ -104,4 +208,20 @@ fn deep_and_wide_bodies_are_bounded() {
     swallow("{\"a\":".repeat(1 << 18).as_bytes());
     swallow(format!("[{}]", vec!["{}"; 200_000].join(",")).as_bytes());
     swallow(format!("{{\"id\":\"{}\"}}", "<".repeat(1 << 20)).as_bytes());
+    let (open, close) = ("[".repeat(9_000), "]".repeat(9_000));
+    let addresses = vec!["\"0x\""; 100_000].join(",");
+    for object in [
+        format!(r#"{{"topics":{open}1e999{close}}}"#),
+        format!(r#"{{"address":{open}{close},"topics":[{addresses}]}}"#),
+        format!(r#"{{"address":[{addresses}]}}"#),
+        format!(r#"{{"topics":[[{addresses}]]}}"#),
+        format!(r#"{{"accessList":{open}{close}}}"#),
+    ] {
+        for name in ["eth_getLogs", "eth_newFilter", "eth_call"] {
+            swallow(
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{name}","params":[{object}]}}"#)
+                    .as_bytes(),
+            );
+        }
+    }
 }

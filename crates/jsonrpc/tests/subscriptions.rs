@@ -1,0 +1,133 @@
+//! What a WebSocket is asked to send, against recordings; and what is ours: to resume.
+
+#![cfg(test)]
+
+mod recorded;
+
+use std::collections::HashMap;
+
+use neve_jsonrpc::{
+    LogBound, LogRange, Message, NoQuery, Request, RpcError, Rules, Subscription, envelope, parse,
+};
+use serde_json::Value;
+
+/// The calls of the connections that subscribe, each with its answer. Calls on a connection were
+/// made one after the other; ids are not unique, so an answer is that to the last call.
+fn exchanges(version: &str) -> Vec<(String, String)> {
+    let mut last: HashMap<String, String> = HashMap::new();
+    let mut exchanges = Vec::new();
+    for frame in recorded::lines(&format!("tests/data/{version}/ws_rpc.jsonl.gz")) {
+        let text = |key: &str| frame[key].as_str().unwrap().to_owned();
+        let (connection, text) = (text("conn"), text("text"));
+        if frame["dir"] == "send" {
+            last.insert(connection, text);
+        } else if let Some(call) = last.remove(&connection) {
+            exchanges.push((call, text));
+        }
+    }
+    exchanges
+}
+
+fn subscription(call: &str, rules: Rules) -> Result<Option<Subscription>, NoQuery> {
+    let Request::Single(message) = parse(call.as_bytes()) else { panic!("{call}") };
+    message.subscription(rules)
+}
+
+fn spelt(message: &Message<'_>, error: &RpcError) -> String {
+    let mut out = Vec::new();
+    envelope::error(&mut out, message.id(), error);
+    String::from_utf8(out).unwrap() + "\n"
+}
+
+#[test]
+fn recorded_subscriptions() {
+    for (version, rules) in [("v1.14.2", Rules::BeforeHelicon), ("v1.15.0", Rules::Helicon)] {
+        let mut errors = 0;
+        for (call, answer) in exchanges(version) {
+            let Request::Single(message) = parse(call.as_bytes()) else { continue };
+            let Some(ours) = message.subscription(rules).transpose() else { continue };
+            match ours {
+                Err(NoQuery::Error(error)) => {
+                    assert_eq!(spelt(&message, &error), answer, "{call}");
+                    errors += 1;
+                }
+                Err(NoQuery::NotServed) => assert!(is_not_served(&call), "{call}"),
+                Ok(Subscription::Unsubscribe(id)) => {
+                    let known = answer.contains(r#""result":true"#);
+                    let unknown = spelt(&message, &RpcError::SUBSCRIPTION_NOT_FOUND);
+                    assert!(known || answer == unknown, "{id}: {answer}");
+                }
+                Ok(_) => {
+                    let id = serde_json::from_str::<Value>(&answer).unwrap()["result"].clone();
+                    assert!(id.as_str().is_some_and(|id| id.starts_with("0x")), "{call} {answer}");
+                }
+                Err(NoQuery::Null) => panic!("{call}"),
+            }
+        }
+        assert!(errors >= 20, "{version}: {errors} errors only");
+    }
+}
+
+fn is_not_served(call: &str) -> bool {
+    ["newPendingTransactions", "newAcceptedTransactions", "traceChain"]
+        .iter()
+        .any(|name| call.contains(name))
+}
+
+fn subscribe(params: &str) -> Result<Option<Subscription>, NoQuery> {
+    let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":{params}}}"#);
+    let (before, since) =
+        (subscription(&call, Rules::BeforeHelicon), subscription(&call, Rules::Helicon));
+    assert_eq!(before, since, "{params}");
+    since
+}
+
+#[test]
+fn heads_resume_from_a_number() {
+    let heads = |from_block| Ok(Some(Subscription::NewHeads { from_block }));
+    assert_eq!(subscribe(r#"["newHeads"]"#), heads(None));
+    assert_eq!(subscribe(r#"["newHeads",{"fromBlock":"0x10"}]"#), heads(Some(16)));
+    assert_eq!(subscribe(r#"["newHeads",{"fromBlock":"0x0","x":1}]"#), heads(Some(0)));
+    let refused = [
+        (r#"["newHeads",null]"#, "too many arguments, want at most 1"),
+        (r#"["newHeads",{"from":"0x1"}]"#, "too many arguments, want at most 1"),
+        (r#"["newHeads",{"fromBlock":"0x1"},1]"#, "too many arguments, want at most 2"),
+        (r#"["newHeads",{"fromBlock":1}]"#, "invalid argument 1: hex string without 0x prefix"),
+        (
+            r#"["newHeads",{"fromBlock":"latest"}]"#,
+            "invalid argument 1: fromBlock must be a number",
+        ),
+    ];
+    for (params, message) in refused {
+        let error = RpcError { code: -32602, message: message.into() };
+        assert_eq!(subscribe(params), Err(NoQuery::Error(error)), "{params}");
+    }
+}
+
+#[test]
+fn logs_resume_from_a_number() {
+    let resumed = [
+        ("{}", None),
+        (r#"{"fromBlock":"0x10"}"#, Some(16)),
+        (r#"{"fromBlock":"0x10","toBlock":"0x20"}"#, Some(16)),
+        (r#"{"fromBlock":"earliest"}"#, None),
+        (r#"{"fromBlock":"pending","toBlock":"pending"}"#, None),
+    ];
+    for (object, expected) in resumed {
+        match subscribe(&format!(r#"["logs",{object}]"#)) {
+            Ok(Some(Subscription::Logs { query, from_block })) => {
+                assert_eq!(from_block, expected, "{object}");
+                let bound =
+                    matches!(query.range, LogRange::Range { from: LogBound::Number(_), .. });
+                assert_eq!(bound, expected.is_some(), "{object}");
+            }
+            other => panic!("{object}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_is_no_subscription_is_left_to_query() {
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+    assert_eq!(subscription(call, Rules::Helicon), Ok(None));
+}
