@@ -28,7 +28,7 @@ fn heights(asking: &Asking<'_>, range: LogRange) -> Result<Option<RangeInclusive
     let reader = &asking.serving.reader;
     let (from, to) = match range {
         LogRange::Block(hash) => {
-            let record = reader.block(&Hash(hash)).ok_or(Miss::Hash(hash))?;
+            let Some(record) = reader.block(&Hash(hash)) else { return Err(unknown(asking, hash)) };
             return Ok(Some(record.height()..=record.height()));
         }
         LogRange::Range { from, to } => (from, to),
@@ -56,6 +56,15 @@ fn heights(asking: &Asking<'_>, range: LogRange) -> Result<Option<RangeInclusive
         return Err(RpcError::too_many_blocks(&heights, max).into());
     }
     Ok(Some(heights))
+}
+
+/// A block that is not held: unknown to the node too, if all that it has is held.
+fn unknown(asking: &Asking<'_>, hash: [u8; 32]) -> NoAnswer {
+    let held = asking.serving.reader.range();
+    let all = held.is_some_and(|held| {
+        *held.start() == 0 && asking.status.upstream_head().is_some_and(|head| head <= *held.end())
+    });
+    if all { RpcError::UNKNOWN_BLOCK.into() } else { Miss::Hash(hash).into() }
 }
 
 /// Appends the logs of heights that are all here, or nothing of them.

@@ -97,7 +97,9 @@ impl Service {
             Route::Rpc { root: true } if self.rpc_here && Upgrade::is_wanted(request) => {
                 Err(Turned::WebSocket)
             }
-            Route::Rpc { .. } if self.rpc_here => self.carries_json(request),
+            Route::Rpc { root } if self.rpc_here && (!root || request.method() == Method::POST) => {
+                self.carries_json(request)
+            }
             Route::Moved(path) => Err(Turned::Moved(path)),
             _ => Err(self.elsewhere(request.method(), request.uri().path())),
         }

@@ -42,14 +42,14 @@ impl Upgrade {
     }
 }
 
-/// Checks a handshake in gorilla's order.
+/// Checks a handshake.
 fn accept_key<B>(request: &Request<B>) -> Result<HeaderValue, StatusCode> {
     let headers = request.headers();
+    if has_token(headers, &UPGRADE, "websocket") && request.method() != Method::GET {
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
     if !Upgrade::is_wanted(request) {
         return Err(StatusCode::BAD_REQUEST);
-    }
-    if request.method() != Method::GET {
-        return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
     let key = headers.get(SEC_WEBSOCKET_KEY).map_or(&b""[..], HeaderValue::as_bytes);
     // A key is 16 bytes in base64.
