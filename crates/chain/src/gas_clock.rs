@@ -182,3 +182,76 @@ fn mul_div_ceil(a: u64, b: u64, by: u64) -> u64 {
 fn saturating(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What avalanchego's own clock printed, see the README beside the file.
+    const PRINTED: &str = include_str!("../tests/data/recorded/gas_clock.txt");
+
+    fn header(timestamp: u64, milliseconds: u64, gas_used: u64, votes: &[u64]) -> Header {
+        Header {
+            timestamp,
+            timestamp_milliseconds: Some(timestamp * 1000 + milliseconds),
+            gas_used,
+            target_exponent: votes.first().copied(),
+            min_price_exponent: votes.get(1).copied(),
+            ..Header::default()
+        }
+    }
+
+    fn settled(numbers: &[u64]) -> GasClock {
+        let [unix, numerator, excess, ..] = numbers[..] else { panic!("{numbers:?}") };
+        let settler = Header {
+            settled_gas_unix: Some(unix),
+            settled_gas_numerator: Some(numerator),
+            settled_excess: Some(excess),
+            ..Header::default()
+        };
+        GasClock::after(&header(0, 0, 0, &numbers[3..]), &settler).unwrap()
+    }
+
+    #[test]
+    fn the_clock_is_the_nodes() {
+        let (mut clock, mut blocks) = (None, 0);
+        for line in PRINTED.lines() {
+            let (kind, numbers) = line.split_once(' ').unwrap();
+            let numbers: Vec<u64> = numbers.split(' ').map(|n| n.parse().unwrap()).collect();
+            if kind == "settled" {
+                clock = Some(settled(&numbers));
+                continue;
+            }
+            let clock = clock.as_mut().unwrap();
+            let header = header(numbers[0], numbers[1], numbers[2], &numbers[3..5]);
+            clock.before_block(&header);
+            let mut found = vec![clock.base_fee().to::<u64>(), clock.rate()];
+            clock.after_block(&header).unwrap();
+            found.extend([clock.base_fee().to(), clock.seconds, clock.fraction, clock.excess]);
+            assert_eq!(found, numbers[5..], "{line}");
+            blocks += 1;
+        }
+        assert_eq!(blocks, 120);
+    }
+
+    /// The target of a block before Helicon is in its extra data.
+    #[test]
+    fn targets_before_helicon() {
+        let mut header = Header { number: 5, ..Header::default() };
+        assert_eq!(target_after(&header), None);
+        let mut extra = [0; 30];
+        (extra[15], extra[20], extra[24]) = (9, 2, 9);
+        header.extra_data = extra.to_vec().into();
+        // e to the power of 2^25 by 2^25.
+        assert_eq!(target_after(&header), Some(2_718_281));
+        assert_eq!(target_after(&Header::default()), Some(1_000_000), "a genesis");
+    }
+
+    #[test]
+    fn exponentials_are_bounded() {
+        assert_eq!(exponential(1, 0, 1), 1);
+        assert_eq!(exponential(1, u64::MAX, 1), u64::MAX);
+        assert_eq!(exponential(u64::MAX, 1, u64::MAX), u64::MAX);
+        assert_eq!(exponential(0, 5, 1), 0);
+    }
+}
