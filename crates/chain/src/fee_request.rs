@@ -51,7 +51,7 @@ pub enum FeeRefusal {
         percentile: f64,
     },
     /// Not in ascending order.
-    #[error("invalid reward percentile: #{}:{before:.6} >= #{index}:{percentile:.6}", index - 1)]
+    #[error("invalid reward percentile: #{}:{before:.6} >= #{index}:{percentile:.6}", index.saturating_sub(1))]
     PercentileOrder {
         /// Of the first that is not greater than the one before it.
         index: usize,
@@ -96,7 +96,7 @@ pub enum FeeRefusal {
     /// Helicon: not in ascending order.
     #[error(
         "percentile out of range or misordered: index {index} ({percentile:.6}) must be greater \
-         than index {} ({before:.6})", index - 1
+         than index {} ({before:.6})", index.saturating_sub(1)
     )]
     HeliconPercentileOrder {
         /// Of the first that is not greater than the one before it.
