@@ -10,7 +10,9 @@ mod support;
 
 use std::{hint::black_box, time::Instant};
 
-use neve_chain::{Block, Checks, Receipts};
+use neve_chain::{
+    Block, BlockFees, Checks, HeadForm, Receipts, new_head, raw_block, raw_header, raw_receipts,
+};
 use rewrite::{Answers, granite};
 
 fn main() {
@@ -36,6 +38,25 @@ fn main() {
             Block::parse(b.block.as_bytes()).expect("a block").check(&checks).expect("whole");
         let receipts = Receipts::parse(b.receipts.as_bytes()).expect("receipts");
         black_box(receipts.check(&block).expect("whole"));
+    });
+    time("raw header", &blocks, |b| {
+        black_box(raw_header(b.block.as_bytes()).expect("a block"));
+    });
+    time("raw block", &blocks, |b| {
+        black_box(raw_block(b.block.as_bytes()).expect("a block"));
+    });
+    time("raw receipts", &blocks, |b| {
+        black_box(raw_receipts(b.receipts.as_bytes()).expect("receipts"));
+    });
+    time("new head", &blocks, |b| {
+        black_box(new_head(b.block.as_bytes(), HeadForm::V1_15).expect("a block"));
+    });
+    time("fees, by limits", &blocks, |b| {
+        black_box(BlockFees::from_block(b.block.as_bytes()).expect("a block"));
+    });
+    time("fees, by gas used", &blocks, |b| {
+        let (block, receipts) = (b.block.as_bytes(), b.receipts.as_bytes());
+        black_box(BlockFees::from_receipts(block, receipts).expect("both"));
     });
     time("recover senders", &blocks[..40], |b| {
         for transaction in &Block::parse(b.block.as_bytes()).expect("a block").transactions {

@@ -13,6 +13,9 @@
 //! [`Form::Node`], the form that these two take, is that of a node's answer to the byte: whatever
 //! came from an upstream is read in no other.
 //!
+//! From what was proven and stored, other answers are made without a node: [`raw_block`] and its
+//! like, [`new_head`], and [`FeeHistory`].
+//!
 //! The upstream is not trusted: nothing here panics on any text, and all work is bounded by its
 //! length. No I/O, no clock, no global state.
 //!
@@ -37,11 +40,17 @@ mod check_block;
 mod check_header;
 mod check_receipts;
 mod cursor;
+mod fee_history;
+mod fee_request;
+mod fees;
+mod gas_clock;
 mod header;
 mod header_json;
 mod hex;
 mod json;
+mod json_float;
 mod new_head;
+mod next_fee;
 mod raw;
 mod receipt;
 mod receipt_json;
@@ -58,10 +67,14 @@ pub use bloom::logs_bloom;
 pub use check_block::{CheckedBlock, Checks};
 pub use check_header::{CheckedHeader, HeaderAnswer, TotalDifficulty};
 pub use check_receipts::CheckedReceipts;
+pub use fee_history::{EMPTY_FEE_HISTORY, FeeHistory};
+pub use fee_request::{FEE_BLOCKS_MAX, FEE_DEPTH_MAX, FeeRefusal, FeeRequest, NewestBlock};
+pub use fees::{BlockFees, FeeRule};
 pub use header::Header;
 pub use hex::Hex;
 pub use json::Form;
 pub use new_head::{HeadForm, new_head};
+pub use next_fee::next_base_fee;
 pub use raw::{raw_block, raw_header, raw_receipts, raw_transaction};
 pub use receipt::{Log, LogBody, LogData, Receipt, ReceiptBody, Receipts, Topics};
 pub use refusal::{Place, Refusal};

@@ -192,6 +192,12 @@ pub enum Refusal {
         /// Sum.
         computed: u64,
     },
+    /// The gas limit is zero: what share of it was used is no number.
+    #[error("block {number} has no gas limit")]
+    GasLimit {
+        /// Its height.
+        number: u64,
+    },
     /// Not one receipt for each transaction.
     #[error("{receipts} receipts for {transactions} transactions")]
     ReceiptCount {
@@ -332,6 +338,7 @@ impl Refusal {
             Self::TotalDifficulty { .. } => "total_difficulty",
             Self::Timestamp { .. } => "timestamp",
             Self::GasUsed { .. } => "gas_used",
+            Self::GasLimit { .. } => "gas_limit",
             Self::ReceiptCount { .. } => "receipt_count",
             Self::ContractAddress { .. } => "contract_address",
             Self::Status { .. } => "status",

@@ -8,7 +8,10 @@ mod support;
 
 use std::{sync::LazyLock, time::Instant};
 
-use neve_chain::{Block, Checks, Form, HeaderAnswer, Receipts, atomic};
+use neve_chain::{
+    Block, BlockFees, Checks, FeeHistory, FeeRule, Form, HeadForm, Header, HeaderAnswer, Receipts,
+    atomic, new_head, next_base_fee, raw_block, raw_header, raw_receipts, raw_transaction,
+};
 use proptest::{collection::vec, prelude::*, sample::Index};
 use support::{Height, chain};
 
@@ -39,10 +42,44 @@ fn read_all(block: &[u8], receipts: &[u8]) -> bool {
         }
         drop(Receipts::parse_as(receipts, form));
     }
+    make_all(block, receipts);
     let proven = || Block::parse(block).ok()?.check(&CHECKS).ok();
     proven().is_some_and(|block| {
         Receipts::parse(receipts).ok().and_then(|receipts| receipts.check(&block).ok()).is_some()
     })
+}
+
+/// Makes whatever is made from stored answers, of answers that were not proven.
+fn make_all(block: &[u8], receipts: &[u8]) {
+    let _ = (raw_block(block), raw_header(block), raw_receipts(receipts), raw_transaction(block));
+    let _ = new_head(block, HeadForm::V1_15);
+    let fees = [BlockFees::from_block(block), BlockFees::from_receipts(block, receipts)];
+    for fees in fees.into_iter().flatten() {
+        let percentiles = [0.0, 50.0, 100.0];
+        drop(FeeHistory::write(FeeRule::BeforeHelicon, &[fees], None, &percentiles));
+    }
+}
+
+/// A header of whatever numbers the gas clock looks at.
+fn clock_header() -> impl Strategy<Value = Header> {
+    let number = || prop_oneof![0..5_u64, any::<u64>()];
+    let votes = (prop::option::of(number()), prop::option::of(number()));
+    let settled = (0..3_u64, number(), number(), number());
+    ((number(), number(), number()), votes, settled, vec(any::<u8>(), 0..30)).prop_map(
+        |((timestamp, milliseconds, gas_used), votes, settled, extra_data)| Header {
+            timestamp,
+            timestamp_milliseconds: Some(milliseconds),
+            gas_used,
+            extra_data: extra_data.into(),
+            target_exponent: votes.0,
+            min_price_exponent: votes.1,
+            settled_height: Some(settled.0),
+            settled_gas_unix: Some(settled.1),
+            settled_gas_numerator: Some(settled.2),
+            settled_excess: Some(settled.3),
+            ..Header::default()
+        },
+    )
 }
 
 /// A change of a text.
@@ -109,6 +146,14 @@ fn bound(text: &[u8]) -> String {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2048, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_headers(mut headers in vec(clock_header(), 0..5)) {
+        for (number, header) in headers.iter_mut().enumerate() {
+            header.number = number as u64;
+        }
+        let _ = next_base_fee(&headers);
+    }
 
     #[test]
     fn any_bytes(bytes in vec(any::<u8>(), 0..400)) {
