@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 mod dev;
 mod endpoint;
+mod fee_cache;
 pub mod fetch;
 mod filters;
 mod http;

@@ -7,6 +7,7 @@ use neve_jsonrpc::Rules;
 use neve_store::{Identity, Reader};
 use tokio::sync::watch;
 
+use crate::fee_cache::FeeCache;
 use crate::relayed::Relayed;
 use crate::ws::HeadTexts;
 
@@ -18,6 +19,8 @@ pub(crate) struct Serving {
     pub relayed: Relayed,
     /// New heads, as subscribers see them.
     pub head_texts: HeadTexts,
+    /// What blocks paid.
+    pub fees: FeeCache,
     chain: OnceLock<(Identity, ChainTexts)>,
     helicon: AtomicBool,
     heads: watch::Sender<Option<u64>>,
@@ -38,6 +41,7 @@ impl Serving {
             reader,
             relayed: Relayed::default(),
             head_texts: HeadTexts::default(),
+            fees: FeeCache::default(),
             chain: OnceLock::new(),
             helicon: AtomicBool::new(false),
             heads: watch::Sender::new(None),

@@ -1,16 +1,121 @@
-//! eth_feeHistory.
+//! eth_feeHistory, computed from the stored blocks.
 
-use neve_jsonrpc::At;
+use std::ops::Range;
+use std::sync::Arc;
 
-use super::answer::{Asking, Miss, NoAnswer};
+use alloy_primitives::U256;
+use neve_chain::{
+    BlockFees, FeeHistory, FeeRequest, FeeRule, Header, HeaderAnswer, NewestBlock, next_base_fee,
+};
+use neve_jsonrpc::{At, RpcError, Rules, Tag};
+
+use super::answer::{Asking, Miss, NoAnswer, part, settled};
 use super::reply::Builder;
+use crate::parts::{FULL, HEADER, RECEIPTS};
 
+/// Appends the fee history of up to `count` blocks that end with `newest`.
 pub(super) fn history(
-    _asking: &Asking<'_>,
-    _count: u64,
-    _newest: At,
-    _percentiles: &[f64],
-    _out: &mut Builder,
+    asking: &Asking<'_>,
+    count: u64,
+    newest: At,
+    percentiles: &[f64],
+    out: &mut Builder,
 ) -> Result<(), NoAnswer> {
-    Err(Miss::NotRelayed("eth_feeHistory").into())
+    let rule = match asking.serving.rules() {
+        Rules::BeforeHelicon => FeeRule::BeforeHelicon,
+        Rules::Helicon => FeeRule::Helicon,
+    };
+    let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
+    let head = *held.end();
+    let newest = newest_block(asking, newest, head)?;
+    let request = FeeRequest { count, newest, percentiles };
+    let heights = request
+        .blocks(rule, head)
+        .map_err(|refusal| RpcError { code: -32000, message: refusal.to_string().into() })?;
+    if !heights.is_empty() && heights.start < *held.start() {
+        return Err(Miss::Height(heights.start).into());
+    }
+    let with_tips = !percentiles.is_empty();
+    let fees: Vec<Arc<BlockFees>> = heights
+        .clone()
+        .map(|height| fees(asking, height, rule, with_tips))
+        .collect::<Result<_, _>>()?;
+    let next = next_fee(asking, &heights, head, rule)?;
+    match FeeHistory::write(rule, &fees, next, percentiles) {
+        FeeHistory::Whole(text) => {
+            out.text().extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+        _ => Err(Miss::NotRelayed("eth_feeHistory").into()),
+    }
+}
+
+/// What the upstream has and we do not have yet is missing, not beyond the head.
+fn newest_block(asking: &Asking<'_>, newest: At, head: u64) -> Result<NewestBlock, Miss> {
+    let height = match newest {
+        At::Tag(Tag::Pending) => return Ok(NewestBlock::Pending),
+        At::Tag(Tag::Earliest) => 0,
+        At::Tag(Tag::Safe | Tag::Finalized) if asking.serving.rules() == Rules::Helicon => {
+            settled(asking.serving)?
+        }
+        At::Number(height) => height,
+        At::Tag(_) | At::Hash(_) => head, // never a hash
+    };
+    if height > head && asking.status.upstream_head().is_some_and(|upstream| height <= upstream) {
+        return Err(Miss::Height(height));
+    }
+    Ok(NewestBlock::Height(height))
+}
+
+/// What a block paid: remembered, because pages of prices ask for the same blocks again and again.
+fn fees(
+    asking: &Asking<'_>,
+    height: u64,
+    rule: FeeRule,
+    with_tips: bool,
+) -> Result<Arc<BlockFees>, Miss> {
+    let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
+    let unreadable = |_| Miss::Unreadable(height);
+    if !with_tips {
+        let header = part(&record, HEADER)?;
+        return BlockFees::from_header(header.as_ref()).map(Arc::new).map_err(unreadable);
+    }
+    let make = || {
+        let block = part(&record, FULL)?;
+        let fees = match rule {
+            FeeRule::Helicon => BlockFees::from_block(block.as_ref()),
+            FeeRule::BeforeHelicon => {
+                BlockFees::from_receipts(block.as_ref(), part(&record, RECEIPTS)?.as_ref())
+            }
+        };
+        fees.map_err(unreadable)
+    };
+    asking.serving.fees.get_or(record.hash(), rule, make)
+}
+
+/// The base fee after the last block: the next header's, or what the head's clock says.
+fn next_fee(
+    asking: &Asking<'_>,
+    heights: &Range<u64>,
+    head: u64,
+    rule: FeeRule,
+) -> Result<Option<U256>, Miss> {
+    if rule == FeeRule::BeforeHelicon || heights.is_empty() {
+        return Ok(None);
+    }
+    if heights.end <= head {
+        let next = header(asking, heights.end)?;
+        return Ok(Some(next.base_fee_per_gas.unwrap_or_default()));
+    }
+    let from = settled(asking.serving)?;
+    let headers: Vec<Header> =
+        (from..=head).map(|height| header(asking, height)).collect::<Result<_, _>>()?;
+    Ok(next_base_fee(&headers))
+}
+
+fn header(asking: &Asking<'_>, height: u64) -> Result<Header, Miss> {
+    let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
+    let text = part(&record, HEADER)?;
+    let answer = HeaderAnswer::parse(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
+    Ok(answer.header)
 }

@@ -1,5 +1,7 @@
 //! The answer to `eth_feeHistory`.
 
+use std::borrow::Borrow;
+
 use alloy_primitives::U256;
 
 use crate::fees::{BlockFees, FeeRule};
@@ -32,7 +34,7 @@ impl FeeHistory {
     /// (coreth, `internal/ethapi/api.go`, `feeHistoryResult`; libevm has the same).
     pub fn write(
         rule: FeeRule,
-        blocks: &[BlockFees],
+        blocks: &[impl Borrow<BlockFees>],
         next_base_fee: Option<U256>,
         percentiles: &[f64],
     ) -> Self {
@@ -48,24 +50,25 @@ impl FeeHistory {
             Ok(rewards) => rewards,
             Err(number) => return Self::NeedsTransactions { number },
         };
-        let base_fees = quantities(blocks.iter().map(BlockFees::base_fee).chain(next));
-        let ratios: Vec<String> = blocks.iter().map(BlockFees::gas_used_ratio).collect();
+        let blocks = || blocks.iter().map(Borrow::borrow);
+        let base_fees = quantities(blocks().map(BlockFees::base_fee).chain(next));
+        let ratios: Vec<String> = blocks().map(BlockFees::gas_used_ratio).collect();
         Self::Whole(format!(
             "{{\"oldestBlock\":\"{:#x}\",{rewards}\"baseFeePerGas\":{base_fees},\
              \"gasUsedRatio\":[{}]}}",
-            oldest.number(),
+            oldest.borrow().number(),
             ratios.join(","),
         ))
     }
 }
 
 /// The member `reward` with its comma, or nothing; the error is a block whose tips are not known.
-fn rewards(blocks: &[BlockFees], percentiles: &[f64]) -> Result<String, u64> {
+fn rewards(blocks: &[impl Borrow<BlockFees>], percentiles: &[f64]) -> Result<String, u64> {
     if percentiles.is_empty() {
         return Ok(String::new());
     }
     let row = |block: &BlockFees| block.rewards(percentiles).map(quantities).ok_or(block.number());
-    let rows: Vec<String> = blocks.iter().map(row).collect::<Result<_, _>>()?;
+    let rows: Vec<String> = blocks.iter().map(Borrow::borrow).map(row).collect::<Result<_, _>>()?;
     Ok(format!("\"reward\":[{}],", rows.join(",")))
 }
 
