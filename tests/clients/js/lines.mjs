@@ -50,9 +50,10 @@ export async function step(name, ask, explain) {
 
 const stdin = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
-/** The next line of the harness: `until HEIGHT LOGS`. */
+/** The next `until HEIGHT LOGS` of the harness; `cut` is for libraries that hide a cut. */
 async function announced() {
-    const { value } = await stdin.next();
+    let { value } = await stdin.next();
+    if (value === "cut") ({ value } = await stdin.next());
     const [word, height, logs] = (value ?? "").split(" ");
     if (word !== "until") throw new Error(`expected «until HEIGHT LOGS», got «${value}»`);
     return { height: Number(height), logs: Number(logs) };
