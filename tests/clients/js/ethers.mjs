@@ -3,6 +3,7 @@
 import { JsonRpcProvider, WebSocketProvider } from "ethers";
 import { Following, print, settings, step as run, until } from "./lines.mjs";
 
+const ALL_LOGS = { topics: [] };
 const UNKNOWN = "0x" + "7e".repeat(32);
 
 /** What an ethers error says, without the addresses and versions in its message. */
@@ -141,7 +142,7 @@ async function subscribe(provider, following) {
     };
     const onLog = (log) => following.logs.push([log.blockNumber, log]);
     await provider.on("block", onBlock);
-    await provider.on({}, onLog);
+    await provider.on(ALL_LOGS, onLog);
     // The subscriptions are sent before this and answered before it.
     await provider.send("eth_chainId", []);
     return { onBlock, onLog };
@@ -163,7 +164,7 @@ async function follow(options) {
         await following.report();
     }
     await socket.provider.off("block", socket.onBlock);
-    await socket.provider.off({}, socket.onLog);
+    await socket.provider.off(ALL_LOGS, socket.onLog);
     await step("unsubscribed", () => socket.provider.listenerCount());
     await socket.provider.destroy();
 }

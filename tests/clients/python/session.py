@@ -193,6 +193,13 @@ async def from_harness():
     return line
 
 
+def height_of(head):
+    """Its number. web3.py takes what resembles Ethereum's heads for a head, and the C-chain's
+    have too many members of their own: it leaves them as they came, in hex."""
+    number = head["number"]
+    return int(number, 16) if isinstance(number, str) else number
+
+
 class Following:
     """Heads and logs of two subscriptions, in the order in which they came."""
 
@@ -212,16 +219,16 @@ class Following:
         try:
             await asyncio.wait_for(self.collect(int(height), int(logs)), FOLLOW_LIMIT)
         except asyncio.TimeoutError:
-            seen = [head["number"] for head in self.heads]
+            seen = [height_of(head) for head in self.heads]
             raise SystemExit(f"{line.strip()}: not in time; seen: {seen}, {len(self.logs)} logs")
         for head in self.heads:
-            write({"step": f"head {head['number']}", "value": show(head)})
+            write({"step": f"head {height_of(head)}", "value": show(head)})
         for log in self.logs:
             write({"step": f"log of {log['blockNumber']}", "value": show(log)})
 
     async def collect(self, height, logs):
         def done():
-            return len(self.logs) >= logs and any(one["number"] >= height for one in self.heads)
+            return len(self.logs) >= logs and any(height_of(one) >= height for one in self.heads)
 
         async for message in self.w3.socket.process_subscriptions():
             mine = self.heads if message["subscription"] == self.heads_id else self.logs
@@ -234,12 +241,11 @@ async def follow(options):
     """The script over WebSocket. As web3.py's documents say, a lost connection is a next turn."""
     turn = 0
     async for w3 in AsyncWeb3(WebSocketProvider(options.ws)):
-        w3.middleware_onion.inject(ExtraDataToPOAMiddleware, layer=0)
         if turn == 0:
+            w3.middleware_onion.inject(ExtraDataToPOAMiddleware, layer=0)
             await async_step("socket: chain id", w3.eth.chain_id)
             await async_step("socket: block", w3.eth.get_block("latest", True))
-            asked = w3.manager.coro_request("eth_getBlockByNumber", ["nonsense", False])
-            await async_step("socket: error", asked)
+            await async_step("socket: error", w3.eth.get_block_receipts("nonsense"))
         following = Following(w3)
         await following.subscribe()
         write({"step": ["subscribed", "reconnected"][turn]})
