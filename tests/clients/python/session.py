@@ -258,7 +258,8 @@ async def follow(options):
                     pass
             except ConnectionClosed:
                 continue
-        await async_step("unsubscribed", w3.eth.unsubscribe([following.heads_id, following.logs_id]))
+        for subscription in [following.heads_id, following.logs_id]:
+            await async_step("unsubscribed", w3.eth.unsubscribe(subscription))
         return
 
 
