@@ -101,7 +101,7 @@ fn js(from: &Path, into: &Path) {
 fn python(from: &Path, into: &Path) {
     let mut venv = Command::new("python3");
     venv.args(["-m", "venv", "--clear"]).arg(into);
-    run(&mut venv, "python 3.10 or newer with venv (Debian: python3-venv)");
+    run(&mut venv, "python 3.11 or newer with venv (Debian: python3-venv)");
     let mut pip = Command::new(into.join("bin/pip"));
     pip.args(["install", "--quiet", "--requirement"]).arg(from.join("requirements.txt"));
     run(&mut pip, "access to a package index");
