@@ -23,9 +23,9 @@ deny:
 test:
     cargo test --workspace
 
-# The tests that need no Go and no network: everything but the real node.
+# The tests that need no Go and no network: all but the real node and the client libraries.
 test-fast:
-    cargo test --workspace -- --skip real_node --skip node_feed
+    cargo test --workspace -- --skip real_node --skip node_feed --skip clients
 
 # The embedded development chain.
 dev:

@@ -7,6 +7,7 @@
 mod support;
 
 mod cli;
+mod clients;
 mod corpus;
 mod dev;
 mod faults;

@@ -1,0 +1,24 @@
+//! The script of ../README.md with alloy's provider.
+
+mod follow;
+mod lines;
+mod reads;
+
+use alloy_network::AnyNetwork;
+use alloy_provider::ProviderBuilder;
+
+use lines::Settings;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let settings = Settings::from_arguments();
+    let url = settings.http.parse().expect("HTTP_URL is an address");
+    let provider = ProviderBuilder::new()
+        .disable_recommended_fillers()
+        .network::<AnyNetwork>()
+        .connect_http(url);
+    reads::run(&provider, &settings).await;
+    if let Some(url) = &settings.ws {
+        follow::run(url, settings.reconnect).await;
+    }
+}
