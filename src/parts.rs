@@ -171,7 +171,7 @@ impl SpansRef<'_> {
 /// topics. FNV-1a, 64 bits, over the position, one byte, and the value; 1 where that is 0, which
 /// says that there is no value. Keys are stored: another hash would be another format.
 pub fn term(position: u8, value: &[u8]) -> u64 {
-    let step = |hash, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let hash = [position].iter().chain(value).fold(0xcbf2_9ce4_8422_2325, step);
     hash.max(1)
 }
