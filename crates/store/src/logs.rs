@@ -5,8 +5,8 @@
 //! asked, and whoever stops early has paid for what was used. In a window the criterion with the
 //! fewest postings gives the candidates, and the others thin them out.
 //!
-//! Where there is no index, or too few heights to make looking up worth it, the terms in the
-//! records themselves are compared. What cannot be read is an error: an answer about logs may be
+//! Where there is no index, or but one height to look at, the terms in the records themselves are
+//! compared. What cannot be read is an error: an answer about logs may be
 //! missing, but must not be incomplete.
 
 use std::ops::{Range, RangeInclusive};
@@ -19,9 +19,6 @@ use crate::view::View;
 
 /// Logs that a window has at most, unless a height has more: 128 Ki, or 1 MiB of candidates.
 const WINDOW_LOGS: u32 = 1 << 17;
-/// Heights that are compared rather than looked up. An index is read whole before its first use;
-/// that is as much as the terms of a dozen heights on the disk.
-const SCAN_HEIGHTS: u64 = 4;
 /// Testing one candidate in one list costs about as much as copying so many postings.
 const PROBE_COST: usize = 16;
 
@@ -178,8 +175,9 @@ impl Segment {
             return Err(Unreadable { height: heights.start });
         }
         let heights = heights.start..end;
-        let few = heights.end - heights.start <= SCAN_HEIGHTS;
-        if few || criteria.0.is_empty() {
+        // One height is not worth an index, which is read whole before its first use.
+        let one = heights.end - heights.start == 1;
+        if one || criteria.0.is_empty() {
             return self.scan(heights.start, criteria, found);
         }
         let slot = (heights.start - self.base()) as u32;

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use neve_store::{Opened, Record, Retention};
 use support::crash::Image;
-use support::{Done, Recorder, assert_clean, assert_holds, block, small};
+use support::{Done, Recorder, assert_clean, assert_holds, block, logs, naive_logs, small};
 
 /// The store as its caller knows it after so many operations.
 #[derive(Clone, Default)]
@@ -114,6 +114,9 @@ fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, options: nev
         let record = candidates.into_iter().flatten().find(|record| record.hash == found.hash());
         assert_holds(&opened.reader, record.unwrap_or_else(|| panic!("{height} is nobody's")));
     }
+    if let Some(range) = range.clone() {
+        assert_finds_logs(&opened.reader, range);
+    }
     // What both sides of the interrupted call hold must be there; of a powerless store only what
     // was synced.
     let must = |height: &u64| {
@@ -128,6 +131,23 @@ fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, options: nev
         assert_clean(dir);
     }
     go_on(opened);
+}
+
+/// The indexes find what the records have.
+fn assert_finds_logs(reader: &neve_store::Reader, range: std::ops::RangeInclusive<u64>) {
+    let records: Vec<Record> = range
+        .clone()
+        .filter_map(|height| reader.record(height))
+        .map(|found| Record {
+            height: found.height(),
+            logs: (0..).map_while(|at| found.terms(at)).collect(),
+            ..Record::default()
+        })
+        .collect();
+    for key in records.iter().flat_map(|record| record.logs.iter().flatten()).take(12) {
+        let question = [vec![*key]];
+        assert_eq!(logs(reader, range.clone(), &question), naive_logs(&records, &question));
+    }
 }
 
 /// A store that came back takes the next heights.

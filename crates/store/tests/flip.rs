@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use neve_store::Options;
-use support::{assert_clean, block, open, small, verify};
+use support::{assert_clean, block, open, small, terms, verify};
 
 /// A store with sealed segments, a merged table and an active segment.
 fn store(dir: &Path) {
@@ -166,6 +166,10 @@ fn assert_true_or_absent(reader: &neve_store::Reader, height: u64) {
     }
     if let Some(found) = reader.block(&block.hash) {
         assert_eq!((found.height(), found.hash()), (height, block.hash));
+    }
+    let logs = |heights| support::logs(reader, heights, &[vec![terms(2, 1)[0], terms(3, 0)[0]]]);
+    if reader.record(height).is_some() {
+        logs(height..=height); // whatever is found: it must not panic
     }
     for (at, hash) in block.transactions.iter().enumerate() {
         if let Some((found, position)) = reader.transaction(hash) {
