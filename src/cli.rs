@@ -272,6 +272,17 @@ pub struct StoreArgs {
     #[arg(long, env = "NEVE_DISK_RESERVE_BYTES", value_name = "BYTES", default_value = "1GiB")]
     pub disk_reserve_bytes: ByteCount,
 
+    /// Content codings in which large answers are kept besides, for clients that accept them: each
+    /// takes about a fifth more disk. `none` for none.
+    #[arg(
+        long,
+        env = "NEVE_COMPRESS",
+        value_name = "gzip,zstd|none",
+        value_delimiter = ',',
+        default_value = "gzip"
+    )]
+    pub compress: Vec<String>,
+
     /// How much may be lost with the power: blocks are synced this often.
     #[arg(long, env = "NEVE_SYNC_INTERVAL", value_name = "TIME", default_value = "1s")]
     pub sync_interval: Span,

@@ -16,6 +16,7 @@ use crate::cli::{
 };
 use crate::endpoint::Endpoint;
 use crate::http::{Hosts, Patience};
+use crate::packed::Coding;
 use crate::units::{ByteCount, StartAt};
 use crate::ws;
 
@@ -134,6 +135,9 @@ pub struct FetchConfig {
     pub poll_interval: Duration,
     /// When senders are recovered.
     pub senders: Senders,
+    /// In which codings large parts are kept besides. A client of a library asks for gzip without
+    /// being told; the network is what it saves.
+    pub compress: &'static [Coding],
 }
 
 /// When /ready says no.
@@ -174,7 +178,7 @@ impl Config {
             http: http(&args.http)?,
             limits: limits(&args.http)?,
             store: store(&args.store, retention)?,
-            fetch: fetch(&args.fetch)?,
+            fetch: fetch(&args.fetch, codings(&args.store.compress)?)?,
             ready: ReadyConfig {
                 lag_max: args.http.ready_lag_max,
                 silence_max: args.http.ready_silence_max.0,
@@ -302,6 +306,17 @@ fn bytes(flag: &'static str, count: ByteCount) -> Result<usize, Wrong> {
     }
 }
 
+fn codings(names: &[String]) -> Result<&'static [Coding], Wrong> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Ok(match names[..] {
+        ["none"] => &[],
+        ["gzip"] => &[Coding::Gzip],
+        ["zstd"] => &[Coding::Zstd],
+        ["gzip", "zstd"] | ["zstd", "gzip"] => &Coding::ALL,
+        _ => return wrong("compress", names.join(","), "allowed is gzip, zstd, gzip,zstd or none"),
+    })
+}
+
 fn retention(args: &StoreArgs) -> Retention {
     let bounded = args.retain_blocks.is_some() || args.retain_age.is_some();
     let default = if bounded { None } else { Some(RETAIN_BYTES_DEFAULT) };
@@ -337,7 +352,7 @@ fn store(args: &StoreArgs, retention: Retention) -> Result<Options, Wrong> {
     Ok(Options { span, segment_bytes, disk_reserve_bytes, expected: None })
 }
 
-fn fetch(args: &FetchArgs) -> Result<FetchConfig, Wrong> {
+fn fetch(args: &FetchArgs, compress: &'static [Coding]) -> Result<FetchConfig, Wrong> {
     if !(1..=1024).contains(&args.fetch_concurrency) {
         return wrong("fetch-concurrency", args.fetch_concurrency, "allowed is 1 to 1024");
     }
@@ -353,5 +368,6 @@ fn fetch(args: &FetchArgs) -> Result<FetchConfig, Wrong> {
         ws_idle_timeout: args.ws_idle_timeout.0,
         poll_interval: args.poll_interval.0,
         senders: args.verify_senders,
+        compress,
     })
 }

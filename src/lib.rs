@@ -16,6 +16,7 @@ mod filters;
 mod http;
 mod ingest;
 pub mod logs;
+pub mod packed;
 pub mod parts;
 mod process;
 mod relayed;

@@ -15,6 +15,7 @@ use serde_json::json;
 
 use crate::cli::VerifyArgs;
 use crate::fetch::assemble;
+use crate::packed::{PACKED, is_of};
 use crate::parts::{FULL, HASHES, HEADER, RECEIPTS, SPANS};
 
 const CLEAN: u8 = 0;
@@ -129,6 +130,10 @@ impl Check {
                 self.report(stored, "part", format!("{name} is not that of the block"));
             }
         }
+        if !packed_is_whole(stored) {
+            let detail = "a compressed form is not that of its part".to_owned();
+            self.report(stored, "packed", detail);
+        }
         self.settle(stored, &assembled);
     }
 
@@ -177,6 +182,13 @@ impl Check {
             self.findings
         ));
     }
+}
+
+/// Compressed forms are compared with what they stand for: another release may compress otherwise.
+fn packed_is_whole(stored: &Stored<'_>) -> bool {
+    let parts: Vec<&[u8]> = stored.parts.iter().map(|part| part.0).collect();
+    let packed = parts.get(PACKED).copied().unwrap_or_default();
+    packed.is_empty() || is_of(packed, &parts)
 }
 
 impl Visitor for Check {

@@ -93,7 +93,7 @@ impl Follower {
         let (serving, status) = (Arc::clone(&self.serving), Arc::clone(&self.status));
         let pricing = tokio::spawn(relay::prices(upstream.clone(), serving, status));
         let _pricing = AbortOnDropHandle::new(pricing);
-        self.follow(&Source::new(upstream), heads).await;
+        self.follow(&Source::new(upstream, self.config.compress), heads).await;
         if let Some(listening) = listening {
             listening.abort();
         }

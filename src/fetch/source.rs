@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use metrics::counter;
 use neve_chain::{Block, Checks, HeaderAnswer, Refusal, TotalDifficulty};
+use neve_store::Part;
 use tracing::{debug, warn};
 
 use super::assemble::{Assembled, assemble};
 use super::backoff::Backoff;
 use super::heads::quantity;
 use super::upstream::{CallError, Upstream, join};
+use crate::packed::{Coding, pack};
 
 /// Receipts asked for in one batch where there is no call for all of them.
 const RECEIPTS_A_BATCH: usize = 100;
@@ -31,6 +33,8 @@ pub(crate) struct Source {
     pub(crate) upstream: Upstream,
     /// Whether the upstream has `eth_getBlockReceipts`; the public API does not.
     block_receipts: Arc<AtomicBool>,
+    /// In which codings large parts are kept besides.
+    compress: &'static [Coding],
 }
 
 /// Why an attempt failed.
@@ -59,8 +63,8 @@ impl From<Refusal> for Failed {
 }
 
 impl Source {
-    pub(crate) fn new(upstream: Upstream) -> Self {
-        Self { upstream, block_receipts: Arc::new(AtomicBool::new(true)) }
+    pub(crate) fn new(upstream: Upstream, compress: &'static [Coding]) -> Self {
+        Self { upstream, block_receipts: Arc::new(AtomicBool::new(true)), compress }
     }
 
     /// The upstream's head: the newest executed height.
@@ -137,9 +141,10 @@ impl Source {
 
     async fn attempt(&self, height: u64, checks: Checks) -> Result<Assembled, Failed> {
         let (block, receipts) = self.answers(height).await?;
+        let compress = self.compress;
         // Proving is computation: it has its own threads, and does not stop the waiting.
         let proven =
-            tokio::task::spawn_blocking(move || assemble(&block, &receipts, &checks)).await;
+            tokio::task::spawn_blocking(move || prove(&block, &receipts, &checks, compress)).await;
         let assembled = proven.map_err(|error| CallError::Unreachable(error.to_string()))??;
         match assembled.record.height {
             found if found == height => Ok(assembled),
@@ -184,6 +189,24 @@ impl Source {
         }
         Ok(join(&receipts))
     }
+}
+
+/// Proves, and compresses what is proven.
+fn prove(
+    block: &[u8],
+    receipts: &[u8],
+    checks: &Checks,
+    compress: &[Coding],
+) -> Result<Assembled, Refusal> {
+    let mut assembled = assemble(block, receipts, checks)?;
+    if !compress.is_empty() {
+        match pack(&assembled.record.parts, compress) {
+            Ok(packed) => assembled.record.parts.push(Part::plain(packed)),
+            // It is served all the same, not compressed.
+            Err(error) => warn!(height = assembled.record.height, %error, "not compressed"),
+        }
+    }
+    Ok(assembled)
 }
 
 /// Says and counts that a height is refused.

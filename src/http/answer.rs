@@ -85,7 +85,10 @@ pub(crate) fn result(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Re
             let (record, index) = by_transaction(serving, hash)?;
             out.stored(receipt_of(&record, index)?);
         }
-        Query::Receipts(at) => out.stored(part(&record(serving, at)?, RECEIPTS)?),
+        Query::Receipts(at) => {
+            let record = record(serving, at)?;
+            out.part(&record, RECEIPTS, part(&record, RECEIPTS)?);
+        }
         Query::UncleCount(at) => {
             record(serving, at)?;
             text("\"0x0\"", out); // Avalanche's consensus has none
@@ -211,7 +214,7 @@ fn block(serving: &Serving, at: At, which: usize, out: &mut Builder) -> Result<(
     let zero = record.flags() & FLAG_ZERO_DIFFICULTY != 0;
     let pending = at == At::Tag(Tag::Pending) && rules == Rules::Helicon;
     if zero == (rules == Rules::Helicon) && !pending {
-        out.stored(whole); // nearly always
+        out.part(&record, which, whole); // nearly always
         return Ok(());
     }
     let spans = part(&record, SPANS)?;

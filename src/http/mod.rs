@@ -6,6 +6,7 @@
 mod answer;
 mod body;
 mod cors;
+mod encoded;
 mod fees;
 mod filters;
 mod hosts;

@@ -8,7 +8,10 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
-use neve_store::SegmentSlice;
+use neve_store::{RecordRef, SegmentSlice};
+
+use super::encoded::{self, Accepts, Part};
+use crate::packed::{self, Coding};
 
 /// A piece of a body.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub(crate) enum Chunk {
     Text(Bytes),
     /// Bytes of a mapped segment, which stays mapped until they are sent.
     Stored(SegmentSlice),
+    /// The same, which is there in a content coding too.
+    Part(Box<Part>),
 }
 
 impl AsRef<[u8]> for Chunk {
@@ -24,6 +29,7 @@ impl AsRef<[u8]> for Chunk {
         match self {
             Self::Text(text) => text,
             Self::Stored(slice) => slice.as_ref(),
+            Self::Part(part) => part.plain.as_ref(),
         }
     }
 }
@@ -34,9 +40,15 @@ pub(crate) struct Builder {
     chunks: VecDeque<Chunk>,
     text: Vec<u8>,
     len: usize,
+    accepts: Accepts,
 }
 
 impl Builder {
+    /// A body for a client that takes these codings.
+    pub(crate) fn new(accepts: Accepts) -> Self {
+        Self { accepts, ..Self::default() }
+    }
+
     /// Room for text; what is appended to it is part of the body.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
@@ -49,6 +61,24 @@ impl Builder {
         self.flush();
         self.len += slice.len();
         self.chunks.push_back(Chunk::Stored(slice));
+    }
+
+    /// A whole part of a record, in a content coding if there is one that the client takes.
+    pub(crate) fn part(&mut self, record: &RecordRef, which: usize, plain: SegmentSlice) {
+        let coding = Coding::ALL.into_iter().find_map(|coding| {
+            if !self.accepts.takes(coding) {
+                return None;
+            }
+            Some((coding, packed::find(record, which, coding)?))
+        });
+        match coding {
+            Some((coding, packed)) => {
+                self.flush();
+                self.len += plain.len();
+                self.chunks.push_back(Chunk::Part(Box::new(Part::new(plain, coding, packed))));
+            }
+            None => self.stored(plain), // nearly always
+        }
     }
 
     /// Appends all of another body.
@@ -74,32 +104,49 @@ impl Builder {
 
     pub(crate) fn finish(mut self) -> ReplyBody {
         self.flush();
-        ReplyBody(Some(ReplyBuf { chunks: self.chunks, at: 0, remaining: self.len }))
+        let coding =
+            if self.accepts.any() { encoded::coding(&self.chunks, self.len) } else { None };
+        let Some(coding) = coding else {
+            let buf = ReplyBuf { chunks: self.chunks, at: 0, remaining: self.len };
+            return ReplyBody { buf: Some(buf), coding: None };
+        };
+        let chunks = encoded::encode(self.chunks, coding);
+        let remaining = chunks.iter().map(|chunk| chunk.as_ref().len()).sum();
+        ReplyBody { buf: Some(ReplyBuf { chunks, at: 0, remaining }), coding: Some(coding) }
     }
 }
 
 /// A body that comes in one frame.
 #[derive(Debug, Default)]
-pub(crate) struct ReplyBody(Option<ReplyBuf>);
+pub(crate) struct ReplyBody {
+    buf: Option<ReplyBuf>,
+    coding: Option<Coding>,
+}
 
 impl From<Bytes> for ReplyBody {
     fn from(text: Bytes) -> Self {
         let remaining = text.len();
-        Self(Some(ReplyBuf { chunks: VecDeque::from([Chunk::Text(text)]), at: 0, remaining }))
+        let buf = ReplyBuf { chunks: VecDeque::from([Chunk::Text(text)]), at: 0, remaining };
+        Self { buf: Some(buf), coding: None }
     }
 }
 
 impl ReplyBody {
+    /// The content coding that it is in, if any.
+    pub(crate) fn coding(&self) -> Option<Coding> {
+        self.coding
+    }
+
     /// The whole body in one piece.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len());
-        let chunks = self.0.into_iter().flat_map(|buf| buf.chunks);
+        let chunks = self.buf.into_iter().flat_map(|buf| buf.chunks);
         chunks.for_each(|chunk| bytes.extend_from_slice(chunk.as_ref()));
         bytes
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |buf| buf.remaining)
+        self.buf.as_ref().map_or(0, |buf| buf.remaining)
     }
 }
 
@@ -111,7 +158,7 @@ impl Body for ReplyBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<ReplyBuf>, Infallible>>> {
-        Poll::Ready(self.0.take().filter(ReplyBuf::has_remaining).map(|buf| Ok(Frame::data(buf))))
+        Poll::Ready(self.buf.take().filter(ReplyBuf::has_remaining).map(|buf| Ok(Frame::data(buf))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -10,6 +10,7 @@ use neve_jsonrpc::{
 };
 
 use super::answer::{self, Asking, Miss, NoAnswer};
+use super::encoded::Accepts;
 use super::reply::{Builder, ReplyBody};
 use crate::config::Limits;
 use crate::filters::Filters;
@@ -45,10 +46,10 @@ pub(crate) struct Rpc {
     pub(crate) tally: Arc<Tally>,
 }
 
-/// Over what a message came.
+/// Over what a message came, and how the answer may be.
 enum Caller<'s> {
     /// A request and its answer, and nothing after it.
-    Http,
+    Http(Accepts),
     /// A connection that can be sent more later.
     Socket(&'s mut Subscriptions),
 }
@@ -67,10 +68,19 @@ enum Missing {
     Method(String),
 }
 
+impl Caller<'_> {
+    fn accepts(&self) -> Accepts {
+        match self {
+            Self::Http(accepts) => *accepts,
+            Self::Socket(_) => Accepts::default(),
+        }
+    }
+}
+
 impl Rpc {
     /// Answers the body of a request.
-    pub(crate) fn answer(&self, body: &[u8]) -> Reply {
-        let mut caller = Caller::Http;
+    pub(crate) fn answer(&self, body: &[u8], accepts: Accepts) -> Reply {
+        let mut caller = Caller::Http(accepts);
         match parse(body) {
             Request::Empty => Reply::Answer(Builder::default().finish()),
             Request::Malformed => Reply::Answer(lone_error(b"null", &RpcError::PARSE)),
@@ -101,7 +111,7 @@ impl Rpc {
     }
 
     fn single(&self, message: &Message<'_>, caller: &mut Caller<'_>) -> Reply {
-        let mut out = Builder::default();
+        let mut out = Builder::new(caller.accepts());
         match self.message(message, caller, &mut out) {
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
@@ -124,7 +134,7 @@ impl Rpc {
         if messages.len() > self.limits.batch_items_max {
             return Reply::Answer(too_many(messages));
         }
-        let (mut out, mut answers, mut result_bytes) = (Builder::default(), 0, 0);
+        let (mut out, mut answers, mut result_bytes) = (Builder::new(caller.accepts()), 0, 0);
         for (at, message) in messages.iter().enumerate() {
             let before = (out.len(), answers);
             out.text().push(if answers == 0 { b'[' } else { b',' });

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use hyper::body::{Body, Incoming};
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
+    HeaderValue, LOCATION, VARY,
 };
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::body::read;
 use super::cors::Cors;
+use super::encoded::Accepts;
 use super::hosts::Hosts;
 use super::media_type;
 use super::refusal::Refusal;
@@ -135,17 +137,18 @@ impl Service {
     }
 
     async fn read_and_answer(&self, request: Request<Incoming>) -> Response<ReplyBody> {
+        let accepts = Accepts::of(request.headers());
         let limit = self.rpc.limits.body_bytes_max;
         match read(request.into_body(), limit).await {
-            Ok(body) => self.answer(&body),
+            Ok(body) => self.answer(&body, accepts),
             // The body was cut or its chunks are malformed: what came of it is not JSON either.
-            Err(_) => self.answer(b"{"),
+            Err(_) => self.answer(b"{", accepts),
         }
     }
 
-    fn answer(&self, body: &[u8]) -> Response<ReplyBody> {
-        match self.rpc.answer(body) {
-            Reply::Answer(body) => with_type(Response::new(body), JSON),
+    fn answer(&self, body: &[u8], accepts: Accepts) -> Response<ReplyBody> {
+        match self.rpc.answer(body, accepts) {
+            Reply::Answer(body) => coded(with_type(Response::new(body), JSON)),
             Reply::Miss(body) => self.miss(body),
         }
     }
@@ -206,6 +209,16 @@ fn moved(path: &str, query: Option<&str>) -> Response<ReplyBody> {
     // A path that came in a request line can stand in a header.
     let location = HeaderValue::try_from(format!("{path}{query}")).ok();
     response.headers_mut().extend(location.map(|location| (LOCATION, location)));
+    response
+}
+
+/// Names the content coding, if there is one.
+fn coded(mut response: Response<ReplyBody>) -> Response<ReplyBody> {
+    if let Some(coding) = response.body().coding() {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
+        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
     response
 }
 
