@@ -194,7 +194,8 @@ fn asked(reader: &Reader, params: &Value) -> Option<(LogFilter, RangeInclusive<u
     let number =
         |key: &str| u64::from_str_radix(params[key].as_str()?.strip_prefix("0x")?, 16).ok();
     let heights = match &params["blockHash"] {
-        Value::Null => number("fromBlock")?..=number("toBlock")?,
+        // Ranges that end above the head end there; whoever asks has seen to that.
+        Value::Null => number("fromBlock")?..=number("toBlock")?.min(*reader.range()?.end()),
         hash => {
             let height = reader.block(&Hash(bytes(hash)))?.height();
             height..=height
@@ -212,27 +213,27 @@ fn answers_like_the_node(folder: &str, rows_min: usize) {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path(), 32);
     recorded(folder).iter().for_each(|record| opened.writer.append(record).unwrap());
-    let (mut compared, mut empty) = (0, 0);
+    let (mut found_some, mut found_none) = (0, 0);
     for row in rows(&format!("{folder}/logs.jsonl.gz")) {
         let Some(((method, params), result)) = call(&row).zip(result(&row)) else { continue };
         let Some(params) = params.first().filter(|_| method == "eth_getLogs") else { continue };
         let Some((filter, heights)) = asked(&opened.reader, params) else { continue };
         let found = format!("[{}]", found(&opened.reader, &filter, heights).join(","));
         assert_eq!(found, result, "{params}");
-        compared += 1;
-        empty += usize::from(result == "[]");
+        *(if result == "[]" { &mut found_none } else { &mut found_some }) += 1;
     }
-    assert!(compared >= rows_min && compared > 2 * empty, "{compared} rows, {empty} are empty");
+    let (some, none) = (found_some, found_none);
+    assert!(some >= rows_min && none >= rows_min, "{some} rows have logs, {none} have none");
 }
 
 #[test]
 fn recorded_answers_before_helicon() {
-    answers_like_the_node("v1.14.2/apricot0", 50);
+    answers_like_the_node("v1.14.2/apricot0", 60);
 }
 
 #[test]
 fn recorded_answers_across_helicon() {
-    answers_like_the_node("v1.15.0", 150);
+    answers_like_the_node("v1.15.0", 60);
 }
 
 /// An answer that lacks a log is wrong; none at all is not.

@@ -1,14 +1,14 @@
 //! What the index of logs costs and what it gives, with terms spread as mainnet's are:
-//! `cargo run --release -p neve-store --example logs -- <directory> <segments>`.
+//! `cargo run --release -p neve-store --example logs -- <directory> <segments> <logs a block>`;
+//! mainnet's blocks have 57 in the mean.
 #![allow(clippy::unwrap_used, reason = "a measurement fails by panicking")]
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use neve_store::{Hash, Identity, Options, Part, Reader, Record, Terms};
 
 /// Means of 668 blocks of January 2026; two thirds of a block's bytes are the block, one receipts.
-const LOGS: u64 = 57;
 const TRANSACTIONS: u64 = 31;
 const PART_BYTES: usize = 104 << 10;
 /// So many of a thousand logs have none to four topics.
@@ -43,9 +43,9 @@ fn terms(random: &mut Random) -> Terms {
         here
     });
     let mut terms = [key(0, random.skewed(1 << 13)), 0, 0, 0, 0];
-    for at in 1..=topics.unwrap_or(3) {
+    for (at, term) in terms.iter_mut().enumerate().skip(1).take(topics.unwrap_or(3)) {
         let values = if at == 1 { 1 << 9 } else { 1 << 20 };
-        terms[at] = key(at as u64, random.skewed(values));
+        *term = key(at as u64, random.skewed(values));
     }
     terms
 }
@@ -58,8 +58,8 @@ fn hash(of: u64) -> Hash {
     hash
 }
 
-fn block(height: u64, random: &mut Random) -> Record {
-    let logs = random.below(2 * LOGS + 1);
+fn block(height: u64, logs: u64, random: &mut Random) -> Record {
+    let logs = random.below(2 * logs + 1);
     Record {
         height,
         hash: hash(height << 8),
@@ -73,39 +73,14 @@ fn block(height: u64, random: &mut Random) -> Record {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [dir, segments] = &arguments[..] else { return println!("which directory, how many?") };
-    let segments: usize = segments.parse().unwrap();
-    let options = Options { disk_reserve_bytes: 0, ..Options::default() };
-    let mut opened = neve_store::open(Path::new(dir), options).unwrap();
-    opened.writer.bind(Identity { chain_id: 43114, genesis: Hash([1; 32]) }, 0).unwrap();
-    let mut random = Random(7);
-    let (mut appends, mut seals) = (Vec::new(), Vec::new());
-    let mut height = 0;
-    while opened.reader.usage().segments < segments {
-        let record = block(height, &mut random);
-        let before = opened.reader.usage().segments;
-        let start = Instant::now();
-        opened.writer.append(&record).unwrap();
-        let rolled = opened.reader.usage().segments != before;
-        (if rolled { &mut seals } else { &mut appends }).push(start.elapsed());
-        if rolled {
-            opened.writer.sync().unwrap(); // so that the next seal's sync is not about older bytes
-        }
-        height += 1;
-    }
-    let per_segment = height as usize / segments;
-    appends.sort();
-    let worst = appends.last().unwrap();
-    println!(
-        "{per_segment} heights a segment; append: median {:?}, worst {worst:?}",
-        median(&appends)
-    );
-    println!("rolling (seal, sync, create): {seals:?}");
+    let [dir, segments, logs] = &arguments[..] else {
+        return println!("which directory, how many segments, how many logs a block?");
+    };
+    let dir = Path::new(dir);
+    write(dir, segments.parse().unwrap(), logs.parse().unwrap());
     let start = Instant::now();
-    opened.writer.seal().unwrap();
-    println!("a last seal: {:?}", start.elapsed());
-    drop(opened);
-    let opened = neve_store::open(Path::new(dir), options).unwrap();
+    let opened = neve_store::open(dir, options()).unwrap();
+    println!("opening: {:?}", start.elapsed());
     for (what, criteria) in questions() {
         for round in ["first", "again"] {
             ask(&opened.reader, what, round, &criteria);
@@ -113,8 +88,40 @@ fn main() {
     }
 }
 
-fn median(sorted: &[Duration]) -> Duration {
-    sorted[sorted.len() / 2]
+fn options() -> Options {
+    Options { disk_reserve_bytes: 0, ..Options::default() }
+}
+
+/// Fills so many segments; the last is sealed on its own, when its records are synced already.
+fn write(dir: &Path, segments: usize, logs: u64) {
+    let mut opened = neve_store::open(dir, options()).unwrap();
+    opened.writer.bind(Identity { chain_id: 43114, genesis: Hash([1; 32]) }, 0).unwrap();
+    let (mut random, mut appends, mut bases) = (Random(7), Vec::new(), Vec::new());
+    let mut height = 0;
+    while bases.len() < segments
+        || height < bases[segments - 1] * segments as u64 / (segments as u64 - 1) - 9
+    {
+        let record = block(height, logs, &mut random);
+        let before = opened.reader.usage().segments;
+        let start = Instant::now();
+        opened.writer.append(&record).unwrap();
+        if opened.reader.usage().segments == before {
+            appends.push(start.elapsed());
+        } else {
+            bases.push(height);
+        }
+        height += 1;
+    }
+    appends.sort();
+    let (median, worst) = (appends[appends.len() / 2], appends[appends.len() - 1]);
+    println!("heights a segment: {}; append: median {median:?}, worst {worst:?}", bases[1]);
+    opened.writer.sync().unwrap();
+    let start = Instant::now();
+    opened.writer.seal().unwrap();
+    println!("seal of {} heights: {:?}", height - bases[segments - 1], start.elapsed());
+    let segment = std::fs::read(dir.join(format!("{:020}.seg", bases[0]))).unwrap();
+    let length = |at: usize| u64::from_le_bytes(segment[at..at + 8].try_into().unwrap());
+    println!("hash table: {} bytes, index of logs: {} bytes", length(600), length(632));
 }
 
 type Questions = Vec<(&'static str, Vec<Vec<u64>>)>;

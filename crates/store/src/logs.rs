@@ -81,7 +81,7 @@ fn union(lists: &[Words<'_>]) -> Vec<u32> {
     let mut all = Vec::with_capacity(total(lists));
     lists.iter().for_each(|list| all.extend(list.iter()));
     if lists.len() > 1 {
-        all.sort(); // finds the pieces that are sorted
+        all.sort_unstable();
         all.dedup();
     }
     all
@@ -106,10 +106,8 @@ fn thin_out(found: &mut Vec<u32>, lists: &[Words<'_>]) {
 pub struct Candidates {
     view: Arc<View>,
     criteria: Criteria,
-    /// The height after the last window.
-    next: u64,
-    /// The height after the last one that is asked for.
-    end: u64,
+    /// Those behind the last window.
+    heights: RangeInclusive<u64>,
     /// The last window's, of which those from `taken` on were not handed out yet.
     found: Vec<LogAt>,
     taken: usize,
@@ -118,12 +116,10 @@ pub struct Candidates {
 impl Candidates {
     pub(crate) fn new(
         view: Arc<View>,
-        heights: &RangeInclusive<u64>,
+        heights: RangeInclusive<u64>,
         criteria: Vec<Vec<u64>>,
     ) -> Self {
-        let (next, end) = (*heights.start(), heights.end().saturating_add(1));
-        let criteria = Criteria::new(criteria);
-        Self { view, criteria, next, end, found: Vec::new(), taken: 0 }
+        Self { view, criteria: Criteria::new(criteria), heights, found: Vec::new(), taken: 0 }
     }
 
     /// The record at `height`, also if it is no longer served.
@@ -134,9 +130,11 @@ impl Candidates {
     fn window(&mut self) -> Result<(), Unreadable> {
         self.found.clear();
         self.taken = 0;
-        let unreadable = Unreadable { height: self.next };
-        let segment = self.view.holder(self.next).ok_or(unreadable)?;
-        self.next = segment.logs(self.next..self.end, &self.criteria, &mut self.found)?;
+        let (next, last) = (*self.heights.start(), *self.heights.end());
+        let segment = self.view.holder(next).ok_or(Unreadable { height: next })?;
+        let heights = next..last.saturating_add(1); // there is no height as great as that
+        let end = segment.logs(heights, &self.criteria, &mut self.found)?;
+        self.heights = end..=last;
         Ok(())
     }
 }
@@ -151,11 +149,11 @@ impl Iterator for Candidates {
                 self.taken += 1;
                 return Some(Ok(*found));
             }
-            if self.next >= self.end {
+            if self.heights.is_empty() {
                 return None;
             }
             if let Err(error) = self.window() {
-                self.end = self.next;
+                self.heights = RangeInclusive::new(1, 0);
                 return Some(Err(error));
             }
         }

@@ -69,8 +69,9 @@ impl Builder {
 
     /// The index of everything added.
     pub(crate) fn build(mut self) -> Vec<u8> {
-        // What was added is sorted in pieces, which the stable sort finds and merges.
-        self.entries.sort();
+        // Keys come in ascending pieces, which the stable sort finds and merges, and the ordinals of
+        // a key ascend already.
+        self.entries.sort_by_key(|(key, _)| *key);
         self.entries.dedup(); // a log may have a key twice, if keys collide
         let keys = self.entries.chunk_by(|a, b| a.0 == b.0);
         let count = keys.clone().count();
@@ -154,7 +155,7 @@ pub(crate) struct Postings<'a> {
     starts: Words<'a>,
     /// Logs below each height; the last: all.
     pub(crate) before: Words<'a>,
-    postings: Words<'a>,
+    ordinals: Words<'a>,
 }
 
 impl<'a> Postings<'a> {
@@ -164,11 +165,11 @@ impl<'a> Postings<'a> {
         let (found, keys) = (le_u32(head, 0), le_u32(head, 4) as usize);
         let (keys, rest) = rest.split_at_checked(keys.checked_mul(KEY_LEN)?)?;
         let (starts, rest) = rest.split_at_checked((keys.len() / KEY_LEN + 1) * WORD)?;
-        let (before, postings) = rest.split_at_checked((heights as usize + 1) * WORD)?;
-        let [starts, before, postings] = [starts, before, postings].map(Words);
+        let (before, ordinals) = rest.split_at_checked((heights as usize + 1) * WORD)?;
+        let [starts, before, ordinals] = [starts, before, ordinals].map(Words);
         let last = starts.get(starts.len() - 1)?;
-        let whole = found == heights && postings.0.len() == last as usize * WORD;
-        whole.then_some(Self { keys, starts, before, postings })
+        let whole = found == heights && ordinals.0.len() == last as usize * WORD;
+        whole.then_some(Self { keys, starts, before, ordinals })
     }
 
     pub(crate) fn heights(&self) -> u32 {
@@ -181,7 +182,7 @@ impl<'a> Postings<'a> {
 
     fn list(&self, at: usize) -> Words<'a> {
         let start = |at| self.starts.get(at).unwrap_or_default() as usize;
-        self.postings.slice(start(at)..start(at + 1))
+        self.ordinals.slice(start(at)..start(at + 1))
     }
 
     /// The logs that have `key`; none if there is no such key.

@@ -153,7 +153,7 @@ impl Reader {
     /// be read, is an error, and the end: what came before is then
     /// not the whole answer.
     pub fn logs(&self, heights: RangeInclusive<u64>, criteria: Vec<Vec<u64>>) -> Candidates {
-        Candidates::new(self.view.load_full(), &heights, criteria)
+        Candidates::new(self.view.load_full(), heights, criteria)
     }
 
     /// What the store takes on disk.
