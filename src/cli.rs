@@ -48,7 +48,7 @@ pub enum LogFormat {
 /// A group of methods that a node has behind a switch of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Api {
-    /// debug_getRawHeader, debug_getRawBlock, debug_getRawReceipts, debug_getRawTransaction
+    /// `debug_getRawHeader`, `debug_getRawBlock`, `debug_getRawReceipts`, `debug_getRawTransaction`
     /// (a node's `internal-debug`).
     DebugRaw,
 }
@@ -192,15 +192,15 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_WS_LAG_MAX", value_name = "N", default_value_t = 1024)]
     pub ws_lag_max: u64,
 
-    /// Blocks that eth_getLogs may look at, if it is not for one block by its hash.
+    /// Blocks that `eth_getLogs` may look at, if it is not for one block by its hash.
     #[arg(long, env = "NEVE_LOGS_BLOCKS_MAX", value_name = "N", default_value_t = 100_000)]
     pub logs_blocks_max: u64,
 
-    /// Bytes of an answer to eth_getLogs.
+    /// Bytes of an answer to `eth_getLogs`.
     #[arg(long, env = "NEVE_LOGS_BYTES_MAX", value_name = "BYTES", default_value = "100MB")]
     pub logs_bytes_max: ByteCount,
 
-    /// Filters (eth_newFilter and its kind) that may be open.
+    /// Filters (`eth_newFilter` and its kind) that may be open.
     #[arg(long, env = "NEVE_FILTERS_MAX", value_name = "N", default_value_t = 10_000)]
     pub filters_max: usize,
 

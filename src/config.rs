@@ -101,13 +101,13 @@ pub struct Limits {
     pub batch_items_max: usize,
     /// Bytes of results in a batch (batch-response-max-size: 25,000,000).
     pub batch_response_bytes_max: usize,
-    /// Blocks that one eth_getLogs looks at. A node has no such limit by default.
+    /// Blocks that one `eth_getLogs` looks at. A node has no such limit by default.
     pub logs_blocks_max: u64,
-    /// Bytes of one answer to eth_getLogs. A node has no such limit and builds it in memory.
+    /// Bytes of one answer to `eth_getLogs`. A node has no such limit and builds it in memory.
     pub logs_bytes_max: usize,
     /// Filters that may be open. A node has no such limit; one takes some hundred bytes.
     pub filters_max: usize,
-    /// Whether debug_getRaw… are served (eth-apis: internal-debug).
+    /// Whether `debug_getRaw`… are served (eth-apis: internal-debug).
     pub debug_raw: bool,
     /// How old a price may be.
     pub price_age_max: Duration,

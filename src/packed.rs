@@ -283,7 +283,7 @@ mod tests {
     fn text(len: usize) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(len as u64);
         let line = |_| format!("{{\"hash\":\"{:032x}\",\"type\":\"0x2\"}},", random.u128(..));
-        let mut text: Vec<u8> = (0..len / 50 + 1).map(line).collect::<String>().into_bytes();
+        let mut text: Vec<u8> = (0..=(len / 50)).map(line).collect::<String>().into_bytes();
         text.truncate(len);
         text
     }

@@ -1,4 +1,4 @@
-//! eth_feeHistory, computed from the stored blocks.
+//! `eth_feeHistory`, computed from the stored blocks.
 
 use std::ops::Range;
 use std::sync::Arc;

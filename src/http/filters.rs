@@ -68,7 +68,7 @@ fn hashes(
     Ok(())
 }
 
-/// Appends all logs that a filter of logs asks for, as eth_getLogs gives them.
+/// Appends all logs that a filter of logs asks for, as `eth_getLogs` gives them.
 pub(super) fn all_logs(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Result<(), NoAnswer> {
     match asking.filters.topic(id) {
         Some(Topic::Logs(query)) => logs::logs(asking, &query, out),

@@ -1,4 +1,4 @@
-//! eth_getLogs: which heights are meant, whether all of them are here, and their logs.
+//! `eth_getLogs`: which heights are meant, whether all of them are here, and their logs.
 
 use std::ops::RangeInclusive;
 
@@ -14,12 +14,11 @@ pub(super) fn logs(
     query: &LogQuery,
     out: &mut Builder,
 ) -> Result<(), NoAnswer> {
-    match heights(asking, query.range)? {
-        Some(heights) => list(asking, heights, &query.filter, out),
-        None => {
-            out.text().extend_from_slice(b"[]");
-            Ok(())
-        }
+    if let Some(heights) = heights(asking, query.range)? {
+        list(asking, heights, &query.filter, out)
+    } else {
+        out.text().extend_from_slice(b"[]");
+        Ok(())
     }
 }
 

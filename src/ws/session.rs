@@ -22,6 +22,7 @@ use crate::logs::logs;
 
 /// What a connection may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "a limit's name ends in max, everywhere")]
 pub(crate) struct Limits {
     /// Bytes of a message that comes in (libevm, `rpc/websocket.go`: 32 MiB).
     pub(crate) message_bytes_max: usize,

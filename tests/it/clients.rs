@@ -9,7 +9,7 @@ mod session;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::feed::Feed;
 use crate::support::neve::{Neve, fresh_dir};

@@ -10,6 +10,7 @@ mod cli;
 mod clients;
 mod corpus;
 mod dev;
+mod encoding;
 mod faults;
 mod follow;
 mod http_rows;

@@ -208,7 +208,8 @@ fn lacks() {
     let whole = write(FeeRule::Helicon, &header, next, &[]);
     assert_eq!(whole, write(FeeRule::Helicon, &block, next, &[]));
     assert!(matches!(whole, FeeHistory::Whole(_)));
-    let empty = FeeHistory::write(FeeRule::Helicon, &[], None, &[1.0]);
+    let none: [BlockFees; 0] = [];
+    let empty = FeeHistory::write(FeeRule::Helicon, &none, None, &[1.0]);
     assert_eq!(empty, FeeHistory::Whole(EMPTY_FEE_HISTORY.to_owned()));
     let receipts = &chain("v1.15.0")[299].receipts;
     let refusal = BlockFees::from_receipts(height.full.as_bytes(), receipts.as_bytes());

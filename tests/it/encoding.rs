@@ -1,0 +1,129 @@
+//! Answers in a content coding: whoever takes gzip or zstd gets the same bytes, decoded.
+
+use std::io::Read;
+
+use flate2::read::GzDecoder;
+use serde_json::json;
+
+use crate::support::client::{Client, Response};
+use crate::support::corpus::{FORKS, HELICON, MAIN, Set};
+use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::recorded::Recorded;
+
+fn start(set: Set, arguments: &[&str]) -> (Recorded, Neve, tempfile::TempDir) {
+    let (node, dir) = (Recorded::start(set), fresh_dir());
+    let url = node.url();
+    let fixed = ["--upstream", &url, "--start", "0"];
+    let neve = Neve::start(dir.path(), &[&fixed, arguments].concat());
+    neve.wait_for_head(set.head);
+    (node, neve, dir)
+}
+
+fn post(client: &mut Client, accepts: &str, body: &str) -> Response {
+    let headers = [("Content-Type", "application/json"), ("Accept-Encoding", accepts)];
+    client.request("POST", "/", &headers, body.as_bytes())
+}
+
+/// The body as a client sees it, and the coding that it came in.
+fn decoded(answer: &Response) -> (Vec<u8>, Option<&str>) {
+    let coding = answer.header("content-encoding");
+    let mut out = Vec::new();
+    match coding {
+        Some("gzip") => {
+            // One member and nothing behind it: not every client reads on.
+            let mut decoder = GzDecoder::new(&answer.body[..]);
+            decoder.read_to_end(&mut out).expect("it is gzip");
+            assert!(decoder.into_inner().is_empty(), "bytes behind the gzip member");
+        }
+        Some("zstd") => {
+            out = zstd::stream::decode_all(&answer.body[..]).expect("it is zstd");
+        }
+        _ => out.clone_from(&answer.body),
+    }
+    (out, coding)
+}
+
+fn call(id: &serde_json::Value, method: &str, params: &serde_json::Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+/// Blocks and receipts of every height, asked for in each coding.
+fn compare(set: Set) {
+    let (_node, neve, dir) = start(set, &["--compress", "gzip,zstd"]);
+    let mut client = neve.client();
+    let (mut coded, mut plain_bytes, mut coded_bytes) = (0, 0, 0);
+    for height in 0..=set.head {
+        let id = json!([7, "x", 1e30, null, "\u{e9}"])[height as usize % 5].clone();
+        let height = format!("{height:#x}");
+        for body in [
+            call(&id, "eth_getBlockByNumber", &json!([height, true])),
+            call(&id, "eth_getBlockByNumber", &json!([height, false])),
+            call(&id, "eth_getBlockReceipts", &json!([height])),
+        ] {
+            let plain = client.post(&body);
+            for accepts in ["gzip", "zstd"] {
+                let answer = post(&mut client, accepts, &body);
+                let (text, coding) = decoded(&answer);
+                assert!(text == plain.body, "{accepts} {body}: {}", String::from_utf8_lossy(&text));
+                assert_eq!(answer.header("content-type"), Some("application/json"));
+                let large = plain.body.len() > 5000;
+                assert!(coding.is_some_and(|coding| coding == accepts) || !large, "{body}");
+                coded += u32::from(coding.is_some());
+                plain_bytes += plain.body.len();
+                coded_bytes += answer.body.len();
+            }
+        }
+    }
+    println!("{}: {coded} coded, {plain_bytes} bytes became {coded_bytes}", set.folder);
+    assert!(coded > 100 && coded_bytes * 2 < plain_bytes, "{coded}: {plain_bytes}, {coded_bytes}");
+    neve.stop();
+    let store = dir.path().join("store").display().to_string();
+    assert!(run(&["verify", "--data-dir", &store]).status.success());
+}
+
+#[test]
+fn decoded_answers_are_the_plain_ones() {
+    [MAIN, FORKS, HELICON].into_iter().for_each(compare);
+}
+
+#[test]
+fn batches_are_put_together_from_compressed_pieces() {
+    let (_node, neve, _dir) = start(MAIN, &[]);
+    let mut client = neve.client();
+    let receipts =
+        |height: u64| call(&json!(height), "eth_getBlockReceipts", &json!([height_of(height)]));
+    let large: Vec<_> = (330..=339).map(receipts).collect();
+    let small = call(&json!("s"), "eth_chainId", &json!([]));
+    let body = format!(
+        "[{small},{},{small},{}]",
+        large.join(","),
+        call(&json!(1), "eth_nope", &json!([]))
+    );
+    let plain = client.post(&body);
+    let answer = post(&mut client, "gzip", &body);
+    let (text, coding) = decoded(&answer);
+    assert!(coding == Some("gzip") && text == plain.body);
+    assert!(answer.header("vary").is_some(), "caches must know");
+}
+
+fn height_of(height: u64) -> String {
+    format!("{height:#x}")
+}
+
+#[test]
+fn what_is_small_or_not_wanted_stays_plain() {
+    let (_node, neve, _dir) = start(MAIN, &[]);
+    let mut client = neve.client();
+    let small = call(&json!(1), "eth_getBlockTransactionCountByNumber", &json!(["latest"]));
+    assert_eq!(decoded(&post(&mut client, "gzip", &small)).1, None);
+    let large = call(&json!(1), "eth_getBlockReceipts", &json!(["0x14c"]));
+    for accepts in ["", "identity", "br, deflate", "gzip;q=0", "zstd"] {
+        // By default nothing is kept in zstd.
+        assert_eq!(decoded(&post(&mut client, accepts, &large)).1, None, "{accepts}");
+    }
+    for accepts in ["gzip", "deflate, gzip;q=0.5", "GZIP", "zstd, gzip"] {
+        assert_eq!(decoded(&post(&mut client, accepts, &large)).1, Some("gzip"), "{accepts}");
+    }
+    let (_node, neve, _dir) = start(MAIN, &["--compress", "none"]);
+    assert_eq!(decoded(&post(&mut neve.client(), "gzip", &large)).1, None);
+}
