@@ -107,8 +107,10 @@ impl Filter {
             topics.iter().map(|topic| parts::term(position, topic)).collect()
         };
         let topics = topics.iter().zip(1..).map(of);
-        let all: Vec<Vec<u64>> = std::iter::once(addresses).chain(topics).collect();
-        all.into_iter().filter(|keys| !keys.is_empty()).collect()
+        std::iter::once(addresses)
+            .chain(topics)
+            .filter(|keys: &Vec<u64>| !keys.is_empty())
+            .collect()
     }
 
     fn takes(&self, event: &Event) -> bool {
@@ -130,7 +132,7 @@ struct Event {
 
 impl Event {
     /// Reads the beginning of a log's text: `{"address":"0x…","topics":["0x…",…],`. Nothing else
-    /// was stored (libevm, `core/types/gen_log_json.go`; neve_chain insists on it).
+    /// was stored (libevm, `core/types/gen_log_json.go`; `neve_chain` insists on it).
     fn read(text: &[u8]) -> Option<Self> {
         let (address, rest) = hex(text.strip_prefix(b"{\"address\":\"0x")?)?;
         let mut rest = rest.strip_prefix(b"\",\"topics\":[")?;
@@ -199,7 +201,8 @@ mod tests {
 
     #[test]
     fn text_of_another_form_is_not_read() {
-        for at in 0..TEXT.len() - 12 {
+        let end = TEXT.iter().position(|byte| *byte == b']').unwrap();
+        for at in 0..=end {
             let mut bad = TEXT.to_vec();
             bad[at] = b'G';
             assert!(Event::read(&bad).is_none(), "byte {at}");

@@ -112,7 +112,7 @@ fn compare(config: ChainConfig, blocks: usize, span: u32, rounds: usize) {
     let all: Vec<Plain> = records.iter().flat_map(plain).collect();
     let mut opened = open(dir.path(), span);
     records.iter().for_each(|record| opened.writer.append(record).unwrap());
-    let reader = opened.reader.clone();
+    let reader = opened.reader;
     assert!(reader.usage().segments > 2);
     let (mut random, mut matched, mut some) = (fastrand::Rng::with_seed(7), 0, 0);
     for round in 0..rounds {
