@@ -178,9 +178,8 @@ pub fn term(position: u8, value: &[u8]) -> u64 {
 
 /// The keys of a log.
 pub fn terms(address: &[u8; 20], topics: impl Iterator<Item = [u8; 32]>) -> Terms {
-    let mut terms = Terms::default();
-    terms[0] = term(0, address);
-    for ((place, position), topic) in terms[1..].iter_mut().zip(1..).zip(topics) {
+    let mut terms = [term(0, address), 0, 0, 0, 0];
+    for ((place, position), topic) in terms.iter_mut().skip(1).zip(1..).zip(topics) {
         *place = term(position, &topic);
     }
     terms

@@ -163,7 +163,7 @@ fn flip(part: &mut Part, key: &str) {
 #[test]
 fn whatever_is_not_what_the_headers_commit_to_is_found() {
     let (_dir, store) = store(MAIN);
-    let changes: [Change; 11] = [
+    let changes: [Change; 13] = [
         ("header_hash", "state root", |r| flip(&mut r.parts[FULL], "\"stateRoot\":\"0x")),
         ("transaction_hash", "a value", |r| flip(&mut r.parts[FULL], "\"value\":\"0x")),
         ("size", "the size", |r| flip(&mut r.parts[FULL], "\"size\":\"0x")),
@@ -175,6 +175,8 @@ fn whatever_is_not_what_the_headers_commit_to_is_found() {
         ("record_head", "the flags", |r| r.flags ^= 1),
         ("record_head", "the time", |r| r.timestamp += 1),
         ("record_head", "a transaction's key", |r| r.transactions[0] = Hash([7; 32])),
+        ("terms", "a log's term", |r| r.logs[0][0] ^= 1),
+        ("terms", "the number of logs", |r| r.logs.truncate(0)),
     ];
     for (expected, what, change) in changes {
         let kinds = findings(&store, 213, change);
