@@ -9,7 +9,7 @@ mod session;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::feed::Feed;
 use crate::support::neve::{Neve, fresh_dir};
@@ -124,7 +124,7 @@ fn misses_go_to_the_node_through_nginx() {
         let dir = fresh_dir();
         let neve = Neve::start(dir.path(), &["--upstream", &node.base_url(), "--start", "-10"]);
         neve.wait_for_head(head_of(&node));
-        let first = neve.wait("a first height", |health| health["blocks"]["first"].as_u64());
+        let first = neve.wait("a first height", |health| health["blocks"]["min_height"].as_u64());
         assert!(first > 1, "everything is held: {}", neve.health());
         let nginx = Nginx::start(neve.address, &node.base_url());
         let flags = ["--logs", "--raw"];
