@@ -57,8 +57,8 @@ fn at_both(flags: &[&str], node: &str, other: &str, check: impl Fn(&str, &[Line]
         for program in &programs {
             let check = &check;
             scope.spawn(move || {
-                let theirs = Session::start(program, flags, &[node]).to_end();
-                let ours = Session::start(program, flags, &[other]).to_end();
+                let theirs = Session::start(program, flags, &[node]).read_to_end();
+                let ours = Session::start(program, flags, &[other]).read_to_end();
                 check_sane(program, &theirs);
                 check(program.name, &theirs, &ours);
                 println!("{}: {} lines are equal", program.name, ours.len());
@@ -124,7 +124,7 @@ fn misses_go_to_the_node_through_nginx() {
         let dir = fresh_dir();
         let neve = Neve::start(dir.path(), &["--upstream", &node.base_url(), "--start", "-10"]);
         neve.wait_for_head(head_of(&node));
-        let first = neve.wait("a first height", |health| health["blocks"]["first"].as_u64());
+        let first = neve.wait("a first height", |health| health["blocks"]["min_height"].as_u64());
         assert!(first > 1, "everything is held: {}", neve.health());
         let nginx = Nginx::start(neve.address, &node.base_url());
         let flags = ["--logs", "--raw"];
@@ -166,7 +166,7 @@ impl Side {
     /// Reads what all of them print up to this step.
     fn read_to(&mut self, step: &str) {
         for (session, printed) in self.sessions.iter_mut().zip(&mut self.printed) {
-            printed.extend(session.to_step(step));
+            printed.extend(session.read_to_step(step));
         }
     }
 
@@ -224,7 +224,7 @@ fn subscriptions_are_the_nodes_and_outlive_a_cut() {
         let second = feed(&node, &mut feeder);
         sides.iter_mut().for_each(|side| side.tell(&until(&second)));
         let mut printed = sides.into_iter().map(|side| {
-            let rest = side.sessions.into_iter().map(Session::to_end);
+            let rest = side.sessions.into_iter().map(Session::read_to_end);
             let all =
                 side.printed.into_iter().zip(rest).map(|(lines, rest)| [lines, rest].concat());
             (side.name, all.collect::<Vec<_>>())

@@ -81,7 +81,7 @@ impl Session {
     }
 
     /// All lines up to and with this step.
-    pub(super) fn to_step(&mut self, step: &str) -> Vec<Line> {
+    pub(super) fn read_to_step(&mut self, step: &str) -> Vec<Line> {
         let mut lines = Vec::new();
         while lines.last().is_none_or(|line: &Line| line.step != step) {
             let Some(line) = self.next() else {
@@ -93,7 +93,7 @@ impl Session {
     }
 
     /// All other lines; it must end well.
-    pub(super) fn to_end(mut self) -> Vec<Line> {
+    pub(super) fn read_to_end(mut self) -> Vec<Line> {
         let lines = std::iter::from_fn(|| self.next()).collect();
         let status = self.child.wait().expect("it is our child");
         assert!(status.success(), "{} ended with {status}\n{}", self.name, self.said());
