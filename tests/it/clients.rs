@@ -27,7 +27,7 @@ const WS: &str = "/ext/bc/C/ws";
 
 /// What neve itself is asked beyond blocks, transactions and receipts. The node and nginx are
 /// always asked all of it.
-const NEVE_SERVES: Served = Served { logs: false, raw: false, websocket: false };
+const NEVE_SERVES: Served = Served { logs: true, raw: true, websocket: true };
 
 struct Served {
     /// `eth_getLogs`
