@@ -11,9 +11,15 @@ use bytes::Bytes;
 
 /// What stays the same for as long as a connection to the upstream does.
 pub(crate) const CONSTANT: [&str; 3] = ["web3_clientVersion", "eth_getChainConfig", "rpc_modules"];
-/// What the upstream computes from its clock and its memory, for the next block.
-pub(crate) const PRICES: [&str; 4] =
-    ["eth_gasPrice", "eth_baseFee", "eth_maxPriorityFeePerGas", "eth_suggestPriceOptions"];
+/// What changes from block to block, or while nothing happens: prices, which the upstream computes
+/// from its clock and its memory, and since Helicon its peers.
+pub(crate) const CURRENT: [&str; 5] = [
+    "eth_gasPrice",
+    "eth_baseFee",
+    "eth_maxPriorityFeePerGas",
+    "eth_suggestPriceOptions",
+    "net_peerCount",
+];
 
 /// Relayed results by method.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use super::upstream::{CallError, Upstream};
-use crate::relayed::{CONSTANT, PRICES};
+use crate::relayed::{CONSTANT, CURRENT};
 use crate::serving::Serving;
 use crate::status::{Phase, Status};
 
@@ -27,7 +27,7 @@ pub(super) async fn prices(upstream: Upstream, serving: Arc<Serving>, status: Ar
     let mut heads = serving.heads();
     while heads.changed().await.is_ok() {
         if status.words().phase == Phase::Following {
-            for method in PRICES {
+            for method in CURRENT {
                 relay(&upstream, &serving, method).await;
             }
         }

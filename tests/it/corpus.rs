@@ -26,7 +26,8 @@ fn follow(set: Set, block_receipts: bool) -> (Recorded, Neve, tempfile::TempDir)
 
 /// Asks again what the node was asked.
 fn replay(client: &mut Client, row: &Row) -> &'static str {
-    let own = ["host", "content-length", "connection", "transfer-encoding"];
+    // Codings, which the node does not have, are tests/it/encoding.rs.
+    let own = ["host", "content-length", "connection", "transfer-encoding", "accept-encoding"];
     let kept = row.headers.iter().filter(|(name, _)| !own.contains(&name.to_lowercase().as_str()));
     let headers: Vec<_> = kept.map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let answer = client.request(&row.method, &row.path, &headers, &row.request);
@@ -36,13 +37,13 @@ fn replay(client: &mut Client, row: &Row) -> &'static str {
     if same {
         return "same";
     }
-    // Rows about hashes and heights that no node has: here they are not held.
-    let null = row
-        .answer
-        .windows(14)
-        .any(|part| part == b"\"result\":null}" || part == b"\"result\":null,");
-    let beyond = String::from_utf8_lossy(&row.answer).contains("cannot query unfinalized data");
-    if answer.status == 421 && (null || beyond) {
+    // Hashes and heights that no node has: here they are not held.
+    let theirs = String::from_utf8_lossy(&row.answer);
+    let none = if row.rpc.as_deref() == Some("debug_getRawReceipts") { "[]" } else { "null" };
+    let absent = [&format!("\"result\":{none}"), "\"result\":\"0x\"", "not found"];
+    let absent = absent.iter().any(|text| theirs.contains(text));
+    let beyond = theirs.contains("cannot query unfinalized data");
+    if answer.status == 421 && (absent || beyond) {
         assert_miss(&answer);
         return "refused";
     }
@@ -74,7 +75,8 @@ fn served(row: &Row) -> bool {
     method.is_some_and(|method| !RELAYED.contains(&method))
 }
 
-const RELAYED: [Method; 7] = [
+const RELAYED: [Method; 8] = [
+    Method::PeerCount, // since Helicon
     Method::ClientVersion,
     Method::ChainConfig,
     Method::Modules,
@@ -102,14 +104,14 @@ fn every_recorded_call_is_answered_as_the_node_did() {
         let tally = replay_all(set, true);
         println!("{}: {tally:?}", set.folder);
         let (same, refused) = (tally["same"], tally["refused"]);
-        assert!(same > 1200 && refused < 50, "{}: {tally:?}", set.folder);
+        assert!(same > 1200 && refused * 20 < same, "{}: {tally:?}", set.folder);
     }
 }
 
 #[test]
 fn receipts_one_by_one_give_the_same() {
     let tally = replay_all(MAIN, false);
-    assert!(tally["same"] > 2500 && tally["refused"] < 50, "{tally:?}");
+    assert!(tally["same"] > 2500 && tally["refused"] < 250, "{tally:?}");
 }
 
 /// Rows about whole bodies: broken JSON, ids of every kind, batches. Those about methods that are
@@ -133,6 +135,6 @@ fn bodies_of_every_kind_are_answered_as_the_node_did() {
             same += 1;
         }
         println!("{}: {same} same, {refused} refused", set.folder);
-        assert!(same > 400, "{}: {same} same, {refused} refused", set.folder);
+        assert!(same > 600 && refused < 50, "{}: {same} same, {refused} refused", set.folder);
     }
 }

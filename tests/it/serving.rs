@@ -156,7 +156,7 @@ fn requests_that_carry_no_json_rpc_are_refused_in_the_nodes_words() {
             assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
             assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
         };
-    refused("PUT", "/", &json, 405, "method not allowed\n");
+    refused("PUT", "/ext/bc/C/rpc", &json, 405, "method not allowed\n");
     refused("DELETE", "/ext/bc/C/rpc", &json, 405, "method not allowed\n");
     refused("POST", "/ext/bc/C/ws2", &json, 404, "404 page not found\n");
     refused("GET", "/nothing", &[], 404, "404 page not found\n");
@@ -164,7 +164,9 @@ fn requests_that_carry_no_json_rpc_are_refused_in_the_nodes_words() {
     let wrong_type = "invalid content type, only application/json is supported\n";
     refused("POST", "/", &[("Content-Type", "text/plain")], 415, wrong_type);
     refused("POST", "/", &[], 415, wrong_type);
-    let empty = client.get("/");
+    refused("GET", "/", &[], 404, "404 page not found\n");
+    refused("PUT", "/", &json, 404, "404 page not found\n");
+    let empty = neve.client().get("/ext/bc/C/rpc");
     assert_eq!((empty.status, empty.header("content-type")), (200, None));
 }
 

@@ -3,7 +3,9 @@
 //! One thing is ours: subscriptions that resume. `eth_subscribe("newHeads", {"fromBlock": "0x10"})`
 //! begins with block 16, which a node refuses; and `eth_subscribe("logs", {"fromBlock": "0x10"})`,
 //! where a node sends logs of new blocks alone, begins with those of block 16. Both want a number:
-//! with a tag, or without anything, a subscription begins with what comes next.
+//! with a tag, or without anything, a subscription begins with what comes next. So do logs from
+//! `0x0` on, which Go clients send by themselves; the genesis block has none, so that `0x1` stands
+//! for all.
 
 use crate::arguments::Arguments;
 use crate::error::{NoQuery, RpcError};
@@ -120,7 +122,8 @@ fn logs(mut arguments: Arguments<'_>, rules: Rules) -> Result<Subscription, NoQu
     arguments.end()?;
     let query = new_filter(query, rules)?;
     let from_block = match query.range {
-        LogRange::Range { from: LogBound::Number(number), .. } => Some(number),
+        // go-ethereum's client and coreth's send 0 when they were given no height.
+        LogRange::Range { from: LogBound::Number(number), .. } if number > 0 => Some(number),
         _ => None,
     };
     Ok(Subscription::Logs { query, from_block })

@@ -110,6 +110,8 @@ fn logs_resume_from_a_number() {
         ("{}", None),
         (r#"{"fromBlock":"0x10"}"#, Some(16)),
         (r#"{"fromBlock":"0x10","toBlock":"0x20"}"#, Some(16)),
+        (r#"{"fromBlock":"0x1"}"#, Some(1)),
+        (r#"{"fromBlock":"0x0"}"#, None),
         (r#"{"fromBlock":"earliest"}"#, None),
         (r#"{"fromBlock":"pending","toBlock":"pending"}"#, None),
     ];
