@@ -6,6 +6,7 @@
 mod answer;
 mod body;
 mod cors;
+mod etag;
 mod fees;
 mod filters;
 mod hosts;
@@ -15,6 +16,8 @@ mod node;
 mod raw;
 mod refusal;
 mod reply;
+mod rest;
+mod rest_path;
 mod route;
 mod rpc;
 mod service;
