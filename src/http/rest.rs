@@ -67,7 +67,7 @@ impl Service {
 
     fn get(&self, wanted: &Wanted, request: &Request<Incoming>) -> Response<ReplyBody> {
         let serving = &self.rpc.serving;
-        let asked = match wanted.asked(request.uri().query(), serving.rules()) {
+        let asked = match wanted.asked(request.uri().query()) {
             Ok(asked) => asked,
             Err(bad) => return self.turn_away(StatusCode::BAD_REQUEST, -32602, bad.message()),
         };

@@ -1,7 +1,7 @@
 //! What a path under `/v1/` asks for. Every document has as few addresses as possible: to a cache
 //! each is another one.
 
-use neve_jsonrpc::{At, Rules, Tag};
+use neve_jsonrpc::{At, Tag};
 
 use super::route::{REST, decode};
 
@@ -50,9 +50,9 @@ impl Bad {
                  /v1/openapi.json"
             }
             Self::Block => {
-                "invalid block: a decimal number below 10^18, a hexadecimal one below 0x10^15, \
-                 without leading zeros, 0x and the 64 digits of a hash, or a tag: earliest, \
-                 latest, pending, safe, finalized, and accepted before Helicon"
+                "invalid block: up to 18 decimal digits, or 0x and up to 15 hexadecimal ones, \
+                 neither with leading zeros; 0x and the 64 digits of a hash; or a tag: earliest, \
+                 latest, pending, safe and finalized"
             }
             Self::Hash => "invalid transaction hash: 0x and 64 hexadecimal digits",
             Self::Query { of_block: true } => {
@@ -101,9 +101,9 @@ impl Wanted {
         Ok(Self { kind, value: value.to_owned() })
     }
 
-    /// The document, under these rules; tags depend on them.
-    pub(super) fn asked(&self, query: Option<&str>, rules: Rules) -> Result<Asked, Bad> {
-        let block = || block(&self.value, rules).ok_or(Bad::Block);
+    /// The document.
+    pub(super) fn asked(&self, query: Option<&str>) -> Result<Asked, Bad> {
+        let block = || block(&self.value).ok_or(Bad::Block);
         let transaction = || hash(&self.value).ok_or(Bad::Hash);
         let asked = match self.kind {
             Kind::OpenApi => Asked::OpenApi,
@@ -126,7 +126,8 @@ fn with_transactions(at: At, query: Option<&str>) -> Result<Asked, Bad> {
     }
 }
 
-fn block(text: &str, rules: Rules) -> Option<At> {
+/// The tag `accepted` is not here: it was `latest`, and ended with Helicon.
+fn block(text: &str) -> Option<At> {
     hash(text).map(At::Hash).or_else(|| height(text).map(At::Number)).or_else(|| {
         let tag = match text {
             "latest" => Tag::Latest,
@@ -134,7 +135,6 @@ fn block(text: &str, rules: Rules) -> Option<At> {
             "safe" => Tag::Safe,
             "finalized" => Tag::Finalized,
             "earliest" => Tag::Earliest,
-            "accepted" if rules == Rules::BeforeHelicon => Tag::Accepted,
             _ => return None,
         };
         Some(At::Tag(tag))
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     fn ask(path: &str, query: Option<&str>) -> Result<Asked, Bad> {
-        Wanted::of(path)?.asked(query, Rules::Helicon)
+        Wanted::of(path)?.asked(query)
     }
 
     #[test]
@@ -199,9 +199,6 @@ mod tests {
         ] {
             assert_eq!(ask(&format!("/v1/block/{text}"), None), Err(Bad::Block), "{text}");
         }
-        let accepted = Wanted::of("/v1/block/accepted").unwrap();
-        let asked = accepted.asked(None, Rules::BeforeHelicon);
-        assert_eq!(asked, Ok(Asked::Full(At::Tag(Tag::Accepted))));
         for text in ["1", "latest", &long] {
             assert_eq!(ask(&format!("/v1/tx/{text}"), None), Err(Bad::Hash));
         }
