@@ -178,7 +178,10 @@ pub(super) fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss
     parts::plain(record, part).ok_or(Miss::Unreadable(record.height()))
 }
 
-pub(super) fn by_transaction(serving: &Serving, hash: [u8; 32]) -> Result<(RecordRef, usize), Miss> {
+pub(super) fn by_transaction(
+    serving: &Serving,
+    hash: [u8; 32],
+) -> Result<(RecordRef, usize), Miss> {
     serving.reader.transaction(&Hash(hash)).ok_or(Miss::Hash(hash))
 }
 

@@ -143,8 +143,18 @@ mod tests {
     #[test]
     fn anything_else_is_answered() {
         for list in [
-            "", "a,b", "\"a\"", "\"a,b", "a,b\"", "w/\"a,b\"", "\"A,B\"", "**", "x, \"a,b\"", "W/",
-            "\"", "\"x\", *",
+            "",
+            "a,b",
+            "\"a\"",
+            "\"a,b",
+            "a,b\"",
+            "w/\"a,b\"",
+            "\"A,B\"",
+            "**",
+            "x, \"a,b\"",
+            "W/",
+            "\"",
+            "\"x\", *",
         ] {
             assert_eq!(asked(&[(IF_NONE_MATCH, list)]), Condition::Met, "{list}");
         }

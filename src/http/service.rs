@@ -214,7 +214,10 @@ fn moved(path: &str, query: Option<&str>) -> Response<ReplyBody> {
     response
 }
 
-pub(super) fn with_type(mut response: Response<ReplyBody>, value: HeaderValue) -> Response<ReplyBody> {
+pub(super) fn with_type(
+    mut response: Response<ReplyBody>,
+    value: HeaderValue,
+) -> Response<ReplyBody> {
     response.headers_mut().insert(CONTENT_TYPE, value);
     response
 }

@@ -304,9 +304,7 @@ fn the_tag_follows_what_is_shown() {
     let receipts = client.get("/v1/receipts/57");
     node.change(|state| state.helicon = true);
     node.cut();
-    neve.wait("the new rules", |health| {
-        (health["upstream"]["rules"] == "helicon").then_some(())
-    });
+    neve.wait("the new rules", |health| (health["upstream"]["rules"] == "helicon").then_some(()));
     for (path, before) in paths.iter().zip(before) {
         let answer = client.request("GET", path, &[("If-None-Match", &tag(&before))], b"");
         assert_eq!(answer.status, 200, "{path}");
