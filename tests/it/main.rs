@@ -17,6 +17,7 @@ mod lies;
 mod node_feed;
 mod real_node;
 mod rest;
+mod rest_changes;
 mod rest_tester;
 mod rest_varnish;
 mod retention;
