@@ -5,7 +5,7 @@
 # One neve, or several that follow the same chain: an address under /v1/ names a block of one chain
 # only. When the node begins to answer by the rules of Helicon, once in a chain's life, run
 #
-#   varnishadm ban 'obj.http.x-path ~ "^/v1/(block|header)/"'
+#   varnishadm 'ban obj.http.x-path ~ ^/v1/(block|header)/'
 
 vcl 4.1;
 

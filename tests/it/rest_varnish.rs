@@ -95,6 +95,7 @@ fn varnish_keeps_what_is_settled_and_asks_about_the_rest() {
     settled_is_kept(&mut client, &neve);
     unsettled_is_asked_about(&mut client, &neve);
     nothing_else_is_kept(&mut client, &neve);
+    blocks_can_be_removed(&mut client, &neve, &varnish);
 }
 
 fn settled_is_kept(client: &mut Client, neve: &Neve) {
@@ -152,4 +153,21 @@ fn nothing_else_is_kept(client: &mut Client, neve: &Neve) {
     }
     let call = client.call("eth_chainId", "[]");
     assert_eq!((call.status, call.json()["result"].as_str()), (200, Some("0xa868")));
+}
+
+/// As the configuration says what to do when the node goes over to Helicon.
+fn blocks_can_be_removed(client: &mut Client, neve: &Neve, varnish: &Varnish) {
+    let comment = VCL.lines().find_map(|line| line.strip_prefix("#   varnishadm "));
+    let ban = comment.expect("it is said how").trim_matches('\'');
+    let mut command = Command::new("varnishadm");
+    let output = command.arg("-n").arg(varnish.dir.path().join("varnish")).arg(ban).output();
+    let output = output.expect("varnishadm comes with varnishd");
+    assert!(output.status.success(), "{ban}: {output:?}");
+    for (path, x, expected) in [("/v1/block/100", "MISS", 1), ("/v1/block/100", "HIT", 0)] {
+        let (answer, asked) = ask(client, neve, path, &[]);
+        assert_eq!((x_cache(&answer), asked), (x, expected), "{path}");
+    }
+    let hash = neve.client().get("/v1/header/100").json()["hash"].as_str().unwrap().to_owned();
+    let (receipts, asked) = ask(client, neve, &format!("/v1/receipts/{hash}"), &[]);
+    assert_eq!((x_cache(&receipts), asked), ("HIT", 0));
 }
