@@ -24,7 +24,7 @@ use crate::parts::{FULL, HASHES, HEADER, RECEIPTS, SPANS, SpansRef};
 use crate::serving::Serving;
 use crate::tally::{Outcome, add};
 
-/// The description of these documents, in the words of OpenAPI 3.1.
+/// The description of these documents, in the words of `OpenAPI` 3.1.
 const OPENAPI: &str = include_str!("../../docs/openapi.json");
 static OPENAPI_TAG: LazyLock<String> =
     LazyLock::new(|| format!("\"{}\"", hex::encode(keccak256(OPENAPI))));

@@ -70,7 +70,7 @@ fn read_height(reader: &mut Reader, height: u64, keep: &str) -> usize {
     let block: Value = serde_json::from_str(&hashes).unwrap();
     let hash = block["hash"].as_str().unwrap();
     let upper = format!("0x{}", hash[2..].to_uppercase());
-    let names = [height.to_string(), hex.clone(), hash.to_owned(), upper];
+    let names = [height.to_string(), hex, hash.to_owned(), upper];
     let paths = |before: &str, behind: &str| -> Vec<_> {
         names.iter().map(|name| format!("/v1/{before}/{name}{behind}")).collect()
     };
