@@ -195,7 +195,10 @@ pub(super) fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss
     parts::plain(record, part).ok_or(Miss::Unreadable(record.height()))
 }
 
-fn by_transaction(serving: &Serving, hash: [u8; 32]) -> Result<(RecordRef, usize), Miss> {
+pub(super) fn by_transaction(
+    serving: &Serving,
+    hash: [u8; 32],
+) -> Result<(RecordRef, usize), Miss> {
     serving.reader.transaction(&Hash(hash)).ok_or(Miss::Hash(hash))
 }
 
@@ -209,7 +212,7 @@ pub(super) fn transaction_of(record: &RecordRef, index: usize) -> Result<Segment
     Ok(part(record, FULL)?.slice(span.at, span.at + span.len))
 }
 
-fn receipt_of(record: &RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
+pub(super) fn receipt_of(record: &RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
     let span = span(record, index)?;
     Ok(part(record, RECEIPTS)?.slice(span.receipt_at, span.receipt_at + span.receipt_len))
 }
@@ -222,29 +225,53 @@ fn transaction_at(serving: &Serving, at: At, index: u64) -> Result<Option<Record
 
 /// A block or header, with what the upstream's rules show differently than when it was stored.
 fn block(serving: &Serving, at: At, which: usize, out: &mut Builder) -> Result<(), Miss> {
-    let record = record(serving, at)?;
-    let whole = part(&record, which)?;
-    let rules = serving.rules();
+    block_of(&record(serving, at)?, which, Form::of(serving, at), out)
+}
+
+/// How a block or header is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// With its height as total difficulty.
+    BeforeHelicon,
+    /// With a total difficulty of zero.
+    Helicon,
+    /// The same, without what is not decided yet, says v1.15 of the block that it names.
+    Pending,
+}
+
+impl Form {
+    pub(super) fn of(serving: &Serving, at: At) -> Self {
+        match serving.rules() {
+            Rules::BeforeHelicon => Self::BeforeHelicon,
+            Rules::Helicon if at == At::Tag(Tag::Pending) => Self::Pending,
+            Rules::Helicon => Self::Helicon,
+        }
+    }
+}
+
+/// A block or header in this form.
+pub(super) fn block_of(
+    record: &RecordRef,
+    which: usize,
+    form: Form,
+    out: &mut Builder,
+) -> Result<(), Miss> {
+    let whole = part(record, which)?;
     let zero = record.flags() & FLAG_ZERO_DIFFICULTY != 0;
-    let pending = at == At::Tag(Tag::Pending) && rules == Rules::Helicon;
-    if zero == (rules == Rules::Helicon) && !pending {
-        out.part(&record, which, whole); // nearly always
+    if zero == (form != Form::BeforeHelicon) && form != Form::Pending {
+        out.part(record, which, whole); // nearly always
         return Ok(());
     }
-    let spans = part(&record, SPANS)?;
+    let spans = part(record, SPANS)?;
     let unreadable = Miss::Unreadable(record.height());
     let pieces = SpansRef(spans.as_ref()).pieces(which).ok_or(unreadable)?;
     let mut cut = Cut { whole, at: 0, out };
-    if pending {
-        // Not decided yet, says v1.15 of the block that it names.
+    if form == Form::Pending {
         cut.replace(pieces.hash, HASH_LEN, "null");
         cut.replace(pieces.miner, MINER_LEN, "null");
         cut.replace(pieces.nonce, NONCE_LEN, "null");
     }
-    let difficulty = match rules {
-        Rules::Helicon => 0,
-        Rules::BeforeHelicon => record.height(),
-    };
+    let difficulty = if form == Form::BeforeHelicon { record.height() } else { 0 };
     let difficulty = format!("\"{difficulty:#x}\"");
     cut.replace(pieces.total_difficulty, pieces.total_difficulty_len, &difficulty);
     cut.rest();

@@ -12,6 +12,8 @@ pub(super) enum Route<'p> {
     },
     /// WebSockets only.
     WebSocket,
+    /// A document of a block: see [`super::rest`].
+    Rest,
     /// The same path, written cleanly.
     Moved(String),
     /// Not ours: the administrator's, or nobody's.
@@ -20,12 +22,16 @@ pub(super) enum Route<'p> {
 
 /// The node answers under the chain's alias and under its virtual machine's.
 const RPC: [&str; 2] = ["/ext/bc/C/rpc", "/ext/bc/evm/rpc"];
+/// What all documents' paths begin with.
+pub(super) const REST: &str = "/v1/";
 const WEBSOCKET: [&str; 3] = ["/ws", "/ext/bc/C/ws", "/ext/bc/evm/ws"];
 
 /// Where `path` leads, as it stands in a request line; `more` are further paths of JSON-RPC.
 pub(super) fn route<'p>(path: &'p str, more: &[String]) -> Route<'p> {
     if path.contains('%') {
         return match decode(path).as_deref().map(|path| plain(path, more)) {
+            Some(Route::Rest) => Route::Rest,
+            None if path.starts_with(REST) => Route::Rest,
             Some(Route::Other(_)) | None => Route::Other(path),
             Some(Route::Rpc { root }) => Route::Rpc { root },
             Some(Route::WebSocket) => Route::WebSocket,
@@ -36,7 +42,7 @@ pub(super) fn route<'p>(path: &'p str, more: &[String]) -> Route<'p> {
 }
 
 /// A path with its `%72` taken for what they stand for (RFC 3986, 2.1).
-fn decode(path: &str) -> Option<String> {
+pub(super) fn decode(path: &str) -> Option<String> {
     let mut pieces = path.split('%');
     let mut bytes = pieces.next()?.as_bytes().to_vec();
     for piece in pieces {
@@ -55,6 +61,7 @@ fn plain<'p>(path: &'p str, more: &[String]) -> Route<'p> {
     match path {
         "/" => Route::Rpc { root: true },
         _ if WEBSOCKET.contains(&path) => Route::WebSocket,
+        _ if path.starts_with(REST) => Route::Rest,
         _ => match clean(path) {
             Cow::Borrowed(_) => Route::Other(path),
             Cow::Owned(clean) => Route::Moved(clean),
@@ -95,6 +102,11 @@ mod tests {
             assert_eq!(route(path, &[]), Route::Other(path));
         }
         assert_eq!(route("/ext/bc/C/%72pc", &[]), Route::Rpc { root: false });
+        for path in ["/v1/block/latest", "/v1/", "/v1//x", "/v1/%zz", "/%76%31/block/1"] {
+            assert_eq!(route(path, &[]), Route::Rest, "{path}");
+        }
+        assert_eq!(route("/v1/rpc", &["/v1/rpc".to_owned()]), Route::Rpc { root: false });
+        assert_eq!(route("/v1", &[]), Route::Other("/v1"));
         for path in ["/%", "/%7", "/%zz", "/%+1", "/%ff", "/x%2Fy"] {
             assert_eq!(route(path, &[]), Route::Other(path));
         }

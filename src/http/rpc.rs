@@ -330,7 +330,7 @@ fn not_json(words: String) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn missing_data(miss: Miss, range: Option<&RangeInclusive<u64>>) -> RpcError {
+pub(super) fn missing_data(miss: Miss, range: Option<&RangeInclusive<u64>>) -> RpcError {
     let what = match miss {
         Miss::Empty => "nothing is held yet".to_owned(),
         Miss::Height(height) => format!("block {height:#x} is not held"),
@@ -346,7 +346,7 @@ fn missing_data(miss: Miss, range: Option<&RangeInclusive<u64>>) -> RpcError {
 }
 
 /// The served range as the error's `data`.
-fn range_json(range: Option<&RangeInclusive<u64>>) -> String {
+pub(super) fn range_json(range: Option<&RangeInclusive<u64>>) -> String {
     match range {
         Some(range) => {
             format!("{{\"firstHeight\":\"{:#x}\",\"head\":\"{:#x}\"}}", range.start(), range.end())

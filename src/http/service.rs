@@ -25,7 +25,7 @@ use crate::ws::{self, Upgrade};
 
 /// Says which heights are served, with each miss.
 const SERVED: HeaderName = HeaderName::from_static("x-neve-served");
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Asks a node for another chain than the path names; there is none here.
 const API_ROUTE: HeaderName = HeaderName::from_static("avalanche-api-route");
 const CONTINUE: &[u8] = b"100-continue";
@@ -76,6 +76,7 @@ impl Service {
             Ok(()) => self.read_and_answer(request).await,
             Err(Turned::Empty) => plain_empty(),
             Err(Turned::Admin) => self.admin.respond(request.uri().path()),
+            Err(Turned::Rest) => self.document(&request),
             Err(Turned::WebSocket) => upgrade.accept(request),
             Err(Turned::Moved(path)) => moved(&path, request.uri().query()),
             Err(Turned::Away(refusal)) => {
@@ -102,6 +103,7 @@ impl Service {
             Route::Rpc { root } if self.rpc_here && (!root || request.method() == Method::POST) => {
                 self.carries_json(request)
             }
+            Route::Rest if self.rpc_here => Err(Turned::Rest),
             Route::Moved(path) => Err(Turned::Moved(path)),
             _ => Err(self.elsewhere(request.method(), request.uri().path())),
         }
@@ -153,7 +155,8 @@ impl Service {
         }
     }
 
-    fn miss(&self, body: ReplyBody) -> Response<ReplyBody> {
+    /// Says by status and headers that a full node must be asked; the body says so too.
+    pub(super) fn miss(&self, body: ReplyBody) -> Response<ReplyBody> {
         let mut response = with_type(Response::new(body), JSON);
         *response.status_mut() = self.miss_status;
         let headers = response.headers_mut();
@@ -178,6 +181,8 @@ enum Turned {
     Empty,
     /// For the administrator.
     Admin,
+    /// Wants a document of a block.
+    Rest,
     /// Wants, or should want, a WebSocket.
     WebSocket,
     /// Written uncleanly.
@@ -222,7 +227,10 @@ fn coded(mut response: Response<ReplyBody>) -> Response<ReplyBody> {
     response
 }
 
-fn with_type(mut response: Response<ReplyBody>, value: HeaderValue) -> Response<ReplyBody> {
+pub(super) fn with_type(
+    mut response: Response<ReplyBody>,
+    value: HeaderValue,
+) -> Response<ReplyBody> {
     response.headers_mut().insert(CONTENT_TYPE, value);
     response
 }

@@ -121,7 +121,7 @@ fn logs_resume_from_a_number() {
                 assert_eq!(from_block, expected, "{object}");
                 let bound =
                     matches!(query.range, LogRange::Range { from: LogBound::Number(_), .. });
-                assert_eq!(bound, expected.is_some(), "{object}");
+                assert!(bound || expected.is_none(), "{object}");
             }
             other => panic!("{object}: {other:?}"),
         }

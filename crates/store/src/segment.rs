@@ -256,6 +256,12 @@ impl RecordRef {
         self.slot.flags
     }
 
+    /// CRC-32 of the record as stored, made when it was written: records with different bytes have
+    /// different ones, but for one pair in 2^32 and for those who want them to agree.
+    pub fn checksum(&self) -> u32 {
+        self.slot.record_crc
+    }
+
     /// Part `at` of the record; empty if it was stored without one.
     pub fn part(&self, at: usize) -> PartRef {
         let encoding = self.slot.encodings.get(at).copied().unwrap_or_default();

@@ -1,0 +1,224 @@
+//! Documents for caches that know HTTP: a block, its header, its receipts, a transaction, a
+//! receipt, each under an address of its own, each the `result` of a JSON-RPC answer to the byte.
+//!
+//! What a settled height shows never changes, so it may be kept for good. See docs/RPC.md, "REST",
+//! and docs/openapi.json.
+
+use std::sync::LazyLock;
+
+use alloy_primitives::{hex, keccak256};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use neve_jsonrpc::{At, Method as RpcMethod};
+use neve_store::RecordRef;
+
+use super::answer::{self, Form, Miss};
+use super::etag::{Condition, Shown, condition, tag};
+use super::reply::{Builder, ReplyBody};
+use super::rest_path::{Asked, Wanted};
+use super::rpc::{missing_data, range_json};
+use super::service::{JSON, Service, with_type};
+use crate::parts::{FULL, HASHES, HEADER, RECEIPTS, SPANS, SpansRef};
+use crate::serving::Serving;
+use crate::tally::{Outcome, add};
+
+/// The description of these documents, in the words of `OpenAPI` 3.1.
+const OPENAPI: &str = include_str!("../../docs/openapi.json");
+static OPENAPI_TAG: LazyLock<String> =
+    LazyLock::new(|| format!("\"{}\"", hex::encode(keccak256(OPENAPI))));
+
+/// Settled, and asked for by what names one block for good.
+const FOR_GOOD: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+/// A height that no header has settled: it may be withdrawn. A second spares the upstream of a
+/// cache a crowd, and must be over before it asks again.
+const A_SECOND: HeaderValue = HeaderValue::from_static("public, max-age=1, must-revalidate");
+/// A tag: it moves.
+const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
+const A_WHILE: HeaderValue = HeaderValue::from_static("public, max-age=300");
+const NOT_KEPT: HeaderValue = HeaderValue::from_static("no-store");
+const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD");
+
+/// What was found, and how long it may be kept.
+struct Document {
+    content: Content,
+    tag: String,
+    keep: HeaderValue,
+}
+
+enum Content {
+    OpenApi,
+    Of(RecordRef, Shown),
+}
+
+impl Service {
+    /// Answers a request for a document.
+    pub(super) fn document(&self, request: &Request<Incoming>) -> Response<ReplyBody> {
+        let response = match Wanted::of(request.uri().path()) {
+            Err(bad) => self.turn_away(StatusCode::NOT_FOUND, -32601, bad.message()),
+            Ok(wanted) => match *request.method() {
+                Method::GET | Method::HEAD => self.get(&wanted, request),
+                _ => self.use_get(),
+            },
+        };
+        if request.method() == Method::HEAD { without_body(response) } else { response }
+    }
+
+    fn get(&self, wanted: &Wanted, request: &Request<Incoming>) -> Response<ReplyBody> {
+        let serving = &self.rpc.serving;
+        let asked = match wanted.asked(request.uri().query()) {
+            Ok(asked) => asked,
+            Err(bad) => return self.turn_away(StatusCode::BAD_REQUEST, -32602, bad.message()),
+        };
+        let answered = find(serving, asked).and_then(|found| found.answer(request.headers()));
+        let outcome = if answered.is_ok() { Outcome::Hit } else { Outcome::Miss };
+        counted_as(asked).into_iter().for_each(|method| self.rpc.tally.call(Some(method), outcome));
+        answered.unwrap_or_else(|miss| self.missing(miss))
+    }
+
+    /// A miss, in the words of JSON-RPC.
+    fn missing(&self, miss: Miss) -> Response<ReplyBody> {
+        let range = self.rpc.serving.reader.range();
+        let error = missing_data(miss, range.as_ref());
+        let data = range_json(range.as_ref());
+        self.miss(problem(error.code, &error.message, Some(&data)))
+    }
+
+    fn turn_away(&self, status: StatusCode, code: i32, why: &str) -> Response<ReplyBody> {
+        add(&self.rpc.tally.refused, 1);
+        let mut response = with_type(Response::new(problem(code, why, None)), JSON);
+        *response.status_mut() = status;
+        response.headers_mut().insert(CACHE_CONTROL, NOT_KEPT);
+        response
+    }
+
+    fn use_get(&self) -> Response<ReplyBody> {
+        let why = "method not allowed, use GET or HEAD";
+        let mut response = self.turn_away(StatusCode::METHOD_NOT_ALLOWED, -32600, why);
+        response.headers_mut().insert(ALLOW, ALLOWED);
+        response
+    }
+}
+
+/// An error as JSON; `why` needs no escapes.
+fn problem(code: i32, why: &str, data: Option<&str>) -> ReplyBody {
+    let data = data.map_or_else(String::new, |data| format!(",\"data\":{data}"));
+    let text = format!("{{\"error\":{{\"code\":{code},\"message\":\"{why}\"{data}}}}}");
+    ReplyBody::from(Bytes::from(text))
+}
+
+/// The method of JSON-RPC that answers the same.
+fn counted_as(asked: Asked) -> Option<RpcMethod> {
+    Some(match asked {
+        Asked::OpenApi => return None,
+        Asked::Full(At::Hash(_)) | Asked::Hashes(At::Hash(_)) => RpcMethod::BlockByHash,
+        Asked::Full(_) | Asked::Hashes(_) => RpcMethod::BlockByNumber,
+        Asked::Header(At::Hash(_)) => RpcMethod::HeaderByHash,
+        Asked::Header(_) => RpcMethod::HeaderByNumber,
+        Asked::Receipts(_) => RpcMethod::BlockReceipts,
+        Asked::Transaction(_) => RpcMethod::TransactionByHash,
+        Asked::Receipt(_) => RpcMethod::TransactionReceipt,
+    })
+}
+
+fn find(serving: &Serving, asked: Asked) -> Result<Document, Miss> {
+    let (at, shown): (At, fn(Form) -> Shown) = match asked {
+        Asked::OpenApi => return Ok(openapi()),
+        Asked::Transaction(hash) => return of_transaction(serving, hash, Shown::Transaction),
+        Asked::Receipt(hash) => return of_transaction(serving, hash, Shown::Receipt),
+        Asked::Full(at) => (at, Shown::Full),
+        Asked::Hashes(at) => (at, Shown::Hashes),
+        Asked::Header(at) => (at, Shown::Header),
+        Asked::Receipts(at) => (at, |_| Shown::Receipts),
+    };
+    // Before the record: one that takes the place of a withdrawn one must not pass for settled
+    // because a newer head was looked at.
+    let settled = answer::settled(serving)?;
+    let record = answer::record(serving, at)?;
+    let mut found = Document::of(record, shown(Form::of(serving, at)), settled)?;
+    if matches!(at, At::Tag(_)) {
+        found.keep = ASK_AGAIN;
+    }
+    Ok(found)
+}
+
+fn of_transaction(
+    serving: &Serving,
+    hash: [u8; 32],
+    shown: fn(usize) -> Shown,
+) -> Result<Document, Miss> {
+    let settled = answer::settled(serving)?; // first, as above
+    let (record, position) = answer::by_transaction(serving, hash)?;
+    Document::of(record, shown(position), settled)
+}
+
+fn openapi() -> Document {
+    Document { content: Content::OpenApi, tag: OPENAPI_TAG.clone(), keep: A_WHILE }
+}
+
+/// Whether a header has settled the record, `settled` being the newest height that one has.
+fn is_settled(record: &RecordRef, settled: u64) -> Result<bool, Miss> {
+    if record.height() <= settled {
+        return Ok(true);
+    }
+    let spans = answer::part(record, SPANS)?;
+    Ok(SpansRef(spans.as_ref()).settled().is_none()) // a synchronous block settles itself
+}
+
+impl Document {
+    fn of(record: RecordRef, shown: Shown, settled: u64) -> Result<Self, Miss> {
+        let is_settled = is_settled(&record, settled)?;
+        let tag = tag(&record, shown, is_settled);
+        let keep = if is_settled { FOR_GOOD } else { A_SECOND };
+        Ok(Self { content: Content::Of(record, shown), tag, keep })
+    }
+
+    fn answer(self, asked: &HeaderMap) -> Result<Response<ReplyBody>, Miss> {
+        let mut response = match condition(asked, &self.tag) {
+            Condition::Met => with_type(Response::new(self.content.body()?), JSON),
+            Condition::NotModified => empty(StatusCode::NOT_MODIFIED),
+            Condition::Failed => empty(StatusCode::PRECONDITION_FAILED),
+        };
+        let kept = response.status() != StatusCode::PRECONDITION_FAILED;
+        let headers = response.headers_mut();
+        // A tag is made of hex digits, dashes and letters.
+        headers.extend(HeaderValue::try_from(self.tag).ok().map(|tag| (ETAG, tag)));
+        headers.insert(CACHE_CONTROL, if kept { self.keep } else { NOT_KEPT });
+        Ok(response)
+    }
+}
+
+impl Content {
+    fn body(self) -> Result<ReplyBody, Miss> {
+        let mut out = Builder::default();
+        match self {
+            Self::OpenApi => return Ok(ReplyBody::from(Bytes::from_static(OPENAPI.as_bytes()))),
+            Self::Of(record, shown) => match shown {
+                Shown::Full(form) => answer::block_of(&record, FULL, form, &mut out)?,
+                Shown::Hashes(form) => answer::block_of(&record, HASHES, form, &mut out)?,
+                Shown::Header(form) => answer::block_of(&record, HEADER, form, &mut out)?,
+                Shown::Receipts => out.stored(answer::part(&record, RECEIPTS)?),
+                Shown::Transaction(at) => out.stored(answer::transaction_of(&record, at)?),
+                Shown::Receipt(at) => out.stored(answer::receipt_of(&record, at)?),
+            },
+        }
+        Ok(out.finish())
+    }
+}
+
+fn empty(status: StatusCode) -> Response<ReplyBody> {
+    let mut response = Response::new(Builder::default().finish());
+    *response.status_mut() = status;
+    response
+}
+
+/// The same answer to HEAD.
+fn without_body(mut response: Response<ReplyBody>) -> Response<ReplyBody> {
+    let len = response.body().len();
+    if response.status() != StatusCode::NOT_MODIFIED {
+        response.headers_mut().insert(CONTENT_LENGTH, len.into());
+    }
+    *response.body_mut() = Builder::default().finish();
+    response
+}
