@@ -24,8 +24,12 @@ struct Made {
 }
 
 impl HeadTexts {
-    /// The `result` of the notification of a block; `None` if it cannot be made.
-    pub(crate) fn of(&self, record: &RecordRef, rules: Rules) -> Option<Arc<str>> {
+    /// The `result` of the notification of a block; `None` if it cannot be made. Blocks near the
+    /// head are kept: what one subscriber replays must not push out what all are about to hear of.
+    pub(crate) fn of(&self, record: &RecordRef, rules: Rules, head: u64) -> Option<Arc<str>> {
+        if head.saturating_sub(record.height()) >= KEPT as u64 {
+            return make(record, rules).map(Arc::from);
+        }
         let hash = record.hash();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = kept.iter().find(|made| made.hash == hash && made.rules == rules) {
