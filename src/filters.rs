@@ -225,7 +225,8 @@ mod tests {
     fn whoever_is_not_asked_for_five_minutes_goes() {
         let (filters, start) = filters(9);
         let at = |seconds| start + Duration::from_secs(seconds);
-        let [asked, read, left] = [(); 3].map(|()| filters.open(Topic::Blocks, None, start).unwrap());
+        let [asked, read, left] =
+            [(); 3].map(|()| filters.open(Topic::Blocks, None, start).unwrap());
         assert!(filters.ask(&asked, at(299)).is_some());
         assert!(filters.get(&read, at(299)).is_some());
         // Asking for changes keeps a filter, asking for its logs does not.

@@ -2,8 +2,7 @@
 
 use tokio_tungstenite::tungstenite::Message;
 
-const LEAD: &str =
-    r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":""#;
+const LEAD: &str = r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":""#;
 const RESULT: &str = r#"","result":"#;
 const TAIL: &str = "}}\n";
 

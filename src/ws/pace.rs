@@ -60,7 +60,7 @@ mod tests {
         assert!(!caught_up.is_slow());
     }
 
-    #[tokio::test(start_paused = false)]
+    #[tokio::test]
     async fn only_waits_count() {
         let mut pace = Pace::default();
         assert_eq!(pace.of(std::future::ready(7)).await, 7);

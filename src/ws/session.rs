@@ -6,6 +6,8 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use neve_chain::HeadForm;
+use neve_jsonrpc::Rules;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_tungstenite::WebSocketStream;
@@ -220,11 +222,13 @@ impl Session<'_> {
             let damaged = held && serving.reader.record(height).is_none();
             return if damaged { Err(unreadable(height)) } else { Ok(false) };
         };
+        let helicon = serving.rules() == Rules::Helicon || self.rpc.status.helicon_heads();
+        let form = if helicon { HeadForm::V1_15 } else { HeadForm::V1_14 };
         let mut fed = false;
         for Held { id, topic, .. } in self.subscriptions.tell(height, first, head) {
             match topic {
                 Topic::Heads => {
-                    let text = serving.head_texts.of(&record, serving.rules(), head);
+                    let text = serving.head_texts.of(&record, form, head);
                     let text = text.ok_or_else(|| unreadable(height))?;
                     self.pace.of(self.socket.feed(notification(id, &text))).await?;
                     fed = true;

@@ -16,8 +16,8 @@ pub(crate) struct Subscriptions {
     max: usize,
     /// Which frame from the client is being answered.
     frame: u64,
-    /// What this frame has ended, in case that it is refused.
-    closed: Vec<Held>,
+    /// What this frame has ended, and where that was, in case that it is refused.
+    closed: Vec<(usize, Held)>,
 }
 
 /// One of them.
@@ -67,7 +67,9 @@ impl Subscriptions {
     /// Takes back what the frame has opened and ended: a batch that is refused has done nothing.
     pub(crate) fn undo(&mut self) {
         let frame = self.frame;
-        self.held.append(&mut self.closed);
+        while let Some((at, held)) = self.closed.pop() {
+            self.held.insert(at, held); // backwards, so each is where it was
+        }
         self.held.retain(|held| held.frame != frame);
     }
 
@@ -93,7 +95,8 @@ impl Subscriptions {
         };
         let next = next(from, served.as_ref())?;
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
-        let taken = Room::take(room, topic.bytes()).ok_or_else(|| NotOpened::Error(Room::full()))?;
+        let taken =
+            Room::take(room, topic.bytes()).ok_or_else(|| NotOpened::Error(Room::full()))?;
         self.held.push(Held { id: new_id(), topic, next, live, frame: self.frame, _room: taken });
         Ok(self.held.last().map_or("", |held| &held.id))
     }
@@ -101,7 +104,7 @@ impl Subscriptions {
     /// Ends one; false if there is none of this id.
     pub(crate) fn close(&mut self, id: &str) -> bool {
         let at = self.held.iter().position(|held| held.id == id);
-        self.closed.extend(at.map(|at| self.held.remove(at)));
+        self.closed.extend(at.map(|at| (at, self.held.remove(at))));
         at.is_some()
     }
 
@@ -228,9 +231,10 @@ mod tests {
 
     #[test]
     fn a_refused_frame_has_done_nothing() {
-        let mut all = Subscriptions::new(2);
+        let mut all = Subscriptions::new(3);
         all.begin();
         let first = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        let other = open(&mut all, HEADS, Some(5..=9)).unwrap();
         all.begin();
         assert!(all.close(&first) && !all.close(&first));
         let second = open(&mut all, HEADS, Some(5..=9)).unwrap();
@@ -238,9 +242,11 @@ mod tests {
         assert!(open(&mut all, HEADS, Some(5..=9)).is_none());
         assert!(all.close(&second));
         all.undo();
-        assert_eq!(all.held.len(), 1);
+        let ids: Vec<_> = all.held.iter().map(|held| &held.id).collect();
+        assert_eq!(ids, [&first, &other]);
         all.begin();
-        assert!(!all.close(&second) && !all.close(&third) && all.close(&first));
+        assert!(!all.close(&second) && !all.close(&third));
+        assert!(all.close(&first) && all.close(&other));
         assert!(all.is_empty());
     }
 
