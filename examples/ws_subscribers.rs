@@ -7,6 +7,12 @@
 //! accepts it, so its way into the store counts too; the spread is counted from the first
 //! subscriber that heard.
 
+#![allow(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures for people, all of them small"
+)]
+
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -79,19 +85,16 @@ async fn measure(
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (busy, cpu) = (server.memory().await?, server.cpu()? - cpu);
-    let heard = heard.lock().map_err(|_| "poisoned")?;
-    report(&heard, &accepted, subscribers);
-    let notifications = heard.iter().map(Vec::len).sum::<usize>() as f64;
+    let resident = server.metric("process_resident_memory_bytes").await? / 1e6;
+    report(&heard.lock().map_err(|_| "poisoned")?, &accepted, subscribers);
+    let notifications = (subscribers * blocks) as f64;
     println!(
         "CPU of the server for each notification, everything included: {:.1} us",
         1e6 * cpu / notifications
     );
     println!("anonymous memory: {before:.1} MB, with subscribers {idle:.1} MB, after {busy:.1} MB");
     println!("  that is {:.1} kB for each subscriber", (busy - before) * 1e3 / subscribers as f64);
-    println!(
-        "resident memory: {:.1} MB",
-        server.metric("process_resident_memory_bytes").await? / 1e6
-    );
+    println!("resident memory: {resident:.1} MB");
     Ok(())
 }
 

@@ -80,7 +80,7 @@ impl Filters {
         Ok(id)
     }
 
-    /// A filter, which does not count as asked (as the node's eth_getFilterLogs).
+    /// A filter, which does not count as asked (as the node's `eth_getFilterLogs`).
     pub(crate) fn get(&self, id: &str, now: Instant) -> Option<Arc<Filter>> {
         let mut held = self.held();
         if held.get(id)?.is_idle(now) {
@@ -202,23 +202,27 @@ mod tests {
         (Filters::new(max, 1 << 20), Instant::now())
     }
 
-    fn next(filters: &Filters, id: &str, head: u64, now: Instant) -> Option<Option<u64>> {
-        let filter = filters.ask(id, now)?;
-        filter.take(head, Ok::<_, ()>).ok()
+    fn next(
+        filters: &Filters,
+        id: &str,
+        head: u64,
+        now: Instant,
+    ) -> Result<Option<u64>, &'static str> {
+        filters.ask(id, now).ok_or("gone")?.take(head, Ok)
     }
 
     #[test]
     fn each_height_is_told_once() {
         let (filters, now) = filters(2);
         let id = filters.open(Topic::Blocks, Some(9), now).unwrap();
-        assert_eq!(next(&filters, &id, 9, now), Some(Some(10)));
-        assert_eq!(next(&filters, &id, 12, now), Some(Some(10)));
-        assert_eq!(next(&filters, &id, 12, now), Some(Some(13)));
+        assert_eq!(next(&filters, &id, 9, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &id, 12, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &id, 12, now), Ok(Some(13)));
         let filter = filters.ask(&id, now).unwrap();
         assert_eq!(filter.take(20, |_| Err::<(), _>("no")), Err("no"));
-        assert_eq!(next(&filters, &id, 20, now), Some(Some(13)));
+        assert_eq!(next(&filters, &id, 20, now), Ok(Some(13)));
         assert!(filters.close(&id, now) && !filters.close(&id, now));
-        assert_eq!(next(&filters, &id, 20, now), None);
+        assert_eq!(next(&filters, &id, 20, now), Err("gone"));
     }
 
     #[test]

@@ -136,8 +136,8 @@ impl Filter {
             topics.iter().map(|topic| parts::term(position, topic)).collect()
         };
         let topics = topics.iter().zip(1..).map(of);
-        let all: Vec<Vec<u64>> = std::iter::once(addresses).chain(topics).collect();
-        all.into_iter().filter(|keys| !keys.is_empty()).collect()
+        let all = std::iter::once::<Vec<u64>>(addresses).chain(topics);
+        all.filter(|keys| !keys.is_empty()).collect()
     }
 
     fn takes(&self, event: &Event) -> bool {
@@ -159,7 +159,7 @@ struct Event {
 
 impl Event {
     /// Reads the beginning of a log's text: `{"address":"0x…","topics":["0x…",…],`. Nothing else
-    /// was stored (libevm, `core/types/gen_log_json.go`; neve_chain insists on it).
+    /// was stored (libevm, `core/types/gen_log_json.go`; `neve_chain` insists on it).
     fn read(text: &[u8]) -> Option<Self> {
         let (address, rest) = hex(text.strip_prefix(b"{\"address\":\"0x")?)?;
         let mut rest = rest.strip_prefix(b"\",\"topics\":[")?;

@@ -138,7 +138,10 @@ fn rare(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Result<(), NoAn
         Query::NewBlockFilter => filters::open(asking, Topic::Blocks, out),
         Query::FilterChanges(id) => filters::changes(asking, &id, out),
         Query::FilterLogs(id) => filters::all_logs(asking, &id, out),
-        Query::UninstallFilter(id) => Ok(filters::close(asking, &id, out)),
+        Query::UninstallFilter(id) => {
+            filters::close(asking, &id, out);
+            Ok(())
+        }
         _ => Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into()),
     }
 }

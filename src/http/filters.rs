@@ -63,7 +63,7 @@ fn hashes(
     Ok(())
 }
 
-/// Appends all logs that a filter of logs asks for, as eth_getLogs gives them.
+/// Appends all logs that a filter of logs asks for, as `eth_getLogs` gives them.
 pub(super) fn all_logs(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Result<(), NoAnswer> {
     let filter = asking.filters.get(id, Instant::now());
     match filter.as_deref().map(|filter| &filter.topic) {

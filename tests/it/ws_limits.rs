@@ -74,8 +74,10 @@ fn a_subscriber_that_is_slow_enough() {
     let mut slow = Ws::open_narrow(&neve);
     let id = slow.subscribe("[\"newHeads\"]");
     devnet.advance(1000);
-    neve.wait_for_head(1010);
-    thread::sleep(Duration::from_millis(500));
+    let mut fast = Ws::open(&neve);
+    let fast_id = fast.subscribe("[\"newHeads\",{\"fromBlock\":\"0xb\"}]");
+    assert_eq!(fast.heads(&fast_id, 1000).len(), 1000);
+    fast.is_quiet_for(Duration::from_millis(500)); // the slow one has been waited for meanwhile
     assert_eq!(slow.heads(&id, 1000), (11..=1010).collect::<Vec<_>>());
 }
 
@@ -134,7 +136,7 @@ fn pings() {
     let id = ws.subscribe("[\"newHeads\"]");
     // While something is sent nobody is asked, however long nothing is heard.
     for height in 11..=30 {
-        thread::sleep(Duration::from_millis(100));
+        ws.is_quiet_for(Duration::from_millis(100));
         node.grow(height);
         assert_eq!(ws.heads(&id, 1), [height]);
     }
