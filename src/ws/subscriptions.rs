@@ -108,10 +108,14 @@ impl Subscriptions {
         at.is_some()
     }
 
-    /// The lowest height that somebody is to hear of, if it is there.
+    /// The height to tell next, if it is there: the lowest of those at the head, whom a long range
+    /// that another one replays must not hold up; else the lowest of all.
     pub(super) fn due(&self, first: u64, head: u64) -> Option<u64> {
-        let next = self.held.iter().map(|held| held.next.unwrap_or(first));
-        next.min().filter(|next| *next <= head)
+        let lowest = |live: bool| {
+            let held = self.held.iter().filter(|held| held.live == live);
+            held.map(|held| held.next.unwrap_or(first)).min().filter(|next| *next <= head)
+        };
+        lowest(true).or_else(|| lowest(false))
     }
 
     /// The heights that the slowest of those who were at the head is behind it now.
@@ -202,6 +206,17 @@ mod tests {
         // Withdrawn and published again: nothing is told twice.
         assert_eq!(told(&mut all, 5, 10), []);
         assert_eq!(told(&mut all, 5, 13), [(13, 3)]);
+    }
+
+    #[test]
+    fn a_range_that_is_replayed_holds_up_nobody() {
+        let mut all = Subscriptions::new(9);
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        open(&mut all, from(7), Some(5..=9)).unwrap();
+        assert_eq!(all.due(5, 9), Some(7));
+        all.tell(7, 5, 9);
+        assert_eq!(told(&mut all, 5, 11), [(10, 1), (11, 1), (8, 1), (9, 1), (10, 1), (11, 1)]);
+        assert_eq!(told(&mut all, 5, 12), [(12, 2)]);
     }
 
     #[test]
