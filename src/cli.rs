@@ -192,6 +192,11 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_WS_LAG_MAX", value_name = "N", default_value_t = 1024)]
     pub ws_lag_max: u64,
 
+    /// How long nothing may be sent over a WebSocket before its client is asked whether it is
+    /// there, and how long the answer may take.
+    #[arg(long, env = "NEVE_WS_PING_INTERVAL", value_name = "TIME", default_value = "30s")]
+    pub ws_ping_interval: Span,
+
     /// Blocks that `eth_getLogs` may look at, if it is not for one block by its hash.
     #[arg(long, env = "NEVE_LOGS_BLOCKS_MAX", value_name = "N", default_value_t = 100_000)]
     pub logs_blocks_max: u64,
@@ -203,6 +208,10 @@ pub struct HttpArgs {
     /// Filters (`eth_newFilter` and its kind) that may be open.
     #[arg(long, env = "NEVE_FILTERS_MAX", value_name = "N", default_value_t = 10_000)]
     pub filters_max: usize,
+
+    /// Bytes that filters and subscriptions may take in memory.
+    #[arg(long, env = "NEVE_FILTERS_BYTES_MAX", value_name = "BYTES", default_value = "64MiB")]
+    pub filters_bytes_max: ByteCount,
 
     /// Groups of methods besides the usual ones.
     #[arg(long, env = "NEVE_API", value_name = "NAME,..", value_enum, value_delimiter = ',')]

@@ -105,8 +105,10 @@ pub struct Limits {
     pub logs_blocks_max: u64,
     /// Bytes of one answer to `eth_getLogs`. A node has no such limit and builds it in memory.
     pub logs_bytes_max: usize,
-    /// Filters that may be open. A node has no such limit; one takes some hundred bytes.
+    /// Filters that may be open. A node has no such limit.
     pub filters_max: usize,
+    /// Bytes that filters and subscriptions may take. A node has no such limit.
+    pub filters_bytes_max: usize,
     /// Whether `debug_getRaw`… are served (eth-apis: internal-debug).
     pub debug_raw: bool,
     /// How old a price may be.
@@ -238,6 +240,9 @@ fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
     if args.admin_listen == Some(args.listen) && args.listen.port() != 0 {
         return wrong("admin-listen", args.listen, "must be another address than --listen");
     }
+    if args.ws_ping_interval.0.is_zero() {
+        return wrong("ws-ping-interval", "0", "must be longer than nothing");
+    }
     Ok(HttpConfig {
         listen: args.listen,
         admin_listen: args.admin_listen,
@@ -250,6 +255,7 @@ fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
             message_bytes_max: bytes("ws-message-bytes-max", args.ws_message_bytes_max)?,
             subscriptions_max: args.ws_subscriptions_max,
             lag_max: args.ws_lag_max,
+            ping_interval: args.ws_ping_interval.0,
         },
         patience: Patience { idle: args.idle_timeout.0, write: args.write_timeout.0 },
         drain_timeout: args.drain_timeout.0,
@@ -291,6 +297,7 @@ fn limits(args: &HttpArgs) -> Result<Limits, Wrong> {
         logs_blocks_max: args.logs_blocks_max,
         logs_bytes_max: bytes("logs-bytes-max", args.logs_bytes_max)?,
         filters_max: args.filters_max,
+        filters_bytes_max: bytes("filters-bytes-max", args.filters_bytes_max)?,
         debug_raw: args.api.contains(&Api::DebugRaw),
         price_age_max: args.price_age_max.0,
         connections_max: positive("connections-max", args.connections_max)?,

@@ -1,32 +1,43 @@
 //! Filters: what a caller asks again and again for news of.
 //!
-//! A filter is a cursor, as a subscription is (`src/ws`), so it costs a few hundred bytes however
-//! long nobody asks. Those that nobody asks for five minutes are removed, as the node removes them
-//! (libevm, `eth/filters/api.go`).
+//! A filter is a cursor, as a subscription is (`src/ws`), so it costs no more than what it looks
+//! for, however long nobody asks. Those that nobody asks for five minutes are removed, as the node
+//! removes them (libevm and coreth, `eth/filters/api.go`: after five to ten, by a timer).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use neve_jsonrpc::LogQuery;
+use neve_jsonrpc::{LogRange, RpcError};
 
-/// How long a filter is kept that nobody asks.
+use crate::logs::Wanted;
+
+/// How long a filter is kept whose changes nobody asks for.
 const IDLE_MAX: Duration = Duration::from_mins(5);
 
 /// What a filter is of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Topic {
     /// Blocks.
     Blocks,
-    /// Logs.
-    Logs(LogQuery),
+    /// Logs of a range.
+    Logs(LogRange, Wanted),
+}
+
+/// One filter. Its cursor is locked while its changes are collected, and nothing else is.
+#[derive(Debug)]
+pub(crate) struct Filter {
+    /// What it is of.
+    pub(crate) topic: Topic,
+    /// The next height that it has not told of; `None` if nothing was held when it was made.
+    next: Mutex<Option<u64>>,
+    _room: Taken,
 }
 
 #[derive(Debug)]
-struct Filter {
-    topic: Topic,
-    /// The next height that it has not told of; `None` if nothing was held when it was made.
-    next: Option<u64>,
+struct Entry {
+    filter: Arc<Filter>,
     asked: Instant,
 }
 
@@ -34,102 +45,233 @@ struct Filter {
 #[derive(Debug)]
 pub(crate) struct Filters {
     max: usize,
-    held: Mutex<HashMap<String, Filter>>,
+    /// What filters and subscriptions may take.
+    pub(crate) room: Arc<Room>,
+    held: Mutex<HashMap<String, Entry>>,
 }
 
 impl Filters {
-    /// None yet, and never more than `max`.
-    pub(crate) fn new(max: usize) -> Self {
-        Self { max, held: Mutex::default() }
+    /// None yet, and never more than `max`, nor more than there is room for.
+    pub(crate) fn new(max: usize, bytes_max: usize) -> Self {
+        Self { max, room: Room::new(bytes_max), held: Mutex::default() }
     }
 
-    /// Makes one that tells of what comes after `head`; `None` if there are too many. Its id is
-    /// as the node makes them: 128 random bits in hex, without leading zeros.
-    pub(crate) fn open(&self, topic: Topic, head: Option<u64>) -> Option<String> {
-        let mut held = self.held();
-        if held.len() >= self.max {
-            held.retain(|_, filter| filter.asked.elapsed() < IDLE_MAX);
-        }
-        if held.len() >= self.max {
-            return None;
-        }
-        let id = format!("{:#x}", fastrand::u128(..));
-        let filter = Filter { topic, next: head.map(|head| head + 1), asked: Instant::now() };
-        held.insert(id.clone(), filter);
-        Some(id)
-    }
-
-    /// What a filter is of.
-    pub(crate) fn topic(&self, id: &str) -> Option<Topic> {
-        self.asked(id, |filter| filter.topic.clone())
-    }
-
-    /// What a filter is of, and the heights that it has not told of yet, which count as told. All
-    /// of it, or nothing, if `take` fails.
-    pub(crate) fn take<R, E>(
+    /// Makes one that tells of what comes after `head`.
+    pub(crate) fn open(
         &self,
-        id: &str,
-        head: u64,
-        take: impl FnOnce(&Topic, Option<u64>) -> Result<R, E>,
-    ) -> Option<Result<R, E>> {
-        self.asked(id, |filter| {
-            let taken = take(&filter.topic, filter.next)?;
-            filter.next = Some(filter.next.unwrap_or(0).max(head + 1));
-            Ok(taken)
-        })
+        topic: Topic,
+        head: Option<u64>,
+        now: Instant,
+    ) -> Result<String, RpcError> {
+        let bytes = topic.bytes();
+        let mut held = self.held();
+        let mut taken = Room::take(&self.room, bytes);
+        if held.len() >= self.max || taken.is_none() {
+            held.retain(|_, entry| !entry.is_idle(now));
+            taken = taken.or_else(|| Room::take(&self.room, bytes));
+        }
+        if held.len() >= self.max {
+            return Err(too_many(self.max));
+        }
+        let taken = taken.ok_or_else(Room::full)?;
+        let next = Mutex::new(head.map(|head| head + 1));
+        let (id, filter) = (new_id(), Arc::new(Filter { topic, next, _room: taken }));
+        held.insert(id.clone(), Entry { filter, asked: now });
+        Ok(id)
     }
 
-    fn asked<R>(&self, id: &str, ask: impl FnOnce(&mut Filter) -> R) -> Option<R> {
+    /// A filter, which does not count as asked (as the node's `eth_getFilterLogs`).
+    pub(crate) fn get(&self, id: &str, now: Instant) -> Option<Arc<Filter>> {
         let mut held = self.held();
-        if held.get(id)?.asked.elapsed() >= IDLE_MAX {
+        if held.get(id)?.is_idle(now) {
             held.remove(id);
-            return None;
         }
-        let filter = held.get_mut(id)?;
-        filter.asked = Instant::now();
-        Some(ask(filter))
+        held.get(id).map(|entry| Arc::clone(&entry.filter))
+    }
+
+    /// A filter whose changes are asked for.
+    pub(crate) fn ask(&self, id: &str, now: Instant) -> Option<Arc<Filter>> {
+        let filter = self.get(id, now)?;
+        if let Some(entry) = self.held().get_mut(id) {
+            entry.asked = now;
+        }
+        Some(filter)
     }
 
     /// Removes a filter; false if there is none.
-    pub(crate) fn close(&self, id: &str) -> bool {
+    pub(crate) fn close(&self, id: &str, now: Instant) -> bool {
         let removed = self.held().remove(id);
-        removed.is_some_and(|filter| filter.asked.elapsed() < IDLE_MAX)
+        removed.is_some_and(|entry| !entry.is_idle(now))
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<String, Filter>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn is_idle(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked) >= IDLE_MAX
+    }
+}
+
+impl Filter {
+    /// Takes the heights up to `head` that it has not told of yet, which then count as told: all of
+    /// them, or none if `take` fails. Two callers at once get each height once.
+    pub(crate) fn take<R, E>(
+        &self,
+        head: u64,
+        take: impl FnOnce(Option<u64>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = take(*next)?;
+        *next = Some(next.unwrap_or(0).max(head + 1));
+        Ok(taken)
+    }
+}
+
+impl Topic {
+    /// What it takes in memory, about.
+    fn bytes(&self) -> usize {
+        let fixed = size_of::<Filter>() + size_of::<Entry>();
+        match self {
+            Self::Blocks => fixed,
+            Self::Logs(_, wanted) => fixed + wanted.bytes(),
+        }
+    }
+}
+
+/// An id as the node makes them: 128 random bits in hex, without leading zeros.
+pub(crate) fn new_id() -> String {
+    format!("{:#x}", fastrand::u128(..))
+}
+
+fn too_many(max: usize) -> RpcError {
+    let message = format!("too many filters, allowed are {max}; remove some or try again later");
+    RpcError { code: -32005, message: message.into() }
+}
+
+/// Memory for what filters and subscriptions look for: a caller may list addresses and topics by
+/// the megabyte.
+#[derive(Debug)]
+pub(crate) struct Room {
+    left: AtomicUsize,
+}
+
+/// Some of it, until dropped.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+impl Room {
+    pub(crate) fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(bytes) })
+    }
+
+    /// Takes so many bytes; `None` if there are fewer.
+    pub(crate) fn take(room: &Arc<Self>, bytes: usize) -> Option<Taken> {
+        let less = |left: usize| left.checked_sub(bytes);
+        // Relaxed: the number belongs to no other datum.
+        room.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        Some(Taken { room: Arc::clone(room), bytes })
+    }
+
+    /// What a caller is told for whom there is none.
+    pub(crate) fn full() -> RpcError {
+        let message = "filters and subscriptions take all the memory that they may; \
+                       list fewer addresses and topics, or try again later";
+        RpcError { code: -32005, message: message.into() }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.left.fetch_add(self.bytes, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use neve_jsonrpc::LogFilter;
+
     use super::*;
 
-    /// What a filter has not told of yet: from which height, 0 for all that is held.
-    fn next(filters: &Filters, id: &str, head: u64) -> Option<u64> {
-        filters.take(id, head, |_, next| Ok::<_, ()>(next.unwrap_or(0))).transpose().unwrap()
+    fn filters(max: usize) -> (Filters, Instant) {
+        (Filters::new(max, 1 << 20), Instant::now())
+    }
+
+    fn next(
+        filters: &Filters,
+        id: &str,
+        head: u64,
+        now: Instant,
+    ) -> Result<Option<u64>, &'static str> {
+        filters.ask(id, now).ok_or("gone")?.take(head, Ok)
     }
 
     #[test]
     fn each_height_is_told_once() {
-        let filters = Filters::new(2);
-        let id = filters.open(Topic::Blocks, Some(9)).unwrap();
-        assert_eq!(next(&filters, &id, 9), Some(10));
-        assert_eq!(next(&filters, &id, 12), Some(10));
-        assert_eq!(next(&filters, &id, 12), Some(13));
-        assert_eq!(filters.take(&id, 20, |_, _| Err::<(), _>("no")), Some(Err("no")));
-        assert_eq!(next(&filters, &id, 20), Some(13));
-        assert!(filters.close(&id) && !filters.close(&id));
-        assert_eq!(next(&filters, &id, 20), None);
+        let (filters, now) = filters(2);
+        let id = filters.open(Topic::Blocks, Some(9), now).unwrap();
+        assert_eq!(next(&filters, &id, 9, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &id, 12, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &id, 12, now), Ok(Some(13)));
+        let filter = filters.ask(&id, now).unwrap();
+        assert_eq!(filter.take(20, |_| Err::<(), _>("no")), Err("no"));
+        assert_eq!(next(&filters, &id, 20, now), Ok(Some(13)));
+        assert!(filters.close(&id, now) && !filters.close(&id, now));
+        assert_eq!(next(&filters, &id, 20, now), Err("gone"));
+    }
+
+    #[test]
+    fn whoever_is_not_asked_for_five_minutes_goes() {
+        let (filters, start) = filters(9);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let [asked, read, left] =
+            [(); 3].map(|()| filters.open(Topic::Blocks, None, start).unwrap());
+        assert!(filters.ask(&asked, at(299)).is_some());
+        assert!(filters.get(&read, at(299)).is_some());
+        // Asking for changes keeps a filter, asking for its logs does not.
+        assert!(filters.get(&asked, at(598)).is_some());
+        assert!(filters.get(&read, at(300)).is_none());
+        assert!(!filters.close(&left, at(300)));
+        assert!(filters.get(&asked, at(599)).is_none());
+        assert!(filters.held().is_empty());
     }
 
     #[test]
     fn there_are_at_most_so_many() {
-        let filters = Filters::new(2);
-        let first = filters.open(Topic::Blocks, None).unwrap();
-        assert!(filters.open(Topic::Blocks, None).is_some());
-        assert!(filters.open(Topic::Blocks, None).is_none());
-        filters.close(&first);
-        assert!(filters.open(Topic::Blocks, None).is_some());
+        let (filters, start) = filters(2);
+        let first = filters.open(Topic::Blocks, None, start).unwrap();
+        assert!(filters.open(Topic::Blocks, None, start).is_ok());
+        let error = filters.open(Topic::Blocks, None, start).unwrap_err();
+        assert!(error.message.contains("allowed are 2"), "{error:?}");
+        filters.close(&first, start);
+        assert!(filters.open(Topic::Blocks, None, start).is_ok());
+        // Those that are forgotten make room.
+        assert!(filters.open(Topic::Blocks, None, start + IDLE_MAX).is_ok());
+        assert_eq!(filters.held().len(), 1);
+    }
+
+    #[test]
+    fn they_take_at_most_so_much() {
+        let wanted = |addresses: usize| {
+            let filter = LogFilter { addresses: vec![[7; 20]; addresses], topics: Vec::new() };
+            let range = LogRange::Block([0; 32]);
+            Topic::Logs(range, Wanted::new(filter))
+        };
+        let (filters, now) = (Filters::new(1000, 1 << 20), Instant::now());
+        assert!(filters.open(wanted(1 << 16), None, now).is_err());
+        let count = std::iter::repeat_with(|| filters.open(wanted(1000), None, now));
+        let count = count.take_while(Result::is_ok).count();
+        assert!((20..60).contains(&count), "{count}");
+        let error = filters.open(wanted(1000), None, now).unwrap_err();
+        assert_eq!(error, Room::full());
+        assert!(filters.open(wanted(1000), None, now + IDLE_MAX).is_ok());
+        assert_eq!(filters.held().len(), 1);
+        drop(filters.held().drain());
+        assert_eq!(filters.room.left.load(Ordering::Relaxed), 1 << 20);
     }
 }

@@ -10,26 +10,54 @@
 //! address and topics are read from its text and compared.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use neve_jsonrpc::LogFilter;
 use neve_store::{Candidates, LogAt, Reader, SegmentSlice, Unreadable};
 
 use crate::parts::{self, RECEIPTS, SPANS, SpansRef};
 
-/// The logs of `heights` that `filter` takes, by height and position, each the text of its object
+/// The logs of `heights` that are wanted, by height and position, each the text of its object
 /// as the node shows it. Nothing is looked at before it is asked for.
 ///
 /// A height that is not stored or cannot be read is an error, and the end: what came before is
 /// then not the whole answer.
-pub fn logs(reader: &Reader, filter: LogFilter, heights: RangeInclusive<u64>) -> Logs {
-    let filter = Filter::new(filter);
-    Logs { candidates: reader.logs(heights, filter.keys()), filter, here: None, ended: false }
+pub fn logs(reader: &Reader, wanted: Wanted, heights: RangeInclusive<u64>) -> Logs {
+    let candidates = reader.logs(heights, wanted.0.keys.clone());
+    Logs { candidates, wanted, here: None, ended: false }
+}
+
+/// What is looked for, made ready once for any number of searches.
+#[derive(Debug, Clone)]
+pub struct Wanted(Arc<Prepared>);
+
+#[derive(Debug)]
+struct Prepared {
+    filter: Filter,
+    keys: Vec<Vec<u64>>,
+}
+
+impl Wanted {
+    /// Makes a filter ready.
+    pub fn new(filter: LogFilter) -> Self {
+        let filter = Filter::new(filter);
+        Self(Arc::new(Prepared { keys: filter.keys(), filter }))
+    }
+
+    /// What it takes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let Prepared { filter: Filter(filter), keys } = &*self.0;
+        let keys = keys.iter().map(|keys| size_of_val(keys) + size_of_val(&keys[..]));
+        let topics = filter.topics.iter().map(|list| size_of_val(list) + size_of_val(&list[..]));
+        let addresses = size_of_val(&filter.addresses[..]);
+        size_of::<Prepared>() + addresses + topics.sum::<usize>() + keys.sum::<usize>()
+    }
 }
 
 /// See [`logs`].
 pub struct Logs {
     candidates: Candidates,
-    filter: Filter,
+    wanted: Wanted,
     /// Where the last candidate was.
     here: Option<Here>,
     ended: bool,
@@ -64,7 +92,7 @@ impl Logs {
         let log = self.here.as_ref().and_then(|here| here.log(index as usize));
         let log = log.ok_or(Unreadable { height })?;
         let event = Event::read(log.as_ref()).ok_or(Unreadable { height })?;
-        Ok(self.filter.takes(&event).then_some(log))
+        Ok(self.wanted.0.filter.takes(&event).then_some(log))
     }
 }
 
@@ -90,6 +118,7 @@ impl Here {
 }
 
 /// A filter whose lists are sorted, so that long ones cost little.
+#[derive(Debug)]
 struct Filter(LogFilter);
 
 impl Filter {

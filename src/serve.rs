@@ -235,7 +235,7 @@ impl Front {
         let shared = Shared {
             serving,
             admin,
-            filters: Arc::new(Filters::new(limits.filters_max)),
+            filters: Arc::new(Filters::new(limits.filters_max, limits.filters_bytes_max)),
             limits,
             http: http.clone(),
             connections,

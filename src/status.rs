@@ -62,6 +62,8 @@ pub(crate) struct Status {
     /// The highest height whose receipts a header has proven, plus 1; 0: none.
     verified: AtomicU64,
     ws_live: AtomicBool,
+    /// Whether the upstream writes heads as v1.15 does.
+    helicon_heads: AtomicBool,
 }
 
 impl Default for Status {
@@ -73,6 +75,7 @@ impl Default for Status {
             upstream_head: AtomicU64::new(0),
             verified: AtomicU64::new(0),
             ws_live: AtomicBool::new(false),
+            helicon_heads: AtomicBool::new(false),
         }
     }
 }
@@ -139,6 +142,17 @@ impl Status {
     /// Up to which height receipts are proven.
     pub(crate) fn verified(&self) -> Option<u64> {
         self.verified.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Notes how the upstream writes heads.
+    pub(crate) fn set_helicon_heads(&self, helicon: bool) {
+        self.helicon_heads.store(helicon, Ordering::Relaxed);
+    }
+
+    /// Whether the last head that the upstream announced had the keys of Helicon, which v1.15
+    /// writes before Helicon too.
+    pub(crate) fn helicon_heads(&self) -> bool {
+        self.helicon_heads.load(Ordering::Relaxed)
     }
 
     /// Notes whether heads come by WebSocket.

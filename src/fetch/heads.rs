@@ -1,7 +1,7 @@
 //! New heads over WebSocket: a wake-up, never the only source.
 //!
-//! A frame says that the upstream has executed a height. What it says beyond that is not used:
-//! blocks come by HTTP and are proven. When the socket is silent, pings included, it is dead and
+//! A frame says that the upstream has executed a height, and by its keys of which release the
+//! upstream is. What it says beyond that is not used: blocks come by HTTP and are proven. When the socket is silent, pings included, it is dead and
 //! opened anew; meanwhile the follower polls.
 
 use std::sync::Arc;
@@ -33,6 +33,9 @@ const FRAME_BYTES_MAX: usize = 1 << 20;
 /// The public API allows few connects a minute, and blocks those who make more.
 const RECONNECT_FIRST: Duration = Duration::from_secs(1);
 const RECONNECT_MAX: Duration = Duration::from_mins(1);
+
+/// A key that v1.15 writes in every head, and v1.14 in none (see [`neve_chain::HeadForm`]).
+const HELICON_KEY: &str = "\"targetExponent\":";
 
 /// A connection, with TLS or without.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -190,6 +193,7 @@ impl Heads {
             backoff.reset();
             return Ok(());
         };
+        self.status.set_helicon_heads(text.contains(HELICON_KEY));
         self.status.set_upstream_head(height);
         self.newest.send_modify(|newest| newest.height = Some(height));
         Ok(())

@@ -8,6 +8,7 @@ use super::reply::Builder;
 use super::{fees, filters, logs, node, raw};
 use crate::config::Limits;
 use crate::filters::{Filters, Topic};
+use crate::logs::Wanted;
 use crate::parts::{
     self, FLAG_ZERO_DIFFICULTY, FULL, HASH_LEN, HASHES, HEADER, MINER_LEN, NONCE_LEN, RECEIPTS,
     SPANS, SpansRef, TransactionSpan,
@@ -97,7 +98,9 @@ pub(crate) fn result(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Re
             record(serving, at)?;
             text("null", out);
         }
-        Query::Logs(query) => return logs::logs(asking, &query, out),
+        Query::Logs(query) => {
+            return logs::logs(asking, query.range, Wanted::new(query.filter), out);
+        }
         Query::FeeHistory { count, newest, percentiles } => {
             return fees::history(asking, count, newest, &percentiles, out);
         }
@@ -145,13 +148,14 @@ fn rare(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Result<(), NoAn
         Query::BaseFee => node::price(asking, "eth_baseFee", out),
         Query::MaxPriorityFeePerGas => node::price(asking, "eth_maxPriorityFeePerGas", out),
         Query::SuggestPriceOptions => node::price(asking, "eth_suggestPriceOptions", out),
-        Query::NewFilter(query) => filters::open(asking, Topic::Logs(query), out),
+        Query::NewFilter(query) => {
+            filters::open(asking, Topic::Logs(query.range, Wanted::new(query.filter)), out)
+        }
         Query::NewBlockFilter => filters::open(asking, Topic::Blocks, out),
         Query::FilterChanges(id) => filters::changes(asking, &id, out),
         Query::FilterLogs(id) => filters::all_logs(asking, &id, out),
         Query::UninstallFilter(id) => {
-            let removed = asking.filters.close(&id);
-            text(if removed { "true" } else { "false" }, out);
+            filters::close(asking, &id, out);
             Ok(())
         }
         _ => Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into()),

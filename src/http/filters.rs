@@ -1,6 +1,7 @@
 //! Answers about filters.
 
 use std::ops::RangeInclusive;
+use std::time::Instant;
 
 use neve_jsonrpc::{LogBound, LogRange, RpcError};
 
@@ -12,35 +13,29 @@ use crate::filters::Topic;
 /// Makes a filter and appends its id.
 pub(super) fn open(asking: &Asking<'_>, topic: Topic, out: &mut Builder) -> Result<(), NoAnswer> {
     let head = asking.serving.reader.range().map(|range| *range.end());
-    let id = asking.filters.open(topic, head).ok_or_else(|| too_many(asking))?;
+    let id = asking.filters.open(topic, head, Instant::now())?;
     out.text().extend_from_slice(format!("\"{id}\"").as_bytes());
     Ok(())
-}
-
-fn too_many(asking: &Asking<'_>) -> RpcError {
-    let max = asking.limits.filters_max;
-    let message = format!("too many filters, allowed are {max}; remove some or try again later");
-    RpcError { code: -32005, message: message.into() }
 }
 
 /// Appends what came since the filter was last asked.
 pub(super) fn changes(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Result<(), NoAnswer> {
     let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
     let (first, head) = (*held.start(), *held.end());
-    let taken = asking.filters.take(id, head, |topic, next| {
+    let filter = asking.filters.ask(id, Instant::now()).ok_or(RpcError::FILTER_NOT_FOUND)?;
+    filter.take(head, |next| {
         let next = next.unwrap_or(first);
         if next < first {
             // Nobody knows any more what came first: the caller begins anew.
             return Err(RpcError::FILTER_NOT_FOUND.into());
         }
-        match topic {
+        match &filter.topic {
             Topic::Blocks => hashes(asking, next..=head, out),
-            Topic::Logs(query) => {
-                logs::list(asking, within(&query.range, next, head), &query.filter, out)
+            Topic::Logs(range, wanted) => {
+                logs::list(asking, within(range, next, head), wanted.clone(), out)
             }
         }
-    });
-    taken.unwrap_or_else(|| Err(RpcError::FILTER_NOT_FOUND.into()))
+    })
 }
 
 /// The new heights that a filter is about: numbers bound it, tags do not.
@@ -70,8 +65,15 @@ fn hashes(
 
 /// Appends all logs that a filter of logs asks for, as `eth_getLogs` gives them.
 pub(super) fn all_logs(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Result<(), NoAnswer> {
-    match asking.filters.topic(id) {
-        Some(Topic::Logs(query)) => logs::logs(asking, &query, out),
+    let filter = asking.filters.get(id, Instant::now());
+    match filter.as_deref().map(|filter| &filter.topic) {
+        Some(Topic::Logs(range, wanted)) => logs::logs(asking, *range, wanted.clone(), out),
         _ => Err(RpcError::FILTER_NOT_FOUND.into()),
     }
+}
+
+/// Removes a filter and appends whether there was one.
+pub(super) fn close(asking: &Asking<'_>, id: &str, out: &mut Builder) {
+    let removed = asking.filters.close(id, Instant::now());
+    out.text().extend_from_slice(if removed { b"true" } else { b"false" });
 }

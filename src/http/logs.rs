@@ -2,20 +2,22 @@
 
 use std::ops::RangeInclusive;
 
-use neve_jsonrpc::{LogFilter, LogHeads, LogQuery, LogRange, RpcError, Rules, log_heights};
+use neve_jsonrpc::{LogHeads, LogRange, RpcError, Rules, log_heights};
 use neve_store::Hash;
 
 use super::answer::{Asking, Miss, NoAnswer, settled};
 use super::reply::Builder;
+use crate::logs::Wanted;
 
 /// Appends the logs that are asked for, as a list.
 pub(super) fn logs(
     asking: &Asking<'_>,
-    query: &LogQuery,
+    range: LogRange,
+    wanted: Wanted,
     out: &mut Builder,
 ) -> Result<(), NoAnswer> {
-    if let Some(heights) = heights(asking, query.range)? {
-        list(asking, heights, &query.filter, out)
+    if let Some(heights) = heights(asking, range)? {
+        list(asking, heights, wanted, out)
     } else {
         out.text().extend_from_slice(b"[]");
         Ok(())
@@ -70,13 +72,13 @@ fn unknown(asking: &Asking<'_>, hash: [u8; 32]) -> NoAnswer {
 pub(super) fn list(
     asking: &Asking<'_>,
     heights: RangeInclusive<u64>,
-    filter: &LogFilter,
+    wanted: Wanted,
     out: &mut Builder,
 ) -> Result<(), NoAnswer> {
     let limit = asking.limits.logs_bytes_max;
     let mut list = Builder::default();
     list.text().push(b'[');
-    for log in crate::logs::logs(&asking.serving.reader, filter.clone(), heights) {
+    for log in crate::logs::logs(&asking.serving.reader, wanted, heights) {
         let log = log.map_err(|unreadable| Miss::Unreadable(unreadable.height))?;
         if list.len() > 1 {
             list.text().push(b',');

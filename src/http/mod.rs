@@ -26,7 +26,6 @@ mod socket;
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -43,7 +42,7 @@ pub(crate) use hosts::Hosts;
 pub(crate) use refusal::Refusal;
 pub(crate) use reply::ReplyBody;
 pub(crate) use rpc::{Frame, Rpc};
-pub(crate) use socket::Patience;
+pub(crate) use socket::{Patience, Socket};
 
 use crate::admin::Admin;
 use crate::config::{HttpConfig, Limits};
@@ -52,7 +51,6 @@ use crate::serving::Serving;
 use crate::tally::Tally;
 use crate::ws::{self, Upgrade};
 use service::Service;
-use socket::Socket;
 
 /// A pause after the process ran out of descriptors: trying again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -213,19 +211,20 @@ async fn serve(socket: Socket, service: &Arc<Service>, mut drain: watch::Receive
     let mut builder = http1::Builder::new();
     builder.header_read_timeout(None).max_buf_size(service.head_bytes_max);
     let connection = builder.serve_connection(socket, respond).with_upgrades();
-    let mut connection = pin!(connection);
+    let mut connection = Box::pin(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
         () = draining(&mut drain) => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            connection.as_mut().await
         }
     };
+    drop(connection); // a WebSocket needs nothing of it
     if let Err(error) = ended {
         debug!(%error, "a connection ended early");
     }
     if let Some(upgraded) = upgrade.take() {
-        ws::run(upgraded, &service.rpc, service.ws, drain).await;
+        Box::pin(ws::run(upgraded, &service.rpc, service.ws, drain)).await;
     }
 }
 

@@ -91,6 +91,7 @@ impl Rpc {
 
     /// Answers a frame of a WebSocket; what has no newline over HTTP has one here.
     pub(crate) fn answer_frame(&self, body: &[u8], subscriptions: &mut Subscriptions) -> Frame {
+        subscriptions.begin();
         let mut caller = Caller::Socket(subscriptions);
         let reply = match parse(body) {
             Request::Empty => return Frame::Last(None),
@@ -98,7 +99,13 @@ impl Rpc {
             Request::Single(message) => self.single(&message, &mut caller),
             Request::Batch(messages) => self.batch(&messages, &mut caller),
         };
-        let (Reply::Answer(body) | Reply::Miss(body)) = reply;
+        let body = match reply {
+            Reply::Answer(body) => body,
+            Reply::Miss(body) => {
+                subscriptions.undo();
+                body
+            }
+        };
         let mut bytes = body.into_bytes();
         if bytes.is_empty() {
             return Frame::Nothing;
@@ -261,7 +268,9 @@ impl Rpc {
             Ok(Subscription::Unsubscribe(_)) => {
                 Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND))
             }
-            Ok(wanted) => subscriptions.open(wanted, self.serving.reader.range()),
+            Ok(wanted) => {
+                subscriptions.open(wanted, self.serving.reader.range(), &self.filters.room)
+            }
             Err(NoQuery::Error(error)) => Err(NotOpened::Error(error)),
             Err(_) => return Err(self.not_served(message)),
         };

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -33,6 +34,8 @@ pub(crate) struct Patience {
 pub(crate) struct Socket {
     io: TokioIo<TcpStream>,
     patience: Patience,
+    /// Whether nothing may come for any time.
+    idles: bool,
     /// When bytes were last sent.
     sent: Instant,
     /// Looks at `sent` when it fires, and is set again if that was not long ago: it costs nothing
@@ -44,7 +47,16 @@ pub(crate) struct Socket {
 impl Socket {
     pub(crate) fn new(stream: TcpStream, patience: Patience, tally: Arc<Tally>) -> Self {
         let (io, sent) = (TokioIo::new(stream), Instant::now());
-        Self { io, patience, sent, timer: None, tally }
+        Self { io, patience, idles: false, sent, timer: None, tally }
+    }
+
+    /// Goes on as a WebSocket: one that says nothing is asked whether it is there, which is not
+    /// this type's business, and the system keeps at most about `unsent_max` bytes for a client
+    /// that does not read.
+    pub(crate) fn turn_into_websocket(&mut self, unsent_max: u32) {
+        self.idles = true;
+        // A failure costs memory and nothing else.
+        let _ = SockRef::from(self.io.inner()).set_tcp_notsent_lowat(unsent_max);
     }
 
     /// While something waits: errs once nothing was sent for `limit`.
@@ -86,7 +98,7 @@ impl Read for Socket {
         buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.io).poll_read(context, buf);
-        if read.is_pending() {
+        if read.is_pending() && !self.idles {
             let idle = self.patience.idle;
             return self.waiting(context, idle);
         }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use neve_chain::{HeadForm, new_head};
-use neve_jsonrpc::Rules;
 use neve_store::{Hash, RecordRef};
 use tracing::warn;
 
@@ -19,20 +18,24 @@ pub(crate) struct HeadTexts(Mutex<VecDeque<Made>>);
 
 struct Made {
     hash: Hash,
-    rules: Rules,
+    form: HeadForm,
     text: Arc<str>,
 }
 
 impl HeadTexts {
-    /// The `result` of the notification of a block; `None` if it cannot be made.
-    pub(crate) fn of(&self, record: &RecordRef, rules: Rules) -> Option<Arc<str>> {
+    /// The `result` of the notification of a block; `None` if it cannot be made. Blocks near the
+    /// head are kept: what one subscriber replays must not push out what all are about to hear of.
+    pub(crate) fn of(&self, record: &RecordRef, form: HeadForm, head: u64) -> Option<Arc<str>> {
+        if head.saturating_sub(record.height()) >= KEPT as u64 {
+            return make(record, form).map(Arc::from);
+        }
         let hash = record.hash();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = kept.iter().find(|made| made.hash == hash && made.rules == rules) {
+        if let Some(made) = kept.iter().find(|made| made.hash == hash && made.form == form) {
             return Some(Arc::clone(&made.text));
         }
-        let text: Arc<str> = make(record, rules)?.into();
-        kept.push_back(Made { hash, rules, text: Arc::clone(&text) });
+        let text: Arc<str> = make(record, form)?.into();
+        kept.push_back(Made { hash, form, text: Arc::clone(&text) });
         if kept.len() > KEPT {
             kept.pop_front();
         }
@@ -40,11 +43,7 @@ impl HeadTexts {
     }
 }
 
-fn make(record: &RecordRef, rules: Rules) -> Option<String> {
-    let form = match rules {
-        Rules::BeforeHelicon => HeadForm::V1_14,
-        Rules::Helicon => HeadForm::V1_15,
-    };
+fn make(record: &RecordRef, form: HeadForm) -> Option<String> {
     let header = plain(record, HEADER)?;
     match new_head(header.as_ref(), form) {
         Ok(text) => String::from_utf8(text).ok(),

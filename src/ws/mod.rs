@@ -5,7 +5,10 @@
 //! and a range that is replayed come the same way, in order and once, and a slow subscriber keeps
 //! nothing in memory but its cursor.
 
+mod end;
 mod heads;
+mod notification;
+mod pace;
 mod session;
 mod subscriptions;
 mod upgrade;

@@ -1,28 +1,30 @@
 //! One connection: answers what it asks, sends what it has subscribed to, and knows when it is
 //! dead.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
+use neve_chain::HeadForm;
+use neve_jsonrpc::Rules;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tracing::debug;
 
+use super::end::Ended;
+use super::notification::notification;
+use super::pace::Pace;
 use super::subscriptions::{Held, Subscriptions, Topic};
-use crate::http::{Frame, Rpc, draining};
+use crate::http::{Frame, Rpc, Socket as Tcp, draining};
 use crate::logs::logs;
 
 /// What a connection may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_field_names, reason = "a limit's name ends in max, everywhere")]
 pub(crate) struct Limits {
     /// Bytes of a message that comes in (libevm, `rpc/websocket.go`: 32 MiB).
     pub(crate) message_bytes_max: usize,
@@ -30,63 +32,66 @@ pub(crate) struct Limits {
     pub(crate) subscriptions_max: usize,
     /// Heights that a subscriber who was at the head may fall behind.
     pub(crate) lag_max: u64,
+    /// A ping after so long without a frame to the client, and the end after so long without an
+    /// answer to it (libevm, `rpc/websocket.go`: both 30 s).
+    pub(crate) ping_interval: Duration,
 }
 
-/// As the node: a ping after so long without a frame to the client…
-const PING_AFTER: Duration = Duration::from_secs(30);
-/// … and the end after so long without a frame from it.
-const PONG_WITHIN: Duration = Duration::from_secs(30);
-/// A message is written when a height is told, not before; this bounds what is kept until then.
-const BUFFER: usize = 16 << 10;
+/// What a connection keeps to read into; a longer message takes what it needs while it comes.
+const READ_BUFFER: usize = 1 << 10;
+/// Bytes after which messages are written though more are to come. A height's are written when it
+/// is told in any case; this bounds what a range that is replayed keeps in memory.
+const WRITE_BUFFER: usize = 4 << 10;
+/// Bytes that the system may keep unsent for a client that does not read: it would take megabytes.
+const UNSENT_MAX: u32 = 128 << 10;
 /// Heights that are told between two looks at what the client says.
 const BURST: usize = 64;
+/// What closing may take when all is to end.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
-type Socket = WebSocketStream<TokioIo<Upgraded>>;
-
-/// Why a connection ends.
-enum Ended {
-    /// The client, or the network, ended it.
-    Gone(Error),
-    /// It is told why, in a close frame.
-    Told(CloseCode, String),
-    /// Without a word, as the node.
-    Silently,
-}
-
-impl From<Error> for Ended {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Capacity(CapacityError::MessageTooLong { .. }) => {
-                Self::Told(CloseCode::Size, String::new())
-            }
-            error => Self::Gone(error),
-        }
-    }
-}
+pub(super) type Socket = WebSocketStream<TokioIo<Tcp>>;
 
 /// Serves a connection until it ends.
 pub(crate) async fn run(
     upgrade: OnUpgrade,
     rpc: &Rpc,
     limits: Limits,
-    drain: watch::Receiver<bool>,
+    mut drain: watch::Receiver<bool>,
 ) {
     let upgraded = match upgrade.await {
         Ok(upgraded) => upgraded,
         Err(error) => return debug!(%error, "a WebSocket was not opened"),
     };
+    let Some(socket) = open(upgraded, limits).await else { return };
+    let subscriptions = Subscriptions::new(limits.subscriptions_max);
+    let (sent, pace) = (Instant::now(), Pace::default());
+    let mut session = Session { rpc, socket, subscriptions, limits, sent, asked: None, pace };
+    // Whatever it is doing: a client that does not read must not hold up the end.
+    let ended = tokio::select! {
+        ended = session.serve() => ended,
+        () = draining(&mut drain) => Ended::told(CloseCode::Away, "the server stops"),
+    };
+    let soon = async {
+        draining(&mut drain).await;
+        sleep(CLOSE_WITHIN).await;
+    };
+    tokio::select! {
+        () = ended.close(&mut session.socket) => {}
+        () = soon => {}
+    }
+}
+
+/// The connection without what HTTP needs; `None` never happens.
+async fn open(upgraded: Upgraded, limits: Limits) -> Option<Socket> {
+    let mut parts = upgraded.downcast::<Tcp>().ok()?;
+    parts.io.turn_into_websocket(UNSENT_MAX);
     let config = WebSocketConfig::default()
-        .read_buffer_size(4 << 10)
-        .write_buffer_size(BUFFER)
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
         .max_message_size(Some(limits.message_bytes_max))
         .max_frame_size(Some(limits.message_bytes_max));
-    let io = TokioIo::new(upgraded);
-    let socket = WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await;
-    let subscriptions = Subscriptions::new(limits.subscriptions_max);
-    let mut session =
-        Session { rpc, socket, subscriptions, limits, sent: Instant::now(), heard: Instant::now() };
-    let ended = session.serve(drain).await;
-    session.end(ended).await;
+    let (io, read) = (TokioIo::new(parts.io), parts.read_buf.into());
+    Some(WebSocketStream::from_partially_read(io, read, Role::Server, Some(config)).await)
 }
 
 struct Session<'r> {
@@ -94,59 +99,56 @@ struct Session<'r> {
     socket: Socket,
     subscriptions: Subscriptions,
     limits: Limits,
-    /// When a frame was last sent, and last came.
+    /// When a frame was last sent.
     sent: Instant,
-    heard: Instant,
+    /// When it was asked whether anybody is there, if nothing came since.
+    asked: Option<Instant>,
+    pace: Pace,
 }
 
 impl Session<'_> {
-    async fn serve(&mut self, mut drain: watch::Receiver<bool>) -> Ended {
+    /// Each turn takes a frame, or waits for a reason to tell something, and then tells a burst:
+    /// neither side can starve the other.
+    async fn serve(&mut self) -> Ended {
         let mut heads = self.rpc.serving.heads();
         let mut more = false;
         loop {
             let alarm = self.alarm();
-            let told = tokio::select! {
+            let turn = tokio::select! {
+                biased;
                 frame = self.socket.next() => match frame {
                     Some(Ok(frame)) => self.take(frame).await,
                     Some(Err(error)) => Err(error.into()),
                     None => Err(Ended::Silently),
                 },
-                // Whether the head has moved, or there was more than one burst to tell.
-                Ok(()) = heads.changed(), if !more && !self.subscriptions.is_empty() => {
-                    more = true;
-                    Ok(())
-                }
-                () = std::future::ready(()), if more => {
-                    self.announce().await.map(|left| more = left)
-                }
+                // Others have their turn: a long range may have nothing to wait for.
+                () = tokio::task::yield_now(), if more => Ok(()),
+                _ = heads.changed(), if !more && !self.subscriptions.is_empty() => Ok(()),
                 () = sleep_until(alarm) => self.keep_alive().await,
-                () = draining(&mut drain) => {
-                    Err(Ended::Told(CloseCode::Away, "the server stops".to_owned()))
-                }
             };
-            if let Err(ended) = told {
-                return ended;
+            let told = match turn {
+                Ok(()) => self.announce().await,
+                Err(ended) => return ended,
+            };
+            match told {
+                Ok(left) => more = left,
+                Err(ended) => return ended,
             }
-            // A subscription may have been opened below the head.
-            more |= !self.subscriptions.is_empty() && self.is_due();
         }
-    }
-
-    fn is_due(&self) -> bool {
-        let range = self.rpc.serving.reader.range();
-        range.is_some_and(|range| self.subscriptions.due(*range.start(), *range.end()).is_some())
     }
 
     fn alarm(&self) -> Instant {
-        self.sent.max(self.heard) + PING_AFTER
+        self.asked.unwrap_or(self.sent) + self.limits.ping_interval
     }
 
-    /// Asks whether anybody is there; after a while without an answer, nobody is.
+    /// Asks whether anybody is there; without an answer, nobody is.
     async fn keep_alive(&mut self) -> Result<(), Ended> {
-        if self.heard.elapsed() >= PING_AFTER + PONG_WITHIN {
+        if self.asked.is_some() {
             return Err(Ended::Silently);
         }
-        self.send(Message::Ping(Vec::new().into())).await
+        self.send(Message::Ping(Vec::new().into())).await?;
+        self.asked = Some(self.sent);
+        Ok(())
     }
 
     async fn send(&mut self, message: Message) -> Result<(), Ended> {
@@ -156,11 +158,11 @@ impl Session<'_> {
     }
 
     async fn take(&mut self, message: Message) -> Result<(), Ended> {
-        self.heard = Instant::now();
+        self.asked = None;
         let body = match &message {
             Message::Text(text) => text.as_bytes(),
             Message::Binary(bytes) => bytes,
-            Message::Close(_) => return Err(Ended::Silently), // which answers it
+            Message::Close(_) => return Err(Ended::Closed),
             _ => return Ok(()),
         };
         match self.rpc.answer_frame(body, &mut self.subscriptions) {
@@ -177,77 +179,79 @@ impl Session<'_> {
 
     /// Tells what is due, up to a burst of it. True if there is more.
     async fn announce(&mut self) -> Result<bool, Ended> {
+        if self.subscriptions.is_empty() {
+            return Ok(false);
+        }
+        let mut fed = false;
         for _ in 0..BURST {
-            let Some(range) = self.rpc.serving.reader.range() else { return Ok(false) };
+            let Some(range) = self.rpc.serving.reader.range() else { break };
             let (first, head) = (*range.start(), *range.end());
             let Some(height) = self.subscriptions.due(first, head) else {
-                self.socket.flush().await?;
+                self.pace.at_head();
+                if fed {
+                    self.pace.of(self.socket.flush()).await?;
+                }
                 return Ok(false);
             };
-            let lag = self.subscriptions.lag(head);
-            if height < first || lag > self.limits.lag_max {
-                return Err(Ended::Told(
-                    CloseCode::Policy,
-                    format!("too slow: {lag} blocks behind"),
-                ));
-            }
-            self.tell(height, first, head).await?;
+            self.check_pace(height, first, head)?;
+            fed |= self.tell(height, first, head).await?;
         }
-        self.socket.flush().await?;
+        self.pace.of(self.socket.flush()).await?;
         Ok(true)
     }
 
-    async fn tell(&mut self, height: u64, first: u64, head: u64) -> Result<(), Ended> {
+    /// Who does not keep up is cut off; it can come back and resume.
+    fn check_pace(&mut self, height: u64, first: u64, head: u64) -> Result<(), Ended> {
+        let lag = self.subscriptions.lag(head);
+        if height < first {
+            let reason = format!("too slow: block {height:#x} is not held any more");
+            return Err(Ended::told(CloseCode::Policy, reason));
+        }
+        if self.pace.is_slow() && lag > self.limits.lag_max {
+            return Err(Ended::told(CloseCode::Policy, format!("too slow: {lag} blocks behind")));
+        }
+        Ok(())
+    }
+
+    /// Tells a height to all who are to hear of it. True if a frame came of it.
+    async fn tell(&mut self, height: u64, first: u64, head: u64) -> Result<bool, Ended> {
         let serving = &self.rpc.serving;
-        // It may have gone since: evicted, which the next look finds, or withdrawn.
-        let Some(record) = serving.reader.record(height) else { return Ok(()) };
-        for held in self.subscriptions.tell(height, first, head) {
-            match &held.topic {
+        let Some(record) = serving.reader.record(height) else {
+            // Evicted or withdrawn in this moment, which the next look finds; or damaged.
+            let held = serving.reader.range().is_some_and(|range| range.contains(&height));
+            let damaged = held && serving.reader.record(height).is_none();
+            return if damaged { Err(unreadable(height)) } else { Ok(false) };
+        };
+        let helicon = serving.rules() == Rules::Helicon || self.rpc.status.helicon_heads();
+        let form = if helicon { HeadForm::V1_15 } else { HeadForm::V1_14 };
+        let mut fed = false;
+        for Held { id, topic, .. } in self.subscriptions.tell(height, first, head) {
+            match topic {
                 Topic::Heads => {
-                    let text = serving.head_texts.of(&record, serving.rules());
+                    let text = serving.head_texts.of(&record, form, head);
                     let text = text.ok_or_else(|| unreadable(height))?;
-                    self.socket.feed(notification(held, &text)).await?;
+                    self.pace.of(self.socket.feed(notification(id, &text))).await?;
+                    fed = true;
                 }
-                Topic::Logs(filter, _) if held.topic.covers(height) => {
-                    for log in logs(&serving.reader, filter.clone(), height..=height) {
+                Topic::Logs(wanted, last) if last.is_none_or(|last| height <= last) => {
+                    for log in logs(&serving.reader, wanted.clone(), height..=height) {
                         let log = log.map_err(|_| unreadable(height))?;
                         let text =
                             std::str::from_utf8(log.as_ref()).map_err(|_| unreadable(height))?;
-                        self.socket.feed(notification(held, text)).await?;
+                        self.pace.of(self.socket.feed(notification(id, text))).await?;
+                        fed = true;
                     }
                 }
                 Topic::Logs(..) => {}
             }
         }
-        self.sent = Instant::now();
-        Ok(())
-    }
-
-    /// Ends the connection, with a reason if there is one to tell. A client that reads nothing is
-    /// cut off by the socket.
-    async fn end(&mut self, ended: Ended) {
-        let frame = match ended {
-            Ended::Gone(error) => return debug!(%error, "a WebSocket ended"),
-            Ended::Silently => None,
-            Ended::Told(code, reason) => Some(CloseFrame { code, reason: reason.into() }),
-        };
-        if let Err(error) = self.socket.close(frame).await {
-            debug!(%error, "a WebSocket did not close cleanly");
+        if fed {
+            self.sent = Instant::now();
         }
+        Ok(fed)
     }
 }
 
 fn unreadable(height: u64) -> Ended {
-    Ended::Told(CloseCode::Error, format!("block {height:#x} cannot be read"))
-}
-
-fn notification(held: &Held, result: &str) -> Message {
-    let mut text = String::with_capacity(result.len() + 128);
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        text,
-        "{{\"jsonrpc\":\"2.0\",\"method\":\"eth_subscription\",\"params\":{{\"subscription\":\"{}\",\"result\":{result}}}}}",
-        held.id
-    );
-    Message::text(text)
+    Ended::told(CloseCode::Error, format!("block {height:#x} cannot be read"))
 }

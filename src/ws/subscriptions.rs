@@ -1,8 +1,12 @@
 //! What one connection has subscribed to.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
-use neve_jsonrpc::{LogFilter, LogRange, RpcError, Subscription};
+use neve_jsonrpc::{LogRange, RpcError, Subscription};
+
+use crate::filters::{Room, Taken, new_id};
+use crate::logs::Wanted;
 
 /// The subscriptions of a connection.
 #[derive(Default)]
@@ -10,6 +14,10 @@ pub(crate) struct Subscriptions {
     held: Vec<Held>,
     /// How many there may be.
     max: usize,
+    /// Which frame from the client is being answered.
+    frame: u64,
+    /// What this frame has ended, and where that was, in case that it is refused.
+    closed: Vec<(usize, Held)>,
 }
 
 /// One of them.
@@ -20,6 +28,9 @@ pub(super) struct Held {
     next: Option<u64>,
     /// Whether it has heard of all there was: from then on it must keep up.
     live: bool,
+    /// The frame that opened it.
+    frame: u64,
+    _room: Taken,
 }
 
 /// What it is to hear of.
@@ -27,31 +38,48 @@ pub(super) enum Topic {
     /// Each head.
     Heads,
     /// The logs that match, of heights up to the last one.
-    Logs(LogFilter, Option<u64>),
+    Logs(Wanted, Option<u64>),
 }
 
 /// Why there is no new subscription.
 pub(crate) enum NotOpened {
     /// The caller is told.
     Error(RpcError),
-    /// The height to begin at is not held.
+    /// The height to begin at is not held any more, or nothing is.
     Missing(u64),
 }
 
 impl Subscriptions {
     pub(crate) fn new(max: usize) -> Self {
-        Self { held: Vec::new(), max }
+        Self { max, ..Self::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Opens one, which hears of what comes after `served`, or from a height on that is served.
+    /// Begins a frame, which [`Self::undo`] takes back.
+    pub(crate) fn begin(&mut self) {
+        self.frame += 1;
+        self.closed.clear();
+    }
+
+    /// Takes back what the frame has opened and ended: a batch that is refused has done nothing.
+    pub(crate) fn undo(&mut self) {
+        let frame = self.frame;
+        while let Some((at, held)) = self.closed.pop() {
+            self.held.insert(at, held); // backwards, so each is where it was
+        }
+        self.held.retain(|held| held.frame != frame);
+    }
+
+    /// Opens one, which hears of what comes after `served`, or from a height on that is served or
+    /// will be.
     pub(crate) fn open(
         &mut self,
         wanted: Subscription,
         served: Option<RangeInclusive<u64>>,
+        room: &Arc<Room>,
     ) -> Result<&str, NotOpened> {
         if self.held.len() >= self.max {
             return Err(NotOpened::Error(too_many(self.max)));
@@ -59,35 +87,35 @@ impl Subscriptions {
         let (topic, from) = match wanted {
             Subscription::NewHeads { from_block } => (Topic::Heads, from_block),
             Subscription::Logs { query, from_block } => {
-                (Topic::Logs(query.filter, last(query.range)), from_block)
+                (Topic::Logs(Wanted::new(query.filter), last(query.range)), from_block)
             }
             Subscription::Unsubscribe(_) => {
                 return Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND));
             }
         };
-        let after_head = served.as_ref().map(|served| served.end() + 1);
-        let next = match (from, after_head.zip(served)) {
-            (None, _) => after_head,
-            (Some(from), Some((after, held))) if held.contains(&from) || from == after => {
-                Some(from)
-            }
-            (Some(from), _) => return Err(NotOpened::Missing(from)),
-        };
-        self.held.push(Held { id: new_id(), topic, next, live: next == after_head });
+        let next = next(from, served.as_ref())?;
+        let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
+        let taken =
+            Room::take(room, topic.bytes()).ok_or_else(|| NotOpened::Error(Room::full()))?;
+        self.held.push(Held { id: new_id(), topic, next, live, frame: self.frame, _room: taken });
         Ok(self.held.last().map_or("", |held| &held.id))
     }
 
     /// Ends one; false if there is none of this id.
     pub(crate) fn close(&mut self, id: &str) -> bool {
-        let before = self.held.len();
-        self.held.retain(|held| held.id != id);
-        self.held.len() < before
+        let at = self.held.iter().position(|held| held.id == id);
+        self.closed.extend(at.map(|at| (at, self.held.remove(at))));
+        at.is_some()
     }
 
-    /// The lowest height that somebody is to hear of, if it is there.
+    /// The height to tell next, if it is there: the lowest of those at the head, whom a long range
+    /// that another one replays must not hold up; else the lowest of all.
     pub(super) fn due(&self, first: u64, head: u64) -> Option<u64> {
-        let next = self.held.iter().map(|held| held.next.unwrap_or(first));
-        next.min().filter(|next| *next <= head)
+        let lowest = |live: bool| {
+            let held = self.held.iter().filter(|held| held.live == live);
+            held.map(|held| held.next.unwrap_or(first)).min().filter(|next| *next <= head)
+        };
+        lowest(true).or_else(|| lowest(false))
     }
 
     /// The heights that the slowest of those who were at the head is behind it now.
@@ -109,9 +137,21 @@ impl Subscriptions {
 }
 
 impl Topic {
-    /// Whether it is about a height at all.
-    pub(super) fn covers(&self, height: u64) -> bool {
-        !matches!(self, Self::Logs(_, Some(through)) if height > *through)
+    /// What it takes in memory, about.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Heads => size_of::<Held>(),
+            Self::Logs(wanted, _) => size_of::<Held>() + wanted.bytes(),
+        }
+    }
+}
+
+/// The height to begin with: `from`, or what comes after the head. `None` while there is no head.
+fn next(from: Option<u64>, served: Option<&RangeInclusive<u64>>) -> Result<Option<u64>, NotOpened> {
+    match (from, served) {
+        (None, served) => Ok(served.map(|served| served.end() + 1)),
+        (Some(from), Some(served)) if from >= *served.start() => Ok(Some(from)),
+        (Some(from), _) => Err(NotOpened::Missing(from)),
     }
 }
 
@@ -128,7 +168,112 @@ fn too_many(max: usize) -> RpcError {
     RpcError { code: -32000, message: message.into() }
 }
 
-/// An id as the node makes them: 128 random bits in hex, without leading zeros.
-fn new_id() -> String {
-    format!("{:#x}", fastrand::u128(..))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADS: Subscription = Subscription::NewHeads { from_block: None };
+
+    fn from(height: u64) -> Subscription {
+        Subscription::NewHeads { from_block: Some(height) }
+    }
+
+    fn open(
+        all: &mut Subscriptions,
+        wanted: Subscription,
+        served: Option<RangeInclusive<u64>>,
+    ) -> Option<String> {
+        all.open(wanted, served, &Room::new(usize::MAX)).ok().map(str::to_owned)
+    }
+
+    fn told(all: &mut Subscriptions, first: u64, head: u64) -> Vec<(u64, usize)> {
+        let mut told = Vec::new();
+        while let Some(height) = all.due(first, head) {
+            told.push((height, all.tell(height, first, head).len()));
+        }
+        told
+    }
+
+    #[test]
+    fn each_hears_of_each_height_once() {
+        let mut all = Subscriptions::new(9);
+        assert_eq!(all.due(5, 9), None);
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        open(&mut all, from(8), Some(5..=9)).unwrap();
+        open(&mut all, from(12), Some(5..=9)).unwrap(); // not there yet
+        assert_eq!(told(&mut all, 5, 9), [(8, 1), (9, 1)]);
+        assert_eq!(told(&mut all, 5, 12), [(10, 2), (11, 2), (12, 3)]);
+        // Withdrawn and published again: nothing is told twice.
+        assert_eq!(told(&mut all, 5, 10), []);
+        assert_eq!(told(&mut all, 5, 13), [(13, 3)]);
+    }
+
+    #[test]
+    fn a_range_that_is_replayed_holds_up_nobody() {
+        let mut all = Subscriptions::new(9);
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        open(&mut all, from(7), Some(5..=9)).unwrap();
+        assert_eq!(all.due(5, 9), Some(7));
+        all.tell(7, 5, 9);
+        assert_eq!(told(&mut all, 5, 11), [(10, 1), (11, 1), (8, 1), (9, 1), (10, 1), (11, 1)]);
+        assert_eq!(told(&mut all, 5, 12), [(12, 2)]);
+    }
+
+    #[test]
+    fn the_first_of_an_empty_store_is_heard_of() {
+        let mut all = Subscriptions::new(9);
+        assert!(open(&mut all, from(3), None).is_none());
+        open(&mut all, HEADS, None).unwrap();
+        assert_eq!(told(&mut all, 7, 8), [(7, 1), (8, 1)]);
+    }
+
+    #[test]
+    fn what_is_not_held_any_more_is_missing() {
+        let mut all = Subscriptions::new(9);
+        assert!(open(&mut all, from(4), Some(5..=9)).is_none());
+        assert!(open(&mut all, from(5), Some(5..=9)).is_some());
+    }
+
+    #[test]
+    fn only_who_was_at_the_head_lags() {
+        let mut all = Subscriptions::new(9);
+        open(&mut all, from(5), Some(5..=9)).unwrap();
+        assert_eq!(all.lag(9), 0);
+        told(&mut all, 5, 9);
+        assert_eq!(all.lag(9), 0);
+        assert_eq!(all.lag(19), 10);
+    }
+
+    #[test]
+    fn a_refused_frame_has_done_nothing() {
+        let mut all = Subscriptions::new(3);
+        all.begin();
+        let first = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        let other = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        all.begin();
+        assert!(all.close(&first) && !all.close(&first));
+        let second = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        let third = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        assert!(open(&mut all, HEADS, Some(5..=9)).is_none());
+        assert!(all.close(&second));
+        all.undo();
+        let ids: Vec<_> = all.held.iter().map(|held| &held.id).collect();
+        assert_eq!(ids, [&first, &other]);
+        all.begin();
+        assert!(!all.close(&second) && !all.close(&third));
+        assert!(all.close(&first) && all.close(&other));
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn they_take_room_while_they_live() {
+        let room = Room::new(size_of::<Held>());
+        let mut all = Subscriptions::new(9);
+        all.begin();
+        let id = all.open(HEADS, None, &room).ok().map(str::to_owned).unwrap();
+        assert!(matches!(all.open(HEADS, None, &room), Err(NotOpened::Error(_))));
+        assert!(all.close(&id));
+        all.begin();
+        assert!(all.open(HEADS, None, &room).is_ok());
+    }
 }

@@ -43,12 +43,15 @@ pub(crate) struct Row {
 impl Set {
     /// The rows of a file; none if the set has no such file.
     pub(crate) fn rows(self, file: &str) -> Vec<Row> {
+        self.lines(file).map(|line| row(&line)).collect()
+    }
+
+    /// The lines of a file; none if the set has no such file.
+    pub(crate) fn lines(self, file: &str) -> impl Iterator<Item = String> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(self.folder);
-        let Ok(file) = File::open(folder.join(format!("{file}.jsonl.gz"))) else {
-            return Vec::new();
-        };
-        let lines = BufReader::new(GzDecoder::new(file)).lines();
-        lines.map(|line| row(&line.expect("the file is whole"))).collect()
+        let file = File::open(folder.join(format!("{file}.jsonl.gz"))).ok();
+        let lines = file.into_iter().flat_map(|file| BufReader::new(GzDecoder::new(file)).lines());
+        lines.map(|line| line.expect("the file is whole"))
     }
 }
 

@@ -8,3 +8,4 @@ pub(crate) mod feed;
 pub(crate) mod neve;
 pub(crate) mod node;
 pub(crate) mod recorded;
+pub(crate) mod ws;

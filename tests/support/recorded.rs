@@ -81,6 +81,8 @@ struct Chain {
     heights: Vec<Height>,
     /// Height and receipt by transaction hash.
     receipts: HashMap<String, (u64, String)>,
+    /// Whether the node is of v1.15, whose heads have keys that v1.14's have not.
+    newer: bool,
 }
 
 /// The running node. Dropping it ends it.
@@ -119,7 +121,8 @@ impl Chain {
         };
         let heights: Vec<_> = (0..).map_while(height).collect();
         assert_eq!(heights.len() as u64, set.head + 1, "{set:?} is not whole");
-        Self { id: json!("0xa868"), receipts: single_receipts(&heights), heights }
+        let newer = set.folder.starts_with("v1.15");
+        Self { id: json!("0xa868"), receipts: single_receipts(&heights), heights, newer }
     }
 
     fn at(&self, height: u64) -> Option<&Height> {
@@ -395,7 +398,10 @@ impl Node {
             }
             while alive && announced < state.executed {
                 announced += 1;
-                let head = json!({ "number": format!("{announced:#x}") });
+                let mut head = json!({ "number": format!("{announced:#x}") });
+                if self.chain.newer {
+                    head["targetExponent"] = Value::Null;
+                }
                 let params = json!({ "subscription": "0x1", "result": head });
                 let frame =
                     json!({ "jsonrpc": "2.0", "method": "eth_subscription", "params": params });

@@ -1,0 +1,81 @@
+//! How a connection ends.
+
+use std::io;
+use std::time::Duration;
+
+use futures_util::SinkExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
+use tracing::debug;
+
+use super::session::Socket;
+
+/// How long a client may take to go once it was told.
+const LINGER: Duration = Duration::from_secs(2);
+/// What is thrown away at a time meanwhile.
+const WASTE: usize = 16 << 10;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// The network ended it.
+    Gone(Error),
+    /// The client ended it, and is answered.
+    Closed,
+    /// It is told why, in a close frame.
+    Told(CloseCode, Utf8Bytes),
+    /// Without a close frame, as the node ends what it cannot read.
+    Silently,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Capacity(CapacityError::MessageTooLong { .. }) => {
+                Self::told(CloseCode::Size, "")
+            }
+            Error::Utf8(_) => Self::told(CloseCode::Invalid, ""),
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => Self::Silently,
+            Error::Protocol(error) => Self::told(CloseCode::Protocol, error.to_string()),
+            Error::ConnectionClosed => Self::Closed,
+            error => Self::Gone(error),
+        }
+    }
+}
+
+impl Ended {
+    pub(super) fn told(code: CloseCode, reason: impl Into<Utf8Bytes>) -> Self {
+        Self::Told(code, reason.into())
+    }
+
+    /// Ends the connection. A client that does not even read this is cut off by the socket's
+    /// time-out.
+    pub(super) async fn close(self, socket: &mut Socket) {
+        let closed = match self {
+            Self::Gone(error) => return debug!(%error, "a WebSocket ended"),
+            Self::Closed | Self::Silently => socket.flush().await,
+            Self::Told(code, reason) => {
+                debug!(?code, %reason, "a WebSocket is ended");
+                socket.close(Some(CloseFrame { code, reason })).await
+            }
+        };
+        if let Err(error) = closed {
+            debug!(%error, "a WebSocket did not close cleanly");
+        }
+        let _ = timeout(LINGER, linger(socket)).await; // there is nothing more to be done
+    }
+}
+
+/// Throws away what still comes. Closing with something unread would reset the connection, and
+/// the client might lose what it was told.
+async fn linger(socket: &mut Socket) -> io::Result<()> {
+    let io = socket.get_mut();
+    io.shutdown().await?;
+    let mut waste = vec![0; WASTE];
+    while io.read(&mut waste).await? > 0 {}
+    Ok(())
+}

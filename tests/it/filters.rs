@@ -1,0 +1,126 @@
+//! Filters as a node keeps them: a recorded transcript, replayed while the chain grows.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::support::corpus::MAIN;
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::recorded::Recorded;
+
+/// The heads before, between and after the rounds of the transcript.
+const HEADS: [u64; 3] = [334, 336, 339];
+
+struct Row {
+    name: String,
+    request: String,
+    answer: String,
+}
+
+fn rows() -> Vec<Row> {
+    let row = |line: String| {
+        let row: Value = serde_json::from_str(&line).expect("a row is JSON");
+        let text = |key: &str| row[key].as_str().expect("a text").to_owned();
+        Row { name: text("name"), request: text("request"), answer: text("answer") }
+    };
+    MAIN.lines("filters").map(row).collect()
+}
+
+/// The round of a row: `changes/1/tok` is of the second.
+fn round(name: &str) -> usize {
+    let round = name.split('/').nth(1).and_then(|round| round.chars().next());
+    let round = round
+        .and_then(|digit| digit.to_digit(10))
+        .filter(|_| name.starts_with("changes/") || name.starts_with("logs/"));
+    round.unwrap_or(0) as usize
+}
+
+fn id_of(answer: &str) -> Option<String> {
+    let answer: Value = serde_json::from_str(answer).ok()?;
+    answer["result"].as_str().filter(|id| id.starts_with("0x")).map(str::to_owned)
+}
+
+/// neve has no pool: its filters are not there.
+fn is_of_the_pool(row: &Row) -> bool {
+    row.name.contains("pending") && !row.name.contains("pendingtag")
+        || row.request.contains("eth_newPendingTransactionFilter") && id_of(&row.answer).is_some()
+}
+
+#[test]
+fn a_recorded_transcript() {
+    let (node, dir) = (Recorded::start_at(MAIN, HEADS[0], false), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "0"]);
+    neve.wait_for_head(HEADS[0]);
+    let (mut at, mut compared) = (0, 0);
+    let mut ids: HashMap<String, String> = HashMap::new();
+    for row in rows() {
+        if round(&row.name) > at {
+            at = round(&row.name);
+            node.grow(HEADS[at]);
+            neve.wait_for_head(HEADS[at]);
+        }
+        let mut request = row.request.clone();
+        for (theirs, ours) in &ids {
+            request = request.replace(theirs, ours);
+        }
+        let found = neve.client().post(&request);
+        if is_of_the_pool(&row) {
+            let refused = found.status == 421 || found.text().contains("filter not found");
+            assert!(refused, "{}: {}", row.name, found.text());
+            continue;
+        }
+        let found = found.text();
+        match (id_of(&row.answer), id_of(&found)) {
+            (Some(theirs), Some(ours)) => {
+                let shape = |id: &str| (3..=34).contains(&id.len()) && !id.starts_with("0x0");
+                assert!(shape(&ours), "{ours}");
+                assert_eq!(found, row.answer.replace(&theirs, &ours), "{}", row.name);
+                ids.insert(theirs, ours);
+            }
+            _ => assert_eq!(found, row.answer, "{}: {}", row.name, row.request),
+        }
+        compared += 1;
+    }
+    assert!(compared >= 110 && at == 2, "{compared}");
+}
+
+/// A filter hears of each height once, whoever asks and however many come at a time.
+#[test]
+fn changes_come_once_and_in_order() {
+    let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "90"]);
+    neve.wait_for_head(100);
+    let mut client = neve.client();
+    let blocks = client.result("eth_newBlockFilter", "[]").to_string();
+    let logs = client.result("eth_newFilter", "[{}]").to_string();
+    let (mut hashes, mut all_logs) = (Vec::new(), Vec::new());
+    for head in [101, 102, 150, 150, 151, 339] {
+        node.grow(head);
+        neve.wait_for_head(head);
+        let list = |value: Value| value.as_array().unwrap().clone();
+        hashes.extend(list(client.result("eth_getFilterChanges", &format!("[{blocks}]"))));
+        all_logs.extend(list(client.result("eth_getFilterChanges", &format!("[{logs}]"))));
+    }
+    let expected: Vec<_> = (101..=339).map(|at| Value::String(node.height(at).hash)).collect();
+    assert_eq!(hashes, expected);
+    let range = "[{\"fromBlock\":\"0x65\",\"toBlock\":\"0x153\"}]";
+    assert_eq!(Value::Array(all_logs), client.result("eth_getLogs", range));
+}
+
+/// What a filter has not told of yet may be evicted: then it is as if it had timed out.
+#[test]
+fn what_went_before_it_was_told() {
+    let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
+    let url = node.url();
+    let bounds = ["--retain-blocks", "20", "--segment-blocks", "10"];
+    let arguments = [&["--upstream", &url, "--start", "90"][..], &bounds].concat();
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_head(100);
+    let id = neve.client().result("eth_newBlockFilter", "[]").to_string();
+    node.grow(339);
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64()? > 101).then_some(())
+    });
+    let answer = neve.client().call("eth_getFilterChanges", &format!("[{id}]")).text();
+    assert!(answer.contains("\"code\":-32000,\"message\":\"filter not found\""), "{answer}");
+}
