@@ -10,7 +10,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use neve::fetch::assemble;
-use neve::logs::logs;
+use neve::logs::{Wanted, logs};
 use neve::parts::{RECEIPTS, SPANS};
 use neve_chain::Checks;
 use neve_devnet::{Chain, ChainConfig, Helicon, Part};
@@ -80,7 +80,7 @@ fn found(reader: &Reader, filter: &LogFilter, heights: RangeInclusive<u64>) -> V
     let text = |log: Result<neve_store::SegmentSlice, Unreadable>| {
         String::from_utf8(log.unwrap().as_ref().to_vec()).unwrap()
     };
-    logs(reader, filter.clone(), heights).map(text).collect()
+    logs(reader, Wanted::new(filter.clone()), heights).map(text).collect()
 }
 
 fn pick<'a, T>(random: &mut fastrand::Rng, all: &'a [T]) -> &'a T {
@@ -256,11 +256,11 @@ fn what_cannot_be_read_is_an_error() {
             }
             opened.writer.append(&record).unwrap();
         }
-        let mut found = logs(&opened.reader, LogFilter::default(), 0..=29);
+        let mut found = logs(&opened.reader, Wanted::new(LogFilter::default()), 0..=29);
         let good = found.by_ref().take_while(Result::is_ok).count();
         assert_eq!(good, all.iter().filter(|log| log.height < from).count());
         assert!(found.next().is_none());
-        let last = logs(&opened.reader, LogFilter::default(), from..=29).next();
+        let last = logs(&opened.reader, Wanted::new(LogFilter::default()), from..=29).next();
         assert_eq!(last.unwrap().unwrap_err(), Unreadable { height: from });
     }
 }
@@ -271,7 +271,7 @@ fn heights_that_are_not_there_are_an_error() {
     let mut opened = open(dir.path(), 8);
     let records = devnet(ChainConfig::small(3), 30);
     records[10..20].iter().for_each(|record| opened.writer.append(record).unwrap());
-    let last = |heights| logs(&opened.reader, LogFilter::default(), heights).last();
+    let last = |heights| logs(&opened.reader, Wanted::new(LogFilter::default()), heights).last();
     assert_eq!(last(9..=15).unwrap().unwrap_err(), Unreadable { height: 9 });
     assert_eq!(last(15..=20).unwrap().unwrap_err(), Unreadable { height: 20 });
     assert_eq!(last(u64::MAX..=u64::MAX).unwrap().unwrap_err().height, u64::MAX);

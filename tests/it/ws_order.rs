@@ -153,7 +153,7 @@ fn below_the_first_height_nothing_resumes() {
     for params in [
         "[\"newHeads\",{\"fromBlock\":\"0x63\"}]",
         "[\"logs\",{\"fromBlock\":\"0x63\"}]",
-        "[\"logs\",{\"fromBlock\":\"0x0\",\"toBlock\":\"0x100\"}]",
+        "[\"logs\",{\"fromBlock\":\"0x1\",\"toBlock\":\"0x100\"}]",
     ] {
         let answer = ws.call("eth_subscribe", params);
         assert!(answer.contains("\"code\":-32000,\"message\":\"header not found: "), "{answer}");

@@ -14,7 +14,7 @@
 //! came from an upstream is read in no other.
 //!
 //! From what was proven and stored, other answers are made without a node: [`raw_block`] and its
-//! like, [`new_head`], and [`FeeHistory`].
+//! like, [`new_head()`], and [`FeeHistory`].
 //!
 //! The upstream is not trusted: nothing here panics on any text, and all work is bounded by its
 //! length. No I/O, no clock, no global state.
