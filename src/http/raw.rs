@@ -1,6 +1,6 @@
 //! Binary forms, made again from the stored text: they are asked for too seldom to be stored.
 
-use neve_chain::{raw_block, raw_header, raw_receipts, raw_transaction};
+use neve_chain::{Refusal, raw_block, raw_header, raw_receipts, raw_transaction};
 use neve_jsonrpc::At;
 
 use super::answer::{Miss, NoAnswer, part, record, transaction_of};
@@ -32,17 +32,24 @@ pub(super) fn transaction(
 }
 
 pub(super) fn header(serving: &Serving, at: At, out: &mut Builder) -> Result<(), NoAnswer> {
-    let record = record(serving, at)?;
-    let text = part(&record, HEADER)?;
-    let raw = raw_header(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
-    hex(&raw, out.text());
-    Ok(())
+    encoded(serving, at, HEADER, raw_header, out)
 }
 
 pub(super) fn block(serving: &Serving, at: At, out: &mut Builder) -> Result<(), NoAnswer> {
+    encoded(serving, at, FULL, raw_block, out)
+}
+
+/// Appends what `encode` makes of a part.
+fn encoded(
+    serving: &Serving,
+    at: At,
+    which: usize,
+    encode: fn(&[u8]) -> Result<Vec<u8>, Refusal>,
+    out: &mut Builder,
+) -> Result<(), NoAnswer> {
     let record = record(serving, at)?;
-    let text = part(&record, FULL)?;
-    let raw = raw_block(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
+    let text = part(&record, which)?;
+    let raw = encode(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     hex(&raw, out.text());
     Ok(())
 }

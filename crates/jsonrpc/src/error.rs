@@ -56,8 +56,6 @@ impl RpcError {
     pub const FILTER_NOT_FOUND: Self = Self::fixed(-32000, "filter not found");
     /// `eth_unsubscribe` with an id that this connection has no subscription of. Over HTTP none.
     pub const SUBSCRIPTION_NOT_FOUND: Self = Self::fixed(-32000, "subscription not found");
-    /// A block by number above the last accepted one, before Helicon.
-    pub const UNFINALIZED: Self = Self::fixed(-32000, "cannot query unfinalized data");
 
     const fn fixed(code: i32, message: &'static str) -> Self {
         Self { code, message: Cow::Borrowed(message) }
@@ -88,28 +86,11 @@ impl RpcError {
         Self { code: -32601, message: message.into() }
     }
 
-    /// `debug_getRawHeader` by a hash that no header has, in both versions.
-    pub fn no_raw_header(hash: &[u8; 32]) -> Self {
-        Self::method(format!("header #{} not found", numbers(hash)))
-    }
-
-    /// `debug_getRawBlock` by a hash that no block has, in both versions.
-    /// (`debug_getRawReceipts` answers `[]`.)
-    pub fn no_raw_block(hash: &[u8; 32]) -> Self {
-        Self::method(format!("block #{} not found", numbers(hash)))
-    }
-
     /// The node has no such method.
     pub fn no_method(name: &str) -> Self {
         let message = format!("the method {name} does not exist/is not available");
         Self { code: -32601, message: message.into() }
     }
-}
-
-/// A hash as Go prints an array of bytes.
-fn numbers(hash: &[u8; 32]) -> String {
-    let numbers: Vec<String> = hash.iter().map(u8::to_string).collect();
-    format!("[{}]", numbers.join(" "))
 }
 
 /// Why a message has no [`crate::Query`].

@@ -2,13 +2,7 @@
 //!
 //! Before Helicon (coreth, eth/gasprice/feehistory.go) nothing is checked when no block is asked
 //! for; since then (avalanchego, vms/saevm/gasprice/estimator.go) the percentiles always are. What
-//! is left to the server, because it takes the head, comes after that, in this order:
-//!
-//! - before Helicon, when any block is asked for after `pending` took one away: the newest block
-//!   too far behind the head ([`RpcError::fees_too_old`]), or above it
-//!   ([`RpcError::fees_beyond_head`]);
-//! - since Helicon, even when none is asked for: the newest block above the accepted head
-//!   ([`RpcError::not_accepted_yet`]), or too far behind it ([`RpcError::fees_too_far_behind`]).
+//! takes the head comes after that: `FeeRequest` of crates/chain has it.
 
 use crate::arguments::Arguments;
 use crate::error::{NoQuery, RpcError};
@@ -84,29 +78,4 @@ fn wrong_since_helicon(percentiles: &[f64]) -> Option<String> {
             format!("{WHAT}: index {at} ({now}) must be greater than index {} ({before})", at - 1)
         }
     })
-}
-
-impl RpcError {
-    /// Before Helicon: the newest block is more than 24,999 below the head.
-    pub fn fees_too_old(newest: u64, head: u64) -> Self {
-        let asked = format!("requested {newest}, head {head}");
-        Self::method(format!("request beyond historical limit: {asked}"))
-    }
-
-    /// Before Helicon: the newest block is above the head.
-    pub fn fees_beyond_head(newest: u64, head: u64) -> Self {
-        Self::method(format!("request beyond head block: requested {newest}, head {head}"))
-    }
-
-    /// Since Helicon: the newest block is more than 25,000 (`depth_max`) below the accepted head.
-    pub fn fees_too_far_behind(newest: u64, head: u64, depth_max: u64) -> Self {
-        let asked = format!("block {newest} requested, accepted head is {head}");
-        let what = "requested block is too far behind accepted head";
-        Self::method(format!("{what}: {asked} (max depth {depth_max})"))
-    }
-
-    /// Since Helicon: a block above the accepted head, where that is an error.
-    pub fn not_accepted_yet(height: u64) -> Self {
-        Self::method(format!("block not found: not accepted yet: block {height}"))
-    }
 }
