@@ -71,7 +71,7 @@ fn who_reads_slowly_gets_all_of_it() {
             r#"{{"jsonrpc":"2.0","id":{height},"method":"eth_getBlockReceipts","params":["{height:#x}"]}}"#
         )
     };
-    let calls: Vec<_> = (0..4).flat_map(|_| (first..=60).map(receipts)).collect();
+    let calls: Vec<_> = (0..8).flat_map(|_| (first..=60).map(receipts)).collect();
     let body = format!("[{}]", calls.join(","));
     let expected = neve.client().post(&body);
     assert!(expected.status == 200 && expected.body.len() > 10 << 20, "{}", expected.body.len());
