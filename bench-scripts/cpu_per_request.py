@@ -66,7 +66,8 @@ def main():
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--connections", type=int, default=16)
     args = parser.parse_args()
-    command = [args.binary, "serve", "--dev", "--dev-rate", "0", "--threads", "1", "--listen", "127.0.0.1:0"]
+    command = [args.binary, "serve", "--dev", "--dev-rate", "0", "--threads", "1", "--compress", "gzip"]
+    command += ["--listen", "127.0.0.1:0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         address = re.search(r"http://([^/]+)/", server.stdout.readline()).group(1)

@@ -282,13 +282,13 @@ pub struct StoreArgs {
     pub disk_reserve_bytes: ByteCount,
 
     /// Content codings in which large answers are kept besides, for clients that accept them: each
-    /// takes about a fifth more disk. `none` for none.
+    /// takes about a fifth more disk.
     #[arg(
         long,
         env = "NEVE_COMPRESS",
         value_name = "gzip,zstd|none",
         value_delimiter = ',',
-        default_value = "gzip"
+        default_value = "none"
     )]
     pub compress: Vec<String>,
 

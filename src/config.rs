@@ -137,8 +137,8 @@ pub struct FetchConfig {
     pub poll_interval: Duration,
     /// When senders are recovered.
     pub senders: Senders,
-    /// In which codings large parts are kept besides. A client of a library asks for gzip without
-    /// being told; the network is what it saves.
+    /// In which codings large parts are kept besides. None unless asked for: a node sends plain
+    /// bytes to whoever accepts what, and a front often compresses already.
     pub compress: &'static [Coding],
 }
 
