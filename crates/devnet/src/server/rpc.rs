@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use neve_jsonrpc::{Kind, Message, NoQuery, Request, RpcError, Rules, envelope};
+use neve_jsonrpc::{Kind, Message, Method, NoQuery, Request, RpcError, Rules, envelope};
 
 use super::answer::answer;
 use crate::{chain::Version, counters::Counters, faults::Subject, node::Node};
@@ -108,24 +108,26 @@ impl Rpc {
 
     async fn call(&self, message: &Message<'_>) -> Result<Bytes, RpcError> {
         match message.query(self.node.rules()) {
-            Ok((method, query)) => answer(&self.node, method.name(), query).await,
+            Ok((method, query)) => match self.constant(method) {
+                Some(result) => Ok(Bytes::from_static(result.as_bytes())),
+                None => answer(&self.node, method.name(), query).await,
+            },
             Err(NoQuery::Null) => Ok(Bytes::from_static(b"null")),
             Err(NoQuery::Error(error)) => Err(error),
-            Err(NoQuery::NotServed) => self.constant(message.method()),
+            Err(NoQuery::NotServed) => Err(RpcError::no_method(message.method())),
         }
     }
 
     /// What a node answers to anyone, whatever blocks it has.
-    fn constant(&self, method: &str) -> Result<Bytes, RpcError> {
-        let result = match method {
-            "web3_clientVersion" => self.client_version(),
-            "eth_syncing" => "false",
-            "net_listening" => "true",
-            "net_peerCount" => "\"0x0\"",
-            "rpc_modules" => r#"{"eth":"1.0","net":"1.0","rpc":"1.0","web3":"1.0"}"#,
-            _ => return Err(RpcError::no_method(method)),
-        };
-        Ok(Bytes::from_static(result.as_bytes()))
+    fn constant(&self, method: Method) -> Option<&'static str> {
+        Some(match method {
+            Method::ClientVersion => self.client_version(),
+            Method::Syncing => "false",
+            Method::Listening => "true",
+            Method::PeerCount => "\"0x0\"",
+            Method::Modules => r#"{"eth":"1.0","net":"1.0","rpc":"1.0","web3":"1.0"}"#,
+            _ => return None,
+        })
     }
 
     fn client_version(&self) -> &'static str {
