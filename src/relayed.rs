@@ -8,6 +8,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 /// What stays the same for as long as a connection to the upstream does.
 pub(crate) const CONSTANT: [&str; 3] = ["web3_clientVersion", "eth_getChainConfig", "rpc_modules"];
@@ -23,12 +24,25 @@ pub(crate) const CURRENT: [&str; 5] = [
 
 /// Relayed results by method.
 #[derive(Debug, Default)]
-pub(crate) struct Relayed(RwLock<HashMap<&'static str, (Bytes, Instant)>>);
+pub(crate) struct Relayed {
+    results: RwLock<HashMap<&'static str, (Bytes, Instant)>>,
+    connected: Notify,
+}
 
 impl Relayed {
+    /// Says that the upstream was connected to: it may be another one, or of another release.
+    pub(crate) fn ask_again(&self) {
+        self.connected.notify_one();
+    }
+
+    /// Waits until it was connected to.
+    pub(crate) async fn connected(&self) {
+        self.connected.notified().await;
+    }
+
     /// Takes a new result; `None` forgets the old one.
     pub(crate) fn set(&self, method: &'static str, result: Option<Bytes>) {
-        let mut results = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut results = self.results.write().unwrap_or_else(PoisonError::into_inner);
         match result {
             Some(result) => drop(results.insert(method, (result, Instant::now()))),
             None => drop(results.remove(method)),
@@ -37,7 +51,7 @@ impl Relayed {
 
     /// The result of a method, if it is not older than `age_max`.
     pub(crate) fn get(&self, method: &str, age_max: Duration) -> Option<Bytes> {
-        let results = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let results = self.results.read().unwrap_or_else(PoisonError::into_inner);
         let (result, at) = results.get(method)?;
         (at.elapsed() <= age_max).then(|| result.clone())
     }

@@ -91,8 +91,8 @@ impl Follower {
             Arc::clone(&self.status),
         );
         let (serving, status) = (Arc::clone(&self.serving), Arc::clone(&self.status));
-        let pricing = tokio::spawn(relay::prices(upstream.clone(), serving, status));
-        let _pricing = AbortOnDropHandle::new(pricing);
+        let relaying = tokio::spawn(relay::run(upstream.clone(), serving, status));
+        let _relaying = AbortOnDropHandle::new(relaying);
         self.follow(&Source::new(upstream, self.config.compress), heads).await;
         if let Some(listening) = listening {
             listening.abort();

@@ -12,37 +12,43 @@ use crate::relayed::{CONSTANT, CURRENT};
 use crate::serving::Serving;
 use crate::status::{Phase, Status};
 
-/// Prices are asked for at each head, and not more often than this.
-const PRICES_EVERY: Duration = Duration::from_secs(1);
+/// Nothing is asked for more often than this, however fast heads come.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a refusal that names none.
+const THROTTLED: Duration = Duration::from_secs(10);
 
-/// Asks for what the upstream is.
-pub(super) async fn constants(upstream: &Upstream, serving: &Serving) {
-    for method in CONSTANT {
-        relay(upstream, serving, method).await;
-    }
-}
-
-/// Asks for prices at each head that is published while the upstream's head is followed.
-pub(super) async fn prices(upstream: Upstream, serving: Arc<Serving>, status: Arc<Status>) {
+/// Asks for what the upstream is after each connection to it, and for prices at each head that is
+/// published while its head is followed. Following never waits for this: what does not come is
+/// not served.
+pub(super) async fn run(upstream: Upstream, serving: Arc<Serving>, status: Arc<Status>) {
     let mut heads = serving.heads();
-    while heads.changed().await.is_ok() {
-        if status.words().phase == Phase::Following {
-            for method in CURRENT {
-                relay(&upstream, &serving, method).await;
-            }
-        }
-        sleep(PRICES_EVERY).await;
+    loop {
+        let methods = tokio::select! {
+            () = serving.relayed.connected() => &CONSTANT[..],
+            changed = heads.changed() => match changed {
+                Ok(()) if status.words().phase == Phase::Following => &CURRENT[..],
+                Ok(()) => &[],
+                Err(_) => return,
+            },
+        };
+        let pause = relay_all(&upstream, &serving, methods).await;
+        sleep(pause.max(PAUSE)).await;
     }
 }
 
-async fn relay(upstream: &Upstream, serving: &Serving, method: &'static str) {
-    match upstream.call(method, "[]").await {
-        // Before Apricot Phase 3 there is no base fee, says the node.
-        Ok(result) => {
-            let null = Bytes::from_static(b"null");
-            serving.relayed.set(method, Some(result.unwrap_or(null)));
+/// Asks for results, and says for how long the upstream wants to be left alone.
+async fn relay_all(upstream: &Upstream, serving: &Serving, methods: &[&'static str]) -> Duration {
+    for method in methods {
+        match upstream.call(method, "[]").await {
+            // Before Apricot Phase 3 there is no base fee, says the node.
+            Ok(result) => {
+                let null = Bytes::from_static(b"null");
+                serving.relayed.set(method, Some(result.unwrap_or(null)));
+            }
+            Err(CallError::Rpc { .. }) => serving.relayed.set(method, None),
+            Err(CallError::Throttled { after, .. }) => return after.unwrap_or(THROTTLED),
+            Err(error) => debug!(method, %error, "not relayed"), // the old result ages
         }
-        Err(CallError::Rpc { .. }) => serving.relayed.set(method, None),
-        Err(error) => debug!(method, %error, "not relayed"), // the old result ages
     }
+    Duration::ZERO
 }

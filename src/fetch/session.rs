@@ -19,7 +19,7 @@ use super::assemble::Assembled;
 use super::heads::Announced;
 use super::source::{Source, refuse};
 use super::upstream::CallError;
-use super::{Follower, relay, window};
+use super::{Follower, window};
 use crate::cli::Senders;
 use crate::ingest::Stopped;
 use crate::status::Phase;
@@ -163,7 +163,7 @@ impl<'f> Session<'f> {
         self.follower.status.set_upstream_head(head);
         let rules = self.observed_rules(head).await?;
         self.follower.ingest.bind(identity, rules).await??;
-        relay::constants(&self.source.upstream, &self.follower.serving).await;
+        self.follower.serving.relayed.ask_again();
         self.last = self.follower.ingest.barrier().await?;
         self.agree(head).await?;
         let next = self.resume(head).await?;
@@ -291,7 +291,7 @@ impl<'f> Session<'f> {
                     target = target.max(announced.height.unwrap_or(0));
                     if announced.connections != connections {
                         connections = announced.connections;
-                        relay::constants(&self.source.upstream, &self.follower.serving).await;
+                        self.follower.serving.relayed.ask_again();
                         target = target.max(self.look(identity).await?);
                     }
                 }

@@ -216,3 +216,26 @@ fn a_head_that_is_announced_early_is_waited_for() {
     neve.wait_for_head(HELD + 3);
     assert_eq!(errors(&neve, BLOCK, "rpc_error"), 0);
 }
+
+/// What the upstream says of itself and of prices is asked for beside, and never waited for.
+#[test]
+fn relayed_methods_that_stall_hold_nothing_up() {
+    let devnet = devnet();
+    for method in ["web3_clientVersion", "eth_getChainConfig", "eth_gasPrice"] {
+        devnet.faults().inject(Fault::Stall.on(method));
+    }
+    let start = Instant::now();
+    let (_dir, neve) = following(&devnet, &[]);
+    devnet.advance(3);
+    neve.wait_for_head(HELD + 3);
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert_eq!(neve.client().call("web3_clientVersion", "[]").status, 421);
+    drop(neve);
+    devnet.faults().clear();
+    let dir = fresh_dir();
+    let neve = Neve::start(dir.path(), &["--upstream", &devnet.base_url()]);
+    neve.wait("the version", |_| {
+        (neve.client().call("web3_clientVersion", "[]").status == 200).then_some(())
+    });
+    assert_eq!(neve.client().result("web3_clientVersion", "[]"), "v1.14.2");
+}
