@@ -2,7 +2,7 @@
 """CPU time a request, of several kinds of request beside each other in one run.
 
 Starts `neve serve --dev` with one serving thread on a chain that stands still, asks with wrk, kind
-after kind, round after round, and reads the server's CPU time from /proc. Prints the median and the
+after kind, round after round, and reads the server's CPU clock. Prints the median and the
 range of each kind, and its ratio to the first kind, round by round. Needs wrk (Debian: wrk).
 
     cargo build --release && bench-scripts/cpu_per_request.py --rounds 7
@@ -10,11 +10,12 @@ range of each kind, and its ratio to the first kind, round by round. Needs wrk (
 
 import argparse
 import json
-import os
 import re
 import statistics
 import subprocess
 import tempfile
+
+from lib.process import cpu_seconds, end
 
 CALL = '{{"jsonrpc":"2.0","id":1,"method":"{}","params":{}}}'
 # Name, method, parameters (Lua, from a height), headers.
@@ -37,12 +38,6 @@ def lua(kind, last):
     _, method, params, headers = kind
     extra = "".join(f', ["{name}"] = "{value}"' for name, value in headers.items())
     return LUA.format(headers=extra, body=CALL.format(method, params), last=last)
-
-
-def cpu_seconds(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(kind, pid, address, args):
@@ -76,8 +71,7 @@ def main():
             pass
         rounds = [[measure(kind, server.pid, address, args) for kind in KINDS] for _ in range(args.rounds)]
     finally:
-        server.terminate()
-        server.wait()
+        end(server)
     for at, kind in enumerate(KINDS):
         values = [values[at] for values in rounds]
         ratios = [values[at] / values[0] for values in rounds]

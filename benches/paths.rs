@@ -4,52 +4,21 @@
 use std::fs::File;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use neve::fetch::assemble;
+use neve::logs::{Wanted, logs};
 use neve::packed::{Coding, pack};
 use neve::parts::{FULL, RECEIPTS, plain};
-use neve_chain::Checks;
-use neve_devnet::{Chain, ChainConfig, Helicon, Part, Signatures};
-use neve_jsonrpc::{Request, Rules, parse};
-use neve_store::{Hash, Identity, Opened, Options, Record};
+use neve_jsonrpc::{Request, Rules, envelope, parse};
+use neve_store::{Opened, Record};
+use support::{blocks, filled, filter, records, store};
 
-/// Blocks of mainnet's size.
-const BLOCKS: u64 = 200;
+mod support;
 
-struct Block {
-    text: Vec<u8>,
-    receipts: Vec<u8>,
-}
-
-fn blocks() -> Vec<Block> {
-    let config = ChainConfig::c_chain(1);
-    let config =
-        ChainConfig { signatures: Signatures::Filler, helicon: Helicon::FromGenesis, ..config };
-    let mut chain = Chain::new(config);
-    (0..BLOCKS)
-        .map(|_| {
-            let block = chain.next_block();
-            let text = block.answer(Part::Full, Rules::Helicon);
-            Block { text, receipts: block.receipts().to_vec() }
-        })
-        .collect()
-}
-
-const CHECKS: Checks = Checks { chain_id: 43_112, senders: false };
-
-fn records(blocks: &[Block]) -> Vec<Record> {
-    let record = |block: &Block| assemble(&block.text, &block.receipts, &CHECKS);
-    blocks.iter().map(|block| record(block).expect("devnet's blocks check out").record).collect()
-}
-
-fn store(dir: &tempfile::TempDir) -> Opened {
-    let options = Options { disk_reserve_bytes: 0, ..Options::default() };
-    let mut opened = neve_store::open(dir.path(), options).expect("a fresh directory");
-    let identity = Identity { chain_id: 43_112, genesis: Hash([1; 32]) };
-    opened.writer.bind(identity, 1).expect("nothing is bound yet");
-    opened
-}
+const BLOCKS: usize = 200;
 
 fn requests(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("request");
@@ -67,14 +36,14 @@ fn requests(criterion: &mut Criterion) {
 
 fn reads(criterion: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a directory can be made");
-    let Opened { mut writer, reader, .. } = store(&dir);
-    let records = records(&blocks());
-    records.iter().for_each(|record| writer.append(record).expect("it is the next one"));
+    let records = records(&blocks(BLOCKS));
+    let Opened { writer: _writer, reader, .. } = filled(&dir, &records);
+    let heights = reader.range().expect("it is filled");
     let mut random = fastrand::Rng::with_seed(1);
     let mut group = criterion.benchmark_group("read");
     group.bench_function("by height, to the part", |bencher| {
         bencher.iter(|| {
-            let record = reader.record(random.u64(1..BLOCKS)).expect("it is held");
+            let record = reader.record(random.u64(heights.clone())).expect("it is held");
             plain(&record, RECEIPTS).map(|part| part.len())
         });
     });
@@ -91,15 +60,85 @@ fn reads(criterion: &mut Criterion) {
     });
 }
 
+fn replies(criterion: &mut Criterion) {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let Opened { writer: _writer, reader, .. } = filled(&dir, &records(&blocks(BLOCKS)));
+    let record = reader.head().expect("it is filled");
+    let mut group = criterion.benchmark_group("reply");
+    group.bench_function("envelope and slice", |bencher| {
+        bencher.iter(|| {
+            let mut text = Vec::with_capacity(64);
+            envelope::lead(&mut text, black_box(b"1"));
+            let part = plain(&record, FULL);
+            (text, part)
+        });
+    });
+    let part = plain(&record, FULL).expect("it is held");
+    group.bench_function("floor: a copy of both", |bencher| {
+        bencher.iter(|| [&br#"{"jsonrpc":"2.0","id":1,"result":"#[..], part.as_ref()].concat());
+    });
+}
+
+/// What a count costs that two threads write to: the price of one for all threads, and of none.
+fn holds(criterion: &mut Criterion) {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let Opened { writer: _writer, reader, .. } = filled(&dir, &records(&blocks(BLOCKS)));
+    let head = *reader.range().expect("it is filled").end();
+    let record = || drop(black_box(reader.record(head)));
+    let one = Arc::new(());
+    let shared = || drop(black_box(Arc::clone(&one)));
+    let mut group = criterion.benchmark_group("hold");
+    group.bench_function("a record", |bencher| bencher.iter(record));
+    group.bench_function("a record, which another thread holds too", |bencher| {
+        beside(&record, || bencher.iter(record));
+    });
+    group.bench_function("floor: one count", |bencher| bencher.iter(shared));
+    group.bench_function("one count, which another thread counts in too", |bencher| {
+        beside(&shared, || bencher.iter(shared));
+    });
+}
+
+/// Does `work` while another thread does `other` again and again.
+fn beside(other: &(impl Fn() + Sync), work: impl FnOnce()) {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                other();
+            }
+        });
+        work();
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+fn log_queries(criterion: &mut Criterion) {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let records = records(&blocks(BLOCKS));
+    let Opened { writer: _writer, reader, .. } = filled(&dir, &records);
+    let wanted = Wanted::new(&filter(&records));
+    let heights = reader.range().expect("it is filled");
+    let found = || {
+        let found = logs(&reader, wanted.clone(), heights.clone());
+        found.map(|log| log.expect("it is held"))
+    };
+    let texts: Vec<Vec<u8>> = found().map(|log| log.as_ref().to_vec()).collect();
+    let mut group = criterion.benchmark_group(format!("{} logs of an address", texts.len()));
+    group.bench_function("find", |bencher| {
+        bencher.iter(|| found().map(|log| log.len()).sum::<usize>());
+    });
+    group.bench_function("floor: a copy of them", |bencher| bencher.iter(|| texts.concat()));
+}
+
 fn ingest(criterion: &mut Criterion) {
-    let blocks = blocks();
+    let blocks = blocks(BLOCKS);
     let records = records(&blocks);
     let bytes: u64 =
         blocks.iter().map(|block| (block.text.len() + block.receipts.len()) as u64).sum();
     let mut group = criterion.benchmark_group("ingest of 200 blocks");
     group.sample_size(10).throughput(Throughput::Bytes(bytes));
     group.bench_function("prove and cut", |bencher| {
-        bencher.iter(|| self::records(&blocks).len());
+        bencher.iter(|| support::records(&blocks).len());
     });
     group.bench_function("compress as gzip", |bencher| {
         let packed = |record: &Record| pack(&record.parts, &[Coding::Gzip]).map_or(0, |p| p.len());
@@ -124,5 +163,5 @@ fn ingest(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, requests, reads, ingest);
+criterion_group!(benches, requests, reads, replies, holds, log_queries, ingest);
 criterion_main!(benches);

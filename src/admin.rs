@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -14,10 +15,11 @@ use neve_store::Identity;
 use serde_json::{Value, json};
 
 use crate::config::ReadyConfig;
+use crate::fetch::{Budget, Busy};
 use crate::http::ReplyBody;
 use crate::process::Memory;
 use crate::serving::Serving;
-use crate::status::{Phase, Status};
+use crate::status::{Phase, Status, UpstreamStatus};
 use crate::tally::Tally;
 use crate::telemetry;
 
@@ -33,6 +35,12 @@ pub(crate) struct Admin {
     pub connections: Arc<AtomicUsize>,
     /// Bytes of blocks that wait for the disk.
     pub queue_bytes: Arc<AtomicU64>,
+    /// Room for blocks on their way.
+    pub budget: Budget,
+    /// Where the time of ingest goes.
+    pub busy: Arc<Busy>,
+    /// Nanoseconds that writing took.
+    pub written: Arc<AtomicU64>,
     /// Renders metrics.
     pub metrics: Option<PrometheusHandle>,
     /// When /ready says no.
@@ -109,16 +117,16 @@ impl Admin {
             "chain_id": self.serving.identity().map(|identity| identity.chain_id),
             "genesis": self.serving.identity().map(|identity: Identity| identity.genesis.to_string()),
             "blocks": self.blocks(),
+            "backfill": self.backfill(),
+            "mirror": self.mirror(),
+            "upstreams": self.status.upstreams().iter().map(upstream).collect::<Vec<_>>(),
             "upstream": {
                 "url": self.upstream,
                 "state": words.phase.name(),
                 "error": words.upstream_error,
                 "websocket": self.status.ws_live(),
                 "silent_seconds": self.status.silence().map(|silence| silence.as_secs_f64()),
-                "rules": match self.serving.rules() {
-                    Rules::BeforeHelicon => "before_helicon",
-                    Rules::Helicon => "helicon",
-                },
+                "rules": rules(self.serving.rules()),
             },
             "storage": self.storage(words.store_error.as_deref()),
             "memory": memory(),
@@ -137,6 +145,30 @@ impl Admin {
             "unverified": self.unverified(),
             "upstream_head": self.status.upstream_head(),
             "lag": self.lag(),
+        })
+    }
+
+    fn backfill(&self) -> Value {
+        self.status.backfill().map_or(Value::Null, |backfill| {
+            json!({
+                "goal": backfill.goal,
+                "left": backfill.first - backfill.goal,
+                "segment": backfill.interval.map(|(first, next)| json!([first, next])),
+            })
+        })
+    }
+
+    fn mirror(&self) -> Value {
+        self.status.mirror().map_or(Value::Null, |mirror| {
+            json!({
+                "url": mirror.url,
+                "stream": { "live": mirror.stream, "error": mirror.stream_error },
+                "segments": {
+                    "taken": mirror.taken,
+                    "refused": mirror.refused,
+                    "error": mirror.segments_error,
+                },
+            })
         })
     }
 
@@ -178,6 +210,9 @@ impl Admin {
         set("neve_lag_heights", self.lag());
         let silence = self.status.silence().map_or(f64::INFINITY, |silence| silence.as_secs_f64());
         gauge!("neve_upstream_silence_seconds").set(silence);
+        self.upstream_metrics();
+        set("neve_budget_bytes", Some(self.budget.taken()));
+        set("neve_backfill_left_heights", self.status.backfill().map(|at| at.first - at.goal));
         set("neve_upstream_ws_live", Some(self.status.ws_live().into()));
         set("neve_store_bytes", Some(usage.disk_bytes));
         set("neve_store_segments", Some(usage.segments as u64));
@@ -192,6 +227,56 @@ impl Admin {
             counter!("neve_major_page_faults_total").absolute(faults);
         }
         self.metrics.as_ref().map(PrometheusHandle::render).unwrap_or_default()
+    }
+}
+
+impl Admin {
+    /// A series for each upstream, and for each stage of ingest.
+    fn upstream_metrics(&self) {
+        for one in self.status.upstreams() {
+            let labelled = |name: &'static str, value: f64| {
+                gauge!(name, "upstream" => one.url.clone()).set(value);
+            };
+            #[allow(clippy::cast_precision_loss, reason = "gauges are doubles")]
+            labelled("neve_upstream_window_heights", one.window as f64);
+            #[allow(clippy::cast_precision_loss, reason = "gauges are doubles")]
+            labelled("neve_upstream_under_way_heights", one.under_way as f64);
+            labelled("neve_upstream_answer_seconds", one.answer_seconds);
+            labelled("neve_upstream_asked", f64::from(u8::from(one.is_asked())));
+        }
+        let stages = [
+            ("fetch", &self.busy.fetch),
+            ("prove", &self.busy.prove),
+            ("cut", &self.busy.cut),
+            ("write", &self.written),
+        ];
+        for (stage, nanoseconds) in stages {
+            let time = Duration::from_nanos(nanoseconds.load(Ordering::Relaxed));
+            gauge!("neve_ingest_seconds", "stage" => stage).set(time.as_secs_f64());
+        }
+    }
+}
+
+/// An upstream as /health has it.
+fn upstream(one: &UpstreamStatus) -> Value {
+    json!({
+        "url": one.url,
+        "state": one.state,
+        "error": one.error,
+        "head": one.head,
+        "lacks_below": one.lacks_below,
+        "rules": rules(one.rules),
+        "window": one.window,
+        "under_way": one.under_way,
+        "answer_seconds": one.answer_seconds,
+        "heights": one.heights,
+    })
+}
+
+fn rules(rules: Rules) -> &'static str {
+    match rules {
+        Rules::BeforeHelicon => "before_helicon",
+        Rules::Helicon => "helicon",
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::units::{ByteCount, Span, StartAt};
+use crate::units::{BackfillTo, ByteCount, Rate, Span, StartAt};
 
 /// A read-only cache for avalanchego's C-chain JSON-RPC.
 #[derive(Debug, Parser)]
@@ -97,15 +97,27 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Where blocks come from")]
 pub struct SourceArgs {
-    /// A node: its base address (`http://host:9650`) or the full address of its C-chain RPC.
-    #[arg(long, env = "NEVE_UPSTREAM", value_name = "URL",
-          required_unless_present_any = ["network", "dev"], conflicts_with = "dev")]
-    pub upstream: Option<String>,
+    /// A node: its base address (`http://host:9650`) or the full address of its C-chain RPC. May be
+    /// given several times: work goes to whichever answers soonest.
+    #[arg(long, env = "NEVE_UPSTREAM", value_name = "URL", value_delimiter = ',',
+          required_unless_present_any = ["network", "dev", "mirror_from"], conflicts_with = "dev")]
+    pub upstream: Vec<String>,
 
     /// The node's WebSocket address, if it is not the one that belongs to the upstream's; `none`
-    /// to poll instead.
-    #[arg(long, env = "NEVE_UPSTREAM_WS", value_name = "URL", conflicts_with = "dev")]
-    pub upstream_ws: Option<String>,
+    /// to poll instead. The n-th is the n-th upstream's.
+    #[arg(
+        long,
+        env = "NEVE_UPSTREAM_WS",
+        value_name = "URL",
+        value_delimiter = ',',
+        conflicts_with = "dev"
+    )]
+    pub upstream_ws: Vec<String>,
+
+    /// Another neve that runs with --serve-segments, to be a copy of: its segments are taken as
+    /// files, its records as a stream, and the rest over JSON-RPC. Nothing of it is believed unproven.
+    #[arg(long, env = "NEVE_MIRROR_FROM", value_name = "URL", conflicts_with = "dev")]
+    pub mirror_from: Option<String>,
 
     /// A certificate authority of your own (PEM) for an https upstream.
     #[arg(long, env = "NEVE_UPSTREAM_CA", value_name = "FILE", conflicts_with = "dev")]
@@ -125,9 +137,29 @@ pub struct SourceArgs {
     pub dev_rate: Option<f64>,
 
     /// Where an empty store begins: a height, `latest`, or -N for N blocks before the latest
-    /// [default: latest, or 0 with --dev].
+    /// [default: latest, or 0 with --dev, or above the newest sealed segment with --mirror-from].
     #[arg(long, env = "NEVE_START", value_name = "HEIGHT|latest|-N", allow_hyphen_values = true)]
     pub start: Option<StartAt>,
+
+    /// How far below its first block the store is filled, while it follows: down to a height, to N
+    /// blocks before the latest (-N), as far as what is kept allows (`retained`), or not (`none`)
+    /// [default: none, or retained with --mirror-from].
+    #[arg(
+        long,
+        env = "NEVE_BACKFILL_TO",
+        value_name = "HEIGHT|-N|retained|none",
+        allow_hyphen_values = true
+    )]
+    pub backfill_to: Option<BackfillTo>,
+
+    /// Upstreams that must have the same block at a height before it is served.
+    #[arg(long, env = "NEVE_AGREE", value_name = "N", default_value_t = 1)]
+    pub agree: usize,
+
+    /// Requests a second to each upstream, or `none` for no limit [default: 20 to Avalanche's public
+    /// API, else none].
+    #[arg(long, env = "NEVE_REQUESTS_PER_SECOND", value_name = "RATE|none")]
+    pub requests_per_second: Option<Rate>,
 }
 
 /// Serving.
@@ -141,6 +173,14 @@ pub struct HttpArgs {
     /// Where to answer /health, /ready and /metrics instead of on the main address.
     #[arg(long, env = "NEVE_ADMIN_LISTEN", value_name = "ADDR")]
     pub admin_listen: Option<SocketAddr>,
+
+    /// Give segments and records to mirrors, under /mirror/v1/ of the main address.
+    #[arg(long, env = "NEVE_SERVE_SEGMENTS")]
+    pub serve_segments: bool,
+
+    /// Downloads and streams of mirrors that may be open.
+    #[arg(long, env = "NEVE_MIRRORS_MAX", value_name = "N", default_value_t = 16)]
+    pub mirrors_max: usize,
 
     /// Names that a request's `Host` may have; `*` for any. Addresses are always allowed.
     #[arg(
@@ -301,13 +341,17 @@ pub struct StoreArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Following")]
 pub struct FetchArgs {
-    /// Heights asked for at a time.
-    #[arg(long, env = "NEVE_FETCH_CONCURRENCY", value_name = "N", default_value_t = 8)]
+    /// Heights asked for at a time, of each upstream; fewer while more would not be quicker.
+    #[arg(long, env = "NEVE_FETCH_CONCURRENCY", value_name = "N", default_value_t = 64)]
     pub fetch_concurrency: usize,
 
-    /// Bytes of blocks that may wait for the disk.
-    #[arg(long, env = "NEVE_QUEUE_BYTES_MAX", value_name = "BYTES", default_value = "8MiB")]
+    /// Bytes of blocks on their way from the upstream to the disk.
+    #[arg(long, env = "NEVE_QUEUE_BYTES_MAX", value_name = "BYTES", default_value = "32MiB")]
     pub queue_bytes_max: ByteCount,
+
+    /// Threads that prove blocks while catching up [default: as many as there are processors].
+    #[arg(long, env = "NEVE_VERIFY_THREADS", value_name = "N")]
+    pub verify_threads: Option<usize>,
 
     /// Bytes of an upstream's answer.
     #[arg(
@@ -354,6 +398,11 @@ pub struct VerifyArgs {
     /// Print JSON lines.
     #[arg(long)]
     pub json: bool,
+
+    /// Print a digest of all that is served: stores with the same heights have the same, however
+    /// they got them.
+    #[arg(long)]
+    pub digest: bool,
 
     /// Also recover each sender from its signature, which takes four fifths of the time.
     #[arg(long)]

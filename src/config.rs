@@ -11,13 +11,11 @@ use std::time::Duration;
 use hyper::StatusCode;
 use neve_store::{Options, Retention};
 
-use crate::cli::{
-    Api, FetchArgs, HttpArgs, LogFormat, Network, Senders, ServeArgs, SourceArgs, StoreArgs,
-};
+use crate::cli::{Api, HttpArgs, LogFormat, Network, Senders, ServeArgs, SourceArgs, StoreArgs};
 use crate::endpoint::Endpoint;
 use crate::http::{Hosts, Patience};
 use crate::packed::Coding;
-use crate::units::{ByteCount, StartAt};
+use crate::units::{BackfillTo, ByteCount, StartAt};
 use crate::ws;
 
 /// Everything that `neve serve` needs to know.
@@ -29,6 +27,8 @@ pub struct Config {
     pub source: Source,
     /// Where an empty store begins.
     pub start: StartAt,
+    /// How far it is filled below its first height.
+    pub backfill: BackfillConfig,
     /// Serving.
     pub http: HttpConfig,
     /// What a client may ask for at most.
@@ -50,11 +50,13 @@ pub struct Config {
 /// Where blocks come from.
 #[derive(Debug)]
 pub enum Source {
-    /// A node, or what answers like one.
+    /// Nodes, or what answers like them.
     Upstream {
         /// Where.
-        endpoint: Endpoint,
-        /// The network that it must be on.
+        endpoints: Vec<Endpoint>,
+        /// Whether the last of them is a neve to be a copy of.
+        mirror: bool,
+        /// The network that they must be on.
         network: Option<Network>,
         /// A certificate authority to trust.
         ca: Option<PathBuf>,
@@ -69,6 +71,9 @@ pub enum Source {
 /// Serving.
 #[derive(Debug, Clone)]
 pub struct HttpConfig {
+    /// Downloads and streams of mirrors that may be open; none where mirrors are given nothing. Not
+    /// given unless asked for: a mirror takes all there is, as quickly as it can.
+    pub mirrors_max: usize,
     /// Where JSON-RPC is served.
     pub listen: SocketAddr,
     /// Where the administrator's paths are, if apart.
@@ -120,11 +125,18 @@ pub struct Limits {
 /// Following.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchConfig {
-    /// Heights asked for at a time. Eight hide the round trip to a node next door; more would
-    /// only take memory.
+    /// Heights asked for at a time, of each upstream, at most. At 100 ms a round trip 64 are 640 a
+    /// second; next door the window stays smaller by itself.
     pub concurrency: usize,
-    /// Bytes of blocks that may wait for the disk.
+    /// Bytes of blocks on their way. 32 MiB are some hundred blocks of mainnet, which
+    /// are counted three times while they are made.
     pub queue_bytes_max: usize,
+    /// Threads that prove while catching up.
+    pub verify_threads: usize,
+    /// Upstreams that must agree on a hash.
+    pub agree: usize,
+    /// Requests a second to each upstream; `None` for what suits it.
+    pub requests_per_second: Option<Option<f64>>,
     /// Bytes of one answer. The largest block of mainnet with receipts is below 2 MiB.
     pub body_bytes_max: usize,
     /// Time to connect.
@@ -141,6 +153,10 @@ pub struct FetchConfig {
     /// bytes to whoever accepts what, and a front often compresses already.
     pub compress: &'static [Coding],
 }
+
+/// How far a store is filled below its first height. Not at all unless asked for: a cache of the
+/// newest blocks is full soon enough by itself.
+pub type BackfillConfig = BackfillTo;
 
 /// When /ready says no.
 #[derive(Debug, Clone, Copy)]
@@ -180,7 +196,8 @@ impl Config {
             http: http(&args.http)?,
             limits: limits(&args.http)?,
             store: store(&args.store, retention)?,
-            fetch: fetch(&args.fetch, codings(&args.store.compress)?)?,
+            fetch: fetch(&args, codings(&args.store.compress)?)?,
+            backfill: args.source.backfill_to.unwrap_or(backfill_default(&args.source)),
             ready: ReadyConfig {
                 lag_max: args.http.ready_lag_max,
                 silence_max: args.http.ready_silence_max.0,
@@ -192,6 +209,11 @@ impl Config {
             log_format: args.log_format,
         })
     }
+}
+
+/// A mirror has what its source has.
+fn backfill_default(source: &SourceArgs) -> BackfillConfig {
+    if source.mirror_from.is_some() { BackfillTo::Retained } else { BackfillTo::None }
 }
 
 /// A development chain is short: all of it is kept.
@@ -213,22 +235,53 @@ fn source(args: &ServeArgs) -> Result<Source, Wrong> {
     if let Some(rate) = source.dev_rate {
         return wrong("dev-rate", rate, "goes with --dev");
     }
-    let url = match (&source.upstream, source.network) {
-        (Some(url), _) => url.as_str(),
-        (None, Some(Network::Fuji)) => "https://api.avax-test.network",
-        (None, _) => "https://api.avax.network",
+    let public = match source.network {
+        Some(Network::Fuji) => "https://api.avax-test.network",
+        _ => "https://api.avax.network",
     };
+    let given = source.upstream.iter().map(String::as_str);
+    let mirror = source.mirror_from.as_deref();
+    let urls: Vec<&str> = match (source.upstream.is_empty(), mirror) {
+        (true, Some(_)) => Vec::new(),
+        (true, None) => vec![public],
+        _ => given.collect(),
+    };
+    if let Some(ws) = source.upstream_ws.get(urls.len()) {
+        return wrong("upstream-ws", ws, format!("there are {} upstreams", urls.len()));
+    }
+    let endpoints = urls
+        .iter()
+        .enumerate()
+        .map(|(at, url)| endpoint(url, source.upstream_ws.get(at).map(String::as_str)));
+    let mut endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
+    if let Some(url) = mirror {
+        let parsed = Endpoint::parse(url).or_else(|why| wrong("mirror-from", url, why));
+        endpoints.push(parsed?);
+    }
+    if !(1..=endpoints.len()).contains(&source.agree) {
+        let why = format!("allowed is 1 to {}, the number of upstreams", endpoints.len());
+        return wrong("agree", source.agree, why);
+    }
+    Ok(Source::Upstream {
+        endpoints,
+        mirror: mirror.is_some(),
+        network: source.network,
+        ca: source.upstream_ca.clone(),
+    })
+}
+
+fn endpoint(url: &str, ws: Option<&str>) -> Result<Endpoint, Wrong> {
     let mut endpoint = match Endpoint::parse(url) {
         Ok(endpoint) => endpoint,
         Err(why) => return wrong("upstream", url, why),
     };
-    if let Some(ws) = &source.upstream_ws {
+    if let Some(ws) = ws {
         endpoint.ws = match Endpoint::parse_ws(ws) {
             Ok(uri) => uri,
             Err(why) => return wrong("upstream-ws", ws, why),
         };
     }
-    Ok(Source::Upstream { endpoint, network: source.network, ca: source.upstream_ca.clone() })
+    Ok(endpoint)
 }
 
 fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
@@ -243,7 +296,11 @@ fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
     if args.ws_ping_interval.0.is_zero() {
         return wrong("ws-ping-interval", "0", "must be longer than nothing");
     }
+    if args.serve_segments && !(1..=10_000).contains(&args.mirrors_max) {
+        return wrong("mirrors-max", args.mirrors_max, "allowed is 1 to 10000");
+    }
     Ok(HttpConfig {
+        mirrors_max: if args.serve_segments { args.mirrors_max } else { 0 },
         listen: args.listen,
         admin_listen: args.admin_listen,
         threads,
@@ -359,7 +416,13 @@ fn store(args: &StoreArgs, retention: Retention) -> Result<Options, Wrong> {
     Ok(Options { span, segment_bytes, disk_reserve_bytes, expected: None })
 }
 
-fn fetch(args: &FetchArgs, compress: &'static [Coding]) -> Result<FetchConfig, Wrong> {
+fn fetch(args: &ServeArgs, compress: &'static [Coding]) -> Result<FetchConfig, Wrong> {
+    let (source, args) = (&args.source, &args.fetch);
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let verify_threads = args.verify_threads.unwrap_or(cores);
+    if !(1..=1024).contains(&verify_threads) {
+        return wrong("verify-threads", verify_threads, "allowed is 1 to 1024");
+    }
     if !(1..=1024).contains(&args.fetch_concurrency) {
         return wrong("fetch-concurrency", args.fetch_concurrency, "allowed is 1 to 1024");
     }
@@ -368,6 +431,9 @@ fn fetch(args: &FetchArgs, compress: &'static [Coding]) -> Result<FetchConfig, W
     }
     Ok(FetchConfig {
         concurrency: args.fetch_concurrency,
+        verify_threads,
+        agree: source.agree,
+        requests_per_second: source.requests_per_second.map(|rate| rate.0),
         queue_bytes_max: bytes("queue-bytes-max", args.queue_bytes_max)?,
         body_bytes_max: bytes("upstream-body-bytes-max", args.upstream_body_bytes_max)?,
         connect_timeout: args.connect_timeout.0,

@@ -43,6 +43,18 @@ impl Endpoint {
         Ok(Self { rpc, ws: Some(build(ws_scheme, ws_path)?) })
     }
 
+    /// The address without a query, which may hold a key.
+    pub fn shown(&self) -> String {
+        let rpc = &self.rpc;
+        let authority = rpc.authority().map_or("", |authority| authority.as_str());
+        format!("{}://{authority}{}", rpc.scheme_str().unwrap_or("http"), rpc.path())
+    }
+
+    /// Whether it is Avalanche's public API, which limits each address that it is asked from.
+    pub fn is_public(&self) -> bool {
+        matches!(self.rpc.host(), Some("api.avax.network" | "api.avax-test.network"))
+    }
+
     /// Takes a WebSocket address, or `none`.
     pub fn parse_ws(text: &str) -> Result<Option<Uri>, String> {
         if text == "none" {
@@ -93,6 +105,15 @@ mod tests {
         let keyed = ("https://x.example/v1/KEY?a=b".into(), "wss://x.example/v1/KEY?a=b".into());
         assert_eq!(addresses("https://x.example/v1/KEY?a=b"), keyed);
         assert_eq!(addresses("http://[::1]:9650").0, "http://[::1]:9650/ext/bc/C/rpc");
+    }
+
+    #[test]
+    fn the_public_api_is_known_and_keys_are_not_shown() {
+        let of = |text: &str| Endpoint::parse(text).unwrap();
+        assert!(of("https://api.avax.network").is_public());
+        assert!(of("https://api.avax-test.network/ext/bc/C/rpc").is_public());
+        assert!(!of("http://127.0.0.1:9650").is_public());
+        assert_eq!(of("https://x.example/v1?key=a").shown(), "https://x.example/v1");
     }
 
     #[test]

@@ -260,7 +260,7 @@ mod tests {
         let wanted = |addresses: usize| {
             let filter = LogFilter { addresses: vec![[7; 20]; addresses], topics: Vec::new() };
             let range = LogRange::Block([0; 32]);
-            Topic::Logs(range, Wanted::new(filter))
+            Topic::Logs(range, Wanted::new(&filter))
         };
         let (filters, now) = (Filters::new(1000, 1 << 20), Instant::now());
         assert!(filters.open(wanted(1 << 16), None, now).is_err());

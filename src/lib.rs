@@ -7,18 +7,22 @@
 
 mod admin;
 pub mod cli;
+mod compare;
 pub mod config;
 mod dev;
 mod endpoint;
 mod fee_cache;
 pub mod fetch;
 mod filters;
+mod history;
 mod http;
 mod ingest;
 pub mod logs;
+mod mirror;
 pub mod packed;
 pub mod parts;
 mod process;
+mod progress;
 mod relayed;
 pub mod serve;
 mod serving;

@@ -39,14 +39,13 @@ struct Prepared {
 
 impl Wanted {
     /// Makes a filter ready.
-    pub fn new(filter: LogFilter) -> Self {
-        let filter = Filter::new(filter);
-        Self(Arc::new(Prepared { keys: filter.keys(), filter }))
+    pub fn new(filter: &LogFilter) -> Self {
+        Self(Arc::new(Prepared { keys: keys(filter), filter: Filter::new(filter) }))
     }
 
     /// What it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
-        let Prepared { filter: Filter(filter), keys } = &*self.0;
+        let Prepared { filter, keys } = &*self.0;
         let keys = keys.iter().map(|keys| size_of_val(keys) + size_of_val(&keys[..]));
         let topics = filter.topics.iter().map(|list| size_of_val(list) + size_of_val(&list[..]));
         let addresses = size_of_val(&filter.addresses[..]);
@@ -90,9 +89,11 @@ impl Logs {
             self.here = Here::at(&self.candidates, height);
         }
         let log = self.here.as_ref().and_then(|here| here.log(index as usize));
-        let log = log.ok_or(Unreadable { height })?;
+        let log = log.filter(SegmentSlice::look).ok_or(Unreadable { height })?;
+        // Also for a filter that takes anything: what is not a log must not be given as one.
         let event = Event::read(log.as_ref()).ok_or(Unreadable { height })?;
-        Ok(self.wanted.0.filter.takes(&event).then_some(log))
+        let taken = self.wanted.0.filter.takes(&event);
+        Ok(taken.then_some(log))
     }
 }
 
@@ -106,7 +107,7 @@ struct Here {
 impl Here {
     fn at(candidates: &Candidates, height: u64) -> Option<Self> {
         let record = candidates.record(height)?;
-        let spans = parts::plain(&record, SPANS)?;
+        let spans = parts::readable(&record, SPANS)?;
         let receipts = parts::plain(&record, RECEIPTS)?;
         Some(Self { height, spans, receipts })
     }
@@ -117,83 +118,92 @@ impl Here {
     }
 }
 
-/// A filter whose lists are sorted, so that long ones cost little.
+/// A filter as text, like the logs: hexadecimal digits need not be read to be compared. Lists are
+/// sorted, so that long ones cost little.
 #[derive(Debug)]
-struct Filter(LogFilter);
+struct Filter {
+    addresses: Vec<Hex<40>>,
+    topics: Vec<Vec<Hex<64>>>,
+}
+
+/// So many digits in lower case.
+type Hex<const N: usize> = [u8; N];
 
 impl Filter {
-    fn new(mut filter: LogFilter) -> Self {
-        filter.addresses.sort_unstable();
-        filter.topics.iter_mut().for_each(|topics| topics.sort_unstable());
-        Self(filter)
+    fn new(filter: &LogFilter) -> Self {
+        let topics = filter.topics.iter().map(|topics| sorted(topics));
+        Self { addresses: sorted(&filter.addresses), topics: topics.collect() }
     }
 
-    /// What the store is asked for: a list for each place that does not take anything.
-    fn keys(&self) -> Vec<Vec<u64>> {
-        let LogFilter { addresses, topics } = &self.0;
-        let addresses = addresses.iter().map(|address| parts::term(0, address)).collect();
-        let of = |(topics, position): (&Vec<[u8; 32]>, u8)| {
-            topics.iter().map(|topic| parts::term(position, topic)).collect()
-        };
-        let topics = topics.iter().zip(1..).map(of);
-        std::iter::once(addresses)
-            .chain(topics)
-            .filter(|keys: &Vec<u64>| !keys.is_empty())
-            .collect()
-    }
-
-    fn takes(&self, event: &Event) -> bool {
-        let LogFilter { addresses, topics } = &self.0;
+    fn takes(&self, event: &Event<'_>) -> bool {
+        let Self { addresses, topics } = self;
         let mut places = topics.iter().zip(&event.topics);
-        (addresses.is_empty() || addresses.binary_search(&event.address).is_ok())
-            && topics.len() <= event.topic_count
-            && places
-                .all(|(wanted, topic)| wanted.is_empty() || wanted.binary_search(topic).is_ok())
+        topics.len() <= event.topic_count
+            && has(addresses, event.address)
+            && places.all(|(wanted, topic)| has(wanted, topic))
     }
+}
+
+/// Whether an empty list, which takes anything, or this one's members.
+fn has<const N: usize>(list: &[Hex<N>], found: &Hex<N>) -> bool {
+    list.is_empty() || list.binary_search(found).is_ok()
+}
+
+/// The digits of each, ascending.
+fn sorted<const BYTES: usize, const DIGITS: usize>(list: &[[u8; BYTES]]) -> Vec<Hex<DIGITS>> {
+    let mut list: Vec<Hex<DIGITS>> = list.iter().map(digits).collect();
+    list.sort_unstable();
+    list
+}
+
+fn digits<const BYTES: usize, const DIGITS: usize>(bytes: &[u8; BYTES]) -> Hex<DIGITS> {
+    const { assert!(DIGITS == 2 * BYTES, "two digits a byte") };
+    let mut text = [0; DIGITS];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
+    }
+    text
+}
+
+fn digit(value: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(value)]
+}
+
+/// What the store is asked for: a list for each place that does not take anything.
+fn keys(LogFilter { addresses, topics }: &LogFilter) -> Vec<Vec<u64>> {
+    let addresses = addresses.iter().map(|address| parts::term(0, address)).collect();
+    let of = |(topics, position): (&Vec<[u8; 32]>, u8)| {
+        topics.iter().map(|topic| parts::term(position, topic)).collect()
+    };
+    let topics = topics.iter().zip(1..).map(of);
+    std::iter::once(addresses).chain(topics).filter(|keys: &Vec<u64>| !keys.is_empty()).collect()
 }
 
 /// What filters look at in a log.
-struct Event {
-    address: [u8; 20],
-    topics: [[u8; 32]; 4],
+struct Event<'t> {
+    address: &'t Hex<40>,
+    topics: [&'t Hex<64>; 4],
     topic_count: usize,
 }
 
-impl Event {
+impl<'t> Event<'t> {
     /// Reads the beginning of a log's text: `{"address":"0x…","topics":["0x…",…],`. Nothing else
-    /// was stored (libevm, `core/types/gen_log_json.go`; `neve_chain` insists on it).
-    fn read(text: &[u8]) -> Option<Self> {
-        let (address, rest) = hex(text.strip_prefix(b"{\"address\":\"0x")?)?;
+    /// was stored (libevm, `core/types/gen_log_json.go`; `neve_chain` insists on it, and on digits).
+    fn read(text: &'t [u8]) -> Option<Self> {
+        const NONE: &Hex<64> = &[0; 64];
+        let (address, rest) = text.strip_prefix(b"{\"address\":\"0x")?.split_first_chunk()?;
         let mut rest = rest.strip_prefix(b"\",\"topics\":[")?;
-        let mut event = Self { address, topics: [[0; 32]; 4], topic_count: 0 };
+        let mut event = Self { address, topics: [NONE; 4], topic_count: 0 };
         while !rest.starts_with(b"]") {
             if event.topic_count > 0 {
                 rest = rest.strip_prefix(b",")?;
             }
-            let (topic, behind) = hex(rest.strip_prefix(b"\"0x")?)?;
+            let (topic, behind) = rest.strip_prefix(b"\"0x")?.split_first_chunk()?;
             *event.topics.get_mut(event.topic_count)? = topic;
             event.topic_count += 1;
             rest = behind.strip_prefix(b"\"")?;
         }
         Some(event)
-    }
-}
-
-/// So many bytes in lower-case digits, and what is behind them.
-fn hex<const N: usize>(text: &[u8]) -> Option<([u8; N], &[u8])> {
-    let (digits, rest) = text.split_at_checked(2 * N)?;
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some((bytes, rest))
-}
-
-fn digit(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
     }
 }
 
@@ -208,13 +218,13 @@ mod tests {
     fn takes(addresses: &[[u8; 20]], topics: &[&[[u8; 32]]]) -> bool {
         let topics = topics.iter().map(|topics| topics.to_vec()).collect();
         let filter = LogFilter { addresses: addresses.to_vec(), topics };
-        Filter::new(filter).takes(&Event::read(TEXT).unwrap())
+        Filter::new(&filter).takes(&Event::read(TEXT).unwrap())
     }
 
     #[test]
     fn a_log_is_taken_as_the_node_says() {
-        let address = Event::read(TEXT).unwrap().address;
-        assert_eq!(address[..4], [0x00, 0x11, 0x22, 0x33]);
+        let address =
+            *b"\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff\x01\x02\x03\x04";
         let (a, b, c) = ([0x0a; 32], [0x0b; 32], [0x0c; 32]);
         assert!(takes(&[], &[]));
         assert!(takes(&[[9; 20], address], &[&[c, a], &[]]));
@@ -232,10 +242,13 @@ mod tests {
     fn text_of_another_form_is_not_read() {
         let end = TEXT.iter().position(|byte| *byte == b']').unwrap();
         for at in 0..=end {
-            let mut bad = TEXT.to_vec();
-            bad[at] = b'G';
-            assert!(Event::read(&bad).is_none(), "byte {at}");
             assert!(Event::read(&TEXT[..at]).is_none(), "{at} bytes");
+            // Digits are not looked at: they were when the log was stored.
+            if !TEXT[at].is_ascii_hexdigit() || TEXT[at - 1] == b'"' || at < 10 {
+                let mut bad = TEXT.to_vec();
+                bad[at] = b'G';
+                assert!(Event::read(&bad).is_none(), "byte {at}");
+            }
         }
     }
 }

@@ -10,6 +10,10 @@ use neve::cli::{Cli, Command};
 use neve::config::Config;
 use neve::{serve, verify};
 
+/// What quiet connections give back goes back to the system: docs/DECISIONS.md.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Wrong usage, as in sysexits.h: it must not look like a finding of `verify`.
 const USAGE: u8 = 64;
 

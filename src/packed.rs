@@ -101,9 +101,14 @@ pub fn pack(parts: &[Part], codings: &[Coding]) -> io::Result<Vec<u8>> {
 
 /// The compressed form of a part, if the record has one.
 pub fn find(record: &RecordRef, part: usize, coding: Coding) -> Option<Packed> {
-    let packed = crate::parts::plain(record, PACKED)?;
+    let packed = crate::parts::readable(record, PACKED)?;
     let (blocks, crc) = entry(packed.as_ref(), part, coding)?;
     Some(Packed { blocks: packed.slice(blocks.start, blocks.end), crc })
+}
+
+/// Whether a part of a record has a compressed form, whatever the coding.
+pub fn has_any(record: &RecordRef, part: usize) -> bool {
+    Coding::ALL.into_iter().any(|coding| find(record, part, coding).is_some())
 }
 
 /// Where the blocks are, and the CRC-32 of what they stand for.

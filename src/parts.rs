@@ -191,6 +191,12 @@ pub fn plain(record: &RecordRef, part: usize) -> Option<SegmentSlice> {
     (part.encoding == Encoding::Plain).then_some(part.slice)
 }
 
+/// The same, to be read here and not only to be sent: `None` too if that would have to wait where
+/// nothing may (`neve_store::residency`).
+pub fn readable(record: &RecordRef, part: usize) -> Option<SegmentSlice> {
+    plain(record, part).filter(SegmentSlice::look)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,8 +15,9 @@ use neve_store::Opened;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
 use crate::admin::Admin;
@@ -24,10 +25,11 @@ use crate::cli::Network;
 use crate::config::{Config, Source};
 use crate::dev;
 use crate::endpoint::Endpoint;
-use crate::fetch::{Follower, client_config};
+use crate::fetch::{Budget, Busy, Evidence, Follower, client_config};
 use crate::filters::Filters;
-use crate::http::{Role, Shared, Workers};
+use crate::http::{Mirrors, Role, Shared, Workers};
 use crate::ingest::{self, Ingest, rules_of_stamp};
+use crate::progress;
 use crate::serving::Serving;
 use crate::status::Status;
 use crate::tally::Tally;
@@ -77,28 +79,53 @@ async fn serve(config: Config) -> Result<(), Failed> {
     }
     describe_store(&serving, place.path());
     let status = Arc::new(Status::default());
-    let queued = Arc::new(AtomicU64::new(0));
+    let (queued, busy) = (Arc::new(AtomicU64::new(0)), Arc::<Busy>::default());
+    let written = Arc::new(AtomicU64::new(0));
+    let budget = Budget::new(config.fetch.queue_bytes_max);
     let (ingest, writer) = ingest::start(ingest::Setup {
         writer,
         serving: Arc::clone(&serving),
         status: Arc::clone(&status),
         retention: config.retention,
         sync_interval: config.sync_interval,
-        queue_bytes_max: config.fetch.queue_bytes_max,
         queued: Arc::clone(&queued),
+        options: config.store,
+        busy: Arc::clone(&written),
     })?;
     let follower = Follower {
-        endpoint: chain.endpoint.clone(),
+        endpoints: chain.endpoints.clone(),
         tls: chain.tls.clone(),
         config: config.fetch,
         start: config.start,
+        backfill: config.backfill,
+        retention: config.retention,
         expected: chain.network.map(Network::identity),
+        mirror: chain.mirror,
         serving: Arc::clone(&serving),
         status: Arc::clone(&status),
         ingest: ingest.clone(),
+        budget: budget.clone(),
+        evidence: Evidence::new(place.path()),
+        busy: Arc::clone(&busy),
     };
-    let front = Front::start(&config, &serving, &status, &queued, &chain, place.path()).await?;
+    let admin = |tallies: &[Arc<Tally>], connections: &Arc<AtomicUsize>| Admin {
+        serving: Arc::clone(&serving),
+        status: Arc::clone(&status),
+        tallies: tallies.to_vec(),
+        connections: Arc::clone(connections),
+        queue_bytes: queued,
+        budget,
+        busy,
+        written,
+        metrics: telemetry::install(),
+        ready: config.ready,
+        upstream: chain.shown(),
+        data_dir: place.path().to_owned(),
+    };
+    let front = Front::start(&config, &serving, admin).await?;
     front.greet(&chain);
+    let showing = tokio::spawn(progress::run(Arc::clone(&serving), Arc::clone(&status)));
+    let _showing = AbortOnDropHandle::new(showing);
     let following = tokio::spawn(follower.run());
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     stop_signal().await?;
@@ -138,7 +165,9 @@ impl Place {
 
 /// Where blocks come from, ready to be asked.
 struct Upstreams {
-    endpoint: Endpoint,
+    endpoints: Vec<Endpoint>,
+    /// Whether the last of them is mirrored.
+    mirror: bool,
     network: Option<Network>,
     tls: rustls::ClientConfig,
     /// Keeps the development chain running.
@@ -148,8 +177,9 @@ struct Upstreams {
 impl Upstreams {
     async fn of(source: &Source) -> Result<Self, Failed> {
         match source {
-            Source::Upstream { endpoint, network, ca } => Ok(Self {
-                endpoint: endpoint.clone(),
+            Source::Upstream { endpoints, mirror, network, ca } => Ok(Self {
+                endpoints: endpoints.clone(),
+                mirror: *mirror,
                 network: *network,
                 tls: client_config(ca.as_deref()).map_err(Failed::Tls)?,
                 _dev: None,
@@ -159,20 +189,17 @@ impl Upstreams {
                     dev::start(*rate).await.map_err(|error| Failed::Dev(error.to_string()))?;
                 let endpoint = Endpoint::parse(&chain.base_url()).map_err(Failed::Dev)?;
                 let tls = client_config(None).map_err(Failed::Tls)?;
-                Ok(Self { endpoint, network: None, tls, _dev: Some(chain) })
+                let endpoints = vec![endpoint];
+                Ok(Self { endpoints, mirror: false, network: None, tls, _dev: Some(chain) })
             }
         }
     }
 
-    /// The address without what may be a key.
+    /// The addresses without what may be a key.
     fn shown(&self) -> String {
-        let rpc = &self.endpoint.rpc;
-        format!("{}://{}{}", rpc.scheme_str().unwrap_or("http"), host(rpc), rpc.path())
+        let shown: Vec<_> = self.endpoints.iter().map(Endpoint::shown).collect();
+        shown.join(", ")
     }
-}
-
-fn host(uri: &hyper::Uri) -> &str {
-    uri.authority().map_or("", |authority| authority.as_str())
 }
 
 fn open(config: &Config, dir: &Path) -> Result<Opened, Failed> {
@@ -211,27 +238,20 @@ impl Front {
     async fn start(
         config: &Config,
         serving: &Arc<Serving>,
-        status: &Arc<Status>,
-        queued: &Arc<AtomicU64>,
-        upstreams: &Upstreams,
-        dir: &Path,
+        admin: impl FnOnce(&[Arc<Tally>], &Arc<AtomicUsize>) -> Admin,
     ) -> Result<Self, Failed> {
         let tallies: Vec<_> = (0..config.http.threads).map(|_| Arc::<Tally>::default()).collect();
         let connections = Arc::new(AtomicUsize::new(0));
-        let admin = Arc::new(Admin {
-            serving: Arc::clone(serving),
-            status: Arc::clone(status),
-            tallies: tallies.clone(),
-            connections: Arc::clone(&connections),
-            queue_bytes: Arc::clone(queued),
-            metrics: telemetry::install(),
-            ready: config.ready,
-            upstream: upstreams.shown(),
-            data_dir: dir.to_owned(),
-        });
+        let admin = Arc::new(admin(&tallies, &connections));
         let (drain, draining) = watch::channel(false);
         let serving = Arc::clone(serving);
         let (limits, http) = (config.limits, &config.http);
+        let mirrors = (http.mirrors_max > 0).then(|| Mirrors {
+            serving: Arc::clone(&serving),
+            dir: admin.data_dir.clone(),
+            room: Arc::new(Semaphore::new(http.mirrors_max)),
+            drain: draining.clone(),
+        });
         let shared = Shared {
             serving,
             admin,
@@ -240,6 +260,7 @@ impl Front {
             http: http.clone(),
             connections,
             drain: draining,
+            mirrors,
         };
         let mut front = Self { shared, addresses: Vec::new(), accepting: Vec::new(), drain };
         let role = Role::Rpc { admin: http.admin_listen.is_none() };

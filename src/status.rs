@@ -1,8 +1,10 @@
 //! How the upstream and the store are doing: written by who knows, read by /health and /metrics.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use neve_jsonrpc::Rules;
 
 /// What the follower is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,6 +52,66 @@ pub(crate) struct Words {
     pub store_error: Option<String>,
 }
 
+/// How one upstream is.
+#[derive(Debug, Clone)]
+pub(crate) struct UpstreamStatus {
+    /// Its address, without a query.
+    pub url: String,
+    /// `asked`, `doubted`, `resting`, or why it is not asked.
+    pub state: &'static str,
+    /// Its last error, until it works again.
+    pub error: Option<String>,
+    /// Its head.
+    pub head: Option<u64>,
+    /// It has no heights below this one, as far as was seen.
+    pub lacks_below: Option<u64>,
+    /// By which rules it answers.
+    pub rules: Rules,
+    /// Heights that may be under way.
+    pub window: usize,
+    /// Heights that are.
+    pub under_way: usize,
+    /// Seconds that an answer takes.
+    pub answer_seconds: f64,
+    /// Heights that it gave.
+    pub heights: u64,
+}
+
+impl UpstreamStatus {
+    /// Whether heights are asked of it now.
+    pub(crate) fn is_asked(&self) -> bool {
+        matches!(self.state, "asked" | "doubted")
+    }
+}
+
+/// Where backfill is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Backfill {
+    /// The lowest height that is wanted.
+    pub goal: u64,
+    /// The lowest height that is served.
+    pub first: u64,
+    /// The first height of the segment that is being made below it, and the next one of it.
+    pub interval: Option<(u64, u64)>,
+}
+
+/// How the neve is that is mirrored.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MirrorStatus {
+    /// Its address, without a query.
+    pub url: String,
+    /// Whether records come as a stream.
+    pub stream: bool,
+    /// Why they do not.
+    pub stream_error: Option<String>,
+    /// Why segments do not come as files.
+    pub segments_error: Option<String>,
+    /// Segments that were taken since the start.
+    pub taken: u64,
+    /// Segments that did not check out.
+    pub refused: u64,
+}
+
 /// How things are.
 #[derive(Debug)]
 pub(crate) struct Status {
@@ -61,7 +123,13 @@ pub(crate) struct Status {
     upstream_head: AtomicU64,
     /// The highest height whose receipts a header has proven, plus 1; 0: none.
     verified: AtomicU64,
-    ws_live: AtomicBool,
+    /// WebSockets over which heads come.
+    ws_live: AtomicUsize,
+    upstreams: Mutex<Vec<UpstreamStatus>>,
+    backfill: Mutex<Option<Backfill>>,
+    mirror: Mutex<Option<MirrorStatus>>,
+    /// Where the catch-up under way began, plus 1.
+    catch_up_from: AtomicU64,
     /// Whether the upstream writes heads as v1.15 does.
     helicon_heads: AtomicBool,
 }
@@ -74,7 +142,11 @@ impl Default for Status {
             heard: AtomicU64::new(0),
             upstream_head: AtomicU64::new(0),
             verified: AtomicU64::new(0),
-            ws_live: AtomicBool::new(false),
+            ws_live: AtomicUsize::new(0),
+            upstreams: Mutex::default(),
+            backfill: Mutex::default(),
+            mirror: Mutex::default(),
+            catch_up_from: AtomicU64::new(0),
             helicon_heads: AtomicBool::new(false),
         }
     }
@@ -155,14 +227,68 @@ impl Status {
         self.helicon_heads.load(Ordering::Relaxed)
     }
 
-    /// Notes whether heads come by WebSocket.
-    pub(crate) fn set_ws_live(&self, live: bool) {
-        self.ws_live.store(live, Ordering::Relaxed);
+    /// Notes that heads come over one WebSocket more, or less.
+    pub(crate) fn ws_changed(&self, live: bool) {
+        if live {
+            self.ws_live.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.ws_live.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Whether heads come by WebSocket.
     pub(crate) fn ws_live(&self) -> bool {
-        self.ws_live.load(Ordering::Relaxed)
+        self.ws_live.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes how each upstream is.
+    pub(crate) fn set_upstreams(&self, upstreams: Vec<UpstreamStatus>) {
+        *self.upstreams.lock().unwrap_or_else(PoisonError::into_inner) = upstreams;
+    }
+
+    /// How each upstream is.
+    pub(crate) fn upstreams(&self) -> Vec<UpstreamStatus> {
+        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes what backfill wants, and what is served.
+    pub(crate) fn set_backfill(&self, goal: u64, first: u64) {
+        let backfill = Backfill { goal: goal.min(first), first, interval: None };
+        *self.backfill.lock().unwrap_or_else(PoisonError::into_inner) = Some(backfill);
+    }
+
+    /// Notes how far a segment of history is.
+    pub(crate) fn set_backfill_interval(&self, first: u64, next: u64) {
+        let mut backfill = self.backfill.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(backfill) = &mut *backfill {
+            backfill.interval = Some((first, next));
+        }
+    }
+
+    /// Where backfill is, if it is wanted.
+    pub(crate) fn backfill(&self) -> Option<Backfill> {
+        *self.backfill.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes something of the neve that is mirrored.
+    pub(crate) fn change_mirror(&self, change: impl FnOnce(&mut MirrorStatus)) {
+        let mut mirror = self.mirror.lock().unwrap_or_else(PoisonError::into_inner);
+        change(mirror.get_or_insert_default());
+    }
+
+    /// How the neve is that is mirrored, if one is.
+    pub(crate) fn mirror(&self) -> Option<MirrorStatus> {
+        self.mirror.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A session begins with this height.
+    pub(crate) fn begin_catch_up(&self, from: u64) {
+        self.catch_up_from.store(from + 1, Ordering::Relaxed);
+    }
+
+    /// The height that the session began with.
+    pub(crate) fn catch_up_from(&self) -> Option<u64> {
+        self.catch_up_from.load(Ordering::Relaxed).checked_sub(1)
     }
 
     /// Since when this process runs.

@@ -75,6 +75,46 @@ impl FromStr for StartAt {
     }
 }
 
+/// How far below its first height a store is filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackfillTo {
+    /// Not at all.
+    None,
+    /// As far as what is kept allows.
+    Retained,
+    /// Down to there.
+    To(StartAt),
+}
+
+impl FromStr for BackfillTo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("none", _) => Ok(Self::None),
+            ("retained", _) => Ok(Self::Retained),
+            (_, Ok(at @ (StartAt::Height(_) | StartAt::BeforeHead(1..)))) => Ok(Self::To(at)),
+            _ => Err("write a height (69000000 or 0x41cdb40), -1000, retained, or none".to_owned()),
+        }
+    }
+}
+
+/// Requests a second: a number above zero, or `none` for no limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate(pub Option<f64>);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse::<f64>()) {
+            ("none", _) => Ok(Self(None)),
+            (_, Ok(rate)) if (0.01..=1_000_000.0).contains(&rate) => Ok(Self(Some(rate))),
+            _ => Err("write a number from 0.01 to 1000000, or none".to_owned()),
+        }
+    }
+}
+
 fn height(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -123,6 +163,26 @@ mod tests {
         assert_eq!("0x10".parse(), Ok(StartAt::Height(16)));
         for bad in ["", "-", "--1", "newest", "1.5", "0x", "99999999999999999999"] {
             assert!(bad.parse::<StartAt>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn backfill_goes_to_a_height_or_as_far_as_is_kept() {
+        assert_eq!("none".parse(), Ok(BackfillTo::None));
+        assert_eq!("retained".parse(), Ok(BackfillTo::Retained));
+        assert_eq!("0".parse(), Ok(BackfillTo::To(StartAt::Height(0))));
+        assert_eq!("-5".parse(), Ok(BackfillTo::To(StartAt::BeforeHead(5))));
+        for bad in ["", "latest", "-0", "all", "1.5"] {
+            assert!(bad.parse::<BackfillTo>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_number_above_zero() {
+        assert_eq!("none".parse(), Ok(Rate(None)));
+        assert_eq!("0.5".parse(), Ok(Rate(Some(0.5))));
+        for bad in ["", "0", "-1", "NaN", "inf", "fast", "1e9"] {
+            assert!(bad.parse::<Rate>().is_err(), "{bad}");
         }
     }
 

@@ -8,15 +8,16 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use alloy_primitives::Keccak256;
 use indicatif::{ProgressBar, ProgressStyle};
 use neve_chain::{CheckedHeader, Checks, Disproof, Proof, Settlement};
 use neve_store::verify::{Finding, Stored, Summary, Visitor, directory, segment, total_bytes};
 use serde_json::json;
 
 use crate::cli::VerifyArgs;
+use crate::compare::differences;
 use crate::fetch::assemble;
-use crate::packed::{PACKED, is_of};
-use crate::parts::{FULL, HASHES, HEADER, RECEIPTS, SPANS};
+use crate::parts::{FULL, HASHES, HEADER, RECEIPTS};
 
 const CLEAN: u8 = 0;
 const FINDINGS: u8 = 1;
@@ -24,8 +25,6 @@ const COULD_NOT_LOOK: u8 = 2;
 
 /// Memory for receipts that wait for their settling header.
 const WINDOW_BYTES_MAX: usize = 64 << 20;
-/// The names of the parts, as findings have them.
-const PART_NAMES: [&str; 5] = ["block with hashes", "header", "spans", "block", "receipts"];
 
 /// Verifies and says so.
 pub fn run(args: &VerifyArgs) -> ExitCode {
@@ -68,6 +67,8 @@ fn progress(bytes: u64) -> ProgressBar {
 struct Check {
     json: bool,
     senders: bool,
+    /// Of what is served of all heights, if wanted.
+    digest: Option<Keccak256>,
     progress: ProgressBar,
     findings: u64,
     /// Heights whose receipts no header here settles: at the end, and at the start.
@@ -82,6 +83,7 @@ impl Check {
         Self {
             json: args.json,
             senders: args.senders,
+            digest: args.digest.then(Keccak256::new),
             progress,
             findings: 0,
             unproven: 0,
@@ -111,28 +113,8 @@ impl Check {
                 return self.report(stored, refusal.reason(), refusal.to_string());
             }
         };
-        let record = &assembled.record;
-        let same = record.height == stored.height
-            && record.hash == stored.hash
-            && record.parent == stored.parent
-            && record.timestamp == stored.timestamp
-            && record.transactions == stored.transactions
-            && record.flags == stored.flags;
-        if !same {
-            self.report(stored, "record_head", "the record's head is not that of its block".into());
-        }
-        if record.logs != stored.logs {
-            self.report(stored, "terms", "the terms of the logs are not those of the block".into());
-        }
-        for part in [HASHES, HEADER, SPANS] {
-            if record.parts[part].bytes != stored.parts[part].0 {
-                let name = PART_NAMES[part];
-                self.report(stored, "part", format!("{name} is not that of the block"));
-            }
-        }
-        if !packed_is_whole(stored) {
-            let detail = "a compressed form is not that of its part".to_owned();
-            self.report(stored, "packed", detail);
+        for (kind, detail) in differences(stored, &assembled) {
+            self.report(stored, kind, detail);
         }
         self.settle(stored, &assembled);
     }
@@ -167,9 +149,10 @@ impl Check {
         let Summary { segments, records, tables, range } = *summary;
         let unsettled = self.window.unsettled();
         let tail = if unsettled.is_empty() { 0 } else { unsettled.end() - unsettled.start() + 1 };
+        let digest = self.digest.clone().map(Keccak256::finalize);
         if self.json {
             let line = json!({
-                "summary": true, "segments": segments, "records": records, "tables": tables,
+                "summary": true, "digest": digest, "segments": segments, "records": records, "tables": tables,
                 "first": range.map(|range| range.0), "last": range.map(|range| range.1),
                 "findings": self.findings, "unsettled": tail,
             });
@@ -181,14 +164,23 @@ impl Check {
              {tail} not settled yet, {} findings",
             self.findings
         ));
+        if let Some(digest) = digest {
+            self.say(&format!("digest {digest}"));
+        }
     }
 }
 
-/// Compressed forms are compared with what they stand for: another release may compress otherwise.
-fn packed_is_whole(stored: &Stored<'_>) -> bool {
-    let parts: Vec<&[u8]> = stored.parts.iter().map(|part| part.0).collect();
-    let packed = parts.get(PACKED).copied().unwrap_or_default();
-    packed.is_empty() || is_of(packed, &parts)
+/// Adds what is served of a height. Where its segment begins and ends, and what is kept compressed
+/// besides, is each store's own.
+fn add(digest: &mut Keccak256, stored: &Stored<'_>) {
+    digest.update(stored.height.to_le_bytes());
+    digest.update(stored.hash.0);
+    digest.update(stored.flags.to_le_bytes());
+    for part in [HASHES, HEADER, FULL, RECEIPTS] {
+        let bytes = stored.parts[part].0;
+        digest.update((bytes.len() as u64).to_le_bytes());
+        digest.update(bytes);
+    }
 }
 
 impl Visitor for Check {
@@ -207,6 +199,9 @@ impl Visitor for Check {
 
     fn record(&mut self, record: &Stored<'_>) {
         self.progress.set_message(format!("height {}", record.height));
+        if let Some(digest) = &mut self.digest {
+            add(digest, record);
+        }
         self.contents(record);
     }
 

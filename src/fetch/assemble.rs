@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use neve_chain::{
     Block, CheckedBlock, CheckedReceipts, Checks, Header, Log, Receipts, Refusal, TotalDifficulty,
     Unsettled,
@@ -32,17 +33,19 @@ pub struct Assembled {
 pub fn assemble(block: &[u8], receipts: &[u8], checks: &Checks) -> Result<Assembled, Refusal> {
     let checked = Block::parse(block)?.check(checks)?;
     let proven = Receipts::parse(receipts)?.check(&checked)?;
+    let [block, receipts] = [block, receipts].map(Bytes::copy_from_slice);
     Ok(cut(block, receipts, &checked, &proven))
 }
 
-fn cut(
-    block: &[u8],
-    receipts: &[u8],
+/// The texts become parts as they are: not a byte of them is copied.
+pub(super) fn cut(
+    block: Bytes,
+    receipts: Bytes,
     checked: &CheckedBlock<'_>,
     proven: &CheckedReceipts<'_>,
 ) -> Assembled {
     let difficulty = checked.total_difficulty_form();
-    let (hashes, header) = (with_hashes(block, checked), header_of(block, checked));
+    let (hashes, header) = (with_hashes(&block, checked), header_of(&block, checked));
     let spans = Spans {
         settled: checked.header.settles(),
         pieces: [hashes.1, header.1, pieces_of(checked)],
@@ -53,8 +56,8 @@ fn cut(
     parts[HASHES] = Part::plain(hashes.0);
     parts[HEADER] = Part::plain(header.0);
     parts[SPANS] = Part::plain(spans.encode());
-    parts[FULL] = Part::plain(block.to_vec());
-    parts[RECEIPTS] = Part::plain(receipts.to_vec());
+    parts[FULL] = Part::plain(block);
+    parts[RECEIPTS] = Part::plain(receipts);
     let zero = difficulty == TotalDifficulty::Zero;
     let record = Record {
         height: checked.header.number,

@@ -24,13 +24,12 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tracing::{debug, info};
 
 use super::backoff::Backoff;
-use super::upstream::AGENT;
+use super::client::AGENT;
 use crate::config::FetchConfig;
 use crate::status::Status;
 
 /// A head's frame has a few KiB.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// The public API allows few connects a minute, and blocks those who make more.
 const RECONNECT_FIRST: Duration = Duration::from_secs(1);
 const RECONNECT_MAX: Duration = Duration::from_mins(1);
 
@@ -49,6 +48,9 @@ pub(crate) struct Heads {
     pub(crate) tls: rustls::ClientConfig,
     pub(crate) config: FetchConfig,
     pub(crate) status: Arc<Status>,
+    /// At least so long from one connect to the next: the public API allows few a minute, and blocks
+    /// for a day whoever makes more.
+    pub(crate) connect_interval: Duration,
     /// The newest height announced, and a count that changes with each connection: after a cut
     /// the upstream may answer by other rules.
     pub(crate) newest: watch::Sender<Announced>,
@@ -61,6 +63,8 @@ pub(crate) struct Announced {
     pub(crate) height: Option<u64>,
     /// Connections so far.
     pub(crate) connections: u64,
+    /// Whether heads come over it now.
+    pub(crate) live: bool,
 }
 
 /// Why a socket ended.
@@ -96,10 +100,13 @@ impl Heads {
     /// Listens for ever.
     pub(crate) async fn run(self) {
         let mut backoff = Backoff::new(RECONNECT_FIRST, RECONNECT_MAX);
+        let mut live = Live { status: Arc::clone(&self.status), live: false };
         loop {
-            let ended = self.listen(&mut backoff).await;
-            self.status.set_ws_live(false);
-            let wait = backoff.wait();
+            let begun = Instant::now();
+            let ended = self.listen(&mut backoff, &mut live).await;
+            live.set(false);
+            self.newest.send_modify(|newest| newest.live = false);
+            let wait = backoff.wait().max(self.connect_interval.saturating_sub(begun.elapsed()));
             match ended {
                 // No WebSocket there is normal; a dead one is worth a line.
                 Err(Ended::Socket(error @ (Error::Http(_) | Error::Io(_)))) => {
@@ -112,14 +119,18 @@ impl Heads {
         }
     }
 
-    async fn listen(&self, backoff: &mut Backoff) -> Result<std::convert::Infallible, Ended> {
+    async fn listen(
+        &self,
+        backoff: &mut Backoff,
+        live: &mut Live,
+    ) -> Result<std::convert::Infallible, Ended> {
         let mut socket = self.connect().await?;
         counter!("neve_upstream_ws_connects_total").increment(1);
         let subscribe =
             r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
         socket.send(Message::text(subscribe)).await?;
         self.newest.send_modify(|newest| newest.connections += 1);
-        self.read(&mut socket, backoff).await
+        self.read(&mut socket, backoff, live).await
     }
 
     async fn connect(&self) -> Result<Socket, Ended> {
@@ -156,6 +167,7 @@ impl Heads {
         &self,
         socket: &mut Socket,
         backoff: &mut Backoff,
+        live: &mut Live,
     ) -> Result<std::convert::Infallible, Ended> {
         let limit = self.config.ws_idle_timeout;
         let ping_every = limit / 3;
@@ -165,7 +177,7 @@ impl Heads {
             tokio::select! {
                 frame = socket.next() => {
                     heard = Instant::now();
-                    self.take(frame.ok_or(Ended::Closed)??, backoff)?;
+                    self.take(frame.ok_or(Ended::Closed)??, backoff, live)?;
                 }
                 _ = ping.tick() => {
                     if heard.elapsed() >= limit {
@@ -178,7 +190,7 @@ impl Heads {
         }
     }
 
-    fn take(&self, message: Message, backoff: &mut Backoff) -> Result<(), Ended> {
+    fn take(&self, message: Message, backoff: &mut Backoff, live: &mut Live) -> Result<(), Ended> {
         let Message::Text(text) = message else {
             return if message.is_close() { Err(Ended::Closed) } else { Ok(()) };
         };
@@ -189,14 +201,34 @@ impl Heads {
             return Err(Ended::Refused(error.to_string()));
         }
         let Some(height) = frame.params.and_then(|params| quantity(&params.result.number)) else {
-            self.status.set_ws_live(true);
+            live.set(true);
+            self.newest.send_modify(|newest| newest.live = true);
             backoff.reset();
             return Ok(());
         };
         self.status.set_helicon_heads(text.contains(HELICON_KEY));
-        self.status.set_upstream_head(height);
         self.newest.send_modify(|newest| newest.height = Some(height));
         Ok(())
+    }
+}
+
+/// Whether heads come over this WebSocket, as the status counts it.
+struct Live {
+    status: Arc<Status>,
+    live: bool,
+}
+
+impl Live {
+    fn set(&mut self, live: bool) {
+        if std::mem::replace(&mut self.live, live) != live {
+            self.status.ws_changed(live);
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.set(false);
     }
 }
 

@@ -2,64 +2,43 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::time::Duration;
+use std::ops::RangeInclusive;
 
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use metrics::counter;
-use neve_chain::{Block, CheckedHeader, Checks, Disproof, Proof, Settlement, TotalDifficulty};
+use neve_chain::{CheckedHeader, Checks, Disproof, Proof, Settlement, TotalDifficulty};
 use neve_jsonrpc::Rules;
-use neve_store::{Error, Hash, Identity, Record};
+use neve_store::{Error, Hash, Record};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use super::assemble::Assembled;
-use super::heads::Announced;
-use super::source::{Source, refuse};
-use super::upstream::CallError;
-use super::{Follower, window};
+use super::budget::{Budget, Room};
+use super::pool::{Purpose, Sight};
+use super::source::{Fetched, Source, Texts, refuse};
+use super::{Follower, proven_height, window};
 use crate::cli::Senders;
 use crate::ingest::Stopped;
+use crate::parts::{FULL, RECEIPTS, plain};
 use crate::status::Phase;
 use crate::units::StartAt;
 
-/// With a WebSocket the head is asked for so much more seldom.
-const POLLS_SKIPPED: u32 = 10;
 /// This close to the head counts as following it.
 const FOLLOWING_WITHIN: u64 = 16;
+
+/// This close to the head a height does not wait for others.
+const LIVE_WITHIN: u64 = 4;
 
 /// Why a session ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
-    /// The upstream does not answer.
-    #[error("{0}")]
-    Call(#[from] CallError),
-    /// The upstream serves another chain.
-    #[error("the upstream serves {found}, but {expected} is wanted")]
-    WrongChain {
-        /// Its chain.
-        found: Identity,
-        /// The store's, or the network's.
-        expected: Identity,
-    },
-    /// What the upstream says of itself does not check out.
-    #[error("the upstream's {0}")]
-    Senseless(String),
-    /// The upstream has another block where ours is proven.
-    #[error(
-        "at height {height} the upstream has block {theirs}, the store has {ours}, which is proven; \
-             if the chain was started anew, use another data directory"
-    )]
-    Disagrees {
-        /// Where.
-        height: u64,
-        /// The upstream's block.
-        theirs: Hash,
-        /// The stored one.
-        ours: Hash,
-    },
+    /// No upstream is left.
+    #[error("no upstream is left")]
+    Lost,
     /// A block that does not fit those before it.
     #[error("block {height} does not fit what the upstream sent before: {why}")]
     Contradiction {
@@ -71,6 +50,9 @@ pub(super) enum End {
     /// The store refused.
     #[error("{0}")]
     Store(#[from] Error),
+    /// A task ended otherwise than by finishing.
+    #[error("fetching ended: {0}")]
+    Task(#[from] JoinError),
     /// The writer has stopped.
     #[error("the writer has stopped")]
     Stopped,
@@ -85,18 +67,9 @@ impl From<Stopped> for End {
 impl End {
     pub(super) fn phase(&self) -> Phase {
         match self {
-            Self::WrongChain { .. } | Self::Store(Error::WrongChain { .. }) => Phase::WrongChain,
-            Self::Disagrees { .. } => Phase::Disagrees,
+            Self::Store(Error::WrongChain { .. }) => Phase::WrongChain,
             Self::Stopped => Phase::Stopped,
             _ => Phase::Waiting,
-        }
-    }
-
-    /// The shortest wait before the next session: what the upstream asked for.
-    pub(super) fn at_least(&self) -> Duration {
-        match self {
-            Self::Call(CallError::Throttled { after, .. }) => after.unwrap_or_default(),
-            _ => Duration::ZERO,
         }
     }
 }
@@ -105,7 +78,7 @@ impl End {
 pub(super) struct Session<'f> {
     follower: &'f Follower,
     source: Source,
-    heads: watch::Receiver<Announced>,
+    sight: watch::Receiver<Sight>,
     checks: Checks,
     window: Settlement,
     /// The height that this session began with.
@@ -115,27 +88,26 @@ pub(super) struct Session<'f> {
     /// Heights up to here were disproved once: they are published only when proven.
     distrust: Option<u64>,
     /// Proven in themselves, and waiting for a header to prove their receipts.
-    held: VecDeque<(Record, Rules)>,
+    held: VecDeque<(Record, Rules, Room)>,
+    /// Who gave the heights that no header has settled yet.
+    givers: VecDeque<(u64, usize)>,
     published: u64,
 }
 
 impl<'f> Session<'f> {
-    pub(super) fn new(
-        follower: &'f Follower,
-        source: Source,
-        heads: watch::Receiver<Announced>,
-        distrust: Option<u64>,
-    ) -> Self {
+    pub(super) fn new(follower: &'f Follower, source: Source, distrust: Option<u64>) -> Self {
+        let sight = source.pool.sight();
         Self {
             follower,
             source,
-            heads,
+            sight,
             checks: Checks { chain_id: 0, senders: false },
             window: Settlement::new(0),
             first: 0,
             last: None,
             distrust,
             held: VecDeque::new(),
+            givers: VecDeque::new(),
             published: 0,
         }
     }
@@ -157,61 +129,28 @@ impl<'f> Session<'f> {
     }
 
     async fn follow(&mut self) -> Result<std::convert::Infallible, End> {
-        let identity = self.identify().await?;
+        let sight = *self.sight.borrow_and_update();
+        let identity = *self.source.pool.identity.get().ok_or(End::Lost)?;
         self.checks.chain_id = identity.chain_id;
-        let head = self.source.head().await?;
-        self.follower.status.set_upstream_head(head);
-        let rules = self.observed_rules(head).await?;
-        self.follower.ingest.bind(identity, rules).await??;
+        self.follower.ingest.bind(identity, sight.rules()).await??;
         self.follower.serving.relayed.ask_again();
         self.last = self.follower.ingest.barrier().await?;
-        self.agree(head).await?;
-        let next = self.resume(head).await?;
-        self.pump(next, head, identity).await
+        self.agree(sight.head).await?;
+        let next = self.resume(sight.head).await?;
+        self.pump(next, sight).await
     }
 
-    /// Who the upstream is: its chain id and genesis block, proven, and as expected.
-    async fn identify(&self) -> Result<Identity, End> {
-        let chain_id = self.source.chain_id().await?;
-        let block = self.source.block(0).await?;
-        let block = block.ok_or_else(|| End::Senseless("genesis block is missing".into()))?;
-        let senseless =
-            |refusal| End::Senseless(format!("genesis block does not check out: {refusal}"));
-        let checks = Checks { chain_id, senders: false };
-        let block =
-            Block::parse(&block).and_then(|block| block.check(&checks)).map_err(senseless)?;
-        let found = Identity { chain_id, genesis: Hash(block.hash.0) };
-        let stored = self.follower.serving.identity();
-        for expected in [self.follower.expected, stored].into_iter().flatten() {
-            if expected != found {
-                return Err(End::WrongChain { found, expected });
-            }
-        }
-        Ok(found)
-    }
-
-    /// By which rules the upstream answers now: its newest header shows it.
-    async fn observed_rules(&self, head: u64) -> Result<Rules, End> {
-        let current = self.follower.serving.rules();
-        let form = self.source.difficulty(head).await?;
-        Ok(form.map_or(current, |form| rules_of(form, current)))
-    }
-
-    /// Finds where store and upstream agree, and takes unproven heights above it back. Nothing is
-    /// taken back for an upstream that differs in what is proven: it is another chain.
+    /// Finds where store and upstreams agree, and takes unproven heights above it back. What is
+    /// proven was compared when they were admitted.
     async fn agree(&mut self, upstream_head: u64) -> Result<(), End> {
-        let proven = self.proven_height();
+        let proven = proven_height(&self.follower.serving.reader);
         let mut from = None;
         let mut next = self.last.map(|(head, _)| head.min(upstream_head));
         while let Some((height, ours)) = next.and_then(|height| self.stored_hash(height)) {
-            let Some(theirs) = self.hash_at(height).await? else { break };
-            if theirs == ours {
+            let settled = proven.is_none_or(|proven| height <= proven);
+            if settled || !self.is_denied(height, ours).await {
                 break;
             }
-            if proven.is_none_or(|proven| height <= proven) {
-                return Err(End::Disagrees { height, theirs, ours });
-            }
-            warn!(height, %ours, %theirs, "the upstream has another block there");
             from = Some(height);
             next = height.checked_sub(1);
         }
@@ -222,25 +161,30 @@ impl<'f> Session<'f> {
         Ok(())
     }
 
+    /// Whether upstreams have another block there, and none has ours.
+    async fn is_denied(&self, height: u64, ours: Hash) -> bool {
+        let mut denied = false;
+        for (_, upstream) in self.source.pool.admitted() {
+            match upstream.client.hash(height).await {
+                Ok(Some(theirs)) if theirs == ours => return false,
+                Ok(Some(theirs)) => {
+                    let upstream = &upstream.name;
+                    warn!(height, %ours, %theirs, upstream, "the upstream has another block there");
+                    denied = true;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    upstream.fails(error);
+                    self.source.pool.changed(false);
+                }
+            }
+        }
+        denied
+    }
+
     fn stored_hash(&self, height: u64) -> Option<(u64, Hash)> {
         let record = self.follower.serving.reader.record(height)?;
         Some((height, record.hash()))
-    }
-
-    /// The highest stored height that the newest stored header has proven.
-    fn proven_height(&self) -> Option<u64> {
-        use crate::parts::{SPANS, SpansRef, plain};
-        let head = self.follower.serving.reader.head()?;
-        let spans = plain(&head, SPANS)?;
-        Some(SpansRef(spans.as_ref()).settled().unwrap_or(head.height()))
-    }
-
-    async fn hash_at(&self, height: u64) -> Result<Option<Hash>, End> {
-        let Some(block) = self.source.block(height).await? else { return Ok(None) };
-        let parsed = Block::parse(&block);
-        let block =
-            parsed.map_err(|refusal| End::Senseless(format!("block {height}: {refusal}")))?;
-        Ok(Some(Hash(block.hash.0)))
     }
 
     /// The next height, with the window of unsettled ones before it.
@@ -248,13 +192,21 @@ impl<'f> Session<'f> {
         let next = match (self.last, self.follower.start) {
             (Some((height, _)), _) => height + 1,
             (None, StartAt::Height(height)) => height,
+            (None, StartAt::BeforeHead(0)) => self.source.start().await.unwrap_or(head).min(head),
             (None, StartAt::BeforeHead(back)) => head.saturating_sub(back),
         };
         let reader = &self.follower.serving.reader;
         let before = next.checked_sub(1).filter(|before| *before <= head);
-        self.window = window::rebuild(reader, &self.source, before, self.checks).await?;
+        let rebuilt = window::rebuild(reader, &self.source, before, Purpose::CatchUp, self.checks);
+        let mut sight = self.source.pool.sight();
+        let (window, givers) = tokio::select! {
+            rebuilt = rebuilt => rebuilt,
+            _ = sight.wait_for(|sight| sight.admitted == 0) => return Err(End::Lost),
+        };
+        (self.window, self.givers) = (window, givers.into());
         self.first = next;
         self.note_verified();
+        self.follower.status.begin_catch_up(next);
         info!(next, upstream_head = head, "following");
         Ok(next)
     }
@@ -267,57 +219,95 @@ impl<'f> Session<'f> {
     async fn pump(
         &mut self,
         mut next: u64,
-        mut target: u64,
-        identity: Identity,
+        mut sight: Sight,
     ) -> Result<std::convert::Infallible, End> {
-        let config = self.follower.config;
+        let (budget, pool) = (self.follower.budget.consumer(), self.source.pool.clone());
         let mut pipeline = FuturesOrdered::new();
-        let mut poll = interval(config.poll_interval);
-        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut skipped, mut connections) = (0, self.heads.borrow_and_update().connections);
         loop {
-            while pipeline.len() < config.concurrency && next <= target {
-                pipeline.push_back(self.start_fetch(next, target));
-                next += 1;
+            let (mut full, mut long) = (false, false);
+            while next <= sight.head && !full && !long {
+                long = pool.queue_is_long() && !pipeline.is_empty();
+                let room = if long { None } else { self.room(&budget, pipeline.is_empty()) };
+                full = room.is_none();
+                if let Some(room) = room {
+                    pipeline.push_back(self.start_fetch(next, sight.head, room));
+                    next += 1;
+                }
             }
-            self.note_phase(target);
+            self.note_phase(sight.head);
+            let alone = pipeline.is_empty();
             tokio::select! {
+                biased;
+                Ok(()) = self.sight.changed() => {
+                    let before = std::mem::replace(&mut sight, *self.sight.borrow_and_update());
+                    self.seen(before, sight).await?;
+                    sight.head = sight.head.max(before.head);
+                }
                 Some(fetched) = pipeline.next() => {
-                    let fetched = fetched.map_err(|error| CallError::Unreachable(error.to_string()))?;
-                    self.publish(fetched?).await?;
+                    let (fetched, room) = fetched?;
+                    self.publish(fetched, room).await?;
                 }
-                Ok(()) = self.heads.changed() => {
-                    let announced = *self.heads.borrow_and_update();
-                    target = target.max(announced.height.unwrap_or(0));
-                    if announced.connections != connections {
-                        connections = announced.connections;
-                        self.follower.serving.relayed.ask_again();
-                        target = target.max(self.look(identity).await?);
-                    }
-                }
-                _ = poll.tick() => {
-                    skipped += 1;
-                    if !self.follower.status.ws_live() || skipped >= POLLS_SKIPPED {
-                        skipped = 0;
-                        target = target.max(self.look(identity).await?);
-                    }
-                }
+                () = pool.queue_shortens(), if long => {}
+                () = budget.freed(alone), if full && !long => {}
             }
         }
+    }
+
+    /// Room for one more height. What is held back waits for headers that are still to come: these
+    /// are fetched whether there is room or not.
+    fn room(&self, budget: &Budget, alone: bool) -> Option<Room> {
+        let forced = alone && !self.held.is_empty();
+        budget.take(alone).or_else(|| forced.then_some(Room::Forced))
+    }
+
+    /// Something is new with the upstreams.
+    async fn seen(&self, before: Sight, now: Sight) -> Result<(), End> {
+        if now.admitted == 0 {
+            return Err(End::Lost);
+        }
+        if now.connections != before.connections {
+            self.follower.serving.relayed.ask_again();
+        }
+        if now.withdrawn != before.withdrawn {
+            return Err(self.withdrawn(now.withdrawn.1).await?);
+        }
+        if now.helicon && self.follower.serving.rules() == Rules::BeforeHelicon {
+            let identity = *self.source.pool.identity.get().ok_or(End::Lost)?;
+            self.follower.ingest.bind(identity, now.rules()).await??;
+        }
+        Ok(())
+    }
+
+    /// Who is mirrored found something wrong with what no header has proven yet. It is not waited
+    /// for that to be found here too.
+    async fn withdrawn(&self, from: u64) -> Result<End, End> {
+        let proven = proven_height(&self.follower.serving.reader);
+        let height = from.max(proven.map_or(0, |proven| proven + 1));
+        self.follower.ingest.withdraw(height).await??;
+        Ok(End::Contradiction { height, why: "it was taken back there".to_owned() })
     }
 
     fn start_fetch(
         &self,
         height: u64,
         target: u64,
-    ) -> AbortOnDropHandle<Result<Assembled, CallError>> {
+        mut room: Room,
+    ) -> AbortOnDropHandle<(Fetched, Room)> {
+        let live = height + FOLLOWING_WITHIN > target;
         let senders = match self.follower.config.senders {
             Senders::Always => true,
             Senders::Never => false,
-            Senders::Live => height + FOLLOWING_WITHIN > target,
+            Senders::Live => live,
         };
+        let newest = height + LIVE_WITHIN > target;
+        let purpose = if newest { Purpose::Follow } else { Purpose::CatchUp };
         let (source, checks) = (self.source.clone(), Checks { senders, ..self.checks });
-        AbortOnDropHandle::new(tokio::spawn(async move { source.fetch(height, checks).await }))
+        let budget = self.follower.budget.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let fetched = source.fetch(height, purpose, checks).await;
+            budget.fit(&mut room, fetched.assembled.record.encoded_len());
+            (fetched, room)
+        }))
     }
 
     fn note_phase(&self, target: u64) {
@@ -326,25 +316,17 @@ impl<'f> Session<'f> {
         self.follower.status.set_phase(if near { Phase::Following } else { Phase::CatchingUp });
     }
 
-    /// Asks for the head, and on a chain before Helicon for the rules: the switch to v1.15 changes
-    /// the answers about old blocks, whether or not there are new ones.
-    async fn look(&self, identity: Identity) -> Result<u64, End> {
-        let head = self.source.head().await?;
-        self.follower.status.set_upstream_head(head);
-        if self.follower.serving.rules() == Rules::BeforeHelicon {
-            let rules = self.observed_rules(head).await?;
-            self.follower.ingest.bind(identity, rules).await??;
-        }
-        Ok(head)
-    }
-
     /// Holds a proven height against those before it, and publishes it.
-    async fn publish(&mut self, assembled: Assembled) -> Result<(), End> {
+    async fn publish(&mut self, fetched: Fetched, room: Room) -> Result<(), End> {
+        let Fetched { assembled, from } = fetched;
         let Assembled { record, header, unsettled, difficulty } = assembled;
         let height = record.height;
+        self.givers.push_back((height, from));
         if let Some((_, hash)) = self.last.filter(|(_, hash)| *hash != record.parent) {
             let why = format!("its parent is {}, the block before is {hash}", record.parent);
             refuse(height, "parent_link", &why);
+            let upstream = &self.source.pool.upstreams[from];
+            self.source.refused(height, upstream, texts_of(&record), "parent_link", &why);
             return Err(End::Contradiction { height, why });
         }
         match self.window.settle(&CheckedHeader::of(&header)) {
@@ -354,7 +336,7 @@ impl<'f> Session<'f> {
         unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
         self.last = Some((height, record.hash));
         let rules = rules_of(difficulty, self.follower.serving.rules());
-        self.held.push_back((record, rules));
+        self.held.push_back((record, rules, room));
         self.release().await
     }
 
@@ -367,29 +349,58 @@ impl<'f> Session<'f> {
             && from <= through
         {
             self.distrust = Some(height);
+            self.blame(*from..=*through, disproof);
             self.follower.ingest.withdraw(*from).await??;
         }
         Ok(End::Contradiction { height, why })
+    }
+
+    /// Keeps what was disproved, and doubts who gave it.
+    fn blame(&self, heights: RangeInclusive<u64>, disproof: &Disproof) {
+        let why = disproof.to_string();
+        for (height, by) in self.givers.iter().filter(|(height, _)| heights.contains(height)) {
+            let held = self.held.iter().find(|(record, ..)| record.height == *height);
+            let texts = held.map(|(record, ..)| texts_of(record)).or_else(|| {
+                let stored = self.follower.serving.reader.record(*height)?;
+                let text = |part| Some(Bytes::copy_from_slice(plain(&stored, part)?.as_ref()));
+                Some((text(FULL)?, text(RECEIPTS)?))
+            });
+            let upstream = &self.source.pool.upstreams[*by];
+            let reason = disproof.reason();
+            self.source.refused(*height, upstream, texts.unwrap_or_default(), reason, &why);
+        }
     }
 
     /// Publishes what may be: everything, but for heights that were disproved once and are not
     /// proven yet, and those behind them.
     async fn release(&mut self) -> Result<(), End> {
         let settled = self.window.settled();
-        while let Some((record, rules)) = self.held.pop_front_if(|(record, _)| {
+        while self
+            .givers
+            .pop_front_if(|(height, _)| settled.is_some_and(|s| *height <= s))
+            .is_some()
+        {}
+        while let Some((record, rules, room)) = self.held.pop_front_if(|(record, ..)| {
             let trusted = self.distrust.is_none_or(|distrust| record.height > distrust);
             trusted || settled.is_some_and(|settled| record.height <= settled)
         }) {
             self.published += 1;
-            self.follower.ingest.append(record, rules).await?;
+            self.follower.ingest.append(record, rules, room).await?;
         }
         self.note_verified();
         Ok(())
     }
 }
 
+/// Block and receipts of a record that is not stored yet.
+fn texts_of(record: &Record) -> Texts {
+    let text =
+        |part: usize| record.parts.get(part).map_or_else(Bytes::new, |part| part.bytes.clone());
+    (text(FULL), text(RECEIPTS))
+}
+
 /// The rules that a form of the total difficulty tells of.
-fn rules_of(form: TotalDifficulty, current: Rules) -> Rules {
+pub(super) fn rules_of(form: TotalDifficulty, current: Rules) -> Rules {
     match form {
         TotalDifficulty::Number => Rules::BeforeHelicon,
         TotalDifficulty::Zero => Rules::Helicon,
@@ -397,7 +408,7 @@ fn rules_of(form: TotalDifficulty, current: Rules) -> Rules {
     }
 }
 
-fn note_proof(height: u64, proof: &Proof) {
+pub(super) fn note_proof(height: u64, proof: &Proof) {
     if let Proof::Unprovable { from, through } = proof {
         let from = from.map_or("the start".to_owned(), |from| from.to_string());
         warn!(height, from, through, "settles heights whose receipts are not here: unproven");

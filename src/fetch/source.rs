@@ -1,19 +1,26 @@
-//! One height from the upstream, complete and proven, or the reason why not.
+//! One height from whichever upstream has it: complete and proven, however often it takes.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use metrics::counter;
-use neve_chain::{Block, Checks, HeaderAnswer, Refusal, TotalDifficulty};
+use neve_chain::{Block, Checks, Receipts, Refusal, TotalDifficulty};
+use neve_jsonrpc::Rules;
 use neve_store::Part;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinHandle};
 use tracing::{debug, warn};
 
-use super::assemble::{Assembled, assemble};
+use super::assemble::{Assembled, cut};
 use super::backoff::Backoff;
-use super::heads::quantity;
-use super::upstream::{CallError, Upstream, join};
+use super::client::{CallError, join};
+use super::evidence::{Answer, Evidence};
+use super::pool::{Lease, Need, Pool, Purpose};
+use super::upstream::{LATE, Upstream};
+use crate::mirror::Means;
 use crate::packed::{Coding, pack};
 
 /// Receipts asked for in one batch where there is no call for all of them.
@@ -24,17 +31,56 @@ const NOT_YET_MAX: Duration = Duration::from_secs(1);
 /// After a refused block. The upstream may come to its senses; asking faster does not help it.
 const REFUSED_FIRST: Duration = Duration::from_millis(250);
 const REFUSED_MAX: Duration = Duration::from_secs(30);
+/// With several upstreams a height is asked of another when one takes so long, and so many times as
+/// long as usual.
+const STALL_MIN: Duration = Duration::from_secs(2);
+const STALLS: u32 = 8;
 /// How often it is said that a height is still awaited.
 const SAY_EVERY: Duration = Duration::from_secs(30);
+/// Heights whose next answer is kept.
+const DISPUTED_MAX: usize = 256;
+/// How long whoever confirmed or denied a hash is not asked again.
+const CONFIRM_EVERY: Duration = Duration::from_millis(250);
 
-/// Fetches heights. Clones share the upstream and what is known of it.
+/// Fetches heights. Clones share everything.
 #[derive(Clone)]
 pub(crate) struct Source {
-    pub(crate) upstream: Upstream,
-    /// Whether the upstream has `eth_getBlockReceipts`; the public API does not.
-    block_receipts: Arc<AtomicBool>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) evidence: Evidence,
+    pub(super) busy: Arc<Busy>,
     /// In which codings large parts are kept besides.
     compress: &'static [Coding],
+    /// Upstreams that must agree on a hash.
+    agree: usize,
+    /// Proving is computation: no more than there are cores for it.
+    pub(super) provers: Arc<Semaphore>,
+    /// Heights of which something was refused: what is accepted in its place is kept too.
+    disputed: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+/// Where the time goes, in nanoseconds, over all threads.
+#[derive(Debug, Default)]
+pub(crate) struct Busy {
+    /// Heights under way, whatever they wait for.
+    pub(crate) fetch: AtomicU64,
+    /// Parsing and proving.
+    pub(crate) prove: AtomicU64,
+    /// Cutting into parts, and compressing.
+    pub(crate) cut: AtomicU64,
+}
+
+/// Adds the time since `from` and gives now.
+fn add(to: &AtomicU64, from: Instant) -> Instant {
+    let now = Instant::now();
+    to.fetch_add(now.duration_since(from).as_nanos() as u64, Ordering::Relaxed);
+    now
+}
+
+/// A proven height, and who gave it.
+pub(super) struct Fetched {
+    pub(super) assembled: Assembled,
+    /// The upstream's place.
+    pub(super) from: usize,
 }
 
 /// Why an attempt failed.
@@ -43,9 +89,9 @@ enum Failed {
     /// Not there, or not executed.
     NotYet,
     /// There, and wrong.
-    Refused(Box<Refusal>),
-    /// Another height than the one asked for.
-    WrongHeight(u64),
+    Refused(&'static str, String),
+    /// No answer for much longer than it usually takes, while another upstream could be asked.
+    Stalled,
     /// No answer.
     Call(CallError),
 }
@@ -56,149 +102,405 @@ impl From<CallError> for Failed {
     }
 }
 
+impl From<JoinError> for Failed {
+    fn from(error: JoinError) -> Self {
+        Self::Call(CallError::Unreachable(error.to_string()))
+    }
+}
+
 impl From<Refusal> for Failed {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(Box::new(refusal))
+        Self::Refused(refusal.reason(), refusal.to_string())
     }
+}
+
+/// What is waited for between attempts at one height.
+struct Patience {
+    not_yet: Backoff,
+    refused: Backoff,
+    said: Instant,
 }
 
 impl Source {
-    pub(crate) fn new(upstream: Upstream, compress: &'static [Coding]) -> Self {
-        Self { upstream, block_receipts: Arc::new(AtomicBool::new(true)), compress }
+    pub(super) fn new(
+        pool: Arc<Pool>,
+        evidence: Evidence,
+        busy: Arc<Busy>,
+        config: &crate::config::FetchConfig,
+    ) -> Self {
+        let provers = Arc::new(Semaphore::new(config.verify_threads));
+        let (compress, agree) = (config.compress, config.agree);
+        let disputed = Arc::default();
+        Self { pool, evidence, busy, compress, agree, provers, disputed }
     }
 
-    /// The upstream's head: the newest executed height.
-    pub(crate) async fn head(&self) -> Result<u64, CallError> {
-        self.quantity("eth_blockNumber").await
+    /// Where an empty store begins, if a neve is mirrored and says so.
+    pub(super) async fn start(&self) -> Option<u64> {
+        let peer = self.pool.upstreams.iter().find_map(|upstream| upstream.peer.as_ref())?;
+        let listing = peer.list().await;
+        listing.inspect_err(|why| peer.say(Means::Files, Some(why))).ok()?.start()
     }
 
-    pub(crate) async fn chain_id(&self) -> Result<u64, CallError> {
-        self.quantity("eth_chainId").await
+    /// A height, however often it takes. It ends only with a height that is proven in itself.
+    pub(super) async fn fetch(&self, height: u64, purpose: Purpose, checks: Checks) -> Fetched {
+        self.fetch_needed(Need::new(height, purpose), checks).await
     }
 
-    async fn quantity(&self, method: &'static str) -> Result<u64, CallError> {
-        let result = self.upstream.call(method, "[]").await?;
-        let text = result.as_deref().and_then(|json| serde_json::from_slice::<&str>(json).ok());
-        text.and_then(quantity)
-            .ok_or_else(|| CallError::Garbage(format!("{method} is no quantity")))
-    }
-
-    /// The text of a block, unproven; `None` if the upstream has none there.
-    pub(crate) async fn block(&self, height: u64) -> Result<Option<Bytes>, CallError> {
-        let params = format!("[\"{height:#x}\",true]");
-        match self.upstream.call("eth_getBlockByNumber", &params).await {
-            Err(error) if error.is_beyond_head() => Ok(None),
-            result => result,
+    /// The same, of a block whose hash may be known.
+    pub(super) async fn fetch_needed(&self, mut need: Need, checks: Checks) -> Fetched {
+        let begun = Instant::now();
+        let (height, purpose) = (need.height, need.purpose);
+        let mut patience = Patience {
+            not_yet: Backoff::new(NOT_YET_FIRST, NOT_YET_MAX),
+            refused: Backoff::new(REFUSED_FIRST, REFUSED_MAX),
+            said: begun,
+        };
+        loop {
+            let lease = self.pool.lease(need.clone()).await;
+            match self.attempt(&lease, &need, checks).await {
+                Ok((assembled, texts)) => {
+                    let fetched = Fetched { assembled, from: lease.place };
+                    let upstream = Arc::clone(&lease.upstream);
+                    drop(lease);
+                    if !self.confirmed(&fetched, purpose, &texts).await {
+                        need.not(fetched.from, patience.refused.wait());
+                        continue;
+                    }
+                    if self.disputed().remove(&height) {
+                        self.keep(height, &upstream, texts, "accepted", "");
+                    }
+                    upstream.gave_height();
+                    add(&self.busy.fetch, begun);
+                    return fetched;
+                }
+                Err((failed, texts)) => {
+                    self.after(&lease, failed, texts, &mut need, &mut patience);
+                }
+            }
+            if patience.said.elapsed() > SAY_EVERY {
+                warn!(height, "still waiting for an upstream to have this height");
+                patience.said = Instant::now();
+            }
         }
     }
 
-    /// In which form the upstream gives total difficulties: by a header's answer, which is not
-    /// proven. `None` if there is none.
-    pub(crate) async fn difficulty(
+    /// What follows from a failure: the height goes elsewhere, or comes back later.
+    fn after(
+        &self,
+        lease: &Lease,
+        failed: Failed,
+        texts: Texts,
+        need: &mut Need,
+        patience: &mut Patience,
+    ) {
+        let upstream = &lease.upstream;
+        match failed {
+            Failed::NotYet => {
+                let head = upstream.state().head;
+                if need.height + LATE < head && self.pool.upstreams.len() > 1 {
+                    debug!(need.height, upstream = upstream.name, "lacks this height");
+                    upstream.lacks(need.height);
+                }
+                need.not(lease.place, patience.not_yet.wait());
+            }
+            Failed::Stalled => {
+                debug!(need.height, upstream = upstream.name, "stalls");
+                upstream.doubt("stalled");
+                upstream.state().window.refused(Instant::now());
+                need.not(lease.place, patience.refused.wait());
+            }
+            Failed::Call(CallError::Throttled { after, status }) => {
+                debug!(need.height, %status, ?after, "throttled");
+                let wait = after.unwrap_or_default().max(patience.refused.wait());
+                upstream.rest(wait);
+            }
+            Failed::Call(error) if upstream.forgives(&error) => {
+                debug!(need.height, upstream = upstream.name, %error, "asked again");
+                need.not(lease.place, patience.refused.wait());
+            }
+            Failed::Call(error) => {
+                upstream.fails(error);
+                self.pool.changed(false);
+            }
+            Failed::Refused(reason, why) => {
+                refuse(need.height, reason, &why);
+                self.refused(need.height, upstream, texts, reason, &why);
+                need.not(lease.place, patience.refused.wait());
+            }
+        }
+    }
+
+    fn disputed(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.disputed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps an answer that was refused, and doubts who gave it.
+    pub(super) fn refused(
         &self,
         height: u64,
-    ) -> Result<Option<TotalDifficulty>, CallError> {
-        let params = format!("[\"{height:#x}\"]");
-        let header = match self.upstream.call("eth_getHeaderByNumber", &params).await {
-            Ok(header) => header,
-            Err(CallError::Rpc { .. }) => None,
-            Err(error) => return Err(error),
-        };
-        let answer = header.and_then(|header| HeaderAnswer::parse(&header).ok());
-        Ok(answer.and_then(|a| TotalDifficulty::of(a.total_difficulty, a.header.number).ok()))
+        upstream: &Upstream,
+        texts: Texts,
+        reason: &'static str,
+        why: &str,
+    ) {
+        upstream.doubt(reason);
+        let mut disputed = self.disputed();
+        if disputed.len() < DISPUTED_MAX {
+            disputed.insert(height);
+        }
+        drop(disputed);
+        self.keep(height, upstream, texts, reason, why);
     }
 
-    /// A height, however often it takes; ends only when the upstream cannot be reached.
-    pub(crate) async fn fetch(&self, height: u64, checks: Checks) -> Result<Assembled, CallError> {
-        let mut not_yet = Backoff::new(NOT_YET_FIRST, NOT_YET_MAX);
-        let mut refused = Backoff::new(REFUSED_FIRST, REFUSED_MAX);
-        let mut said = Instant::now();
+    fn keep(
+        &self,
+        height: u64,
+        upstream: &Upstream,
+        texts: Texts,
+        verdict: &'static str,
+        why: &str,
+    ) {
+        let upstream = upstream.name.clone();
+        self.evidence.keep(Answer { height, upstream, texts }, verdict, why);
+    }
+
+    async fn attempt(
+        &self,
+        lease: &Lease,
+        need: &Need,
+        checks: Checks,
+    ) -> Result<(Assembled, Texts), (Failed, Texts)> {
+        let early = checks.senders && need.purpose == Purpose::Follow;
+        let mut senders = None;
+        let came = |block: &Bytes| senders = early.then(|| self.prove_senders(block.clone()));
+        let texts = self.ask(lease, need, came).await;
+        lease.answered();
+        let texts = texts.map_err(|failed| (failed, Texts::default()))?;
+        let checks = Checks { senders: checks.senders && senders.is_none(), ..checks };
+        let assembled = self.prove(&texts, need.purpose, checks, senders).await;
+        match assembled.and_then(|assembled| self.fitting(assembled, need)) {
+            Ok(assembled) => Ok((assembled, texts)),
+            Err(failed) => Err((failed, texts)),
+        }
+    }
+
+    /// Gets a height's texts; `came` is told of the block, which may be there first.
+    async fn ask(
+        &self,
+        lease: &Lease,
+        need: &Need,
+        came: impl FnOnce(&Bytes),
+    ) -> Result<Texts, Failed> {
+        let (upstream, height) = (&lease.upstream, need.height);
+        let ask = async {
+            if let Some(peer) = &upstream.peer
+                && let Some(texts) = peer.feed.take(height).await
+            {
+                came(&texts.0);
+                return Ok(texts);
+            }
+            match need.purpose {
+                Purpose::Follow => two_calls(upstream, height, came).await,
+                _ => one_batch(upstream, height).await,
+            }
+        };
+        if self.pool.sight().borrow().admitted < 2 {
+            return ask.await;
+        }
+        let mean = Duration::from_secs_f64(upstream.state().window.mean());
+        let answers = tokio::time::timeout(STALL_MIN.max(STALLS * mean), ask).await;
+        answers.unwrap_or(Err(Failed::Stalled))
+    }
+
+    /// Senders take longer to prove than all else, and need no receipts: who follows begins with
+    /// them while the receipts are on their way.
+    fn prove_senders(&self, block: Bytes) -> JoinHandle<Result<(), Refusal>> {
+        let busy = Arc::clone(&self.busy);
+        tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let proven = Block::parse(&block).and_then(|block| block.check_senders());
+            add(&busy.prove, begun);
+            proven
+        })
+    }
+
+    async fn prove(
+        &self,
+        texts: &Texts,
+        purpose: Purpose,
+        checks: Checks,
+        senders: Option<JoinHandle<Result<(), Refusal>>>,
+    ) -> Result<Assembled, Failed> {
+        let (texts, compress, busy) = (texts.clone(), self.compress, Arc::clone(&self.busy));
+        // Who follows does not wait for those who catch up.
+        let _turn = match purpose {
+            Purpose::Follow => None,
+            _ => self.provers.acquire().await.ok(),
+        };
+        let proven = tokio::task::spawn_blocking(move || prove(texts, &checks, compress, &busy));
+        let assembled = proven.await??;
+        if let Some(senders) = senders {
+            senders.await??;
+        }
+        Ok(assembled)
+    }
+
+    /// A proven block, if it is the one that was asked for.
+    fn fitting(&self, assembled: Assembled, need: &Need) -> Result<Assembled, Failed> {
+        let found = assembled.record.height;
+        if found != need.height {
+            return Err(Failed::Refused("height", format!("the upstream sent block {found}")));
+        }
+        if let Some(hash) = need.hash.filter(|hash| *hash != assembled.record.hash) {
+            let why = format!("it is {}, its child names {hash}", assembled.record.hash);
+            return Err(Failed::Refused("history_link", why));
+        }
+        if self.is_of_old_rules(&assembled) {
+            let why = "it answers by rules that another upstream has left".to_owned();
+            return Err(Failed::Refused("old_rules", why));
+        }
+        Ok(assembled)
+    }
+
+    /// Another upstream has gone over to newer rules, by which all answers are given from then on.
+    fn is_of_old_rules(&self, assembled: &Assembled) -> bool {
+        let sight = *self.pool.sight().borrow();
+        assembled.difficulty == TotalDifficulty::Number
+            && sight.rules() == Rules::Helicon
+            && sight.admitted > 1
+    }
+
+    /// Whether as many upstreams as wanted have this block. Waits for them; it is not confirmed if
+    /// as many have another.
+    async fn confirmed(&self, fetched: &Fetched, purpose: Purpose, texts: &Texts) -> bool {
+        // The hash of history is known before it is asked for.
+        if self.agree < 2 || purpose == Purpose::Backfill {
+            return true;
+        }
+        let record = &fetched.assembled.record;
+        let (mut agreed, mut denied) = (vec![fetched.from], Vec::new());
         loop {
-            let wait = match self.attempt(height, checks).await {
-                Ok(assembled) => return Ok(assembled),
-                Err(Failed::NotYet) => not_yet.wait(),
-                Err(Failed::Call(CallError::Throttled { after, status })) => {
-                    debug!(height, %status, ?after, "throttled");
-                    after.unwrap_or_default().max(refused.wait())
+            for (place, upstream) in self.pool.admitted() {
+                if agreed.contains(&place) || denied.contains(&place) {
+                    continue;
                 }
-                Err(Failed::Call(error)) => return Err(error),
-                Err(Failed::Refused(why)) => {
-                    refuse(height, why.reason(), &why.to_string());
-                    refused.wait()
+                upstream.charge(1);
+                match upstream.client.hash(record.height).await {
+                    Ok(Some(hash)) if hash == record.hash => agreed.push(place),
+                    Ok(Some(hash)) => {
+                        let upstream = &upstream.name;
+                        warn!(record.height, ours = %record.hash, theirs = %hash, upstream, "upstreams disagree");
+                        counter!("neve_upstream_disagreements_total").increment(1);
+                        denied.push(place);
+                    }
+                    Ok(None) | Err(_) => {} // not yet, or its keeper will notice
                 }
-                Err(Failed::WrongHeight(found)) => {
-                    refuse(height, "height", &format!("the upstream sent block {found}"));
-                    refused.wait()
+                if agreed.len() >= self.agree {
+                    return true;
                 }
-            };
-            if said.elapsed() > SAY_EVERY {
-                warn!(height, "still waiting for the upstream to have this height");
-                said = Instant::now();
             }
-            tokio::time::sleep(wait).await;
-        }
-    }
-
-    async fn attempt(&self, height: u64, checks: Checks) -> Result<Assembled, Failed> {
-        let (block, receipts) = self.answers(height).await?;
-        let compress = self.compress;
-        // Proving is computation: it has its own threads, and does not stop the waiting.
-        let proven =
-            tokio::task::spawn_blocking(move || prove(&block, &receipts, &checks, compress)).await;
-        let assembled = proven.map_err(|error| CallError::Unreachable(error.to_string()))??;
-        match assembled.record.height {
-            found if found == height => Ok(assembled),
-            found => Err(Failed::WrongHeight(found)),
-        }
-    }
-
-    /// Block and receipts, asked for at the same time where one call gives all receipts.
-    async fn answers(&self, height: u64) -> Result<(Bytes, Bytes), Failed> {
-        if self.block_receipts.load(Ordering::Relaxed) {
-            let params = format!("[\"{height:#x}\"]");
-            let receipts = self.upstream.call("eth_getBlockReceipts", &params);
-            let (block, receipts) = tokio::join!(self.block(height), receipts);
-            let block = block?.ok_or(Failed::NotYet)?;
-            match receipts {
-                Ok(receipts) => return Ok((block, receipts.ok_or(Failed::NotYet)?)),
-                Err(error) if error.is_no_method() => {
-                    self.block_receipts.store(false, Ordering::Relaxed);
-                    debug!("no eth_getBlockReceipts there, asking for each receipt");
-                }
-                Err(error) => return Err(error.into()),
+            if denied.len() >= self.agree.min(self.pool.upstreams.len() - 1) {
+                let upstream = &self.pool.upstreams[fetched.from];
+                let why = format!("{} others have another block", denied.len());
+                self.refused(record.height, upstream, texts.clone(), "disagrees", &why);
+                return false;
             }
-            let receipts = self.each_receipt(&block).await?;
-            return Ok((block, receipts));
+            tokio::time::sleep(CONFIRM_EVERY).await;
         }
-        let block = self.block(height).await?.ok_or(Failed::NotYet)?;
-        let receipts = self.each_receipt(&block).await?;
-        Ok((block, receipts))
-    }
-
-    async fn each_receipt(&self, block: &[u8]) -> Result<Bytes, Failed> {
-        let hashes: Vec<String> = {
-            let block = Block::parse(block)?;
-            block.transactions.iter().map(|tx| format!("[\"{:#x}\"]", tx.hash)).collect()
-        };
-        let mut receipts = Vec::with_capacity(hashes.len());
-        for hashes in hashes.chunks(RECEIPTS_A_BATCH) {
-            let batch = self.upstream.batch("eth_getTransactionReceipt", hashes).await?;
-            for receipt in batch {
-                receipts.push(receipt.ok_or(Failed::NotYet)?);
-            }
-        }
-        Ok(join(&receipts))
     }
 }
 
-/// Proves, and compresses what is proven.
+/// A block and its receipts, as they came.
+pub(super) type Texts = (Bytes, Bytes);
+
+/// Asked for at the same time: what is soonest there.
+async fn two_calls(
+    upstream: &Upstream,
+    height: u64,
+    came: impl FnOnce(&Bytes),
+) -> Result<Texts, Failed> {
+    let block = async {
+        let block = upstream.client.block(height).await?.ok_or(Failed::NotYet)?;
+        came(&block);
+        Ok::<_, Failed>(block)
+    };
+    if !upstream.block_receipts.load(Ordering::Relaxed) {
+        return with_each_receipt(upstream, block.await?).await;
+    }
+    let params = format!("[\"{height:#x}\"]");
+    let receipts = upstream.client.call("eth_getBlockReceipts", &params);
+    let (block, receipts) = tokio::join!(block, receipts);
+    with_receipts(upstream, block?, receipts).await
+}
+
+/// Asked for in one request: what costs both sides least.
+async fn one_batch(upstream: &Upstream, height: u64) -> Result<Texts, Failed> {
+    let both = [&upstream.block_receipts, &upstream.batches];
+    if !both.iter().all(|able| able.load(Ordering::Relaxed)) {
+        return two_calls(upstream, height, |_| ()).await;
+    }
+    let (block, receipts) = (format!("[\"{height:#x}\",true]"), format!("[\"{height:#x}\"]"));
+    let calls = [("eth_getBlockByNumber", &*block), ("eth_getBlockReceipts", &*receipts)];
+    let [block, receipts] = match upstream.client.pair(calls).await {
+        Ok(pair) => pair,
+        Err(error @ (CallError::Garbage(_) | CallError::Rpc { .. })) => {
+            debug!(%error, upstream = upstream.name, "takes no batches, it seems");
+            upstream.batches.store(false, Ordering::Relaxed);
+            return two_calls(upstream, height, |_| ()).await;
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let block = match block {
+        Err(error) if error.is_beyond_head() => None,
+        block => block?,
+    };
+    with_receipts(upstream, block.ok_or(Failed::NotYet)?, receipts).await
+}
+
+async fn with_receipts(
+    upstream: &Upstream,
+    block: Bytes,
+    receipts: Result<Option<Bytes>, CallError>,
+) -> Result<Texts, Failed> {
+    match receipts {
+        Ok(receipts) => Ok((block, receipts.ok_or(Failed::NotYet)?)),
+        Err(error) if error.is_no_method() => {
+            upstream.block_receipts.store(false, Ordering::Relaxed);
+            debug!("no eth_getBlockReceipts there, asking for each receipt");
+            with_each_receipt(upstream, block).await
+        }
+        Err(error) if error.is_beyond_head() => Err(Failed::NotYet),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn with_each_receipt(upstream: &Upstream, block: Bytes) -> Result<Texts, Failed> {
+    let hashes: Vec<String> = {
+        let block = Block::parse(&block)?;
+        block.transactions.iter().map(|tx| format!("[\"{:#x}\"]", tx.hash)).collect()
+    };
+    let mut receipts = Vec::with_capacity(hashes.len());
+    for hashes in hashes.chunks(RECEIPTS_A_BATCH) {
+        let batch = upstream.client.batch("eth_getTransactionReceipt", hashes).await?;
+        for receipt in batch {
+            receipts.push(receipt.ok_or(Failed::NotYet)?);
+        }
+    }
+    Ok((block, join(&receipts)))
+}
+
+/// Proves, cuts, and compresses what is proven.
 fn prove(
-    block: &[u8],
-    receipts: &[u8],
+    (block, receipts): Texts,
     checks: &Checks,
     compress: &[Coding],
+    busy: &Busy,
 ) -> Result<Assembled, Refusal> {
-    let mut assembled = assemble(block, receipts, checks)?;
+    let begun = Instant::now();
+    let checked = Block::parse(&block)?.check(checks)?;
+    let proven = Receipts::parse(&receipts)?.check(&checked)?;
+    let begun = add(&busy.prove, begun);
+    let mut assembled = cut(block.clone(), receipts.clone(), &checked, &proven);
     if !compress.is_empty() {
         match pack(&assembled.record.parts, compress) {
             Ok(packed) => assembled.record.parts.push(Part::plain(packed)),
@@ -206,6 +508,7 @@ fn prove(
             Err(error) => warn!(height = assembled.record.height, %error, "not compressed"),
         }
     }
+    add(&busy.cut, begun);
     Ok(assembled)
 }
 

@@ -1,13 +1,16 @@
-//! Whom to believe an https upstream.
+//! Connections to upstreams, and whom to believe an https one.
 
 use std::path::Path;
+use std::time::Duration;
 
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// TLS with the authorities that browsers trust (Mozilla's list, built in: a static binary finds
-/// none on a small machine), and with one of the operator's own.
+/// TLS with the authorities that browsers trust (Mozilla's list, built in: a small machine
+/// may have none), and with one of the operator's own.
 pub(crate) fn client_config(own: Option<&Path>) -> Result<ClientConfig, String> {
     let mut roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
     if let Some(path) = own {
@@ -18,6 +21,16 @@ pub(crate) fn client_config(own: Option<&Path>) -> Result<ClientConfig, String> 
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Connects over http or https, as the address says.
+pub(crate) fn connector(tls: ClientConfig, timeout: Duration) -> HttpsConnector<HttpConnector> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_connect_timeout(Some(timeout));
+    connector.set_nodelay(true);
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls);
+    builder.https_or_http().enable_http1().wrap_connector(connector)
 }
 
 fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {

@@ -1,379 +1,288 @@
-//! The client to a node: one JSON-RPC call over HTTP, with every wait bounded.
+//! One upstream: its client, and what is known of it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER, USER_AGENT};
-use hyper::{Method, Request, StatusCode, Uri};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use metrics::counter;
-use neve_jsonrpc::{RpcError, envelope};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use neve_jsonrpc::Rules;
+use tokio::sync::Notify;
 
-use crate::config::FetchConfig;
-use crate::status::Status;
+use super::client::{CallError, Client};
+use super::limits::{Pace, Window};
+use crate::mirror::Peer;
+use crate::status::{Phase, UpstreamStatus};
 
-/// What we call ourselves.
-pub(crate) const AGENT: &str = concat!("neve/", env!("CARGO_PKG_VERSION"));
-/// The longest that a Retry-After is believed.
-const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
+/// Whoever sent what did not check out is asked last for so long, and twice as long each time.
+const DOUBT: Duration = Duration::from_secs(10);
+const DOUBT_MAX: Duration = Duration::from_mins(30);
+/// So many failures in a row may be bad luck.
+const FORGIVEN: u32 = 3;
+/// How long it is remembered that an upstream lacks old heights: it may be fetching them itself.
+const LACKS: Duration = Duration::from_mins(1);
+/// So far below its head an upstream that has not got a height is not just late.
+pub(super) const LATE: u64 = 64;
 
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CallError {
-    /// No connection, or it broke.
-    #[error("cannot reach the upstream: {0}")]
-    Unreachable(String),
-    /// The answer did not come in time.
-    #[error("no answer within {0:?}")]
-    TimedOut(Duration),
-    /// The upstream wants to be asked later.
-    #[error("HTTP {status}, try again {}", .after.map_or("later".into(), |t| format!("in {t:?}")))]
-    Throttled {
-        /// Its status.
-        status: StatusCode,
-        /// How much later.
-        after: Option<Duration>,
-    },
-    /// Another status than 200.
-    #[error("HTTP {0}: {1}")]
-    Status(StatusCode, String),
-    /// The answer is longer than `--upstream-body-bytes-max`.
-    #[error("the answer is longer than {0} bytes")]
-    TooLong(usize),
-    /// The body is not a JSON-RPC answer.
-    #[error("not a JSON-RPC answer: {0}")]
-    Garbage(String),
-    /// The upstream answered with an error.
-    #[error("error {code}: {message}")]
-    Rpc {
-        /// Its code.
-        code: i64,
-        /// Its message.
-        message: String,
-    },
-}
-
-impl CallError {
-    /// A short label, for the metric.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Unreachable(_) => "unreachable",
-            Self::TimedOut(_) => "timeout",
-            Self::Throttled { .. } => "throttled",
-            Self::Status(..) => "status",
-            Self::TooLong(_) => "too_long",
-            Self::Garbage(_) => "garbage",
-            Self::Rpc { .. } => "rpc_error",
-        }
-    }
-
-    /// Whether the upstream does not have the height yet, which is nothing wrong.
-    pub(crate) fn is_beyond_head(&self) -> bool {
-        matches!(self, Self::Rpc { message, .. } if message == BEYOND_HEAD)
-    }
-
-    /// Whether the upstream does not know the method.
-    pub(crate) fn is_no_method(&self) -> bool {
-        matches!(self, Self::Rpc { code, .. } if *code == i64::from(RpcError::NO_NOTIFICATIONS.code))
-    }
-}
-
-/// What v1.14 says of heights above its head; v1.15 says `null`.
-const BEYOND_HEAD: &str = "cannot query unfinalized data";
-
-/// The `result` of a call, as sent. `None` is `null`.
-pub(crate) type CallResult = Result<Option<Bytes>, CallError>;
-
-type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
-
-/// A client to one upstream. Clones share connections.
-#[derive(Clone)]
+/// An upstream. Shared by its keeper, the scheduler, and whoever asks it.
 pub(crate) struct Upstream {
-    client: HttpClient,
-    uri: Uri,
-    config: FetchConfig,
-    ids: Arc<AtomicU64>,
-    status: Arc<Status>,
+    /// Its address without what may be a key.
+    pub(super) name: String,
+    pub(super) client: Client,
+    /// Whether it has `eth_getBlockReceipts`; the public API does not.
+    pub(super) block_receipts: AtomicBool,
+    /// Whether it takes batches.
+    pub(super) batches: AtomicBool,
+    /// Its stream and its files, if it is a neve that is mirrored.
+    pub(super) peer: Option<Arc<Peer>>,
+    /// Heights that it gave, all proven.
+    heights: AtomicU64,
+    state: Mutex<State>,
+    /// Tells its keeper that it failed.
+    failed: Notify,
+}
+
+/// What is known of an upstream now.
+pub(super) struct State {
+    /// Whether it is asked: it is of the right chain, and answers.
+    pub(super) admitted: bool,
+    pub(super) rules: Rules,
+    pub(super) head: u64,
+    /// It lacks heights below this one, as far as was seen, until then.
+    lacks: Option<(u64, Instant)>,
+    /// It wants to be left alone until then.
+    resting: Option<Instant>,
+    /// What it sent did not check out: it is asked last until then.
+    doubted: Option<(Instant, Duration)>,
+    pub(super) window: Window,
+    pub(super) pace: Option<Pace>,
+    pub(super) under_way: usize,
+    /// Of them, for following.
+    pub(super) following: usize,
+    /// Calls that failed since it last gave a height.
+    failures: u32,
+    failure: Option<CallError>,
+    phase: Phase,
+    error: Option<String>,
 }
 
 impl Upstream {
-    /// A client to `uri`; nothing is connected yet.
-    pub(crate) fn new(
-        uri: Uri,
-        tls: rustls::ClientConfig,
-        config: FetchConfig,
-        status: Arc<Status>,
-    ) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_connect_timeout(Some(config.connect_timeout));
-        connector.set_nodelay(true);
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(Duration::from_mins(1))
-            .pool_max_idle_per_host(config.concurrency * 2)
-            .build(connector);
-        Self { client, uri, config, ids: Arc::default(), status }
-    }
-
-    /// Calls `method` with `params`, which is a JSON array.
-    pub(crate) async fn call(&self, method: &'static str, params: &str) -> CallResult {
-        let id = self.ids.fetch_add(1, Ordering::Relaxed);
-        let mut body = Vec::with_capacity(128);
-        request(&mut body, id, method, params);
-        let result = self.post(body).await.and_then(|answer| result(&answer));
-        result.inspect_err(|error| count(method, error))
-    }
-
-    /// Calls `method` once for each of `params`, in one batch; answers in the same order.
-    pub(crate) async fn batch(
-        &self,
-        method: &'static str,
-        params: &[String],
-    ) -> Result<Vec<Option<Bytes>>, CallError> {
-        let first = self.ids.fetch_add(params.len() as u64, Ordering::Relaxed);
-        let mut body = Vec::with_capacity(128 * params.len());
-        for (at, params) in params.iter().enumerate() {
-            body.push(if at == 0 { b'[' } else { b',' });
-            request(&mut body, first + at as u64, method, params);
-        }
-        body.push(b']');
-        let answer = self.post(body).await;
-        let results = answer.and_then(|answer| split_batch(&answer, first, params.len()));
-        results.inspect_err(|error| count(method, error))
-    }
-
-    async fn post(&self, body: Vec<u8>) -> Result<Bytes, CallError> {
-        let limit = self.config.request_timeout;
-        let answer = tokio::time::timeout(limit, self.exchange(body)).await;
-        answer.unwrap_or(Err(CallError::TimedOut(limit)))
-    }
-
-    async fn exchange(&self, body: Vec<u8>) -> Result<Bytes, CallError> {
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(self.uri.clone())
-            .header(CONTENT_TYPE, "application/json")
-            .header(USER_AGENT, AGENT)
-            .body(Full::new(Bytes::from(body)))
-            .expect("an address that was parsed and headers that are constants");
-        let response = self.client.request(request).await.map_err(|error| unreachable(&error))?;
-        let (head, body) = response.into_parts();
-        if matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            let after = retry_after(&head.headers, SystemTime::now());
-            return Err(CallError::Throttled { status: head.status, after });
-        }
-        let limit = self.config.body_bytes_max;
-        let body = Limited::new(body, limit)
-            .collect()
-            .await
-            .map_err(|error| too_long(error.as_ref(), limit))?;
-        let body = body.to_bytes();
-        if head.status != StatusCode::OK {
-            let start = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
-            return Err(CallError::Status(head.status, start));
-        }
-        self.status.heard();
-        Ok(body)
-    }
-}
-
-/// Counts a call that failed.
-fn count(method: &'static str, error: &CallError) {
-    if error.is_beyond_head() {
-        return;
-    }
-    let reason = error.reason();
-    counter!("neve_upstream_errors_total", "method" => method, "reason" => reason).increment(1);
-}
-
-fn request(body: &mut Vec<u8>, id: u64, method: &str, params: &str) {
-    let text =
-        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}");
-    body.extend_from_slice(text.as_bytes());
-}
-
-/// The whole story of an error, which hyper tells one level at a time.
-fn unreachable(error: &dyn std::error::Error) -> CallError {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    CallError::Unreachable(text)
-}
-
-fn too_long(error: &(dyn std::error::Error + Send + Sync + 'static), limit: usize) -> CallError {
-    if error.is::<http_body_util::LengthLimitError>() {
-        CallError::TooLong(limit)
-    } else {
-        unreachable(error)
-    }
-}
-
-/// Retry-After in either of its forms: seconds, or a date (RFC 9110, 10.2.3).
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let after = match text.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
-    };
-    Some(after.min(RETRY_AFTER_MAX))
-}
-
-#[derive(Deserialize)]
-struct Answer<'a> {
-    #[serde(default)]
-    id: u64,
-    #[serde(borrow)]
-    result: Option<&'a RawValue>,
-    error: Option<ErrorBody>,
-}
-
-#[derive(Deserialize)]
-struct ErrorBody {
-    #[serde(default)]
-    code: i64,
-    #[serde(default)]
-    message: String,
-}
-
-/// The result in an answer's body: a slice of it, not a copy. The node's own form is taken apart
-/// without reading the result, which is read, and strictly, by those who want it.
-fn result(body: &Bytes) -> CallResult {
-    if let Some(result) = known_form(body) {
-        return Ok((&result[..] != b"null").then_some(result));
-    }
-    let answer: Answer<'_> = serde_json::from_slice(body).map_err(|error| garbage(&error, body))?;
-    answer.into_result(body)
-}
-
-/// `{"jsonrpc":"2.0","id":7,"result":` … `}` with or without a newline.
-fn known_form(body: &Bytes) -> Option<Bytes> {
-    let rest = body.strip_prefix(envelope::HEAD)?;
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let from = rest[digits..].strip_prefix(envelope::RESULT)?;
-    let inside = from.strip_suffix(envelope::NEWLINE).unwrap_or(from);
-    Some(body.slice_ref(inside.strip_suffix(envelope::TAIL)?))
-}
-
-impl Answer<'_> {
-    fn into_result(self, body: &Bytes) -> CallResult {
-        match self.error {
-            Some(ErrorBody { code, message }) => Err(CallError::Rpc { code, message }),
-            None => Ok(self.result.map(|result| body.slice_ref(result.get().as_bytes()))),
-        }
-    }
-}
-
-fn garbage(error: &serde_json::Error, body: &[u8]) -> CallError {
-    let start = String::from_utf8_lossy(&body[..body.len().min(100)]);
-    CallError::Garbage(format!("{error} in {start:?}"))
-}
-
-/// The results of a batch whose ids run from `first`, whatever order they came in.
-fn split_batch(body: &Bytes, first: u64, count: usize) -> Result<Vec<Option<Bytes>>, CallError> {
-    let answers: Vec<Answer<'_>> =
-        serde_json::from_slice(body).map_err(|error| garbage(&error, body))?;
-    let mut results = vec![None; count];
-    let mut answered = vec![false; count];
-    for answer in answers {
-        let at = answer.id.checked_sub(first).map(|at| at as usize).filter(|at| *at < count);
-        let at = at.ok_or_else(|| CallError::Garbage("an answer with another id".into()))?;
-        results[at] = answer.into_result(body)?;
-        answered[at] = true;
-    }
-    if answered.iter().all(|answered| *answered) {
-        return Ok(results);
-    }
-    let missing = answered.iter().filter(|answered| !**answered).count();
-    Err(CallError::Garbage(format!("{missing} of {count} answers of a batch are missing")))
-}
-
-/// Joins results into the array that one call for all of them would have given.
-pub(crate) fn join(results: &[Bytes]) -> Bytes {
-    let len = results.iter().map(|result| result.len() + 1).sum::<usize>() + 2;
-    let mut joined = BytesMut::with_capacity(len);
-    joined.extend_from_slice(b"[");
-    for (at, result) in results.iter().enumerate() {
-        if at > 0 {
-            joined.extend_from_slice(b",");
-        }
-        joined.extend_from_slice(result);
-    }
-    joined.extend_from_slice(b"]");
-    joined.freeze()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_are_slices_of_the_body() {
-        let of = |text: &'static str| result(&Bytes::from_static(text.as_bytes()));
-        let node = of("{\"jsonrpc\":\"2.0\",\"id\":12,\"result\":{\"a\":[1]}}\n").unwrap();
-        assert_eq!(node.as_deref(), Some(&b"{\"a\":[1]}"[..]));
-        let other = of("{\"id\": 1, \"result\": \"0x1\", \"jsonrpc\": \"2.0\"}").unwrap();
-        assert_eq!(other.as_deref(), Some(&b"\"0x1\""[..]));
-        assert_eq!(of("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":null}\n").unwrap(), None);
-        let error =
-            of("{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32601,\"message\":\"no\"}}");
-        assert!(error.unwrap_err().is_no_method());
-        for bad in ["", "{", "<html>", "[]", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"x\""] {
-            assert!(matches!(of(bad), Err(CallError::Garbage(_))), "{bad}");
+    pub(super) fn new(name: String, client: Client, window: usize, pace: Option<f64>) -> Self {
+        let now = Instant::now();
+        Self {
+            name,
+            client,
+            block_receipts: AtomicBool::new(true),
+            batches: AtomicBool::new(true),
+            peer: None,
+            heights: AtomicU64::new(0),
+            state: Mutex::new(State {
+                admitted: false,
+                rules: Rules::BeforeHelicon,
+                head: 0,
+                lacks: None,
+                resting: None,
+                doubted: None,
+                window: Window::new(window),
+                pace: pace.map(|a_second| Pace::new(a_second, now)),
+                under_way: 0,
+                following: 0,
+                failures: 0,
+                failure: None,
+                phase: Phase::Connecting,
+                error: None,
+            }),
+            failed: Notify::new(),
         }
     }
 
-    #[test]
-    fn a_batch_is_sorted_by_id_and_must_be_complete() {
-        let split = |text: &'static str| split_batch(&Bytes::from_static(text.as_bytes()), 5, 2);
-        let good = split("[{\"id\":6,\"result\":2},{\"id\":5,\"result\":null}]").unwrap();
-        assert_eq!(good, [None, Some(Bytes::from_static(b"2"))]);
-        for bad in [
-            "[]",
-            "[{\"id\":5,\"result\":1}]",
-            "[{\"id\":7,\"result\":1}]",
-            "{}",
-            "[{\"id\":5,\"result\":1},{\"id\":5,\"result\":1}]",
-            "[{\"id\":5,\"result\":1},{\"id\":6,\"error\":{\"code\":1,\"message\":\"no\"}}]",
-        ] {
-            assert!(split(bad).is_err(), "{bad}");
+    /// The same, with what else it gives.
+    pub(super) fn mirrored(mut self, peer: Option<Arc<Peer>>) -> Self {
+        self.peer = peer;
+        self
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held; and every state is a possible one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It answers, and is of the right chain.
+    pub(super) fn admit(&self, head: u64, rules: Rules) {
+        let mut state = self.state();
+        (state.admitted, state.head, state.rules) = (true, head, rules);
+        (state.failure, state.error, state.phase) = (None, None, Phase::Following);
+    }
+
+    /// It is not asked until it is admitted again.
+    pub(super) fn take_out(&self, reason: &'static str, phase: Phase, error: String) {
+        self.fault(reason);
+        let mut state = self.state();
+        state.admitted = false;
+        (state.phase, state.error) = (phase, Some(error));
+    }
+
+    /// Notes a head that it announced or answered with.
+    pub(super) fn has_head(&self, head: u64) {
+        let mut state = self.state();
+        state.head = state.head.max(head);
+    }
+
+    /// It gave a height that was proven.
+    pub(super) fn gave_height(&self) {
+        self.heights.fetch_add(1, Ordering::Relaxed);
+        self.state().failures = 0;
+        counter!("neve_upstream_heights_total", "upstream" => self.name.clone()).increment(1);
+    }
+
+    /// Heights that it gave so far.
+    pub(super) fn heights(&self) -> u64 {
+        self.heights.load(Ordering::Relaxed)
+    }
+
+    /// HTTP requests that a height takes.
+    pub(super) fn requests_a_height(&self) -> u32 {
+        let one =
+            self.block_receipts.load(Ordering::Relaxed) && self.batches.load(Ordering::Relaxed);
+        if one { 1 } else { 2 }
+    }
+
+    /// So many requests are made of it.
+    pub(super) fn charge(&self, requests: u32) {
+        if let Some(pace) = &mut self.state().pace {
+            pace.made(requests);
         }
     }
 
-    #[test]
-    fn retry_after_is_seconds_or_a_date() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        let of = |text: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(RETRY_AFTER, hyper::header::HeaderValue::from_static(text));
-            retry_after(&headers, now)
-        };
-        assert_eq!(of("120"), Some(Duration::from_mins(2)));
-        assert_eq!(of("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_mins(1)));
-        assert_eq!(of("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
-        assert_eq!(of("999999999"), Some(RETRY_AFTER_MAX));
-        assert_eq!(of("soon"), None);
+    /// It wants to be asked later.
+    pub(super) fn rest(&self, time: Duration) {
+        self.fault("throttled");
+        let now = Instant::now();
+        let mut state = self.state();
+        let until = now + time;
+        state.resting = Some(state.resting.map_or(until, |resting| resting.max(until)));
+        state.window.refused(now);
     }
 
-    #[test]
-    fn joined_results_are_an_array() {
-        assert_eq!(join(&[]), "[]");
-        assert_eq!(join(&[Bytes::from_static(b"1"), Bytes::from_static(b"{}")]), "[1,{}]");
+    /// How long it still wants to be left alone.
+    pub(super) fn resting(&self) -> Option<Duration> {
+        let until = self.state().resting?;
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// Whether a failure may be bad luck: one question in a hundred that fails is no reason to begin
+    /// from who it is. Several in a row are.
+    pub(super) fn forgives(&self, error: &CallError) -> bool {
+        let luck = matches!(error, CallError::Status(..) | CallError::TimedOut(_));
+        let mut state = self.state();
+        state.failures += 1;
+        let forgiven = luck && state.failures <= FORGIVEN;
+        if forgiven {
+            state.window.refused(Instant::now());
+            drop(state);
+            self.fault(error.reason());
+        }
+        forgiven
+    }
+
+    /// It did not answer, or not as an upstream does: its keeper looks after it.
+    pub(super) fn fails(&self, error: CallError) {
+        let mut state = self.state();
+        state.window.refused(Instant::now());
+        state.admitted = false;
+        state.failure.get_or_insert(error);
+        self.failed.notify_one();
+    }
+
+    /// Waits until it failed.
+    pub(super) async fn failure(&self) -> CallError {
+        loop {
+            if let Some(error) = self.state().failure.take() {
+                return error;
+            }
+            self.failed.notified().await;
+        }
+    }
+
+    /// What it sent did not check out.
+    pub(super) fn doubt(&self, reason: &'static str) {
+        self.fault(reason);
+        let now = Instant::now();
+        let mut state = self.state();
+        let time =
+            state.doubted.map_or(
+                DOUBT,
+                |(until, time)| {
+                    if until > now { time } else { (2 * time).min(DOUBT_MAX) }
+                },
+            );
+        state.doubted = Some((now + time, time));
+    }
+
+    /// It has not got a height that it should have: it is too young, or prunes.
+    pub(super) fn lacks(&self, height: u64) {
+        self.fault("lacks_height");
+        let mut state = self.state();
+        let before = state.lacks.map_or(0, |(below, _)| below);
+        state.lacks = Some((before.max(height + 1), Instant::now() + LACKS));
+    }
+
+    fn fault(&self, reason: &'static str) {
+        let upstream = self.name.clone();
+        counter!("neve_upstream_faults_total", "upstream" => upstream, "reason" => reason)
+            .increment(1);
+    }
+
+    /// Its last error, until it is admitted again.
+    pub(super) fn error(&self) -> Option<String> {
+        self.state().error.clone()
+    }
+
+    /// As /health has it. `rules` are the newest of all upstreams.
+    pub(super) fn status(&self, rules: Rules) -> UpstreamStatus {
+        let now = Instant::now();
+        let state = self.state();
+        UpstreamStatus {
+            url: self.name.clone(),
+            state: state.name(rules, now),
+            error: state.error.clone(),
+            head: state.admitted.then_some(state.head),
+            lacks_below: state.lacks.filter(|(_, until)| *until > now).map(|(below, _)| below),
+            rules: state.rules,
+            window: state.window.size(),
+            under_way: state.under_way,
+            answer_seconds: state.window.mean(),
+            heights: self.heights(),
+        }
+    }
+}
+
+impl State {
+    fn name(&self, rules: Rules, now: Instant) -> &'static str {
+        if !self.admitted {
+            self.phase.name()
+        } else if self.rules != rules {
+            "old_rules"
+        } else if self.resting.is_some_and(|until| until > now) {
+            "resting"
+        } else if self.doubted(now) {
+            "doubted"
+        } else {
+            "asked"
+        }
+    }
+
+    pub(super) fn doubted(&self, now: Instant) -> bool {
+        self.doubted.is_some_and(|(until, _)| until > now)
+    }
+
+    /// Until when it is left alone.
+    pub(super) fn resting(&self, now: Instant) -> Option<Instant> {
+        self.resting.filter(|until| *until > now)
+    }
+
+    /// Until when it is not asked for `height`, which it lacks.
+    pub(super) fn lacking(&self, height: u64, now: Instant) -> Option<Instant> {
+        let (below, until) = self.lacks?;
+        (height < below && until > now).then_some(until)
     }
 }

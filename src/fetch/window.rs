@@ -5,46 +5,54 @@ use neve_store::Reader;
 use tracing::warn;
 
 use super::assemble::{Assembled, assemble};
+use super::pool::Purpose;
 use super::source::Source;
-use super::upstream::CallError;
 use crate::parts::{FULL, RECEIPTS, plain};
 
 /// Memory for unsettled receipts. Ten heights of mainnet take half a MiB.
 const BYTES_MAX: usize = 16 << 20;
 
+/// A window, and which upstreams gave what is in it and is not stored.
+pub(super) type Rebuilt = (Settlement, Vec<(u64, usize)>);
+
 /// The window for the height after `last`: empty below the first height of a chain, else rebuilt
-/// from the store or, for what is not stored, from the upstream.
+/// from the store or, for what is not stored, from upstreams.
 pub(super) async fn rebuild(
     reader: &Reader,
     source: &Source,
     last: Option<u64>,
+    purpose: Purpose,
     checks: Checks,
-) -> Result<Settlement, CallError> {
-    let Some(last) = last else { return Ok(Settlement::new(BYTES_MAX)) };
+) -> Rebuilt {
+    let mut givers = Vec::new();
+    let Some(last) = last else { return (Settlement::new(BYTES_MAX), givers) };
     let checks = Checks { senders: false, ..checks };
-    let header = height(reader, source, last, checks).await?.header;
+    let header = height(reader, source, last, purpose, checks).await.0.header;
     let mut window = Settlement::resume(&CheckedHeader::of(&header), BYTES_MAX);
     for unsettled in window.unsettled() {
-        let assembled = height(reader, source, unsettled, checks).await?;
+        let (assembled, from) = height(reader, source, unsettled, purpose, checks).await;
+        givers.extend(from.map(|from| (unsettled, from)));
         assembled.unsettled.into_iter().for_each(|receipts| window.push(receipts));
     }
-    Ok(window)
+    (window, givers)
 }
 
 async fn height(
     reader: &Reader,
     source: &Source,
     height: u64,
+    purpose: Purpose,
     checks: Checks,
-) -> Result<Assembled, CallError> {
-    match stored(reader, height, checks) {
-        Some(assembled) => Ok(assembled),
-        None => source.fetch(height, checks).await,
+) -> (Assembled, Option<usize>) {
+    if let Some(assembled) = stored(reader, height, checks) {
+        return (assembled, None);
     }
+    let fetched = source.fetch(height, purpose, checks).await;
+    (fetched.assembled, Some(fetched.from))
 }
 
 /// A stored height, proven again.
-fn stored(reader: &Reader, height: u64, checks: Checks) -> Option<Assembled> {
+pub(super) fn stored(reader: &Reader, height: u64, checks: Checks) -> Option<Assembled> {
     let record = reader.record(height)?;
     let (block, receipts) = (plain(&record, FULL)?, plain(&record, RECEIPTS)?);
     match assemble(block.as_ref(), receipts.as_ref(), &checks) {

@@ -2,7 +2,7 @@
 
 use alloy_primitives::keccak256;
 use neve_jsonrpc::{At, Query, RpcError, Rules, Tag, Transactions};
-use neve_store::{Hash, RecordRef, SegmentSlice};
+use neve_store::{Hash, RecordRef, SegmentSlice, residency};
 
 use super::reply::Builder;
 use super::{fees, filters, logs, node, raw};
@@ -99,7 +99,7 @@ pub(crate) fn result(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Re
             text("null", out);
         }
         Query::Logs(query) => {
-            return logs::logs(asking, query.range, Wanted::new(query.filter), out);
+            return logs::logs(asking, query.range, Wanted::new(&query.filter), out);
         }
         Query::FeeHistory { count, newest, percentiles } => {
             return fees::history(asking, count, newest, &percentiles, out);
@@ -112,6 +112,9 @@ pub(crate) fn result(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Re
 /// Questions that few ask.
 fn rare(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Result<(), NoAnswer> {
     let serving = asking.serving;
+    if changes_something(&query) && residency::give_up() {
+        return Err(DROPPED.into());
+    }
     match query {
         Query::RawTransaction(hash) => {
             let (record, index) = by_transaction(serving, hash)?;
@@ -149,7 +152,7 @@ fn rare(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Result<(), NoAn
         Query::MaxPriorityFeePerGas => node::price(asking, "eth_maxPriorityFeePerGas", out),
         Query::SuggestPriceOptions => node::price(asking, "eth_suggestPriceOptions", out),
         Query::NewFilter(query) => {
-            filters::open(asking, Topic::Logs(query.range, Wanted::new(query.filter)), out)
+            filters::open(asking, Topic::Logs(query.range, Wanted::new(&query.filter)), out)
         }
         Query::NewBlockFilter => filters::open(asking, Topic::Blocks, out),
         Query::FilterChanges(id) => filters::changes(asking, &id, out),
@@ -161,6 +164,21 @@ fn rare(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Result<(), NoAn
         _ => Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into()),
     }
 }
+
+/// Whether an answer that is given twice is not the same.
+fn changes_something(query: &Query) -> bool {
+    matches!(
+        query,
+        Query::NewFilter(_)
+            | Query::NewBlockFilter
+            | Query::FilterChanges(_)
+            | Query::FilterLogs(_)
+            | Query::UninstallFilter(_)
+    )
+}
+
+/// What work that is given up ends with (`neve_store::residency`): nobody sees it.
+pub(super) const DROPPED: Miss = Miss::Empty;
 
 fn text(text: &str, out: &mut Builder) {
     out.text().extend_from_slice(text.as_bytes());
@@ -191,12 +209,18 @@ pub(super) fn record(serving: &Serving, at: At) -> Result<RecordRef, Miss> {
 /// itself (ACP-194).
 pub(super) fn settled(serving: &Serving) -> Result<u64, Miss> {
     let head = serving.reader.head().ok_or(Miss::Empty)?;
-    let spans = part(&head, SPANS)?;
+    let spans = readable(&head, SPANS)?;
     Ok(SpansRef(spans.as_ref()).settled().unwrap_or(head.height()))
 }
 
+/// A part to be sent.
 pub(super) fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
     parts::plain(record, part).ok_or(Miss::Unreadable(record.height()))
+}
+
+/// A part to be read.
+pub(super) fn readable(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
+    parts::readable(record, part).ok_or(Miss::Unreadable(record.height()))
 }
 
 pub(super) fn by_transaction(
@@ -207,7 +231,7 @@ pub(super) fn by_transaction(
 }
 
 fn span(record: &RecordRef, index: usize) -> Result<TransactionSpan, Miss> {
-    let spans = part(record, SPANS)?;
+    let spans = readable(record, SPANS)?;
     SpansRef(spans.as_ref()).transaction(index).ok_or(Miss::Unreadable(record.height()))
 }
 
@@ -266,7 +290,7 @@ pub(super) fn block_of(
         out.part(record, which, whole); // nearly always
         return Ok(());
     }
-    let spans = part(record, SPANS)?;
+    let spans = readable(record, SPANS)?;
     let unreadable = Miss::Unreadable(record.height());
     let pieces = SpansRef(spans.as_ref()).pieces(which).ok_or(unreadable)?;
     let mut cut = Cut { whole, at: 0, out };

@@ -26,9 +26,11 @@ pub(super) enum Cors {
 impl Cors {
     pub(super) fn of<B>(request: &Request<B>) -> Self {
         let headers = request.headers();
-        let wanted = header(headers, &ACCESS_CONTROL_REQUEST_METHOD);
-        if request.method() == Method::OPTIONS && !wanted.is_empty() {
-            return Self::Preflight(preflight(headers, wanted));
+        if request.method() == Method::OPTIONS {
+            let wanted = header(headers, &ACCESS_CONTROL_REQUEST_METHOD);
+            if !wanted.is_empty() {
+                return Self::Preflight(preflight(headers, wanted));
+            }
         }
         let page = !header(headers, &ORIGIN).is_empty() && METHODS.contains(request.method());
         if page { Self::Page } else { Self::Other }

@@ -1,12 +1,9 @@
 //! Bodies in a content coding, put together from compressed forms that are stored.
 
-use std::collections::VecDeque;
-
-use bytes::Bytes;
 use hyper::header::{ACCEPT_ENCODING, HeaderMap};
 use neve_store::SegmentSlice;
 
-use super::reply::Chunk;
+use super::reply::{Builder, Piece};
 use crate::packed::{Coding, Frame, Packed};
 
 /// Which codings a client takes.
@@ -21,18 +18,23 @@ impl Accepts {
     /// with a weight of zero. Among those the server chooses.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let mut accepts = Self::default();
-        let lists = headers.get_all(ACCEPT_ENCODING).into_iter().filter_map(|v| v.to_str().ok());
-        for entry in lists.flat_map(|list| list.split(',')) {
+        headers.get_all(ACCEPT_ENCODING).iter().for_each(|list| accepts.add(list.as_bytes()));
+        accepts
+    }
+
+    /// The same with another of these headers.
+    pub(super) fn add(&mut self, list: &[u8]) {
+        for entry in list.split(|byte| *byte == b',').filter_map(|entry| str::from_utf8(entry).ok())
+        {
             let mut words = entry.split(';').map(str::trim);
             let name = words.next().unwrap_or_default();
             let wanted = words.all(|word| !is_zero_weight(word));
-            match name.to_ascii_lowercase().as_str() {
-                "gzip" | "x-gzip" => accepts.gzip = wanted,
-                "zstd" => accepts.zstd = wanted,
-                _ => {}
+            if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
+                self.gzip = wanted;
+            } else if name.eq_ignore_ascii_case("zstd") {
+                self.zstd = wanted;
             }
         }
-        accepts
     }
 
     /// Whether it takes anything but plain bytes.
@@ -68,12 +70,12 @@ impl Part {
     }
 }
 
-/// The coding in which these chunks are worth sending: most of what they hold must be there
+/// The coding in which these pieces are worth sending: most of what they hold must be there
 /// compressed.
-pub(super) fn coding(chunks: &VecDeque<Chunk>, len: usize) -> Option<Coding> {
+pub(super) fn coding(pieces: &[Piece], len: usize) -> Option<Coding> {
     let parts = || {
-        chunks.iter().filter_map(|chunk| match chunk {
-            Chunk::Part(part) => Some(part),
+        pieces.iter().filter_map(|piece| match piece {
+            Piece::Part(part) => Some(part),
             _ => None,
         })
     };
@@ -84,37 +86,40 @@ pub(super) fn coding(chunks: &VecDeque<Chunk>, len: usize) -> Option<Coding> {
 }
 
 /// The same body in a coding.
-pub(super) fn encode(chunks: VecDeque<Chunk>, coding: Coding) -> VecDeque<Chunk> {
-    let mut text = Vec::with_capacity(256);
-    let frame = Frame::begin(coding, &mut text);
-    let mut encoder = Encoder { frame, text, out: VecDeque::with_capacity(2 * chunks.len() + 1) };
-    chunks.into_iter().for_each(|chunk| encoder.chunk(chunk));
-    encoder.finish()
+pub(super) fn encode(body: Builder, coding: Coding) -> Builder {
+    let mut out = Builder::default();
+    let frame = Frame::begin(coding, out.text());
+    let mut encoder = Encoder { frame, out };
+    let (pieces, text) = body.into_pieces();
+    pieces.into_iter().for_each(|piece| encoder.piece(piece, &text));
+    let Encoder { frame, mut out } = encoder;
+    frame.end(out.text());
+    out
 }
 
 struct Encoder {
     frame: Frame,
-    /// What is written, and not a chunk yet.
-    text: Vec<u8>,
-    out: VecDeque<Chunk>,
+    out: Builder,
 }
 
 impl Encoder {
-    fn chunk(&mut self, chunk: Chunk) {
-        match chunk {
-            Chunk::Part(part) if part.coding == self.frame.coding() => {
+    fn piece(&mut self, piece: Piece, text: &[u8]) {
+        match piece {
+            Piece::Part(part) if part.coding == self.frame.coding() => {
                 self.frame.blocks(part.crc, part.plain.len());
-                self.flush();
-                self.out.push_back(Chunk::Stored(part.blocks));
+                self.out.stored(part.blocks);
             }
-            Chunk::Part(part) => self.slice(&part.plain),
-            Chunk::Stored(slice) => self.slice(&slice),
-            Chunk::Text(text) => {
-                for piece in text.chunks(Frame::STORED_MAX) {
-                    self.frame.stored(piece, &mut self.text);
-                    self.text.extend_from_slice(piece);
-                }
-            }
+            Piece::Part(part) => self.slice(&part.plain),
+            Piece::Stored(slice) => self.slice(&slice),
+            Piece::Text(range) => self.text(&text[range]),
+            Piece::Shared(bytes) => self.text(&bytes),
+        }
+    }
+
+    fn text(&mut self, text: &[u8]) {
+        for piece in text.chunks(Frame::STORED_MAX) {
+            self.frame.stored(piece, self.out.text());
+            self.out.text().extend_from_slice(piece);
         }
     }
 
@@ -122,23 +127,9 @@ impl Encoder {
         let len = slice.len() as u32;
         for from in (0..len).step_by(Frame::STORED_MAX) {
             let piece = slice.slice(from, (from + Frame::STORED_MAX as u32).min(len));
-            self.frame.stored(piece.as_ref(), &mut self.text);
-            self.flush();
-            self.out.push_back(Chunk::Stored(piece));
+            self.frame.stored(piece.as_ref(), self.out.text());
+            self.out.stored(piece);
         }
-    }
-
-    fn flush(&mut self) {
-        if !self.text.is_empty() {
-            self.out.push_back(Chunk::Text(Bytes::from(std::mem::take(&mut self.text))));
-        }
-    }
-
-    fn finish(self) -> VecDeque<Chunk> {
-        let Self { frame, mut text, mut out } = self;
-        frame.end(&mut text);
-        out.push_back(Chunk::Text(Bytes::from(text)));
-        out
     }
 }
 

@@ -5,6 +5,7 @@ use hyper::header::{HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use neve_store::RecordRef;
 
 use super::answer::Form;
+use crate::packed::Coding;
 
 /// What of a record is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,15 @@ pub(super) fn tag(record: &RecordRef, shown: Shown, is_settled: bool) -> String 
         Shown::Receipt(at) => format!("receipt-{at}{proof}"),
     };
     format!("\"{}-{what}-{:08x}\"", record.hash(), record.checksum())
+}
+
+/// The tag of the same in a content coding: other bytes, and so another strong tag (RFC 9110,
+/// 8.8.3.3).
+pub(super) fn coded_tag(tag: &str, coding: Option<Coding>) -> String {
+    match (coding, tag.strip_suffix('"')) {
+        (Some(coding), Some(open)) => format!("{open}-{}\"", coding.name()),
+        _ => tag.to_owned(),
+    }
 }
 
 /// What a request's conditions come to for something that exists and has a tag.
@@ -120,6 +130,13 @@ mod tests {
             headers.append(name, HeaderValue::from_static(value));
         }
         condition(&headers, TAG)
+    }
+
+    #[test]
+    fn a_coding_has_a_tag_of_its_own() {
+        assert_eq!(coded_tag(TAG, None), TAG);
+        assert_eq!(coded_tag(TAG, Some(Coding::Gzip)), "\"a,b-gzip\"");
+        assert_eq!(coded_tag(TAG, Some(Coding::Zstd)), "\"a,b-zstd\"");
     }
 
     #[test]

@@ -8,10 +8,14 @@ use neve_chain::{
     BlockFees, FeeHistory, FeeRequest, FeeRule, Header, HeaderAnswer, NewestBlock, next_base_fee,
 };
 use neve_jsonrpc::{At, RpcError, Rules, Tag};
+use neve_store::residency;
 
-use super::answer::{Asking, Miss, NoAnswer, part, settled};
+use super::answer::{Asking, DROPPED, Miss, NoAnswer, readable, settled};
 use super::reply::Builder;
 use crate::parts::{FULL, HEADER, RECEIPTS};
+
+/// More blocks take too long for a thread that serves others.
+const LONG_BLOCKS: u64 = 64;
 
 /// Appends the fee history of up to `count` blocks that end with `newest`.
 pub(super) fn history(
@@ -28,7 +32,7 @@ pub(super) fn history(
     let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
     let head = *held.end();
     let newest = newest_block(asking, newest, head)?;
-    let request = FeeRequest { count, newest, percentiles };
+    let request = FeeRequest { count, newest };
     let heights = request
         .blocks(rule, head)
         .map_err(|refusal| RpcError { code: -32000, message: refusal.to_string().into() })?;
@@ -36,6 +40,9 @@ pub(super) fn history(
         return Err(Miss::Height(heights.start).into());
     }
     let with_tips = !percentiles.is_empty();
+    if heights.end - heights.start > LONG_BLOCKS && residency::give_up() {
+        return Err(DROPPED.into());
+    }
     let fees: Vec<Arc<BlockFees>> = heights
         .clone()
         .map(|height| fees(asking, height, rule, with_tips))
@@ -77,15 +84,15 @@ fn fees(
     let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
     let unreadable = |_| Miss::Unreadable(height);
     if !with_tips {
-        let header = part(&record, HEADER)?;
+        let header = readable(&record, HEADER)?;
         return BlockFees::from_header(header.as_ref()).map(Arc::new).map_err(unreadable);
     }
     let make = || {
-        let block = part(&record, FULL)?;
+        let block = readable(&record, FULL)?;
         let fees = match rule {
             FeeRule::Helicon => BlockFees::from_block(block.as_ref()),
             FeeRule::BeforeHelicon => {
-                BlockFees::from_receipts(block.as_ref(), part(&record, RECEIPTS)?.as_ref())
+                BlockFees::from_receipts(block.as_ref(), readable(&record, RECEIPTS)?.as_ref())
             }
         };
         fees.map_err(unreadable)
@@ -115,7 +122,7 @@ fn next_fee(
 
 fn header(asking: &Asking<'_>, height: u64) -> Result<Header, Miss> {
     let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
-    let text = part(&record, HEADER)?;
+    let text = readable(&record, HEADER)?;
     let answer = HeaderAnswer::parse(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
     Ok(answer.header)
 }

@@ -52,7 +52,8 @@ impl Hosts {
 
 /// Go's `httpguts.ValidHostHeader`: what may stand in a host, a port and an IPv6 literal.
 fn is_host_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!$%&'()*+,-.:;=[]_~".contains(&byte)
+    matches!(byte, b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b':' | b'-')
+        || b"!$%&'()*+,;=[]_~".contains(&byte)
 }
 
 /// The host without its port, as Go's `net.SplitHostPort` has it; what has no port stays.

@@ -5,6 +5,9 @@ const ACCEPTED: [&str; 3] = ["application/json", "application/json-rpc", "applic
 
 /// Whether a request with this content type may carry JSON-RPC.
 pub(crate) fn is_json(value: &[u8]) -> bool {
+    if value == b"application/json" {
+        return true; // nearly always
+    }
     let Ok(value) = std::str::from_utf8(value) else { return false };
     let (base, parameters) = value.split_at(value.find(';').unwrap_or(value.len()));
     let accepted = ACCEPTED.iter().any(|accepted| base.trim().eq_ignore_ascii_case(accepted));

@@ -5,15 +5,22 @@
 
 mod answer;
 mod body;
+mod connection;
 mod cors;
 mod encoded;
 mod etag;
 mod fees;
 mod filters;
+mod head;
 mod hosts;
+mod lane;
 mod logs;
 mod media_type;
+mod mirror;
 mod node;
+mod out;
+mod outgoing;
+mod plain;
 mod raw;
 mod refusal;
 mod reply;
@@ -21,6 +28,7 @@ mod rest;
 mod rest_path;
 mod route;
 mod rpc;
+mod sending;
 mod service;
 mod socket;
 
@@ -31,17 +39,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
+pub(crate) use connection::draining;
 pub(crate) use hosts::Hosts;
+pub(crate) use mirror::Mirrors;
 pub(crate) use refusal::Refusal;
 pub(crate) use reply::ReplyBody;
-pub(crate) use rpc::{Frame, Rpc};
+pub(crate) use rpc::{Calls, Frame, Rpc};
 pub(crate) use socket::{Patience, Socket};
 
 use crate::admin::Admin;
@@ -49,11 +57,17 @@ use crate::config::{HttpConfig, Limits};
 use crate::filters::Filters;
 use crate::serving::Serving;
 use crate::tally::Tally;
-use crate::ws::{self, Upgrade};
+use connection::serve;
 use service::Service;
 
 /// A pause after the process ran out of descriptors: trying again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Threads of each worker that may wait for the disk; a request that must waits for one of them.
+const WAITING_THREADS: usize = 16;
+
+/// Added to their nice value: beside a serving thread that is busy they get a tenth of a processor.
+const WAITING_NICE: i32 = 10;
 
 /// What all listeners share.
 #[derive(Clone)]
@@ -66,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<AtomicUsize>,
     /// Turns true when connections are to end.
     pub(crate) drain: watch::Receiver<bool>,
+    /// What mirrors are given, if anything.
+    pub(crate) mirrors: Option<Mirrors>,
 }
 
 /// What one listener is for.
@@ -95,7 +111,9 @@ impl Workers {
         let start = |(at, tally): (usize, &Arc<Tally>)| {
             let (connections, incoming) = mpsc::unbounded_channel();
             let (shared, tally) = (shared.clone(), Arc::clone(tally));
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().max_blocking_threads(WAITING_THREADS);
+            let runtime = runtime.on_thread_start(yield_to_others).build()?;
             let thread = thread::Builder::new()
                 .name(format!("http-{at}"))
                 .spawn(move || runtime.block_on(serve_all(shared, role, tally, incoming)))?;
@@ -148,6 +166,13 @@ impl Workers {
     }
 }
 
+/// What a thread that waits for the disk has to do when it has waited is less urgent than what
+/// serving threads do.
+fn yield_to_others() {
+    // Of this thread alone. A failure makes hot answers slower beside cold ones, and nothing else.
+    let _ = rustix::process::nice(WAITING_NICE);
+}
+
 /// Says why, as far as the socket takes it at once, and closes.
 fn refuse(stream: &TcpStream) {
     let text = "too many connections\n";
@@ -164,13 +189,13 @@ async fn serve_all(
     mut incoming: mpsc::UnboundedReceiver<std::net::TcpStream>,
 ) {
     let service = Arc::new(Service {
-        rpc: Rpc {
+        rpc: Arc::new(Rpc {
             serving: Arc::clone(&shared.serving),
             status: Arc::clone(&shared.admin.status),
             filters: Arc::clone(&shared.filters),
             limits: shared.limits,
             tally: Arc::clone(&tally),
-        },
+        }),
         admin: Arc::clone(&shared.admin),
         admin_here: role != Role::Rpc { admin: false },
         rpc_here: role != Role::Admin,
@@ -179,7 +204,9 @@ async fn serve_all(
         rpc_paths: Arc::clone(&shared.http.rpc_paths),
         head_bytes_max: shared.http.head_bytes_max,
         ws: shared.http.ws,
+        mirrors: shared.mirrors.clone(),
     });
+    let drain = own(shared.drain.clone());
     let mut open = JoinSet::new();
     while let Some(stream) = incoming.recv().await {
         while open.try_join_next().is_some() {}
@@ -187,7 +214,7 @@ async fn serve_all(
         match TcpStream::from_std(stream) {
             Ok(stream) => {
                 let socket = Socket::new(stream, shared.http.patience, Arc::clone(&tally));
-                let (service, drain) = (Arc::clone(&service), shared.drain.clone());
+                let (service, drain) = (Arc::clone(&service), drain.clone());
                 open.spawn(async move {
                     let _connection = connection;
                     serve(socket, &service, drain).await;
@@ -199,38 +226,15 @@ async fn serve_all(
     while open.join_next().await.is_some() {}
 }
 
-/// Serves one connection until it closes, or until it has answered what it is answering when it
-/// is to end.
-async fn serve(socket: Socket, service: &Arc<Service>, mut drain: watch::Receiver<bool>) {
-    let upgrade = Arc::new(Upgrade::default());
-    let respond = service_fn(|request| {
-        let (service, upgrade) = (Arc::clone(service), Arc::clone(&upgrade));
-        async move { service.respond(request, &upgrade).await }
+/// The same, for this thread: every request looks at it, which locks it.
+fn own(mut drain: watch::Receiver<bool>) -> watch::Receiver<bool> {
+    let (tell, told) = watch::channel(false);
+    tokio::spawn(async move {
+        draining(&mut drain).await;
+        tell.send_replace(true);
+        tell.closed().await; // what comes now is to be told too
     });
-    // `pipeline_flush` stays off: it would copy every answer into one buffer.
-    let mut builder = http1::Builder::new();
-    builder.header_read_timeout(None).max_buf_size(service.head_bytes_max);
-    let connection = builder.serve_connection(socket, respond).with_upgrades();
-    let mut connection = Box::pin(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = draining(&mut drain) => {
-            connection.as_mut().graceful_shutdown();
-            connection.as_mut().await
-        }
-    };
-    drop(connection); // a WebSocket needs nothing of it
-    if let Err(error) = ended {
-        debug!(%error, "a connection ended early");
-    }
-    if let Some(upgraded) = upgrade.take() {
-        Box::pin(ws::run(upgraded, &service.rpc, service.ws, drain)).await;
-    }
-}
-
-/// Waits until connections are to end.
-pub(crate) async fn draining(drain: &mut watch::Receiver<bool>) {
-    let _ = drain.wait_for(|drain| *drain).await; // that nobody can say so any more says it too
+    told
 }
 
 /// An open connection, as long as it lives.

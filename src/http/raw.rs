@@ -3,7 +3,7 @@
 use neve_chain::{Refusal, raw_block, raw_header, raw_receipts, raw_transaction};
 use neve_jsonrpc::At;
 
-use super::answer::{Miss, NoAnswer, part, record, transaction_of};
+use super::answer::{DROPPED, Miss, NoAnswer, readable, record, transaction_of};
 use super::reply::Builder;
 use crate::parts::{FULL, HEADER, RECEIPTS};
 use crate::serving::Serving;
@@ -26,6 +26,9 @@ pub(super) fn transaction(
     out: &mut Builder,
 ) -> Result<(), NoAnswer> {
     let text = transaction_of(record, index)?;
+    if !text.look() {
+        return Err(DROPPED.into());
+    }
     let raw = raw_transaction(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     hex(&raw, out.text());
     Ok(())
@@ -48,7 +51,7 @@ fn encoded(
     out: &mut Builder,
 ) -> Result<(), NoAnswer> {
     let record = record(serving, at)?;
-    let text = part(&record, which)?;
+    let text = readable(&record, which)?;
     let raw = encode(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     hex(&raw, out.text());
     Ok(())
@@ -56,7 +59,7 @@ fn encoded(
 
 pub(super) fn receipts(serving: &Serving, at: At, out: &mut Builder) -> Result<(), NoAnswer> {
     let record = record(serving, at)?;
-    let text = part(&record, RECEIPTS)?;
+    let text = readable(&record, RECEIPTS)?;
     let raw = raw_receipts(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     let out = out.text();
     out.push(b'[');

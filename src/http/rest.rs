@@ -4,22 +4,25 @@
 //! What a settled height shows never changes, so it may be kept for good. See docs/RPC.md, "REST",
 //! and docs/openapi.json.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use alloy_primitives::{hex, keccak256};
 use bytes::Bytes;
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, VARY};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 use neve_jsonrpc::{At, Method as RpcMethod};
-use neve_store::RecordRef;
+use neve_store::{RecordRef, residency};
+use tokio::task::spawn_blocking;
 
 use super::answer::{self, Form, Miss};
-use super::etag::{Condition, Shown, condition, tag};
+use super::encoded::Accepts;
+use super::etag::{Condition, Shown, coded_tag, condition, tag};
 use super::reply::{Builder, ReplyBody};
 use super::rest_path::{Asked, Wanted};
 use super::rpc::{missing_data, range_json};
-use super::service::{JSON, Service, with_type};
+use super::service::{BY_CODING, JSON, Service, name_coding, with_type};
+use crate::packed;
 use crate::parts::{FULL, HASHES, HEADER, RECEIPTS, SPANS, SpansRef};
 use crate::serving::Serving;
 use crate::tally::{Outcome, add};
@@ -54,27 +57,49 @@ enum Content {
 
 impl Service {
     /// Answers a request for a document.
-    pub(super) fn document(&self, request: &Request<Incoming>) -> Response<ReplyBody> {
-        let response = match Wanted::of(request.uri().path()) {
+    pub(super) async fn document(&self, request: &Parts) -> Response<ReplyBody> {
+        let response = match Wanted::of(request.uri.path()) {
             Err(bad) => self.turn_away(StatusCode::NOT_FOUND, -32601, bad.message()),
-            Ok(wanted) => match *request.method() {
-                Method::GET | Method::HEAD => self.get(&wanted, request),
+            Ok(wanted) => match request.method {
+                Method::GET | Method::HEAD => self.get(&wanted, request).await,
                 _ => self.use_get(),
             },
         };
-        if request.method() == Method::HEAD { without_body(response) } else { response }
+        if request.method == Method::HEAD { without_body(response) } else { response }
     }
 
-    fn get(&self, wanted: &Wanted, request: &Request<Incoming>) -> Response<ReplyBody> {
+    async fn get(&self, wanted: &Wanted, request: &Parts) -> Response<ReplyBody> {
         let serving = &self.rpc.serving;
-        let asked = match wanted.asked(request.uri().query()) {
+        let asked = match wanted.asked(request.uri.query()) {
             Ok(asked) => asked,
             Err(bad) => return self.turn_away(StatusCode::BAD_REQUEST, -32602, bad.message()),
         };
-        let answered = find(serving, asked).and_then(|found| found.answer(request.headers()));
+        let answered = match residency::if_resident(|| answer(serving, asked, &request.headers)) {
+            Some(answered) => answered,
+            None => self.answer_document_elsewhere(asked, &request.headers).await,
+        };
         let outcome = if answered.is_ok() { Outcome::Hit } else { Outcome::Miss };
         counted_as(asked).into_iter().for_each(|method| self.rpc.tally.call(Some(method), outcome));
         answered.unwrap_or_else(|miss| self.missing(miss))
+    }
+
+    /// On a thread that may wait for the disk.
+    async fn answer_document_elsewhere(
+        &self,
+        asked: Asked,
+        headers: &HeaderMap,
+    ) -> Result<Response<ReplyBody>, Miss> {
+        add(&self.rpc.tally.handed_over, 1);
+        let (serving, copied) = (Arc::clone(&self.rpc.serving), headers.clone());
+        let answering = spawn_blocking(move || {
+            residency::loading(|| {
+                let answered = answer(&serving, asked, &copied);
+                answered.as_ref().iter().for_each(|response| response.body().load());
+                answered
+            })
+        });
+        // The pool takes nothing more when the server is about to end.
+        answering.await.unwrap_or_else(|_| answer(&self.rpc.serving, asked, headers))
     }
 
     /// A miss, in the words of JSON-RPC.
@@ -122,6 +147,14 @@ fn counted_as(asked: Asked) -> Option<RpcMethod> {
     })
 }
 
+fn answer(
+    serving: &Serving,
+    asked: Asked,
+    headers: &HeaderMap,
+) -> Result<Response<ReplyBody>, Miss> {
+    find(serving, asked).and_then(|found| found.answer(headers))
+}
+
 fn find(serving: &Serving, asked: Asked) -> Result<Document, Miss> {
     let (at, shown): (At, fn(Form) -> Shown) = match asked {
         Asked::OpenApi => return Ok(openapi()),
@@ -162,7 +195,7 @@ fn is_settled(record: &RecordRef, settled: u64) -> Result<bool, Miss> {
     if record.height() <= settled {
         return Ok(true);
     }
-    let spans = answer::part(record, SPANS)?;
+    let spans = answer::readable(record, SPANS)?;
     Ok(SpansRef(spans.as_ref()).settled().is_none()) // a synchronous block settles itself
 }
 
@@ -174,36 +207,66 @@ impl Document {
         Ok(Self { content: Content::Of(record, shown), tag, keep })
     }
 
+    /// Which bytes they are hangs on the codings that the client takes, and so does the tag: the
+    /// body is put together before it is known whether anybody wants it, which costs next to
+    /// nothing.
     fn answer(self, asked: &HeaderMap) -> Result<Response<ReplyBody>, Miss> {
-        let mut response = match condition(asked, &self.tag) {
-            Condition::Met => with_type(Response::new(self.content.body()?), JSON),
+        let varies = self.content.has_codings();
+        let body = self.content.body(Accepts::of(asked))?;
+        let tag = coded_tag(&self.tag, body.coding());
+        let mut response = match condition(asked, &tag) {
+            Condition::Met => name_coding(with_type(Response::new(body), JSON)),
             Condition::NotModified => empty(StatusCode::NOT_MODIFIED),
             Condition::Failed => empty(StatusCode::PRECONDITION_FAILED),
         };
         let kept = response.status() != StatusCode::PRECONDITION_FAILED;
         let headers = response.headers_mut();
         // A tag is made of hex digits, dashes and letters.
-        headers.extend(HeaderValue::try_from(self.tag).ok().map(|tag| (ETAG, tag)));
+        headers.extend(HeaderValue::try_from(tag).ok().map(|tag| (ETAG, tag)));
         headers.insert(CACHE_CONTROL, if kept { self.keep } else { NOT_KEPT });
+        if varies {
+            headers.append(VARY, BY_CODING);
+        }
         Ok(response)
     }
 }
 
 impl Content {
-    fn body(self) -> Result<ReplyBody, Miss> {
-        let mut out = Builder::default();
+    /// Whether the bytes depend on what the client takes, be they plain this time or not.
+    fn has_codings(&self) -> bool {
+        let Self::Of(record, shown) = self else { return false };
+        shown.part().is_some_and(|part| packed::has_any(record, part))
+    }
+
+    fn body(self, accepts: Accepts) -> Result<ReplyBody, Miss> {
+        let mut out = Builder::new(accepts);
         match self {
             Self::OpenApi => return Ok(ReplyBody::from(Bytes::from_static(OPENAPI.as_bytes()))),
             Self::Of(record, shown) => match shown {
                 Shown::Full(form) => answer::block_of(&record, FULL, form, &mut out)?,
                 Shown::Hashes(form) => answer::block_of(&record, HASHES, form, &mut out)?,
                 Shown::Header(form) => answer::block_of(&record, HEADER, form, &mut out)?,
-                Shown::Receipts => out.stored(answer::part(&record, RECEIPTS)?),
+                Shown::Receipts => {
+                    out.part(&record, RECEIPTS, answer::part(&record, RECEIPTS)?);
+                }
                 Shown::Transaction(at) => out.stored(answer::transaction_of(&record, at)?),
                 Shown::Receipt(at) => out.stored(answer::receipt_of(&record, at)?),
             },
         }
         Ok(out.finish())
+    }
+}
+
+impl Shown {
+    /// The part of the record that is shown whole.
+    fn part(self) -> Option<usize> {
+        match self {
+            Self::Full(_) => Some(FULL),
+            Self::Hashes(_) => Some(HASHES),
+            Self::Header(_) => Some(HEADER),
+            Self::Receipts => Some(RECEIPTS),
+            Self::Transaction(_) | Self::Receipt(_) => None,
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use neve_jsonrpc::{
     Kind, Message, Method, NoQuery, Query, Request, RpcError, Subscription, envelope, parse,
     syntax_error,
 };
+use neve_store::residency;
+use smallvec::SmallVec;
 
 use super::answer::{self, Asking, Miss, NoAnswer};
 use super::encoded::Accepts;
@@ -25,6 +27,14 @@ pub(crate) enum Reply {
     Answer(ReplyBody),
     /// A full node must be asked. The body says so too.
     Miss(ReplyBody),
+}
+
+impl Reply {
+    /// Waits until all of it is in memory.
+    fn load(&self) {
+        let (Self::Answer(body) | Self::Miss(body)) = self;
+        body.load();
+    }
 }
 
 /// What a frame of a WebSocket is answered with.
@@ -46,12 +56,34 @@ pub(crate) struct Rpc {
     pub(crate) tally: Arc<Tally>,
 }
 
+/// Who asks, and what was asked so far.
+struct Caller<'s> {
+    over: Over<'s>,
+    calls: Calls,
+}
+
 /// Over what a message came, and how the answer may be.
-enum Caller<'s> {
+enum Over<'s> {
     /// A request and its answer, and nothing after it.
     Http(Accepts),
     /// A connection that can be sent more later.
     Socket(&'s mut Subscriptions),
+}
+
+/// How the calls of a body ended. They are counted when the answer goes out: what is given up to
+/// be done again is not.
+#[derive(Default)]
+pub(crate) struct Calls(SmallVec<[(Option<Method>, Outcome); 4]>);
+
+impl Calls {
+    fn note(&mut self, method: Option<Method>, outcome: Outcome) {
+        self.0.push((method, outcome));
+    }
+
+    /// Counts them.
+    pub(crate) fn count(self, tally: &Tally) {
+        self.0.into_iter().for_each(|(method, outcome)| tally.call(method, outcome));
+    }
 }
 
 /// Why a message has no answer in the batch or body that it is in.
@@ -68,39 +100,67 @@ enum Missing {
     Method(String),
 }
 
-impl Caller<'_> {
+impl<'s> Caller<'s> {
+    fn new(over: Over<'s>) -> Self {
+        Self { over, calls: Calls::default() }
+    }
+
     fn accepts(&self) -> Accepts {
-        match self {
-            Self::Http(accepts) => *accepts,
-            Self::Socket(_) => Accepts::default(),
+        match self.over {
+            Over::Http(accepts) => accepts,
+            Over::Socket(_) => Accepts::default(),
         }
     }
 }
 
 impl Rpc {
     /// Answers the body of a request.
-    pub(crate) fn answer(&self, body: &[u8], accepts: Accepts) -> Reply {
-        let mut caller = Caller::Http(accepts);
-        match parse(body) {
+    pub(crate) fn answer(&self, body: &[u8], accepts: Accepts) -> (Reply, Calls) {
+        let mut caller = Caller::new(Over::Http(accepts));
+        let reply = match parse(body) {
             Request::Empty => Reply::Answer(Builder::default().finish()),
             Request::Malformed => Reply::Answer(lone_error(b"null", &RpcError::PARSE)),
             Request::Single(message) => self.single(&message, &mut caller),
             Request::Batch(messages) => self.batch(&messages, &mut caller),
-        }
+        };
+        (reply, caller.calls)
+    }
+
+    /// The same on a thread that may wait for a disk.
+    pub(crate) fn answer_waiting(&self, body: &[u8], accepts: Accepts) -> (Reply, Calls) {
+        residency::loading(|| {
+            let answered = self.answer(body, accepts);
+            answered.0.load();
+            answered
+        })
     }
 
     /// Answers a frame of a WebSocket; what has no newline over HTTP has one here.
-    pub(crate) fn answer_frame(&self, body: &[u8], subscriptions: &mut Subscriptions) -> Frame {
+    pub(crate) fn answer_frame(
+        &self,
+        body: &[u8],
+        subscriptions: &mut Subscriptions,
+    ) -> (Frame, Calls) {
         subscriptions.begin();
-        let mut caller = Caller::Socket(subscriptions);
+        let mut caller = Caller::new(Over::Socket(subscriptions));
         let reply = match parse(body) {
-            Request::Empty => return Frame::Last(None),
-            Request::Malformed => return Frame::Last(syntax_error(body).map(not_json)),
+            Request::Empty => return (Frame::Last(None), caller.calls),
+            Request::Malformed => {
+                return (Frame::Last(syntax_error(body).map(not_json)), caller.calls);
+            }
             Request::Single(message) => self.single(&message, &mut caller),
             Request::Batch(messages) => self.batch(&messages, &mut caller),
         };
+        let calls = caller.calls;
         let body = match reply {
-            Reply::Answer(body) => body,
+            _ if residency::is_cold() => {
+                subscriptions.undo(); // all of it is done again
+                return (Frame::Nothing, calls);
+            }
+            Reply::Answer(body) => {
+                subscriptions.keep();
+                body
+            }
             Reply::Miss(body) => {
                 subscriptions.undo();
                 body
@@ -108,13 +168,13 @@ impl Rpc {
         };
         let mut bytes = body.into_bytes();
         if bytes.is_empty() {
-            return Frame::Nothing;
+            return (Frame::Nothing, calls);
         }
         if !bytes.ends_with(envelope::NEWLINE) {
             bytes.extend_from_slice(envelope::NEWLINE);
         }
         // An id that is not UTF-8 cannot be echoed in a text frame.
-        String::from_utf8(bytes).map_or(Frame::Last(None), Frame::Answer)
+        (String::from_utf8(bytes).map_or(Frame::Last(None), Frame::Answer), calls)
     }
 
     fn single(&self, message: &Message<'_>, caller: &mut Caller<'_>) -> Reply {
@@ -174,7 +234,7 @@ impl Rpc {
     ) -> Result<usize, Unanswered> {
         match message.kind() {
             Kind::Call => self.call(message, caller, out),
-            Kind::Notification => self.notification(message),
+            Kind::Notification => self.notification(message, caller),
             Kind::Response => Err(Unanswered::Silent),
             Kind::Invalid => {
                 envelope::error(out.text(), message.id(), &RpcError::INVALID_REQUEST);
@@ -189,24 +249,24 @@ impl Rpc {
         caller: &mut Caller<'_>,
         out: &mut Builder,
     ) -> Result<usize, Unanswered> {
-        if let Caller::Socket(subscriptions) = caller
+        if matches!(caller.over, Over::Socket(_))
             && let Some(asked) = message.subscription(self.serving.rules()).transpose()
         {
-            return self.subscribe(message, asked, subscriptions, out);
+            return self.subscribe(message, asked, caller, out);
         }
         match message.query(self.serving.rules()) {
             Ok((method, _)) if method.is_debug_raw() && !self.limits.debug_raw => {
-                Err(self.not_served(message))
+                Err(not_served(message, caller))
             }
-            Ok((method, query)) => self.ask(message, method, query, out),
-            Err(NoQuery::NotServed) => Err(self.not_served(message)),
+            Ok((method, query)) => self.ask(message, method, query, caller, out),
+            Err(NoQuery::NotServed) => Err(not_served(message, caller)),
             Err(NoQuery::Error(error)) => {
-                self.tally.call(Method::from_name(message.method()), Outcome::Error);
+                caller.calls.note(Method::from_name(message.method()), Outcome::Error);
                 envelope::error(out.text(), message.id(), &error);
                 Ok(0)
             }
             Err(NoQuery::Null) => {
-                self.tally.call(Method::from_name(message.method()), Outcome::Error);
+                caller.calls.note(Method::from_name(message.method()), Outcome::Error);
                 Ok(short(message, "null", out))
             }
         }
@@ -217,6 +277,7 @@ impl Rpc {
         message: &Message<'_>,
         method: Method,
         query: Query,
+        caller: &mut Caller<'_>,
         out: &mut Builder,
     ) -> Result<usize, Unanswered> {
         let start = out.text().len();
@@ -228,7 +289,7 @@ impl Rpc {
             Err(NoAnswer::Error(_)) => Outcome::Error,
             Err(NoAnswer::Miss(_)) => Outcome::Miss,
         };
-        self.tally.call(Some(method), outcome);
+        caller.calls.note(Some(method), outcome);
         match answered {
             Ok(()) => {
                 let len = out.len() - before;
@@ -258,9 +319,12 @@ impl Rpc {
         &self,
         message: &Message<'_>,
         asked: Result<Subscription, NoQuery>,
-        subscriptions: &mut Subscriptions,
+        caller: &mut Caller<'_>,
         out: &mut Builder,
     ) -> Result<usize, Unanswered> {
+        let Over::Socket(subscriptions) = &mut caller.over else {
+            return Err(not_served(message, caller));
+        };
         let opened = match asked {
             Ok(Subscription::Unsubscribe(id)) if subscriptions.close(&id) => {
                 return Ok(short(message, "true", out));
@@ -272,7 +336,7 @@ impl Rpc {
                 subscriptions.open(wanted, self.serving.reader.range(), &self.filters.room)
             }
             Err(NoQuery::Error(error)) => Err(NotOpened::Error(error)),
-            Err(_) => return Err(self.not_served(message)),
+            Err(_) => return Err(not_served(message, caller)),
         };
         match opened {
             Ok(id) => Ok(short(message, &format!("\"{id}\""), out)),
@@ -287,16 +351,15 @@ impl Rpc {
     }
 
     /// A read without an id has no effect; anything else may have one, at a full node.
-    fn notification(&self, message: &Message<'_>) -> Result<usize, Unanswered> {
+    fn notification(
+        &self,
+        message: &Message<'_>,
+        caller: &mut Caller<'_>,
+    ) -> Result<usize, Unanswered> {
         match message.query(self.serving.rules()) {
-            Err(NoQuery::NotServed) => Err(self.not_served(message)),
+            Err(NoQuery::NotServed) => Err(not_served(message, caller)),
             _ => Err(Unanswered::Silent),
         }
-    }
-
-    fn not_served(&self, message: &Message<'_>) -> Unanswered {
-        self.tally.call(None, Outcome::Miss);
-        Unanswered::Missed(Missing::Method(message.method().to_owned()))
     }
 
     fn refuse_batch(&self, messages: &[Message<'_>], why: &Missing) -> Reply {
@@ -320,6 +383,11 @@ impl Rpc {
         };
         envelope::error_with_data(out, message.id(), &error, &range_json(range.as_ref()));
     }
+}
+
+fn not_served(message: &Message<'_>, caller: &mut Caller<'_>) -> Unanswered {
+    caller.calls.note(None, Outcome::Miss);
+    Unanswered::Missed(Missing::Method(message.method().to_owned()))
 }
 
 /// Appends an answer with a short result.

@@ -3,22 +3,27 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName,
     HeaderValue, LOCATION, VARY,
 };
 use hyper::{Method, Request, Response, StatusCode};
+use neve_store::residency;
+use tokio::task::spawn_blocking;
 
 use super::body::read;
 use super::cors::Cors;
 use super::encoded::Accepts;
 use super::hosts::Hosts;
 use super::media_type;
+use super::mirror::{Mirrors, whole};
+use super::outgoing::Outgoing;
 use super::refusal::Refusal;
 use super::reply::{Builder, ReplyBody};
 use super::route::{Route, route};
-use super::rpc::{Reply, Rpc};
+use super::rpc::{Calls, Reply, Rpc};
 use crate::admin::Admin;
 use crate::tally::add;
 use crate::ws::{self, Upgrade};
@@ -26,13 +31,15 @@ use crate::ws::{self, Upgrade};
 /// Says which heights are served, with each miss.
 const SERVED: HeaderName = HeaderName::from_static("x-neve-served");
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// In Vary, of an answer that is there in several codings.
+pub(super) const BY_CODING: HeaderValue = HeaderValue::from_static("Accept-Encoding");
 /// Asks a node for another chain than the path names; there is none here.
 const API_ROUTE: HeaderName = HeaderName::from_static("avalanche-api-route");
 const CONTINUE: &[u8] = b"100-continue";
 
 /// Answers requests of one worker's connections.
 pub(crate) struct Service {
-    pub(crate) rpc: Rpc,
+    pub(crate) rpc: Arc<Rpc>,
     pub(crate) admin: Arc<Admin>,
     /// Whether this listener also answers /health, /ready and /metrics.
     pub(crate) admin_here: bool,
@@ -44,6 +51,8 @@ pub(crate) struct Service {
     pub(crate) rpc_paths: Arc<[String]>,
     pub(crate) head_bytes_max: usize,
     pub(crate) ws: ws::Limits,
+    /// What mirrors are given, if anything.
+    pub(crate) mirrors: Option<Mirrors>,
 }
 
 impl Service {
@@ -52,11 +61,11 @@ impl Service {
         &self,
         request: Request<Incoming>,
         upgrade: &Upgrade,
-    ) -> Result<Response<ReplyBody>, Infallible> {
+    ) -> Result<Response<Outgoing>, Infallible> {
         add(&self.rpc.tally.requests, 1);
         let response = match Cors::of(&request) {
-            _ if expects_the_unknown(&request) => Refusal::EXPECTATION.response(),
-            Cors::Preflight(headers) => preflight(headers),
+            _ if expects_the_unknown(&request) => whole(Refusal::EXPECTATION.response()),
+            Cors::Preflight(headers) => whole(preflight(headers)),
             cors => {
                 let mut response = self.answer_or_turn_away(request, upgrade).await;
                 cors.mark(response.headers_mut());
@@ -71,19 +80,26 @@ impl Service {
         &self,
         request: Request<Incoming>,
         upgrade: &Upgrade,
-    ) -> Response<ReplyBody> {
-        match self.admit(&request) {
-            Ok(()) => self.read_and_answer(request).await,
-            Err(Turned::Empty) => plain_empty(),
-            Err(Turned::Admin) => self.admin.respond(request.uri().path()),
-            Err(Turned::Rest) => self.document(&request),
-            Err(Turned::WebSocket) => upgrade.accept(request),
-            Err(Turned::Moved(path)) => moved(&path, request.uri().query()),
-            Err(Turned::Away(refusal)) => {
+    ) -> Response<Outgoing> {
+        let turned = match (self.admit(&request), &self.mirrors) {
+            (Ok(()), _) => return whole(self.read_and_answer(request).await),
+            (Err(Turned::Mirror), Some(mirrors)) => {
+                return mirrors.respond(&request.into_parts().0).await;
+            }
+            (Err(turned), _) => turned,
+        };
+        whole(match turned {
+            Turned::Empty => plain_empty(),
+            Turned::Admin => self.admin.respond(request.uri().path()),
+            Turned::Rest => self.document(&request.into_parts().0).await,
+            Turned::WebSocket => upgrade.accept(request),
+            Turned::Moved(path) => moved(&path, request.uri().query()),
+            Turned::Mirror => Refusal::NOT_FOUND.response(),
+            Turned::Away(refusal) => {
                 add(&self.rpc.tally.refused, 1);
                 refusal.response()
             }
-        }
+        })
     }
 
     /// Checks that the request carries JSON-RPC, in the node's order (avalanchego,
@@ -105,8 +121,15 @@ impl Service {
             }
             Route::Rest if self.rpc_here => Err(Turned::Rest),
             Route::Moved(path) => Err(Turned::Moved(path)),
+            Route::Other(path) if self.mirrors_here() && Mirrors::knows(path) => {
+                Err(Turned::Mirror)
+            }
             _ => Err(self.elsewhere(request.method(), request.uri().path())),
         }
+    }
+
+    fn mirrors_here(&self) -> bool {
+        self.rpc_here && self.mirrors.is_some()
     }
 
     fn carries_json(&self, request: &Request<Incoming>) -> Result<(), Turned> {
@@ -141,15 +164,37 @@ impl Service {
     async fn read_and_answer(&self, request: Request<Incoming>) -> Response<ReplyBody> {
         let accepts = Accepts::of(request.headers());
         let limit = self.rpc.limits.body_bytes_max;
-        match read(request.into_body(), limit).await {
-            Ok(body) => self.answer(&body, accepts),
-            // The body was cut or its chunks are malformed: what came of it is not JSON either.
-            Err(_) => self.answer(b"{", accepts),
-        }
+        // If the body was cut or its chunks are malformed, what came of it is not JSON either.
+        let body = read(request.into_body(), limit).await.unwrap_or(Bytes::from_static(b"{"));
+        let reply = match self.answer_now(&body, accepts) {
+            Some(reply) => reply, // nearly always
+            None => self.answer_elsewhere(body, accepts).await,
+        };
+        self.response(reply)
     }
 
-    fn answer(&self, body: &[u8], accepts: Accepts) -> Response<ReplyBody> {
-        match self.rpc.answer(body, accepts) {
+    /// Answers JSON-RPC unless that takes the disk.
+    pub(super) fn answer_now(&self, body: &[u8], accepts: Accepts) -> Option<Reply> {
+        let answered = residency::if_resident(|| self.rpc.answer(body, accepts));
+        answered.map(|answered| self.counted(answered))
+    }
+
+    /// Answers it on a thread that may wait for the disk.
+    pub(super) async fn answer_elsewhere(&self, body: Bytes, accepts: Accepts) -> Reply {
+        add(&self.rpc.tally.handed_over, 1);
+        let (rpc, request) = (Arc::clone(&self.rpc), body.clone());
+        let answered = spawn_blocking(move || rpc.answer_waiting(&request, accepts)).await;
+        // The pool takes nothing more when the server is about to end.
+        self.counted(answered.unwrap_or_else(|_| self.rpc.answer(&body, accepts)))
+    }
+
+    fn counted(&self, (reply, calls): (Reply, Calls)) -> Reply {
+        calls.count(&self.rpc.tally);
+        reply
+    }
+
+    pub(super) fn response(&self, reply: Reply) -> Response<ReplyBody> {
+        match reply {
             Reply::Answer(body) => coded(with_type(Response::new(body), JSON)),
             Reply::Miss(body) => self.miss(body),
         }
@@ -185,6 +230,8 @@ enum Turned {
     Rest,
     /// Wants, or should want, a WebSocket.
     WebSocket,
+    /// From a mirror.
+    Mirror,
     /// Written uncleanly.
     Moved(String),
     /// A mistake.
@@ -217,12 +264,20 @@ fn moved(path: &str, query: Option<&str>) -> Response<ReplyBody> {
     response
 }
 
-/// Names the content coding, if there is one.
-fn coded(mut response: Response<ReplyBody>) -> Response<ReplyBody> {
+/// Names the content coding, if there is one. Nobody may keep the answer to a POST, so it is said
+/// only then that it depends on the request.
+fn coded(response: Response<ReplyBody>) -> Response<ReplyBody> {
+    let mut response = name_coding(response);
+    if response.body().coding().is_some() {
+        response.headers_mut().append(VARY, BY_CODING);
+    }
+    response
+}
+
+pub(super) fn name_coding(mut response: Response<ReplyBody>) -> Response<ReplyBody> {
     if let Some(coding) = response.body().coding() {
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.name()));
-        headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
+        let name = HeaderValue::from_static(coding.name());
+        response.headers_mut().insert(CONTENT_ENCODING, name);
     }
     response
 }

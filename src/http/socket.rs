@@ -13,13 +13,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::connection::Quiet;
 use crate::tally::{Tally, add};
+
+/// After so long without a byte a connection does without buffers.
+const PARK_AFTER: Duration = Duration::from_secs(1);
 
 /// How long nothing may be sent.
 #[derive(Debug, Clone, Copy)]
@@ -41,13 +47,53 @@ pub(crate) struct Socket {
     /// Looks at `sent` when it fires, and is set again if that was not long ago: it costs nothing
     /// a request. Made when first needed.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Told when nothing goes on.
+    quiet: Arc<Quiet>,
+    /// Whether bytes came since bytes were sent.
+    fed: bool,
+    /// Whether bytes wait for the client to read.
+    unsent: bool,
+    /// What was read before, and is to be read first.
+    before: Bytes,
     tally: Arc<Tally>,
 }
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream, patience: Patience, tally: Arc<Tally>) -> Self {
         let (io, sent) = (TokioIo::new(stream), Instant::now());
-        Self { io, patience, idles: false, sent, timer: None, tally }
+        let (quiet, before) = (Arc::default(), Bytes::new());
+        let (timer, idles, fed, unsent) = (None, false, false, false);
+        Self { io, patience, idles, sent, timer, quiet, fed, unsent, before, tally }
+    }
+
+    /// Whom to tell when nothing goes on.
+    pub(super) fn tell(&mut self, quiet: Arc<Quiet>) {
+        self.quiet = quiet;
+    }
+
+    /// The same with what was read and not used.
+    pub(super) fn with_read(mut self, read: Bytes) -> Self {
+        self.before = read;
+        self.timer = None;
+        self
+    }
+
+    /// Takes that back.
+    pub(super) fn take_read(&mut self) -> Bytes {
+        std::mem::take(&mut self.before)
+    }
+
+    /// Reads what came; waits for it as long as an idle connection may.
+    pub(super) fn poll_into(
+        &mut self,
+        context: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut room = ReadBuf::new(room);
+        match Pin::new(self.io.inner_mut()).poll_read(context, &mut room) {
+            Poll::Pending => self.waiting(context, self.patience.idle),
+            Poll::Ready(read) => Poll::Ready(read.map(|()| room.filled().len())),
+        }
     }
 
     /// Goes on as a WebSocket: one that says nothing is asked whether it is there, which is not
@@ -59,8 +105,30 @@ impl Socket {
         let _ = SockRef::from(self.io.inner()).set_tcp_notsent_lowat(unsent_max);
     }
 
+    /// While a request is waited for: says so when nothing goes on for a while.
+    fn idling<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let idle = self.patience.idle;
+        if self.fed || self.unsent || self.quiet.is_parked() || PARK_AFTER >= idle {
+            return self.waiting(context, idle);
+        }
+        if self.poll_unsent(context, PARK_AFTER).is_pending() {
+            return Poll::Pending;
+        }
+        self.quiet.park();
+        self.waiting(context, idle)
+    }
+
     /// While something waits: errs once nothing was sent for `limit`.
     fn waiting<T>(&mut self, context: &mut Context<'_>, limit: Duration) -> Poll<io::Result<T>> {
+        if self.poll_unsent(context, limit).is_pending() {
+            return Poll::Pending;
+        }
+        add(&self.tally.timeouts, 1);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Ready once nothing was sent for `limit`.
+    fn poll_unsent(&mut self, context: &mut Context<'_>, limit: Duration) -> Poll<()> {
         loop {
             let until = self.sent + limit;
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
@@ -71,8 +139,7 @@ impl Socket {
                 return Poll::Pending;
             }
             if Instant::now() >= until {
-                add(&self.tally.timeouts, 1);
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                return Poll::Ready(());
             }
             timer.as_mut().reset(until);
         }
@@ -83,10 +150,11 @@ impl Socket {
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if written.is_pending() {
+        self.unsent = written.is_pending();
+        if self.unsent {
             return self.waiting(context, self.patience.write);
         }
-        self.sent = Instant::now();
+        (self.sent, self.fed) = (Instant::now(), false);
         written
     }
 }
@@ -95,13 +163,19 @@ impl Read for Socket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.before.is_empty() {
+            let len = self.before.len().min(buf.remaining());
+            buf.put_slice(&self.before.split_to(len));
+            self.fed = true;
+            return Poll::Ready(Ok(()));
+        }
         let read = Pin::new(&mut self.io).poll_read(context, buf);
         if read.is_pending() && !self.idles {
-            let idle = self.patience.idle;
-            return self.waiting(context, idle);
+            return self.idling(context);
         }
+        self.fed = true;
         read
     }
 }
@@ -134,6 +208,9 @@ impl Write for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.quiet.is_parked() {
+            return Poll::Ready(Ok(())); // it goes on later
+        }
         Pin::new(&mut self.io).poll_shutdown(context)
     }
 }

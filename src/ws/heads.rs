@@ -7,7 +7,7 @@ use neve_chain::{HeadForm, new_head};
 use neve_store::{Hash, RecordRef};
 use tracing::warn;
 
-use crate::parts::{HEADER, plain};
+use crate::parts::{HEADER, readable};
 
 /// Heads that are kept: subscribers are mostly at the same one.
 const KEPT: usize = 32;
@@ -44,7 +44,7 @@ impl HeadTexts {
 }
 
 fn make(record: &RecordRef, form: HeadForm) -> Option<String> {
-    let header = plain(record, HEADER)?;
+    let header = readable(record, HEADER)?;
     match new_head(header.as_ref(), form) {
         Ok(text) => String::from_utf8(text).ok(),
         Err(error) => {

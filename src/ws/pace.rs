@@ -35,8 +35,13 @@ impl Pace {
         *self = Self::default();
     }
 
+    /// Whether the client is slow and by now behind by more heights than it may be.
+    pub(super) fn is_too_slow(&self, lag: u64, lag_max: u64) -> bool {
+        lag > lag_max && self.is_slow()
+    }
+
     /// Whether most of the time since the first wait was spent in waits.
-    pub(super) fn is_slow(&self) -> bool {
+    fn is_slow(&self) -> bool {
         self.waiting_since.is_some_and(|since| self.waited * 2 > since.elapsed())
     }
 }
@@ -58,6 +63,16 @@ mod tests {
         let mut caught_up = pace(1000, 900);
         caught_up.at_head();
         assert!(!caught_up.is_slow());
+    }
+
+    #[test]
+    fn the_limit_itself_is_allowed() {
+        let slow = pace(1000, 900);
+        assert!(!slow.is_too_slow(100, 100));
+        assert!(slow.is_too_slow(101, 100));
+        assert!(!slow.is_too_slow(0, 0));
+        assert!(slow.is_too_slow(1, 0));
+        assert!(!pace(10_000, 900).is_too_slow(u64::MAX, 100), "it only waits for its turn");
     }
 
     #[tokio::test]

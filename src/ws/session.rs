@@ -1,14 +1,18 @@
 //! One connection: answers what it asks, sends what it has subscribed to, and knows when it is
 //! dead.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use neve_chain::HeadForm;
 use neve_jsonrpc::Rules;
+use neve_store::residency;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -20,8 +24,10 @@ use super::end::Ended;
 use super::notification::notification;
 use super::pace::Pace;
 use super::subscriptions::{Held, Subscriptions, Topic};
-use crate::http::{Frame, Rpc, Socket as Tcp, draining};
+use crate::http::{Calls, Frame, Rpc, Socket as Tcp, draining};
 use crate::logs::logs;
+use crate::parts::{HEADER, RECEIPTS, SPANS, readable};
+use crate::tally::{WsEnd, WsKind, add};
 
 /// What a connection may cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +52,8 @@ const WRITE_BUFFER: usize = 4 << 10;
 const UNSENT_MAX: u32 = 128 << 10;
 /// Heights that are told between two looks at what the client says.
 const BURST: usize = 64;
+/// Heights below the head that are in memory, as they were written a moment ago.
+const LATELY: u64 = 16;
 /// What closing may take when all is to end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -54,7 +62,7 @@ pub(super) type Socket = WebSocketStream<TokioIo<Tcp>>;
 /// Serves a connection until it ends.
 pub(crate) async fn run(
     upgrade: OnUpgrade,
-    rpc: &Rpc,
+    rpc: &Arc<Rpc>,
     limits: Limits,
     mut drain: watch::Receiver<bool>,
 ) {
@@ -63,14 +71,17 @@ pub(crate) async fn run(
         Err(error) => return debug!(%error, "a WebSocket was not opened"),
     };
     let Some(socket) = open(upgraded, limits).await else { return };
-    let subscriptions = Subscriptions::new(limits.subscriptions_max);
+    add(&rpc.tally.ws_opened, 1);
+    let subscriptions = Subscriptions::new(limits.subscriptions_max, Arc::clone(&rpc.tally));
     let (sent, pace) = (Instant::now(), Pace::default());
     let mut session = Session { rpc, socket, subscriptions, limits, sent, asked: None, pace };
     // Whatever it is doing: a client that does not read must not hold up the end.
     let ended = tokio::select! {
         ended = session.serve() => ended,
-        () = draining(&mut drain) => Ended::told(CloseCode::Away, "the server stops"),
+        () = draining(&mut drain) => Ended::told(WsEnd::Drain, CloseCode::Away, "the server stops"),
     };
+    rpc.tally.ws_end(ended.reason());
+    session.subscriptions = Subscriptions::default(); // whoever lingers is told nothing
     let soon = async {
         draining(&mut drain).await;
         sleep(CLOSE_WITHIN).await;
@@ -95,7 +106,7 @@ async fn open(upgraded: Upgraded, limits: Limits) -> Option<Socket> {
 }
 
 struct Session<'r> {
-    rpc: &'r Rpc,
+    rpc: &'r Arc<Rpc>,
     socket: Socket,
     subscriptions: Subscriptions,
     limits: Limits,
@@ -119,7 +130,7 @@ impl Session<'_> {
                 frame = self.socket.next() => match frame {
                     Some(Ok(frame)) => self.take(frame).await,
                     Some(Err(error)) => Err(error.into()),
-                    None => Err(Ended::Silently),
+                    None => Err(Ended::Silently(WsEnd::Client)),
                 },
                 // Others have their turn: a long range may have nothing to wait for.
                 () = tokio::task::yield_now(), if more => Ok(()),
@@ -144,7 +155,7 @@ impl Session<'_> {
     /// Asks whether anybody is there; without an answer, nobody is.
     async fn keep_alive(&mut self) -> Result<(), Ended> {
         if self.asked.is_some() {
-            return Err(Ended::Silently);
+            return Err(Ended::Silently(WsEnd::Ping));
         }
         self.send(Message::Ping(Vec::new().into())).await?;
         self.asked = Some(self.sent);
@@ -159,21 +170,67 @@ impl Session<'_> {
 
     async fn take(&mut self, message: Message) -> Result<(), Ended> {
         self.asked = None;
-        let body = match &message {
-            Message::Text(text) => text.as_bytes(),
+        let body: Bytes = match message {
+            Message::Text(text) => text.into(),
             Message::Binary(bytes) => bytes,
             Message::Close(_) => return Err(Ended::Closed),
             _ => return Ok(()),
         };
-        match self.rpc.answer_frame(body, &mut self.subscriptions) {
+        let answer = || self.rpc.answer_frame(&body, &mut self.subscriptions);
+        let (frame, calls) = match residency::if_resident(answer) {
+            Some(answered) => answered, // nearly always
+            None => self.answer_elsewhere(body).await,
+        };
+        calls.count(&self.rpc.tally);
+        match frame {
             Frame::Answer(text) => self.send(Message::text(text)).await,
             Frame::Nothing => Ok(()),
             Frame::Last(text) => {
                 if let Some(text) = text {
                     self.send(Message::text(text)).await?;
                 }
-                Err(Ended::Silently)
+                Err(Ended::Silently(WsEnd::Malformed))
             }
+        }
+    }
+
+    /// On a thread that may wait for the disk; nobody is told anything meanwhile.
+    async fn answer_elsewhere(&mut self, body: Bytes) -> (Frame, Calls) {
+        add(&self.rpc.tally.handed_over, 1);
+        let (rpc, mut subscriptions) =
+            (Arc::clone(self.rpc), std::mem::take(&mut self.subscriptions));
+        let answering = spawn_blocking(move || {
+            let answered = residency::loading(|| rpc.answer_frame(&body, &mut subscriptions));
+            (answered, subscriptions)
+        });
+        match answering.await {
+            Ok((answered, subscriptions)) => {
+                self.subscriptions = subscriptions;
+                answered
+            }
+            // The pool takes nothing more when the server is about to end.
+            Err(_) => (Frame::Last(None), Calls::default()),
+        }
+    }
+
+    /// Has what is told of a height in memory. What was published just now is.
+    async fn load(&self, height: u64, head: u64) {
+        if height + LATELY > head {
+            return;
+        }
+        let parts: &[usize] =
+            if self.subscriptions.have_logs() { &[HEADER, SPANS, RECEIPTS] } else { &[HEADER] };
+        let reader = self.rpc.serving.reader.clone();
+        let look = move || {
+            let record = reader.record(height)?;
+            record.load_head();
+            let looked = parts.iter().filter_map(|part| readable(&record, *part));
+            looked.for_each(|slice| slice.load());
+            Some(())
+        };
+        if residency::if_resident(&look).is_none() {
+            // If it fails, this thread waits when it reads.
+            let _ = spawn_blocking(move || residency::loading(look)).await;
         }
     }
 
@@ -194,6 +251,7 @@ impl Session<'_> {
                 return Ok(false);
             };
             self.check_pace(height, first, head)?;
+            self.load(height, head).await;
             fed |= self.tell(height, first, head).await?;
         }
         self.pace.of(self.socket.flush()).await?;
@@ -205,10 +263,11 @@ impl Session<'_> {
         let lag = self.subscriptions.lag(head);
         if height < first {
             let reason = format!("too slow: block {height:#x} is not held any more");
-            return Err(Ended::told(CloseCode::Policy, reason));
+            return Err(Ended::told(WsEnd::Slow, CloseCode::Policy, reason));
         }
-        if self.pace.is_slow() && lag > self.limits.lag_max {
-            return Err(Ended::told(CloseCode::Policy, format!("too slow: {lag} blocks behind")));
+        if self.pace.is_too_slow(lag, self.limits.lag_max) {
+            let reason = format!("too slow: {lag} blocks behind");
+            return Err(Ended::told(WsEnd::Slow, CloseCode::Policy, reason));
         }
         Ok(())
     }
@@ -231,6 +290,7 @@ impl Session<'_> {
                     let text = serving.head_texts.of(&record, form, head);
                     let text = text.ok_or_else(|| unreadable(height))?;
                     self.pace.of(self.socket.feed(notification(id, &text))).await?;
+                    self.rpc.tally.ws_notified(WsKind::Heads);
                     fed = true;
                 }
                 Topic::Logs(wanted, last) if last.is_none_or(|last| height <= last) => {
@@ -239,6 +299,7 @@ impl Session<'_> {
                         let text =
                             std::str::from_utf8(log.as_ref()).map_err(|_| unreadable(height))?;
                         self.pace.of(self.socket.feed(notification(id, text))).await?;
+                        self.rpc.tally.ws_notified(WsKind::Logs);
                         fed = true;
                     }
                 }
@@ -253,5 +314,5 @@ impl Session<'_> {
 }
 
 fn unreadable(height: u64) -> Ended {
-    Ended::told(CloseCode::Error, format!("block {height:#x} cannot be read"))
+    Ended::told(WsEnd::Damaged, CloseCode::Error, format!("block {height:#x} cannot be read"))
 }

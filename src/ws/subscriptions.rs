@@ -7,6 +7,7 @@ use neve_jsonrpc::{LogRange, RpcError, Subscription};
 
 use crate::filters::{Room, Taken, new_id};
 use crate::logs::Wanted;
+use crate::tally::{Tally, WsKind};
 
 /// The subscriptions of a connection.
 #[derive(Default)]
@@ -14,6 +15,8 @@ pub(crate) struct Subscriptions {
     held: Vec<Held>,
     /// How many there may be.
     max: usize,
+    /// Counts them.
+    tally: Arc<Tally>,
     /// Which frame from the client is being answered.
     frame: u64,
     /// What this frame has ended, and where that was, in case that it is refused.
@@ -31,6 +34,23 @@ pub(super) struct Held {
     /// The frame that opened it.
     frame: u64,
     _room: Taken,
+    _counted: Counted,
+}
+
+/// Counts a subscription for as long as it lives.
+struct Counted(Arc<Tally>, WsKind);
+
+impl Counted {
+    fn new(tally: &Arc<Tally>, kind: WsKind) -> Self {
+        tally.ws_subscribed(kind);
+        Self(Arc::clone(tally), kind)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.ws_unsubscribed(self.1);
+    }
 }
 
 /// What it is to hear of.
@@ -50,17 +70,28 @@ pub(crate) enum NotOpened {
 }
 
 impl Subscriptions {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { max, ..Self::default() }
+    /// None yet, and at most `max`. `tally` is that of the thread on which they live.
+    pub(crate) fn new(max: usize, tally: Arc<Tally>) -> Self {
+        Self { max, tally, ..Self::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
+    /// Whether any of them is about logs.
+    pub(crate) fn have_logs(&self) -> bool {
+        self.held.iter().any(|held| matches!(held.topic, Topic::Logs(..)))
+    }
+
     /// Begins a frame, which [`Self::undo`] takes back.
     pub(crate) fn begin(&mut self) {
         self.frame += 1;
+        self.closed.clear();
+    }
+
+    /// Ends a frame that was answered: what it has ended is gone.
+    pub(crate) fn keep(&mut self) {
         self.closed.clear();
     }
 
@@ -87,7 +118,7 @@ impl Subscriptions {
         let (topic, from) = match wanted {
             Subscription::NewHeads { from_block } => (Topic::Heads, from_block),
             Subscription::Logs { query, from_block } => {
-                (Topic::Logs(Wanted::new(query.filter), last(query.range)), from_block)
+                (Topic::Logs(Wanted::new(&query.filter), last(query.range)), from_block)
             }
             Subscription::Unsubscribe(_) => {
                 return Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND));
@@ -97,7 +128,16 @@ impl Subscriptions {
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
         let taken =
             Room::take(room, topic.bytes()).ok_or_else(|| NotOpened::Error(Room::full()))?;
-        self.held.push(Held { id: new_id(), topic, next, live, frame: self.frame, _room: taken });
+        let counted = Counted::new(&self.tally, topic.kind());
+        self.held.push(Held {
+            id: new_id(),
+            topic,
+            next,
+            live,
+            frame: self.frame,
+            _room: taken,
+            _counted: counted,
+        });
         Ok(self.held.last().map_or("", |held| &held.id))
     }
 
@@ -137,6 +177,13 @@ impl Subscriptions {
 }
 
 impl Topic {
+    fn kind(&self) -> WsKind {
+        match self {
+            Self::Heads => WsKind::Heads,
+            Self::Logs(..) => WsKind::Logs,
+        }
+    }
+
     /// What it takes in memory, about.
     fn bytes(&self) -> usize {
         match self {
@@ -174,6 +221,10 @@ mod tests {
 
     const HEADS: Subscription = Subscription::NewHeads { from_block: None };
 
+    fn none(max: usize) -> Subscriptions {
+        Subscriptions::new(max, Arc::default())
+    }
+
     fn from(height: u64) -> Subscription {
         Subscription::NewHeads { from_block: Some(height) }
     }
@@ -196,7 +247,7 @@ mod tests {
 
     #[test]
     fn each_hears_of_each_height_once() {
-        let mut all = Subscriptions::new(9);
+        let mut all = none(9);
         assert_eq!(all.due(5, 9), None);
         open(&mut all, HEADS, Some(5..=9)).unwrap();
         open(&mut all, from(8), Some(5..=9)).unwrap();
@@ -210,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_range_that_is_replayed_holds_up_nobody() {
-        let mut all = Subscriptions::new(9);
+        let mut all = none(9);
         open(&mut all, HEADS, Some(5..=9)).unwrap();
         open(&mut all, from(7), Some(5..=9)).unwrap();
         assert_eq!(all.due(5, 9), Some(7));
@@ -221,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_first_of_an_empty_store_is_heard_of() {
-        let mut all = Subscriptions::new(9);
+        let mut all = none(9);
         assert!(open(&mut all, from(3), None).is_none());
         open(&mut all, HEADS, None).unwrap();
         assert_eq!(told(&mut all, 7, 8), [(7, 1), (8, 1)]);
@@ -229,14 +280,14 @@ mod tests {
 
     #[test]
     fn what_is_not_held_any_more_is_missing() {
-        let mut all = Subscriptions::new(9);
+        let mut all = none(9);
         assert!(open(&mut all, from(4), Some(5..=9)).is_none());
         assert!(open(&mut all, from(5), Some(5..=9)).is_some());
     }
 
     #[test]
     fn only_who_was_at_the_head_lags() {
-        let mut all = Subscriptions::new(9);
+        let mut all = none(9);
         open(&mut all, from(5), Some(5..=9)).unwrap();
         assert_eq!(all.lag(9), 0);
         told(&mut all, 5, 9);
@@ -246,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_refused_frame_has_done_nothing() {
-        let mut all = Subscriptions::new(3);
+        let mut all = none(3);
         all.begin();
         let first = open(&mut all, HEADS, Some(5..=9)).unwrap();
         let other = open(&mut all, HEADS, Some(5..=9)).unwrap();
@@ -266,9 +317,32 @@ mod tests {
     }
 
     #[test]
+    fn they_are_counted_while_they_live() {
+        let tally = Arc::new(Tally::default());
+        let mut all = Subscriptions::new(9, Arc::clone(&tally));
+        let open_now = || tally.ws_subscriptions(WsKind::Heads);
+        all.begin();
+        let first = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        all.keep();
+        assert_eq!((open_now(), tally.ws_subscriptions(WsKind::Logs)), (1, 0));
+        all.begin();
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        assert!(all.close(&first));
+        all.undo();
+        assert_eq!(open_now(), 1, "a refused frame has done nothing");
+        all.begin();
+        assert!(all.close(&first));
+        all.keep();
+        assert_eq!(open_now(), 0, "at once, not with the next frame");
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        drop(all);
+        assert_eq!(open_now(), 0);
+    }
+
+    #[test]
     fn they_take_room_while_they_live() {
         let room = Room::new(size_of::<Held>());
-        let mut all = Subscriptions::new(9);
+        let mut all = none(9);
         all.begin();
         let id = all.open(HEADS, None, &room).ok().map(str::to_owned).unwrap();
         assert!(matches!(all.open(HEADS, None, &room), Err(NotOpened::Error(_))));

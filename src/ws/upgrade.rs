@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{
     CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
@@ -61,7 +62,7 @@ fn accept_key<B>(request: &Request<B>) -> Result<HeaderValue, StatusCode> {
 }
 
 fn switching(key: HeaderValue) -> Response<ReplyBody> {
-    let mut response = Response::new(ReplyBody::default());
+    let mut response = Response::new(ReplyBody::from(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));

@@ -119,6 +119,15 @@ fn limits_are_refused_beyond_their_edges() {
         (["--segment-blocks", "1048577"], "--segment-blocks 1048577: allowed is 1 to 1048576"),
         (["--fetch-concurrency", "0"], "--fetch-concurrency 0: allowed is 1 to 1024"),
         (["--fetch-concurrency", "1025"], "--fetch-concurrency 1025: allowed is 1 to 1024"),
+        (["--verify-threads", "0"], "--verify-threads 0: allowed is 1 to 1024"),
+        (["--agree", "0"], "--agree 0: allowed is 1 to 1, the number of upstreams"),
+        (["--agree", "2"], "--agree 2: allowed is 1 to 1, the number of upstreams"),
+        (["--requests-per-second", "0"], "write a number from 0.01 to 1000000, or none"),
+        (
+            ["--backfill-to", "latest"],
+            "write a height (69000000 or 0x41cdb40), -1000, retained, or none",
+        ),
+        (["--upstream-ws", "none,none"], "--upstream-ws none: there are 1 upstreams"),
         (["--queue-bytes-max", "0"], "--queue-bytes-max 0: allowed is 1 to 4GiB"),
         (
             ["--upstream-body-bytes-max", "none"],

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::support::neve::{Neve, fresh_dir, run};
 
 const DEV: [&str; 5] = ["serve", "--dev", "--listen", "127.0.0.1:0", "--dev-rate"];
@@ -24,7 +26,7 @@ fn it_serves_at_once_and_prints_what_to_try() {
         (health["blocks"]["verified_height"].as_u64()? > 0).then_some(())
     });
     assert!(neve.greeting.contains("\nupstream http://127.0.0.1:"), "{}", neve.greeting);
-    let block: serde_json::Value = serde_json::from_str(&run_curl_line(&neve.greeting)).unwrap();
+    let block: Value = serde_json::from_str(&run_curl_line(&neve.greeting)).unwrap();
     assert!(block["result"]["number"].as_str().is_some_and(|number| number.starts_with("0x")));
     let health = neve.health();
     assert_eq!(health["blocks"]["min_height"], 0);
@@ -50,4 +52,80 @@ fn what_it_stores_is_a_store_like_any_other() {
     let neve = Neve::spawn(dir.path(), &arguments.concat());
     neve.wait("the refusal", |health| (health["upstream"]["state"] == "disagrees").then_some(()));
     assert_eq!(neve.health()["blocks"]["head"], 100);
+}
+
+/// What wallets ask for before they sign, at one head: block, history, and the prices.
+#[derive(Debug)]
+struct Prices {
+    block: Value,
+    history: Value,
+    base_fee: u64,
+    tip: u64,
+    gas_price: u64,
+    options: Value,
+}
+
+impl Prices {
+    /// `None` while something is not known yet, or if the head moved meanwhile: prices are asked of
+    /// the upstream one after the other, so some may be of the head before.
+    fn ask(neve: &Neve) -> Option<Self> {
+        let mut client = neve.client();
+        let mut ask = |method, params: &str| {
+            let answer = client.call(method, params);
+            (answer.status == 200).then(|| answer.json()["result"].clone())
+        };
+        let block = ask("eth_getBlockByNumber", r#"["latest",false]"#)?;
+        let prices = Self {
+            history: ask("eth_feeHistory", r#"["0x5","latest",[10,50,90]]"#)?,
+            base_fee: quantity(&ask("eth_baseFee", "[]")?),
+            tip: quantity(&ask("eth_maxPriorityFeePerGas", "[]")?),
+            gas_price: quantity(&ask("eth_gasPrice", "[]")?),
+            options: ask("eth_suggestPriceOptions", "[]")?,
+            block,
+        };
+        let same = ask("eth_getBlockByNumber", r#"["latest",false]"#)? == prices.block;
+        (same && prices.are_of_one_head()).then_some(prices)
+    }
+
+    /// What ethers and viem make of them: more than the next block charges.
+    fn are_of_one_head(&self) -> bool {
+        let normal = |key: &str| quantity(&self.options["normal"][key]);
+        quantity(&self.history["baseFeePerGas"][5]) == self.base_fee
+            && self.gas_price == self.base_fee + self.tip
+            && normal("maxPriorityFeePerGas") == self.tip
+            && normal("maxFeePerGas") == 2 * self.base_fee + self.tip
+    }
+}
+
+fn quantity(value: &Value) -> u64 {
+    let digits = value.as_str().and_then(|text| text.strip_prefix("0x"));
+    digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).expect("a quantity")
+}
+
+/// A wallet that estimates fees finds everything that it asks for, and all of it fits.
+#[test]
+fn a_wallet_can_estimate_fees() {
+    let dir = fresh_dir();
+    let neve = Neve::spawn(dir.path(), &[&DEV[..], &["0.5"]].concat());
+    neve.wait_for_head(101);
+    let prices = neve.wait("prices of one head, which fit", |_| Prices::ask(&neve));
+    let (block, history) = (&prices.block, &prices.history);
+    let number = quantity(&block["number"]);
+    assert_eq!(quantity(&history["oldestBlock"]), number - 4);
+    let base_fees = history["baseFeePerGas"].as_array().unwrap();
+    assert_eq!(base_fees.len(), 6, "the last one is the next block's");
+    assert_eq!(base_fees[4], block["baseFeePerGas"]);
+    for (at, base_fee) in base_fees[..5].iter().enumerate() {
+        let params = format!("[\"{:#x}\"]", number - 4 + at as u64);
+        let header = neve.client().call("eth_getHeaderByNumber", &params).json();
+        assert_eq!(base_fee, &header["result"]["baseFeePerGas"]);
+    }
+    let rewards = history["reward"].as_array().unwrap();
+    assert!(rewards.iter().all(|reward| reward.as_array().unwrap().len() == 3), "{history}");
+    let ratios = history["gasUsedRatio"].as_array().unwrap();
+    let whole = |key: &str| f64::from(u32::try_from(quantity(&block[key])).unwrap());
+    assert_eq!(ratios[4].as_f64(), Some(whole("gasUsed") / whole("gasLimit")));
+    // What ethers offers, twice the base fee of the head, is enough for the next block.
+    let twice = 2 * quantity(&block["baseFeePerGas"]);
+    assert!((1..=twice).contains(&prices.base_fee), "{prices:?}");
 }

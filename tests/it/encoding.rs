@@ -107,6 +107,68 @@ fn batches_are_put_together_from_compressed_pieces() {
     assert!(answer.header("vary").is_some(), "caches must know");
 }
 
+/// Documents for caches: each coding is a representation with a tag of its own.
+#[test]
+fn documents_are_coded_too() {
+    let (_node, neve, dir) = start(MAIN, &["--compress", "gzip,zstd"]);
+    let mut client = neve.client();
+    let mut ask = |path: &str, method: &str, headers: &[(&str, &str)]| {
+        let answer = client.request(method, path, headers, b"");
+        let vary = answer.headers.iter().filter(|(name, _)| name == "vary");
+        let vary: Vec<_> = vary.map(|(_, value)| value.clone()).collect();
+        let tag = answer.header("etag").expect("every document has a tag").to_owned();
+        (answer, vary.join(", "), tag)
+    };
+    for path in ["/v1/receipts/332", "/v1/block/332", "/v1/receipts/0x14c"] {
+        let (plain, vary, plain_tag) = ask(path, "GET", &[]);
+        assert_eq!(
+            (vary.as_str(), plain.header("content-encoding")),
+            ("Accept-Encoding, Origin", None)
+        );
+        let mut tags = vec![plain_tag.clone()];
+        for accepts in ["gzip", "zstd"] {
+            let wanted = ("Accept-Encoding", accepts);
+            let (coded, vary, tag) = ask(path, "GET", &[wanted]);
+            assert_eq!(vary, "Accept-Encoding, Origin", "{path}");
+            let (text, coding) = decoded(&coded);
+            assert!(coding == Some(accepts) && text == plain.body, "{path} {accepts}");
+            assert!(coded.body.len() < plain.body.len());
+            assert_eq!(coded.header("cache-control"), plain.header("cache-control"));
+            let (head, _, head_tag) = ask(path, "HEAD", &[wanted]);
+            let len = coded.body.len().to_string();
+            assert_eq!(head.header("content-length"), Some(len.as_str()));
+            assert_eq!((head.header("content-encoding"), &head_tag), (Some(accepts), &tag));
+            // Who has these bytes is told so, and who has others is given these.
+            let (same, vary, same_tag) = ask(path, "GET", &[wanted, ("If-None-Match", &tag)]);
+            assert_eq!(
+                (same.status, vary.as_str(), &same_tag),
+                (304, "Accept-Encoding, Origin", &tag)
+            );
+            let (other, ..) = ask(path, "GET", &[wanted, ("If-None-Match", &plain_tag)]);
+            assert_eq!((other.status, &other.body), (200, &coded.body));
+            let (plain_again, ..) = ask(path, "GET", &[("If-None-Match", &tag)]);
+            assert_eq!((plain_again.status, &plain_again.body), (200, &plain.body));
+            assert_eq!(ask(path, "GET", &[wanted, ("If-Match", &tag)]).0.status, 200);
+            assert_eq!(ask(path, "GET", &[wanted, ("If-Match", &plain_tag)]).0.status, 412);
+            tags.push(tag);
+        }
+        tags.sort();
+        tags.dedup();
+        assert_eq!(tags.len(), 3, "{path}");
+        assert_eq!(ask(path, "GET", &[("If-None-Match", &plain_tag)]).0.status, 304);
+    }
+    // There is one form of what is small.
+    for path in ["/v1/block/1", "/v1/openapi.json"] {
+        let (answer, vary, _) = ask(path, "GET", &[("Accept-Encoding", "gzip")]);
+        assert_eq!((vary.as_str(), answer.header("content-encoding")), ("Origin", None), "{path}");
+    }
+    drop((neve, dir));
+    let (_node, neve, _dir) = start(MAIN, &[]);
+    let wanted = [("Accept-Encoding", "gzip, zstd")];
+    let answer = neve.client().request("GET", "/v1/receipts/332", &wanted, b"");
+    assert_eq!((answer.header("content-encoding"), answer.header("vary")), (None, Some("Origin")));
+}
+
 fn height_of(height: u64) -> String {
     format!("{height:#x}")
 }

@@ -11,16 +11,19 @@ use crate::support::corpus::{HELICON, MAIN, Row, Set};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::recorded::Recorded;
 
-/// Rows that neve answers differently on purpose, and why.
+/// Rows that neve answers differently on purpose, and why; docs/RPC.md has them.
 const DIFFERENT: [(&str, &str); 5] = [
     ("http/path//", "the root of the server is JSON-RPC too"),
     (
         "http/path//ext/bc/C/rpc#x",
         "a fragment is no part of what a server is asked (RFC 9110, 4.2.5)",
     ),
-    ("http/path/GET//ext/bc/C/rpc#x", "a fragment is no part of what a server is asked"),
+    (
+        "http/path/GET//ext/bc/C/rpc#x",
+        "a fragment is no part of what a server is asked (RFC 9110, 4.2.5)",
+    ),
     ("http/length/bad", "hyper refuses it, with the same status and without a text"),
-    ("http/host/a b", "as above"),
+    ("http/host/a b", "hyper refuses it, with the same status and without a text"),
 ];
 
 /// Headers that are compared; the others are the date, the node's id, and framing.
@@ -95,20 +98,36 @@ fn replay(set: Set) -> Vec<String> {
     let neve = Neve::start(dir.path(), &arguments);
     neve.wait_for_head(set.head);
     let about_http = rows.iter().filter(|row| row.name.starts_with("http/"));
-    let mut different = Vec::new();
-    for row in about_http.filter(|row| DIFFERENT.iter().all(|(name, _)| *name != row.name)) {
-        match exchange(neve.address, &wire(row), row.method == "HEAD") {
-            Ok(answer) => different.extend(difference(row, &answer)),
-            Err(error) => different.push(format!("{}: {error}", row.name)),
+    let mut wrong = Vec::new();
+    for row in about_http {
+        let difference = match exchange(neve.address, &wire(row), row.method == "HEAD") {
+            Ok(answer) => difference(row, &answer),
+            Err(error) => Some(format!("{}: {error}", row.name)),
+        };
+        let listed = DIFFERENT.iter().any(|(name, _)| *name == row.name);
+        match (listed, difference) {
+            (false, Some(difference)) => wrong.push(difference),
+            (true, None) => wrong.push(format!("{} is listed and does not differ", row.name)),
+            _ => {}
         }
     }
-    different
+    let missing = DIFFERENT.iter().filter(|(name, _)| rows.iter().all(|row| row.name != *name));
+    wrong.extend(missing.map(|(name, _)| format!("{name} is listed and was not recorded")));
+    wrong
 }
 
 #[test]
 fn http_is_spoken_as_the_node_speaks_it() {
     for set in [MAIN, HELICON] {
-        let different = replay(set);
-        assert!(different.is_empty(), "{} rows differ:\n{}", different.len(), different.join("\n"));
+        let wrong = replay(set);
+        assert!(wrong.is_empty(), "{} rows are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    }
+}
+
+#[test]
+fn the_documents_list_what_differs() {
+    for (name, why) in DIFFERENT {
+        let line = format!("| `{name}` | {why} |\n");
+        assert!(include_str!("../../docs/RPC.md").contains(&line), "docs/RPC.md lacks: {line}");
     }
 }

@@ -4,6 +4,7 @@
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Part, Profile};
 use neve_jsonrpc::Rules;
 
+use super::backfill::evidence;
 use crate::support::neve::{Neve, fresh_dir, run};
 
 const HEAD: u64 = 20;
@@ -162,6 +163,10 @@ fn receipts_that_a_later_header_disproves() {
     settle(&devnet, disproving);
     neve.wait_for_head(devnet.latest());
     (HEAD..=disproving).for_each(|height| serves_the_truth(&neve, &devnet, height, Rules::Helicon));
+    let kept = evidence(dir.path());
+    let of_wrong = |end: &str| kept.iter().any(|name| name.ends_with(&format!("-{wrong}-{end}")));
+    assert!(of_wrong("settled_receipts_root") || of_wrong("settled_logs_bloom"), "{kept:?}");
+    assert!(of_wrong("accepted"), "{kept:?}");
     neve.stop();
     let store = dir.path().join("store").display().to_string();
     assert!(run(&["verify", "--data-dir", &store, "--senders"]).status.success());
@@ -173,8 +178,9 @@ fn another_genesis_or_chain_id_than_the_stores() {
         let devnet = start(config(Helicon::Never));
         let (_dir, neve) = follow(&devnet);
         devnet.faults().inject(fault);
-        // Who an upstream is, it is asked at the start of a session.
-        devnet.faults().inject(Fault::Status(500, neve_devnet::RetryAfter::Absent).times(2));
+        // Who an upstream is, it is asked at the start of a session, and after failures in a row.
+        let fails = Fault::Status(500, neve_devnet::RetryAfter::Absent);
+        devnet.faults().inject(fails.on("eth_getBlockReceipts"));
         devnet.advance(2);
         neve.wait("the refusal", |health| {
             (health["upstream"]["state"] == "wrong_chain").then_some(())
@@ -192,8 +198,8 @@ fn an_upstream_without_block_receipts() {
     devnet.faults().inject(Fault::NoBlockReceipts);
     let (_dir, neve) = follow(&devnet);
     (1..=HEAD).for_each(|height| serves_the_truth(&neve, &devnet, height, Rules::Helicon));
-    // All that were under way at first, and none since.
-    assert!(devnet.counters().calls("eth_getBlockReceipts") <= 8);
+    // All that were under way at first, eight and the four newest, and none since.
+    assert!(devnet.counters().calls("eth_getBlockReceipts") <= 12);
 }
 
 /// Another continuation of the chain takes the place of heights that no header has settled.

@@ -6,8 +6,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod backfill;
 mod cli;
 mod clients;
+mod cold;
 mod corpus;
 mod dev;
 mod encoding;
@@ -17,7 +19,10 @@ mod follow;
 mod http_rows;
 mod kill;
 mod lies;
+mod mirror;
 mod node_feed;
+mod plain;
+mod quiet;
 mod real_node;
 mod rest;
 mod rest_changes;
@@ -27,7 +32,9 @@ mod retention;
 mod scale;
 mod serving;
 mod switch;
+mod upstreams;
 mod verify;
 mod websocket;
 mod ws_limits;
+mod ws_metrics;
 mod ws_order;

@@ -16,8 +16,14 @@ pub(crate) const A_SECOND: &str = "public, max-age=1, must-revalidate";
 
 /// A neve that holds all of a recorded chain.
 pub(crate) fn follow(set: Set) -> (Recorded, Neve, TempDir) {
+    follow_with(set, &[])
+}
+
+pub(crate) fn follow_with(set: Set, arguments: &[&str]) -> (Recorded, Neve, TempDir) {
     let (node, dir) = (Recorded::start(set), fresh_dir());
-    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "0"]);
+    let url = node.url();
+    let fixed = ["--upstream", &url, "--start", "0"];
+    let neve = Neve::start(dir.path(), &[&fixed, arguments].concat());
     neve.wait_for_head(set.head);
     (node, neve, dir)
 }

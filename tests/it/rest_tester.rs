@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::rest::follow;
+use crate::rest::follow_with;
 use crate::support::corpus::{HELICON, MAIN, Set};
 use crate::support::neve::Neve;
 
@@ -67,8 +67,9 @@ fn description(neve: &Neve, set: Set, dir: &Path) -> PathBuf {
 #[test]
 fn a_tester_finds_the_description_true() {
     let tester = tester();
-    for set in [MAIN, HELICON] {
-        let (_node, neve, dir) = follow(set);
+    // Plain, and with the codings that the tester's client accepts.
+    for (set, codings) in [(MAIN, &["--compress", "gzip,zstd"][..]), (HELICON, &[])] {
+        let (_node, neve, dir) = follow_with(set, codings);
         let (url, file) = (format!("http://{}", neve.address), description(&neve, set, dir.path()));
         let run = ["--checks", "all", "--max-examples", CASES, "--generation-deterministic"];
         let mut command = Command::new(&tester);

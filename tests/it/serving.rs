@@ -128,7 +128,7 @@ fn a_notification_that_may_do_something_is_a_miss() {
     let (_node, neve, _dir) = start(&[]);
     let mut client = neve.client();
     let send =
-        client.post(r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction","params":["0x00"]}"#);
+        client.post(r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction","params":["0x0201"]}"#);
     assert_eq!(send.status, 421);
     let read = client.post(r#"{"jsonrpc":"2.0","method":"eth_blockNumber"}"#);
     assert_eq!((read.status, read.text().as_str()), (200, ""));

@@ -54,12 +54,13 @@ fn a_subscriber_that_is_too_slow() {
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
     let grown = neve.metric("neve_memory_anonymous_bytes").unwrap() - before;
-    assert!(grown < 16e6, "{grown} bytes");
+    assert!(grown < 32e6, "{grown} bytes");
     let (texts, end) = slow.rest();
     let heard = heights(&texts);
     assert!((10..900).contains(&heard.len()), "{}", heard.len());
     let next = heard.last().unwrap() + 1;
     assert_eq!(end, ended(1008, &format!("too slow: {} blocks behind", 1011 - next)));
+    assert_eq!(neve.count("neve_ws_ended_total{reason=\"slow\"}"), 1);
     let mut again = Ws::open(&neve);
     let id = again.subscribe(&format!("[\"newHeads\",{{\"fromBlock\":\"{next:#x}\"}}]"));
     let rest = (1011 - next) as usize;
@@ -93,6 +94,7 @@ fn a_subscriber_that_never_reads() {
     let (texts, end) = slow.rest();
     assert!(heights(&texts[..texts.len()]).len() < 900);
     assert_eq!(end, End::Bare);
+    assert_eq!(neve.count("neve_ws_ended_total{reason=\"unread\"}"), 1);
 }
 
 /// What is replayed may be evicted before the client has read so far.
@@ -149,6 +151,7 @@ fn pings() {
     let start = Instant::now();
     silent.read_to_end(&mut frames).unwrap();
     assert_eq!(frames, [0x89, 0x00]);
+    assert_eq!(neve.count("neve_ws_ended_total{reason=\"ping\"}"), 1);
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 

@@ -8,4 +8,5 @@ pub(crate) mod feed;
 pub(crate) mod neve;
 pub(crate) mod node;
 pub(crate) mod recorded;
+pub(crate) mod served;
 pub(crate) mod ws;

@@ -4,8 +4,10 @@ use alloy_primitives::{B256, Bloom, keccak256};
 
 use crate::receipt::LogBody;
 
-/// Entries of the cache; a power of two of at most 256.
-const CACHE: usize = 256;
+/// Entries of the cache, by how many logs there are: powers of two of at most 65,536. More take
+/// longer to clear than they save.
+const CACHE_LEAST: usize = 256;
+const CACHE_MOST: usize = 4_096;
 
 /// Builds blooms, and remembers what it hashed.
 ///
@@ -17,8 +19,10 @@ pub(crate) struct Blooms {
 }
 
 impl Blooms {
-    pub(crate) fn new() -> Self {
-        Self { cache: vec![None; CACHE] }
+    /// For so many logs.
+    pub(crate) fn new(logs: usize) -> Self {
+        let entries = logs.next_power_of_two().clamp(CACHE_LEAST, CACHE_MOST);
+        Self { cache: vec![None; entries] }
     }
 
     /// Bloom of the logs of one receipt (Yellow Paper, section 4.3.1).
@@ -36,7 +40,7 @@ impl Blooms {
     /// The three bits of an address (padded to a word, to have one kind of key) or a topic.
     fn bits(&mut self, word: B256, address: bool) -> [u16; 3] {
         // Addresses and account topics end in random bytes, event topics are hashes.
-        let slot = usize::from(word[31]) % CACHE;
+        let slot = usize::from(u16::from_le_bytes([word[31], word[30]])) % self.cache.len();
         match self.cache.get(slot) {
             Some(Some((known, kind, bits))) if *known == word && *kind == address => *bits,
             _ => {
@@ -66,5 +70,5 @@ fn set(bloom: &mut Bloom, bits: [u16; 3]) {
 
 /// Bloom of the logs of one receipt.
 pub fn logs_bloom<'l>(logs: impl IntoIterator<Item = LogBody<'l>>) -> Bloom {
-    Blooms::new().of(logs.into_iter())
+    Blooms::new(0).of(logs.into_iter())
 }

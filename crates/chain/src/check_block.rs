@@ -69,10 +69,16 @@ impl<'a> Block<'a> {
             return Err(Refusal::TransactionsRoot { header, computed });
         }
         if checks.senders {
-            let mut transactions = self.transactions.iter().enumerate();
-            transactions.try_for_each(|(index, transaction)| transaction.check_sender(index))?;
+            self.check_senders()?;
         }
         Ok(encodings)
+    }
+
+    /// Recovers each sender from its signature and compares it with `from`: what
+    /// [`Checks::senders`] asks for, by itself. It needs nothing but the block.
+    pub fn check_senders(&self) -> Result<(), Refusal> {
+        let mut transactions = self.transactions.iter().enumerate();
+        transactions.try_for_each(|(index, transaction)| transaction.check_sender(index))
     }
 
     /// Before Apricot Phase 1 the header's hash of the extra data is zero and binds nothing (nodes

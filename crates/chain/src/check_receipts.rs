@@ -108,7 +108,7 @@ impl<'c, 'r> Checker<'c, 'r> {
             header: &block.header,
             hash: block.hash,
             answer,
-            blooms: Blooms::new(),
+            blooms: Blooms::new(answer.logs.len()),
             encodings: Encodings::with_capacity(answer.receipts.len(), text / 3),
             logs_bloom: Bloom::ZERO,
             cumulative_gas: 0,

@@ -13,18 +13,14 @@ pub const FEE_BLOCKS_MAX: u64 = 2048;
 /// out older blocks of a range, saevm looks at the newest alone.
 pub const FEE_DEPTH_MAX: u64 = 25_000;
 
-/// Percentiles that a request may have.
-const PERCENTILES_MAX: usize = 100;
-
-/// The arguments of an `eth_feeHistory` request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FeeRequest<'p> {
+/// The arguments of an `eth_feeHistory` request that say which blocks. Its percentiles have been
+/// looked at before: whether they are any hangs on nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeeRequest {
     /// How many blocks.
     pub count: u64,
     /// The last of them.
     pub newest: NewestBlock,
-    /// In percent; none when `null` or empty.
-    pub percentiles: &'p [f64],
 }
 
 /// The newest block that a request names. Tags but `pending` are heights here: the caller knows
@@ -38,28 +34,9 @@ pub enum NewestBlock {
 }
 
 /// Why a request is refused. The text is the node's message, under code -32000.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FeeRefusal {
-    /// More than 100 percentiles.
-    #[error("invalid reward percentile: over the query limit {PERCENTILES_MAX}")]
-    PercentileCount,
-    /// Not from 0 to 100.
-    #[error("invalid reward percentile: {percentile:.6}")]
-    Percentile {
-        /// The first such.
-        percentile: f64,
-    },
-    /// Not in ascending order.
-    #[error("invalid reward percentile: #{}:{before:.6} >= #{index}:{percentile:.6}", index.saturating_sub(1))]
-    PercentileOrder {
-        /// Of the first that is not greater than the one before it.
-        index: usize,
-        /// The one before it.
-        before: f64,
-        /// Itself.
-        percentile: f64,
-    },
     /// Older than the node looks back.
     #[error("request beyond historical limit: requested {newest}, head {head}")]
     TooOld {
@@ -75,36 +52,6 @@ pub enum FeeRefusal {
         newest: u64,
         /// The node's.
         head: u64,
-    },
-    /// Helicon: more than 100 percentiles.
-    #[error(
-        "percentile out of range or misordered: requested {count} percentiles, \
-         max {PERCENTILES_MAX}"
-    )]
-    HeliconPercentileCount {
-        /// How many.
-        count: usize,
-    },
-    /// Helicon: not from 0 to 100.
-    #[error("percentile out of range or misordered: value {percentile:.6} at index {index}")]
-    HeliconPercentile {
-        /// Of the first such.
-        index: usize,
-        /// Itself.
-        percentile: f64,
-    },
-    /// Helicon: not in ascending order.
-    #[error(
-        "percentile out of range or misordered: index {index} ({percentile:.6}) must be greater \
-         than index {} ({before:.6})", index.saturating_sub(1)
-    )]
-    HeliconPercentileOrder {
-        /// Of the first that is not greater than the one before it.
-        index: usize,
-        /// The one before it.
-        before: f64,
-        /// Itself.
-        percentile: f64,
     },
     /// Helicon: older than the node looks back.
     #[error(
@@ -125,9 +72,8 @@ pub enum FeeRefusal {
     },
 }
 
-impl FeeRequest<'_> {
-    /// The heights that the answer is about; empty for [`crate::EMPTY_FEE_HISTORY`]. All checks
-    /// that the node makes, in its order.
+impl FeeRequest {
+    /// The heights that the answer is about; empty for [`crate::EMPTY_FEE_HISTORY`].
     ///
     /// `head` is the node's last accepted block. Someone who follows executed blocks can be one
     /// behind a node of Helicon: what that node would answer then is not known here.
@@ -143,7 +89,6 @@ impl FeeRequest<'_> {
         if self.count == 0 {
             return Ok(0..0);
         }
-        self.check_percentiles()?;
         let mut count = self.count.min(FEE_BLOCKS_MAX);
         let newest = match self.newest {
             NewestBlock::Height(newest) => newest,
@@ -167,7 +112,6 @@ impl FeeRequest<'_> {
 
     /// saevm, `gasprice/estimator.go`, `FeeHistory`.
     fn blocks_of_helicon(&self, head: u64) -> Result<Range<u64>, FeeRefusal> {
-        self.check_percentiles_of_helicon()?;
         let newest = match self.newest {
             NewestBlock::Height(newest) => newest,
             NewestBlock::Pending => head,
@@ -183,50 +127,5 @@ impl FeeRequest<'_> {
             0 => Ok(0..0),
             count => Ok(end.saturating_sub(count)..end),
         }
-    }
-
-    fn check_percentiles(&self) -> Result<(), FeeRefusal> {
-        if self.percentiles.len() > PERCENTILES_MAX {
-            return Err(FeeRefusal::PercentileCount);
-        }
-        match self.bad_percentile() {
-            None => Ok(()),
-            Some((_, percentile, None)) => Err(FeeRefusal::Percentile { percentile }),
-            Some((index, percentile, Some(before))) => {
-                Err(FeeRefusal::PercentileOrder { index, before, percentile })
-            }
-        }
-    }
-
-    fn check_percentiles_of_helicon(&self) -> Result<(), FeeRefusal> {
-        let count = self.percentiles.len();
-        if count > PERCENTILES_MAX {
-            return Err(FeeRefusal::HeliconPercentileCount { count });
-        }
-        match self.bad_percentile() {
-            None => Ok(()),
-            Some((index, percentile, None)) => {
-                Err(FeeRefusal::HeliconPercentile { index, percentile })
-            }
-            Some((index, percentile, Some(before))) => {
-                Err(FeeRefusal::HeliconPercentileOrder { index, before, percentile })
-            }
-        }
-    }
-
-    /// The first percentile that is wrong, with its index, and the one before it if the order is
-    /// what is wrong.
-    fn bad_percentile(&self) -> Option<(usize, f64, Option<f64>)> {
-        let mut last = None;
-        for (index, percentile) in self.percentiles.iter().copied().enumerate() {
-            if !(0.0..=100.0).contains(&percentile) {
-                return Some((index, percentile, None));
-            }
-            if last.is_some_and(|last| percentile <= last) {
-                return Some((index, percentile, last));
-            }
-            last = Some(percentile);
-        }
-        None
     }
 }

@@ -122,7 +122,7 @@ impl BlockFees {
     /// which the gas of all reaches the percentile of the header's `gasUsed`. Zeros if there are no
     /// transactions; `None` if this was made from a header alone.
     ///
-    /// `percentiles` ascend ([`crate::FeeRequest::blocks`] checks that).
+    /// `percentiles` ascend, which the caller has checked.
     pub fn rewards(&self, percentiles: &[f64]) -> Option<Vec<U256>> {
         let mut tips = self.tips.as_ref()?.iter().peekable();
         let Some(mut current) = tips.next() else {

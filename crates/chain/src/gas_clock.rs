@@ -21,10 +21,12 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A point in time, and how much more gas than the target was consumed until then.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GasClock {
+pub struct GasClock {
     seconds: u64,
     /// Part of a second, in gas. Invariant: less than the rate.
     fraction: u64,
+    /// What was last voted on the target, from which it follows.
+    target_exponent: u64,
     /// Gas a second that the price aims at. Invariant: from 1 to half of the greatest number.
     target: u64,
     excess: u64,
@@ -33,11 +35,14 @@ pub(crate) struct GasClock {
 
 impl GasClock {
     /// The clock at the end of the execution of a block, as the header that settles it has it.
-    pub(crate) fn after(settled: &Header, settler: &Header) -> Option<Self> {
+    /// `None` if one of the headers lacks what its kind has.
+    pub fn after(settled: &Header, settler: &Header) -> Option<Self> {
+        let target_exponent = target_exponent_after(settled)?;
         let mut clock = Self {
             seconds: settler.settled_gas_unix?,
             fraction: 0,
-            target: target_after(settled)?,
+            target_exponent,
+            target: gas_target(target_exponent),
             excess: settler.settled_excess?,
             price_min: price_min_after(settled),
         };
@@ -47,30 +52,36 @@ impl GasClock {
     }
 
     /// Gas of a second when blocks are full: twice the target.
-    pub(crate) fn rate(&self) -> u64 {
+    pub fn rate(&self) -> u64 {
         self.target.saturating_mul(2)
     }
 
     /// The price of gas now.
-    pub(crate) fn base_fee(&self) -> U256 {
+    pub fn base_fee(&self) -> U256 {
         U256::from(self.price_min.max(self.price(self.excess)))
     }
 
     /// A block begins: time is at least the block's, and what passed idle lowers the excess.
-    pub(crate) fn before_block(&mut self, header: &Header) {
+    pub fn before_block(&mut self, header: &Header) {
         let milliseconds = header.timestamp_milliseconds.unwrap_or_default() % 1000;
         let fraction = mul_div_ceil(milliseconds * 1_000_000, self.rate(), SECOND);
         self.fast_forward(header.timestamp, fraction);
     }
 
     /// A block ends: its gas, which an asynchronous header has as the sum of the limits, was
-    /// consumed, and its votes on target and least price come into force.
-    pub(crate) fn after_block(&mut self, header: &Header) -> Option<()> {
+    /// consumed, and its votes on target and least price come into force. `None` if it has no vote
+    /// on the target.
+    pub fn after_block(&mut self, header: &Header) -> Option<()> {
         self.advance(header.gas_used);
         let rate = self.rate();
         self.excess =
             self.excess.saturating_add(mul_div(header.gas_used, rate - self.target, rate));
-        self.set_target(target_after(header)?);
+        let exponent = target_exponent_after(header)?;
+        // A series of divisions, for something that hardly ever changes.
+        if self.target_exponent != exponent {
+            self.target_exponent = exponent;
+            self.set_target(gas_target(exponent));
+        }
         self.price_min = price_min_after(header);
         self.raise_to_least_price();
         Some(())
@@ -111,13 +122,14 @@ impl GasClock {
 
     /// What the price would be at an excess.
     fn price(&self, excess: u64) -> u64 {
-        exponential(1, excess, self.target.saturating_mul(TARGET_TO_EXCESS))
+        gas_price(excess, self.target)
     }
 
     /// The excess is at least that at which the price is the least one: the smallest such, or the
     /// greatest below if the price jumps over it.
     fn raise_to_least_price(&mut self) {
-        if self.price(self.excess) >= self.price_min {
+        // No price is below one wei, which is mostly the least.
+        if self.price_min <= 1 || self.price(self.excess) >= self.price_min {
             return;
         }
         let (mut low, mut high) = (1, u64::MAX);
@@ -134,16 +146,30 @@ impl GasClock {
     }
 }
 
-/// The target in force after a block (saevm, `cchain/hooks.go`, `targetExponent`): voted on in the
+/// The exponent of the target in force after a block (saevm, `cchain/hooks.go`, `targetExponent`): voted on in the
 /// header from Helicon on, before in the state of the fee rule in the extra data, whose third word
 /// it is (avalanchego, `vms/evm/acp176`, `ParseState`).
-fn target_after(header: &Header) -> Option<u64> {
-    let exponent = match header.target_exponent {
-        Some(exponent) => exponent,
-        None if header.number == 0 => 0,
-        None => U256::try_from_be_slice(header.extra_data.get(16..24)?)?.saturating_to(),
-    };
-    Some(exponential(TARGET_MIN, exponent, TARGET_SCALE).min(u64::MAX / 2))
+fn target_exponent_after(header: &Header) -> Option<u64> {
+    match header.target_exponent {
+        Some(exponent) => Some(exponent),
+        None if header.number == 0 => Some(0),
+        None => Some(U256::try_from_be_slice(header.extra_data.get(16..24)?)?.saturating_to()),
+    }
+}
+
+/// Gas a second that the price aims at, by the exponent that is voted on (ACP-176).
+pub fn gas_target(exponent: u64) -> u64 {
+    exponential(TARGET_MIN, exponent, TARGET_SCALE).min(u64::MAX / 2)
+}
+
+/// The price of gas, in wei, at an excess over a target (ACP-176).
+pub fn gas_price(excess: u64, target: u64) -> u64 {
+    exponential(1, excess, target.saturating_mul(TARGET_TO_EXCESS))
+}
+
+/// The excess at which the price is e to the power of `thousandths` by 1,000.
+pub fn gas_excess(thousandths: u64, target: u64) -> u64 {
+    mul_div(target.saturating_mul(TARGET_TO_EXCESS), thousandths, 1_000)
 }
 
 /// The least price in force after a block: one wei until there are votes on it.
@@ -154,21 +180,25 @@ fn price_min_after(header: &Header) -> u64 {
 /// The least value times e to the power of exponent by scale, as a series of whole numbers
 /// (EIP-4844, `fake_exponential`; avalanchego, `vms/components/gas/gas.go`, `CalculatePrice`).
 fn exponential(least: u64, exponent: u64, scale: u64) -> u64 {
-    let (exponent, scale) = (U256::from(exponent), U256::from(scale.max(1)));
-    let end = scale * U256::from(u64::MAX);
-    let mut sum = U256::ZERO;
-    let mut term = U256::from(least) * scale;
-    let mut index = U256::ONE;
-    while !term.is_zero() {
-        sum += term;
+    let (exponent, scale) = (u128::from(exponent), u128::from(scale.max(1)));
+    let end = scale * u128::from(u64::MAX);
+    let mut sum = 0_u128;
+    let mut term = u128::from(least) * scale;
+    let mut index = 1_u128;
+    while term > 0 {
+        sum = sum.saturating_add(term);
         if sum >= end {
             return u64::MAX;
         }
-        // Below 2^192: the term is below the end, which is below 2^128.
-        term = term * exponent / scale / index;
-        index += U256::ONE;
+        term = match term.checked_mul(exponent) {
+            Some(product) => product / scale / index, // nearly always
+            // Below 2^192: the term is below the end, which is below 2^128.
+            None => (U256::from(term) * U256::from(exponent) / U256::from(scale * index))
+                .saturating_to(),
+        };
+        index += 1;
     }
-    (sum / scale).saturating_to()
+    saturating(sum / scale)
 }
 
 fn mul_div(a: u64, b: u64, by: u64) -> u64 {
@@ -238,6 +268,7 @@ mod tests {
     #[test]
     fn targets_before_helicon() {
         let mut header = Header { number: 5, ..Header::default() };
+        let target_after = |header: &Header| target_exponent_after(header).map(gas_target);
         assert_eq!(target_after(&header), None);
         let mut extra = [0; 30];
         (extra[15], extra[20], extra[24]) = (9, 2, 9);

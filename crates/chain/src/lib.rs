@@ -70,6 +70,7 @@ pub use check_receipts::CheckedReceipts;
 pub use fee_history::{EMPTY_FEE_HISTORY, FeeHistory};
 pub use fee_request::{FEE_BLOCKS_MAX, FEE_DEPTH_MAX, FeeRefusal, FeeRequest, NewestBlock};
 pub use fees::{BlockFees, FeeRule};
+pub use gas_clock::{GasClock, gas_excess, gas_price, gas_target};
 pub use header::Header;
 pub use hex::Hex;
 pub use json::Form;

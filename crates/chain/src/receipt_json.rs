@@ -46,10 +46,15 @@ static LOG_KEYS: [Key; 9] = [
     ("removed", Need::Always),
 ];
 
+/// Of an answer for each log of it, receipts included: a little more than there are, so that the
+/// list grows once at most.
+const BYTES_A_LOG: usize = 1_024;
+
 impl<'a> Receipts<'a> {
     /// Reads an answer of the given form.
     pub fn parse_as(json: &'a [u8], form: Form) -> Result<Self, Refusal> {
-        let mut answer = Receipts { receipts: Vec::new(), logs: Vec::new() };
+        let room = json.len() / BYTES_A_LOG;
+        let mut answer = Receipts { receipts: Vec::new(), logs: Vec::with_capacity(room) };
         Cursor::read(json, form, |cursor| cursor.list(|cursor| answer.read(cursor)))?;
         Ok(answer)
     }

@@ -18,9 +18,11 @@ pub struct Config {
     /// takes a tenth of a millisecond each with blocks of mainnet's size.
     pub head: u64,
     /// Blocks that stay in memory, at least one: mean size times this, which is 10 MB for 100 of
-    /// mainnet's size. Whatever they are, [`Self::BYTES_MAX`] bounds them. Besides, a height takes
-    /// some 60 bytes, a transaction of a block in memory some 60.
+    /// mainnet's size. Besides, a height takes some 70 bytes, a transaction of a block in memory
+    /// some 80.
     pub keep_heights: usize,
+    /// Bytes of blocks that stay in memory, whatever their number: at most [`Self::BYTES_MAX`].
+    pub keep_bytes: usize,
     /// What becomes of the blocks before them.
     pub older: Older,
     /// Blocks a second that it accepts by itself, at most [`Self::RATE_MAX`]; zero for none.
@@ -44,8 +46,7 @@ pub enum Older {
 }
 
 impl Config {
-    /// Bytes of blocks in memory, beyond which the oldest leave even if fewer than
-    /// [`Self::keep_heights`] are left.
+    /// Bytes of blocks in memory, beyond which the oldest leave whatever is configured.
     pub const BYTES_MAX: usize = 1 << 30;
     /// Blocks a second at most; what is faster is better done by `advance`.
     pub const RATE_MAX: f64 = 10_000.0;
@@ -58,6 +59,7 @@ impl Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             head: 10,
             keep_heights: 1_000,
+            keep_bytes: Self::BYTES_MAX,
             older: Older::MadeAgain,
             rate: 0.0,
             execution: Duration::ZERO,

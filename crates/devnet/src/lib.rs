@@ -12,12 +12,14 @@
 //! # What it has no notion of
 //!
 //! State: balances, calls, traces and proofs are methods that it does not have. Roots of state are
-//! arbitrary, gas is roughly what it would be, and nonces rise, but not by one. Subscriptions are
-//! to `newHeads` alone, which come when a block is executed.
+//! arbitrary, gas is roughly what it would be, and nonces rise, but not by one. The excess of gas
+//! after a block is drawn; base fees and limits follow from it by the node's rules, and so do the
+//! prices that are suggested. Subscriptions are to `newHeads` alone, which come when a block is
+//! executed.
 //!
 //! # Limits
 //!
-//! Memory: [`Config::keep_heights`] blocks, 64 that were made again, and some 60 bytes for each
+//! Memory: [`Config::keep_heights`] blocks, 64 that were made again, and some 70 bytes for each
 //! height that exists; a block has at most what [`Profile`] says. Network: 4,096 connections, as
 //! many WebSockets with 64 calls each, bodies of 5 MiB, messages of 32 MiB, batches of 1,000 calls
 //! and 25 MB of results. A subscriber that is 1,024 heads behind is cut off.

@@ -3,9 +3,11 @@
 
 #![cfg(test)]
 
+use std::collections::BTreeSet;
+
 use neve_chain::{
-    Block as Parsed, CheckedBlock, Checks, HeaderAnswer, Kind, Proof, Receipts, Settlement,
-    TotalDifficulty, atomic,
+    Block as Parsed, CheckedBlock, Checks, Header, HeaderAnswer, Kind, Proof, Receipts, Settlement,
+    TotalDifficulty, atomic, next_base_fee,
 };
 use neve_devnet::{Block, Chain, ChainConfig, Helicon, Part, Profile, Signatures};
 use neve_jsonrpc::Rules;
@@ -235,4 +237,25 @@ fn extreme_configurations() {
         ..ChainConfig::small(u64::MAX)
     };
     assert_eq!(Chain::new(config).take(4).count(), 4);
+}
+
+/// Base fees and limits are those of the node's rule: what is computed from the headers up to one
+/// bounds the next one's base fee, and fits that one's own.
+#[test]
+fn base_fees_follow_from_headers() {
+    for (helicon, interval_ms) in
+        [(Helicon::FromGenesis, 2_000), (Helicon::FromGenesis, 100), (Helicon::At(40), 2_000)]
+    {
+        let config = ChainConfig { helicon, interval_ms, ..ChainConfig::small(8) };
+        let headers: Vec<Header> =
+            Chain::new(config).take(140).map(|block| block.header().clone()).collect();
+        let mut fees = BTreeSet::new();
+        for (at, head) in headers.iter().enumerate() {
+            let bound = next_base_fee(&headers[..=at]);
+            assert!(bound.is_some(), "{helicon:?} {interval_ms} {at}");
+            assert!(head.gas_used <= head.gas_limit);
+            fees.insert(head.base_fee_per_gas);
+        }
+        assert!(fees.len() > 60, "{helicon:?} {interval_ms}: {fees:?}");
+    }
 }

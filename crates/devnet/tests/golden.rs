@@ -21,8 +21,8 @@ fn hundredth(config: ChainConfig) -> (B256, B256) {
 #[test]
 fn small_synchronous_blocks() {
     let expected = (
-        b256!("0x0c6551e5ec87be259bb8438c8e813e546541770d4100e525888c3206e006e99f"),
-        b256!("0x044a4334e3cee0973da2d039d16c6d6abc4a07ad1e30cd02095c9218004244d5"),
+        b256!("0xb670f5ba81b28d121de8c21a7396a7aa97e566e18df2b39b61943b5c2d03ae1e"),
+        b256!("0x09d9b0d8f13df2de2c2838d27956aebd9cd2c7b6f1f2f70619b65a8d3531a14b"),
     );
     assert_eq!(hundredth(ChainConfig::small(1)), expected);
 }
@@ -30,8 +30,8 @@ fn small_synchronous_blocks() {
 #[test]
 fn blocks_of_mainnet_size_over_helicon() {
     let expected = (
-        b256!("0x787a71e3daefcd0ea05ea6c047e380be3ef06bfc73fe446e4a460405ac1ab2d8"),
-        b256!("0xfd444359b0e1dfe5a99044e9bec9003117e73c8a1271560829eb31ee8d28f007"),
+        b256!("0xce832b6c1203d697ecb2280df0a0f7adf15da61bc3bb000e65c52303444b2066"),
+        b256!("0xf3de459cb5cfd7d8211192fde58512e9d87a2ebb39601f02dca02aaa27bd4f16"),
     );
     let config = ChainConfig {
         helicon: Helicon::At(50),

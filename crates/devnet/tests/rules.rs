@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use neve_chain::{gas_price, gas_target, next_base_fee};
 use neve_devnet::{ChainConfig, Config, DevnetThread, Helicon, Older, Part, Profile, Version};
 use neve_jsonrpc::Rules;
 use serde_json::{Value, json};
@@ -73,6 +74,35 @@ fn after_helicon() {
         assert_eq!(quantity(&header["number"]), settled);
     }
     assert_eq!(devnet.settled(), settled);
+}
+
+/// Prices are those that follow from the head.
+#[test]
+fn prices_fit_the_head() {
+    for helicon in [Helicon::Never, Helicon::FromGenesis] {
+        let devnet = start(Config::test().with_helicon(helicon).with_head(60));
+        let price = |method| quantity(&value(&devnet, method, &json!([])));
+        let base_fee = price("eth_baseFee");
+        let tip = price("eth_maxPriorityFeePerGas");
+        assert_eq!(price("eth_gasPrice"), base_fee + tip);
+        let options = value(&devnet, "eth_suggestPriceOptions", &json!([]));
+        assert_eq!(quantity(&options["normal"]["maxPriorityFeePerGas"]), tip);
+        assert_eq!(quantity(&options["normal"]["maxFeePerGas"]), 2 * base_fee + tip);
+        let headers: Vec<_> =
+            (0..=60).map(|height| devnet.block(height).unwrap().header().clone()).collect();
+        if helicon == Helicon::Never {
+            // By the excess in the head's extra data over a target of 2.4 million.
+            let word = |at| {
+                let bytes = &headers[60].extra_data[at..at + 8];
+                bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+            };
+            assert_eq!(base_fee, gas_price(word(8), gas_target(word(16))));
+            assert!((1..=150_000_000_000).contains(&tip) && tip > 150, "{tip}");
+        } else {
+            assert_eq!(Some(base_fee), next_base_fee(&headers).map(|fee| fee.to()));
+            assert_eq!(tip, 150, "the most that a node suggests");
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! Before Helicon (coreth, eth/gasprice/feehistory.go) nothing is checked when no block is asked
 //! for; since then (avalanchego, vms/saevm/gasprice/estimator.go) the percentiles always are. What
-//! takes the head comes after that: `FeeRequest` of crates/chain has it.
+//! takes the head comes after that: `FeeRequest` of crates/chain has it, and nothing of percentiles.
 
 use crate::arguments::Arguments;
 use crate::error::{NoQuery, RpcError};

@@ -91,27 +91,51 @@ fn message<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Result<Message<'a>, M
     }
 }
 
+/// A member that means something.
+#[derive(Debug, Clone, Copy)]
+enum Member {
+    Version,
+    Id,
+    Method,
+    Params,
+    Result,
+    Error,
+}
+
+impl Member {
+    const NAMES: [(&'static str, Self); 6] = [
+        ("jsonrpc", Self::Version),
+        ("id", Self::Id),
+        ("method", Self::Method),
+        ("params", Self::Params),
+        ("result", Self::Result),
+        ("error", Self::Error),
+    ];
+
+    fn of(key: &[u8]) -> Option<Self> {
+        match key {
+            b"\"jsonrpc\"" => Some(Self::Version), // as nearly everybody writes it
+            b"\"id\"" => Some(Self::Id),
+            b"\"method\"" => Some(Self::Method),
+            b"\"params\"" => Some(Self::Params),
+            _ => Self::NAMES.iter().find(|(name, _)| is_key(key, name)).map(|(_, member)| *member),
+        }
+    }
+}
+
 impl<'a> Message<'a> {
     /// Takes one member, as Go fills a struct: the last of a name wins, a value of another type
     /// leaves the field as it was, and so does null where a string is wanted.
     fn set(&mut self, key: &[u8], value: &'a [u8]) {
         let is_string = value.first() == Some(&b'"');
-        if is_key(key, "jsonrpc") {
-            if is_string {
-                self.version = decode(value) == "2.0";
-            }
-        } else if is_key(key, "id") {
-            self.id = Some(value);
-        } else if is_key(key, "method") {
-            if is_string {
-                self.method = decode(value);
-            }
-        } else if is_key(key, "params") {
-            self.params = Some(value);
-        } else if is_key(key, "result") {
-            self.answers = true;
-        } else if is_key(key, "error") {
-            self.error = value != b"null";
+        match Member::of(key) {
+            Some(Member::Version) if is_string => self.version = decode(value) == "2.0",
+            Some(Member::Method) if is_string => self.method = decode(value),
+            Some(Member::Id) => self.id = Some(value),
+            Some(Member::Params) => self.params = Some(value),
+            Some(Member::Result) => self.answers = true,
+            Some(Member::Error) => self.error = value != b"null",
+            Some(Member::Version | Member::Method) | None => {}
         }
     }
 

@@ -8,6 +8,19 @@ pub(crate) const DEPTH_MAX: usize = 10_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
+/// Bytes that mean something inside a string: its end, an escape, and what may not be there.
+const MEANS: [bool; 256] = {
+    let mut means = [false; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        means[byte] = true;
+        byte += 1;
+    }
+    means[b'"' as usize] = true;
+    means[b'\\' as usize] = true;
+    means
+};
+
 /// A place in a text.
 #[derive(Clone, Copy)]
 pub(crate) struct Scanner<'a> {
@@ -58,13 +71,19 @@ impl<'a> Scanner<'a> {
         let from = self.at;
         self.at += 1;
         loop {
+            self.skip_plain();
             match self.next()? {
                 b'"' => return Ok(&self.bytes[from..self.at]),
                 b'\\' => self.escape()?,
-                0..0x20 => return Err(Malformed),
-                _ => {}
+                _ => return Err(Malformed), // a control character
             }
         }
+    }
+
+    /// Goes on to what means something in a string.
+    fn skip_plain(&mut self) {
+        let rest = &self.bytes[self.at..];
+        self.at += rest.iter().position(|byte| MEANS[usize::from(*byte)]).unwrap_or(rest.len());
     }
 
     /// The next number in JSON that was taken before, however deep it lies.

@@ -13,8 +13,8 @@ use crate::reference::block_reference;
 use crate::values::{address, big, bytes, string, strings, uint};
 
 use Parameter::{
-    Address, Big, BlockOverrides, Bytes, Call, Reference, StateAt, StateAtOptional, StateOverrides,
-    Text, Texts, Uint64,
+    Address, Big, BlockOverrides, Bytes, Call, RawTransaction, Reference, StateAt, StateAtOptional,
+    StateOverrides, Text, Texts, Uint64,
 };
 
 /// What an argument is to be.
@@ -30,6 +30,8 @@ enum Parameter {
     Bytes,
     /// What to execute.
     Call,
+    /// An encoded transaction.
+    RawTransaction,
     /// A block.
     Reference,
     /// A block, and the node minds first of all that it is named.
@@ -57,7 +59,7 @@ const KNOWN: &[(&str, &[Parameter])] = &[
     ("eth_callDetailed", &[Call, StateAt, StateOverrides]),
     ("eth_estimateGas", &[Call, StateAtOptional, StateOverrides]),
     ("eth_createAccessList", &[Call, StateAtOptional]),
-    ("eth_sendRawTransaction", &[Bytes]),
+    ("eth_sendRawTransaction", &[RawTransaction]),
     ("eth_sendTransaction", &[Call]),
     ("eth_fillTransaction", &[Call]),
     ("eth_signTransaction", &[Call]),
@@ -169,21 +171,34 @@ pub(crate) fn decode(name: &str, params: Option<&[u8]>, rules: Rules) -> NoQuery
 
 fn complaint(parameters: &[Parameter], params: Option<&[u8]>, rules: Rules) -> Result<(), NoQuery> {
     let mut arguments = Arguments::new(params)?;
-    let mut names_a_block = true;
+    let mut refused = None;
     for parameter in parameters {
         match look(*parameter, &mut arguments, rules)? {
             Look::Checked(Checked::Fine) => {}
             Look::Checked(Checked::Unknown) => return Ok(()),
-            Look::NamesNoBlock => names_a_block = false,
+            Look::Refused(error) => refused = Some(error),
         }
     }
     arguments.end()?;
-    if names_a_block { Ok(()) } else { Err(RpcError::neither(rules).into()) }
+    refused.map_or(Ok(()), |error| Err(error.into()))
 }
 
 enum Look {
     Checked(Checked),
-    NamesNoBlock,
+    /// The method itself refuses it, whatever the node has: after all arguments were read.
+    Refused(RpcError),
+}
+
+impl Look {
+    fn refused(refused: bool, error: RpcError) -> Self {
+        if refused { Self::Refused(error) } else { Self::Checked(Checked::Fine) }
+    }
+}
+
+/// Whether these bytes are no transaction of any type, nor will be (libevm,
+/// `core/types/transaction.go`, `decodeTyped`). What is longer may be one to a later node.
+fn is_too_short(bytes: &[u8]) -> bool {
+    matches!(bytes, [] | [..=0x7f])
 }
 
 fn look(
@@ -205,11 +220,15 @@ fn look(
         BlockOverrides => arguments.optional(|value| overrides(value, "ethapi.BlockOverrides")),
         StateAt => {
             let names_none = arguments.take(reference)?.is_none();
-            return Ok(if names_none { Look::NamesNoBlock } else { Look::Checked(Checked::Fine) });
+            return Ok(Look::refused(names_none, RpcError::neither(rules)));
         }
         StateAtOptional => {
             let names_none = arguments.optional(reference)?.is_some_and(|at| at.is_none());
-            return Ok(if names_none { Look::NamesNoBlock } else { Look::Checked(Checked::Fine) });
+            return Ok(Look::refused(names_none, RpcError::neither(rules)));
+        }
+        RawTransaction => {
+            let too_short = is_too_short(&arguments.take(bytes)?);
+            return Ok(Look::refused(too_short, RpcError::method("typed transaction too short")));
         }
     };
     checked.map(|checked| Look::Checked(checked.unwrap_or(Checked::Fine)))

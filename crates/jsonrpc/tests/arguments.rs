@@ -232,6 +232,23 @@ fn too_many_percentiles_are_told_first() {
     }
 }
 
+/// What can be sent nowhere needs no node to be refused; all else is one's business.
+#[test]
+fn bytes_that_are_no_transaction() {
+    for rules in BOTH {
+        for params in ["[\"\"]", "[\"0x\"]", "[\"0x00\"]", "[\"0x7f\"]"] {
+            let error = error("eth_sendRawTransaction", params, rules);
+            assert_eq!((error.code, &*error.message), (-32000, "typed transaction too short"));
+        }
+        for params in ["[\"0x80\"]", "[\"0x0102\"]", "[\"0xc0\"]", "[\"0x0502\"]"] {
+            let query = query("eth_sendRawTransaction", params, rules);
+            assert_eq!(query, Err(NoQuery::NotServed), "{params}");
+        }
+        let two = "too many arguments, want at most 1";
+        assert_eq!(error("eth_sendRawTransaction", "[\"\",5]", rules).message, two);
+    }
+}
+
 #[test]
 fn names_belong_to_versions() {
     let is_known = |name, rules| query(name, "[]", rules) == Err(NoQuery::NotServed);

@@ -13,7 +13,7 @@ use crate::format::{
 use crate::hashes::{entries_of, homes_for};
 use crate::log_index::LogIndex;
 use crate::postings::{self, LOGS_MAX};
-use crate::record::{Encoded, Hash, Record};
+use crate::record::{Encoded, Hash, Part, Record};
 use crate::segment::{Lookup, Segment, UNFINISHED, disk_bytes, segment_name};
 use crate::table;
 
@@ -61,6 +61,11 @@ impl Active {
         latch.apply(Op::SyncDir)
     }
 
+    /// Its file's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Bytes of a segment that a record of `len` bytes fills: itself, and hash table and index of
     /// logs at their longest.
     pub(crate) fn bytes_for(len: u64, head: &RecordHead) -> u64 {
@@ -90,30 +95,28 @@ impl Active {
     }
 
     /// Writes the record, then its slot, then lets readers see both.
-    pub(crate) fn append(
-        &mut self,
-        latch: &mut Latch,
-        record: &Record,
-        mut encoded: Encoded,
-    ) -> Result<(), Error> {
+    pub(crate) fn append(&mut self, latch: &mut Latch, record: &Record) -> Result<(), Error> {
+        let Encoded { head, bounds, encodings } = record.encode();
+        let mut writing = Writing::new(latch, &self.name, self.position);
+        writing.add(&head)?;
+        record.parts.iter().try_for_each(|Part { bytes, .. }| writing.add(bytes))?;
         let slot = Slot {
             offset: self.position,
-            length: encoded.bytes.len() as u32,
-            record_crc: crc32fast::hash(&encoded.bytes),
-            bounds: encoded.bounds,
-            encodings: encoded.encodings,
+            length: record.encoded_len() as u32,
+            record_crc: writing.finish()?,
+            bounds,
+            encodings,
             flags: record.flags,
         };
-        encoded.bytes.resize(aligned(encoded.bytes.len() as u64) as usize, 0);
-        let name = &self.name;
-        latch.apply(Op::Write { name, offset: self.position, bytes: &encoded.bytes })?;
         let at = slot_offset(self.segment.count());
-        latch.apply(Op::Write { name, offset: at, bytes: &slot.to_bytes(record.height) })?;
-        self.commit(&slot, &RecordHead::of(record), &encoded.bytes);
+        let bytes = &slot.to_bytes(record.height);
+        latch.apply(Op::Write { name: &self.name, offset: at, bytes })?;
+        self.commit(&slot, &RecordHead::of(record), &head);
         Ok(())
     }
 
     /// Makes a written record findable, then readable.
+    /// `record` are its bytes, at least those before its parts.
     fn commit(&mut self, slot: &Slot, head: &RecordHead, record: &[u8]) {
         if let Lookup::Active(table) = &self.segment.lookup {
             entries_of(head.height, &head.hash, record, head.transactions)
@@ -292,6 +295,53 @@ impl Active {
         let zeros = vec![0; dropped * SLOT_LEN];
         latch.apply(Op::Write { name: &self.name, offset, bytes: &zeros })?;
         self.sync(latch)
+    }
+}
+
+/// Bytes from which a piece of a record is written by itself: copying it first would cost more.
+const LARGE: usize = 16 << 10;
+
+/// A record that is being written: small pieces are collected, large ones go as they are.
+struct Writing<'w> {
+    latch: &'w mut Latch,
+    name: &'w str,
+    offset: u64,
+    small: Vec<u8>,
+    crc: crc32fast::Hasher,
+}
+
+impl<'w> Writing<'w> {
+    fn new(latch: &'w mut Latch, name: &'w str, offset: u64) -> Self {
+        Self { latch, name, offset, small: Vec::new(), crc: crc32fast::Hasher::new() }
+    }
+
+    fn add(&mut self, piece: &[u8]) -> Result<(), Error> {
+        self.crc.update(piece);
+        if piece.len() < LARGE {
+            self.small.extend_from_slice(piece);
+            return Ok(());
+        }
+        self.flush()?;
+        self.write(piece)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let small = std::mem::take(&mut self.small);
+        if small.is_empty() { Ok(()) } else { self.write(&small) }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.latch.apply(Op::Write { name: self.name, offset: self.offset, bytes })?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Pads it, and gives its checksum.
+    fn finish(mut self) -> Result<u32, Error> {
+        let end = self.offset + self.small.len() as u64;
+        self.small.resize(self.small.len() + (aligned(end) - end) as usize, 0);
+        self.flush()?;
+        Ok(self.crc.finalize())
     }
 }
 

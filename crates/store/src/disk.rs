@@ -124,8 +124,18 @@ impl Latch {
         Self { disk, reserve, first: None }
     }
 
+    /// The same disk for files of another purpose: what fails there says nothing of these.
+    pub(crate) fn beside(&self) -> Self {
+        Self::new(Arc::clone(&self.disk), self.reserve)
+    }
+
     pub(crate) fn dir(&self) -> &Path {
         self.disk.dir()
+    }
+
+    /// Takes no more changes, because of an error on files of the same purpose elsewhere.
+    pub(crate) fn stop(&mut self, error: &Error) {
+        self.first.get_or_insert_with(|| error.to_string());
     }
 
     /// Does one change. A full disk is no reason to stop for good: a refused allocation changed
@@ -168,8 +178,9 @@ impl Latch {
 /// The file system as it is.
 pub struct RealDisk {
     dir: PathBuf,
-    /// Files under way: the active segment, the spare, a table being built.
-    open: Mutex<HashMap<String, File>>,
+    /// Files under way: the active segment, one of history, a table being built. The lock is not
+    /// held while one is written or synced: another thread may be at another file.
+    open: Mutex<HashMap<String, Arc<File>>>,
 }
 
 impl RealDisk {
@@ -179,19 +190,23 @@ impl RealDisk {
     }
 
     fn with_file<T>(&self, name: &str, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-        let mut open = self.files();
-        if !open.contains_key(name) {
+        let known = self.files().get(name).cloned();
+        let file = if let Some(file) = known {
+            file
+        } else {
             let file = File::options().read(true).write(true).open(self.dir.join(name))?;
-            open.insert(name.to_owned(), file);
-        }
-        act(&open[name])
+            let file = Arc::new(file);
+            self.files().insert(name.to_owned(), Arc::clone(&file));
+            file
+        };
+        act(&file)
     }
 
     fn forget(&self, name: &str) {
         self.files().remove(name);
     }
 
-    fn files(&self) -> std::sync::MutexGuard<'_, HashMap<String, File>> {
+    fn files(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<File>>> {
         // A panic while holding it leaves the map as usable as before.
         self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -204,7 +219,7 @@ impl RealDisk {
             fs::remove_file(&path)?;
             return Err(error);
         }
-        self.files().insert(name.to_owned(), file);
+        self.files().insert(name.to_owned(), Arc::new(file));
         Ok(())
     }
 }
@@ -218,7 +233,7 @@ impl Disk for RealDisk {
         match op {
             Op::Allocate { name, len } => self.allocate(name, len),
             Op::Write { name, offset, bytes } => {
-                self.with_file(name, |file| file.write_all_at(bytes, offset))
+                self.with_file(name, |file| write(file, bytes, offset))
             }
             Op::Sync { name } => self.with_file(name, File::sync_all),
             Op::Punch { name, offset } => {
@@ -242,6 +257,21 @@ impl Disk for RealDisk {
     fn free_bytes(&self) -> io::Result<u64> {
         free_bytes(&self.dir)
     }
+}
+
+/// Bytes that are written at a time. For larger writes Linux takes larger pieces of memory, which in a
+/// virtual machine the host may have to find first: docs/DECISIONS.md, "Written 64 KiB at a time".
+const PIECE: u64 = 64 << 10;
+
+/// Writes piece by piece, each up to the next multiple of [`PIECE`].
+fn write(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let room = (PIECE - offset % PIECE) as usize;
+        let (piece, rest) = bytes.split_at(room.min(bytes.len()));
+        file.write_all_at(piece, offset)?;
+        (bytes, offset) = (rest, offset + piece.len() as u64);
+    }
+    Ok(())
 }
 
 /// Bytes that an ordinary user can still allocate on the file system of `dir`.

@@ -68,6 +68,15 @@ pub enum Error {
         head: Hash,
     },
 
+    /// What was built below the served range does not end where it begins.
+    #[error("history ends {}, and what is served begins {}", end(*last), begin(*first))]
+    DoesNotJoin {
+        /// Height and hash of the newest block that was built.
+        last: Option<(u64, Hash)>,
+        /// The first served height, and the parent that its block names.
+        first: Option<(u64, Hash)>,
+    },
+
     /// The record breaks a limit of the format.
     #[error("block {height} has {what} of {found}, the format allows {limit}")]
     TooLarge {
@@ -147,4 +156,12 @@ impl Error {
     pub(crate) fn read(path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Read { path: path.into(), source }
     }
+}
+
+fn end(last: Option<(u64, Hash)>) -> String {
+    last.map_or("nowhere".into(), |(height, hash)| format!("at {height} with block {hash}"))
+}
+
+fn begin(first: Option<(u64, Hash)>) -> String {
+    first.map_or("nowhere".into(), |(height, parent)| format!("at {height} with parent {parent}"))
 }

@@ -52,7 +52,8 @@ pub const SPAN_MAX: u32 = 1 << 20;
 /// The greatest height: it shares 64 bits of a hash table entry with a position.
 pub(crate) const HEIGHT_MAX: u64 = (1 << 47) - 1;
 
-pub(crate) const VERSION: u32 = 1;
+/// Of segment files. A file of another one is not opened.
+pub const VERSION: u32 = 1;
 pub(crate) const PAGE: usize = 4096;
 pub(crate) const ALIGN: u64 = 8;
 pub(crate) const INDEX_OFFSET: u64 = PAGE as u64;
@@ -410,7 +411,7 @@ impl Slot {
 }
 
 /// The fixed part of a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RecordHead {
     pub(crate) height: u64,
     pub(crate) timestamp: u64,

@@ -10,6 +10,7 @@
 //!
 //! - One [`Writer`] a directory, enforced by a lock. It refuses anything but the next height with
 //!   the right parent, so that the readable range is one unbroken interval of linked blocks.
+//!   Heights below that range are built aside by a [`History`] and published whole.
 //! - Any number of [`Reader`]s, lock-free. They see committed records only, and what they got
 //!   stays valid however long they keep it, eviction or not.
 //! - Committed bytes never change and mapped files are never resized, see `map.rs`.
@@ -26,6 +27,9 @@ pub mod disk;
 mod error;
 mod format;
 mod hashes;
+mod held;
+mod history;
+mod incoming;
 mod log_index;
 mod logs;
 mod map;
@@ -34,8 +38,10 @@ mod options;
 mod postings;
 mod record;
 mod recover;
+pub mod residency;
 mod retention;
 mod rewrite;
+mod sealed;
 mod segment;
 mod stamp;
 mod table;
@@ -44,12 +50,18 @@ mod view;
 mod writer;
 
 pub use error::Error;
-pub use format::{Encoding, HASHES_MAX, PARTS_MAX, RECORD_BYTES_MAX, SPAN_MAX, TERMS_MAX, Terms};
+pub use format::{
+    Encoding, HASHES_MAX, PARTS_MAX, RECORD_BYTES_MAX, SPAN_MAX, TERMS_MAX, Terms,
+    VERSION as FORMAT_VERSION,
+};
+pub use history::{Built, History};
+pub use incoming::{Incoming, arriving};
 pub use logs::{Candidates, LogAt, Unreadable};
 pub use options::{Opened, Options, open, open_on};
 pub use record::{Hash, Part, Record};
 pub use retention::Retention;
+pub use sealed::{SealedFile, SealedPage};
 pub use segment::{PartRef, RecordRef, SegmentSlice};
 pub use stamp::{Identity, Rules, Stamp};
 pub use view::{Reader, Usage};
-pub use writer::{Evicted, Writer};
+pub use writer::{Evicted, Merging, NewTable, Syncing, Writer};

@@ -4,7 +4,6 @@
 //! before: every record adds a stretch of one height, and as soon as eight have the same length
 //! they become one. Readers take the list of stretches as it is; nothing in it ever changes.
 //!
-//! Memory: 4 bytes a posting, 12 a distinct key of a stretch, 4 a height. A log of mainnet has 3.8
 //! Memory: 4 bytes a posting, 12 a distinct key of a stretch, 4 a height. With mainnet's 3.8 postings
 //! a log and terms that repeat, 25 bytes a log in long stretches and some 40 in short ones.
 
@@ -15,6 +14,7 @@ use arc_swap::ArcSwap;
 use crate::format::{SECTION_LOGS, Seal, Section, Terms};
 use crate::map::Map;
 use crate::postings::{Builder, Postings};
+use crate::residency::look;
 
 /// How many stretches are merged into one.
 const FANOUT: usize = 8;
@@ -80,6 +80,9 @@ impl SealedLogs {
     fn postings<'m>(&self, map: &'m Map) -> Option<Postings<'m>> {
         let Section { offset, length, crc, .. } = self.section;
         let bytes = map.bytes(offset..offset.checked_add(length)?)?;
+        if !look(bytes) {
+            return None;
+        }
         let intact = *self.intact.get_or_init(|| {
             let intact = crc32fast::hash(bytes) == crc;
             if !intact {

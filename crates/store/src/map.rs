@@ -20,10 +20,10 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// A file mapped whole and read-only, of which two regions are readable: `first..` up to the
 /// first watermark and `second..` up to the second.
@@ -46,6 +46,10 @@ impl Map {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
         let raw = MmapOptions::new().len(len as usize).map_raw_read_only(file)?;
+        // Nothing is read ahead: a look-up would read 128 KiB for its 64 bytes, and whoever
+        // touches the last page that was read ahead would have to begin the next. What is of
+        // many pages is asked for (`will_need`). A failure costs time and nothing else.
+        let _ = raw.advise(Advice::Random);
         let (first_end, second_end) = (AtomicU64::new(first), AtomicU64::new(second));
         Ok(Self { raw, first, second, first_end, second_end })
     }
@@ -83,4 +87,46 @@ impl Map {
         // to 3 of the file's opening). The weak spot is rule 3 against other programs.
         Some(unsafe { std::slice::from_raw_parts(start, len) })
     }
+}
+
+/// The numbers of the pages that these bytes lie in; none if there are none.
+pub(crate) fn pages(bytes: &[u8]) -> RangeInclusive<usize> {
+    let (page, start) = (rustix::param::page_size(), bytes.as_ptr().addr());
+    match bytes.len() {
+        0 => RangeInclusive::new(1, 0),
+        len => start / page..=(start + len - 1) / page,
+    }
+}
+
+/// How many pages the system is asked about at once.
+const ASKED: usize = 256;
+
+/// Whether all pages of `bytes` are in memory. If the system does not say, they count as being so.
+pub(crate) fn in_memory(bytes: &[u8]) -> bool {
+    let (page, pages) = (rustix::param::page_size(), pages(bytes));
+    pages.clone().step_by(ASKED).all(|first| {
+        let count = (pages.end() + 1 - first).min(ASKED);
+        let mut states = [0_u8; ASKED];
+        // SAFETY: the call reads no memory of ours, mapped or not, and writes one byte a page
+        // into `states`, which has room for `ASKED`.
+        let asked = unsafe {
+            let start = std::ptr::without_provenance_mut(first * page);
+            libc::mincore(start, count * page, states.as_mut_ptr())
+        };
+        asked != 0 || states[..count].iter().all(|state| state & 1 == 1)
+    })
+}
+
+/// Asks the system to read `bytes` from the disk, if they are not in memory. It begins at once
+/// and does not wait.
+pub(crate) fn will_need(bytes: &[u8]) {
+    let (page, pages) = (rustix::param::page_size(), pages(bytes));
+    if pages.is_empty() {
+        return;
+    }
+    let start = std::ptr::without_provenance_mut(pages.start() * page);
+    let len = (pages.end() + 1 - pages.start()) * page;
+    // SAFETY: this advice changes neither what is mapped nor what is in it.
+    // A failure costs time and nothing else.
+    let _ = unsafe { rustix::mm::madvise(start, len, rustix::mm::Advice::WillNeed) };
 }

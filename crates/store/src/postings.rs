@@ -50,6 +50,7 @@ impl Builder {
     /// Adds the next height.
     pub(crate) fn push_height(&mut self, logs: impl Iterator<Item = Terms>) {
         let mut ordinal = self.logs();
+        self.entries.reserve(logs.size_hint().0 * TERMS_MAX);
         for terms in logs {
             let keys = terms.into_iter().filter(|key| *key != 0);
             self.entries.extend(keys.map(|key| (key, ordinal)));
@@ -61,6 +62,7 @@ impl Builder {
     /// Adds the heights of a stretch that has its index already.
     pub(crate) fn push_stretch(&mut self, stretch: &Postings<'_>) {
         let first = self.logs();
+        self.entries.reserve(stretch.ordinals.len());
         for (at, key) in stretch.keys().enumerate() {
             self.entries.extend(stretch.list(at).iter().map(|ordinal| (key, first + ordinal)));
         }

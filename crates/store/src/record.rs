@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+
 use crate::error::Error;
 use crate::format::{self, Encoding, HASHES_MAX, PARTS_MAX, RECORD_BYTES_MAX, Terms};
 
@@ -25,16 +27,16 @@ impl fmt::Debug for Hash {
 /// One part of a record: bytes and how they are encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Part {
-    /// The bytes as stored.
-    pub bytes: Vec<u8>,
+    /// The bytes as stored. Large ones are as they came: what was fetched is not copied.
+    pub bytes: Bytes,
     /// What they are.
     pub encoding: Encoding,
 }
 
 impl Part {
     /// A part that is stored as it is sent.
-    pub fn plain(bytes: Vec<u8>) -> Self {
-        Self { bytes, encoding: Encoding::Plain }
+    pub fn plain(bytes: impl Into<Bytes>) -> Self {
+        Self { bytes: bytes.into(), encoding: Encoding::Plain }
     }
 }
 
@@ -83,27 +85,40 @@ impl Record {
         within("a height", self.height, format::HEIGHT_MAX)
     }
 
-    /// The record's bytes and where its parts end in them.
+    /// Refuses what is not the next height behind `height`, or has not `head` as its parent.
+    pub(crate) fn check_follows(&self, height: u64, head: Hash) -> Result<(), Error> {
+        if self.height != height + 1 {
+            return Err(Error::WrongHeight { height: self.height, expected: height + 1 });
+        }
+        if self.parent != head {
+            let (height, parent) = (self.height, self.parent);
+            return Err(Error::WrongParent { height, parent, head });
+        }
+        Ok(())
+    }
+
+    /// The record's bytes, but for those of its parts, and where these end.
     pub(crate) fn encode(&self) -> Encoded {
-        let mut bytes = Vec::with_capacity(self.encoded_len() as usize + format::ALIGN as usize);
-        format::RecordHead::of(self).write(&mut bytes);
-        self.transactions.iter().for_each(|hash| bytes.extend_from_slice(&hash.0));
+        let len = format::head_len(self.transactions.len(), self.logs.len());
+        let mut head = Vec::with_capacity(len);
+        format::RecordHead::of(self).write(&mut head);
+        self.transactions.iter().for_each(|hash| head.extend_from_slice(&hash.0));
         let terms = self.logs.iter().flatten();
-        terms.for_each(|term| bytes.extend_from_slice(&term.to_le_bytes()));
-        let mut bounds = [bytes.len() as u32; PARTS_MAX + 1];
+        terms.for_each(|term| head.extend_from_slice(&term.to_le_bytes()));
+        let mut bounds = [head.len() as u32; PARTS_MAX + 1];
         let mut encodings = [Encoding::Plain; PARTS_MAX];
         for (at, part) in self.parts.iter().enumerate() {
-            bytes.extend_from_slice(&part.bytes);
-            bounds[at + 1..].fill(bytes.len() as u32);
+            let end = bounds[at] + part.bytes.len() as u32;
+            bounds[at + 1..].fill(end);
             encodings[at] = part.encoding;
         }
-        Encoded { bytes, bounds, encodings }
+        Encoded { head, bounds, encodings }
     }
 }
 
-/// A record ready to be written.
+/// A record ready to be written: what comes before its parts, and where they are.
 pub(crate) struct Encoded {
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) head: Vec<u8>,
     pub(crate) bounds: [u32; PARTS_MAX + 1],
     pub(crate) encodings: [Encoding; PARTS_MAX],
 }

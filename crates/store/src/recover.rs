@@ -233,6 +233,7 @@ impl Opening {
             active,
             head: head.map(|head| (head.height(), head.hash())),
             rewrite_due: false,
+            names_due: false,
             _lock: lock,
         };
         if let (None, Some(identity)) = (self.stamp, self.found) {

@@ -4,6 +4,8 @@
 
 use std::path::Path;
 
+use bytes::Bytes;
+
 use crate::active::Active;
 use crate::disk::Latch;
 use crate::error::Error;
@@ -19,7 +21,7 @@ pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error
     let header = SegmentHeader::new(cut.header.identity, cut.base(), cut.count(), bytes.sum());
     let mut active = Active::create_aside(latch, header)?;
     for record in records().map(|record| copy(&record)) {
-        active.append(latch, &record, record.encode())?;
+        active.append(latch, &record)?;
     }
     active.seal(latch)?;
     active.take_name(latch)?;
@@ -37,7 +39,10 @@ fn copy(record: &RecordRef) -> Record {
         logs: (0..).map_while(|at| record.terms(at)).collect(),
         flags: record.flags(),
         parts: parts
-            .map(|part| Part { bytes: part.slice.as_ref().to_vec(), encoding: part.encoding })
+            .map(|part| Part {
+                bytes: Bytes::copy_from_slice(part.slice.as_ref()),
+                encoding: part.encoding,
+            })
             .collect(),
     }
 }

@@ -10,9 +10,11 @@ use crate::format::{
     Seal, SegmentHeader, Slot, Terms, slot_offset,
 };
 use crate::hashes::{ActiveTable, Locator};
+use crate::held::{Held, Places};
 use crate::log_index::{ActiveLogs, LogIndex};
 use crate::map::Map;
 use crate::record::Hash;
+use crate::residency::look;
 use crate::table::Table;
 
 const SUFFIX: &str = ".seg";
@@ -48,6 +50,7 @@ pub(crate) enum Lookup {
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) map: Arc<Map>,
+    places: Places,
     pub(crate) lookup: Lookup,
     pub(crate) logs: LogIndex,
     /// At most so many records are served, whatever the map has: less than sealed after a
@@ -84,6 +87,7 @@ impl Segment {
         Self {
             header,
             map,
+            places: Places::new(),
             lookup: Lookup::Sealed { offset: section.offset, length: section.length },
             logs: LogIndex::of(seal),
             count_max: seal.count,
@@ -100,6 +104,7 @@ impl Segment {
         Ok(Self {
             header,
             map: Arc::new(map),
+            places: Places::new(),
             lookup: Lookup::Active(ActiveTable::new()),
             logs: LogIndex::Active(ActiveLogs::new()),
             count_max: header.span,
@@ -117,6 +122,7 @@ impl Segment {
         Self {
             header: self.header,
             map: Arc::clone(&self.map),
+            places: Places::new(),
             lookup: Lookup::Sealed { offset, length },
             logs: self.logs.cut(),
             count_max: count,
@@ -150,10 +156,10 @@ impl Segment {
     pub(crate) fn record(&self, height: u64) -> Option<RecordRef> {
         let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))?;
         let offset = slot_offset(at as u32);
-        let slot = self.map.bytes(offset..offset + SLOT_LEN as u64)?;
+        let slot = self.map.bytes(offset..offset + SLOT_LEN as u64).filter(|slot| look(slot))?;
         let slot = Slot::parse(&format::array(slot, 0), height, self.header.capacity).ok()?;
         self.map.bytes(slot.offset..slot.end()?)?; // all of it below the watermark
-        Some(RecordRef { map: Arc::clone(&self.map), height, slot })
+        Some(RecordRef { map: self.places.hold(&self.map), height, slot })
     }
 
     /// The first candidate for `hash` that `found` takes.
@@ -240,7 +246,7 @@ fn inspect_page(page: &[u8; PAGE], base_height: u64, len: u64) -> Opened {
 /// A committed record. It keeps its segment mapped, evicted or not.
 #[derive(Clone)]
 pub struct RecordRef {
-    map: Arc<Map>,
+    map: Arc<Held>,
     height: u64,
     slot: Slot,
 }
@@ -254,6 +260,11 @@ impl RecordRef {
     /// The caller's bits.
     pub fn flags(&self) -> u32 {
         self.slot.flags
+    }
+
+    /// Bytes that the record takes in its segment, without padding.
+    pub fn stored_len(&self) -> u64 {
+        self.slot.length.into()
     }
 
     /// CRC-32 of the record as stored, made when it was written: records with different bytes have
@@ -296,7 +307,7 @@ impl RecordRef {
         if at >= self.transaction_count() as usize {
             return None;
         }
-        format::transaction_hash(self.bytes(), at)
+        format::transaction_hash(self.head_bytes()?, at)
     }
 
     /// How many logs it has.
@@ -308,7 +319,7 @@ impl RecordRef {
     pub fn terms(&self, at: u32) -> Option<Terms> {
         let head = self.head();
         let here = at < head.logs;
-        here.then(|| format::log_terms(self.bytes(), head.transactions, at as usize))?
+        here.then(|| format::log_terms(self.head_bytes()?, head.transactions, at as usize))?
     }
 
     /// The whole record as stored.
@@ -317,9 +328,29 @@ impl RecordRef {
         self.map.bytes(self.slot.offset..end).expect("`Segment::record` looked")
     }
 
-    pub(crate) fn head(&self) -> RecordHead {
-        RecordHead::read(self.bytes()).expect("a checked slot leaves room for a head")
+    /// Touches what is before the parts: hashes, and the terms of logs.
+    pub fn load_head(&self) {
+        touch(self.head_bytes().unwrap_or_default());
     }
+
+    /// What is before the parts, unless that must not be touched now.
+    fn head_bytes(&self) -> Option<&[u8]> {
+        let head = self.slot.offset..self.slot.offset + u64::from(self.slot.bounds[0]);
+        self.map.bytes(head).filter(|head| look(head))
+    }
+
+    pub(crate) fn head(&self) -> RecordHead {
+        match self.head_bytes() {
+            Some(bytes) => RecordHead::read(bytes).expect("a checked slot leaves room for a head"),
+            None => RecordHead::default(), // whoever asks is going to drop it: see `if_resident`
+        }
+    }
+}
+
+/// Waits until all pages of mapped bytes are in memory.
+fn touch(bytes: &[u8]) {
+    let touched = bytes.iter().step_by(rustix::param::page_size()).chain(bytes.last());
+    std::hint::black_box(touched.fold(0, |all, byte| all ^ byte));
 }
 
 /// A part of a committed record.
@@ -333,7 +364,7 @@ pub struct PartRef {
 /// Bytes inside a mapped segment; they stay valid as long as this value lives.
 #[derive(Clone)]
 pub struct SegmentSlice {
-    map: Arc<Map>,
+    map: Arc<Held>,
     offset: u64,
     len: u32,
 }
@@ -345,6 +376,32 @@ impl SegmentSlice {
         let to = to.min(self.len);
         let from = from.min(to);
         Self { map: Arc::clone(&self.map), offset: self.offset + u64::from(from), len: to - from }
+    }
+
+    /// Takes `next` in, if it begins behind this slice with just the byte `between` in front of it.
+    #[must_use]
+    pub fn join(&mut self, between: u8, next: &Self) -> bool {
+        let end = self.offset + u64::from(self.len);
+        let Some(len) = self.len.checked_add(1).and_then(|len| len.checked_add(next.len)) else {
+            return false;
+        };
+        let joins = next.offset == end + 1
+            && self.map.same(&next.map)
+            && self.map.bytes(end..end + 1) == Some(&[between]);
+        if joins {
+            self.len = len;
+        }
+        joins
+    }
+
+    /// Whether its bytes may be touched where [`residency`](crate::residency) is minded.
+    pub fn look(&self) -> bool {
+        look(self.as_ref())
+    }
+
+    /// Touches every page, which waits until all are in memory.
+    pub fn load(&self) {
+        touch(self.as_ref());
     }
 
     /// How many bytes.

@@ -15,6 +15,7 @@
 use crate::format::le_u64;
 use crate::hashes::{Entry, Locator, home, homes_for, prefix};
 use crate::record::Hash;
+use crate::residency::look;
 
 const TABLE_HEAD: usize = 16;
 const ENTRY_LEN: usize = 16;
@@ -30,8 +31,8 @@ pub(crate) struct Table<'a> {
 impl<'a> Table<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         match bytes.split_at_checked(TABLE_HEAD) {
-            Some((head, entries)) => Self { homes: le_u64(head, 0), entries },
-            None => Self { homes: 0, entries: &[] },
+            Some((head, entries)) if look(head) => Self { homes: le_u64(head, 0), entries },
+            _ => Self { homes: 0, entries: &[] },
         }
     }
 
@@ -42,7 +43,7 @@ impl<'a> Table<'a> {
     /// The bytes of place `at`, which a damaged table's head may put anywhere.
     fn place(&self, at: usize) -> Option<&'a [u8]> {
         let from = at.checked_mul(ENTRY_LEN)?;
-        self.entries.get(from..from.checked_add(ENTRY_LEN)?)
+        self.entries.get(from..from.checked_add(ENTRY_LEN)?).filter(|place| look(place))
     }
 
     fn entry(&self, at: usize) -> Option<Entry> {

@@ -156,6 +156,13 @@ impl Reader {
         Candidates::new(self.view.load_full(), heights, criteria)
     }
 
+    /// Base height and records of each sealed segment, ascending.
+    pub fn sealed(&self) -> Vec<(u64, u32)> {
+        let view = self.view.load();
+        let sealed = view.segments.iter().filter(|segment| !segment.is_active());
+        sealed.map(|segment| (segment.base(), segment.count())).collect()
+    }
+
     /// What the store takes on disk.
     pub fn usage(&self) -> Usage {
         let view = self.view.load();

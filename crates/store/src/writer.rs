@@ -1,6 +1,7 @@
-//! The one writer: append, roll, seal, evict, withdraw, merge.
+//! The one writer: append, roll, seal, prepend, evict, withdraw, merge.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,6 +11,8 @@ use crate::active::Active;
 use crate::disk::{Latch, Op};
 use crate::error::Error;
 use crate::format::{RecordHead, SegmentHeader};
+use crate::history::{Built, History};
+use crate::map::will_need;
 use crate::merge::{self, FANOUT, Merged, MergedHeader};
 use crate::options::Options;
 use crate::record::{Hash, Record};
@@ -42,6 +45,8 @@ pub struct Writer {
     pub(crate) head: Option<(u64, Hash)>,
     /// The last segment was cut and its file still has what was withdrawn.
     pub(crate) rewrite_due: bool,
+    /// Names of published segments wait for a sync of the directory.
+    pub(crate) names_due: bool,
     /// Held as long as the writer lives.
     pub(crate) _lock: File,
 }
@@ -88,27 +93,17 @@ impl Writer {
     /// survive power loss.
     pub fn append(&mut self, record: &Record) -> Result<(), Error> {
         record.check_limits()?;
-        self.check_next(record)?;
+        if let Some((height, head)) = self.head {
+            record.check_follows(height, head)?;
+        }
         let mut active = match self.active.take() {
             Some(active) if active.fits(record) => active,
             full => self.roll(full, record)?,
         };
-        let appended = active.append(&mut self.latch, record, record.encode());
+        let appended = active.append(&mut self.latch, record);
         self.active = Some(active);
         appended?;
         self.head = Some((record.height, record.hash));
-        Ok(())
-    }
-
-    fn check_next(&self, record: &Record) -> Result<(), Error> {
-        let Some((height, head)) = self.head else { return Ok(()) };
-        if record.height != height + 1 {
-            return Err(Error::WrongHeight { height: record.height, expected: height + 1 });
-        }
-        if record.parent != head {
-            let (height, parent) = (record.height, record.parent);
-            return Err(Error::WrongParent { height, parent, head });
-        }
         Ok(())
     }
 
@@ -140,10 +135,77 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes every record appended so far survive power loss.
+    /// For building an interval of heights below the served range, on any thread.
+    pub fn history(&self) -> Result<History, Error> {
+        let identity = self.stamp.ok_or(Error::Unbound)?.identity;
+        Ok(History::new(&self.latch, self.options, identity))
+    }
+
+    /// Publishes what was built below the served range, if its last block is the parent of the
+    /// first served one; the newest segment first, so that the range grows without a gap. Gives
+    /// how many heights it published. [`Writer::sync`] makes them survive power loss.
+    pub fn prepend(&mut self, mut built: Built) -> Result<u64, Error> {
+        self.check_joins(&built)?;
+        let mut heights = 0;
+        while let Some((segment, unfinished)) = built.segments.pop() {
+            let name = segment_name(segment.base());
+            let renamed = self.latch.apply(Op::Rename { from: &unfinished, to: &name });
+            if let Err(error) = renamed {
+                built.segments.push((segment, unfinished));
+                return Err(error);
+            }
+            self.names_due = true;
+            heights += segment.end_height() - segment.base();
+            self.put_first(segment)?;
+        }
+        Ok(heights)
+    }
+
+    fn check_joins(&self, built: &Built) -> Result<(), Error> {
+        let view = self.view.load();
+        let first = view.first_height().and_then(|first| view.record(first));
+        let joins = |last: &(u64, Hash)| {
+            let first = first.as_ref();
+            first.is_some_and(|first| first.height() == last.0 + 1 && first.parent() == last.1)
+        };
+        if built.last.as_ref().is_some_and(joins) {
+            return Ok(());
+        }
+        let first = first.map(|first| (first.height(), first.parent()));
+        Err(Error::DoesNotJoin { last: built.last, first })
+    }
+
+    /// Puts a segment before all others. A table that reaches below them was made before an
+    /// eviction; it would overlap those that are made of what comes now.
+    fn put_first(&mut self, segment: Arc<Segment>) -> Result<(), Error> {
+        let (mut segments, mut tables) = self.lists();
+        let end = segment.end_height();
+        let stale: Vec<_> = tables.extract_if(.., |table| table.header.first < end).collect();
+        segments.insert(0, segment);
+        self.publish(segments, tables);
+        self.remove_tables(&stale)
+    }
+
+    /// Makes every record appended so far, and all that was prepended, survive power loss.
     pub fn sync(&mut self) -> Result<(), Error> {
-        let Some(active) = &self.active else { return Ok(()) };
-        active.sync(&mut self.latch)
+        let syncing = self.begin_sync();
+        let synced = syncing.run();
+        self.end_sync(synced)
+    }
+
+    /// The same on another thread, since it may take long: what this returns is to be run, and its
+    /// result given to [`Writer::end_sync`].
+    pub fn begin_sync(&mut self) -> Syncing {
+        Syncing {
+            latch: self.latch.beside(),
+            names: std::mem::take(&mut self.names_due),
+            active: self.active.as_ref().map(|active| active.name().to_owned()),
+        }
+    }
+
+    /// Takes the result of [`Syncing::run`]. After a sync that failed nothing more is written.
+    pub fn end_sync(&mut self, synced: Result<(), Error>) -> Result<(), Error> {
+        synced.inspect_err(|error| self.latch.stop(error))
     }
 
     /// Evicts the oldest segments that `retention` does not keep. `now` in seconds since 1970.
@@ -219,54 +281,74 @@ impl Writer {
     /// many files it wrote. A full disk is no error here: it only means more tables to ask.
     pub fn merge_tables(&mut self) -> Result<usize, Error> {
         let mut written = 0;
-        while let Some(due) = self.due_merge() {
-            match self.merge(&due) {
-                Ok(()) => written += 1,
-                Err(error) if error.is_disk_full() => break,
-                Err(error) => return Err(error),
+        while let Some(due) = self.begin_merge() {
+            let merged = due.run();
+            if !self.end_merge(merged)? {
+                break;
             }
+            written += 1;
         }
         Ok(written)
     }
 
-    fn due_merge(&self) -> Option<Due> {
-        let view = self.view.load();
-        let sealed: Vec<_> = view.loose.iter().filter(|segment| !segment.is_active()).collect();
-        if sealed.len() >= FANOUT {
-            let oldest = sealed[..FANOUT].iter().map(|segment| Arc::clone(segment)).collect();
-            return Some(Due::Segments(oldest));
-        }
-        let newest = view.tables.last_chunk::<FANOUT>()?;
-        let level = newest[0].header.level;
-        let even = newest.iter().all(|table| table.header.level == level);
-        even.then(|| Due::Tables(newest.to_vec()))
-    }
-
-    fn merge(&mut self, due: &Due) -> Result<(), Error> {
+    /// One merge that is due, to be run on another thread, since it may take long, and its result
+    /// given to [`Writer::end_merge`] before another is begun.
+    pub fn begin_merge(&self) -> Option<Merging> {
+        let due = self.due_merge()?;
         let heights = due.heights();
-        let (segments, mut tables) = self.lists();
-        let last_hash = self
-            .view
-            .load()
-            .record(heights.end - 1)
-            .map_or(Hash::default(), |record| record.hash());
+        let view = self.view.load();
+        let last_hash =
+            view.record(heights.end - 1).map_or(Hash::default(), |record| record.hash());
         let header = MergedHeader {
             level: due.level(),
             first: heights.start,
             last: heights.end - 1,
-            chain_id: segments[0].header.identity.chain_id,
+            chain_id: view.segments.first()?.header.identity.chain_id,
             length: 0,
             last_hash,
             table_crc: 0,
         };
-        let merged = merge::write(&mut self.latch, header, &due.tables())?;
+        Some(Merging { latch: self.latch.beside(), header, due })
+    }
+
+    /// Takes the result of [`Merging::run`]. False if there was no room for it, or if what it
+    /// was made of is no longer there.
+    pub fn end_merge(&mut self, merged: Result<NewTable, Error>) -> Result<bool, Error> {
+        let NewTable(merged, due) = match merged {
+            Ok(merged) => merged,
+            Err(error) if error.is_disk_full() => return Ok(false),
+            Err(error) => {
+                self.latch.stop(&error);
+                return Err(error);
+            }
+        };
+        let (segments, mut tables) = self.lists();
+        if !due.is_part_of(&segments, &tables) {
+            let stale = [Arc::new(merged)];
+            return self.remove_tables(&stale).map(|()| false);
+        }
         let old: Vec<_> = tables
             .extract_if(.., |table| merged.covers(table.header.first, table.header.last))
             .collect();
         tables.push(Arc::new(merged));
         tables.sort_by_key(|table| table.header.first);
         self.publish(segments, tables);
-        self.remove_tables(&old)
+        self.remove_tables(&old)?;
+        Ok(true)
+    }
+
+    /// Neighbours only: segments that were prepended lie on the other side of the tables.
+    fn due_merge(&self) -> Option<Due> {
+        let view = self.view.load();
+        let sealed: Vec<_> = view.loose.iter().filter(|segment| !segment.is_active()).collect();
+        let segments = sealed
+            .windows(FANOUT)
+            .find(|all| all.windows(2).all(|pair| pair[0].end_height() == pair[1].base()));
+        if let Some(all) = segments {
+            return Some(Due::Segments(all.iter().map(|one| Arc::clone(one)).collect()));
+        }
+        let mut tables = view.tables.windows(FANOUT);
+        Some(Due::Tables(tables.find(|all| mergeable(all))?.to_vec()))
     }
 
     fn lists(&self) -> (Vec<Arc<Segment>>, Vec<Arc<Merged>>) {
@@ -293,13 +375,74 @@ impl Writer {
     }
 }
 
+/// Whether these are neighbours of one level.
+fn mergeable(tables: &[Arc<Merged>]) -> bool {
+    tables.windows(2).all(|pair| {
+        let (one, next) = (&pair[0].header, &pair[1].header);
+        one.level == next.level && one.last + 1 == next.first
+    })
+}
+
 /// A merge that is due: neighbours of one level.
 enum Due {
     Segments(Vec<Arc<Segment>>),
     Tables(Vec<Arc<Merged>>),
 }
 
+/// A sync that is due.
+pub struct Syncing {
+    latch: Latch,
+    names: bool,
+    active: Option<String>,
+}
+
+impl Syncing {
+    /// Makes what was written before it was begun survive power loss.
+    pub fn run(mut self) -> Result<(), Error> {
+        if self.names {
+            self.latch.apply(Op::SyncDir)?;
+        }
+        let Some(name) = &self.active else { return Ok(()) };
+        match self.latch.apply(Op::Sync { name }) {
+            // Withdrawn meanwhile.
+            Err(Error::Write { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        }
+    }
+}
+
+/// A merge that is due.
+pub struct Merging {
+    latch: Latch,
+    header: MergedHeader,
+    due: Due,
+}
+
+/// A merged table that readers do not see yet.
+pub struct NewTable(Merged, Due);
+
+impl Merging {
+    /// Writes the merged table.
+    pub fn run(mut self) -> Result<NewTable, Error> {
+        self.due.bytes().for_each(will_need); // they are read from end to end
+        let merged = merge::write(&mut self.latch, self.header, &self.due.tables())?;
+        Ok(NewTable(merged, self.due))
+    }
+}
+
 impl Due {
+    /// Whether all that it is made of is still there.
+    fn is_part_of(&self, segments: &[Arc<Segment>], tables: &[Arc<Merged>]) -> bool {
+        match self {
+            Self::Segments(all) => {
+                all.iter().all(|one| segments.iter().any(|other| Arc::ptr_eq(one, other)))
+            }
+            Self::Tables(all) => {
+                all.iter().all(|one| tables.iter().any(|other| Arc::ptr_eq(one, other)))
+            }
+        }
+    }
+
     fn level(&self) -> u32 {
         match self {
             Self::Segments(_) => 1,
@@ -315,9 +458,13 @@ impl Due {
     }
 
     fn tables(&self) -> Vec<Table<'_>> {
+        self.bytes().map(Table::new).collect()
+    }
+
+    fn bytes(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
         match self {
-            Self::Segments(all) => all.iter().map(|one| Table::new(one.table_bytes())).collect(),
-            Self::Tables(all) => all.iter().map(|one| Table::new(one.bytes())).collect(),
+            Self::Segments(all) => Box::new(all.iter().map(|one| one.table_bytes())),
+            Self::Tables(all) => Box::new(all.iter().map(|one| one.bytes())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every prefix of the writes of append, roll, seal, merge, evict and withdraw, as a killed
+//! Every prefix of the writes of append, roll, seal, prepend, merge, evict and withdraw, as a killed
 //! process and as lost power leave it: the store opens, serves an unbroken range and nothing
 //! false, verifies clean and goes on.
 //!
@@ -22,8 +22,8 @@ use support::{Done, Recorder, assert_clean, assert_holds, block, logs, naive_log
 struct Known {
     ops: usize,
     records: BTreeMap<u64, Record>,
-    /// Height up to which `sync` has returned.
-    synced: Option<u64>,
+    /// Heights for which `sync` has returned.
+    synced: Option<(u64, u64)>,
 }
 
 /// Drives a store through `history` and remembers every operation and what was known after it.
@@ -66,7 +66,34 @@ impl Run {
     fn sync(&mut self) {
         self.opened.writer.sync().unwrap();
         let mut known = self.now();
-        known.synced = known.records.keys().last().copied();
+        let heights = || known.records.keys().copied();
+        known.synced = heights().next().zip(heights().last());
+        self.note(known);
+    }
+
+    /// Builds so many heights below the first one, and publishes them.
+    fn prepend(&mut self, count: u64) {
+        let mut known = self.now();
+        let first = *known.records.keys().next().unwrap();
+        let mut history = self.opened.writer.history().unwrap();
+        for height in first - count..first {
+            history.append(&block(height, 0)).unwrap();
+            self.note(known.clone()); // nobody sees anything of it yet
+        }
+        let built = history.finish().unwrap();
+        self.note(known.clone());
+        assert_eq!(self.opened.writer.prepend(built).unwrap(), count);
+        known.records.extend((first - count..first).map(|height| (height, block(height, 0))));
+        self.note(known);
+    }
+
+    /// Builds so many heights below the first one, and gives up.
+    fn build_in_vain(&mut self, count: u64) {
+        let known = self.now();
+        let first = *known.records.keys().next().unwrap();
+        let mut history = self.opened.writer.history().unwrap();
+        (first - count..first).for_each(|height| history.append(&block(height, 0)).unwrap());
+        drop(history.finish().unwrap());
         self.note(known);
     }
 
@@ -83,7 +110,7 @@ impl Run {
         self.opened.writer.withdraw(from).unwrap();
         let mut known = self.now();
         known.records.split_off(&from);
-        known.synced = known.synced.map(|synced| synced.min(from - 1));
+        known.synced = known.synced.map(|(first, last)| (first, last.min(from - 1)));
         self.branch += 1;
         self.note(known);
     }
@@ -121,7 +148,8 @@ fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, options: nev
     // was synced.
     let must = |height: &u64| {
         let kept = after.records.contains_key(height) && before.records.contains_key(height);
-        kept && (!power_lost || before.synced.is_some_and(|synced| *height <= synced))
+        let synced = before.synced.is_some_and(|(first, last)| (first..=last).contains(height));
+        kept && (!power_lost || synced)
     };
     for height in before.records.keys().filter(|height| must(height)) {
         let there = range.as_ref().is_some_and(|range| range.contains(height));
@@ -169,12 +197,18 @@ fn history(dir: &Path, options: neve_store::Options) -> (Vec<Done>, Vec<Known>) 
     let mut run = Run::new(dir, options);
     run.append(3);
     run.sync();
+    run.prepend(5); // not synced, and then eviction of it
     run.append(18);
     run.merge(); // span 2: at least eight sealed segments by now
     run.append(3);
     run.sync();
+    run.build_in_vain(3);
+    run.prepend(19); // span 2: below the merged table, and merged in turn
+    run.merge();
+    run.append(1);
+    run.sync();
     run.evict(12);
-    run.append(2);
+    run.append(1);
     run.withdraw(121); // inside the active segment or the one before
     run.append(4);
     run.withdraw(115); // across sealed segments

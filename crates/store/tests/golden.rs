@@ -37,7 +37,7 @@ fn record() -> Record {
         flags: 0x1122_3344,
         parts: vec![
             Part::plain(b"first".to_vec()),
-            Part { bytes: b"second!".to_vec(), encoding: Encoding::Other(9) },
+            Part { bytes: b"second!".as_slice().into(), encoding: Encoding::Other(9) },
         ],
     }
 }

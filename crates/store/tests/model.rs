@@ -13,6 +13,7 @@ use support::{IDENTITY, assert_clean, assert_exactly, block, fork, logs, naive_l
 #[derive(Debug, Clone)]
 enum Step {
     Append(u8),
+    Prepend(u8),
     Seal,
     Reopen,
     Merge,
@@ -23,6 +24,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (1_u8..30).prop_map(Step::Append),
+        2 => (1_u8..30).prop_map(Step::Prepend),
         1 => Just(Step::Seal),
         2 => Just(Step::Reopen),
         2 => Just(Step::Merge),
@@ -56,7 +58,7 @@ proptest! {
 
     #[test]
     fn any_history_reads_like_a_map(
-        start in 0_u64..50,
+        start in 0_u64..150,
         span in 1_u32..20,
         steps in prop::collection::vec(step(), 1..25),
         questions in prop::collection::vec(question(), 8),
@@ -65,14 +67,35 @@ proptest! {
         let options = Options { span, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None };
         let mut opened = open(dir.path(), options);
         let mut model: BTreeMap<u64, Record> = BTreeMap::new();
-        let mut branch = 0;
+        // All of the chain that was ever known: what is prepended after an eviction is the same.
+        let mut chain: BTreeMap<u64, Record> = BTreeMap::new();
+        let (mut branch, mut root) = (0, 0);
         for step in steps {
             match step {
                 Step::Append(count) => for _ in 0..count {
                     let record = next(&model, start, branch);
                     opened.writer.append(&record).unwrap();
+                    if model.is_empty() {
+                        (root, chain) = (branch, BTreeMap::new());
+                    }
+                    chain.insert(record.height, record.clone());
                     model.insert(record.height, record);
                 },
+                Step::Prepend(count) => {
+                    let Some(first) = model.keys().next().copied() else { continue };
+                    let mut history = opened.writer.history().unwrap();
+                    for height in first.saturating_sub(count.into())..first {
+                        let record = chain.entry(height).or_insert_with(|| block(height, root));
+                        history.append(record).unwrap();
+                        model.insert(height, record.clone());
+                    }
+                    let built = history.finish().unwrap();
+                    let heights = first.min(count.into());
+                    match opened.writer.prepend(built) {
+                        Ok(published) => prop_assert_eq!(published, heights),
+                        Err(error) => prop_assert!(heights == 0, "{}", error),
+                    }
+                }
                 Step::Seal => opened.writer.seal().unwrap(),
                 Step::Merge => { opened.writer.merge_tables().unwrap(); }
                 Step::Reopen => {
@@ -94,6 +117,7 @@ proptest! {
                     let from = head.saturating_sub(u64::from(back));
                     opened.writer.withdraw(from).unwrap();
                     model.split_off(&from);
+                    chain.split_off(&from);
                     branch += 1;
                 }
             }

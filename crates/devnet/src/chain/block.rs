@@ -15,6 +15,8 @@ pub struct Block {
     pub(super) header: Header,
     pub(super) hash: B256,
     pub(super) transactions: Vec<B256>,
+    /// What each transaction offers on top of the header's base fee.
+    pub(super) tips: Vec<u128>,
     /// The answer to `eth_getBlockByNumber(.., true)` before Helicon.
     pub(super) text: Bytes,
     pub(super) layout: Layout,
@@ -64,6 +66,11 @@ impl Block {
         &self.transactions
     }
 
+    /// What each transaction offers on top of the header's base fee.
+    pub(crate) fn tips(&self) -> &[u128] {
+        &self.tips
+    }
+
     /// The answer to `eth_getBlockByNumber` or `eth_getHeaderByNumber`.
     pub fn answer(&self, part: Part, rules: Rules) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.text.len() + 8);
@@ -111,7 +118,7 @@ impl Block {
     /// Bytes that it takes, roughly.
     pub(crate) fn bytes(&self) -> usize {
         let spans = size_of::<Range<usize>>() * (self.layout.each.len() + self.receipt_spans.len());
-        self.text.len() + self.receipts.len() + spans + 32 * self.transactions.len() + 1_024
+        self.text.len() + self.receipts.len() + spans + 48 * self.transactions.len() + 1_024
     }
 
     /// Appends an answer. `pending` is how Helicon shows a block under that name: as if it were

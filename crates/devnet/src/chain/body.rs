@@ -90,6 +90,11 @@ impl Body {
         self.receipts.last().map_or(0, |receipt| receipt.cumulative_gas_used)
     }
 
+    /// Gas that the header of an asynchronous block says: what may be used, not what is.
+    pub(crate) fn gas_with_limits(&self) -> u64 {
+        self.gas_limits + self.ext_data_gas
+    }
+
     /// What a header commits to of the receipts: this block's own, or a later one's.
     pub(crate) fn outcome(&self) -> Outcome {
         let mut outcome = Outcome::default();

@@ -29,15 +29,25 @@ const ROOM_CAREFUL: u64 = 1_000_000_000;
 const ROOM_GENEROUS: u64 = 30_000_000_000;
 const GWEI: u128 = 1_000_000_000;
 
-/// Draws the body of a height.
-pub(crate) fn draw(config: &ChainConfig, schedule: &Schedule, world: &World, height: u64) -> Body {
-    let fees = schedule.fees(height);
+/// Gas that is left for atomic transactions.
+const ATOMIC_GAS: u64 = 200_000;
+
+/// Draws the body of a height whose gas is limited and whose header says this base fee.
+pub(crate) fn draw(
+    config: &ChainConfig,
+    schedule: &Schedule,
+    world: &World,
+    height: u64,
+    (gas_limit, base_fee): (u64, u64),
+) -> Body {
+    let fees = schedule.fees(height, base_fee.into());
     let mut draw = Draw {
         config,
         world,
         fees,
         height,
         asynchronous: schedule.is_asynchronous(height),
+        gas_left: gas_limit.saturating_sub(ATOMIC_GAS),
         random: Random::new(config.seed_at(height), Purpose::Body, height),
         body: Body { header_fee: fees.header, ..Body::default() },
         fields: Vec::new(),
@@ -52,6 +62,7 @@ struct Draw<'c> {
     fees: Fees,
     height: u64,
     asynchronous: bool,
+    gas_left: u64,
     random: Random,
     body: Body,
     /// Scratch: the encoded fields of a transaction.
@@ -63,6 +74,9 @@ impl Draw<'_> {
         let outlines = outlines(&self.config.profile, &mut self.random);
         for (index, outline) in outlines.iter().enumerate() {
             self.transaction(index, outline);
+            if self.gas_left == 0 {
+                break;
+            }
         }
         let shares = &self.config.profile.shares;
         let atomic = if outlines.is_empty() { 500 } else { shares.atomic };
@@ -92,9 +106,28 @@ impl Draw<'_> {
             hash: B256::ZERO,
         };
         self.execute(&mut transaction, outline, scene);
+        if !self.fits(&transaction) {
+            return;
+        }
         self.sign(account, &mut transaction);
         self.body.gas_limits += transaction.gas;
         self.body.transactions.push(transaction);
+    }
+
+    /// Takes the gas of a transaction that was executed, or takes back its logs and its receipt and
+    /// lets it end the block.
+    fn fits(&mut self, transaction: &Transaction) -> bool {
+        let used = self.body.receipts.last().map_or(0, |receipt| receipt.gas_used);
+        let gas = if self.asynchronous { transaction.gas } else { used };
+        if let Some(left) = self.gas_left.checked_sub(gas) {
+            self.gas_left = left;
+            return true;
+        }
+        self.gas_left = 0;
+        if let Some(receipt) = self.body.receipts.pop() {
+            self.body.logs.truncate(receipt.logs.start);
+        }
+        false
     }
 
     fn receiver(&mut self, outline: &Outline, scene: Scene<'_>) -> Option<Address> {

@@ -12,6 +12,7 @@ use super::{
     config::ChainConfig,
     draw::draw,
     header::Frame,
+    prices::Prices,
     random::{Purpose, Random},
     schedule::{Schedule, UNSETTLED_MAX},
     world::World,
@@ -22,25 +23,32 @@ use super::{
 pub(crate) struct Generator {
     config: ChainConfig,
     schedule: Schedule,
+    prices: Prices,
     world: Arc<World>,
 }
 
-/// What later headers settle of the heights that were made last. A height that is not in it is
-/// drawn again.
+/// What later headers need of the heights that were made last. What is not in it is drawn again.
 #[derive(Debug, Default)]
-pub(crate) struct Window(VecDeque<(u64, Outcome)>);
+pub(crate) struct Window {
+    /// What they settle.
+    outcomes: VecDeque<(u64, Outcome)>,
+    /// Gas that the headers say.
+    gas: VecDeque<(u64, u64)>,
+}
 
 impl Generator {
     pub(crate) fn new(config: ChainConfig) -> Self {
         let (schedule, world) = (Schedule::new(&config), Arc::new(World::new(&config)));
-        Self { config, schedule, world }
+        Self { prices: Prices::new(&config, &schedule), config, schedule, world }
     }
 
     /// The same world with another future.
     pub(crate) fn changed(&self, change: impl FnOnce(&mut ChainConfig)) -> Self {
         let mut config = self.config.clone();
         change(&mut config);
-        Self { schedule: Schedule::new(&config), config, world: Arc::clone(&self.world) }
+        let schedule = Schedule::new(&config);
+        let prices = Prices::new(&config, &schedule);
+        Self { schedule, prices, config, world: Arc::clone(&self.world) }
     }
 
     pub(crate) fn config(&self) -> &ChainConfig {
@@ -57,15 +65,17 @@ impl Generator {
 
     /// Makes a block.
     pub(crate) fn block(&self, height: u64, parent: B256, window: &mut Window) -> Block {
-        let frame = Frame { config: &self.config, schedule: &self.schedule, height, parent };
+        let Self { config, schedule, prices, .. } = self;
+        let frame = Frame { config, schedule, prices, height, parent };
         if height == 0 {
             return self.seal(frame.genesis(), &Body::default());
         }
-        let body = self.body(height);
+        let gas = |height| window.gas(height).unwrap_or_else(|| self.gas(height));
+        let body = self.body(height, prices.base_fee(height, gas));
         let own = body.outcome();
         let header = if self.schedule.is_asynchronous(height) {
             let header = self.settle(&frame, &body, window);
-            window.push(height, own);
+            window.push(header.gas_used, height, own);
             header
         } else {
             frame.synchronous(&body, &own)
@@ -73,8 +83,24 @@ impl Generator {
         self.seal(header, &body)
     }
 
-    fn body(&self, height: u64) -> Body {
-        draw(&self.config, &self.schedule, &self.world, height)
+    /// The base fee of a block that came at once behind a synchronous one.
+    pub(crate) fn base_fee_after(&self, height: u64) -> u64 {
+        self.prices.after(height, self.schedule.time_ms(height))
+    }
+
+    fn body(&self, height: u64, base_fee: u64) -> Body {
+        let gas_limit = self.prices.gas_limit(height);
+        draw(&self.config, &self.schedule, &self.world, height, (gas_limit, base_fee))
+    }
+
+    /// The gas that the header of an asynchronous block says: it does not hang on any fee.
+    fn gas(&self, height: u64) -> u64 {
+        self.body(height, 0).gas_with_limits()
+    }
+
+    /// What later headers settle of a block: no fee is in it.
+    fn outcome(&self, height: u64) -> Outcome {
+        self.body(height, 0).outcome()
     }
 
     /// The header of an asynchronous block, which commits to receipts of blocks before it.
@@ -84,7 +110,7 @@ impl Generator {
         window.forget(before);
         for height in before + 1..=settled {
             if window.get(height).is_none() {
-                window.push(height, self.body(height).outcome());
+                window.outcomes.push_back((height, self.outcome(height)));
             }
         }
         let range: Vec<&Outcome> = (before + 1..=settled).filter_map(|h| window.get(h)).collect();
@@ -100,25 +126,51 @@ impl Generator {
         let (text, layout) = sealed.write();
         let (receipts, receipt_spans) = sealed.write_receipts();
         let transactions = body.transactions.iter().map(|one| one.hash).collect();
-        let (text, receipts) = (text.into(), receipts.into());
-        Block { header, hash, transactions, text, layout, receipts, receipt_spans }
+        let tips = body.transactions.iter();
+        let tips = tips.map(|one| one.price_at(body.header_fee).saturating_sub(body.header_fee));
+        Block {
+            header,
+            hash,
+            transactions,
+            tips: tips.collect(),
+            text: text.into(),
+            layout,
+            receipts: receipts.into(),
+            receipt_spans,
+        }
     }
 }
 
 impl Window {
-    fn push(&mut self, height: u64, outcome: Outcome) {
+    /// A window that knows what headers say of gas, and nothing else.
+    pub(crate) fn of_gas(gas: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self { outcomes: VecDeque::new(), gas: gas.into_iter().collect() }
+    }
+
+    fn push(&mut self, gas: u64, height: u64, outcome: Outcome) {
         // Never more than a header may leave unsettled, and the range that it settles.
-        while self.0.len() > UNSETTLED_MAX as usize {
-            self.0.pop_front();
+        while self.outcomes.len() > UNSETTLED_MAX as usize {
+            self.outcomes.pop_front();
         }
-        self.0.push_back((height, outcome));
+        while self.gas.len() > UNSETTLED_MAX as usize {
+            self.gas.pop_front();
+        }
+        self.outcomes.push_back((height, outcome));
+        self.gas.push_back((height, gas));
     }
 
     fn get(&self, height: u64) -> Option<&Outcome> {
-        self.0.iter().find(|entry| entry.0 == height).map(|entry| &entry.1)
+        self.outcomes.iter().find(|entry| entry.0 == height).map(|entry| &entry.1)
+    }
+
+    fn gas(&self, height: u64) -> Option<u64> {
+        // One behind the other.
+        let index = height.checked_sub(self.gas.front()?.0)?;
+        let entry = self.gas.get(usize::try_from(index).ok()?)?;
+        (entry.0 == height).then_some(entry.1)
     }
 
     fn forget(&mut self, through: u64) {
-        self.0.retain(|entry| entry.0 > through);
+        self.outcomes.retain(|entry| entry.0 > through);
     }
 }

@@ -6,6 +6,7 @@ use neve_chain::{Header, ext_data_hash, ordered_root};
 use super::{
     body::{Body, Outcome},
     config::ChainConfig,
+    prices::Prices,
     random::{Purpose, Random},
     schedule::Schedule,
 };
@@ -19,19 +20,16 @@ const EMPTY_ROOT: B256 =
 const MINER: Address = address!("0x0100000000000000000000000000000000000000");
 /// Of ACP-226, as on every network that was observed.
 const MIN_DELAY_EXCESS: u64 = 0x79_9d4c;
-/// The gas limit of mainnet in January 2026; twice that once limits bound what may be queued.
-const GAS_LIMIT: u64 = 24_000_000;
 const GENESIS_GAS_LIMIT: u64 = 100_000_000;
 const GENESIS_BASE_FEE: u64 = 225_000_000_000;
 /// Bytes of results of warp predicates when there are none.
 const NO_PREDICATES: [u8; 6] = [0; 6];
-/// The gas clock's units of a millisecond: a target of two million gas a second.
-const GAS_A_MILLISECOND: u64 = 2_000;
 
 /// What a header says that is not in its block's body.
 pub(crate) struct Frame<'c> {
     pub(crate) config: &'c ChainConfig,
     pub(crate) schedule: &'c Schedule,
+    pub(crate) prices: &'c Prices,
     pub(crate) height: u64,
     pub(crate) parent: B256,
 }
@@ -67,14 +65,14 @@ impl Frame<'_> {
     /// A block that commits to its own receipts.
     pub(crate) fn synchronous(&self, body: &Body, own: &Outcome) -> Header {
         let gas = body.gas_used() + body.ext_data_gas;
-        let gas_limit = gas_limit(GAS_LIMIT, gas);
+        let gas_limit = self.prices.gas_limit(self.height);
         Header {
             state_root: self.state_root(self.height),
             receipts_root: root(own.receipts.iter()),
             logs_bloom: own.bloom,
             gas_limit,
             gas_used: body.gas_used(),
-            extra_data: self.fee_state(gas_limit - gas).into(),
+            extra_data: self.fee_state(gas_limit.saturating_sub(gas)).into(),
             ext_data_gas_used: Some(body.ext_data_gas),
             ..self.common(body)
         }
@@ -82,23 +80,23 @@ impl Frame<'_> {
 
     /// A block that commits to the receipts of those that it settles.
     pub(crate) fn asynchronous(&self, body: &Body, settled: u64, range: &[&Outcome]) -> Header {
-        let gas_used = body.gas_limits + body.ext_data_gas;
-        let executed_ms = self.schedule.executed_ms(settled);
+        let gas_used = body.gas_with_limits();
+        let (settled_unix, settled_numerator) = self.prices.settled_time(settled);
         let receipts = range.iter().flat_map(|outcome| outcome.receipts.iter());
         Header {
             state_root: self.state_root(settled),
             receipts_root: root(receipts),
             logs_bloom: range.iter().fold(Bloom::ZERO, |bloom, outcome| bloom | outcome.bloom),
-            gas_limit: gas_limit(2 * GAS_LIMIT, gas_used),
+            gas_limit: self.prices.gas_limit(self.height),
             gas_used,
             extra_data: NO_PREDICATES.to_vec().into(),
             ext_data_gas_used: Some(0),
-            target_exponent: Some(0),
+            target_exponent: Some(self.prices.exponent(self.height)),
             min_price_exponent: Some(0),
             settled_height: Some(settled),
-            settled_gas_unix: Some(executed_ms / 1_000),
-            settled_gas_numerator: Some(executed_ms % 1_000 * GAS_A_MILLISECOND),
-            settled_excess: Some(self.state(settled).below(1 << 28)),
+            settled_gas_unix: Some(settled_unix),
+            settled_gas_numerator: Some(settled_numerator),
+            settled_excess: Some(self.prices.excess(settled)),
             ..self.common(body)
         }
     }
@@ -134,8 +132,9 @@ impl Frame<'_> {
 
     /// Of the fee rule (ACP-176): capacity left, excess, excess of the target; then predicates.
     fn fee_state(&self, capacity: u64) -> Vec<u8> {
-        let excess = self.state(self.height).below(1 << 28);
-        let words = [capacity, excess, 0].map(u64::to_be_bytes);
+        let (excess, exponent) =
+            (self.prices.excess(self.height), self.prices.exponent(self.height));
+        let words = [capacity, excess, exponent].map(u64::to_be_bytes);
         [words.as_flattened(), &NO_PREDICATES].concat()
     }
 
@@ -150,10 +149,6 @@ impl Frame<'_> {
 
 /// Keeps the numbers that roots are drawn from apart from the others of a height.
 const STATE_ROOTS: u64 = 1 << 63;
-
-fn gas_limit(usual: u64, gas: u64) -> u64 {
-    usual.max(gas.next_multiple_of(1_000_000))
-}
 
 fn root<'i>(items: impl Iterator<Item = &'i [u8]>) -> B256 {
     ordered_root(&items.collect::<Vec<_>>())

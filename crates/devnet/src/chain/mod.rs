@@ -12,6 +12,7 @@ mod generator;
 mod head_text;
 mod header;
 mod outline;
+mod prices;
 mod profile;
 mod random;
 mod receipts_text;
@@ -28,6 +29,8 @@ pub use block::{Block, Part, Version};
 pub use config::{Branch, ChainConfig, Helicon, Signatures};
 pub(crate) use generator::{Generator, Window};
 pub use profile::{Curve, Profile, Shares};
+pub(crate) use random::{Purpose, Random};
+pub(crate) use schedule::UNSETTLED_MAX;
 
 /// The blocks of a configuration, in order. There is no last one.
 ///

@@ -10,7 +10,7 @@ pub(crate) enum Purpose {
     Time = 2,
     /// When it is executed.
     Execution = 3,
-    /// Its base fees.
+    /// What is charged in it.
     Fees = 4,
     /// Its state root and whatever else in a header hangs on execution.
     State = 5,
@@ -18,6 +18,10 @@ pub(crate) enum Purpose {
     World = 6,
     /// The hash before the first height.
     Parent = 7,
+    /// The excess of gas after a block.
+    Excess = 8,
+    /// Which requests a fault applies to.
+    Fault = 9,
 }
 
 /// A stream of numbers (`SplitMix64`: one word of state, good enough to fill blocks with).

@@ -1,4 +1,4 @@
-//! When blocks are stamped, executed and settled, and what gas costs: all by the height alone.
+//! When blocks are stamped, executed and settled, and what is charged: all by the height alone.
 
 use super::{
     config::ChainConfig,
@@ -98,17 +98,16 @@ impl Schedule {
         candidates.find(|candidate| self.executed_ms(*candidate) <= until).unwrap_or(least)
     }
 
-    /// Base fees: they drift from day to day and jitter from block to block.
-    pub(crate) fn fees(&self, height: u64) -> Fees {
+    /// What is charged in a block whose header says this base fee: an asynchronous one is executed
+    /// at a lower fee now and then.
+    pub(crate) fn fees(&self, height: u64, header: u128) -> Fees {
         let mut random = self.random(Purpose::Fees, height);
-        let level = self.random(Purpose::Fees, height >> 12).below(900_000_000);
-        let header = u128::from(60_000_000 + level + random.below(2_000_000));
         let lower = self.is_asynchronous(height) && random.chance(400);
         let discount = if lower { header * u128::from(1 + random.below(300)) / 1_000 } else { 0 };
         Fees { header, executed: header - discount }
     }
 
-    fn random(&self, purpose: Purpose, height: u64) -> Random {
+    pub(crate) fn random(&self, purpose: Purpose, height: u64) -> Random {
         Random::new(self.config.seed_at(height), purpose, height)
     }
 }
@@ -161,7 +160,8 @@ mod tests {
     #[test]
     fn a_fee_is_charged_and_not_above_the_header() {
         let schedule = schedule(Helicon::At(1_000), 2_000);
-        let fees: Vec<Fees> = (1..2_000).map(|height| schedule.fees(height)).collect();
+        let fees: Vec<Fees> =
+            (1..2_000).map(|height| schedule.fees(height, 1_000 + u128::from(height))).collect();
         assert!(fees.iter().all(|fees| 0 < fees.executed && fees.executed <= fees.header));
         assert!(fees[..999].iter().all(|fees| fees.executed == fees.header));
         assert!(fees[999..].iter().any(|fees| fees.executed < fees.header));

@@ -11,7 +11,10 @@ use std::{
 use tokio::sync::watch;
 
 use super::{Fault, Rule, Subject};
-use crate::lock::{read, write};
+use crate::{
+    chain::{Purpose, Random},
+    lock::{read, write},
+};
 
 /// The faults of a node. Clones are the same faults.
 #[derive(Clone)]
@@ -27,6 +30,8 @@ struct Active {
     rule: Rule,
     /// How often it may still apply.
     left: AtomicU64,
+    /// How often it might have applied: what its share is drawn by.
+    chances: AtomicU64,
     hits: AtomicU64,
     cleared: AtomicBool,
 }
@@ -49,7 +54,8 @@ impl Faults {
         let rule = rule.into();
         let left = AtomicU64::new(rule.times.unwrap_or(u64::MAX));
         let cleared = AtomicBool::new(false);
-        let active = Arc::new(Active { rule, left, hits: AtomicU64::new(0), cleared });
+        let (chances, hits) = (AtomicU64::new(0), AtomicU64::new(0));
+        let active = Arc::new(Active { rule, left, chances, hits, cleared });
         write(&self.0.active).push(Arc::clone(&active));
         self.changed();
         Injected { active, faults: self.clone() }
@@ -134,8 +140,17 @@ impl Active {
         self.left.load(Ordering::Acquire) > 0 && !self.cleared.load(Ordering::Acquire)
     }
 
-    /// Whether one more use was left.
+    /// Whether it is drawn this time.
+    fn is_drawn(&self) -> bool {
+        let chance = self.chances.fetch_add(1, Ordering::AcqRel);
+        Random::new(0, Purpose::Fault, chance).chance(self.rule.share)
+    }
+
+    /// Whether it is drawn, and one more use was left.
     fn apply(&self) -> bool {
+        if !self.is_drawn() {
+            return false;
+        }
         let one_less = |left: u64| left.checked_sub(1);
         let used = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok();
         self.hits.fetch_add(u64::from(used), Ordering::AcqRel);
@@ -197,6 +212,22 @@ mod tests {
         let once = faults.inject(Fault::Stall.times(1));
         assert_eq!(faults.take(&[], |_| None::<()>), None);
         assert_eq!((once.hits(), faults.take(&[], stall)), (0, Some(())));
+    }
+
+    #[test]
+    fn a_share_of_the_cases_is_drawn() {
+        let faults = Faults::new();
+        let some = faults.inject(Fault::Stall.share(130));
+        let drawn = || (0..10_000).filter(|_| faults.take(&[], stall).is_some()).count() as u64;
+        let first = drawn();
+        assert!((1_200..1_400).contains(&first), "{first}");
+        assert_eq!(some.hits(), first);
+        some.clear();
+        faults.inject(Fault::Stall.share(130));
+        assert_eq!(drawn(), first, "the same ones in the same order");
+        faults.clear();
+        faults.inject(Fault::Stall.share(0));
+        assert_eq!(drawn(), 0);
     }
 
     #[test]

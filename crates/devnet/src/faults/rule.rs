@@ -11,6 +11,8 @@ pub struct Rule {
     heights: Option<RangeInclusive<u64>>,
     method: Option<String>,
     pub(super) times: Option<u64>,
+    /// In how many of a thousand cases.
+    pub(super) share: u16,
 }
 
 /// What a request is about.
@@ -40,7 +42,7 @@ impl From<RangeInclusive<u64>> for Heights {
 
 impl From<Fault> for Rule {
     fn from(fault: Fault) -> Self {
-        Self { fault, heights: None, method: None, times: None }
+        Self { fault, heights: None, method: None, times: None, share: 1_000 }
     }
 }
 
@@ -58,6 +60,11 @@ impl Fault {
     /// For the next so many requests that it applies to.
     pub fn times(self, times: u64) -> Rule {
         Rule::from(self).times(times)
+    }
+
+    /// For so many of a thousand requests that it applies to.
+    pub fn share(self, thousandths: u16) -> Rule {
+        Rule::from(self).share(thousandths)
     }
 }
 
@@ -81,6 +88,19 @@ impl Rule {
     pub fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
+    }
+
+    /// For so many of a thousand requests that it applies to: which ones looks random, and is the
+    /// same in every run that asks in the same order.
+    #[must_use]
+    pub fn share(mut self, thousandths: u16) -> Self {
+        self.share = thousandths;
+        self
+    }
+
+    /// Whether it never applies: its share is zero.
+    pub fn is_idle(&self) -> bool {
+        self.share == 0
     }
 
     /// Whether it applies to a body with these calls: to one of them is enough.

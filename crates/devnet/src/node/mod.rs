@@ -3,6 +3,7 @@
 mod clock;
 mod grow;
 mod place;
+mod prices;
 mod shelf;
 
 use std::{
@@ -18,6 +19,7 @@ use tokio::{
 };
 
 pub(crate) use place::Place;
+pub(crate) use prices::Prices;
 
 use crate::{
     chain::{Block, Chain, Generator, Version, Window},
@@ -134,7 +136,7 @@ impl Node {
 
     /// A block that clients may know of. One that left memory is made again.
     pub(crate) fn block(&self, height: u64) -> Option<Arc<Block>> {
-        let (generator, parent) = {
+        let (generator, parent, gas) = {
             let state = read(&self.state);
             if height > state.accepted || !state.shelf.has(height) {
                 return None;
@@ -147,10 +149,11 @@ impl Node {
             }
             let before_first = state.generator.hash_before_first();
             let parent = height.checked_sub(1).and_then(|parent| state.shelf.hash(parent));
-            (Arc::clone(&state.generator), parent.unwrap_or(before_first))
+            let gas = state.shelf.gas_before(height);
+            (Arc::clone(&state.generator), parent.unwrap_or(before_first), gas)
         };
         // Without the lock: it takes as long as many answers.
-        let block = Arc::new(generator.block(height, parent, &mut Window::default()));
+        let block = Arc::new(generator.block(height, parent, &mut Window::of_gas(gas)));
         write(&self.state).shelf.put_back(Arc::clone(&block));
         Some(block)
     }

@@ -7,7 +7,10 @@ use std::{
 
 use alloy_primitives::B256;
 
-use crate::{chain::Block, config::Config};
+use crate::{
+    chain::{Block, UNSETTLED_MAX},
+    config::Config,
+};
 
 /// Blocks that were made again are likely to be asked for again at once: block, then receipts.
 const AGAIN_MAX: usize = 64;
@@ -19,12 +22,15 @@ pub(crate) struct Shelf {
     first: u64,
     /// Of every height from `first` on.
     hashes: Vec<B256>,
+    /// Gas that their headers say.
+    gas: Vec<u64>,
     /// Heights by the first bytes of their hash.
     heights: HashMap<u64, u64>,
     /// The newest blocks without a gap.
     kept: VecDeque<Arc<Block>>,
     kept_bytes: usize,
     keep_heights: usize,
+    keep_bytes: usize,
     /// Height and index of the transactions in `kept`.
     transactions: HashMap<B256, (u64, usize)>,
     /// Blocks that were made again.
@@ -39,9 +45,11 @@ impl Shelf {
             genesis,
             first,
             hashes: Vec::new(),
+            gas: Vec::new(),
             kept: VecDeque::new(),
             kept_bytes: 0,
             keep_heights: config.keep_heights.max(1),
+            keep_bytes: config.keep_bytes.min(Config::BYTES_MAX),
             transactions: HashMap::new(),
             again: VecDeque::new(),
         }
@@ -51,6 +59,7 @@ impl Shelf {
     pub(crate) fn push(&mut self, block: Arc<Block>) {
         let (height, hash) = (block.number(), block.hash());
         self.hashes.push(hash);
+        self.gas.push(block.header().gas_used);
         self.heights.insert(prefix(&hash), height);
         for (index, transaction) in block.transactions().iter().enumerate() {
             self.transactions.insert(*transaction, (height, index));
@@ -58,7 +67,7 @@ impl Shelf {
         self.kept_bytes += block.bytes();
         self.kept.push_back(block);
         while self.kept.len() > self.keep_heights
-            || (self.kept_bytes > Config::BYTES_MAX && self.kept.len() > 1)
+            || (self.kept_bytes > self.keep_bytes && self.kept.len() > 1)
         {
             self.forget(VecDeque::pop_front);
         }
@@ -70,6 +79,7 @@ impl Shelf {
             self.forget(VecDeque::pop_back);
         }
         let left = height.saturating_sub(self.first) as usize;
+        self.gas.truncate(left);
         for hash in self.hashes.drain(left.min(self.hashes.len())..) {
             self.heights.remove(&prefix(&hash));
         }
@@ -111,6 +121,13 @@ impl Shelf {
             return Some(self.genesis.hash());
         }
         self.hashes.get(height.checked_sub(self.first)? as usize).copied()
+    }
+
+    /// Gas that the headers before a height say, as far back as a header may need it.
+    pub(crate) fn gas_before(&self, height: u64) -> Vec<(u64, u64)> {
+        let least = self.first.max(height.saturating_sub(UNSETTLED_MAX));
+        let gas = |height: u64| Some((height, *self.gas.get((height - self.first) as usize)?));
+        (least..height).map_while(gas).collect()
     }
 
     /// The height of a hash.
@@ -167,6 +184,17 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_bounded_whatever_the_number() {
+        let blocks: Vec<Block> = Chain::new(ChainConfig::small(1)).take(40).collect();
+        let keep_bytes = blocks[30..].iter().map(Block::bytes).sum();
+        let config = Config { keep_bytes, ..Config::test() };
+        let mut shelf = Shelf::new(blocks[0].clone(), 0, &config);
+        blocks.iter().for_each(|block| shelf.push(Arc::new(block.clone())));
+        assert_eq!(shelf.bytes().0, keep_bytes);
+        assert!(shelf.block(29).is_none() && shelf.block(30).is_some());
+    }
+
+    #[test]
     fn everything_is_found() {
         let (shelf, blocks) = shelf(10, 20);
         for block in &blocks {
@@ -187,7 +215,7 @@ mod tests {
         cut.truncate(15);
         let (whole, _) = shelf(10, 15);
         assert!(cut.block(15).is_none() && cut.height(&blocks[15].hash()).is_none());
-        assert_eq!(cut.hashes, whole.hashes);
+        assert_eq!((&cut.hashes, &cut.gas), (&whole.hashes, &whole.gas));
         cut.push(Arc::new(blocks[15].clone()));
         assert_eq!(cut.block(15).unwrap().hash(), blocks[15].hash());
     }

@@ -8,7 +8,7 @@ use neve_jsonrpc::{At, Query, RpcError, Rules, Tag, Transactions};
 use crate::{
     chain::{Block, Part},
     faults::{Fault, Subject, edit, false_block},
-    node::{Node, Place},
+    node::{Node, Place, Prices},
 };
 
 /// How long an answer waits for an execution: the node's write timeout less a tenth of a second.
@@ -56,8 +56,17 @@ impl Asked<'_> {
             Query::Transaction(hash) => Ok(self.transaction_by_hash(hash)),
             Query::Receipts(at) => self.receipts(at).await,
             Query::Receipt(hash) => self.receipt(hash).await,
+            Query::GasPrice => self.price(|prices| format!("\"{:#x}\"", prices.gas_price())),
+            Query::BaseFee => self.price(|prices| format!("\"{:#x}\"", prices.base_fee)),
+            Query::MaxPriorityFeePerGas => self.price(|prices| format!("\"{:#x}\"", prices.tip)),
+            Query::SuggestPriceOptions => self.price(|prices| prices.options(self.node.rules())),
             _ => Err(RpcError::no_method(self.subject[0].method)),
         }
+    }
+
+    fn price(&self, show: impl FnOnce(Prices) -> String) -> Result<Bytes, RpcError> {
+        let prices = self.node.prices().ok_or_else(|| error(-32000, "no header"))?;
+        Ok(show(prices).into())
     }
 
     fn chain_id(&self) -> u64 {

@@ -62,7 +62,7 @@ impl Outcome {
 pub(super) fn verify(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
     let file = File::open(path).map_err(|error| Error::read(path, error))?;
     let (outcome, entries, logs) = (Outcome::default(), Vec::new(), Builder::default());
-    Check { path, name, file, visitor, outcome, entries, logs }.run()
+    Check { path, name, file, visitor, outcome, entries, logs, buffer: Vec::new() }.run()
 }
 
 struct Check<'a> {
@@ -75,6 +75,8 @@ struct Check<'a> {
     entries: Vec<Entry>,
     /// The index of logs, as the records give it.
     logs: Builder,
+    /// One for all records: fresh memory for each costs more than reading into it.
+    buffer: Vec<u8>,
 }
 
 impl Check<'_> {
@@ -104,11 +106,14 @@ impl Check<'_> {
     }
 
     fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; len];
-        self.file
-            .read_exact_at(&mut bytes, offset)
-            .map_err(|error| Error::read(self.path, error))?;
+        let mut bytes = Vec::new();
+        self.read_into(&mut bytes, offset, len)?;
         Ok(bytes)
+    }
+
+    fn read_into(&self, bytes: &mut Vec<u8>, offset: u64, len: usize) -> Result<(), Error> {
+        bytes.resize(len, 0);
+        self.file.read_exact_at(bytes, offset).map_err(|error| Error::read(self.path, error))
     }
 
     fn header(&mut self, page: &[u8; PAGE], len: u64) -> Option<SegmentHeader> {
@@ -192,13 +197,15 @@ impl Check<'_> {
             self.report(Some(height), slot_offset(at), "index", &detail);
         }
         let end = aligned(slot.offset + u64::from(slot.length)).min(header.capacity);
-        let bytes = self.read(slot.offset, (end - slot.offset) as usize)?;
-        self.visitor.progress(bytes.len() as u64);
-        let (bytes, padding) = bytes.split_at(slot.length as usize);
+        let mut buffer = std::mem::take(&mut self.buffer);
+        self.read_into(&mut buffer, slot.offset, (end - slot.offset) as usize)?;
+        self.visitor.progress(buffer.len() as u64);
+        let (bytes, padding) = buffer.split_at(slot.length as usize);
         if let Some(offset) = first_not_zero(padding, slot.offset + bytes.len() as u64) {
             self.report(Some(height), offset, "padding", "a byte between records is not zero");
         }
         self.content(header, height, &slot, bytes);
+        self.buffer = buffer;
         Ok(end)
     }
 

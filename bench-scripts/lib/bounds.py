@@ -1,0 +1,160 @@
+"""What is demanded of neve besides its cost at 16 connections, each beside what it is compared with."""
+
+import socket
+import statistics
+from dataclasses import dataclass
+
+from . import load, sample, stats, tools
+
+# CPU time a request of neve against the floor, and of others against neve.
+FLOOR_AT_MOST = 1.3
+OTHERS_AT_LEAST = 12.0
+SERVICE_AT_MOST = 1.15
+PLATEAU_AT_LEAST = 0.97
+IDLE_CONNECTIONS = 10_000
+# Opening them takes longer than measuring.
+IDLE_ROUNDS = 3
+IDLE_BYTES_AT_MOST = 100 << 20
+# "Changes nothing else": what two rounds of one server differ by anyway.
+IDLE_COST_AT_MOST = 1.05
+
+
+@dataclass
+class Line:
+    """One demand: what was measured, what was wanted, and what follows."""
+
+    name: str
+    measured: str
+    bound: str
+    verdict: str
+
+    @property
+    def missed(self):
+        return self.verdict == "missed"
+
+
+def table(rig, question, args, folder):
+    """Service time, plateau, open loop and idle connections of neve."""
+    server = rig.servers["neve"]
+    lines = []
+    if rig.floors:
+        lines.append(service_time(rig, question, args, folder))
+    plateau_line, capacity = plateau(rig, question, args, folder)
+    lines.append(plateau_line)
+    lines += open_loop(server, question, capacity, args, folder)
+    return lines + idle(server, question, args, folder)
+
+
+def service_time(rig, question, args, folder):
+    """One connection: the median against the floor's."""
+    medians = {"neve": [], "floor": []}
+    both = [rig.servers["neve"], rig.floor(question)]
+    for number in range(args.rounds):
+        for server in both[:: 1 if number % 2 else -1]:
+            row = load.closed(server, question.file, 1, args.seconds, question.row.headers, number)
+            folder.add(kind="service", row=question.row.name, round=number, **row)
+            medians[server.name].append(row["p50_us"])
+    ratio = stats.estimate(stats.ratios(medians["neve"], medians["floor"]))
+    text = f"{ratio.text()} of the floor's {statistics.median(medians['floor']):.0f} us"
+    verdict = stats.verdict_at_most(ratio, SERVICE_AT_MOST)
+    return Line("one connection, median", text, f"at most {SERVICE_AT_MOST}", verdict)
+
+
+def plateau(rig, question, args, folder):
+    """256 connections against the best of fewer, beside the floor; and the capacity that this shows."""
+    both = {"neve": rig.servers["neve"]} | ({"floor": rig.floor(question)} if rig.floors else {})
+    shares, peaks = {name: [] for name in both}, []
+    for number in range(args.rounds):
+        for name, server in both.items():
+            rates = rates_of(server, question, args, folder, number)
+            shares[name].append(rates[256] / max(rates[16], rates[64]))
+            if name == "neve":
+                peaks.append(max(rates.values()))
+    share = {name: stats.estimate(values) for name, values in shares.items()}
+    beside = f"; the floor {share['floor'].text()} of its own" if rig.floors else ""
+    text = f"{share['neve'].text()} of the peak of {statistics.median(peaks):.0f}/s{beside}"
+    verdict = stats.verdict_at_least(share["neve"], PLATEAU_AT_LEAST)
+    if verdict == "missed" and rig.floors:
+        # Where the floor falls as well, it is the machine that does.
+        beside_it = stats.estimate(stats.ratios(shares["neve"], shares["floor"]))
+        if stats.verdict_at_least(beside_it, PLATEAU_AT_LEAST) != "missed":
+            verdict = "unresolved"
+    return Line("256 connections, rate", text, f"at least {PLATEAU_AT_LEAST}", verdict), statistics.median(peaks)
+
+
+def rates_of(server, question, args, folder, number):
+    """Requests a second by connections."""
+    rates = {}
+    for connections in (16, 256, 64)[:: 1 if number % 2 else -1]:
+        row = load.closed(server, question.file, connections, args.seconds, question.row.headers, number)
+        folder.add(kind="plateau", row=question.row.name, round=number, **row)
+        rates[connections] = row["rps"]
+    return rates
+
+
+def open_loop(server, question, capacity, args, folder):
+    """Half the capacity at fixed times; shown, not bound: absolute latencies belong to a machine."""
+    if not tools.oha():
+        return [Line("load at half the capacity", tools.OHA_MISSING, "shown", "not measured")]
+    rows = []
+    for number in range(args.rounds):
+        row = load.fixed_rate(server, question.file, capacity / 2, 64, args.seconds, question.row.headers)
+        folder.add(kind="open", row=question.row.name, round=number, **row)
+        rows.append(row)
+    texts = [f"{name} {stats.estimate([row[key] / 1000 for row in rows]).text(2)} ms" for name, key in PERCENTILES]
+    kept = statistics.median(row["rps"] / row["rate"] for row in rows)
+    # A generator that cannot keep its schedule measures itself.
+    verdict = "shown" if kept >= 0.99 else f"void: {kept:.0%} of the schedule was kept"
+    return [Line(f"open loop at {capacity / 2:.0f}/s", ", ".join(texts), "shown", verdict)]
+
+
+PERCENTILES = (("p50", "p50_us"), ("p99", "p99_us"), ("p99.9", "p99_9_us"))
+
+
+def idle(server, question, args, folder):
+    """Ten thousand keep-alive connections that were used once and say nothing more."""
+    before, alone, among = sample.memory(server.pid)["anonymous"], [], []
+    rounds = min(args.rounds, IDLE_ROUNDS)
+    for number in range(rounds):
+        alone.append(cost(server, question, args, folder, "alone", number))
+        sockets = connections(server, IDLE_CONNECTIONS)
+        among.append(cost(server, question, args, folder, "among idle", number))
+        if number + 1 < rounds:
+            close(sockets)
+    grown = sample.memory(server.pid)["anonymous"] - before
+    close(sockets)
+    ratio = stats.estimate(stats.ratios(among, alone))
+    verdict = "holds" if grown < IDLE_BYTES_AT_MOST else "missed"
+    name = f"{IDLE_CONNECTIONS:,} idle connections"
+    return [
+        Line(f"{name}, memory", f"{grown / 2**20:.0f} MiB", f"under {IDLE_BYTES_AT_MOST >> 20} MiB", verdict),
+        Line(f"{name}, cost of the others", f"{ratio.text()} of without", f"at most {IDLE_COST_AT_MOST}",
+             stats.verdict_at_most(ratio, IDLE_COST_AT_MOST)),
+    ]  # fmt: skip
+
+
+def cost(server, question, args, folder, kind, number):
+    row = load.closed(server, question.file, 16, args.seconds, question.row.headers, number)
+    folder.add(kind=kind, row=question.row.name, round=number, **row)
+    return row["cpu_us"]
+
+
+def connections(server, count):
+    """Connections that each have had an answer."""
+    host, port = server.address.split(":")
+    body = b'{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}'
+    head = f"POST {server.path} HTTP/1.1\r\nHost: {server.address}\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    sockets = []
+    for _ in range(count):
+        sockets.append(socket.create_connection((host, int(port)), timeout=10))
+        sockets[-1].sendall(request)
+    for one in sockets:
+        if b" 200 " not in one.recv(4096):
+            raise SystemExit(f"{server.name} refuses one of {count} connections")
+    return sockets
+
+
+def close(sockets):
+    for one in sockets:
+        one.close()

@@ -1,0 +1,99 @@
+"""Load from outside: wrk as fast as answers come, oha at a rate. Both on the second processor."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+from . import sample, tools
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "load.lua"
+GRACE_S = 30
+commands = []
+
+
+def pinned(command):
+    """The generator has a processor of its own: the servers have the first one."""
+    many = (os.cpu_count() or 1) >= 2
+    taskset = shutil.which("taskset")
+    return ["taskset", "-c", "1", *map(str, command)] if many and taskset else list(map(str, command))
+
+
+def run(command, seconds):
+    commands.append(tools.told(command))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE_S)
+    if done.returncode != 0:
+        raise SystemExit(f"{commands[-1]}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def measured(server, load):
+    """What a load says, with the server's processor time and the machine's meanwhile."""
+    machine, cpu, began = sample.machine_times(), server.cpu(), time.monotonic()
+    row = load()
+    row["cpu_s"], row["wall_s"] = server.cpu() - cpu, time.monotonic() - began
+    row.update(sample.shares(machine, sample.machine_times()))
+    row["cpu_us"] = row["cpu_s"] / max(row["requests"], 1) * 1e6
+    row["server"] = server.name
+    return row
+
+
+def closed(server, bodies, connections, seconds, headers=None, seed=1, threads=1):
+    """Each connection asks again when it is answered. Latencies as wrk corrects them, but p50 is close."""
+    url = server.url
+    words = [f"{name}={value}" for name, value in (headers or {}).items()]
+    command = [tools.wrk(), f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", SCRIPT, url]
+    command = pinned([*command, "--", bodies, seed, *words])
+
+    def load():
+        said = run(command, seconds)
+        line = next(line for line in said.splitlines() if line.startswith("JSON "))
+        row = json.loads(line[5:])
+        row["rps"] = row["requests"] / (row["duration_us"] / 1e6)
+        row["connections"] = connections
+        return row
+
+    return measured(server, load)
+
+
+def fixed_rate(server, bodies, rate, connections, seconds, headers=None):
+    """Requests at their times, answered or not; latency from the time at which one was due."""
+    oha = tools.oha()
+    if not oha:
+        raise SystemExit(tools.OHA_MISSING)
+    words = [word for name, value in (headers or {}).items() for word in ("-H", f"{name}: {value}")]
+    command = [oha, "--no-tui", "--output-format", "json", "-z", f"{seconds}s", "-q", str(int(rate)), "-c"]
+    command += [str(connections), "--latency-correction", "-m", "POST", "-T", "application/json", "-Z", bodies]
+    command = pinned([*command, *words, server.url])
+
+    def load():
+        return from_oha(json.loads(run(command, seconds)), rate)
+
+    return measured(server, load)
+
+
+def from_oha(said, rate):
+    percentiles = said["latencyPercentiles"]
+    statuses = {int(status): count for status, count in said["statusCodeDistribution"].items()}
+    seconds = said["summary"]["total"]
+    row = {name: (percentiles[name] or 0) * 1e6 for name in ("p50", "p90", "p99", "p99.9")}
+    row = {f"{name.replace('.', '_')}_us": value for name, value in row.items()}
+    requests = sum(statuses.values())
+    row.update(requests=requests, rate=rate, rps=requests / seconds, max_us=said["summary"]["slowest"] * 1e6)
+    row["status"] = requests - statuses.get(200, 0)
+    row["errors"] = {name: count for name, count in said["errorDistribution"].items() if "deadline" not in name}
+    return row
+
+
+def void(row, bytes_expected=0):
+    """Why a row of wrk's counts for nothing, or None."""
+    failed = {name: row.get(name, 0) for name in ("connect", "read", "write", "status", "timeout") if row.get(name)}
+    if failed:
+        return f"failed requests: {failed}"
+    if row["requests"] == 0:
+        return "no request was answered"
+    if row.get("bytes", bytes_expected) / row["requests"] < bytes_expected:
+        return f"answers of {row['bytes'] / row['requests']:.0f} bytes where {bytes_expected:.0f} were the least to expect"
+    return None

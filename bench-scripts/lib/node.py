@@ -1,0 +1,154 @@
+"""A real avalanchego node with a chain that was filled beforehand.
+
+    from node import Node, filled
+    with Node(filled(cache, blocks=20480)) as node: ...   # node.url, node.base, node.pid
+
+NEVE_TEST_AVALANCHEGO names a finished binary; otherwise the one that tests/avalanchego pins is
+built into the cache, like the program that fills the chain. Both need Go.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+import urllib.request
+
+from process import cpu_seconds, end, free_port, wait_until
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+CACHE = REPOSITORY / "target" / "bench"
+START_LIMIT = 120
+# The tests' node (tests/support/node_config.rs), without what only debugging needs.
+CHAIN_CONFIG = {
+    "eth-apis": [
+        "eth", "eth-filter", "net", "web3", "internal-eth", "internal-blockchain",
+        "internal-transaction", "internal-tx-pool", "internal-debug", "debug", "debug-tracer",
+    ],
+    "pruning-enabled": False,
+    "state-sync-enabled": False,
+    "allow-unprotected-txs": True,
+}
+
+
+def binary(cache=CACHE):
+    """The avalanchego to run."""
+    given = os.environ.get("NEVE_TEST_AVALANCHEGO")
+    if given:
+        return pathlib.Path(given)
+    module = REPOSITORY / "tests" / "avalanchego"
+    return build(module, "github.com/ava-labs/avalanchego/main", pathlib.Path(cache) / "avalanchego")
+
+
+def build(module, package, out):
+    """Builds a Go program; Go itself knows whether there is anything to do."""
+    out = out.resolve()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["go", "build", "-buildvcs=false", "-o", out, package], cwd=module, check=True)
+    return out
+
+
+def filled(cache=CACHE, blocks=20480, profile="mainnet", seed=1):
+    """The directory of a node whose chain has so many blocks; filled now if the cache has none."""
+    cache = pathlib.Path(cache)
+    directory = cache / f"node-{profile}-{blocks}-{seed}"
+    if directory.is_dir():
+        return directory
+    fresh = directory.with_suffix(".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    program = build(REPOSITORY / "bench-scripts" / "node-chain", ".", cache / "node-chain")
+    options = [f"--blocks={blocks}", f"--profile={profile}", f"--seed={seed}"]
+    files = [f"--data-dir={fresh / 'data'}", f"--chain-config={chain_config(fresh)}"]
+    subprocess.run([program, *options, *files], check=True)
+    # Renamed last, so that a broken-off filling is never taken for a whole one.
+    fresh.rename(directory)
+    return directory
+
+
+def chain_config(directory):
+    """Writes the C-chain's configuration; returns where."""
+    path = directory / "chains" / "C" / "config.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(CHAIN_CONFIG))
+    return path
+
+
+class Node:
+    """A running node, its own whole network, on loopback only."""
+
+    def __init__(self, directory, cache=CACHE, more=()):
+        directory = pathlib.Path(directory).resolve()
+        chain_config(directory)
+        (directory / "plugins").mkdir(exist_ok=True)
+        http, staking = free_port(), free_port()
+        self.base = f"http://127.0.0.1:{http}"
+        self.url = f"{self.base}/ext/bc/C/rpc"
+        self.address, self.path = ("127.0.0.1", http), "/ext/bc/C/rpc"
+        self.log = directory / "node.log"
+        with self.log.open("w") as log:
+            command = [binary(cache), *flags(directory, http, staking), *more]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        self.pid = self.process.pid
+        try:
+            wait_until(self.answers, f"the node; see {self.log}", START_LIMIT, self.process)
+        except BaseException:
+            self.stop()
+            raise
+
+    def call(self, method, *params):
+        return call(self.url, method, *params)
+
+    def head(self):
+        """The height of the newest block; None while the node does not answer."""
+        try:
+            return int(self.call("eth_blockNumber"), 16)
+        except (OSError, ValueError, RuntimeError):
+            return None
+
+    def answers(self):
+        return self.head() is not None
+
+    def stop(self):
+        end(self.process)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def flags(directory, http, staking):
+    """The tests' flags (tests/support/node_config.rs)."""
+    return [
+        "--network-id=local", "--sybil-protection-enabled=false", "--http-host=127.0.0.1",
+        "--staking-host=127.0.0.1", "--public-ip=127.0.0.1", "--bootstrap-ips=", "--bootstrap-ids=",
+        "--staking-ephemeral-cert-enabled=true", "--staking-ephemeral-signer-enabled=true",
+        "--snow-sample-size=1", "--snow-quorum-size=1", "--network-health-min-conn-peers=0",
+        "--fd-limit=8192", f"--http-port={http}", f"--staking-port={staking}",
+        f"--data-dir={directory / 'data'}", f"--plugin-dir={directory / 'plugins'}",
+        f"--chain-config-dir={directory / 'chains'}",
+    ]  # fmt: skip
+
+
+def call(url, method, *params):
+    """The result of a JSON-RPC call."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        answer = json.load(answer)
+    if "result" not in answer:
+        raise RuntimeError(f"{method}: {answer}")
+    return answer["result"]
+
+
+def wait_until_idle(pid, seconds=300):
+    """Waits until a process does nothing on its own any more, such as indexing after its start."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before = cpu_seconds(pid)
+        time.sleep(2)
+        if cpu_seconds(pid) - before < 0.1:
+            return
+    raise RuntimeError(f"process {pid} is still busy after {seconds} s")

@@ -1,0 +1,66 @@
+"""What a process and the machine use: processor time to the nanosecond, memory, theft."""
+
+import os
+import threading
+import time
+
+from .process import cpu_seconds
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid):
+    """Bytes: resident, of it anonymous and of files, and the peak."""
+    wanted = {"VmRSS": "resident", "RssAnon": "anonymous", "RssFile": "file", "VmHWM": "peak", "VmSwap": "swapped"}
+    found = {}
+    with open(f"/proc/{pid}/status") as file:
+        for line in file:
+            name, _, rest = line.partition(":")
+            if name in wanted:
+                found[wanted[name]] = int(rest.split()[0]) * 1024
+    return found
+
+
+def major_faults(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rsplit(")", 1)[1].split()[9])
+
+
+def machine_times():
+    """Seconds of all processors: idle, of it waiting for the disk, stolen, all."""
+    with open("/proc/stat") as file:
+        fields = [int(field) / TICKS for field in file.readline().split()[1:9]]
+    return {"idle": fields[3] + fields[4], "iowait": fields[4], "steal": fields[7], "all": sum(fields)}
+
+
+def shares(before, after):
+    spent = max(after["all"] - before["all"], 1e-9)
+    return {name: (after[name] - before[name]) / spent for name in ("idle", "iowait", "steal")}
+
+
+class Watch(threading.Thread):
+    """Memory and processor time of processes over time, four times a second."""
+
+    def __init__(self, pids, every=0.25):
+        super().__init__(daemon=True)
+        self.pids, self.every, self.rows = pids, every, []
+        self.over = threading.Event()
+
+    def run(self):
+        began = time.monotonic()
+        while not self.over.wait(self.every):
+            for name, pid in self.pids.items():
+                try:
+                    row = {"s": time.monotonic() - began, "server": name, "cpu_s": cpu_seconds(pid), **memory(pid)}
+                except (OSError, ValueError):
+                    continue
+                self.rows.append(row)
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.join()

@@ -1,0 +1,146 @@
+"""Servers under load: started, pinned, watched, and ended by their own process id."""
+
+import os
+import re
+import subprocess
+import tempfile
+
+from . import tools
+from .process import cpu_seconds, end, free_port, wait_until
+from .rpc import Client
+
+START_S = 120
+FILL_S = 1200
+
+
+class Server:
+    """A process that answers JSON-RPC at an address and a path."""
+
+    def __init__(self, name, process, address, path="/", command=()):
+        self.name, self.process, self.address, self.path = name, process, address, path
+        self.pid, self.command = process.pid, [str(word) for word in command]
+
+    @property
+    def url(self):
+        return f"http://{self.address}{self.path}"
+
+    def client(self):
+        return Client(self.address, self.path)
+
+    def cpu(self):
+        return cpu_seconds(self.pid)
+
+    def stop(self):
+        end(self.process)
+
+
+class Remote:
+    """A server that somebody else runs: only its answers and latencies can be seen."""
+
+    pid = None
+
+    def __init__(self, name, url):
+        match = re.fullmatch(r"http://([^/]+)(/.*)?", url)
+        if not match:
+            raise SystemExit(f"{url}: wanted http://HOST:PORT/PATH")
+        self.name, self.address, self.path = name, match[1], match[2] or "/"
+        self.url, self.command = f"http://{self.address}{self.path}", [url]
+
+    def client(self):
+        return Client(self.address, self.path)
+
+    def cpu(self):
+        return float("nan")
+
+    def stop(self):
+        pass
+
+
+def pin(pid, processor):
+    """Binds all threads of a process to a processor, if there are two to choose from."""
+    if (os.cpu_count() or 1) < 2:
+        return
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            os.sched_setaffinity(int(thread), {processor})
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def unpin(pid):
+    """All processors, whatever this process is bound to: until it has the blocks, it may use them."""
+    os.sched_setaffinity(pid, range(os.cpu_count() or 1))
+
+
+def spawn(name, command, path="/", environment=None, log=None):
+    """Starts a server that prints its address first."""
+    log = open(log, "w") if log else subprocess.DEVNULL
+    told = {**os.environ, **(environment or {})}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=told)
+    unpin(process.pid)
+    match = re.search(r"http://([^/\s]+)", process.stdout.readline())
+    if not match:
+        end(process)
+        raise SystemExit(f"{name} did not start: {' '.join(map(str, command))}")
+    return Server(name, process, match[1], path, command)
+
+
+def answers(client):
+    def asked():
+        try:
+            return client().call("eth_chainId") is not None
+        except (OSError, ValueError):
+            return False
+
+    return asked
+
+
+def devnet(heights, rate=0):
+    """An upstream with blocks of mainnet's size, and so many more a second."""
+    return spawn("devnet", [tools.devnet(), str(heights), str(rate)], "/ext/bc/C/rpc")
+
+
+def neve(directory, upstream, threads=1, binary=None, name="neve", options=()):
+    """neve, with all that the upstream has."""
+    command = [binary or tools.neve(), "serve", "--data-dir", directory, "--upstream", f"http://{upstream.address}"]
+    command += ["--start", "1", "--retain-bytes", "none", "--threads", str(threads), "--compress", "gzip"]
+    command += ["--listen", "127.0.0.1:0", *options]
+    server = spawn(name, command, log=f"{directory}.log")
+    head = int(upstream.client().call("eth_blockNumber"), 16)
+    wait_until(lambda: (held(server) or (0, 0))[1] >= head, f"{name} at height {head}", FILL_S, server.process)
+    return server
+
+
+def held(server):
+    """The range that a cache says it has, in either neve's words."""
+    blocks = Client(server.address).get("/health")["blocks"]
+    first = blocks.get("first_height", blocks.get("min_height"))
+    head = blocks.get("head", blocks.get("max_contiguous_height"))
+    return None if head is None else (first, head)
+
+
+def peer(directory, upstream, threads=1):
+    """The published neve with the same blocks. It takes no free port and says none."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [tools.peer(), "--chains", "c", "--data-dir", directory, "--rpc-addr", address, "--backfill-floor", "1"]
+    command += ["--rpc-url", f"http://{upstream.address}/ext/bc/C/rpc", "--request-interval", "0ms"]
+    command += ["--ws-url", f"ws://{upstream.address}/ext/bc/C/ws"]
+    told = {**os.environ, "TOKIO_WORKER_THREADS": str(threads)}
+    with open(f"{directory}.log", "w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=told)
+    unpin(process.pid)
+    server = Server("peer", process, address, "/", command)
+    head = int(upstream.client().call("eth_blockNumber"), 16)
+    wait_until(answers(server.client), "neve 0.2.2", START_S, process)
+    wait_until(lambda: (held(server) or (0, 0))[1] >= head, f"neve 0.2.2 at height {head}", FILL_S, process)
+    return server
+
+
+def floor(answers_file, name="floor"):
+    return spawn(name, [tools.floor(), answers_file])
+
+
+def workplace():
+    """A directory for stores, on the disk where the build is and not in memory."""
+    tools.CACHE.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=tools.CACHE, prefix="stores-")

@@ -1,0 +1,123 @@
+"""What every script has in common: its arguments, and the servers that it starts."""
+
+import argparse
+import os
+import pathlib
+import shutil
+import sys
+
+from . import rig as rigs
+from . import rows, servers, tools
+from .folder import Folder
+
+ALL = ("floor", "neve", "peer", "node")
+
+
+def arguments(name, text, quick_text):
+    """The arguments of a script; `text` is its documentation."""
+    parser = argparse.ArgumentParser(prog=name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=quick_text)
+    parser.add_argument("--servers", default="floor,neve,peer,node", help=f"of {', '.join(ALL)}; what is not here is left out")
+    parser.add_argument("--target", action="append", default=[], metavar="NAME=URL", help="a server that runs already")
+    parser.add_argument("--blocks", type=int, help="blocks to serve (default 2000)")
+    parser.add_argument("--out", type=pathlib.Path, help="the folder of this run")
+    return parser
+
+
+def rounds(parser, quick, whole):
+    """Rounds and seconds, by default those of the form that is asked for."""
+    parser.add_argument("--rounds", type=int, help=f"default {whole[0]}, with --quick {quick[0]}")
+    parser.add_argument("--seconds", type=int, help=f"of each measurement; default {whole[1]}, with --quick {quick[1]}")
+    parser.set_defaults(defaults={True: quick, False: whole})
+
+
+def parse(parser):
+    args = parser.parse_args()
+    count, seconds = args.defaults[args.quick]
+    args.rounds, args.seconds = args.rounds or count, args.seconds or seconds
+    return args
+
+
+def wanted(args):
+    names = [name for name in args.servers.split(",") if name]
+    unknown = [name for name in names if name not in ALL]
+    if unknown:
+        raise SystemExit(f"--servers: {', '.join(unknown)} is not one of {', '.join(ALL)}")
+    return names
+
+
+def start(args, threads=1, options=()):
+    """Upstream, caches and targets, all with the same blocks."""
+    rig = rigs.Rig()
+    # This process watches and compares: it stays off the servers' processor.
+    os.sched_setaffinity(0, {(os.cpu_count() or 1) - 1})
+    try:
+        names = wanted(args)
+        os.environ["GOMAXPROCS"] = str(threads)
+        # With targets alone nothing is to be fed.
+        upstream = start_upstream(rig, names, args.blocks or 2000) if {"neve", "peer", "node"} & {*names} else None
+        if "neve" in names:
+            rig.add(servers.neve(rig.directory / "neve", upstream, threads, options=options))
+        if "peer" in names:
+            add_peer(rig, upstream, threads)
+        for target in args.target:
+            name, _, url = target.partition("=")
+            rig.add(servers.Remote(name, url))
+        return rig
+    except BaseException:
+        rig.__exit__(None, None, None)
+        raise
+
+
+def start_upstream(rig, names, blocks):
+    """A real node if one is wanted and can be had, or the development node."""
+    if "node" in names:
+        try:
+            return rig.add(real_node(rig, blocks))
+        except (ImportError, OSError, RuntimeError, SystemExit) as error:
+            leave_out(rig, "node", error)
+    upstream = servers.devnet(blocks)
+    rig.stack.callback(upstream.stop)
+    return upstream
+
+
+def real_node(rig, blocks, flags=()):
+    import node as real
+
+    given = os.environ.get("NEVE_BENCH_NODE_DIR")
+    with tools.timed("avalanchego"):
+        real.binary(tools.CACHE)
+    if not given:
+        tools.node_chain()
+    filled = pathlib.Path(given) if given else real.filled(tools.CACHE, blocks=blocks)
+    own = rig.directory / "node"
+    # The node writes into its directory, and the cached one is for every run.
+    shutil.copytree(filled, own)
+    running = real.Node(own, tools.CACHE, flags)
+    server = servers.Server("node", running.process, "{}:{}".format(*running.address), running.path, running.process.args)
+    rig.stack.callback(server.stop)
+    real.wait_until_idle(running.pid)
+    return server
+
+
+def add_peer(rig, upstream, threads):
+    try:
+        rig.add(servers.peer(rig.directory / "peer", upstream, threads))
+    except (OSError, SystemExit) as error:
+        leave_out(rig, "peer", error)
+
+
+def leave_out(rig, name, error):
+    rig.missing[name] = str(error)
+    print(f"without {name}: {error}", file=sys.stderr)
+
+
+def questions(rig, names, kinds=None):
+    """The rows over what all servers hold, recorded from the first of them that answers all."""
+    reference = rig.servers.get("neve") or next(iter(rig.servers.values()))
+    corpus = rigs.corpus(reference, rig.heights())
+    return [rigs.Question(row, corpus, reference, rig.directory) for row in kinds or rows.chosen(names)]
+
+
+def folder(name, args):
+    return Folder(name, args.out)

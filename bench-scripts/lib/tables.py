@@ -1,0 +1,84 @@
+"""Tables of a head-to-head run."""
+
+import math
+
+from . import bounds, rows, stats
+from .folder import table
+
+OTHERS = {"peer": "neve 0.2.2", "node": "avalanchego"}
+# The bounds are set for blocks with hashes; what else is asked is measured against the same ones.
+BOUND_ROWS = ("hashes",)
+
+
+def cost_bounds(costs, names=BOUND_ROWS):
+    """The ratios of neve's cost that are bound, as far as both sides were measured."""
+    found = []
+    for name in names:
+        ours = costs.get((name, "neve"))
+        if not ours:
+            continue
+        if floor := costs.get((name, "floor")):
+            ratio = stats.estimate(stats.ratios(ours, floor))
+            verdict = stats.verdict_at_most(ratio, bounds.FLOOR_AT_MOST)
+            found.append(line(name, f"{ratio.text()} of the floor", f"at most {bounds.FLOOR_AT_MOST}", verdict))
+        for other, title in OTHERS.items():
+            if theirs := costs.get((name, other)):
+                ratio = stats.estimate(stats.ratios(theirs, ours))
+                verdict = stats.verdict_at_least(ratio, bounds.OTHERS_AT_LEAST)
+                text = f"{title} takes {ratio.text(1)} times as much"
+                found.append(line(name, text, f"at least {bounds.OTHERS_AT_LEAST:.0f}", verdict))
+    return found
+
+
+def line(name, measured, bound, verdict):
+    return bounds.Line(rows.BY_NAME[name].title, measured, bound, verdict)
+
+
+def head_to_head(questions, costs, voided, found, missing):
+    """The table of costs, the bounds, and why anything is missing."""
+    parts = ["## Processor time a request, 16 connections, one server thread", ""]
+    parts += ["Microseconds, median (least..most of the rounds); ratios round by round.", ""]
+    parts += [costs_table(questions, costs, voided), "", "## Bounds", ""]
+    lines = [*cost_bounds(costs), *found]
+    parts.append(table(["what", "measured", "bound", ""], [[l.name, l.measured, l.bound, l.verdict] for l in lines]))
+    titles = {question.row.name: question.row.title for question in questions}
+    return "\n".join([*parts, *notes(voided, missing, titles)])
+
+
+def notes(voided, missing, titles):
+    """Rows that count for nothing, and servers that are not there."""
+    lines = [f"- {titles[row]}, {server}: {why}" for (row, server), why in voided.items() if why != "not served"]
+    lines += [f"- without {name}: {why}" for name, why in missing.items()]
+    return ["", "Not measured:", "", *lines] if lines else []
+
+
+def costs_table(questions, costs, voided):
+    others = [name for name in servers_in(costs) if name in OTHERS or name not in ("neve", "floor")]
+    headings = ["request", "bytes", "floor", "neve", "of the floor"]
+    for name in others:
+        headings += [OTHERS.get(name, name), "of neve"]
+    return table(headings, [costs_row(question, costs, voided, others) for question in questions])
+
+
+def servers_in(costs):
+    return list(dict.fromkeys(server for _, server in costs))
+
+
+def costs_row(question, costs, voided, others):
+    name = question.row.name
+    ours, floor = costs.get((name, "neve")), costs.get((name, "floor"))
+    cells = [question.row.title, f"{question.bytes_mean:,.0f}", text(floor), text(ours), ratio(ours, floor)]
+    for other in others:
+        theirs = costs.get((name, other))
+        nothing = "not served" if voided.get((name, other)) == "not served" else "void"
+        seen = theirs and not math.isnan(theirs[0])
+        cells += [text(theirs), ratio(theirs, ours, 1)] if seen else ["no process here" if theirs else nothing, "-"]
+    return cells
+
+
+def text(values):
+    return stats.estimate(values).text(1) if values else "-"
+
+
+def ratio(values, of, digits=2):
+    return stats.estimate(stats.ratios(values, of)).text(digits) if values and of else "-"

@@ -1,0 +1,126 @@
+"""The programs that are measured and that measure: found, or built once, with the time it took."""
+
+import contextlib
+import functools
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CACHE = pathlib.Path(os.environ.get("NEVE_BENCH_CACHE", ROOT / "target" / "bench"))
+PEER_VERSION = "0.2.2"
+# What was built in this run, and how long that took: apart from the measurement.
+builds = {}
+
+
+def build(name, command, result, environment=None):
+    """Runs a build whose result is a file. Cargo and Go know themselves what is up to date."""
+    print(f"building {name}: {' '.join(map(str, command))}", file=sys.stderr, flush=True)
+    with timed(name):
+        subprocess.run(command, cwd=ROOT, check=True, stdout=sys.stderr, env={**os.environ, **(environment or {})})
+    return pathlib.Path(result)
+
+
+@contextlib.contextmanager
+def timed(name):
+    """Notes how long something took that is done once."""
+    started = time.monotonic()
+    yield
+    builds[name] = round(time.monotonic() - started, 1)
+
+
+def given(variable):
+    path = os.environ.get(variable)
+    if path and not os.access(path, os.X_OK):
+        raise SystemExit(f"{variable}={path} is not a program")
+    return pathlib.Path(path) if path else None
+
+
+@functools.cache
+def neve():
+    return given("NEVE_BIN") or build("neve", ["cargo", "build", "--release", "--locked"], ROOT / "target/release/neve")
+
+
+@functools.cache
+def floor():
+    manifest = ROOT / "benches/floor/Cargo.toml"
+    command = ["cargo", "build", "--release", "--locked", "--manifest-path", manifest]
+    return build("floor", command, ROOT / "benches/floor/target/release/neve-floor")
+
+
+@functools.cache
+def devnet():
+    command = ["cargo", "build", "--release", "--locked", "--example", "devnet"]
+    return given("NEVE_DEVNET") or build("devnet", command, ROOT / "target/release/examples/devnet")
+
+
+@functools.cache
+def freshness():
+    command = ["cargo", "build", "--release", "--locked", "--example", "freshness"]
+    return given("NEVE_FRESHNESS") or build("freshness", command, ROOT / "target/release/examples/freshness")
+
+
+@functools.cache
+def node_chain():
+    """The program that fills a node's chain, and feeds a running one."""
+    command = ["go", "build", "-C", ROOT / "bench-scripts/node-chain", "-buildvcs=false", "-o", CACHE / "node-chain", "."]
+    return given("NEVE_NODE_CHAIN") or build("the program that fills the node", command, CACHE / "node-chain")
+
+
+@functools.cache
+def peer():
+    """The published neve, from the registry."""
+    found = given("NEVE_PEER")
+    home = CACHE / f"neve-{PEER_VERSION}"
+    if found or os.access(home / "bin/neve", os.X_OK):
+        return found or home / "bin/neve"
+    # Its own target directory: what it is built from has nothing to do with ours.
+    command = ["cargo", "install", "neve", "--version", PEER_VERSION, "--locked", "--root", home]
+    return build("neve-" + PEER_VERSION, command, home / "bin/neve", {"CARGO_TARGET_DIR": str(home / "build")})
+
+
+def wrk():
+    found = shutil.which("wrk")
+    if not found:
+        raise SystemExit("wrk is missing, the load generator. Debian and Ubuntu: apt-get install wrk")
+    return found
+
+
+def oha():
+    """None where it is not installed: only open-loop load needs it."""
+    return given("NEVE_OHA") or shutil.which("oha")
+
+
+OHA_MISSING = "oha is missing, which makes load at a fixed rate: cargo install oha --locked (or NEVE_OHA=/path/to/oha)"
+
+
+def version(binary):
+    """What a program says that it is, in one line."""
+    said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=20)
+    lines = (said.stdout + said.stderr).strip().splitlines()
+    return lines[0] if lines else "says no version"
+
+
+def told(command):
+    """A command as a reader elsewhere can use it: without where things happen to lie here."""
+    return " ".join(shown(str(word)) for word in command)
+
+
+def shown(word):
+    for base, name in ((CACHE, "target/bench"), (ROOT, ".")):
+        word = word.replace(f"{base}/", f"{name}/")
+    return pathlib.Path(word).name if word.startswith("/") and word != "/" else word
+
+
+def identity(binary):
+    """Which program it was: what it says, and the beginning of its hash."""
+    try:
+        with open(binary, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return {"version": version(binary), "sha256": digest}
+    except OSError:
+        return {}

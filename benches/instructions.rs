@@ -1,0 +1,144 @@
+//! Instructions of the hot path, counted by valgrind: they do not depend on what else the machine
+//! does. `bench-scripts/instructions` runs this and compares with the last release.
+
+#![allow(
+    missing_docs,
+    unused_qualifications,
+    clippy::disallowed_methods,
+    reason = "all of it in what gungraun's macros write"
+)]
+
+use std::hint::black_box;
+use std::ops::RangeInclusive;
+
+use gungraun::{library_benchmark, library_benchmark_group, main};
+use neve::logs::{Wanted, logs};
+use neve::parts::{FULL, plain};
+use neve_jsonrpc::{Request, Rules, envelope, parse};
+use neve_store::{Hash, Opened, Record, SegmentSlice};
+use support::{Block, blocks, filled, filter, records, store};
+use tempfile::TempDir;
+
+mod support;
+
+/// Enough for an index; making them under valgrind takes a seventh of a second each.
+const BLOCKS: usize = 40;
+
+/// A store with blocks in it, and what to ask for.
+struct Held {
+    _dir: TempDir,
+    opened: Opened,
+    height: u64,
+    heights: RangeInclusive<u64>,
+    hash: Hash,
+    transaction: Hash,
+    wanted: Wanted,
+}
+
+fn held() -> Held {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let records = records(&blocks(BLOCKS));
+    let opened = filled(&dir, &records);
+    let middle = &records[records.len() / 2..];
+    let with = middle.iter().find(|record| !record.transactions.is_empty());
+    let with = with.expect("mainnet's blocks have transactions");
+    let wanted = Wanted::new(&filter(&records));
+    let heights = opened.reader.range().expect("it is filled");
+    drop(opened.reader.head()); // the first look-up of a thread makes its count of holders
+    let (height, hash, transaction) = (with.height, with.hash, with.transactions[0]);
+    Held { _dir: dir, opened, height, heights, hash, transaction, wanted }
+}
+
+/// A store with room for the record.
+struct Room {
+    _dir: TempDir,
+    opened: Opened,
+    record: Record,
+}
+
+fn room() -> Room {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let mut opened = store(&dir);
+    let mut records = records(&blocks(2));
+    let record = records.pop().expect("there are two");
+    opened.writer.append(&records[0]).expect("it is the first one");
+    Room { _dir: dir, opened, record }
+}
+
+fn block() -> Vec<Block> {
+    blocks(4).split_off(3)
+}
+
+#[library_benchmark]
+fn parse_request() -> bool {
+    let body =
+        br#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x41cdb40",true]}"#;
+    match parse(black_box(body)) {
+        Request::Single(message) => message.query(Rules::Helicon).is_ok(),
+        _ => false,
+    }
+}
+
+// What is asked comes out again, so that dropping it is not counted.
+#[library_benchmark]
+#[bench::middle(setup = held)]
+fn by_height(held: Held) -> (Option<SegmentSlice>, Held) {
+    let record = held.opened.reader.record(black_box(held.height)).expect("it is held");
+    (plain(&record, FULL), held)
+}
+
+#[library_benchmark]
+#[bench::block(setup = held)]
+fn by_hash(held: Held) -> (Option<SegmentSlice>, Held) {
+    let record = held.opened.reader.block(black_box(&held.hash)).expect("it is held");
+    (plain(&record, FULL), held)
+}
+
+#[library_benchmark]
+#[bench::first(setup = held)]
+fn by_transaction(held: Held) -> (Option<usize>, Held) {
+    let found = held.opened.reader.transaction(black_box(&held.transaction));
+    (found.map(|(_, place)| place), held)
+}
+
+#[library_benchmark]
+#[bench::address(setup = held)]
+fn find_logs(held: Held) -> (usize, Held) {
+    let found = logs(&held.opened.reader, held.wanted.clone(), held.heights.clone());
+    (found.map(|log| log.expect("it is held").len()).sum(), held)
+}
+
+#[library_benchmark]
+fn write_envelope() -> Vec<u8> {
+    let mut text = Vec::with_capacity(64);
+    envelope::lead(&mut text, black_box(b"1"));
+    text
+}
+
+#[library_benchmark]
+#[bench::mainnet(setup = room)]
+fn append(mut room: Room) -> Room {
+    room.opened.writer.append(&room.record).expect("it is the next one");
+    room
+}
+
+#[library_benchmark]
+#[bench::mainnet(setup = block)]
+fn prove_and_cut(block: Vec<Block>) -> (Vec<Record>, Vec<Block>) {
+    (records(&block), block)
+}
+
+library_benchmark_group!(
+    name = hot_path,
+    benchmarks = [
+        parse_request,
+        by_height,
+        by_hash,
+        by_transaction,
+        find_logs,
+        write_envelope,
+        append,
+        prove_and_cut
+    ]
+);
+main!(library_benchmark_groups = hot_path);

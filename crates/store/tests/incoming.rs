@@ -1,0 +1,121 @@
+//! Segments that arrive as files: in pieces, over restarts, whole or not at all.
+
+#![cfg(test)]
+
+mod support;
+
+use std::path::Path;
+
+use neve_store::{Incoming, Opened, SealedFile, SealedPage, arriving};
+use support::{Heard, assert_clean, assert_exactly, block, open, small};
+
+/// The first segment of a store of 40 heights: its page and the bytes that hold anything.
+fn file() -> (SealedPage, Vec<u8>) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path(), small());
+    (10..50).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
+    let (base, records) = opened.reader.sealed()[0];
+    let file = SealedFile::open(dir.path(), base).unwrap().unwrap();
+    assert_eq!((file.page.base, file.page.records), (base, records));
+    let bytes = file.read(0, file.page.bytes as usize).unwrap();
+    (file.page, bytes)
+}
+
+/// A store that begins where the segment ends.
+fn begun(dir: &Path, page: &SealedPage) -> Opened {
+    let mut opened = open(dir, small());
+    if opened.reader.range().is_none() {
+        opened.writer.append(&block(page.end_height(), 0)).unwrap();
+    }
+    opened
+}
+
+fn receive(opened: &Opened, page: &SealedPage) -> Incoming {
+    opened.writer.history().unwrap().receive(page.base).unwrap()
+}
+
+/// Changes a byte of the file that is on its way.
+fn damage(dir: &Path, page: &SealedPage, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let path = dir.join(format!("{:020}.seg.part", page.base));
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[!byte[0]], at).unwrap();
+}
+
+#[test]
+fn what_came_before_a_restart_is_kept_as_far_as_it_is_whole() {
+    let (page, bytes) = file();
+    let mut kept = 0;
+    for cut in (0..bytes.len()).step_by(bytes.len() / 23).chain([SealedPage::BYTES, bytes.len()]) {
+        for damaged in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let opened = begun(dir.path(), &page);
+            let mut incoming = receive(&opened, &page);
+            assert!(bytes[..cut].chunks(1000).all(|piece| incoming.write(piece).unwrap()));
+            assert_eq!((incoming.have(), incoming.is_whole()), (cut as u64, cut == bytes.len()));
+            drop((incoming, opened));
+            let damaged = damaged && cut > SealedPage::BYTES;
+            if damaged {
+                damage(dir.path(), &page, cut as u64 - 1);
+            }
+            let mut opened = begun(dir.path(), &page); // which leaves it alone
+            let mut incoming = receive(&opened, &page);
+            let have = incoming.have() as usize;
+            assert!(have <= cut, "{have} of {cut}");
+            kept += usize::from(have > SealedPage::BYTES);
+            assert_eq!(arriving(dir.path()).unwrap().len(), usize::from(have > 0));
+            assert!(bytes[have..].chunks(777).all(|piece| incoming.write(piece).unwrap()));
+            let mut heard = Heard::default();
+            incoming.look(&mut heard).unwrap();
+            assert_eq!(heard.findings, [], "cut at {cut}");
+            let built = incoming.finish().unwrap();
+            assert_eq!(opened.writer.prepend(built).unwrap(), u64::from(page.records));
+            let all: Vec<_> = (page.base..=page.end_height()).map(|at| block(at, 0)).collect();
+            assert_exactly(&opened.reader, &all);
+            drop(opened);
+            assert_clean(dir.path());
+            assert_exactly(&open(dir.path(), small()).reader, &all);
+        }
+    }
+    assert!(kept > 20, "{kept}");
+}
+
+#[test]
+fn what_is_no_such_segment_is_refused() {
+    let (page, bytes) = file();
+    let dir = tempfile::tempdir().unwrap();
+    let opened = begun(dir.path(), &page);
+    let mut longer = bytes.clone();
+    longer.push(0);
+    let (mut headless, mut other) = (bytes.clone(), bytes.clone());
+    headless[600] ^= 1;
+    other[12] ^= 1;
+    for wrong in [longer, headless, other, vec![0; 5000]] {
+        let mut incoming = receive(&opened, &page);
+        incoming.restart().unwrap();
+        assert!(!wrong.chunks(1000).all(|piece| incoming.write(piece).unwrap()));
+    }
+    let mut another = opened.writer.history().unwrap().receive(page.base + 1).unwrap();
+    assert!(!bytes.chunks(1000).all(|piece| another.write(piece).unwrap()), "it begins elsewhere");
+    assert_clean(dir.path());
+}
+
+/// Every byte that is sent is looked at.
+#[test]
+fn a_flipped_byte_is_found() {
+    let (page, bytes) = file();
+    let dir = tempfile::tempdir().unwrap();
+    let opened = begun(dir.path(), &page);
+    for at in (SealedPage::BYTES..bytes.len()).step_by(97) {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 4;
+        let mut incoming = receive(&opened, &page);
+        incoming.restart().unwrap();
+        assert!(incoming.write(&flipped).unwrap());
+        let mut heard = Heard::default();
+        incoming.look(&mut heard).unwrap();
+        assert!(!heard.findings.is_empty(), "byte {at} is not looked at");
+    }
+}

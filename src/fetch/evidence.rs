@@ -1,0 +1,186 @@
+//! What was refused, and what was accepted in its place: kept for people, under `evidence/`.
+//!
+//! A file has a line of JSON that says what it is, then the block, then its receipts, as they came.
+//! Their number and bytes are bounded; the oldest go.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use metrics::counter;
+use serde_json::json;
+use tracing::warn;
+
+/// Files at most.
+const FILES_MAX: usize = 64;
+/// Bytes of all files at most. A larger answer is cut.
+const BYTES_MAX: usize = 64 << 20;
+/// Of one file.
+const FILE_BYTES_MAX: usize = 8 << 20;
+/// What was kept lately is not kept again: a height that is refused is asked for again and again.
+const KNOWN_MAX: usize = 1024;
+
+/// Keeps answers. Clones write to the same directory.
+#[derive(Clone)]
+pub(crate) struct Evidence(Arc<Inner>);
+
+struct Inner {
+    dir: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Names and lengths, oldest first.
+    files: VecDeque<(String, usize)>,
+    known: HashSet<(u64, String, &'static str)>,
+    count: u64,
+}
+
+/// An answer about a height.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub(super) height: u64,
+    /// Who gave it.
+    pub(super) upstream: String,
+    /// The block's text, and the receipts'.
+    pub(super) texts: (Bytes, Bytes),
+}
+
+impl Evidence {
+    /// Evidence of earlier runs in the directory counts towards the bounds.
+    pub(crate) fn new(store: &Path) -> Self {
+        let dir = store.join("evidence");
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        let mut files: Vec<_> = entries
+            .filter_map(|entry| {
+                let len = entry.metadata().ok()?.len();
+                Some((entry.file_name().into_string().ok()?, len as usize))
+            })
+            .collect();
+        files.sort_unstable(); // names begin with the time
+        let state = State { files: files.into(), ..State::default() };
+        Self(Arc::new(Inner { dir, state: Mutex::new(state) }))
+    }
+
+    /// Keeps an answer, on a thread that may wait for the disk.
+    pub(super) fn keep(&self, answer: Answer, verdict: &'static str, why: &str) {
+        let key = (answer.height, answer.upstream.clone(), verdict);
+        {
+            let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.known.len() >= KNOWN_MAX {
+                state.known.clear();
+            }
+            if !state.known.insert(key) {
+                return;
+            }
+        }
+        let (inner, why) = (Arc::clone(&self.0), why.to_owned());
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = inner.write(&answer, verdict, &why) {
+                warn!(%error, dir = %inner.dir.display(), "evidence cannot be kept");
+            }
+        });
+    }
+}
+
+impl Inner {
+    fn write(&self, answer: &Answer, verdict: &str, why: &str) -> std::io::Result<()> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let bytes = contents(answer, verdict, why, now.as_secs());
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        fs::create_dir_all(&self.dir)?;
+        state.count += 1;
+        let name =
+            format!("{:013}-{:04}-{}-{verdict}", now.as_millis(), state.count, answer.height);
+        fs::write(self.dir.join(&name), &bytes)?;
+        counter!("neve_evidence_files_total").increment(1);
+        state.files.push_back((name, bytes.len()));
+        while state.files.len() > FILES_MAX || state.bytes() > BYTES_MAX {
+            let Some((oldest, _)) = state.files.pop_front() else { break };
+            let _ = fs::remove_file(self.dir.join(oldest)); // somebody may have tidied up
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn bytes(&self) -> usize {
+        self.files.iter().map(|(_, len)| len).sum()
+    }
+}
+
+fn contents(answer: &Answer, verdict: &str, why: &str, unix: u64) -> Vec<u8> {
+    let Answer { height, upstream, texts: (block, receipts) } = answer;
+    let head = json!({
+        "height": height,
+        "upstream": upstream,
+        "verdict": verdict,
+        "why": why,
+        "unix": unix,
+        "block_bytes": block.len(),
+        "receipts_bytes": receipts.len(),
+    });
+    let mut bytes = format!("{head}\n").into_bytes();
+    for text in [block, receipts] {
+        let room = FILE_BYTES_MAX.saturating_sub(bytes.len());
+        bytes.extend_from_slice(&text[..text.len().min(room)]);
+        bytes.push(b'\n');
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(height: u64, len: usize) -> Answer {
+        let texts = (Bytes::from(vec![b'b'; len]), Bytes::from_static(b"[]"));
+        Answer { height, upstream: "http://node".into(), texts }
+    }
+
+    fn files(dir: &Path) -> Vec<(String, u64)> {
+        let entries = fs::read_dir(dir.join("evidence")).unwrap().map(Result::unwrap);
+        let mut files: Vec<_> = entries
+            .map(|entry| {
+                (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())
+            })
+            .collect();
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn files_and_bytes_are_bounded_over_restarts() {
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..2 {
+            let evidence = Evidence::new(dir.path());
+            for height in 0..50 {
+                evidence.0.write(&answer(100 * round + height, 10), "header_hash", "w").unwrap();
+            }
+        }
+        let kept = files(dir.path());
+        assert_eq!(kept.len(), FILES_MAX);
+        assert!(kept.last().unwrap().0.ends_with("-149-header_hash"), "{kept:?}");
+        let evidence = Evidence::new(dir.path());
+        for height in 0..12 {
+            evidence.0.write(&answer(height, 20 << 20), "header_hash", "w").unwrap();
+        }
+        let kept = files(dir.path());
+        assert!(kept.iter().map(|(_, len)| len).sum::<u64>() <= BYTES_MAX as u64);
+        assert!(kept.iter().all(|(_, len)| *len <= FILE_BYTES_MAX as u64 + 4), "{kept:?}");
+    }
+
+    #[test]
+    fn a_file_tells_what_it_is() {
+        let text = String::from_utf8(contents(&answer(7, 3), "receipts_root", "no", 5)).unwrap();
+        let (head, rest) = text.split_once('\n').unwrap();
+        let head: serde_json::Value = serde_json::from_str(head).unwrap();
+        assert_eq!((&head["height"], &head["upstream"]), (&json!(7), &json!("http://node")));
+        assert_eq!((&head["verdict"], &head["why"]), (&json!("receipts_root"), &json!("no")));
+        assert_eq!(rest, "bbb\n[]\n");
+    }
+}

@@ -1,0 +1,68 @@
+//! Heads of answers, written as hyper writes them.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use httpdate::HttpDate;
+use hyper::{Response, StatusCode};
+
+/// Of an answer that is JSON and is not compressed: nearly all.
+const PLAIN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nvary: Origin\r\n";
+
+/// The same as [`write()`] for such an answer, which need not be a response first.
+pub(super) fn write_plain(out: &mut Vec<u8>, len: usize) {
+    out.extend_from_slice(PLAIN);
+    write_end(out, len);
+}
+
+/// Writes status and headers of an answer of `len` bytes.
+pub(super) fn write<B>(out: &mut Vec<u8>, response: &Response<B>, len: usize) {
+    match response.status() {
+        StatusCode::OK => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+        status => {
+            let reason = status.canonical_reason().unwrap_or("<none>");
+            put(out, &["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"]);
+        }
+    }
+    for (name, value) in response.headers() {
+        put(out, &[name.as_str(), ": "]);
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    write_end(out, len);
+}
+
+fn write_end(out: &mut Vec<u8>, len: usize) {
+    put(out, &["content-length: ", itoa::Buffer::new().format(len), "\r\ndate: "]);
+    write_date(out);
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+fn put(out: &mut Vec<u8>, words: &[&str]) {
+    words.iter().for_each(|word| out.extend_from_slice(word.as_bytes()));
+}
+
+/// A second, and how it is written.
+struct Written {
+    second: u64,
+    text: Vec<u8>,
+}
+
+thread_local! {
+    static NOW: RefCell<Written> = const { RefCell::new(Written { second: 0, text: Vec::new() }) };
+}
+
+/// The time (RFC 9110, 5.6.7), which is written once a second.
+fn write_date(out: &mut Vec<u8>) {
+    let now = SystemTime::now();
+    let second = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    NOW.with_borrow_mut(|written| {
+        if written.second != second {
+            written.second = second;
+            written.text.clear();
+            let _ = write!(written.text, "{}", HttpDate::from(now)); // a Vec takes all
+        }
+        out.extend_from_slice(&written.text);
+    });
+}

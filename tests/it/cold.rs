@@ -1,0 +1,138 @@
+//! Data that is on disk and not in memory: other threads wait for it than those that serve.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use neve_devnet::{ChainConfig, Config, DevnetThread};
+use rustix::fs::{Advice, fadvise};
+
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::ws::Ws;
+
+const HEAD: u64 = 200;
+
+/// Faults of the serving threads for which a disk was read (proc(5), `stat`: field 12).
+fn waits(neve: &Neve) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", neve.pid())).unwrap();
+    let of = |task: &Path| {
+        let name = fs::read_to_string(task.join("comm")).ok()?;
+        let stat = fs::read_to_string(task.join("stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        name.starts_with("http-").then(|| fields[9].parse::<u64>().unwrap())
+    };
+    let counts: Vec<u64> = tasks.filter_map(|task| of(&task.unwrap().path())).collect();
+    assert_eq!(counts.len(), 2, "two serving threads");
+    counts.iter().sum()
+}
+
+/// Has the system forget what it read of the files in `dir`. Nobody may have them mapped.
+fn forget(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let file = File::open(entry.unwrap().path()).unwrap();
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    }
+}
+
+/// Questions of every kind that lead to mapped bytes, of which some name `height`.
+fn ask(neve: &Neve, height: u64) -> Vec<String> {
+    let mut client = neve.client();
+    let number = format!("\"{height:#x}\"");
+    let block = client.result("eth_getBlockByNumber", &format!("[{number},false]"));
+    let (hash, transactions) = (block["hash"].clone(), block["transactions"].clone());
+    let mut answers = vec![block.to_string()];
+    let mut call = |method: &str, params: &str| {
+        let answer = client.call(method, params);
+        assert_eq!(answer.status, 200, "{method}{params}: {}", answer.text());
+        answers.push(answer.text());
+    };
+    call("eth_getBlockByHash", &format!("[{hash},true]"));
+    call("eth_getBlockReceipts", &format!("[{number}]"));
+    call("debug_getRawReceipts", &format!("[{number}]"));
+    call("eth_getHeaderByNumber", &format!("[{number}]"));
+    call("eth_feeHistory", &format!("[\"0x2\",{number},[50]]"));
+    call("eth_getLogs", &format!("[{{\"blockHash\":{hash}}}]"));
+    let earlier = format!("\"{:#x}\"", height.saturating_sub(30));
+    let topic = format!("\"0x{}\"", "11".repeat(32));
+    let filter = format!("{{\"fromBlock\":{earlier},\"toBlock\":{number},\"topics\":[{topic}]}}");
+    call("eth_getLogs", &format!("[{filter}]"));
+    for transaction in transactions.as_array().unwrap().iter().take(9) {
+        call("eth_getTransactionByHash", &format!("[{transaction}]"));
+        call("eth_getTransactionReceipt", &format!("[{transaction}]"));
+        call("eth_getRawTransactionByHash", &format!("[{transaction}]"));
+    }
+    for path in [format!("/v1/block/{height}"), format!("/v1/receipts/{height}")] {
+        let document = neve.client().request("GET", &path, &[("Accept-Encoding", "gzip")], b"");
+        assert_eq!(document.status, 200, "{path}");
+        answers.push(String::from_utf8_lossy(&document.body).into_owned());
+    }
+    answers
+}
+
+/// A range that is replayed to subscribers, and calls between.
+fn replay(neve: &Neve) -> Vec<String> {
+    let mut socket = Ws::open(neve);
+    let heads = socket.subscribe("[\"newHeads\",{\"fromBlock\":\"0x5\"}]");
+    let mut told: Vec<String> = socket.heads(&heads, 100).iter().map(ToString::to_string).collect();
+    let mut other = Ws::open(neve);
+    other.subscribe("[\"logs\",{\"fromBlock\":\"0x7\"}]");
+    told.push(other.notification().height("blockNumber").to_string());
+    let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]},
+        {"jsonrpc":"2.0","id":2,"method":"eth_getBlockByNumber","params":["0x9",true]}]"#;
+    let mut third = Ws::open(neve);
+    third.send(batch);
+    told.push(third.text().split_once("},{").unwrap().1.to_owned());
+    told
+}
+
+#[test]
+fn no_serving_thread_waits_for_the_disk() {
+    // Of mainnet's size, else the system reads whole segments ahead.
+    let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() };
+    let devnet = DevnetThread::start(config.with_head(HEAD)).unwrap();
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let arguments = ["--upstream", &url, "--start", "0", "--segment-blocks", "40"];
+    let more = ["--threads", "2", "--api", "debug-raw", "--compress", "gzip"];
+    let start = || Neve::start(dir.path(), &[&arguments[..], &more].concat());
+    let heights = [0, 3, 39, 40, 77, 121, 150, 199];
+    let neve = start();
+    neve.wait_for_head(HEAD);
+    let warm: Vec<_> = heights.map(|height| ask(&neve, height)).into();
+    let told = replay(&neve);
+    neve.stop();
+
+    forget(&dir.path().join("store"));
+    let neve = start();
+    neve.wait_for_head(HEAD);
+    let before = waits(&neve);
+    assert_eq!(neve.count("neve_http_handed_over_total"), 0);
+    let replayed = replay(&neve);
+    let cold: Vec<_> = heights.map(|height| ask(&neve, height)).into();
+    assert_eq!(waits(&neve), before, "a serving thread read the disk");
+    let handed_over = neve.count("neve_http_handed_over_total");
+    assert!(handed_over > 0, "nothing was cold: does the file system keep all in memory?");
+    assert!(cold == warm && replayed == told, "other answers than when all was in memory");
+    // By now all of it is in memory.
+    let again: Vec<_> = heights.map(|height| ask(&neve, height)).into();
+    assert!(again == warm);
+    assert_eq!(neve.count("neve_http_handed_over_total"), handed_over);
+}
+
+#[test]
+fn what_changes_something_happens_once_wherever_it_is_done() {
+    let devnet = DevnetThread::start(Config::test()).unwrap();
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let neve = Neve::start(dir.path(), &["--upstream", &url, "--start", "0", "--filters-max", "1"]);
+    neve.wait_for_head(devnet.latest());
+    let mut client = neve.client();
+    let filter = client.result("eth_newBlockFilter", "[]").to_string();
+    assert_eq!(neve.count("neve_http_handed_over_total"), 1);
+    neve.wait_for_head(devnet.advance(2));
+    let changes = client.result("eth_getFilterChanges", &format!("[{filter}]"));
+    assert_eq!(changes.as_array().unwrap().len(), 2);
+    let changes = client.result("eth_getFilterChanges", &format!("[{filter}]"));
+    assert_eq!(changes.as_array().unwrap().len(), 0);
+    let calls = neve.count("neve_rpc_calls_total{method=\"eth_getFilterChanges\",outcome=\"hit\"}");
+    assert_eq!(calls, 2);
+    assert!(client.result("eth_uninstallFilter", &format!("[{filter}]")).as_bool().unwrap());
+}

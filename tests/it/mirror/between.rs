@@ -1,0 +1,143 @@
+//! What may lie between a mirror and its source: a network that is slow, breaks, or stands still,
+//! and a source of another release.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// What is done to the answer about a segment's file, or to the list.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// So long a pause every 64 KiB.
+    Slow(Duration),
+    /// The connection is closed after so many bytes.
+    Cut(usize),
+    /// Nothing more comes after so many bytes.
+    Stuck(usize),
+    /// The list says this format.
+    Format(u32),
+}
+
+/// A server that hands everything on, but for one fault.
+pub(super) struct Between {
+    pub(super) address: SocketAddr,
+    cuts: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+}
+
+impl Between {
+    pub(super) fn slow(server: SocketAddr, pause: Duration) -> Self {
+        Self::start(server, Fault::Slow(pause))
+    }
+
+    pub(super) fn cutting(server: SocketAddr, after: usize) -> Self {
+        Self::start(server, Fault::Cut(after))
+    }
+
+    pub(super) fn stuck(server: SocketAddr, after: usize) -> Self {
+        Self::start(server, Fault::Stuck(after))
+    }
+
+    pub(super) fn of_format(server: SocketAddr, format: u32) -> Self {
+        Self::start(server, Fault::Format(format))
+    }
+
+    /// How many connections were closed early.
+    pub(super) fn cuts(&self) -> usize {
+        self.cuts.load(Ordering::SeqCst)
+    }
+
+    fn start(server: SocketAddr, fault: Fault) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (cuts, over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let between = Self { address, cuts: Arc::clone(&cuts), over: Arc::clone(&over) };
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (cuts, over) = (Arc::clone(&cuts), Arc::clone(&over));
+                // Whoever is gone is a connection that closes.
+                thread::spawn(move || join(client, server, fault, &cuts, &over));
+            }
+        });
+        between
+    }
+}
+
+impl Drop for Between {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address); // wakes the listener
+    }
+}
+
+fn join(
+    mut client: TcpStream,
+    server: SocketAddr,
+    fault: Fault,
+    cuts: &AtomicUsize,
+    over: &AtomicBool,
+) -> io::Result<()> {
+    let mut server = TcpStream::connect(server)?;
+    let mut start = [0; 4096];
+    let len = client.read(&mut start)?;
+    server.write_all(&start[..len])?;
+    let path = String::from_utf8_lossy(&start[..len]).into_owned();
+    let (mut from, mut to) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || {
+        let _ = io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Both);
+    });
+    let is_file = path.starts_with("GET /mirror/v1/segment/");
+    let copied = match fault {
+        Fault::Format(format) if path.starts_with("GET /mirror/v1/segments ") => {
+            list_of(format, &mut server, &mut client)
+        }
+        Fault::Slow(pause) if is_file => slowly(pause, &mut server, &mut client),
+        Fault::Cut(after) if is_file => {
+            let copied = io::copy(&mut (&mut server).take(after as u64), &mut client);
+            cuts.fetch_add(
+                usize::from(matches!(copied, Ok(n) if n == after as u64)),
+                Ordering::SeqCst,
+            );
+            copied.map(drop)
+        }
+        Fault::Stuck(after) if is_file => {
+            io::copy(&mut (&mut server).take(after as u64), &mut client)?;
+            while !over.load(Ordering::SeqCst) {
+                thread::park_timeout(Duration::from_millis(20));
+            }
+            Ok(())
+        }
+        _ => io::copy(&mut server, &mut client).map(drop),
+    };
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = server.shutdown(Shutdown::Both);
+    copied
+}
+
+fn slowly(pause: Duration, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        let len = server.read(&mut piece)?;
+        if len == 0 {
+            return Ok(());
+        }
+        client.write_all(&piece[..len])?;
+        thread::park_timeout(pause);
+    }
+}
+
+/// The list, which comes in one go on loopback and keeps its length.
+fn list_of(format: u32, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
+    let mut answer = vec![0; 64 << 10];
+    let len = server.read(&mut answer)?;
+    let text = String::from_utf8_lossy(&answer[..len]);
+    let text = text.replace("\"format\":1", &format!("\"format\":{format}"));
+    client.write_all(text.as_bytes())
+}
