@@ -31,6 +31,18 @@ test-fast:
 dev:
     cargo run --release -- serve --dev
 
+# A binary that needs no library of the system (musl), checked.
+static:
+    packaging/static
+
 # How long proving a block takes.
 timing:
     cargo run --release -p neve-chain --example timing
+
+# neve beside its floor, neve 0.2.2 and avalanchego: ratios, bounds. See docs/BENCHMARKING.md.
+bench:
+    bench-scripts/head-to-head --quick
+
+# Instructions of the hot path against the last release.
+instructions:
+    bench-scripts/instructions
