@@ -43,6 +43,11 @@ impl Wanted {
         Self(Arc::new(Prepared { keys: keys(filter), filter: Filter::new(filter) }))
     }
 
+    /// Whether all logs are wanted.
+    fn takes_anything(&self) -> bool {
+        self.0.keys.is_empty()
+    }
+
     /// What it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
         let Prepared { filter, keys } = &*self.0;
@@ -87,6 +92,9 @@ impl Logs {
         let LogAt { height, index } = candidate;
         if self.here.as_ref().is_none_or(|here| here.height != height) {
             self.here = Here::at(&self.candidates, height);
+            if self.wanted.takes_anything() && !self.here.as_ref().is_some_and(Here::look) {
+                return Err(Unreadable { height });
+            }
         }
         let log = self.here.as_ref().and_then(|here| here.log(index as usize));
         let log = log.filter(SegmentSlice::look).ok_or(Unreadable { height })?;
@@ -110,6 +118,11 @@ impl Here {
         let spans = parts::readable(&record, SPANS)?;
         let receipts = parts::plain(&record, RECEIPTS)?;
         Some(Self { height, spans, receipts })
+    }
+
+    /// Looks at all receipts, which the system is asked about once and not page by page.
+    fn look(&self) -> bool {
+        self.receipts.look()
     }
 
     fn log(&self, index: usize) -> Option<SegmentSlice> {

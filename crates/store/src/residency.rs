@@ -11,7 +11,8 @@
 //! because it was used just now, and costs only time.
 //!
 //! Asking the system (`mincore`) takes as long as reading the clock thirty-five times (0.84 µs,
-//! docs/DECISIONS.md); so each thread remembers for a while which pages were in memory.
+//! docs/DECISIONS.md), and asking for pages (`madvise`) takes longer, also where they are all in
+//! memory; so each thread remembers for a while which pages were, and asks about the others only.
 
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
@@ -33,7 +34,7 @@ enum Mode {
     Watching,
     /// Some were not.
     Cold,
-    /// They are asked for.
+    /// Those that are not in memory are asked for.
     Loading,
 }
 
@@ -47,8 +48,6 @@ thread_local! {
 /// in memory. What `work` returned then is dropped, and may be any nonsense; what it changed besides
 /// must not matter.
 pub fn if_resident<T>(work: impl FnOnce() -> T) -> Option<T> {
-    let now_ms = STARTED.with(|started| started.elapsed().as_millis() as u32);
-    PAGES.with_borrow_mut(|pages| pages.now_ms = now_ms);
     let (done, mode) = in_mode(Mode::Watching, work);
     (mode == Mode::Watching).then_some(done)
 }
@@ -81,6 +80,8 @@ fn in_mode<T>(mode: Mode, work: impl FnOnce() -> T) -> (T, Mode) {
             MODE.set(self.0);
         }
     }
+    let now_ms = STARTED.with(|started| started.elapsed().as_millis() as u32);
+    PAGES.with_borrow_mut(|pages| pages.now_ms = now_ms);
     let _before = Before(MODE.replace(mode));
     let done = work();
     (done, MODE.get())
@@ -99,7 +100,9 @@ pub(crate) fn look(bytes: &[u8]) -> bool {
             here
         }
         Mode::Loading => {
-            map::will_need(bytes);
+            if !PAGES.with_borrow_mut(|pages| pages.look(bytes)) {
+                map::will_need(bytes);
+            }
             true
         }
     }
@@ -202,6 +205,21 @@ mod tests {
         pages.now_ms = 6;
         assert!(pages.look(&bytes), "asked again");
         assert_eq!(pages.known[page % KNOWN].until_ms, 6 + KNOWN_MS);
+    }
+
+    /// Asking for them again and again took ten times as long as reading them.
+    #[test]
+    fn what_is_in_memory_is_not_asked_for_twice() {
+        let known = |bytes: &[u8]| {
+            let page = map::pages(bytes).next().unwrap();
+            PAGES.with_borrow(|pages| pages.known.get(page % KNOWN).is_some_and(|k| k.page == page))
+        };
+        let (_dir, map) = cold_map();
+        let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
+        assert!(loading(|| look(&warm)) && known(&warm));
+        assert!(loading(|| look(far)) && !known(far), "it is on its way");
+        assert_eq!(far, [7], "which waits for it");
+        assert!(loading(|| look(far)) && known(far));
     }
 
     #[test]
