@@ -66,9 +66,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Threads of each worker that may wait for the disk; a request that must waits for one of them.
 const WAITING_THREADS: usize = 16;
 
-/// Added to their nice value: beside a serving thread that is busy they get a tenth of a processor.
-const WAITING_NICE: i32 = 10;
-
 /// What all listeners share.
 #[derive(Clone)]
 pub(crate) struct Shared {
@@ -113,7 +110,7 @@ impl Workers {
             let (shared, tally) = (shared.clone(), Arc::clone(tally));
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().max_blocking_threads(WAITING_THREADS);
-            let runtime = runtime.on_thread_start(yield_to_others).build()?;
+            let runtime = runtime.build()?;
             let thread = thread::Builder::new()
                 .name(format!("http-{at}"))
                 .spawn(move || runtime.block_on(serve_all(shared, role, tally, incoming)))?;
@@ -164,13 +161,6 @@ impl Workers {
             }
         }
     }
-}
-
-/// What a thread that waits for the disk has to do when it has waited is less urgent than what
-/// serving threads do.
-fn yield_to_others() {
-    // Of this thread alone. A failure makes hot answers slower beside cold ones, and nothing else.
-    let _ = rustix::process::nice(WAITING_NICE);
 }
 
 /// Says why, as far as the socket takes it at once, and closes.

@@ -12,7 +12,8 @@
 //!
 //! Asking the system (`mincore`) takes as long as reading the clock thirty-five times (0.84 µs,
 //! docs/DECISIONS.md), and asking for pages (`madvise`) takes longer, also where they are all in
-//! memory; so each thread remembers for a while which pages were, and asks about the others only.
+//! memory; so each thread remembers for a while which pages were, and asks about the others only. It
+//! remembers for a moment only while some are not: memory is short then, or everything is new.
 
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
@@ -21,9 +22,13 @@ use crate::map;
 
 /// Pages that a thread remembers: 64 MiB of pages of 4 KiB.
 const KNOWN: usize = 1 << 14;
-/// For how long a page counts as being in memory after it was looked at. Systems do not give up
-/// pages that were used a second ago, unless there are none but such.
+/// For how long a page counts as being in memory after it was asked about, and for how long a page
+/// that was not is a sign that others go. Systems do not give up pages that were used a second ago,
+/// unless there are none but such.
 const KNOWN_MS: u32 = 1000;
+/// The same while pages go: a request that looks at a page more than once asks about it once. With a
+/// second, a store five times its memory had a serving thread wait for the disk 5,000 times a second.
+const GOING_MS: u32 = 1;
 
 /// What looking at bytes is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +45,7 @@ enum Mode {
 
 thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Off) };
-    static PAGES: RefCell<Pages> = const { RefCell::new(Pages { now_ms: 0, known: Vec::new() }) };
+    static PAGES: RefCell<Pages> = const { RefCell::new(Pages::new()) };
     static STARTED: Instant = Instant::now();
 }
 
@@ -111,35 +116,44 @@ pub(crate) fn look(bytes: &[u8]) -> bool {
 /// Which pages were in memory lately. A page has one place, and takes it from whoever is there.
 struct Pages {
     now_ms: u32,
+    /// When one was last found not to be in memory.
+    gone_ms: Option<u32>,
     known: Vec<Known>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     page: usize,
-    until_ms: u32,
+    asked_ms: u32,
 }
 
 impl Pages {
+    const fn new() -> Self {
+        Self { now_ms: 0, gone_ms: None, known: Vec::new() }
+    }
+
     fn look(&mut self, bytes: &[u8]) -> bool {
         if self.known.is_empty() {
             self.known = vec![Known::default(); KNOWN];
         }
         let pages = map::pages(bytes);
-        let now_ms = self.now_ms;
-        let is_known = |page: usize| {
-            let known = self.known[page % KNOWN];
-            known.page == page && known.until_ms > now_ms
-        };
-        if pages.clone().all(is_known) {
+        if pages.clone().all(|page| self.is_known(page)) {
             return true;
         }
-        let here = map::in_memory(bytes);
+        let (here, asked_ms) = (map::in_memory(bytes), self.now_ms);
         if here {
-            let until_ms = now_ms.saturating_add(KNOWN_MS);
-            pages.for_each(|page| self.known[page % KNOWN] = Known { page, until_ms });
+            pages.for_each(|page| self.known[page % KNOWN] = Known { page, asked_ms });
+        } else {
+            self.gone_ms = Some(asked_ms);
         }
         here
+    }
+
+    fn is_known(&self, page: usize) -> bool {
+        let age_ms = |then_ms: u32| self.now_ms.wrapping_sub(then_ms);
+        let going = self.gone_ms.is_some_and(|gone_ms| age_ms(gone_ms) < KNOWN_MS);
+        let known = self.known[page % KNOWN];
+        known.page == page && age_ms(known.asked_ms) < if going { GOING_MS } else { KNOWN_MS }
     }
 }
 
@@ -195,16 +209,23 @@ mod tests {
 
     #[test]
     fn a_page_is_known_for_a_while_only() {
+        let (_dir, map) = cold_map();
         let bytes = vec![1; 100];
-        let mut pages = Pages { now_ms: 5, known: Vec::new() };
-        assert!(pages.look(&bytes));
         let page = map::pages(&bytes).next().unwrap();
-        assert_eq!(pages.known[page % KNOWN].page, page);
-        assert_eq!(pages.known[page % KNOWN].until_ms, 5 + KNOWN_MS);
-        pages.known[page % KNOWN].until_ms = 0;
-        pages.now_ms = 6;
-        assert!(pages.look(&bytes), "asked again");
-        assert_eq!(pages.known[page % KNOWN].until_ms, 6 + KNOWN_MS);
+        let mut pages = Pages { now_ms: 5, ..Pages::new() };
+        assert!(pages.look(&bytes) && pages.is_known(page) && !pages.is_known(page + 1));
+        pages.now_ms += KNOWN_MS - 1;
+        assert!(pages.is_known(page));
+        pages.now_ms += 1;
+        assert!(!pages.is_known(page) && pages.look(&bytes) && pages.is_known(page));
+        // While others go it is asked about every time.
+        assert!(!pages.look(map.bytes(0..10).unwrap()) && pages.is_known(page));
+        pages.now_ms += GOING_MS;
+        assert!(!pages.is_known(page) && pages.look(&bytes) && pages.is_known(page));
+        pages.now_ms += KNOWN_MS - GOING_MS;
+        assert!(!pages.is_known(page) && pages.look(&bytes));
+        pages.now_ms += KNOWN_MS - 1;
+        assert!(pages.is_known(page), "none was gone for a second");
     }
 
     /// Asking for them again and again took ten times as long as reading them.
@@ -212,7 +233,9 @@ mod tests {
     fn what_is_in_memory_is_not_asked_for_twice() {
         let known = |bytes: &[u8]| {
             let page = map::pages(bytes).next().unwrap();
-            PAGES.with_borrow(|pages| pages.known.get(page % KNOWN).is_some_and(|k| k.page == page))
+            PAGES.with_borrow(|pages| {
+                pages.known.get(page % KNOWN).is_some_and(|known| known.page == page)
+            })
         };
         let (_dir, map) = cold_map();
         let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
