@@ -20,8 +20,11 @@ use std::time::Instant;
 
 use crate::map;
 
-/// Pages that a thread remembers: 64 MiB of pages of 4 KiB.
+/// Pages that a thread remembers which must not wait: 64 MiB of pages of 4 KiB, in 256 KiB of memory.
 const KNOWN: usize = 1 << 14;
+/// The same of one that may, of which there are many more; it comes back to what it just looked at.
+const KNOWN_LOADING: usize = 1 << 10;
+const _: () = assert!(KNOWN.is_power_of_two() && KNOWN_LOADING.is_power_of_two());
 /// For how long a page counts as being in memory after it was asked about, and for how long a page
 /// that was not is a sign that others go. Systems do not give up pages that were used a second ago,
 /// unless there are none but such.
@@ -98,14 +101,14 @@ pub(crate) fn look(bytes: &[u8]) -> bool {
         Mode::Off => true,
         Mode::Cold => false,
         Mode::Watching => {
-            let here = PAGES.with_borrow_mut(|pages| pages.look(bytes));
+            let here = PAGES.with_borrow_mut(|pages| pages.look(bytes, KNOWN));
             if !here {
                 MODE.set(Mode::Cold);
             }
             here
         }
         Mode::Loading => {
-            if !PAGES.with_borrow_mut(|pages| pages.look(bytes)) {
+            if !PAGES.with_borrow_mut(|pages| pages.look(bytes, KNOWN_LOADING)) {
                 map::will_need(bytes);
             }
             true
@@ -132,9 +135,10 @@ impl Pages {
         Self { now_ms: 0, gone_ms: None, known: Vec::new() }
     }
 
-    fn look(&mut self, bytes: &[u8]) -> bool {
+    /// Whether all of `bytes` is in memory. The first look makes room to remember so many pages.
+    fn look(&mut self, bytes: &[u8], room: usize) -> bool {
         if self.known.is_empty() {
-            self.known = vec![Known::default(); KNOWN];
+            self.known = vec![Known::default(); room];
         }
         let pages = map::pages(bytes);
         if pages.clone().all(|page| self.is_known(page)) {
@@ -142,17 +146,25 @@ impl Pages {
         }
         let (here, asked_ms) = (map::in_memory(bytes), self.now_ms);
         if here {
-            pages.for_each(|page| self.known[page % KNOWN] = Known { page, asked_ms });
+            for page in pages {
+                let place = self.place(page);
+                self.known[place] = Known { page, asked_ms };
+            }
         } else {
             self.gone_ms = Some(asked_ms);
         }
         here
     }
 
+    /// Where a page is remembered. The room is a power of two, and a division would be felt.
+    fn place(&self, page: usize) -> usize {
+        page & (self.known.len() - 1)
+    }
+
     fn is_known(&self, page: usize) -> bool {
         let age_ms = |then_ms: u32| self.now_ms.wrapping_sub(then_ms);
         let going = self.gone_ms.is_some_and(|gone_ms| age_ms(gone_ms) < KNOWN_MS);
-        let known = self.known[page % KNOWN];
+        let known = self.known[self.place(page)];
         known.page == page && age_ms(known.asked_ms) < if going { GOING_MS } else { KNOWN_MS }
     }
 }
@@ -213,15 +225,15 @@ mod tests {
         let bytes = vec![1; 100];
         let page = map::pages(&bytes).next().unwrap();
         let mut pages = Pages { now_ms: 5, ..Pages::new() };
-        assert!(pages.look(&bytes) && pages.is_known(page) && !pages.is_known(page + 1));
+        assert!(pages.look(&bytes, KNOWN) && pages.is_known(page) && !pages.is_known(page + 1));
         pages.now_ms += KNOWN_MS - 1;
         assert!(pages.is_known(page));
         pages.now_ms += 1;
-        assert!(!pages.is_known(page) && pages.look(&bytes) && pages.is_known(page));
+        assert!(!pages.is_known(page) && pages.look(&bytes, KNOWN) && pages.is_known(page));
         // While others go it is asked about every time.
-        assert!(!pages.look(map.bytes(0..10).unwrap()) && pages.is_known(page));
+        assert!(!pages.look(map.bytes(0..10).unwrap(), KNOWN) && pages.is_known(page));
         pages.now_ms += GOING_MS;
-        assert!(!pages.is_known(page) && pages.look(&bytes) && pages.is_known(page));
+        assert!(!pages.is_known(page) && pages.look(&bytes, KNOWN) && pages.is_known(page));
         pages.now_ms += KNOWN_MS - GOING_MS - 1;
         assert!(!pages.is_known(page), "one was gone within the last second");
         pages.now_ms += 1;
@@ -233,9 +245,7 @@ mod tests {
     fn what_is_in_memory_is_not_asked_for_twice() {
         let known = |bytes: &[u8]| {
             let page = map::pages(bytes).next().unwrap();
-            PAGES.with_borrow(|pages| {
-                pages.known.get(page % KNOWN).is_some_and(|known| known.page == page)
-            })
+            PAGES.with_borrow(|pages| pages.known.iter().any(|known| known.page == page))
         };
         let (_dir, map) = cold_map();
         let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
