@@ -123,7 +123,7 @@ fn quantity(value: &Value) -> Option<u64> {
     u64::from_str_radix(value.as_str()?.strip_prefix("0x")?, 16).ok()
 }
 
-/// Asks neve over one connection.
+/// Asks neve over as many connections as there are questions.
 struct Asking<'u> {
     client: Client<HttpConnector, Full<Bytes>>,
     url: &'u str,
@@ -136,15 +136,17 @@ impl<'u> Asking<'u> {
         Self { client: Client::builder(TokioExecutor::new()).build(connector), url }
     }
 
-    /// Asks for what was pushed.
+    /// Asks for what was pushed, both at once.
     async fn after(&self, height: u64, pushed: Instant) -> Result<Here, Failed> {
-        let (block, at) = self.call("eth_getBlockByNumber", &json!(["latest", false])).await?;
+        let number = format!("{height:#x}");
+        let (of_latest, of_it) = (json!(["latest", false]), json!([number]));
+        let block = self.call("eth_getBlockByNumber", &of_latest);
+        let receipts = self.call("eth_getBlockReceipts", &of_it);
+        let ((block, at), (receipts, all)) = tokio::try_join!(block, receipts)?;
         let newest = quantity(&block["number"]);
         if newest.is_none_or(|newest| newest < height) {
             return Err(format!("{height} was pushed and {newest:?} is the newest").into());
         }
-        let number = format!("{height:#x}");
-        let (receipts, all) = self.call("eth_getBlockReceipts", &json!([number])).await?;
         let of_it = |receipt: &Value| quantity(&receipt["blockNumber"]) == Some(height);
         if receipts.as_array().is_none_or(|all| !all.iter().all(of_it)) {
             return Err(format!("no receipts of {height}: {receipts}").into());

@@ -13,6 +13,9 @@ const (
 	lookEvery = 50 * time.Millisecond
 	// A node makes a block some seconds after it gets transactions.
 	blockWithin = time.Minute
+	// What a block has comes over so long, not all when the last block was accepted: a node that
+	// takes it has less time for whoever asks about that block.
+	sendOver = time.Second
 )
 
 // Sends transactions to a running node whose chain was filled with the same profile and seed, as many
@@ -63,9 +66,11 @@ func (s *source) renew(ctx context.Context, client *ethclient.Client) error {
 	return nil
 }
 
-// Sends what one block has.
+// Sends what one block has, a pause before each.
 func (s *source) send(ctx context.Context, client *ethclient.Client) error {
-	for range max(1, s.draws.quantile(s.draws.transactions)) {
+	count := max(1, s.draws.quantile(s.draws.transactions))
+	for range count {
+		time.Sleep(sendOver / time.Duration(count))
 		next := s.ordinary()
 		signed, err := types.SignNewTx(next.sender.key, s.signer, next.tx)
 		if err != nil {

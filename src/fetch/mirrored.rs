@@ -283,7 +283,7 @@ impl Taking<'_> {
         let page = self.sensible(&incoming)?;
         let checks = self.checks();
         let window = self.window(checks).await;
-        let _turn = self.source.provers.acquire().await.ok();
+        let _turn = self.source.prover.turns.acquire().await.ok();
         let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
         match checked.await?? {
             Ok(checked) => Ok(checked),

@@ -16,6 +16,7 @@ mod keeper;
 mod limits;
 mod mirrored;
 mod pool;
+mod prove;
 mod questions;
 mod relay;
 mod session;
@@ -37,7 +38,7 @@ pub use assemble::{Assembled, assemble};
 pub(crate) use budget::{Budget, Room};
 pub(crate) use client::AGENT;
 pub(crate) use evidence::Evidence;
-pub(crate) use source::Busy;
+pub(crate) use prove::Busy;
 pub(crate) use tls::{client_config, connector};
 
 use crate::cli::Network;

@@ -1,27 +1,25 @@
 //! One height from whichever upstream has it: complete and proven, however often it takes.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use metrics::counter;
-use neve_chain::{Block, Checks, Receipts, Refusal, TotalDifficulty};
+use neve_chain::{Block, Checks, Refusal, TotalDifficulty};
 use neve_jsonrpc::Rules;
-use neve_store::Part;
-use tokio::sync::Semaphore;
-use tokio::task::{JoinError, JoinHandle};
+use tokio::task::JoinError;
 use tracing::{debug, warn};
 
-use super::assemble::{Assembled, cut};
+use super::assemble::Assembled;
 use super::backoff::Backoff;
 use super::client::{CallError, join};
 use super::evidence::{Answer, Evidence};
 use super::pool::{Lease, Need, Pool, Purpose};
+use super::prove::{Busy, Prover, add};
 use super::upstream::{LATE, Upstream};
 use crate::mirror::Means;
-use crate::packed::{Coding, pack};
 
 /// Receipts asked for in one batch where there is no call for all of them.
 const RECEIPTS_A_BATCH: usize = 100;
@@ -47,33 +45,11 @@ const CONFIRM_EVERY: Duration = Duration::from_millis(250);
 pub(crate) struct Source {
     pub(super) pool: Arc<Pool>,
     pub(super) evidence: Evidence,
-    pub(super) busy: Arc<Busy>,
-    /// In which codings large parts are kept besides.
-    compress: &'static [Coding],
+    pub(super) prover: Prover,
     /// Upstreams that must agree on a hash.
     agree: usize,
-    /// Proving is computation: no more than there are cores for it.
-    pub(super) provers: Arc<Semaphore>,
     /// Heights of which something was refused: what is accepted in its place is kept too.
     disputed: Arc<Mutex<BTreeSet<u64>>>,
-}
-
-/// Where the time goes, in nanoseconds, over all threads.
-#[derive(Debug, Default)]
-pub(crate) struct Busy {
-    /// Heights under way, whatever they wait for.
-    pub(crate) fetch: AtomicU64,
-    /// Parsing and proving.
-    pub(crate) prove: AtomicU64,
-    /// Cutting into parts, and compressing.
-    pub(crate) cut: AtomicU64,
-}
-
-/// Adds the time since `from` and gives now.
-fn add(to: &AtomicU64, from: Instant) -> Instant {
-    let now = Instant::now();
-    to.fetch_add(now.duration_since(from).as_nanos() as u64, Ordering::Relaxed);
-    now
 }
 
 /// A proven height, and who gave it.
@@ -85,7 +61,7 @@ pub(super) struct Fetched {
 
 /// Why an attempt failed.
 #[derive(Debug)]
-enum Failed {
+pub(super) enum Failed {
     /// Not there, or not executed.
     NotYet,
     /// There, and wrong.
@@ -128,10 +104,8 @@ impl Source {
         busy: Arc<Busy>,
         config: &crate::config::FetchConfig,
     ) -> Self {
-        let provers = Arc::new(Semaphore::new(config.verify_threads));
-        let (compress, agree) = (config.compress, config.agree);
-        let disputed = Arc::default();
-        Self { pool, evidence, busy, compress, agree, provers, disputed }
+        let prover = Prover::new(config.verify_threads, config.compress, busy);
+        Self { pool, evidence, prover, agree: config.agree, disputed: Arc::default() }
     }
 
     /// Where an empty store begins, if a neve is mirrored and says so.
@@ -170,7 +144,7 @@ impl Source {
                         self.keep(height, &upstream, texts, "accepted", "");
                     }
                     upstream.gave_height();
-                    add(&self.busy.fetch, begun);
+                    add(&self.prover.busy.fetch, begun);
                     return fetched;
                 }
                 Err((failed, texts)) => {
@@ -270,14 +244,18 @@ impl Source {
         need: &Need,
         checks: Checks,
     ) -> Result<(Assembled, Texts), (Failed, Texts)> {
-        let early = checks.senders && need.purpose == Purpose::Follow;
-        let mut senders = None;
-        let came = |block: &Bytes| senders = early.then(|| self.prove_senders(block.clone()));
+        let follows = need.purpose == Purpose::Follow;
+        let mut begun = None;
+        let came = |block: &Bytes| {
+            begun = follows.then(|| self.prover.begin(block.clone(), checks));
+        };
         let texts = self.ask(lease, need, came).await;
         lease.answered();
         let texts = texts.map_err(|failed| (failed, Texts::default()))?;
-        let checks = Checks { senders: checks.senders && senders.is_none(), ..checks };
-        let assembled = self.prove(&texts, need.purpose, checks, senders).await;
+        let assembled = match begun {
+            Some(begun) => begun.end(texts.1.clone()).await,
+            None => self.prover.prove(texts.clone(), checks).await,
+        };
         match assembled.and_then(|assembled| self.fitting(assembled, need)) {
             Ok(assembled) => Ok((assembled, texts)),
             Err(failed) => Err((failed, texts)),
@@ -310,39 +288,6 @@ impl Source {
         let mean = Duration::from_secs_f64(upstream.state().window.mean());
         let answers = tokio::time::timeout(STALL_MIN.max(STALLS * mean), ask).await;
         answers.unwrap_or(Err(Failed::Stalled))
-    }
-
-    /// Senders take longer to prove than all else, and need no receipts: who follows begins with
-    /// them while the receipts are on their way.
-    fn prove_senders(&self, block: Bytes) -> JoinHandle<Result<(), Refusal>> {
-        let busy = Arc::clone(&self.busy);
-        tokio::task::spawn_blocking(move || {
-            let begun = Instant::now();
-            let proven = Block::parse(&block).and_then(|block| block.check_senders());
-            add(&busy.prove, begun);
-            proven
-        })
-    }
-
-    async fn prove(
-        &self,
-        texts: &Texts,
-        purpose: Purpose,
-        checks: Checks,
-        senders: Option<JoinHandle<Result<(), Refusal>>>,
-    ) -> Result<Assembled, Failed> {
-        let (texts, compress, busy) = (texts.clone(), self.compress, Arc::clone(&self.busy));
-        // Who follows does not wait for those who catch up.
-        let _turn = match purpose {
-            Purpose::Follow => None,
-            _ => self.provers.acquire().await.ok(),
-        };
-        let proven = tokio::task::spawn_blocking(move || prove(texts, &checks, compress, &busy));
-        let assembled = proven.await??;
-        if let Some(senders) = senders {
-            senders.await??;
-        }
-        Ok(assembled)
     }
 
     /// A proven block, if it is the one that was asked for.
@@ -487,29 +432,6 @@ async fn with_each_receipt(upstream: &Upstream, block: Bytes) -> Result<Texts, F
         }
     }
     Ok((block, join(&receipts)))
-}
-
-/// Proves, cuts, and compresses what is proven.
-fn prove(
-    (block, receipts): Texts,
-    checks: &Checks,
-    compress: &[Coding],
-    busy: &Busy,
-) -> Result<Assembled, Refusal> {
-    let begun = Instant::now();
-    let checked = Block::parse(&block)?.check(checks)?;
-    let proven = Receipts::parse(&receipts)?.check(&checked)?;
-    let begun = add(&busy.prove, begun);
-    let mut assembled = cut(block.clone(), receipts.clone(), &checked, &proven);
-    if !compress.is_empty() {
-        match pack(&assembled.record.parts, compress) {
-            Ok(packed) => assembled.record.parts.push(Part::plain(packed)),
-            // It is served all the same, not compressed.
-            Err(error) => warn!(height = assembled.record.height, %error, "not compressed"),
-        }
-    }
-    add(&busy.cut, begun);
-    Ok(assembled)
 }
 
 /// Says and counts that a height is refused.

@@ -1,6 +1,9 @@
 //! The proof of a block.
 
+use std::any::Any;
 use std::ops::Deref;
+use std::panic::resume_unwind;
+use std::thread;
 
 use alloy_primitives::{Address, B256, Signature, U256, keccak256, uint};
 
@@ -32,6 +35,9 @@ pub struct CheckedBlock<'a> {
     block: Block<'a>,
     total_difficulty: TotalDifficulty,
 }
+
+/// Fewer senders are recovered sooner than another thread begins to, and two have done.
+const SENDERS_A_THREAD: usize = 12;
 
 /// Half the order of secp256k1: a greater `s` is refused since Homestead (EIP-2).
 const HALF_ORDER: U256 =
@@ -69,16 +75,25 @@ impl<'a> Block<'a> {
             return Err(Refusal::TransactionsRoot { header, computed });
         }
         if checks.senders {
-            self.check_senders()?;
+            self.check_senders(1)?;
         }
         Ok(encodings)
     }
 
     /// Recovers each sender from its signature and compares it with `from`: what
-    /// [`Checks::senders`] asks for, by itself. It needs nothing but the block.
-    pub fn check_senders(&self) -> Result<(), Refusal> {
-        let mut transactions = self.transactions.iter().enumerate();
-        transactions.try_for_each(|(index, transaction)| transaction.check_sender(index))
+    /// [`Checks::senders`] asks for, by itself, on up to so many threads. It needs nothing but the
+    /// block, and a head waits for it.
+    pub fn check_senders(&self, threads: usize) -> Result<(), Refusal> {
+        let each = self.transactions.len().div_ceil(threads.max(1)).max(SENDERS_A_THREAD);
+        let mut shares = self.transactions.chunks(each).zip((0..).step_by(each));
+        let here = shares.next();
+        thread::scope(|scope| {
+            let there: Vec<_> =
+                shares.map(|share| scope.spawn(move || check_senders_of(share))).collect();
+            let checked = here.map_or(Ok(()), check_senders_of);
+            let others = there.into_iter().map(|other| other.join().unwrap_or_else(resume_panic));
+            others.fold(checked, Result::and)
+        })
     }
 
     /// Before Apricot Phase 1 the header's hash of the extra data is zero and binds nothing (nodes
@@ -135,6 +150,15 @@ impl<'a> Block<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// Senders of transactions of which the first has this index.
+fn check_senders_of((share, first): (&[Transaction<'_>], usize)) -> Result<(), Refusal> {
+    share.iter().zip(first..).try_for_each(|(transaction, index)| transaction.check_sender(index))
+}
+
+fn resume_panic(panic: Box<dyn Any + Send>) -> Result<(), Refusal> {
+    resume_unwind(panic)
 }
 
 impl Transaction<'_> {
