@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use neve_chain::{Block, Checks, Receipts, Refusal};
+use neve_chain::{Block, Checks, Receipts};
 use neve_store::Part;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -39,6 +39,7 @@ pub(super) struct Prover {
     pub(super) busy: Arc<Busy>,
     /// Proving is computation: no more at a time than there are cores for it.
     pub(super) turns: Arc<Semaphore>,
+    /// The most for one height.
     threads: usize,
     /// In which codings large parts are kept besides.
     compress: &'static [Coding],
@@ -57,40 +58,34 @@ impl Prover {
     ) -> Result<Assembled, Failed> {
         let _turn = self.turns.acquire().await.ok();
         let prover = self.clone();
-        spawn_blocking(move || prover.run(&block, &checks, || Ok(receipts))).await?
+        spawn_blocking(move || prover.run(&block, &checks, 1, || Ok(receipts))).await?
     }
 
-    /// Proves a block while its receipts are on their way. Senders take longer than all else, and
-    /// are proven beside it. Who follows does not wait for those who catch up.
+    /// Proves a block while its receipts are on their way: its senders take longer than all else.
+    /// Who follows does not wait for those who catch up.
     pub(super) fn begin(&self, block: Bytes, checks: Checks) -> Begun {
         let (receipts, coming) = oneshot::channel();
-        let senders = checks.senders.then(|| self.begin_senders(block.clone()));
-        let (prover, checks) = (self.clone(), Checks { senders: false, ..checks });
+        let prover = self.clone();
         let height = spawn_blocking(move || {
             let receipts = || coming.blocking_recv().map_err(|_| Failed::NotYet);
-            prover.run(&block, &checks, receipts)
+            prover.run(&block, &checks, prover.threads, receipts)
         });
-        Begun { receipts, height, senders }
+        Begun { receipts, height }
     }
 
-    fn begin_senders(&self, block: Bytes) -> JoinHandle<Result<(), Refusal>> {
-        let (busy, threads) = (Arc::clone(&self.busy), self.threads);
-        spawn_blocking(move || {
-            let begun = Instant::now();
-            let proven = Block::parse(&block).and_then(|block| block.check_senders(threads));
-            add(&busy.prove, begun);
-            proven
-        })
-    }
-
+    /// Senders are proven on up to so many threads.
     fn run(
         &self,
         block: &Bytes,
         checks: &Checks,
+        threads: usize,
         receipts: impl FnOnce() -> Result<Bytes, Failed>,
     ) -> Result<Assembled, Failed> {
         let begun = Instant::now();
-        let checked = Block::parse(block)?.check(checks)?;
+        let checked = Block::parse(block)?.check(&Checks { senders: false, ..*checks })?;
+        if checks.senders {
+            checked.check_senders(threads)?;
+        }
         add(&self.busy.prove, begun);
         let receipts = receipts()?;
         let begun = Instant::now();
@@ -118,7 +113,6 @@ impl Prover {
 pub(super) struct Begun {
     receipts: oneshot::Sender<Bytes>,
     height: JoinHandle<Result<Assembled, Failed>>,
-    senders: Option<JoinHandle<Result<(), Refusal>>>,
 }
 
 impl Begun {
@@ -126,10 +120,6 @@ impl Begun {
     pub(super) async fn end(self, receipts: Bytes) -> Result<Assembled, Failed> {
         // Nobody takes them if the block was refused.
         let _ = self.receipts.send(receipts);
-        let assembled = self.height.await??;
-        if let Some(senders) = self.senders {
-            senders.await??;
-        }
-        Ok(assembled)
+        self.height.await?
     }
 }

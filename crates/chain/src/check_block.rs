@@ -36,8 +36,8 @@ pub struct CheckedBlock<'a> {
     total_difficulty: TotalDifficulty,
 }
 
-/// Fewer senders are recovered sooner than another thread begins to, and two have done.
-const SENDERS_A_THREAD: usize = 12;
+/// For fewer than a millisecond's worth no other thread is taken away from who makes the receipts.
+const SENDERS_A_THREAD: usize = 40;
 
 /// Half the order of secp256k1: a greater `s` is refused since Homestead (EIP-2).
 const HALF_ORDER: U256 =
