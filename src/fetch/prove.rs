@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use neve_chain::{Block, Checks, Receipts};
+use neve_chain::{Block, Checks, Receipts, Refusal};
 use neve_store::Part;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -39,7 +39,7 @@ pub(super) struct Prover {
     pub(super) busy: Arc<Busy>,
     /// Proving is computation: no more at a time than there are cores for it.
     pub(super) turns: Arc<Semaphore>,
-    /// The most for one height.
+    /// The most for the senders of one height.
     threads: usize,
     /// In which codings large parts are kept besides.
     compress: &'static [Coding],
@@ -58,34 +58,40 @@ impl Prover {
     ) -> Result<Assembled, Failed> {
         let _turn = self.turns.acquire().await.ok();
         let prover = self.clone();
-        spawn_blocking(move || prover.run(&block, &checks, 1, || Ok(receipts))).await?
+        spawn_blocking(move || prover.run(&block, &checks, || Ok(receipts))).await?
     }
 
-    /// Proves a block while its receipts are on their way: its senders take longer than all else.
-    /// Who follows does not wait for those who catch up.
+    /// Proves a block while its receipts are on their way, and beside it its senders, which take
+    /// longer than all else. Who follows does not wait for those who catch up.
     pub(super) fn begin(&self, block: Bytes, checks: Checks) -> Begun {
         let (receipts, coming) = oneshot::channel();
-        let prover = self.clone();
+        let senders = checks.senders.then(|| self.begin_senders(block.clone()));
+        let (prover, checks) = (self.clone(), Checks { senders: false, ..checks });
         let height = spawn_blocking(move || {
             let receipts = || coming.blocking_recv().map_err(|_| Failed::NotYet);
-            prover.run(&block, &checks, prover.threads, receipts)
+            prover.run(&block, &checks, receipts)
         });
-        Begun { receipts, height }
+        Begun { receipts, height, senders }
     }
 
-    /// Senders are proven on up to so many threads.
+    fn begin_senders(&self, block: Bytes) -> JoinHandle<Result<(), Refusal>> {
+        let (busy, threads) = (Arc::clone(&self.busy), self.threads);
+        spawn_blocking(move || {
+            let begun = Instant::now();
+            let proven = Block::parse(&block).and_then(|block| block.check_senders(threads));
+            add(&busy.prove, begun);
+            proven
+        })
+    }
+
     fn run(
         &self,
         block: &Bytes,
         checks: &Checks,
-        threads: usize,
         receipts: impl FnOnce() -> Result<Bytes, Failed>,
     ) -> Result<Assembled, Failed> {
         let begun = Instant::now();
-        let checked = Block::parse(block)?.check(&Checks { senders: false, ..*checks })?;
-        if checks.senders {
-            checked.check_senders(threads)?;
-        }
+        let checked = Block::parse(block)?.check(checks)?;
         add(&self.busy.prove, begun);
         let receipts = receipts()?;
         let begun = Instant::now();
@@ -113,6 +119,7 @@ impl Prover {
 pub(super) struct Begun {
     receipts: oneshot::Sender<Bytes>,
     height: JoinHandle<Result<Assembled, Failed>>,
+    senders: Option<JoinHandle<Result<(), Refusal>>>,
 }
 
 impl Begun {
@@ -120,6 +127,10 @@ impl Begun {
     pub(super) async fn end(self, receipts: Bytes) -> Result<Assembled, Failed> {
         // Nobody takes them if the block was refused.
         let _ = self.receipts.send(receipts);
-        self.height.await?
+        let assembled = self.height.await??;
+        if let Some(senders) = self.senders {
+            senders.await??;
+        }
+        Ok(assembled)
     }
 }

@@ -29,6 +29,8 @@ const NOT_YET_MAX: Duration = Duration::from_secs(1);
 /// After a refused block. The upstream may come to its senses; asking faster does not help it.
 const REFUSED_FIRST: Duration = Duration::from_millis(250);
 const REFUSED_MAX: Duration = Duration::from_secs(30);
+/// After bad luck. All that is above this height waits for it.
+const UNLUCKY_FIRST: Duration = Duration::from_millis(10);
 /// With several upstreams a height is asked of another when one takes so long, and so many times as
 /// long as usual.
 const STALL_MIN: Duration = Duration::from_secs(2);
@@ -94,6 +96,7 @@ impl From<Refusal> for Failed {
 struct Patience {
     not_yet: Backoff,
     refused: Backoff,
+    unlucky: Backoff,
     said: Instant,
 }
 
@@ -127,6 +130,7 @@ impl Source {
         let mut patience = Patience {
             not_yet: Backoff::new(NOT_YET_FIRST, NOT_YET_MAX),
             refused: Backoff::new(REFUSED_FIRST, REFUSED_MAX),
+            unlucky: Backoff::new(UNLUCKY_FIRST, REFUSED_MAX),
             said: begun,
         };
         loop {
@@ -190,7 +194,7 @@ impl Source {
             }
             Failed::Call(error) if upstream.forgives(&error) => {
                 debug!(need.height, upstream = upstream.name, %error, "asked again");
-                need.not(lease.place, patience.refused.wait());
+                need.not(lease.place, patience.unlucky.wait());
             }
             Failed::Call(error) => {
                 upstream.fails(error);

@@ -170,14 +170,16 @@ impl Upstream {
     }
 
     /// Whether a failure may be bad luck: one question in a hundred that fails is no reason to begin
-    /// from who it is. Several in a row are.
+    /// from who it is, nor to ask less at a time. Several in a row are.
     pub(super) fn forgives(&self, error: &CallError) -> bool {
         let luck = matches!(error, CallError::Status(..) | CallError::TimedOut(_));
         let mut state = self.state();
         state.failures += 1;
         let forgiven = luck && state.failures <= FORGIVEN;
         if forgiven {
-            state.window.refused(Instant::now());
+            if state.failures > 1 || matches!(error, CallError::TimedOut(_)) {
+                state.window.refused(Instant::now());
+            }
             drop(state);
             self.fault(error.reason());
         }

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use neve_chain::{
-    Block as Parsed, CheckedBlock, Checks, Header, HeaderAnswer, Kind, Proof, Receipts, Settlement,
-    TotalDifficulty, atomic, next_base_fee,
+    Block as Parsed, CheckedBlock, Checks, Header, HeaderAnswer, Kind, Proof, Receipts, Refusal,
+    Settlement, TotalDifficulty, atomic, next_base_fee,
 };
 use neve_devnet::{Block, Chain, ChainConfig, Helicon, Part, Profile, Signatures};
 use neve_jsonrpc::Rules;
@@ -222,6 +222,29 @@ fn a_chain_may_begin_high() {
             let text = pair[1].answer(Part::Full, Rules::Helicon);
             Parsed::parse(&text).unwrap().check(&checks).unwrap();
         }
+    }
+}
+
+/// However many threads share the senders, the first that is false is the one that is named.
+#[test]
+fn senders_are_shared_by_threads() {
+    let config = ChainConfig { profile: Profile::c_chain(), ..ChainConfig::small(11) };
+    let text = |block: Block| block.answer(Part::Full, Rules::BeforeHelicon);
+    let transactions = |text: &[u8]| Parsed::parse(text).unwrap().transactions.len();
+    let text = Chain::new(config).map(text).find(|text| transactions(text) > 120).unwrap();
+    let senders: Vec<_> =
+        Parsed::parse(&text).unwrap().transactions.iter().map(|tx| tx.from).collect();
+    let mut forged = String::from_utf8(text.to_vec()).unwrap();
+    for at in [81, senders.len() - 1] {
+        let from = format!("\"from\":\"{:#x}\"", senders[at]);
+        let place = forged.match_indices("\"from\":\"0x").nth(at).unwrap().0;
+        assert_eq!(forged[place..place + from.len()], from);
+        forged.replace_range(place + 10..place + from.len() - 1, &"7".repeat(40));
+    }
+    for threads in [0, 1, 2, 3, 100, usize::MAX] {
+        Parsed::parse(&text).unwrap().check_senders(threads).unwrap();
+        let refused = Parsed::parse(forged.as_bytes()).unwrap().check_senders(threads).unwrap_err();
+        assert!(matches!(refused, Refusal::Sender { index: 81, .. }), "{threads}: {refused}");
     }
 }
 
