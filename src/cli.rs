@@ -349,7 +349,8 @@ pub struct FetchArgs {
     #[arg(long, env = "NEVE_QUEUE_BYTES_MAX", value_name = "BYTES", default_value = "32MiB")]
     pub queue_bytes_max: ByteCount,
 
-    /// Threads that prove blocks while catching up [default: as many as there are processors].
+    /// Threads that prove blocks while catching up, and the senders of a large one at the head
+    /// [default: as many as there are processors].
     #[arg(long, env = "NEVE_VERIFY_THREADS", value_name = "N")]
     pub verify_threads: Option<usize>,
 

@@ -1,6 +1,5 @@
 //! The proof of a block.
 
-use std::any::Any;
 use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::thread;
@@ -88,10 +87,17 @@ impl<'a> Block<'a> {
         let mut shares = self.transactions.chunks(each).zip((0..).step_by(each));
         let here = shares.next();
         thread::scope(|scope| {
+            let begin = |share| {
+                let thread = thread::Builder::new().name("senders".to_owned());
+                (share, thread.spawn_scoped(scope, move || check_senders_of(share)))
+            };
             let mut there = Vec::new();
-            there.extend(shares.map(|share| scope.spawn(move || check_senders_of(share))));
+            there.extend(shares.map(begin));
             let checked = here.map_or(Ok(()), check_senders_of);
-            let others = there.into_iter().map(|other| other.join().unwrap_or_else(resume_panic));
+            let others = there.into_iter().map(|(share, thread)| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                Err(_) => check_senders_of(share), // the system has no more threads
+            });
             others.fold(checked, Result::and)
         })
     }
@@ -155,10 +161,6 @@ impl<'a> Block<'a> {
 /// Senders of transactions of which the first has this index.
 fn check_senders_of((share, first): (&[Transaction<'_>], usize)) -> Result<(), Refusal> {
     share.iter().zip(first..).try_for_each(|(transaction, index)| transaction.check_sender(index))
-}
-
-fn resume_panic(panic: Box<dyn Any + Send>) -> Result<(), Refusal> {
-    resume_unwind(panic)
 }
 
 impl Transaction<'_> {
