@@ -234,7 +234,7 @@ fn senders_are_shared_by_threads() {
     let text = Chain::new(config).map(text).find(|text| transactions(text) > 120).unwrap();
     let senders: Vec<_> =
         Parsed::parse(&text).unwrap().transactions.iter().map(|tx| tx.from).collect();
-    let mut forged = String::from_utf8(text.to_vec()).unwrap();
+    let mut forged = String::from_utf8(text.clone()).unwrap();
     for at in [81, senders.len() - 1] {
         let from = format!("\"from\":\"{:#x}\"", senders[at]);
         let place = forged.match_indices("\"from\":\"0x").nth(at).unwrap().0;
