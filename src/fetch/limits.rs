@@ -75,6 +75,13 @@ impl Window {
         self.shrink(0.5, now);
     }
 
+    /// The upstream failed, so many times in a row by now: once is bad luck.
+    pub(super) fn failed(&mut self, in_a_row: u32, now: Instant) {
+        if in_a_row > 1 {
+            self.refused(now);
+        }
+    }
+
     fn shrink(&mut self, by: f64, now: Instant) {
         let pause = Duration::from_secs_f64(self.mean.clamp(0.01, 10.0));
         if self.shrunk.is_none_or(|at| now.duration_since(at) >= pause) {
@@ -140,6 +147,16 @@ mod tests {
             window.refused(now);
         }
         assert_eq!(window.size(), 1);
+    }
+
+    #[test]
+    fn one_failure_is_bad_luck_and_two_in_a_row_are_not() {
+        let now = Instant::now();
+        let mut window = Window::new(64);
+        window.failed(1, now);
+        assert_eq!(window.size(), 8);
+        window.failed(2, now);
+        assert_eq!(window.size(), 4);
     }
 
     #[test]

@@ -177,8 +177,10 @@ impl Upstream {
         state.failures += 1;
         let forgiven = luck && state.failures <= FORGIVEN;
         if forgiven {
-            if state.failures > 1 || matches!(error, CallError::TimedOut(_)) {
-                state.window.refused(Instant::now());
+            let (in_a_row, now) = (state.failures, Instant::now());
+            match error {
+                CallError::TimedOut(_) => state.window.refused(now),
+                _ => state.window.failed(in_a_row, now),
             }
             drop(state);
             self.fault(error.reason());
