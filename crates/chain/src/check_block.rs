@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::panic::resume_unwind;
 use std::thread;
 
-use alloy_primitives::{Address, B256, Signature, U256, keccak256, uint};
+use alloy_primitives::{Address, B256, Signature, U256, uint};
 
 use crate::{
     atomic,
@@ -63,12 +63,9 @@ impl<'a> Block<'a> {
         let mut encodings = Encodings::with_capacity(self.transactions.len(), bytes);
         for (index, transaction) in self.transactions.iter().enumerate() {
             transaction.check(index, self, checks)?;
-            let computed = keccak256(encodings.push(|out| transaction.encode(out)));
-            let claimed = transaction.hash;
-            if computed != claimed {
-                return Err(Refusal::TransactionHash { index, claimed, computed });
-            }
+            encodings.push(|out| transaction.encode(out));
         }
+        self.check_transaction_hashes(&encodings)?;
         let (computed, header) = (encodings.root(), self.header.transactions_root);
         if computed != header {
             return Err(Refusal::TransactionsRoot { header, computed });
@@ -77,6 +74,16 @@ impl<'a> Block<'a> {
             self.check_senders(1)?;
         }
         Ok(encodings)
+    }
+
+    fn check_transaction_hashes(&self, encodings: &Encodings) -> Result<(), Refusal> {
+        let hashes = encodings.hashes().into_iter().zip(&self.transactions).enumerate();
+        for (index, (computed, Transaction { hash: claimed, .. })) in hashes {
+            if computed != *claimed {
+                return Err(Refusal::TransactionHash { index, claimed: *claimed, computed });
+            }
+        }
+        Ok(())
     }
 
     /// Recovers each sender from its signature and compares it with `from`: what

@@ -108,7 +108,7 @@ impl<'c, 'r> Checker<'c, 'r> {
             header: &block.header,
             hash: block.hash,
             answer,
-            blooms: Blooms::new(answer.logs.len()),
+            blooms: Blooms::of(Log::bodies(&answer.logs)),
             encodings: Encodings::with_capacity(answer.receipts.len(), text / 3),
             logs_bloom: Bloom::ZERO,
             cumulative_gas: 0,
@@ -208,7 +208,7 @@ impl<'c, 'r> Checker<'c, 'r> {
             place.link("logIndex", &log.index, &(index as u64))?;
             place.link("removed", &log.removed, &false)?;
         }
-        let bloom = self.blooms.of(Log::bodies(logs));
+        let bloom = self.blooms.bloom(receipt.logs.clone());
         if bloom != receipt.logs_bloom {
             let blooms = Box::new((receipt.logs_bloom, bloom));
             return Err(Refusal::ReceiptBloom { index: pair.index, blooms });

@@ -63,7 +63,6 @@ mod transaction;
 mod transaction_json;
 
 pub use block::{Block, BlockLayout};
-pub use bloom::logs_bloom;
 pub use check_block::{CheckedBlock, Checks};
 pub use check_header::{CheckedHeader, HeaderAnswer, TotalDifficulty};
 pub use check_receipts::CheckedReceipts;

@@ -136,7 +136,7 @@ impl Log<'_> {
     }
 
     /// Bodies of several logs.
-    pub(crate) fn bodies(logs: &[Self]) -> impl Iterator<Item = LogBody<'_>> {
+    pub(crate) fn bodies(logs: &[Self]) -> impl ExactSizeIterator<Item = LogBody<'_>> {
         logs.iter().map(Self::body)
     }
 }

@@ -1,12 +1,73 @@
 //! Roots of lists, and the encodings that they are taken of.
 
 use alloy_primitives::B256;
-use alloy_trie::root::ordered_trie_root_encoded;
+use alloy_rlp::Encodable;
+use alloy_trie::root::{adjust_index_for_rlp, ordered_trie_root_encoded};
+use alloy_trie::{HashBuilder, Nibbles, nodes::LeafNodeRef};
+use neve_keccak::keccak256_all;
+
+/// A node that is shorter stands in its parent as it is, not by its hash (Yellow Paper, appendix D).
+const HASHED_FROM: usize = 32;
 
 /// Root of a list as a trie from RLP(index) to item, as headers hold it for transactions and for
 /// receipts (Yellow Paper, section 4.3.2). `items` are in EIP-2718 form.
+///
+/// Nearly all that is hashed are the leaves, and none needs another: they are hashed together, and
+/// the trie is built over their hashes.
 pub fn ordered_root<T: AsRef<[u8]>>(items: &[T]) -> B256 {
-    ordered_trie_root_encoded(items)
+    if items.len() < 2 {
+        return ordered_trie_root_encoded(items);
+    }
+    let leaves = Leaf::all(items);
+    let mut nodes = Encodings::with_capacity(items.len(), items.iter().map(leaf_length_max).sum());
+    for leaf in &leaves {
+        nodes.push(|out| LeafNodeRef::new(&leaf.key.slice(leaf.depth..), leaf.item).encode(out));
+    }
+    let nodes = nodes.iter().collect::<Vec<_>>();
+    let mut builder = HashBuilder::default();
+    for ((leaf, node), hash) in leaves.iter().zip(&nodes).zip(keccak256_all(&nodes)) {
+        if node.len() < HASHED_FROM {
+            builder.add_leaf(leaf.key, leaf.item);
+        } else {
+            // A child that is known by its hash, whether it is a leaf or not.
+            builder.add_branch(leaf.key.slice(..leaf.depth), hash, false);
+        }
+    }
+    builder.root()
+}
+
+/// A leaf's item, three lengths and what is left of the key.
+fn leaf_length_max<T: AsRef<[u8]>>(item: &T) -> usize {
+    item.as_ref().len() + 24
+}
+
+/// An item of a list as a leaf of its trie.
+struct Leaf<'i> {
+    key: Nibbles,
+    /// So many nibbles of the key lead to it: one more than its neighbours have in common with it.
+    depth: usize,
+    item: &'i [u8],
+}
+
+impl<'i> Leaf<'i> {
+    /// In the order of their keys.
+    fn all<T: AsRef<[u8]>>(items: &'i [T]) -> Vec<Self> {
+        let indexes = (0..items.len()).map(|at| adjust_index_for_rlp(at, items.len()));
+        let leaf = |index: usize| Leaf {
+            key: Nibbles::unpack(alloy_rlp::encode_fixed_size(&index)),
+            depth: 0,
+            item: items.get(index).map(AsRef::as_ref).unwrap_or_default(),
+        };
+        let mut leaves = indexes.map(leaf).collect::<Vec<_>>();
+        for at in 1..leaves.len() {
+            if let Some([left, right]) = leaves.get_mut(at - 1..=at) {
+                let depth = left.key.common_prefix_length(&right.key) + 1;
+                left.depth = left.depth.max(depth);
+                right.depth = depth;
+            }
+        }
+        leaves
+    }
 }
 
 /// Encodings one behind the other, in one allocation.
@@ -52,6 +113,11 @@ impl Encodings {
         self.bytes.len() + self.ends.len() * size_of::<usize>()
     }
 
+    /// Hash of each item.
+    pub(crate) fn hashes(&self) -> Vec<B256> {
+        keccak256_all(&self.iter().collect::<Vec<_>>())
+    }
+
     /// Root of the list.
     pub fn root(&self) -> B256 {
         ordered_root(&self.iter().collect::<Vec<_>>())
@@ -61,12 +127,34 @@ impl Encodings {
 #[cfg(test)]
 mod tests {
     use alloy_trie::EMPTY_ROOT_HASH;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
     #[test]
     fn root_of_nothing() {
         assert_eq!(Encodings::default().root(), EMPTY_ROOT_HASH);
+    }
+
+    /// The library's root hashes a leaf when it meets it. Items shorter than a hash stand in
+    /// branches as they are.
+    fn check(items: &[Vec<u8>]) {
+        assert_eq!(ordered_root(items), ordered_trie_root_encoded(items), "{}", items.len());
+    }
+
+    #[test]
+    fn roots_of_every_count() {
+        for count in (0..300).chain([1000, 0x1_0010]) {
+            check(&(0..count).map(|at| vec![at as u8; 1 + at % 64]).collect::<Vec<_>>());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn roots_of_any_items(items in vec(vec(any::<u8>(), 1..80), 0..300)) {
+            check(&items);
+        }
     }
 
     #[test]
