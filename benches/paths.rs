@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use alloy_primitives::keccak256;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use neve::logs::{Wanted, logs};
 use neve::packed::{Coding, pack};
 use neve::parts::{FULL, RECEIPTS, plain};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
+use neve_keccak::keccak256_all;
 use neve_store::{Opened, Record};
 use support::{blocks, filled, filter, records, store};
 
@@ -130,6 +132,26 @@ fn log_queries(criterion: &mut Criterion) {
     group.bench_function("floor: a copy of them", |bencher| bencher.iter(|| texts.concat()));
 }
 
+/// Leaves of tries and transactions have some hundred bytes, addresses and topics 20 and 32.
+fn hashes(criterion: &mut Criterion) {
+    for length in [32, 400] {
+        let messages = vec![vec![7; length]; 64];
+        let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+        let mut group =
+            criterion.benchmark_group(format!("hashes of 64 messages of {length} bytes"));
+        group.throughput(Throughput::Bytes(64 * length as u64));
+        group.bench_function("together", |bencher| {
+            bencher.iter(|| keccak256_all(black_box(&messages)));
+        });
+        group.bench_function("one after the other", |bencher| {
+            bencher.iter(|| black_box(&messages).iter().map(keccak256).collect::<Vec<_>>());
+        });
+        group.bench_function("floor: a copy", |bencher| {
+            bencher.iter(|| black_box(&messages).concat());
+        });
+    }
+}
+
 fn ingest(criterion: &mut Criterion) {
     let blocks = blocks(BLOCKS);
     let records = records(&blocks);
@@ -163,5 +185,5 @@ fn ingest(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, requests, reads, replies, holds, log_queries, ingest);
+criterion_group!(benches, requests, reads, replies, holds, log_queries, hashes, ingest);
 criterion_main!(benches);

@@ -13,9 +13,11 @@ const (
 	lookEvery = 50 * time.Millisecond
 	// A node makes a block some seconds after it gets transactions.
 	blockWithin = time.Minute
-	// What a block has comes over so long, not all when the last block was accepted: a node that
-	// takes it has less time for whoever asks about that block.
-	sendOver = time.Second
+	// What a block has comes over so long, not all when the last block was accepted, and what is
+	// asked here before it comes so long after: a node that is busy with that has less time for
+	// whoever asks about the block.
+	sendOver  = time.Second
+	afterHead = 200 * time.Millisecond
 )
 
 // Sends transactions to a running node whose chain was filled with the same profile and seed, as many
@@ -49,6 +51,7 @@ func feed(url string, blocks int, profile string, seed uint64) error {
 		if head, err = above(ctx, client, head); err != nil {
 			return err
 		}
+		time.Sleep(afterHead)
 	}
 	return nil
 }

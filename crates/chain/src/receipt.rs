@@ -163,7 +163,7 @@ pub struct ReceiptBody<'r> {
     pub succeeded: bool,
     /// Gas charged in the block up to and with this one.
     pub cumulative_gas_used: u64,
-    /// Bloom of the logs, see [`crate::logs_bloom`].
+    /// Bloom of the logs.
     pub logs_bloom: &'r Bloom,
 }
 
