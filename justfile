@@ -27,15 +27,9 @@ test:
 test-fast:
     cargo test --workspace -- --skip real_node --skip node_feed --skip clients
 
-# Hashing as 64-bit ARM does it, with the instructions for SHA-3 and without, in an emulator
-# (qemu-user, gcc-aarch64-linux-gnu, `rustup target add aarch64-unknown-linux-gnu`).
+# What is written for 64-bit ARM, in an emulator.
 test-arm:
-    for cpu in max cortex-a53; do \
-        QEMU_CPU=$cpu CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu" \
-        cargo test -p neve-keccak --target aarch64-unknown-linux-gnu -- --nocapture || exit 1; \
-    done
+    tests/arm
 
 # The embedded development chain.
 dev:

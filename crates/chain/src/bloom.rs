@@ -11,11 +11,14 @@ use crate::receipt::LogBody;
 /// clear than they save.
 const SLOTS_LEAST: usize = 256;
 const SLOTS_MOST: usize = 16_384;
-/// So far a word is looked for: whoever makes words that want one slot gets them hashed twice, and
-/// takes nobody's time.
+/// So far a word is looked for: words made to want one slot are hashed each time that they occur,
+/// and take no more time than that.
 const PROBES: usize = 8;
+/// Words that are hashed together: enough to fill all lanes, and few enough to be a small part of
+/// what an answer takes.
+const TOGETHER: usize = 1024;
 
-/// The blooms of an answer's logs, each a bit set three times for each address and topic.
+/// The blooms of an answer's logs: three bits for each address and topic.
 ///
 /// Two thirds of the addresses and topics of a block are repetitions: the same tokens, the same
 /// events (of 213 in an average Granite block, 74 differ). Each is hashed once, and all together.
@@ -104,11 +107,15 @@ impl Words {
 
     /// The low eleven bits of each of the first three pairs of bytes of each hash.
     fn bits(&self) -> Vec<[u16; 3]> {
-        let words = self.words.iter().map(Word::bytes).collect::<Vec<_>>();
         let pair =
             |hash: &B256, at: usize| (u16::from(hash[at]) << 8 | u16::from(hash[at + 1])) & 0x7ff;
         let bits = |hash: &B256| [pair(hash, 0), pair(hash, 2), pair(hash, 4)];
-        keccak256_all(&words).iter().map(bits).collect()
+        let mut all = Vec::with_capacity(self.words.len());
+        for words in self.words.chunks(TOGETHER) {
+            let words = words.iter().map(Word::bytes).collect::<Vec<_>>();
+            all.extend(keccak256_all(&words).iter().map(bits));
+        }
+        all
     }
 }
 

@@ -21,8 +21,8 @@ use crate::{
 pub struct Checks {
     /// The chain followed: transactions for another are refused.
     pub chain_id: u64,
-    /// Whether to recover each sender from its signature and compare it with `from`. Costs four
-    /// times as much as everything else (27 us a transaction); without it nothing binds `from`.
+    /// Whether to recover each sender from its signature and compare it with `from`. Costs
+    /// more than everything else together (27 us a transaction); without it nothing binds `from`.
     pub senders: bool,
 }
 

@@ -14,15 +14,16 @@ use std::arch::x86_64::{
 use alloy_primitives::B256;
 
 use crate::{
-    Way,
+    Backend,
     permutation::permutation,
     sponge::{State, hash_by},
 };
 
-pub(crate) const WAY: Way = Way { here: || is_x86_feature_detected!("avx2"), hash };
+pub(crate) const BACKEND: Backend =
+    Backend { is_available: || is_x86_feature_detected!("avx2"), hash };
 
 fn hash(messages: &[&[u8]]) -> Vec<B256> {
-    assert!((WAY.here)(), "no AVX2");
+    assert!((BACKEND.is_available)(), "no AVX2");
     // SAFETY: the processor has these instructions: asserted above.
     hash_by(messages, |state| unsafe { permute_state(state) })
 }

@@ -6,7 +6,7 @@
 //! of are such messages, and hashing them is most of what a block's proof takes.
 //!
 //! Which registers there are is asked of the processor when the program runs: one binary serves all.
-//! Where there are none, or for one message, it is [`alloy_primitives::keccak256`].
+//! Where there are none it is [`alloy_primitives::keccak256`], one message after the other.
 
 #![deny(unsafe_code)] // the modules of processors are the exceptions, each with its reason
 
@@ -18,42 +18,39 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
-#[cfg(target_arch = "aarch64")]
-mod neon_sha3;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod permutation;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod sponge;
 
-/// One way of hashing several messages.
-struct Way {
-    /// Whether this processor can.
-    here: fn() -> bool,
+/// A kind of registers.
+struct Backend {
+    /// Whether this processor has them.
+    is_available: fn() -> bool,
     hash: fn(&[&[u8]]) -> Vec<B256>,
 }
 
 /// The widest first.
-const WAYS: &[Way] = &[
+const BACKENDS: &[Backend] = &[
     #[cfg(target_arch = "x86_64")]
-    avx512::WAY,
+    avx512::BACKEND,
     #[cfg(target_arch = "x86_64")]
-    avx2::WAY,
+    avx2::BACKEND,
     #[cfg(target_arch = "aarch64")]
-    neon_sha3::WAY,
-    #[cfg(target_arch = "aarch64")]
-    neon::WAY,
+    neon::BACKEND,
 ];
-
-fn one_at_a_time(messages: &[&[u8]]) -> Vec<B256> {
-    messages.iter().map(keccak256).collect()
-}
 
 /// Keccak-256 of each message, in their order.
 pub fn keccak256_all(messages: &[&[u8]]) -> Vec<B256> {
-    let several = messages.len() > 1;
-    // What the processor can is remembered by the standard library: this asks no one.
-    let way = WAYS.iter().find(|way| several && (way.here)());
-    way.map_or(one_at_a_time as fn(&[&[u8]]) -> Vec<B256>, |way| way.hash)(messages)
+    let pays = sponge::lanes_pay(messages);
+    // What the processor has is remembered by the standard library: this asks no one.
+    match BACKENDS.iter().find(|backend| pays && (backend.is_available)()) {
+        Some(backend) => (backend.hash)(messages),
+        None => one_at_a_time(messages),
+    }
+}
+
+fn one_at_a_time(messages: &[&[u8]]) -> Vec<B256> {
+    messages.iter().map(keccak256).collect()
 }
 
 #[cfg(test)]
@@ -63,12 +60,13 @@ mod tests {
 
     use super::*;
 
-    /// Every way that this processor has says what one message at a time says.
+    /// Every backend that this processor has says what one message at a time says.
     fn check(messages: &[Vec<u8>]) {
         let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
         let expected = one_at_a_time(&messages);
-        for (index, way) in WAYS.iter().enumerate().filter(|(_, way)| (way.here)()) {
-            assert_eq!((way.hash)(&messages), expected, "{index} of WAYS");
+        let available = |backend: &&Backend| (backend.is_available)();
+        for backend in BACKENDS.iter().filter(available) {
+            assert_eq!((backend.hash)(&messages), expected);
         }
         assert_eq!(keccak256_all(&messages), expected);
     }
@@ -79,12 +77,21 @@ mod tests {
         check(&(0..=3 * 136 + 1).chain([4096, 100_000]).map(message).collect::<Vec<_>>());
     }
 
-    /// Says which ways were tested, since each processor has its own.
+    /// Says which backends were tested, since each processor has its own.
     #[test]
     fn every_count() {
-        println!("tested: {:?}", WAYS.iter().map(|way| (way.here)()).collect::<Vec<_>>());
+        let available = BACKENDS.iter().map(|backend| (backend.is_available)());
+        println!("tested, of those of this architecture: {:?}", available.collect::<Vec<_>>());
         for count in 0..=40_u8 {
             check(&(0..count).map(|at| vec![at; usize::from(at) * 37 % 300]).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_long_one_beside_short_ones() {
+        for at in [0, 7, 19] {
+            let length = |index| if index == at { 50_000 } else { index };
+            check(&(0..20).map(|index| vec![index as u8; length(index)]).collect::<Vec<_>>());
         }
     }
 

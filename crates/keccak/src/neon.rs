@@ -1,4 +1,5 @@
-//! Two messages in the 128-bit registers of `AArch64`.
+//! Two messages in the 128-bit registers of `AArch64`, with the instructions that `keccak-asm` has
+//! there for one message in both halves.
 
 #![expect(
     unsafe_code,
@@ -13,39 +14,28 @@ use std::arch::is_aarch64_feature_detected;
 use alloy_primitives::B256;
 
 use crate::{
-    Way,
+    Backend,
     permutation::permutation,
     sponge::{State, hash_by},
 };
 
-pub(crate) const WAY: Way = Way { here: || is_aarch64_feature_detected!("neon"), hash };
+pub(crate) const BACKEND: Backend =
+    Backend { is_available: || is_aarch64_feature_detected!("neon"), hash };
 
 fn hash(messages: &[&[u8]]) -> Vec<B256> {
-    assert!((WAY.here)(), "no NEON");
+    assert!((BACKEND.is_available)(), "no NEON");
     // SAFETY: the processor has these instructions: asserted above.
     hash_by(messages, |state| unsafe { permute_state(state) })
 }
 
 #[target_feature(enable = "neon")]
 fn permute_state(state: &mut State<2>) {
-    let mut words = load(state);
-    permute(&mut words);
-    store(&words, state);
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-pub(crate) fn load(state: &State<2>) -> [uint64x2_t; 25] {
     // SAFETY: each is read from 16 bytes.
-    state.0.map(|word| unsafe { vld1q_u64(word.as_ptr()) })
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-pub(crate) fn store(words: &[uint64x2_t; 25], state: &mut State<2>) {
+    let mut words = state.0.map(|word| unsafe { vld1q_u64(word.as_ptr()) });
+    permute(&mut words);
     for (lanes, word) in state.0.iter_mut().zip(words) {
         // SAFETY: each is written to 16 bytes.
-        unsafe { vst1q_u64(lanes.as_mut_ptr(), *word) }
+        unsafe { vst1q_u64(lanes.as_mut_ptr(), word) }
     }
 }
 
@@ -53,7 +43,7 @@ permutation!("neon", uint64x2_t);
 
 #[inline]
 #[target_feature(enable = "neon")]
-pub(crate) fn xor(a: uint64x2_t, b: uint64x2_t) -> uint64x2_t {
+fn xor(a: uint64x2_t, b: uint64x2_t) -> uint64x2_t {
     veorq_u64(a, b)
 }
 
@@ -65,7 +55,7 @@ fn xor3(a: uint64x2_t, b: uint64x2_t, c: uint64x2_t) -> uint64x2_t {
 
 #[inline]
 #[target_feature(enable = "neon")]
-pub(crate) fn rotate<const LEFT: i32, const RIGHT: i32>(a: uint64x2_t) -> uint64x2_t {
+fn rotate<const LEFT: i32, const RIGHT: i32>(a: uint64x2_t) -> uint64x2_t {
     vsriq_n_u64::<RIGHT>(vshlq_n_u64::<LEFT>(a), a)
 }
 
@@ -78,6 +68,6 @@ fn chi(a: uint64x2_t, b: uint64x2_t, c: uint64x2_t) -> uint64x2_t {
 
 #[inline]
 #[target_feature(enable = "neon")]
-pub(crate) fn splat(word: u64) -> uint64x2_t {
+fn splat(word: u64) -> uint64x2_t {
     vdupq_n_u64(word)
 }

@@ -28,8 +28,8 @@ pub(crate) const ROUND_CONSTANTS: [u64; 24] = [
     0x8000_0000_8000_8008,
 ];
 
-/// The permutation over registers of a type, with what the module around it has: `xor3`, `rotate`,
-/// `chi` and `splat`. A macro, since a function over a trait would lose the features that its
+/// The permutation over registers of a type, with what the module around it has: `xor`, `xor3`,
+/// `rotate`, `chi` and `splat`. A macro, since a function over a trait would lose the features that its
 /// instructions need.
 macro_rules! permutation {
     ($feature:literal, $register:ty) => {
