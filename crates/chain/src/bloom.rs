@@ -11,8 +11,8 @@ use crate::receipt::LogBody;
 /// clear than they save.
 const SLOTS_LEAST: usize = 256;
 const SLOTS_MOST: usize = 16_384;
-/// So far a word is looked for: words made to want one slot are hashed each time that they occur,
-/// and take no more time than that.
+/// So far a word is looked for. Words made to want one slot are hashed each time that they occur,
+/// and looking for them takes no longer than this.
 const PROBES: usize = 8;
 /// Words that are hashed together: enough to fill all lanes, and few enough to be a small part of
 /// what an answer takes.

@@ -1,5 +1,4 @@
-//! Two messages in the 128-bit registers of `AArch64`, with the instructions that `keccak-asm` has
-//! there for one message in both halves.
+//! Two messages in the 128-bit registers of `AArch64`, where `keccak-asm` has one in both halves.
 
 #![expect(
     unsafe_code,
