@@ -1,7 +1,7 @@
 // The script of ../README.md with ethers.
 
 import { JsonRpcProvider, WebSocketProvider } from "ethers";
-import { Following, print, settings, step as run, until } from "./lines.mjs";
+import { end, Following, print, settings, step as run, until } from "./lines.mjs";
 
 const ALL_LOGS = { topics: [] };
 const UNKNOWN = "0x" + "7e".repeat(32);
@@ -166,10 +166,12 @@ async function follow(options) {
     await socket.provider.off("block", socket.onBlock);
     await socket.provider.off(ALL_LOGS, socket.onLog);
     await step("unsubscribed", () => socket.provider.listenerCount());
+    // Nobody waits for the answers to unsubscribing, and a provider that is destroyed throws them.
+    await socket.provider.send("eth_chainId", []);
     await socket.provider.destroy();
 }
 
 const options = settings();
 await reads(options);
 if (options.ws) await follow(options);
-process.exit(0);
+end();

@@ -35,6 +35,11 @@ export function print(line) {
     console.log(JSON.stringify(canonical(line)));
 }
 
+/** Ends the session once all lines are out: what a pipe has no room for waits, and an exit drops it. */
+export function end() {
+    process.stdout.write("", () => process.exit(0));
+}
+
 /** Does one step and prints what came of it; `explain` makes data of the library's errors. */
 export async function step(name, ask, explain) {
     let value;
@@ -67,8 +72,11 @@ export class Following {
     /** Waits until all that the harness announces is here, prints and forgets it. */
     async report() {
         const { height, logs } = await announced();
+        // A head is here when what is read on seeing it is: until then its value is null.
         const done = () =>
-            this.heads.some(([number]) => number >= height) && this.logs.length >= logs;
+            this.heads.some(([number]) => number >= height)
+            && this.heads.every(([, value]) => value !== null)
+            && this.logs.length >= logs;
         await until(`head ${height} and ${logs} logs`, done, () => ({
             heads: this.heads.map(([number]) => number),
             logs: this.logs.length,

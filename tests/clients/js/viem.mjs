@@ -1,7 +1,7 @@
 // The script of ../README.md with viem.
 
 import { createPublicClient, http, webSocket } from "viem";
-import { Following, print, settings, step as run, until } from "./lines.mjs";
+import { end, Following, print, settings, step as run, until } from "./lines.mjs";
 
 const UNKNOWN = "0x" + "7e".repeat(32);
 
@@ -169,4 +169,4 @@ async function follow(options) {
 const options = settings();
 await reads(options);
 if (options.ws) await follow(options);
-process.exit(0);
+end();

@@ -25,11 +25,10 @@ pub(super) struct Line {
 }
 
 impl Line {
-    fn parse(text: &str) -> Self {
-        let parsed: Value =
-            serde_json::from_str(text).unwrap_or_else(|why| panic!("{why}: {text}"));
+    fn parse(text: &str) -> serde_json::Result<Self> {
+        let parsed: Value = serde_json::from_str(text)?;
         let step = parsed["step"].as_str().expect("a line names its step").to_owned();
-        Self { step, text: parsed.to_string(), parsed }
+        Ok(Self { step, text: parsed.to_string(), parsed })
     }
 
     pub(super) fn value(&self) -> Option<&Value> {
@@ -102,7 +101,11 @@ impl Session {
 
     fn next(&mut self) -> Option<Line> {
         match self.lines.recv_timeout(LIMIT) {
-            Ok(line) => Some(Line::parse(&line)),
+            Ok(line) => {
+                Some(Line::parse(&line).unwrap_or_else(|why| {
+                    panic!("{} says {line}: {why}\n{}", self.name, self.said())
+                }))
+            }
             Err(mpsc::RecvTimeoutError::Disconnected) => None,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 panic!("{} says nothing for {LIMIT:?}\n{}", self.name, self.said())
