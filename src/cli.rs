@@ -321,6 +321,16 @@ pub struct StoreArgs {
     #[arg(long, env = "NEVE_DISK_RESERVE_BYTES", value_name = "BYTES", default_value = "1GiB")]
     pub disk_reserve_bytes: ByteCount,
 
+    /// Newest bytes of the store that stay in memory once they were asked for, whatever else is
+    /// read; fewer if the limit on locked memory does not allow as many.
+    #[arg(
+        long,
+        env = "NEVE_LOCK_NEWEST_BYTES",
+        value_name = "BYTES|none",
+        default_value = "16MiB"
+    )]
+    pub lock_newest_bytes: ByteCount,
+
     /// Content codings in which large answers are kept besides, for clients that accept them: each
     /// takes about a fifth more disk.
     #[arg(

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
-use neve_store::{Options, Retention};
+use neve_store::{Newest, Options, Retention};
 
 use crate::cli::{Api, HttpArgs, LogFormat, Network, Senders, ServeArgs, SourceArgs, StoreArgs};
 use crate::endpoint::Endpoint;
@@ -37,6 +37,8 @@ pub struct Config {
     pub store: Options,
     /// How much is kept.
     pub retention: Retention,
+    /// Newest bytes of the store that stay in memory.
+    pub lock_newest_bytes: u64,
     /// How often the store is synced.
     pub sync_interval: Duration,
     /// Following.
@@ -203,6 +205,7 @@ impl Config {
                 silence_max: args.http.ready_silence_max.0,
             },
             retention,
+            lock_newest_bytes: lock_newest_bytes(&args.store)?,
             sync_interval: args.store.sync_interval.0,
             data_dir: args.data_dir,
             start: args.source.start.unwrap_or(start_default(&args.source)),
@@ -414,6 +417,15 @@ fn store(args: &StoreArgs, retention: Retention) -> Result<Options, Wrong> {
     }
     let disk_reserve_bytes = args.disk_reserve_bytes.0.unwrap_or(0);
     Ok(Options { span, segment_bytes, disk_reserve_bytes, expected: None })
+}
+
+fn lock_newest_bytes(args: &StoreArgs) -> Result<u64, Wrong> {
+    let bytes = args.lock_newest_bytes.0.unwrap_or(0);
+    if (1..Newest::BYTES_MIN).contains(&bytes) {
+        let why = format!("allowed is none, or {} and more", Newest::BYTES_MIN);
+        return wrong("lock-newest-bytes", bytes, why);
+    }
+    Ok(bytes)
 }
 
 fn fetch(args: &ServeArgs, compress: &'static [Coding]) -> Result<FetchConfig, Wrong> {

@@ -19,6 +19,7 @@ mod http;
 mod ingest;
 pub mod logs;
 mod mirror;
+mod newest;
 pub mod packed;
 pub mod parts;
 mod process;

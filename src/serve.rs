@@ -29,6 +29,7 @@ use crate::fetch::{Budget, Busy, Evidence, Follower, client_config};
 use crate::filters::Filters;
 use crate::http::{Mirrors, Role, Shared, Workers};
 use crate::ingest::{self, Ingest, rules_of_stamp};
+use crate::newest;
 use crate::progress;
 use crate::serving::Serving;
 use crate::status::Status;
@@ -124,8 +125,7 @@ async fn serve(config: Config) -> Result<(), Failed> {
     };
     let front = Front::start(&config, &serving, admin).await?;
     front.greet(&chain);
-    let showing = tokio::spawn(progress::run(Arc::clone(&serving), Arc::clone(&status)));
-    let _showing = AbortOnDropHandle::new(showing);
+    let _beside = beside(&serving, &status, config.lock_newest_bytes);
     let following = tokio::spawn(follower.run());
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     stop_signal().await?;
@@ -135,6 +135,17 @@ async fn serve(config: Config) -> Result<(), Failed> {
     front.drain(config.http.drain_timeout).await;
     finish(ingest, writer, config.http.drain_timeout).await;
     Ok(())
+}
+
+/// What goes on beside serving, until it is dropped.
+fn beside(
+    serving: &Arc<Serving>,
+    status: &Arc<Status>,
+    lock_newest_bytes: u64,
+) -> [AbortOnDropHandle<()>; 2] {
+    let showing = tokio::spawn(progress::run(Arc::clone(serving), Arc::clone(status)));
+    let keeping = tokio::spawn(newest::run(Arc::clone(serving), lock_newest_bytes));
+    [showing, keeping].map(AbortOnDropHandle::new)
 }
 
 /// Where the store is, and the guard of a temporary one.

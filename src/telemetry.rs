@@ -213,6 +213,12 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
         "Disk used by the store, what is allocated ahead included",
     ),
     (Gauge, "neve_store_segments", Unit::Count, "Segment files"),
+    (
+        Gauge,
+        "neve_store_locked_bytes",
+        Unit::Bytes,
+        "Newest bytes that stay in memory once they were asked for",
+    ),
     (Gauge, "neve_disk_free_bytes", Unit::Bytes, "Free disk where the store is"),
     (
         Gauge,

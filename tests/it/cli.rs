@@ -79,6 +79,36 @@ fn starts_that_are_none_are_named() {
 }
 
 #[test]
+fn limits_of_the_store_are_refused_beyond_their_edges() {
+    let units = "write a whole number and a unit: 4096, 25MB, 128MiB, 20GiB, or none";
+    let times = "write a number and a unit: 500ms, 30s, 12h, 7d";
+    for (arguments, text) in [
+        (["--retain-age", "5"], times),
+        (["--retain-bytes", "1.5GB"], units),
+        (
+            ["--retain-bytes", "100kB"],
+            "--retain-bytes 100000: must hold at least two segments of 65536 bytes",
+        ),
+        (["--compress", "br"], "--compress br: allowed is gzip, zstd, gzip,zstd or none"),
+        (
+            ["--compress", "gzip,none"],
+            "--compress gzip,none: allowed is gzip, zstd, gzip,zstd or none",
+        ),
+        (["--retain-blocks", "few"], "invalid value 'few' for '--retain-blocks <N>'"),
+        (
+            ["--lock-newest-bytes", "2097151"],
+            "--lock-newest-bytes 2097151: allowed is none, or 2097152 and more",
+        ),
+        (["--segment-bytes", "1KiB"], "--segment-bytes 1024: allowed is 65536 to 68719476736"),
+        (["--segment-bytes", "none"], "--segment-bytes none: a segment has a size"),
+        (["--segment-blocks", "0"], "--segment-blocks 0: allowed is 1 to 1048576"),
+        (["--segment-blocks", "1048577"], "--segment-blocks 1048577: allowed is 1 to 1048576"),
+    ] {
+        serve_refused(&arguments, text);
+    }
+}
+
+#[test]
 fn limits_are_refused_beyond_their_edges() {
     let units = "write a whole number and a unit: 4096, 25MB, 128MiB, 20GiB, or none";
     let times = "write a number and a unit: 500ms, 30s, 12h, 7d";
@@ -97,26 +127,10 @@ fn limits_are_refused_beyond_their_edges() {
         (["--batch-response-bytes-max", "0"], "--batch-response-bytes-max 0: allowed is 1 to 4GiB"),
         (["--connections-max", "0"], "--connections-max 0: must be at least 1"),
         (["--idle-timeout", "soon"], times),
-        (["--retain-age", "5"], times),
-        (["--retain-bytes", "1.5GB"], units),
-        (
-            ["--retain-bytes", "100kB"],
-            "--retain-bytes 100000: must hold at least two segments of 65536 bytes",
-        ),
-        (["--compress", "br"], "--compress br: allowed is gzip, zstd, gzip,zstd or none"),
-        (
-            ["--compress", "gzip,none"],
-            "--compress gzip,none: allowed is gzip, zstd, gzip,zstd or none",
-        ),
         (["--ws-message-bytes-max", "none"], "--ws-message-bytes-max none: this needs a bound"),
         (["--logs-bytes-max", "0"], "--logs-bytes-max 0: allowed is 1 to 4GiB"),
         (["--rpc-paths", "ext/rpc"], "--rpc-paths ext/rpc: a path begins with /"),
         (["--api", "debug"], "[possible values: debug-raw]"),
-        (["--retain-blocks", "few"], "invalid value 'few' for '--retain-blocks <N>'"),
-        (["--segment-bytes", "1KiB"], "--segment-bytes 1024: allowed is 65536 to 68719476736"),
-        (["--segment-bytes", "none"], "--segment-bytes none: a segment has a size"),
-        (["--segment-blocks", "0"], "--segment-blocks 0: allowed is 1 to 1048576"),
-        (["--segment-blocks", "1048577"], "--segment-blocks 1048577: allowed is 1 to 1048576"),
         (["--fetch-concurrency", "0"], "--fetch-concurrency 0: allowed is 1 to 1024"),
         (["--fetch-concurrency", "1025"], "--fetch-concurrency 1025: allowed is 1 to 1024"),
         (["--verify-threads", "0"], "--verify-threads 0: allowed is 1 to 1024"),

@@ -34,6 +34,7 @@ mod log_index;
 mod logs;
 mod map;
 mod merge;
+mod newest;
 mod options;
 mod postings;
 mod record;
@@ -57,6 +58,7 @@ pub use format::{
 pub use history::{Built, History};
 pub use incoming::{Incoming, arriving};
 pub use logs::{Candidates, LogAt, Unreadable};
+pub use newest::Newest;
 pub use options::{Opened, Options, open, open_on};
 pub use record::{Hash, Part, Record};
 pub use retention::Retention;

@@ -18,12 +18,14 @@
 
 #![allow(unsafe_code, reason = "the exception that lib.rs announces")]
 
+use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use rustix::mm::MlockFlags;
 
 /// A file mapped whole and read-only, of which two regions are readable: `first..` up to the
 /// first watermark and `second..` up to the second.
@@ -64,9 +66,36 @@ impl Map {
         self.first_end.fetch_max(first_end.min(len), Ordering::Release);
     }
 
+    /// Where the second region's readable bytes end.
+    pub(crate) fn second_end(&self) -> u64 {
+        self.second_end.load(Ordering::Acquire)
+    }
+
     /// Where the first region's readable bytes end.
     pub(crate) fn first_end(&self) -> u64 {
         self.first_end.load(Ordering::Acquire)
+    }
+
+    /// Has the pages of `range` stay in memory once they are there. Both ends are of pages, or
+    /// beyond the map's.
+    pub(crate) fn lock(&self, range: Range<u64>) -> io::Result<()> {
+        let (start, len) = self.span(range);
+        // SAFETY: the span lies within the map, and locking changes nothing of what is in it.
+        Ok(unsafe { rustix::mm::mlock_with(start, len, MlockFlags::ONFAULT) }?)
+    }
+
+    /// Lets them go again.
+    pub(crate) fn unlock(&self, range: Range<u64>) {
+        let (start, len) = self.span(range);
+        // SAFETY: as above. A failure leaves them in memory, and nothing else.
+        let _ = unsafe { rustix::mm::munlock(start, len) };
+    }
+
+    /// Address and length of what of `range` is mapped.
+    fn span(&self, range: Range<u64>) -> (*mut c_void, usize) {
+        let len = self.raw.len() as u64;
+        let (start, end) = (range.start.min(len), range.end.min(len));
+        (self.raw.as_mut_ptr().wrapping_add(start as usize).cast(), (end - start) as usize)
     }
 
     /// The bytes of `range`, if all of them are readable.

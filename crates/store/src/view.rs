@@ -156,6 +156,10 @@ impl Reader {
         Candidates::new(self.view.load_full(), heights, criteria)
     }
 
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
     /// Base height and records of each sealed segment, ascending.
     pub fn sealed(&self) -> Vec<(u64, u32)> {
         let view = self.view.load();

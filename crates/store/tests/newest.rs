@@ -1,0 +1,140 @@
+//! What is newest is locked in memory: how much of it, until when, and what a limit does.
+
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use neve_store::{Newest, Opened, Options, Part, Record, Retention};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use support::{hash, open};
+
+const MIB: u64 = 1 << 20;
+/// Of a segment: its index takes a step of 1 MiB, six records take seven.
+const OPTIONS: Options =
+    Options { span: 6, segment_bytes: 7 * MIB, disk_reserve_bytes: 0, expected: None };
+
+fn append(store: &mut Opened, heights: std::ops::Range<u64>) {
+    for height in heights {
+        let record = Record {
+            height,
+            timestamp: height,
+            hash: hash(height, 1),
+            parent: hash(height.wrapping_sub(1), 1),
+            parts: vec![Part::plain(vec![7; MIB as usize])],
+            ..Record::default()
+        };
+        store.writer.append(&record).unwrap();
+    }
+}
+
+/// Of each segment, by its first height: bytes that are to be locked, and those of them in memory.
+/// From proc(5), `smaps`: of maps that are locked the flags have `lo`.
+fn locked(dir: &Path) -> Vec<(u64, u64, u64)> {
+    let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut found = Vec::<(u64, u64, u64)>::new();
+    let (mut base, mut bytes, mut here) = (None, 0, 0);
+    for line in smaps.lines() {
+        let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+        let kb = || value.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10;
+        match name {
+            "Size:" => bytes = kb(),
+            "Locked:" => here = kb(),
+            "VmFlags:" if value.split(' ').any(|flag| flag == "lo") => {
+                let base = base.expect("only segments are locked");
+                match found.iter_mut().find(|(other, ..)| *other == base) {
+                    Some(of) => (of.1, of.2) = (of.1 + bytes, of.2 + here),
+                    None => found.push((base, bytes, here)),
+                }
+            }
+            _ if name.contains('-') => {
+                let path = Path::new(value.rsplit(' ').next().unwrap());
+                let name = path.strip_prefix(dir).ok().and_then(Path::to_str);
+                base = name.map(|name| name[..20].parse().unwrap());
+            }
+            _ => {}
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// The same without what is in memory.
+fn bytes_of(dir: &Path) -> Vec<(u64, u64)> {
+    locked(dir).into_iter().map(|(base, bytes, _)| (base, bytes)).collect()
+}
+
+/// Touches a whole record.
+fn read(store: &Opened, height: u64) {
+    let record = store.reader.record(height).unwrap();
+    assert!(record.part(0).slice.as_ref().iter().all(|byte| *byte == 7));
+}
+
+/// One test: the limit and what is locked are the whole process's.
+#[test]
+fn the_newest_bytes_are_locked_as_far_as_is_allowed() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut store = open(dir.path(), OPTIONS);
+    let reader = store.reader.clone();
+    let mut newest = Newest::new(4 * MIB + MIB / 2);
+    newest.keep(&reader).unwrap();
+    assert_eq!((newest.bytes(), locked(dir.path())), (0, vec![]), "there is nothing");
+
+    // Whole MiB of the bound: the index, and the three that end where the records do.
+    append(&mut store, 1..5);
+    newest.keep(&reader).unwrap();
+    assert_eq!(newest.bytes(), 4 * MIB);
+    let [(1, bytes, here)] = locked(dir.path())[..] else { panic!("{:?}", locked(dir.path())) };
+    assert_eq!(bytes, 4 * MIB);
+    // What nobody asks for takes nothing; the index was looked at to find the record.
+    assert!(here < MIB / 2, "{here} bytes are in memory");
+    read(&store, 4);
+    let here = locked(dir.path())[0].2;
+    assert!((MIB..2 * MIB).contains(&here), "{here} bytes are in memory");
+
+    // The next segment takes it over as it grows.
+    append(&mut store, 5..8);
+    newest.keep(&reader).unwrap();
+    let bytes = bytes_of(dir.path());
+    assert_eq!(bytes, [(1, MIB + MIB), (7, MIB + MIB)], "an index, and a step of records of each");
+    append(&mut store, 8..13);
+    newest.keep(&reader).unwrap();
+    let bytes = bytes_of(dir.path());
+    assert_eq!(bytes, [(7, 4 * MIB)]);
+
+    // What was withdrawn is let go, what was evicted as well.
+    store.writer.withdraw(9).unwrap();
+    newest.keep(&reader).unwrap();
+    let bytes = bytes_of(dir.path());
+    assert!(
+        matches!(bytes[..], [(7, bytes)] if bytes > 2 * MIB && bytes < 3 * MIB),
+        "all of a short file: {bytes:?}"
+    );
+    append(&mut store, 9..14);
+    let retention = Retention { blocks: Some(1), ..Retention::default() };
+    assert_eq!(store.writer.evict(&retention, 0).unwrap().segments, 2);
+    newest.keep(&reader).unwrap();
+    let bytes = bytes_of(dir.path());
+    assert_eq!(bytes, [(9, 4 * MIB)]);
+
+    // Who may not lock as much locks what he may, and says so once.
+    let mut allowed = capabilities(None).unwrap();
+    allowed.effective.remove(CapabilitySet::IPC_LOCK);
+    set_capabilities(None, allowed).unwrap();
+    let limit = Rlimit { current: Some(2 * MIB), ..getrlimit(Resource::Memlock) };
+    setrlimit(Resource::Memlock, limit).unwrap();
+    append(&mut store, 14..17);
+    newest.keep(&reader).unwrap_err();
+    assert_eq!(newest.bytes(), 2 * MIB);
+    assert_eq!(bytes_of(dir.path()), [(15, 2 * MIB)]);
+    newest.keep(&reader).unwrap();
+    append(&mut store, 17..19);
+    newest.keep(&reader).unwrap();
+    assert_eq!(newest.bytes(), 2 * MIB, "it goes on within what is allowed");
+
+    drop(newest);
+    assert_eq!(bytes_of(dir.path()), [], "let go");
+}
