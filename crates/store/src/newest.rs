@@ -43,7 +43,7 @@ impl Step {
 }
 
 impl Newest {
-    /// The smallest bound: a step for the index of heights of a segment, and one for its records.
+    /// The smallest bound: a step for the index of a segment, and one for its records.
     pub const BYTES_MIN: u64 = 2 * STEP;
 
     /// Locks nothing yet. Of `bytes` whole MiB count.
@@ -96,19 +96,19 @@ impl Drop for Newest {
     }
 }
 
-/// The steps of the newest segments: of each its index, which every look-up needs, and as much of
-/// its end as there is room for.
+/// The steps of the newest segments, as far as there is room: of each that with the newest slots of
+/// its index, which every look-up of them needs, and those where its records end.
 fn newest(view: &View, steps_max: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     for segment in view.segments.iter().rev() {
         let left = steps_max.saturating_sub(steps.len() as u64);
-        let index = segment.header.data_offset.div_ceil(STEP);
-        if left <= index {
+        if left < 2 {
             break;
         }
-        let end = segment.map.second_end().div_ceil(STEP).max(index);
-        let first = index.max(end.saturating_sub(left - index));
-        let all = (first..end).rev().chain(0..index);
+        let slots = (segment.map.first_end() - 1) / STEP;
+        let records = segment.header.data_offset / STEP..segment.map.second_end().div_ceil(STEP);
+        let records = records.rev().filter(|at| *at != slots).take(left as usize - 1);
+        let all = std::iter::once(slots).chain(records);
         steps.extend(all.map(|at| Step { map: Arc::clone(&segment.map), at }));
     }
     steps
