@@ -1,5 +1,6 @@
 """What a process and the machine use: processor time to the nanosecond, memory, theft."""
 
+import contextlib
 import os
 import pathlib
 import threading
@@ -27,8 +28,10 @@ def serving_faults(pid):
     """How often threads that serve have waited for the disk: their major page faults."""
     faults = 0
     for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        if thread.joinpath("comm").read_text().startswith("http-"):
-            faults += int(thread.joinpath("stat").read_text().rsplit(")", 1)[1].split()[9])
+        # Those that wait for the disk come and go; these stay.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if thread.joinpath("comm").read_text().startswith("http-"):
+                faults += int(thread.joinpath("stat").read_text().rsplit(")", 1)[1].split()[9])
     return faults
 
 
