@@ -420,12 +420,14 @@ fn store(args: &StoreArgs, retention: Retention) -> Result<Options, Wrong> {
 }
 
 fn lock_newest_bytes(args: &StoreArgs) -> Result<u64, Wrong> {
-    let bytes = args.lock_newest_bytes.0.unwrap_or(0);
-    if (1..Newest::BYTES_MIN).contains(&bytes) {
-        let why = format!("allowed is none, or {} and more", Newest::BYTES_MIN);
-        return wrong("lock-newest-bytes", bytes, why);
+    match args.lock_newest_bytes.0 {
+        None => Ok(0),
+        Some(bytes) if bytes >= Newest::BYTES_MIN => Ok(bytes),
+        Some(bytes) => {
+            let why = format!("allowed is none, or {} and more", Newest::BYTES_MIN);
+            wrong("lock-newest-bytes", bytes, why)
+        }
     }
-    Ok(bytes)
 }
 
 fn fetch(args: &ServeArgs, compress: &'static [Coding]) -> Result<FetchConfig, Wrong> {

@@ -11,7 +11,7 @@ use tracing::info;
 use crate::serving::Serving;
 use crate::units::Human;
 
-/// A block is asked for most when it is new, and the system gives up nothing within so little time.
+/// A block is new for longer than this.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Does so for ever.

@@ -99,6 +99,7 @@ fn limits_of_the_store_are_refused_beyond_their_edges() {
             ["--lock-newest-bytes", "2097151"],
             "--lock-newest-bytes 2097151: allowed is none, or 2097152 and more",
         ),
+        (["--lock-newest-bytes", "0"], "--lock-newest-bytes 0: allowed is none, or 2097152"),
         (["--segment-bytes", "1KiB"], "--segment-bytes 1024: allowed is 65536 to 68719476736"),
         (["--segment-bytes", "none"], "--segment-bytes none: a segment has a size"),
         (["--segment-blocks", "0"], "--segment-blocks 0: allowed is 1 to 1048576"),

@@ -76,25 +76,28 @@ impl Map {
         self.first_end.load(Ordering::Acquire)
     }
 
-    /// Has the pages of `range` stay in memory once they are there. Both ends are of pages, or
-    /// beyond the map's.
+    /// Bytes that are mapped.
+    pub(crate) fn len(&self) -> u64 {
+        self.raw.len() as u64
+    }
+
+    /// Has the pages of `range` stay in memory once they are there. It begins where a page does.
     pub(crate) fn lock(&self, range: Range<u64>) -> io::Result<()> {
-        let (start, len) = self.span(range);
-        // SAFETY: the span lies within the map, and locking changes nothing of what is in it.
+        let (start, len) = self.extent(range);
+        // SAFETY: the extent lies within the map, and locking changes nothing of what is in it.
         Ok(unsafe { rustix::mm::mlock_with(start, len, MlockFlags::ONFAULT) }?)
     }
 
     /// Lets them go again.
     pub(crate) fn unlock(&self, range: Range<u64>) {
-        let (start, len) = self.span(range);
+        let (start, len) = self.extent(range);
         // SAFETY: as above. A failure leaves them in memory, and nothing else.
         let _ = unsafe { rustix::mm::munlock(start, len) };
     }
 
     /// Address and length of what of `range` is mapped.
-    fn span(&self, range: Range<u64>) -> (*mut c_void, usize) {
-        let len = self.raw.len() as u64;
-        let (start, end) = (range.start.min(len), range.end.min(len));
+    fn extent(&self, range: Range<u64>) -> (*mut c_void, usize) {
+        let (start, end) = (range.start.min(self.len()), range.end.min(self.len()));
         (self.raw.as_mut_ptr().wrapping_add(start as usize).cast(), (end - start) as usize)
     }
 

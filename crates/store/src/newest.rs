@@ -38,7 +38,7 @@ impl Step {
     }
 
     fn bytes(&self) -> Range<u64> {
-        self.at * STEP..(self.at + 1) * STEP
+        self.at * STEP..((self.at + 1) * STEP).min(self.map.len())
     }
 }
 
@@ -53,7 +53,7 @@ impl Newest {
 
     /// How much is locked.
     pub fn bytes(&self) -> u64 {
-        self.locked.len() as u64 * STEP
+        self.locked.iter().map(Step::bytes).map(|bytes| bytes.end - bytes.start).sum()
     }
 
     /// Locks what is newest now, and lets go of what no longer is. To be called from time to time,
@@ -97,7 +97,8 @@ impl Drop for Newest {
 }
 
 /// The steps of the newest segments, as far as there is room: of each that with the newest slots of
-/// its index, which every look-up of them needs, and those where its records end.
+/// its index, which every look-up of them needs, and those at its end: the newest records, behind
+/// which a sealed segment has its hash table and its index of logs.
 fn newest(view: &View, steps_max: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     for segment in view.segments.iter().rev() {

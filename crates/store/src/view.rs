@@ -65,9 +65,22 @@ impl View {
             let record = self.record(locator.height())?;
             matches(&record, locator, hash).then_some((record, locator))
         };
+        let (active, sealed) = self.active();
+        // What is newest is asked for most: nothing else need be in memory for it.
+        if let Some(newest) = active.and_then(|segment| segment.find(hash, found)) {
+            return Some(newest);
+        }
         self.warm(hash);
-        let loose = self.loose.iter().rev().find_map(|segment| segment.find(hash, found));
+        let loose = sealed.iter().rev().find_map(|segment| segment.find(hash, found));
         loose.or_else(|| self.tables.iter().rev().find_map(|table| table.find(hash, found)))
+    }
+
+    /// The active segment, and the others that no table covers.
+    fn active(&self) -> (Option<&Segment>, &[Arc<Segment>]) {
+        match self.loose.split_last() {
+            Some((last, sealed)) if last.is_active() => (Some(last), sealed),
+            _ => (None, &self.loose),
+        }
     }
 
     /// Loads the place in each table where `hash` would be. The loads do not wait for each other,

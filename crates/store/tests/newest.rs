@@ -4,10 +4,11 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 
-use neve_store::{Newest, Opened, Options, Part, Record, Retention};
+use neve_store::{Newest, Opened, Options, Part, Record, Retention, residency};
+use rustix::fs::{Advice, fadvise};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use support::{hash, open};
@@ -51,7 +52,9 @@ fn locked(dir: &Path) -> Vec<(u64, u64, u64)> {
                 }
             }
             _ if name.contains('-') => {
-                let path = Path::new(value.rsplit(' ').next().unwrap());
+                // Of files that were removed too: what is mapped of them may still be locked.
+                let path = value.trim_end_matches(" (deleted)").rsplit(' ').next().unwrap();
+                let path = Path::new(path);
                 let name = path.strip_prefix(dir).ok().and_then(Path::to_str);
                 base = name.map(|name| name[..20].parse().unwrap());
             }
@@ -73,12 +76,22 @@ fn read(store: &Opened, height: u64) {
     assert!(record.part(0).slice.as_ref().iter().all(|byte| *byte == 7));
 }
 
+/// As far as this process may at all.
+fn raise_limit() {
+    let limit = getrlimit(Resource::Memlock);
+    setrlimit(Resource::Memlock, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let alone = capabilities(None).unwrap().effective.contains(CapabilitySet::IPC_LOCK);
+    let enough = limit.maximum.is_none_or(|bytes| bytes >= 8 * MIB);
+    assert!(alone || enough, "this test needs 8 MiB of locked memory: ulimit -l");
+}
+
 /// One test: the limit and what is locked are the whole process's.
 #[test]
 fn the_newest_bytes_are_locked_as_far_as_is_allowed() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut store = open(dir.path(), OPTIONS);
     let reader = store.reader.clone();
+    raise_limit();
     let mut newest = Newest::new(4 * MIB + MIB / 2);
     newest.keep(&reader).unwrap();
     assert_eq!((newest.bytes(), locked(dir.path())), (0, vec![]), "there is nothing");
@@ -146,4 +159,22 @@ fn the_newest_bytes_are_locked_as_far_as_is_allowed() {
 
     drop(newest);
     assert_eq!(bytes_of(dir.path()), [], "let go");
+}
+
+#[test]
+fn the_newest_are_found_by_hash_whatever_is_not_in_memory() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut store = open(dir.path(), OPTIONS);
+    append(&mut store, 1..9);
+    store.writer.sync().unwrap();
+    assert_eq!(store.reader.sealed(), [(1, 6)]);
+    read(&store, 8);
+    let sealed = File::open(dir.path().join(format!("{:020}.seg", 1))).unwrap();
+    fadvise(&sealed, 0, None, Advice::DontNeed).unwrap();
+    let found = |height| {
+        let block = residency::if_resident(|| store.reader.block(&hash(height, 1)));
+        block.map(|record| record.unwrap().height())
+    };
+    assert_eq!(found(8), Some(8), "no table is asked for it");
+    assert_eq!(found(6), None, "this one is in a table that is not in memory");
 }
