@@ -78,13 +78,16 @@ fn starts_that_are_none_are_named() {
     }
 }
 
+/// What a wrong number of bytes is told.
+const UNITS: &str = "write a whole number and a unit: 4096, 25MB, 128MiB, 20GiB, or none";
+/// What a wrong time is told.
+const TIMES: &str = "write a number and a unit: 500ms, 30s, 12h, 7d";
+
 #[test]
 fn limits_of_the_store_are_refused_beyond_their_edges() {
-    let units = "write a whole number and a unit: 4096, 25MB, 128MiB, 20GiB, or none";
-    let times = "write a number and a unit: 500ms, 30s, 12h, 7d";
     for (arguments, text) in [
-        (["--retain-age", "5"], times),
-        (["--retain-bytes", "1.5GB"], units),
+        (["--retain-age", "5"], TIMES),
+        (["--retain-bytes", "1.5GB"], UNITS),
         (
             ["--retain-bytes", "100kB"],
             "--retain-bytes 100000: must hold at least two segments of 65536 bytes",
@@ -111,8 +114,6 @@ fn limits_of_the_store_are_refused_beyond_their_edges() {
 
 #[test]
 fn limits_are_refused_beyond_their_edges() {
-    let units = "write a whole number and a unit: 4096, 25MB, 128MiB, 20GiB, or none";
-    let times = "write a number and a unit: 500ms, 30s, 12h, 7d";
     for (arguments, text) in [
         (["--threads", "0"], "--threads 0: allowed is 1 to 1024"),
         (["--threads", "1025"], "--threads 1025: allowed is 1 to 1024"),
@@ -123,11 +124,11 @@ fn limits_are_refused_beyond_their_edges() {
         (["--body-bytes-max", "0"], "--body-bytes-max 0: allowed is 1 to 4GiB"),
         (["--body-bytes-max", "5GiB"], "--body-bytes-max 5368709120: allowed is 1 to 4GiB"),
         (["--body-bytes-max", "none"], "--body-bytes-max none: this needs a bound"),
-        (["--body-bytes-max", "many"], units),
+        (["--body-bytes-max", "many"], UNITS),
         (["--batch-items-max", "0"], "--batch-items-max 0: must be at least 1"),
         (["--batch-response-bytes-max", "0"], "--batch-response-bytes-max 0: allowed is 1 to 4GiB"),
         (["--connections-max", "0"], "--connections-max 0: must be at least 1"),
-        (["--idle-timeout", "soon"], times),
+        (["--idle-timeout", "soon"], TIMES),
         (["--ws-message-bytes-max", "none"], "--ws-message-bytes-max none: this needs a bound"),
         (["--logs-bytes-max", "0"], "--logs-bytes-max 0: allowed is 1 to 4GiB"),
         (["--rpc-paths", "ext/rpc"], "--rpc-paths ext/rpc: a path begins with /"),
@@ -155,7 +156,7 @@ fn limits_are_refused_beyond_their_edges() {
         (["--ws-subscriptions-max", "-1"], "unexpected argument '-1' found"),
         (["--ws-lag-max", "far"], "invalid value 'far' for '--ws-lag-max <N>'"),
         (["--ws-ping-interval", "0s"], "--ws-ping-interval 0: must be longer than nothing"),
-        (["--ws-ping-interval", "often"], times),
+        (["--ws-ping-interval", "often"], TIMES),
         (["--filters-bytes-max", "none"], "--filters-bytes-max none: this needs a bound"),
         (["--filters-bytes-max", "0"], "--filters-bytes-max 0: allowed is 1 to 4GiB"),
         (["--verify-senders", "sometimes"], "[possible values: live, always, never]"),

@@ -2,7 +2,7 @@
 //!
 //! Whoever reads through history has the system give up what else it had read, and that is whatever
 //! was read first, however often it is used: maps are not read ahead (map.rs), and Linux takes no
-//! note of what is used of such a map (`vma_has_recency` in `include/linux/mm_inline.h`, since 6.3).
+//! note of what is used of such a map (`vma_has_recency` in `include/linux/mm_inline.h`).
 //! So the newest part of the store is locked (`mlock2` with `MLOCK_ONFAULT`): a page of it that was
 //! asked for stays, and so do those around it that were in memory then (a fault maps 64 KiB); nothing
 //! is read for it.
@@ -32,7 +32,7 @@ struct Step {
 }
 
 impl Step {
-    /// Two steps are the same if this is; as long as one of them is there.
+    /// The same for the same step, as long as one of the two is there.
     fn key(&self) -> (*const Map, u64) {
         (Arc::as_ptr(&self.map), self.at)
     }

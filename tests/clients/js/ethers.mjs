@@ -166,7 +166,8 @@ async function follow(options) {
     await socket.provider.off("block", socket.onBlock);
     await socket.provider.off(ALL_LOGS, socket.onLog);
     await step("unsubscribed", () => socket.provider.listenerCount());
-    // Nobody waits for the answers to unsubscribing, and a provider that is destroyed throws them.
+    // The answers to unsubscribing, for which nobody waits, come before this one. Destroyed without
+    // them, the provider would reject them, and that ends the session.
     await socket.provider.send("eth_chainId", []);
     await socket.provider.destroy();
 }
