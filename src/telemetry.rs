@@ -121,6 +121,12 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
     ),
     (
         Counter,
+        "neve_upstream_newest_missed_total",
+        Unit::Count,
+        "Heads that were asked for as latest and not given, because another was the newest by then",
+    ),
+    (
+        Counter,
         "neve_upstream_disagreements_total",
         Unit::Count,
         "Hashes that another upstream did not confirm (--agree)",

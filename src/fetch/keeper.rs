@@ -16,6 +16,7 @@ use super::client::CallError;
 use super::heads::Announced;
 use super::pool::Pool;
 use super::session::rules_of;
+use super::texts::Named;
 use super::upstream::Upstream;
 use super::{Follower, proven_height};
 use crate::status::Phase;
@@ -157,7 +158,7 @@ impl Keeper {
     async fn identify(&self) -> Result<Identity, Out> {
         let client = &self.upstream.client;
         let chain_id = client.chain_id().await?;
-        let block = client.block(0).await;
+        let block = client.block(Named::Height(0)).await;
         if !matches!(block, Ok(Some(_)))
             && let Some(found) = self.told(chain_id).await
         {

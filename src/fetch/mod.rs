@@ -22,6 +22,7 @@ mod relay;
 mod session;
 mod skeleton;
 mod source;
+mod texts;
 mod tls;
 mod upstream;
 mod window;

@@ -12,7 +12,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::warn;
 
 use super::assemble::{Assembled, cut};
-use super::source::{Failed, Texts};
+use super::source::Failed;
+use super::texts::Texts;
 use crate::packed::{Coding, pack};
 
 /// Where the time goes, in nanoseconds, over all threads.

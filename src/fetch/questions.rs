@@ -6,6 +6,7 @@ use neve_store::Hash;
 
 use super::client::{CallError, Client};
 use super::heads::quantity;
+use super::texts::Named;
 
 impl Client {
     /// Its head: the newest executed height.
@@ -25,8 +26,8 @@ impl Client {
     }
 
     /// The text of a block, unproven; `None` if it has none there.
-    pub(super) async fn block(&self, height: u64) -> Result<Option<Bytes>, CallError> {
-        let params = format!("[\"{height:#x}\",true]");
+    pub(super) async fn block(&self, named: Named) -> Result<Option<Bytes>, CallError> {
+        let params = format!("[{named},true]");
         match self.call("eth_getBlockByNumber", &params).await {
             Err(error) if error.is_beyond_head() => Ok(None),
             result => result,
@@ -35,7 +36,7 @@ impl Client {
 
     /// The hash of its block at a height, as it says.
     pub(super) async fn hash(&self, height: u64) -> Result<Option<Hash>, CallError> {
-        let Some(block) = self.block(height).await? else { return Ok(None) };
+        let Some(block) = self.block(Named::Height(height)).await? else { return Ok(None) };
         let block = Block::parse(&block);
         let block =
             block.map_err(|refusal| CallError::Garbage(format!("block {height}: {refusal}")))?;

@@ -1,28 +1,26 @@
 //! One height from whichever upstream has it: complete and proven, however often it takes.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use metrics::counter;
-use neve_chain::{Block, Checks, Refusal, TotalDifficulty};
+use neve_chain::{Checks, Refusal, TotalDifficulty};
 use neve_jsonrpc::Rules;
 use tokio::task::JoinError;
 use tracing::{debug, warn};
 
 use super::assemble::Assembled;
 use super::backoff::Backoff;
-use super::client::{CallError, join};
+use super::client::CallError;
 use super::evidence::{Answer, Evidence};
 use super::pool::{Lease, Need, Pool, Purpose};
 use super::prove::{Busy, Prover, add};
+use super::texts::{Named, Texts, is_of_another, one_batch, two_calls};
 use super::upstream::{LATE, Upstream};
 use crate::mirror::Means;
 
-/// Receipts asked for in one batch where there is no call for all of them.
-const RECEIPTS_A_BATCH: usize = 100;
 /// A height that is announced but not there: behind a balancer that takes some milliseconds.
 const NOT_YET_FIRST: Duration = Duration::from_millis(20);
 const NOT_YET_MAX: Duration = Duration::from_secs(1);
@@ -242,18 +240,40 @@ impl Source {
         self.evidence.keep(Answer { height, upstream, texts }, verdict, why);
     }
 
+    /// Asks for a height, by its number unless it is the newest.
     async fn attempt(
         &self,
         lease: &Lease,
         need: &Need,
         checks: Checks,
     ) -> Result<(Assembled, Texts), (Failed, Texts)> {
+        let (upstream, height) = (&lease.upstream, need.height);
+        if need.purpose == Purpose::Follow && upstream.is_newest(height) {
+            let newest = self.attempt_named(lease, need, checks, Named::Latest).await;
+            match &newest {
+                Err((failed, texts)) if is_of_another(failed, texts, height) => {
+                    debug!(height, upstream = upstream.name, "another block is the newest there");
+                    upstream.newest_was_another();
+                }
+                _ => return newest,
+            }
+        }
+        self.attempt_named(lease, need, checks, Named::Height(height)).await
+    }
+
+    async fn attempt_named(
+        &self,
+        lease: &Lease,
+        need: &Need,
+        checks: Checks,
+        named: Named,
+    ) -> Result<(Assembled, Texts), (Failed, Texts)> {
         let follows = need.purpose == Purpose::Follow;
         let mut begun = None;
         let came = |block: &Bytes| {
             begun = follows.then(|| self.prover.begin(block.clone(), checks));
         };
-        let texts = self.ask(lease, need, came).await;
+        let texts = self.ask(lease, need, named, came).await;
         lease.answered();
         let texts = texts.map_err(|failed| (failed, Texts::default()))?;
         let assembled = match begun {
@@ -271,19 +291,20 @@ impl Source {
         &self,
         lease: &Lease,
         need: &Need,
+        named: Named,
         came: impl FnOnce(&Bytes),
     ) -> Result<Texts, Failed> {
-        let (upstream, height) = (&lease.upstream, need.height);
+        let upstream = &lease.upstream;
         let ask = async {
             if let Some(peer) = &upstream.peer
-                && let Some(texts) = peer.feed.take(height).await
+                && let Some(texts) = peer.feed.take(need.height).await
             {
                 came(&texts.0);
                 return Ok(texts);
             }
             match need.purpose {
-                Purpose::Follow => two_calls(upstream, height, came).await,
-                _ => one_batch(upstream, height).await,
+                Purpose::Follow => two_calls(upstream, named, came).await,
+                _ => one_batch(upstream, named).await,
             }
         };
         if self.pool.sight().borrow().admitted < 2 {
@@ -357,85 +378,6 @@ impl Source {
             tokio::time::sleep(CONFIRM_EVERY).await;
         }
     }
-}
-
-/// A block and its receipts, as they came.
-pub(super) type Texts = (Bytes, Bytes);
-
-/// Asked for at the same time: what is soonest there.
-async fn two_calls(
-    upstream: &Upstream,
-    height: u64,
-    came: impl FnOnce(&Bytes),
-) -> Result<Texts, Failed> {
-    let block = async {
-        let block = upstream.client.block(height).await?.ok_or(Failed::NotYet)?;
-        came(&block);
-        Ok::<_, Failed>(block)
-    };
-    if !upstream.block_receipts.load(Ordering::Relaxed) {
-        return with_each_receipt(upstream, block.await?).await;
-    }
-    let params = format!("[\"{height:#x}\"]");
-    let receipts = upstream.client.call("eth_getBlockReceipts", &params);
-    let (block, receipts) = tokio::join!(block, receipts);
-    with_receipts(upstream, block?, receipts).await
-}
-
-/// Asked for in one request: what costs both sides least.
-async fn one_batch(upstream: &Upstream, height: u64) -> Result<Texts, Failed> {
-    let both = [&upstream.block_receipts, &upstream.batches];
-    if !both.iter().all(|able| able.load(Ordering::Relaxed)) {
-        return two_calls(upstream, height, |_| ()).await;
-    }
-    let (block, receipts) = (format!("[\"{height:#x}\",true]"), format!("[\"{height:#x}\"]"));
-    let calls = [("eth_getBlockByNumber", &*block), ("eth_getBlockReceipts", &*receipts)];
-    let [block, receipts] = match upstream.client.pair(calls).await {
-        Ok(pair) => pair,
-        Err(error @ (CallError::Garbage(_) | CallError::Rpc { .. })) => {
-            debug!(%error, upstream = upstream.name, "takes no batches, it seems");
-            upstream.batches.store(false, Ordering::Relaxed);
-            return two_calls(upstream, height, |_| ()).await;
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let block = match block {
-        Err(error) if error.is_beyond_head() => None,
-        block => block?,
-    };
-    with_receipts(upstream, block.ok_or(Failed::NotYet)?, receipts).await
-}
-
-async fn with_receipts(
-    upstream: &Upstream,
-    block: Bytes,
-    receipts: Result<Option<Bytes>, CallError>,
-) -> Result<Texts, Failed> {
-    match receipts {
-        Ok(receipts) => Ok((block, receipts.ok_or(Failed::NotYet)?)),
-        Err(error) if error.is_no_method() => {
-            upstream.block_receipts.store(false, Ordering::Relaxed);
-            debug!("no eth_getBlockReceipts there, asking for each receipt");
-            with_each_receipt(upstream, block).await
-        }
-        Err(error) if error.is_beyond_head() => Err(Failed::NotYet),
-        Err(error) => Err(error.into()),
-    }
-}
-
-async fn with_each_receipt(upstream: &Upstream, block: Bytes) -> Result<Texts, Failed> {
-    let hashes: Vec<String> = {
-        let block = Block::parse(&block)?;
-        block.transactions.iter().map(|tx| format!("[\"{:#x}\"]", tx.hash)).collect()
-    };
-    let mut receipts = Vec::with_capacity(hashes.len());
-    for hashes in hashes.chunks(RECEIPTS_A_BATCH) {
-        let batch = upstream.client.batch("eth_getTransactionReceipt", hashes).await?;
-        for receipt in batch {
-            receipts.push(receipt.ok_or(Failed::NotYet)?);
-        }
-    }
-    Ok((block, join(&receipts)))
 }
 
 /// Says and counts that a height is refused.

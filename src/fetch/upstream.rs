@@ -20,6 +20,8 @@ const DOUBT_MAX: Duration = Duration::from_mins(30);
 const FORGIVEN: u32 = 3;
 /// How long it is remembered that an upstream lacks old heights: it may be fetching them itself.
 const LACKS: Duration = Duration::from_mins(1);
+/// How long the newest block is asked for by its number once something else came for `latest`.
+const BY_NUMBER: Duration = Duration::from_mins(1);
 /// So far below its head an upstream that has not got a height is not just late.
 pub(super) const LATE: u64 = 64;
 
@@ -47,6 +49,8 @@ pub(super) struct State {
     pub(super) admitted: bool,
     pub(super) rules: Rules,
     pub(super) head: u64,
+    /// Its newest block is asked for by number until then.
+    by_number: Option<Instant>,
     /// It lacks heights below this one, as far as was seen, until then.
     lacks: Option<(u64, Instant)>,
     /// It wants to be left alone until then.
@@ -79,6 +83,7 @@ impl Upstream {
                 admitted: false,
                 rules: Rules::BeforeHelicon,
                 head: 0,
+                by_number: None,
                 lacks: None,
                 resting: None,
                 doubted: None,
@@ -125,6 +130,22 @@ impl Upstream {
     pub(super) fn has_head(&self, head: u64) {
         let mut state = self.state();
         state.head = state.head.max(head);
+    }
+
+    /// Whether a height is asked for as its newest.
+    pub(super) fn is_newest(&self, height: u64) -> bool {
+        let able = self.peer.is_none() && self.block_receipts.load(Ordering::Relaxed);
+        let state = self.state();
+        let by_number = state.by_number.is_some_and(|until| until > Instant::now());
+        able && state.head == height && !by_number
+    }
+
+    /// What it gave as its newest was another block, and it has to be asked again. Where heads come as
+    /// fast as answers that would be often.
+    pub(super) fn newest_was_another(&self) {
+        counter!("neve_upstream_newest_missed_total", "upstream" => self.name.clone()).increment(1);
+        self.state().by_number = Some(Instant::now() + BY_NUMBER);
+        self.charge(self.requests_a_height());
     }
 
     /// It gave a height that was proven.

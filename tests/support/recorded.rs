@@ -336,9 +336,11 @@ impl Node {
     async fn result(&self, call: &Value) -> Result<String, (i32, String)> {
         let method = call["method"].as_str().unwrap_or_default();
         let first = &call["params"][0];
-        let height =
-            first.as_str().and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok());
         let state = self.state();
+        let height = match first.as_str() {
+            Some("latest") => Some(state.executed),
+            text => text.and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()),
+        };
         match (method, height) {
             ("eth_chainId", _) => Ok(self.chain.id.to_string()),
             ("eth_blockNumber", _) => Ok(format!("\"{:#x}\"", state.executed)),
