@@ -4,11 +4,9 @@ use std::time::{Duration, Instant};
 
 /// Heights under way at first: an upstream that nothing is known of.
 const BEGIN: f64 = 8.0;
-/// An answer that takes so many times as long as the quickest ones waited for others: more at a
-/// time would only make it wait longer.
-const QUEUED: f64 = 3.0;
-/// Below this, waiting is not worth a smaller window. A head that comes meanwhile waits as long.
-const QUEUED_MIN: Duration = Duration::from_millis(5);
+/// An upstream whose quickest answers take less is next door: a head takes there as long as it waits
+/// for what else is asked.
+const NEAR: Duration = Duration::from_millis(10);
 /// In so long the quickest time is forgotten: an upstream may become slower for good. By the clock
 /// and not by samples, of which a large window has many before it is seen that they queue.
 const FORGET: Duration = Duration::from_mins(10);
@@ -17,6 +15,31 @@ const FORGET: Duration = Duration::from_mins(10);
 const OUTLIER: f64 = 2.0;
 /// The share of an old mean that a new one keeps.
 const KEEP: f64 = 0.9;
+
+/// How long answers may wait for each other at the upstream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Queue {
+    /// An answer that takes so many times as long as the quickest ones waited for others: more at a
+    /// time would only make it wait longer.
+    times: f64,
+    /// Below this, waiting is not worth a smaller window.
+    at_least: Duration,
+}
+
+impl Queue {
+    const USUAL: Self = Self { times: 3.0, at_least: Duration::from_millis(5) };
+    /// Of an upstream next door, beside heads.
+    const BESIDE_HEADS: Self = Self { times: 2.0, at_least: Duration::from_millis(3) };
+
+    /// Of history, beside which heads are followed, if the upstream's quickest answers take so long.
+    fn of_history(quickest: f64) -> Self {
+        if quickest < NEAR.as_secs_f64() { Self::BESIDE_HEADS } else { Self::USUAL }
+    }
+
+    fn limit(self, quickest: f64) -> f64 {
+        (quickest * self.times).max(self.at_least.as_secs_f64())
+    }
+}
 
 /// Heights that may be under way, by additive increase and multiplicative decrease.
 #[derive(Debug, Clone)]
@@ -53,7 +76,13 @@ impl Window {
 
     /// An answer came after `took`, while `under_way` were asked for. The window grows by one each
     /// time that it was used up and answered, unless answers begin to wait for each other.
-    pub(super) fn answered(&mut self, took: Duration, under_way: usize, now: Instant) {
+    pub(super) fn answered(
+        &mut self,
+        took: Duration,
+        under_way: usize,
+        history: bool,
+        now: Instant,
+    ) {
         let took = took.as_secs_f64();
         let first = self.mean == 0.0;
         let seen = took.min(OUTLIER * self.mean);
@@ -62,8 +91,8 @@ impl Window {
         let forgotten = 1.0 + since.as_secs_f64() / FORGET.as_secs_f64();
         self.quickest = if first { took } else { took.min(self.quickest * forgotten) };
         self.last = Some(now);
-        let limit = (self.quickest * QUEUED).max(QUEUED_MIN.as_secs_f64());
-        if self.mean > limit {
+        let queue = if history { Queue::of_history(self.quickest) } else { Queue::USUAL };
+        if self.mean > queue.limit(self.quickest) {
             self.shrink(0.8, now);
         } else if under_way + 1 >= self.size() {
             self.size = (self.size + 1.0 / self.size).min(self.max);
@@ -131,7 +160,7 @@ mod tests {
         let round = |window: &mut Window, now: &mut Instant| {
             let size = window.size();
             for _ in 0..size {
-                window.answered(30 * MS, size, *now);
+                window.answered(30 * MS, size, false, *now);
             }
             *now += 30 * MS;
         };
@@ -162,37 +191,51 @@ mod tests {
     #[test]
     fn a_window_that_is_not_used_up_does_not_grow() {
         let mut window = Window::new(64);
-        (0..100).for_each(|_| window.answered(30 * MS, 1, Instant::now()));
+        (0..100).for_each(|_| window.answered(30 * MS, 1, false, Instant::now()));
         assert_eq!(window.size(), 8);
     }
 
     /// The upstream answers all, only later and later.
     #[test]
     fn the_window_settles_where_answers_begin_to_wait() {
-        let mut now = Instant::now();
-        let mut window = Window::new(1024);
-        for _ in 0..400 {
+        assert!((10..=50).contains(&settled(50 * MS, 10, false)));
+    }
+
+    #[test]
+    fn beside_heads_less_history_is_asked_of_who_is_next_door() {
+        let near = [false, true].map(|history| settled(2 * MS, 4, history));
+        assert!(near[0] > near[1] && near[1] >= 4, "{near:?}");
+        let far = [false, true].map(|history| settled(50 * MS, 4, history));
+        assert_eq!(far[0], far[1]);
+    }
+
+    /// The median window when `at_once` answers take `took`, and more wait for each other.
+    fn settled(took: Duration, at_once: u32, history: bool) -> usize {
+        let (mut now, mut window, mut sizes) = (Instant::now(), Window::new(1024), Vec::new());
+        for _ in 0..2000 {
             let size = window.size();
-            // Ten at a time take 50 ms; beyond that they queue.
-            let took = 50 * MS * (size as u32).max(10) / 10;
-            (0..size).for_each(|_| window.answered(took, size, now));
+            let took = took * (size as u32).max(at_once) / at_once;
+            (0..size).for_each(|_| window.answered(took, size, history, now));
             now += took;
+            sizes.push(size);
         }
-        assert!((10..=50).contains(&window.size()), "{window:?}");
+        sizes.sort_unstable();
+        sizes[1000]
     }
 
     /// One answer in twenty is twenty times as slow, whatever is asked for.
     #[test]
     fn slow_answers_among_quick_ones_are_no_queue() {
-        let mut now = Instant::now();
-        let mut window = Window::new(64);
-        for answer in 0..20_000_u32 {
-            let took = if answer % 20 == 7 { 800 * MS } else { 40 * MS };
-            let size = window.size();
-            window.answered(took, size, now);
-            now += 2 * MS;
+        for (usual, history) in [(40 * MS, false), (40 * MS, true), (2 * MS, true)] {
+            let (mut now, mut window) = (Instant::now(), Window::new(64));
+            for answer in 0..20_000_u32 {
+                let took = if answer % 20 == 7 { 20 * usual } else { usual };
+                let size = window.size();
+                window.answered(took, size, history, now);
+                now += 2 * MS;
+            }
+            assert_eq!(window.size(), 64, "{window:?}");
         }
-        assert_eq!(window.size(), 64, "{window:?}");
     }
 
     #[test]

@@ -360,7 +360,8 @@ impl Lease {
         let now = Instant::now();
         let mut state = self.upstream.state();
         let (took, under_way) = (now.duration_since(self.at), state.under_way);
-        state.window.answered(took, under_way, now);
+        let history = self.purpose == Purpose::Backfill;
+        state.window.answered(took, under_way, history, now);
         drop(state);
         histogram!("neve_upstream_answers_seconds").record(took);
     }

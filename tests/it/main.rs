@@ -20,6 +20,7 @@ mod http_rows;
 mod kill;
 mod lies;
 mod mirror;
+mod newest;
 mod node_feed;
 mod plain;
 mod quiet;

@@ -48,6 +48,10 @@ pub(crate) struct State {
     pub(crate) block_receipts: bool,
     /// Heights whose receipts are told otherwise than they are.
     pub(crate) lies: HashMap<u64, String>,
+    /// Heights of the block and of the receipts that it gives for `latest`, if not those of the newest.
+    pub(crate) latest: Option<[u64; 2]>,
+    /// How often something was asked for as `latest`.
+    asked_for_latest: u64,
     /// Requests wait while this is set.
     pub(crate) hold: bool,
     /// Changes to cut every WebSocket, without a word.
@@ -170,6 +174,8 @@ impl Recorded {
             helicon,
             block_receipts: true,
             lies: HashMap::new(),
+            latest: None,
+            asked_for_latest: 0,
             hold: false,
             cuts: 0,
         }));
@@ -226,6 +232,11 @@ impl Recorded {
     /// The chain grows to `head`, executed at once.
     pub(crate) fn grow(&self, head: u64) {
         self.change(|state| (state.accepted, state.executed) = (head, head));
+    }
+
+    /// How often something was asked for as `latest`.
+    pub(crate) fn asked_for_latest(&self) -> u64 {
+        lock(&self.state).asked_for_latest
     }
 
     /// Cuts every WebSocket without a word.
@@ -338,7 +349,13 @@ impl Node {
         let first = &call["params"][0];
         let state = self.state();
         let height = match first.as_str() {
-            Some("latest") => Some(state.executed),
+            Some("latest") => {
+                lock(&self.state).asked_for_latest += 1;
+                if let Some([block, receipts]) = state.latest {
+                    return Ok(self.latest(method, block, receipts));
+                }
+                Some(state.executed)
+            }
             text => text.and_then(|text| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()),
         };
         match (method, height) {
@@ -355,6 +372,15 @@ impl Node {
                 Ok(found.map_or("null".to_owned(), |(_, receipt)| receipt.clone()))
             }
             _ => Err((-32601, format!("the method {method} does not exist/is not available"))),
+        }
+    }
+
+    /// What it gives for `latest` when it is told to.
+    fn latest(&self, method: &str, block: u64, receipts: u64) -> String {
+        let at = |height| self.chain.at(height).expect("it was recorded").clone();
+        match method {
+            "eth_getBlockReceipts" => at(receipts).receipts,
+            _ => at(block).block,
         }
     }
 
