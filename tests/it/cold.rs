@@ -167,9 +167,36 @@ fn the_newest_blocks_stay_in_memory() {
         neve.wait("the newest blocks are locked", |_| {
             (neve.metric("neve_store_locked_bytes") == Some(f64::from(mib << 20))).then_some(())
         });
-        let status = fs::read_to_string(format!("/proc/{}/status", neve.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
-        let kb: i32 = line.trim().trim_end_matches(" kB").parse().unwrap();
+        let kb = locked_kb(&neve);
         assert_eq!(kb, mib << 10, "--lock-newest-bytes {wanted}");
     }
+}
+
+fn locked_kb(neve: &Neve) -> i32 {
+    let status = fs::read_to_string(format!("/proc/{}/status", neve.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Where less memory may be locked than is wanted, what may be is, and it is said what would help.
+#[test]
+fn less_is_locked_where_that_is_the_limit() {
+    let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() };
+    let devnet = DevnetThread::start(config.with_head(HEAD)).unwrap();
+    let limited = ["sh", "-c", "ulimit -l 4096 && exec \"$0\" \"$@\""];
+    // Who may lock as much as they want is not held to the limit.
+    let unprivileged = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
+    let root = rustix::process::geteuid().is_root();
+    let starter = [if root { &unprivileged[..] } else { &[] }, &limited].concat();
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let arguments = ["--upstream", &url, "--start", "0", "--lock-newest-bytes", "8MiB"];
+    let neve = Neve::start_by(&starter, dir.path(), &arguments);
+    neve.wait_for_head(HEAD);
+    neve.wait_for_log("fewer of the newest blocks stay in memory");
+    let log = neve.log();
+    assert!(log.contains("wanted=8.0 MiB") && log.contains("raise the limit"), "{log}");
+    let kb = locked_kb(&neve);
+    assert!((1..=4096).contains(&kb), "{kb} kB");
+    assert_eq!(neve.metric("neve_store_locked_bytes"), Some(f64::from(kb << 10)));
+    assert_eq!(neve.client().result("eth_blockNumber", "[]"), format!("{HEAD:#x}"));
 }

@@ -106,7 +106,9 @@ fn quantity(value: &Value) -> u64 {
 #[test]
 fn a_wallet_can_estimate_fees() {
     let dir = fresh_dir();
-    let neve = Neve::spawn(dir.path(), &[&DEV[..], &["0.5"]].concat());
+    let store = dir.path().join("store").display().to_string();
+    let arguments = [&DEV[..], &["0.5", "--data-dir", &store, "--disk-reserve-bytes", "1MiB"]];
+    let neve = Neve::spawn(dir.path(), &arguments.concat());
     neve.wait_for_head(101);
     let prices = neve.wait("prices of one head, which fit", |_| Prices::ask(&neve));
     let (block, history) = (&prices.block, &prices.history);

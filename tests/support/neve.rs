@@ -47,7 +47,14 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
 }
 
 fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_neve"));
+    command_by(&[])
+}
+
+/// The binary, started by a command that becomes it.
+fn command_by(starter: &[&str]) -> Command {
+    let mut whole = starter.iter().chain(&[env!("CARGO_BIN_EXE_neve")]);
+    let mut command = Command::new(whole.next().expect("the binary is one"));
+    command.args(whole);
     // Settings of the machine must not leak into tests.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("NEVE_")) {
         command.env_remove(name);
@@ -69,6 +76,11 @@ pub(crate) struct Neve {
 impl Neve {
     /// Starts `neve serve` on the store in `dir` and waits for its address.
     pub(crate) fn start(dir: &Path, arguments: &[&str]) -> Self {
+        Self::start_by(&[], dir, arguments)
+    }
+
+    /// The same, by a command that becomes the binary.
+    pub(crate) fn start_by(starter: &[&str], dir: &Path, arguments: &[&str]) -> Self {
         fs::create_dir_all(dir).expect("a store's directory can be made");
         let store = dir.join("store").display().to_string();
         let fixed = [
@@ -80,14 +92,18 @@ impl Neve {
             "--disk-reserve-bytes",
             "1MiB",
         ];
-        Self::spawn(dir, &[&fixed, arguments].concat())
+        Self::spawn_by(starter, dir, &[&fixed, arguments].concat())
     }
 
     /// Starts the binary with just these arguments.
     pub(crate) fn spawn(dir: &Path, arguments: &[&str]) -> Self {
+        Self::spawn_by(&[], dir, arguments)
+    }
+
+    fn spawn_by(starter: &[&str], dir: &Path, arguments: &[&str]) -> Self {
         let log = dir.join("neve.log");
         let file = File::options().create(true).append(true).open(&log).expect("a log can be made");
-        let mut command = command();
+        let mut command = command_by(starter);
         command.args(arguments).stdout(Stdio::piped()).stderr(file);
         let mut child = command.spawn().expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
