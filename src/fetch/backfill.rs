@@ -68,6 +68,8 @@ pub(super) async fn run(follower: Arc<Follower>, source: Source, peer: Option<Ar
     }
     let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
     loop {
+        // A new mirror begins with its segments as soon as it has what proves them.
+        let new = peer.is_some() && follower.status.verified().is_none();
         let lowest = match &peer {
             None => Some(0),
             Some(peer) => match mirrored::fill(&follower, &source, peer).await {
@@ -87,8 +89,6 @@ pub(super) async fn run(follower: Arc<Follower>, source: Source, peer: Option<Ar
             },
         };
         let Some(interval) = lowest.and_then(|lowest| plan(&follower, lowest)) else {
-            // A new mirror begins with its segments as soon as it has what proves them.
-            let new = peer.is_some() && follower.status.verified().is_none();
             tokio::time::sleep(if new { LOOK_SOON } else { LOOK_EVERY }).await;
             continue;
         };
@@ -125,7 +125,8 @@ fn plan(follower: &Follower, lowest: u64) -> Option<RangeInclusive<u64>> {
     let each = each + each / OVERHEAD + 256;
     let heights = (bytes - bytes / FILL) / each;
     let heights = heights.clamp(1, u64::from(follower.ingest.segment_blocks()));
-    Some((last + 1).saturating_sub(heights).max(goal).max(lowest)..=last)
+    let interval = (last + 1).saturating_sub(heights).max(goal).max(lowest)..=last;
+    Some(interval).filter(|interval| !interval.is_empty())
 }
 
 /// The lowest height that is wanted, and that retention would not drop at once.

@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 
 use super::tls::connector;
 use crate::config::FetchConfig;
+use crate::http::NOT_HERE;
 use crate::status::Status;
 
 /// What we call ourselves.
@@ -55,6 +56,9 @@ pub(crate) enum CallError {
         /// How much later.
         after: Option<Duration>,
     },
+    /// It is a neve that does not hold what was asked for.
+    #[error("HTTP 421: {0}")]
+    NotHeld(String),
     /// Another status than 200.
     #[error("HTTP {0}: {1}")]
     Status(StatusCode, String),
@@ -81,6 +85,7 @@ impl CallError {
             Self::Unreachable(_) => "unreachable",
             Self::TimedOut(_) => "timeout",
             Self::Throttled { .. } => "throttled",
+            Self::NotHeld(_) => "not_held",
             Self::Status(..) => "status",
             Self::TooLong(_) => "too_long",
             Self::Garbage(_) => "garbage",
@@ -88,9 +93,13 @@ impl CallError {
         }
     }
 
-    /// Whether the upstream does not have the height yet, which is nothing wrong.
-    pub(crate) fn is_beyond_head(&self) -> bool {
-        matches!(self, Self::Rpc { message, .. } if message == BEYOND_HEAD)
+    /// Whether the upstream does not have the height, or not yet, which is nothing wrong.
+    pub(crate) fn is_absent(&self) -> bool {
+        match self {
+            Self::NotHeld(_) => true,
+            Self::Rpc { message, .. } => message == BEYOND_HEAD || message.ends_with(NOT_HERE),
+            _ => false,
+        }
     }
 
     /// Whether the upstream does not know the method.
@@ -219,7 +228,10 @@ impl Client {
         let body = self.read(Limited::new(body, limit)).await?;
         if head.status != StatusCode::OK {
             let start = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
-            return Err(CallError::Status(head.status, start));
+            return Err(match head.status {
+                StatusCode::MISDIRECTED_REQUEST => CallError::NotHeld(start),
+                status => CallError::Status(status, start),
+            });
         }
         self.status.heard();
         counter!("neve_upstream_bytes_total").increment(body.len() as u64);
@@ -257,7 +269,7 @@ impl Client {
 
 /// Counts a call that failed.
 fn count(method: &'static str, error: &CallError) {
-    if error.is_beyond_head() {
+    if error.is_absent() {
         return;
     }
     let reason = error.reason();

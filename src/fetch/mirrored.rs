@@ -142,8 +142,11 @@ pub(super) async fn fill(
     let Some(range) = follower.serving.reader.range() else { return Ok(Next::Nothing) };
     let (first, head) = (*range.start(), *range.end());
     let goal = goal(follower, head);
-    if first <= goal || follower.status.verified().is_none_or(|verified| verified + 1 < first) {
-        return Ok(Next::Ask { from: 0 }); // which looks at the same
+    if follower.status.verified().is_none_or(|verified| verified + 1 < first) {
+        return Ok(Next::Nothing); // yet
+    }
+    if first <= goal {
+        return Ok(Next::Ask { from: first }); // which looks at the same
     }
     let listing = match peer.list().await {
         Ok(listing) => listing,

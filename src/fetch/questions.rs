@@ -29,7 +29,7 @@ impl Client {
     pub(super) async fn block(&self, named: Named) -> Result<Option<Bytes>, CallError> {
         let params = format!("[{named},true]");
         match self.call("eth_getBlockByNumber", &params).await {
-            Err(error) if error.is_beyond_head() => Ok(None),
+            Err(error) if error.is_absent() => Ok(None),
             result => result,
         }
     }

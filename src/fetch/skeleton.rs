@@ -49,7 +49,11 @@ async fn linked(source: &Source, heights: RangeInclusive<u64>, last: Hash) -> Ve
         let lease = source.pool.lease(need.clone()).await;
         let upstream = &lease.upstream;
         let answer = upstream.client.batch("eth_getHeaderByNumber", &params).await;
-        match answer.map(|headers| link(&headers, last)) {
+        let linked = match answer {
+            Err(error) if error.is_absent() => Ok(Err(Broken::Missing)),
+            answer => answer.map(|headers| link(&headers, last)),
+        };
+        match linked {
             Ok(Ok(linked)) => return linked,
             Ok(Err(Broken::Missing)) => {
                 upstream.lacks(*heights.start());

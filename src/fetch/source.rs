@@ -74,7 +74,7 @@ pub(super) enum Failed {
 
 impl From<CallError> for Failed {
     fn from(error: CallError) -> Self {
-        Self::Call(error)
+        if error.is_absent() { Self::NotYet } else { Self::Call(error) }
     }
 }
 

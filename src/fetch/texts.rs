@@ -77,7 +77,7 @@ pub(super) async fn one_batch(upstream: &Upstream, named: Named) -> Result<Texts
         Err(error) => return Err(error.into()),
     };
     let block = match block {
-        Err(error) if error.is_beyond_head() => None,
+        Err(error) if error.is_absent() => None,
         block => block?,
     };
     with_receipts(upstream, block.ok_or(Failed::NotYet)?, receipts).await
@@ -95,7 +95,6 @@ async fn with_receipts(
             debug!("no eth_getBlockReceipts there, asking for each receipt");
             with_each_receipt(upstream, block).await
         }
-        Err(error) if error.is_beyond_head() => Err(Failed::NotYet),
         Err(error) => Err(error.into()),
     }
 }

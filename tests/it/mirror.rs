@@ -392,6 +392,37 @@ fn without_segments_it_is_followed_over_json_rpc() {
 }
 
 /// Files of a later format are left alone; what the stream brings is not the format's.
+/// Who is asked for more than it holds is followed all the same, whatever status it says so with.
+#[test]
+fn what_the_source_does_not_hold_ends_nothing() {
+    for status in ["421", "200"] {
+        let devnet = devnet(Helicon::Never);
+        let url = devnet.base_url();
+        let from = |start| ["--upstream", &url, "--start", start, "--backfill-to", "none"];
+        let (source_dir, dir) = (fresh_dir(), fresh_dir());
+        let tail = [&from("350")[..], &["--miss-status", status]].concat();
+        let source = Neve::start(source_dir.path(), &tail);
+        source.wait_for_head(HEAD);
+        // So that it knows which chain it is: neither the genesis block nor a list is there.
+        let neve = Neve::start(dir.path(), &from("380"));
+        neve.wait_for_head(HEAD);
+        neve.stop();
+        let mirror = mirror_in(dir.path(), source.address, &["--backfill-to", "0"]);
+        let peer = format!("upstream=\"http://{}/ext/bc/C/rpc\"", source.address);
+        let lacks = format!("neve_upstream_faults_total{{{peer},reason=\"lacks_height\"}}");
+        mirror.wait("what is not held", |_| (mirror.count(&lacks) > 0).then_some(()));
+        for _ in 0..10 {
+            mirror.wait_for_head(devnet.advance(1));
+        }
+        assert_eq!(mirror.health()["blocks"]["min_height"], 380);
+        let metrics = mirror.client().get("/metrics").text();
+        let faults = metrics.lines().filter(|line| line.starts_with("neve_upstream_faults_total{"));
+        let other: Vec<_> = faults.filter(|line| !line.contains("lacks_height")).collect();
+        assert!(other.is_empty(), "{other:?}\n{}", mirror.log());
+        assert!(!mirror.log().contains("trying again"), "{}", mirror.log());
+    }
+}
+
 #[test]
 fn segments_of_another_format_are_left_alone() {
     let devnet = devnet(Helicon::Never);
