@@ -123,7 +123,7 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
         Counter,
         "neve_upstream_newest_missed_total",
         Unit::Count,
-        "Heads that were asked for as latest and not given, because another was the newest by then",
+        "Heads that did not come for latest and were asked for by number, by upstream",
     ),
     (
         Counter,

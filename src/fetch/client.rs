@@ -20,7 +20,6 @@ use serde_json::value::RawValue;
 
 use super::tls::connector;
 use crate::config::FetchConfig;
-use crate::http::NOT_HERE;
 use crate::status::Status;
 
 /// What we call ourselves.
@@ -56,8 +55,8 @@ pub(crate) enum CallError {
         /// How much later.
         after: Option<Duration>,
     },
-    /// It is a neve that does not hold what was asked for.
-    #[error("HTTP 421: {0}")]
+    /// It does not hold what was asked for: how a neve says so.
+    #[error("not held there: {0}")]
     NotHeld(String),
     /// Another status than 200.
     #[error("HTTP {0}: {1}")]
@@ -97,9 +96,17 @@ impl CallError {
     pub(crate) fn is_absent(&self) -> bool {
         match self {
             Self::NotHeld(_) => true,
-            Self::Rpc { message, .. } => message == BEYOND_HEAD || message.ends_with(NOT_HERE),
+            Self::Rpc { message, .. } => {
+                message == BEYOND_HEAD || message.ends_with(RpcError::NOT_HERE)
+            }
             _ => false,
         }
+    }
+
+    /// Whether another question might be answered.
+    pub(crate) fn is_about_the_question(&self) -> bool {
+        use CallError::{Garbage, NotHeld, Rpc, Status, TooLong};
+        matches!(self, NotHeld(_) | Status(..) | TooLong(_) | Garbage(_) | Rpc { .. })
     }
 
     /// Whether the upstream does not know the method.
@@ -220,19 +227,12 @@ impl Client {
             .expect("an address that was parsed and headers that are constants");
         let response = self.http.request(request).await.map_err(|error| unreachable(&error))?;
         let (head, body) = response.into_parts();
-        if matches!(head.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            let after = retry_after(&head.headers, SystemTime::now());
-            return Err(CallError::Throttled { status: head.status, after });
-        }
         let limit = self.config.body_bytes_max.saturating_mul(answers);
-        let body = self.read(Limited::new(body, limit)).await?;
+        let body = self.read(Limited::new(body, limit)).await;
         if head.status != StatusCode::OK {
-            let start = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
-            return Err(match head.status {
-                StatusCode::MISDIRECTED_REQUEST => CallError::NotHeld(start),
-                status => CallError::Status(status, start),
-            });
+            return Err(refused(head.status, &head.headers, &body.unwrap_or_default()));
         }
+        let body = body?;
         self.status.heard();
         counter!("neve_upstream_bytes_total").increment(body.len() as u64);
         Ok(body)
@@ -267,9 +267,23 @@ impl Client {
     }
 }
 
-/// Counts a call that failed.
+/// An answer with another status than 200.
+fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> CallError {
+    let start = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+    let not_here = || memchr::memmem::find(body, RpcError::NOT_HERE.as_bytes()).is_some();
+    match status {
+        StatusCode::MISDIRECTED_REQUEST => CallError::NotHeld(start),
+        _ if not_here() => CallError::NotHeld(start),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            CallError::Throttled { status, after: retry_after(headers, SystemTime::now()) }
+        }
+        _ => CallError::Status(status, start),
+    }
+}
+
+/// Counts a call that failed. That a height is not there is no failure.
 fn count(method: &'static str, error: &CallError) {
-    if error.is_absent() {
+    if error.is_absent() && method.starts_with("eth_get") {
         return;
     }
     let reason = error.reason();
@@ -503,6 +517,23 @@ mod tests {
         assert_eq!(of("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(of("999999999"), Some(RETRY_AFTER_MAX));
         assert_eq!(of("soon"), None);
+    }
+
+    #[test]
+    fn what_is_not_held_is_told_by_the_status_or_by_the_words() {
+        let of = |status, body: &str| refused(status, &HeaderMap::new(), body.as_bytes());
+        let not_here = format!("[{{\"error\":{{\"message\":\"{}\"}}}}]", RpcError::NOT_HERE);
+        assert!(of(StatusCode::MISDIRECTED_REQUEST, "").is_absent());
+        for status in [StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE] {
+            assert!(of(status, &not_here).is_absent(), "{status}");
+            assert!(!of(status, "no").is_absent(), "{status}");
+        }
+        let throttled = of(StatusCode::SERVICE_UNAVAILABLE, "no");
+        assert!(matches!(throttled, CallError::Throttled { .. }));
+        assert!(matches!(of(StatusCode::NOT_FOUND, "no"), CallError::Status(..)));
+        let rpc = |message: String| CallError::Rpc { code: -32000, message };
+        assert!(rpc(format!("header not found; {}", RpcError::NOT_HERE)).is_absent());
+        assert!(rpc(BEYOND_HEAD.to_owned()).is_absent() && !rpc(String::new()).is_absent());
     }
 
     #[test]

@@ -143,10 +143,10 @@ pub(super) async fn fill(
     let (first, head) = (*range.start(), *range.end());
     let goal = goal(follower, head);
     if follower.status.verified().is_none_or(|verified| verified + 1 < first) {
-        return Ok(Next::Nothing); // yet
+        return Ok(Next::Nothing); // until something above can prove it
     }
     if first <= goal {
-        return Ok(Next::Ask { from: first }); // which looks at the same
+        return Ok(Next::Ask { from: first }); // of which nothing comes but what /health shows
     }
     let listing = match peer.list().await {
         Ok(listing) => listing,

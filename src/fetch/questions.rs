@@ -52,7 +52,7 @@ impl Client {
         let params = format!("[\"{height:#x}\"]");
         let header = match self.call("eth_getHeaderByNumber", &params).await {
             Ok(header) => header,
-            Err(CallError::Rpc { .. }) => None,
+            Err(error) if error.is_absent() || matches!(error, CallError::Rpc { .. }) => None,
             Err(error) => return Err(error),
         };
         let answer = header.and_then(|header| HeaderAnswer::parse(&header).ok());

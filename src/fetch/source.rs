@@ -74,7 +74,11 @@ pub(super) enum Failed {
 
 impl From<CallError> for Failed {
     fn from(error: CallError) -> Self {
-        if error.is_absent() { Self::NotYet } else { Self::Call(error) }
+        if !error.is_absent() {
+            return Self::Call(error);
+        }
+        debug!(%error, "not there");
+        Self::NotYet
     }
 }
 
@@ -173,7 +177,7 @@ impl Source {
         match failed {
             Failed::NotYet => {
                 let head = upstream.state().head;
-                if need.height + LATE < head && self.pool.upstreams.len() > 1 {
+                if need.height + LATE < head {
                     debug!(need.height, upstream = upstream.name, "lacks this height");
                     upstream.lacks(need.height);
                 }
@@ -252,7 +256,7 @@ impl Source {
             let newest = self.attempt_named(lease, need, checks, Named::Latest).await;
             match &newest {
                 Err((failed, texts)) if is_of_another(failed, texts, height) => {
-                    debug!(height, upstream = upstream.name, "another block is the newest there");
+                    debug!(height, upstream = upstream.name, "not given for latest");
                     upstream.newest_was_another();
                 }
                 _ => return newest,

@@ -114,13 +114,14 @@ async fn with_each_receipt(upstream: &Upstream, block: Bytes) -> Result<Texts, F
     Ok((block, join(&receipts)))
 }
 
-/// Whether it may be that nothing is wrong with what failed but that another block is the newest by
-/// now, or that the upstream does not know the name.
+/// Whether it may be that nothing is wrong with what failed for `latest` but that another block is the
+/// newest by now, or that whoever answers does not take the name.
 pub(super) fn is_of_another(failed: &Failed, texts: &Texts, height: u64) -> bool {
     match failed {
-        Failed::NotYet | Failed::Call(CallError::Rpc { .. }) => true,
+        Failed::NotYet => true,
         Failed::Refused(..) => !are_of(texts, height),
-        Failed::Stalled | Failed::Call(_) => false,
+        Failed::Call(error) => error.is_about_the_question(),
+        Failed::Stalled => false,
     }
 }
 
@@ -128,6 +129,28 @@ pub(super) fn is_of_another(failed: &Failed, texts: &Texts, height: u64) -> bool
 fn are_of((block, receipts): &Texts, height: u64) -> bool {
     let Ok(block) = Block::parse(block) else { return true };
     let told = format!("\"blockNumber\":\"{height:#x}\"");
-    let receipts_are = || memchr::memmem::find(receipts, told.as_bytes()).is_some();
-    block.header.number == height && (block.transactions.is_empty() || receipts_are())
+    let receipts_are = if block.transactions.is_empty() {
+        receipts.trim_ascii() == b"[]"
+    } else {
+        memchr::memmem::find(receipts, told.as_bytes()).is_some()
+    };
+    block.header.number == height && receipts_are
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_may_be_asked_by_number_is_of_another_block() {
+        let of = |failed| is_of_another(&failed, &Texts::default(), 1);
+        let rpc = CallError::Rpc { code: -32602, message: "invalid argument 0".to_owned() };
+        assert!(of(Failed::NotYet) && of(Failed::Call(rpc)));
+        assert!(of(Failed::Call(CallError::TooLong(1))));
+        assert!(!of(Failed::Stalled));
+        assert!(!of(Failed::Call(CallError::TimedOut(Duration::ZERO))));
+        assert!(!of(Failed::Refused("json", "no block at all".to_owned())));
+    }
 }

@@ -20,6 +20,8 @@ const DOUBT_MAX: Duration = Duration::from_mins(30);
 const FORGIVEN: u32 = 3;
 /// How long it is remembered that an upstream lacks old heights: it may be fetching them itself.
 const LACKS: Duration = Duration::from_mins(1);
+/// A head's block and receipts are asked for apart.
+const NEWEST_REQUESTS: u32 = 2;
 /// How long the newest block is asked for by its number once something else came for `latest`.
 const BY_NUMBER: Duration = Duration::from_mins(1);
 /// So far below its head an upstream that has not got a height is not just late.
@@ -145,7 +147,7 @@ impl Upstream {
     pub(super) fn newest_was_another(&self) {
         counter!("neve_upstream_newest_missed_total", "upstream" => self.name.clone()).increment(1);
         self.state().by_number = Some(Instant::now() + BY_NUMBER);
-        self.charge(self.requests_a_height());
+        self.charge(NEWEST_REQUESTS);
     }
 
     /// It gave a height that was proven.

@@ -49,7 +49,7 @@ pub(crate) use hosts::Hosts;
 pub(crate) use mirror::Mirrors;
 pub(crate) use refusal::Refusal;
 pub(crate) use reply::ReplyBody;
-pub(crate) use rpc::{Calls, Frame, NOT_HERE, Rpc};
+pub(crate) use rpc::{Calls, Frame, Rpc};
 pub(crate) use socket::{Patience, Socket};
 
 use crate::admin::Admin;

@@ -407,9 +407,6 @@ fn not_json(words: String) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// How all that is said of what is not held ends, whatever its status (`--miss-status`).
-pub(crate) const NOT_HERE: &str = "requested data is not available here";
-
 pub(super) fn missing_data(miss: Miss, range: Option<&RangeInclusive<u64>>) -> RpcError {
     let what = match miss {
         Miss::Empty => "nothing is held yet".to_owned(),
@@ -421,7 +418,7 @@ pub(super) fn missing_data(miss: Miss, range: Option<&RangeInclusive<u64>>) -> R
     let held = range.map_or_else(String::new, |range| {
         format!(" (held: {:#x} to {:#x})", range.start(), range.end())
     });
-    let message = format!("header not found: {what}{held}; {NOT_HERE}");
+    let message = format!("header not found: {what}{held}; {}", RpcError::NOT_HERE);
     RpcError { code: -32000, message: message.into() }
 }
 

@@ -184,7 +184,8 @@ fn less_is_locked_where_that_is_the_limit() {
     let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() };
     let devnet = DevnetThread::start(config.with_head(HEAD)).unwrap();
     let limited = ["sh", "-c", "ulimit -l 4096 && exec \"$0\" \"$@\""];
-    // Who may lock as much as they want is not held to the limit.
+    // Who may lock as much as they want is not held to the limit; root can give that up, with setpriv
+    // (util-linux).
     let unprivileged = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
     let root = rustix::process::geteuid().is_root();
     let starter = [if root { &unprivileged[..] } else { &[] }, &limited].concat();

@@ -391,11 +391,10 @@ fn without_segments_it_is_followed_over_json_rpc() {
     assert_eq!(taken(&mirror, "taken"), 0);
 }
 
-/// Files of a later format are left alone; what the stream brings is not the format's.
 /// Who is asked for more than it holds is followed all the same, whatever status it says so with.
 #[test]
 fn what_the_source_does_not_hold_ends_nothing() {
-    for status in ["421", "200"] {
+    for status in ["421", "200", "404", "503"] {
         let devnet = devnet(Helicon::Never);
         let url = devnet.base_url();
         let from = |start| ["--upstream", &url, "--start", start, "--backfill-to", "none"];
@@ -423,6 +422,7 @@ fn what_the_source_does_not_hold_ends_nothing() {
     }
 }
 
+/// Files of a later format are left alone; what the stream brings is not the format's.
 #[test]
 fn segments_of_another_format_are_left_alone() {
     let devnet = devnet(Helicon::Never);

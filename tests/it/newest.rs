@@ -7,15 +7,15 @@ use crate::support::recorded::Recorded;
 use super::backfill::evidence;
 
 const HEAD: u64 = 300;
-/// A height without transactions.
+/// A height without transactions, between two that have some.
 const EMPTY: u64 = 91;
 
 /// A neve that hears of the node's heads as soon as they are there, and the questions for `latest` so
 /// far.
-fn follow(node: &Recorded) -> (tempfile::TempDir, Neve, u64) {
+fn follow(node: &Recorded, head: u64) -> (tempfile::TempDir, Neve, u64) {
     let dir = fresh_dir();
-    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "290"]);
-    neve.wait_for_head(HEAD);
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "-10"]);
+    neve.wait_for_head(head);
     neve.wait("the WebSocket", |health| health["upstream"]["websocket"].as_bool()?.then_some(()));
     let asked = node.asked_for_latest();
     (dir, neve, asked)
@@ -42,7 +42,7 @@ fn serves(neve: &Neve, node: &Recorded, height: u64) {
 #[test]
 fn a_head_is_asked_for_as_latest() {
     let node = Recorded::start_at(MAIN, HEAD, false);
-    let (_dir, neve, asked) = follow(&node);
+    let (_dir, neve, asked) = follow(&node, HEAD);
     for height in HEAD + 1..=HEAD + 5 {
         node.grow(height);
         neve.wait_for_head(height);
@@ -55,9 +55,16 @@ fn a_head_is_asked_for_as_latest() {
 #[test]
 fn what_is_not_the_newest_is_asked_for_by_its_number() {
     let head = HEAD + 1;
-    for of in [[HEAD, HEAD], [head + 4, head + 4], [head, head + 1], [HEAD, head], [head, EMPTY]] {
-        let node = Recorded::start_at(MAIN, HEAD, false);
-        let (dir, neve, asked) = follow(&node);
+    for (head, of) in [
+        (head, [HEAD, HEAD]),
+        (head, [head + 4, head + 4]),
+        (head, [head, head + 1]),
+        (head, [HEAD, head]),
+        (head, [head, EMPTY]),
+        (EMPTY, [EMPTY, EMPTY + 1]),
+    ] {
+        let node = Recorded::start_at(MAIN, head - 1, false);
+        let (dir, neve, asked) = follow(&node, head - 1);
         node.change(|state| state.latest = Some(of));
         node.grow(head);
         neve.wait_for_head(head);

@@ -15,6 +15,9 @@ pub struct RpcError {
 }
 
 impl RpcError {
+    /// How all that neve says of what it does not hold ends, whatever the HTTP status
+    /// (`--miss-status`).
+    pub const NOT_HERE: &'static str = "requested data is not available here";
     /// The body is not JSON.
     pub const PARSE: Self = Self::fixed(-32700, "parse error");
     /// The message is no call.
