@@ -1,11 +1,12 @@
 //! How far catching up and backfilling are: bars where a person looks, else a line of JSON now and
 //! then. Both on standard error, beside the log.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::serving::Serving;
@@ -18,7 +19,7 @@ const LINES_EVERY: Duration = Duration::from_secs(10);
 /// Less than this is not worth a word.
 const LEFT_MIN: u64 = 64;
 
-const TEMPLATE: &str = "{prefix:9} {bar:30} {pos}/{len} {per_sec} {eta} left";
+const TEMPLATE: &str = "{prefix:9} {bar:30} {pos}/{len} {rate}/s {eta} left";
 
 /// The bars of this process, if it has any: log lines go above them.
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
@@ -123,6 +124,10 @@ fn line(task: Task, rate: Option<f64>) -> Value {
 
 fn new_bar(task: Task) -> ProgressBar {
     let style = ProgressStyle::with_template(TEMPLATE).unwrap_or(ProgressStyle::default_bar());
+    // Of itself it would have four decimals.
+    let style = style.with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+        let _ = write!(out, "{:.0}", state.per_sec()); // a bar is no place to fail
+    });
     let bar = ProgressBar::new(task.done + task.left).with_style(style);
     bar.set_prefix(task.name);
     bar.with_position(task.done)
