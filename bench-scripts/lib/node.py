@@ -15,6 +15,7 @@ import subprocess
 import time
 import urllib.request
 
+import helicon
 from process import cpu_seconds, end, free_port, wait_until
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -26,6 +27,7 @@ CHAIN_CONFIG = {
         "eth", "eth-filter", "net", "web3", "internal-eth", "internal-blockchain",
         "internal-transaction", "internal-tx-pool", "internal-debug", "debug", "debug-tracer",
     ],
+    "apis": ["web3", "net", "txpool", "price", "chain", "tx", "subscription", "avalanche", "trace", "db"],
     "pruning-enabled": False,
     "state-sync-enabled": False,
     "allow-unprotected-txs": True,
@@ -50,9 +52,13 @@ def build(module, package, out):
 
 
 def filled(cache=CACHE, blocks=20480, profile="mainnet", seed=1):
-    """The directory of a node whose chain has so many blocks; filled now if the cache has none."""
-    cache = pathlib.Path(cache)
-    directory = cache / f"node-{profile}-{blocks}-{seed}"
+    """The directory of a node whose chain has so many blocks; filled now if the cache has none.
+
+    A node that knows Helicon gets a chain that has gone over to it: the same blocks, some more, and
+    all of them answered for by the VM that comes after the switch.
+    """
+    cache, helicon_known = pathlib.Path(cache), helicon.is_known(binary(cache))
+    directory = cache / f"node-{profile}-{blocks}-{seed}{'-helicon' if helicon_known else ''}"
     if directory.is_dir():
         return directory
     fresh = directory.with_suffix(".new")
@@ -60,7 +66,10 @@ def filled(cache=CACHE, blocks=20480, profile="mainnet", seed=1):
     program = build(REPOSITORY / "bench-scripts" / "node-chain", ".", cache / "node-chain")
     options = [f"--blocks={blocks}", f"--profile={profile}", f"--seed={seed}"]
     files = [f"--data-dir={fresh / 'data'}", f"--chain-config={chain_config(fresh)}"]
-    subprocess.run([program, *options, *files], check=True)
+    network = [f"--network-id={helicon.NETWORK}"] if helicon_known else []
+    subprocess.run([program, *options, *files, *network], check=True)
+    if helicon_known:
+        helicon.switch(fresh, Node, [program, f"--profile={profile}", f"--seed={seed}"], cache)
     # Renamed last, so that a broken-off filling is never taken for a whole one.
     fresh.rename(directory)
     return directory
@@ -122,7 +131,7 @@ class Node:
 def flags(directory, http, staking):
     """The tests' flags (tests/support/node_config.rs)."""
     return [
-        "--network-id=local", "--sybil-protection-enabled=false", "--http-host=127.0.0.1",
+        *helicon.network(directory), "--sybil-protection-enabled=false", "--http-host=127.0.0.1",
         "--staking-host=127.0.0.1", "--public-ip=127.0.0.1", "--bootstrap-ips=", "--bootstrap-ids=",
         "--staking-ephemeral-cert-enabled=true", "--staking-ephemeral-signer-enabled=true",
         "--snow-sample-size=1", "--snow-quorum-size=1", "--network-health-min-conn-peers=0",

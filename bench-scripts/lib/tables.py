@@ -1,6 +1,7 @@
 """Tables of a head-to-head run."""
 
 import math
+import re
 
 from . import bounds, rows, stats
 from .folder import table
@@ -10,7 +11,14 @@ OTHERS = {"peer": "neve 0.2.2", "node": "avalanchego"}
 BOUND_ROWS = ("hashes",)
 
 
-def cost_bounds(costs, names=BOUND_ROWS):
+def titles(versions):
+    """What servers are called: a node by its version, since they differ."""
+    said = versions.get("node", {}).get("version", "")
+    number = re.match(r"avalanchego/([0-9.]+)", said)
+    return OTHERS | ({"node": f"avalanchego v{number[1]}"} if number else {})
+
+
+def cost_bounds(costs, called=OTHERS, names=BOUND_ROWS):
     """The ratios of neve's cost that are bound, as far as both sides were measured."""
     found = []
     for name in names:
@@ -21,7 +29,7 @@ def cost_bounds(costs, names=BOUND_ROWS):
             ratio = stats.estimate(stats.ratios(ours, floor))
             verdict = stats.verdict_at_most(ratio, bounds.FLOOR_AT_MOST)
             found.append(line(name, f"{ratio.text()} of the floor", f"at most {bounds.FLOOR_AT_MOST}", verdict))
-        for other, title in OTHERS.items():
+        for other, title in called.items():
             if theirs := costs.get((name, other)):
                 ratio = stats.estimate(stats.ratios(theirs, ours))
                 verdict = stats.verdict_at_least(ratio, bounds.OTHERS_AT_LEAST)
@@ -34,15 +42,15 @@ def line(name, measured, bound, verdict):
     return bounds.Line(rows.BY_NAME[name].title, measured, bound, verdict)
 
 
-def head_to_head(questions, costs, voided, found, missing):
+def head_to_head(questions, costs, voided, found, missing, called=OTHERS):
     """The table of costs, the bounds, and why anything is missing."""
     parts = ["## Processor time a request, 16 connections, one server thread", ""]
     parts += ["Microseconds, median (least..most of the rounds); ratios round by round.", ""]
-    parts += [costs_table(questions, costs, voided), "", "## Bounds", ""]
-    lines = [*cost_bounds(costs), *found]
+    parts += [costs_table(questions, costs, voided, called), "", "## Bounds", ""]
+    lines = [*cost_bounds(costs, called), *found]
     parts.append(table(["what", "measured", "bound", ""], [[l.name, l.measured, l.bound, l.verdict] for l in lines]))
-    titles = {question.row.name: question.row.title for question in questions}
-    return "\n".join([*parts, *notes(voided, missing, titles)])
+    rows_of = {question.row.name: question.row.title for question in questions}
+    return "\n".join([*parts, *notes(voided, missing, rows_of)])
 
 
 def notes(voided, missing, titles):
@@ -52,11 +60,11 @@ def notes(voided, missing, titles):
     return ["", "Not measured:", "", *lines] if lines else []
 
 
-def costs_table(questions, costs, voided):
+def costs_table(questions, costs, voided, called=OTHERS):
     others = [name for name in servers_in(costs) if name in OTHERS or name not in ("neve", "floor")]
     headings = ["request", "bytes", "floor", "neve", "of the floor"]
     for name in others:
-        headings += [OTHERS.get(name, name), "of neve"]
+        headings += [called.get(name, name), "of neve"]
     return table(headings, [costs_row(question, costs, voided, others) for question in questions])
 
 

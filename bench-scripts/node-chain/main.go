@@ -9,15 +9,18 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"time"
 
 	"github.com/ava-labs/avalanchego/graft/coreth/plugin/evm"
+	"github.com/ava-labs/avalanchego/utils/constants"
 )
 
 type options struct {
 	dataDir     string
 	chainConfig string
+	networkID   uint
 	blocks      int
 	profile     string
 	seed        uint64
@@ -28,6 +31,7 @@ func parse() (options, error) {
 	var o options
 	flag.StringVar(&o.dataDir, "data-dir", "", "the node's --data-dir; made if it is not there")
 	flag.StringVar(&o.chainConfig, "chain-config", "", "the C-chain's config.json that the node will have")
+	flag.UintVar(&o.networkID, "network-id", uint(constants.LocalID), "the node's --network-id, as a number")
 	flag.IntVar(&o.blocks, "blocks", 20_000, "height to fill up to, or blocks to feed")
 	flag.StringVar(&o.profile, "profile", "mainnet", "what blocks hold: mainnet, transfers")
 	flag.Uint64Var(&o.seed, "seed", 1, "where random choices begin")
@@ -35,6 +39,9 @@ func parse() (options, error) {
 	flag.Parse()
 	if o.feed == "" && (o.dataDir == "" || o.chainConfig == "") {
 		return o, fmt.Errorf("--data-dir and --chain-config are needed, or --feed")
+	}
+	if o.networkID == uint(constants.MainnetID) || o.networkID == uint(constants.FujiID) || o.networkID > math.MaxUint32 {
+		return o, fmt.Errorf("--network-id %d: allowed are networks of one's own, up to %d", o.networkID, uint32(math.MaxUint32))
 	}
 	if o.blocks < 1 {
 		return o, fmt.Errorf("--blocks %d: allowed is 1 or more", o.blocks)
@@ -65,7 +72,7 @@ func run() error {
 		return err
 	}
 	evm.RegisterAllLibEVMExtras()
-	chain, err := open(o.dataDir, config)
+	chain, err := open(o.dataDir, uint32(o.networkID), config)
 	if err != nil {
 		return err
 	}

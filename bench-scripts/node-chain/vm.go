@@ -36,15 +36,15 @@ type chain struct {
 	blocks *core.BlockChain
 }
 
-// Opens the database where a node of the local network has it (avalanchego, node/node.go,
+// Opens the database where a node of this network has it (avalanchego, node/node.go,
 // initDatabase), and in it the C-chain's VM under the prefixes of chains/manager.go.
-func open(dataDir string, config []byte) (*chain, error) {
-	path := filepath.Join(dataDir, "db", constants.LocalName, version.CurrentDatabase)
+func open(dataDir string, networkID uint32, config []byte) (*chain, error) {
+	path := filepath.Join(dataDir, "db", constants.NetworkName(networkID), version.CurrentDatabase)
 	db, err := factory.New(leveldb.Name, path, false, nil, prometheus.NewRegistry(), logging.NoLog{})
 	if err != nil {
 		return nil, err
 	}
-	snowContext, genesisData, err := contextOf(db, dataDir)
+	snowContext, genesisData, err := contextOf(db, dataDir, networkID)
 	if err != nil {
 		return nil, err
 	}
@@ -63,8 +63,8 @@ func open(dataDir string, config []byte) (*chain, error) {
 }
 
 // What the node tells its C-chain about the network and itself.
-func contextOf(db database.Database, dataDir string) (*snow.Context, []byte, error) {
-	networkGenesis, asset, err := genesis.FromConfig(genesis.GetConfig(constants.LocalID))
+func contextOf(db database.Database, dataDir string, networkID uint32) (*snow.Context, []byte, error) {
+	networkGenesis, asset, err := genesis.FromConfig(genesis.GetConfig(networkID))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -86,12 +86,12 @@ func contextOf(db database.Database, dataDir string) (*snow.Context, []byte, err
 	}
 	sharedMemory := atomic.NewMemory(prefixdb.New([]byte("shared memory"), db))
 	return &snow.Context{
-		NetworkID:       constants.LocalID,
+		NetworkID:       networkID,
 		SubnetID:        constants.PrimaryNetworkID,
 		ChainID:         cChain.ID(),
 		NodeID:          ids.GenerateTestNodeID(),
 		PublicKey:       key.PublicKey(),
-		NetworkUpgrades: upgrade.GetConfig(constants.LocalID),
+		NetworkUpgrades: upgrade.GetConfig(networkID),
 		XChainID:        xChain.ID(),
 		CChainID:        cChain.ID(),
 		AVAXAssetID:     asset,
@@ -99,7 +99,7 @@ func contextOf(db database.Database, dataDir string) (*snow.Context, []byte, err
 		SharedMemory:    sharedMemory.NewSharedMemory(cChain.ID()),
 		BCLookup:        aliases,
 		Metrics:         metrics.NewPrefixGatherer(),
-		WarpSigner:      warp.NewSigner(key, constants.LocalID, cChain.ID()),
+		WarpSigner:      warp.NewSigner(key, networkID, cChain.ID()),
 		ValidatorState:  &validatorstest.State{},
 		ChainDataDir:    filepath.Join(dataDir, "chainData", cChain.ID().String()),
 	}, cChain.Unsigned.(*txs.CreateChainTx).GenesisData, nil
