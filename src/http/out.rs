@@ -7,16 +7,20 @@ use std::task::{Context, Poll, ready};
 use bytes::Buf;
 use hyper::Response;
 use hyper::rt::Write;
+use smallvec::{SmallVec, smallvec};
 
 use super::cors::Cors;
 use super::head;
-use super::reply::{FRAME_PIECES, ReplyBody, ReplyBuf};
+use super::reply::{ReplyBody, ReplyBuf};
 use super::socket::Socket;
 
 /// Enough for most heads.
 const HEAD_ROOM: usize = 192;
-/// What the system is given at once: a head, and the pieces of a frame.
-const SLICES: usize = FRAME_PIECES + 1;
+/// Pieces that the system is given at once: enough for a batch of a hundred, and no more than it
+/// takes (`IOV_MAX`, 1,024). Each further call wakes the client for a part of the answer.
+const FRAME_PIECES: usize = 256;
+/// So many cost no allocation.
+const FEW: usize = 8;
 
 /// What is not sent yet.
 pub(super) struct Out {
@@ -45,7 +49,7 @@ impl Out {
 
     fn with_head(head: Vec<u8>, mut body: ReplyBody) -> Self {
         let body_len = body.len();
-        Self { head: Cursor::new(head), frame: body.frame(), body, body_len }
+        Self { head: Cursor::new(head), frame: body.frame(FRAME_PIECES), body, body_len }
     }
 
     /// Bytes of the whole body.
@@ -60,20 +64,27 @@ impl Out {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let mut buf = (&mut self.head).chain(&mut self.frame);
-            while buf.has_remaining() {
-                let mut slices = [IoSlice::new(&[]); SLICES];
-                let count = buf.chunks_vectored(&mut slices);
-                let socket = Pin::new(&mut *socket);
-                match ready!(socket.poll_write_vectored(context, &slices[..count]))? {
+            while self.head.has_remaining() || self.frame.has_remaining() {
+                match ready!(self.poll_write(socket, context))? {
                     0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    sent => buf.advance(sent),
+                    sent => (&mut self.head).chain(&mut self.frame).advance(sent),
                 }
             }
             if self.body.len() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            self.frame = self.body.frame();
+            self.frame = self.body.frame(FRAME_PIECES);
         }
+    }
+
+    fn poll_write(
+        &self,
+        socket: &mut Socket,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let head = IoSlice::new(self.head.chunk());
+        let mut slices: SmallVec<[_; FEW]> = smallvec![head; self.frame.pieces_left() + 1];
+        self.frame.chunks_vectored(&mut slices[1..]);
+        Pin::new(socket).poll_write_vectored(context, &slices)
     }
 }

@@ -51,13 +51,13 @@ impl Piece {
 type Pieces = SmallVec<[Piece; 4]>;
 
 /// A body of more pieces goes out in frames, in which short pieces are copied together: the
-/// system gets at most 64 at once, and takes 60 to 220 ns over each further one, while copying a
-/// kilobyte takes 100 ns (docs/DECISIONS.md).
-pub(super) const FRAME_PIECES: usize = 32;
+/// system takes 60 to 220 ns over each further one, while copying a kilobyte takes 100 ns
+/// (docs/DECISIONS.md). That many are what hyper hands on at once.
+const FRAME_PIECES: usize = 32;
 /// Shorter pieces of a long body are copied.
 const COPIED_BELOW: usize = 1024;
-/// A frame of a long body ends here.
-const FRAME_BYTES: usize = 128 << 10;
+/// A frame of a long body ends when so much of it was copied.
+const COPIED_BYTES: usize = 128 << 10;
 /// Enough for what is written around a stored part.
 const TEXT_ROOM: usize = 96;
 
@@ -234,20 +234,20 @@ impl ReplyBody {
         self.pieces.as_slice().iter().filter_map(Piece::stored).for_each(SegmentSlice::load);
     }
 
-    /// The next part of the body that is to be sent at once.
-    pub(super) fn frame(&mut self) -> ReplyBuf {
-        let frame = self.next_frame();
+    /// The next part of the body that is to be sent at once, in about so many pieces.
+    pub(super) fn frame(&mut self, pieces_max: usize) -> ReplyBuf {
+        let frame = self.next_frame(pieces_max);
         self.remaining -= frame.remaining;
         frame
     }
 
-    fn next_frame(&mut self) -> ReplyBuf {
-        if self.pieces.len() <= FRAME_PIECES {
+    fn next_frame(&mut self, pieces_max: usize) -> ReplyBuf {
+        if self.pieces.len() <= pieces_max {
             let (pieces, text) = (self.pieces.by_ref().collect(), std::mem::take(&mut self.text));
             return ReplyBuf { pieces, text, next: 0, at: 0, remaining: self.remaining };
         }
         let mut frame = Builder::default();
-        while frame.pieces.len() < FRAME_PIECES && frame.len() < FRAME_BYTES {
+        while frame.pieces.len() < pieces_max && frame.text.len() < COPIED_BYTES {
             let Some(piece) = self.pieces.next() else { break };
             match piece {
                 Piece::Stored(slice) if slice.len() >= COPIED_BELOW => frame.stored(slice),
@@ -269,7 +269,7 @@ impl Body for ReplyBody {
         if self.remaining == 0 {
             return Poll::Ready(None);
         }
-        Poll::Ready(Some(Ok(Frame::data(self.frame()))))
+        Poll::Ready(Some(Ok(Frame::data(self.frame(FRAME_PIECES)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -303,6 +303,13 @@ impl From<Bytes> for ReplyBuf {
             at: 0,
             remaining,
         }
+    }
+}
+
+impl ReplyBuf {
+    /// Pieces that are not sent whole.
+    pub(super) fn pieces_left(&self) -> usize {
+        self.pieces.len() - self.next
     }
 }
 
@@ -354,7 +361,7 @@ mod tests {
     #[test]
     fn any_way_of_sending_gives_the_same_bytes() {
         for step in 1..9 {
-            let mut buf = body(&["ab", "c", "defgh"]).next_frame();
+            let mut buf = body(&["ab", "c", "defgh"]).next_frame(FRAME_PIECES);
             let mut sent = Vec::new();
             while buf.has_remaining() {
                 let step = step.min(buf.remaining());
@@ -371,7 +378,7 @@ mod tests {
 
     #[test]
     fn fewer_slices_than_pieces_are_filled_from_the_front() {
-        let buf = body(&["ab", "c", "d"]).next_frame();
+        let buf = body(&["ab", "c", "d"]).next_frame(FRAME_PIECES);
         let mut slices = [IoSlice::new(&[]); 2];
         assert_eq!(buf.chunks_vectored(&mut slices), 2);
         assert_eq!((&*slices[0], &*slices[1]), (&b"ab"[..], &b"c"[..]));
@@ -394,8 +401,8 @@ mod tests {
         assert_eq!(body.len(), expected.len());
         let (mut sent, mut frames) = (Vec::new(), 0);
         while !body.is_end_stream() {
-            let mut frame = body.frame();
-            assert!(frame.remaining() < FRAME_BYTES + COPIED_BELOW, "{}", frame.remaining());
+            let mut frame = body.frame(FRAME_PIECES);
+            assert!(frame.remaining() < COPIED_BYTES + COPIED_BELOW, "{}", frame.remaining());
             sent.extend_from_slice(&frame.copy_to_bytes(frame.remaining()));
             frames += 1;
         }

@@ -14,13 +14,17 @@
 //! docs/DECISIONS.md), and asking for pages (`madvise`) takes longer, also where they are all in
 //! memory; so each thread remembers for a while which pages were, and asks about the others only. It
 //! remembers for a moment only while some are not: memory is short then, or everything is new.
+//! Neighbouring pages are remembered together, each for itself: what nobody used may go any time.
 
 use std::cell::{Cell, RefCell};
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use crate::map;
 
-/// Pages that a thread remembers which must not wait: 64 MiB of pages of 4 KiB, in 256 KiB of memory.
+/// Pages that are remembered together: one bit each.
+const GROUP: usize = u32::BITS as usize;
+/// Groups that a thread remembers which must not wait: of pages of 4 KiB 2 GiB, in 256 KiB of memory.
 const KNOWN: usize = 1 << 14;
 /// The same of one that may, of which there are many more; it comes back to what it just looked at.
 const KNOWN_LOADING: usize = 1 << 10;
@@ -116,7 +120,7 @@ pub(crate) fn look(bytes: &[u8]) -> bool {
     }
 }
 
-/// Which pages were in memory lately. A page has one place, and takes it from whoever is there.
+/// Which pages were in memory lately. A group has one place, and takes it from whoever is there.
 struct Pages {
     now_ms: u32,
     /// When one was last found not to be in memory.
@@ -124,10 +128,13 @@ struct Pages {
     known: Vec<Known>,
 }
 
+/// Neighbouring pages that were.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
-    page: usize,
+    group: usize,
+    /// When the first of them was asked about; the others count from then too.
     asked_ms: u32,
+    here: u32,
 }
 
 impl Pages {
@@ -135,38 +142,65 @@ impl Pages {
         Self { now_ms: 0, gone_ms: None, known: Vec::new() }
     }
 
-    /// Whether all of `bytes` is in memory. The first look makes room to remember so many pages.
+    /// Whether all of `bytes` is in memory. The first look makes room to remember so many groups.
     fn look(&mut self, bytes: &[u8], room: usize) -> bool {
         if self.known.is_empty() {
             self.known = vec![Known::default(); room];
         }
         let pages = map::pages(bytes);
-        if pages.clone().all(|page| self.is_known(page)) {
+        if groups(&pages).all(|(group, wanted)| self.is_known(group, wanted)) {
             return true;
         }
-        let (here, asked_ms) = (map::in_memory(bytes), self.now_ms);
+        let here = map::in_memory(bytes);
         if here {
-            for page in pages {
-                let place = self.place(page);
-                self.known[place] = Known { page, asked_ms };
-            }
+            groups(&pages).for_each(|(group, found)| self.learn(group, found));
         } else {
-            self.gone_ms = Some(asked_ms);
+            self.gone_ms = Some(self.now_ms);
         }
         here
     }
 
-    /// Where a page is remembered. The room is a power of two, and a division would be felt.
-    fn place(&self, page: usize) -> usize {
-        page & (self.known.len() - 1)
+    fn is_known(&self, group: usize, wanted: u32) -> bool {
+        let known = self.known[self.place(group)];
+        known.group == group && known.here & wanted == wanted && self.counts(known)
     }
 
-    fn is_known(&self, page: usize) -> bool {
+    fn learn(&mut self, group: usize, found: u32) {
+        let place = self.place(group);
+        let known = self.known[place];
+        let before = if known.group == group && self.counts(known) {
+            known
+        } else {
+            Known { group, asked_ms: self.now_ms, here: 0 }
+        };
+        self.known[place] = Known { here: before.here | found, ..before };
+    }
+
+    /// Where a group is remembered. The room is a power of two, and a division would be felt.
+    fn place(&self, group: usize) -> usize {
+        group & (self.known.len() - 1)
+    }
+
+    /// Whether that is not too long ago.
+    fn counts(&self, known: Known) -> bool {
         let age_ms = |then_ms: u32| self.now_ms.wrapping_sub(then_ms);
         let going = self.gone_ms.is_some_and(|gone_ms| age_ms(gone_ms) < KNOWN_MS);
-        let known = self.known[self.place(page)];
-        known.page == page && age_ms(known.asked_ms) < if going { GOING_MS } else { KNOWN_MS }
+        age_ms(known.asked_ms) < if going { GOING_MS } else { KNOWN_MS }
     }
+}
+
+/// The groups that pages are of, each with its pages.
+fn groups(pages: &RangeInclusive<usize>) -> impl Iterator<Item = (usize, u32)> {
+    let (first, last) = (*pages.start(), *pages.end());
+    let of = |page: usize| page / GROUP;
+    // There are none if the last is before the first.
+    let groups = of(first)..if first > last { 0 } else { of(last) + 1 };
+    groups.map(move |group| {
+        let above = if group == of(first) { u32::MAX << (first % GROUP) } else { u32::MAX };
+        let below =
+            if group == of(last) { u32::MAX >> (GROUP - 1 - last % GROUP) } else { u32::MAX };
+        (group, above & below)
+    })
 }
 
 #[cfg(test)]
@@ -219,25 +253,61 @@ mod tests {
         assert_eq!(if_resident(give_up), None);
     }
 
+    impl Pages {
+        fn knows(&self, page: usize) -> bool {
+            groups(&(page..=page)).all(|(group, wanted)| self.is_known(group, wanted))
+        }
+    }
+
     #[test]
     fn a_page_is_known_for_a_while_only() {
         let (_dir, map) = cold_map();
         let bytes = vec![1; 100];
         let page = map::pages(&bytes).next().unwrap();
         let mut pages = Pages { now_ms: 5, ..Pages::new() };
-        assert!(pages.look(&bytes, KNOWN) && pages.is_known(page) && !pages.is_known(page + 1));
+        assert!(pages.look(&bytes, KNOWN) && pages.knows(page) && !pages.knows(page + 1));
         pages.now_ms += KNOWN_MS - 1;
-        assert!(pages.is_known(page));
+        assert!(pages.knows(page));
         pages.now_ms += 1;
-        assert!(!pages.is_known(page) && pages.look(&bytes, KNOWN) && pages.is_known(page));
+        assert!(!pages.knows(page) && pages.look(&bytes, KNOWN) && pages.knows(page));
         // While others go it is asked about every time.
-        assert!(!pages.look(map.bytes(0..10).unwrap(), KNOWN) && pages.is_known(page));
+        assert!(!pages.look(map.bytes(0..10).unwrap(), KNOWN) && pages.knows(page));
         pages.now_ms += GOING_MS;
-        assert!(!pages.is_known(page) && pages.look(&bytes, KNOWN) && pages.is_known(page));
+        assert!(!pages.knows(page) && pages.look(&bytes, KNOWN) && pages.knows(page));
         pages.now_ms += KNOWN_MS - GOING_MS - 1;
-        assert!(!pages.is_known(page), "one was gone within the last second");
+        assert!(!pages.knows(page), "one was gone within the last second");
         pages.now_ms += 1;
-        assert!(pages.is_known(page), "none was");
+        assert!(pages.knows(page), "none was");
+    }
+
+    #[test]
+    fn neighbours_are_known_each_for_itself_and_no_longer_than_the_first() {
+        let mut pages = Pages { known: vec![Known::default(); KNOWN], ..Pages::new() };
+        let group = 7 * KNOWN + 5;
+        pages.learn(group, 0b1);
+        pages.now_ms += KNOWN_MS - 1;
+        pages.learn(group, 0b100);
+        assert!(pages.is_known(group, 0b101) && !pages.is_known(group, 0b10));
+        pages.now_ms += 1;
+        assert!(!pages.is_known(group, 0b100), "it counts from when the first was asked about");
+        pages.learn(group, 0b10);
+        assert!(pages.is_known(group, 0b10) && !pages.is_known(group, 0b1));
+        pages.learn(group + KNOWN, 0b1);
+        assert!(!pages.is_known(group, 0b10), "its place was taken");
+    }
+
+    #[test]
+    fn pages_are_cut_into_groups() {
+        let cut = |pages| groups(&pages).collect::<Vec<_>>();
+        assert_eq!(cut(RangeInclusive::new(1, 0)), []);
+        assert_eq!(cut(64..=64), [(2, 1)]);
+        assert_eq!(cut(95..=95), [(2, 1 << 31)]);
+        assert_eq!(cut(65..=67), [(2, 0b1110)]);
+        assert_eq!(cut(64..=95), [(2, u32::MAX)]);
+        assert_eq!(
+            cut(62..=160),
+            [(1, 3 << 30), (2, u32::MAX), (3, u32::MAX), (4, u32::MAX), (5, 1)]
+        );
     }
 
     /// Asking for them again and again took ten times as long as reading them.
@@ -245,7 +315,7 @@ mod tests {
     fn what_is_in_memory_is_not_asked_for_twice() {
         let known = |bytes: &[u8]| {
             let page = map::pages(bytes).next().unwrap();
-            PAGES.with_borrow(|pages| pages.known.iter().any(|known| known.page == page))
+            PAGES.with_borrow(|pages| pages.knows(page))
         };
         let (_dir, map) = cold_map();
         let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
