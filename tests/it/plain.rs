@@ -139,6 +139,27 @@ fn so_are_codings_and_what_is_empty_or_missing() {
 }
 
 /// Requests that are almost plain: all reach hyper, none is lost or answered twice.
+/// What goes out in one piece after another, some of them longer than others: below, at and above
+/// the 256 that the system is given at once, two a block and one.
+#[test]
+fn so_are_long_batches() {
+    let (_node, _dir, neve) = start(MAIN, &[]);
+    let mut both = Both::open(&neve);
+    let before = neve.count(PLAIN);
+    let call = |at: u64| {
+        let params = format!("[\"{:#x}\",{}]", at % MAIN.head, at % 2 == 0);
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{at},"method":"eth_getBlockByNumber","params":{params}}}"#
+        )
+    };
+    for count in [2, 15, 16, 127, 128, 180] {
+        let calls: Vec<_> = (0..count).map(call).collect();
+        let answer = both.compare("/", "", format!("[{}]", calls.join(",")).as_bytes());
+        assert!(answer.len() as u64 > count * 1024, "{} bytes", answer.len());
+    }
+    assert_eq!(neve.count(PLAIN) - before, 6);
+}
+
 #[test]
 fn what_is_not_plain_is_left_to_hyper() {
     let (_node, _dir, neve) = start(MAIN, &["--allowed-hosts", "localhost"]);
