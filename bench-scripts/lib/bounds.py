@@ -39,8 +39,8 @@ def table(rig, question, args, folder):
     lines = []
     if rig.floors:
         lines.append(service_time(rig, question, args, folder))
-    plateau_line, capacity = plateau(rig, question, args, folder)
-    lines.append(plateau_line)
+    plateau_lines, capacity = plateau(rig, question, args, folder)
+    lines += plateau_lines
     lines += open_loop(server, question, capacity, args, folder)
     return lines + idle(server, question, args, folder)
 
@@ -63,33 +63,52 @@ def service_time(rig, question, args, folder):
 def plateau(rig, question, args, folder):
     """256 connections against the best of fewer, beside the floor; and the capacity that this shows."""
     both = {"neve": rig.servers["neve"]} | ({"floor": rig.floor(question)} if rig.floors else {})
-    shares, peaks = {name: [] for name in both}, []
+    found = {name: [] for name in both}
     for number in range(args.rounds):
         for name, server in both.items():
-            rates = rates_of(server, question, args, folder, number)
-            shares[name].append(rates[256] / max(rates[16], rates[64]))
-            if name == "neve":
-                peaks.append(max(rates.values()))
+            found[name].append(by_connections(server, question, args, folder, number))
+    peak = statistics.median(max(row["rps"] for row in rows.values()) for rows in found["neve"])
+    return [plateau_rate(found, peak), plateau_cost(found)], peak
+
+
+def plateau_rate(found, peak):
+    """Requests a second. A generator that is the limit falls as well, and shows it at the floor."""
+    shares = {name: [rows[256]["rps"] / best(rows)["rps"] for rows in rounds] for name, rounds in found.items()}
     share = {name: stats.estimate(values) for name, values in shares.items()}
-    beside = f"; the floor {share['floor'].text()} of its own" if rig.floors else ""
-    text = f"{share['neve'].text()} of the peak of {statistics.median(peaks):.0f}/s{beside}"
+    beside = f"; the floor {share['floor'].text()} of its own" if "floor" in share else ""
     verdict = stats.verdict_at_least(share["neve"], PLATEAU_AT_LEAST)
-    if verdict == "missed" and rig.floors:
-        # Where the floor falls as well, it is the machine that does.
+    if verdict == "missed" and "floor" in share:
         beside_it = stats.estimate(stats.ratios(shares["neve"], shares["floor"]))
         if stats.verdict_at_least(beside_it, PLATEAU_AT_LEAST) != "missed":
             verdict = "unresolved"
-    return Line("256 connections, rate", text, f"at least {PLATEAU_AT_LEAST}", verdict), statistics.median(peaks)
+    text = f"{share['neve'].text()} of the peak of {peak:.0f}/s{beside}"
+    return Line("256 connections, rate", text, f"at least {PLATEAU_AT_LEAST}", verdict)
 
 
-def rates_of(server, question, args, folder, number):
-    """Requests a second by connections."""
-    rates = {}
+def plateau_cost(found):
+    """The same as processor time a request, which is the server's alone."""
+    ratios = {
+        name: stats.estimate([rows[256]["cpu_us"] / best(rows)["cpu_us"] for rows in rounds]) for name, rounds in found.items()
+    }
+    beside = f"; the floor's {ratios['floor'].text()}" if "floor" in ratios else ""
+    bound = 1 / PLATEAU_AT_LEAST
+    verdict = stats.verdict_at_most(ratios["neve"], bound)
+    text = f"{ratios['neve'].text()} of that at the peak{beside}"
+    return Line("256 connections, processor time a request", text, f"at most {bound:.2f}", verdict)
+
+
+def best(rows):
+    """The fastest of fewer connections."""
+    return max((row for count, row in rows.items() if count < 256), key=lambda row: row["rps"])
+
+
+def by_connections(server, question, args, folder, number):
+    rows = {}
     for connections in (16, 256, 64)[:: 1 if number % 2 else -1]:
         row = load.closed(server, question.file, connections, args.seconds, question.row.headers, number)
         folder.add(kind="plateau", row=question.row.name, round=number, **row)
-        rates[connections] = row["rps"]
-    return rates
+        rows[connections] = row
+    return rows
 
 
 def open_loop(server, question, capacity, args, folder):
