@@ -133,10 +133,10 @@ pub(crate) fn pages(bytes: &[u8]) -> RangeInclusive<usize> {
 /// How many pages the system is asked about at once.
 const ASKED: usize = 256;
 
-/// Whether all pages of `bytes` are in memory. If the system does not say, they count as being so.
-pub(crate) fn in_memory(bytes: &[u8]) -> bool {
+/// The first page of `bytes` that is not in memory. If the system does not say, all count as being so.
+pub(crate) fn missing(bytes: &[u8]) -> Option<usize> {
     let (page, pages) = (rustix::param::page_size(), pages(bytes));
-    pages.clone().step_by(ASKED).all(|first| {
+    pages.clone().step_by(ASKED).find_map(|first| {
         let count = (pages.end() + 1 - first).min(ASKED);
         let mut states = [0_u8; ASKED];
         // SAFETY: the call reads no memory of ours, mapped or not, and writes one byte a page
@@ -145,7 +145,8 @@ pub(crate) fn in_memory(bytes: &[u8]) -> bool {
             let start = std::ptr::without_provenance_mut(first * page);
             libc::mincore(start, count * page, states.as_mut_ptr())
         };
-        asked != 0 || states[..count].iter().all(|state| state & 1 == 1)
+        let missing = states[..count].iter().position(|state| state & 1 == 0);
+        missing.filter(|_| asked == 0).map(|at| first + at)
     })
 }
 

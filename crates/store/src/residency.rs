@@ -12,9 +12,11 @@
 //!
 //! Asking the system (`mincore`) takes as long as reading the clock thirty-five times (0.84 µs,
 //! docs/DECISIONS.md), and asking for pages (`madvise`) takes longer, also where they are all in
-//! memory; so each thread remembers for a while which pages were, and asks about the others only. It
-//! remembers for a moment only while some are not: memory is short then, or everything is new.
-//! Neighbouring pages are remembered together, each for itself: what nobody used may go any time.
+//! memory; so each thread remembers for a while which pages were, and asks about the others only.
+//! Neighbouring pages are remembered together, each for itself: what nobody used may go any time. Of
+//! what was in memory a few seconds ago and no longer is, and of many pages that are not, it learns
+//! that memory is short, and then remembers for a moment only. A few pages that it had not met say
+//! nothing of the kind: now and then a request for old blocks must not make all others dearer.
 
 use std::cell::{Cell, RefCell};
 use std::ops::RangeInclusive;
@@ -29,10 +31,15 @@ const KNOWN: usize = 1 << 14;
 /// The same of one that may, of which there are many more; it comes back to what it just looked at.
 const KNOWN_LOADING: usize = 1 << 10;
 const _: () = assert!(KNOWN.is_power_of_two() && KNOWN_LOADING.is_power_of_two());
-/// For how long a page counts as being in memory after it was asked about, and for how long a page
-/// that was not is a sign that others go. Systems do not give up pages that were used a second ago,
+/// For how long a page counts as being in memory after it was asked about, and for how long one that
+/// has gone is a sign that others go. Systems do not give up pages that were used a second ago,
 /// unless there are none but such.
 const KNOWN_MS: u32 = 1000;
+/// How long ago such a page was in memory at most. A page that nobody used for longer may go while
+/// there is memory enough.
+const RECENT_MS: u32 = 10_000;
+/// How many that it never met say the same within [`KNOWN_MS`]: others go to make room for them.
+const MANY: u32 = 100;
 /// The same while pages go: a request that looks at a page more than once asks about it once. With a
 /// second, a store five times its memory had a serving thread wait for the disk 5,000 times a second.
 const GOING_MS: u32 = 1;
@@ -123,8 +130,10 @@ pub(crate) fn look(bytes: &[u8]) -> bool {
 /// Which pages were in memory lately. A group has one place, and takes it from whoever is there.
 struct Pages {
     now_ms: u32,
-    /// When one was last found not to be in memory.
+    /// When pages last went.
     gone_ms: Option<u32>,
+    /// Since when pages that were not in memory are counted, and how many there were.
+    missing: (u32, u32),
     known: Vec<Known>,
 }
 
@@ -139,7 +148,7 @@ struct Known {
 
 impl Pages {
     const fn new() -> Self {
-        Self { now_ms: 0, gone_ms: None, known: Vec::new() }
+        Self { now_ms: 0, gone_ms: None, missing: (0, 0), known: Vec::new() }
     }
 
     /// Whether all of `bytes` is in memory. The first look makes room to remember so many groups.
@@ -151,13 +160,35 @@ impl Pages {
         if groups(&pages).all(|(group, wanted)| self.is_known(group, wanted)) {
             return true;
         }
-        let here = map::in_memory(bytes);
-        if here {
-            groups(&pages).for_each(|(group, found)| self.learn(group, found));
-        } else {
+        let missing = map::missing(bytes);
+        match missing {
+            None => groups(&pages).for_each(|(group, found)| self.learn(group, found)),
+            Some(page) => self.miss(page),
+        }
+        missing.is_none()
+    }
+
+    fn miss(&mut self, page: usize) {
+        let (since_ms, count) = self.missing;
+        self.missing =
+            if self.age_ms(since_ms) < KNOWN_MS { (since_ms, count + 1) } else { (self.now_ms, 1) };
+        if self.missing.1 >= MANY || self.was_here(page) {
             self.gone_ms = Some(self.now_ms);
         }
-        here
+    }
+
+    /// Whether this page was in memory a short time ago.
+    fn was_here(&self, page: usize) -> bool {
+        groups(&(page..=page)).all(|(group, wanted)| {
+            let known = self.known[self.place(group)];
+            known.group == group
+                && known.here & wanted != 0
+                && self.age_ms(known.asked_ms) < RECENT_MS
+        })
+    }
+
+    fn age_ms(&self, then_ms: u32) -> u32 {
+        self.now_ms.wrapping_sub(then_ms)
     }
 
     fn is_known(&self, group: usize, wanted: u32) -> bool {
@@ -183,9 +214,8 @@ impl Pages {
 
     /// Whether that is not too long ago.
     fn counts(&self, known: Known) -> bool {
-        let age_ms = |then_ms: u32| self.now_ms.wrapping_sub(then_ms);
-        let going = self.gone_ms.is_some_and(|gone_ms| age_ms(gone_ms) < KNOWN_MS);
-        age_ms(known.asked_ms) < if going { GOING_MS } else { KNOWN_MS }
+        let going = self.gone_ms.is_some_and(|gone_ms| self.age_ms(gone_ms) < KNOWN_MS);
+        self.age_ms(known.asked_ms) < if going { GOING_MS } else { KNOWN_MS }
     }
 }
 
@@ -270,14 +300,48 @@ mod tests {
         assert!(pages.knows(page));
         pages.now_ms += 1;
         assert!(!pages.knows(page) && pages.look(&bytes, KNOWN) && pages.knows(page));
+        // What it never met may be old; it says nothing of others.
+        let cold = map.bytes(0..10).unwrap();
+        assert!(!pages.look(cold, KNOWN));
+        pages.now_ms += KNOWN_MS - 1;
+        assert!(pages.knows(page));
         // While others go it is asked about every time.
-        assert!(!pages.look(map.bytes(0..10).unwrap(), KNOWN) && pages.knows(page));
+        groups(&map::pages(cold)).for_each(|(group, found)| pages.learn(group, found));
+        pages.now_ms += KNOWN_MS;
+        assert!(pages.look(&bytes, KNOWN) && !pages.look(cold, KNOWN) && pages.knows(page));
         pages.now_ms += GOING_MS;
         assert!(!pages.knows(page) && pages.look(&bytes, KNOWN) && pages.knows(page));
         pages.now_ms += KNOWN_MS - GOING_MS - 1;
         assert!(!pages.knows(page), "one was gone within the last second");
         pages.now_ms += 1;
         assert!(pages.knows(page), "none was");
+    }
+
+    #[test]
+    fn only_what_was_here_a_short_time_ago_has_gone() {
+        let (_dir, map) = cold_map();
+        let cold = map.bytes(0..10).unwrap();
+        for (age_ms, gone) in [(RECENT_MS - 1, true), (RECENT_MS, false)] {
+            let mut pages = Pages { known: vec![Known::default(); KNOWN], ..Pages::new() };
+            groups(&map::pages(cold)).for_each(|(group, found)| pages.learn(group, found));
+            pages.now_ms += age_ms;
+            assert!(!pages.look(cold, KNOWN) && pages.gone_ms.is_some() == gone, "after {age_ms}");
+        }
+    }
+
+    #[test]
+    fn many_pages_that_are_not_here_say_that_others_go() {
+        let (_dir, map) = cold_map();
+        let page = |at: u64| map.bytes(at * 4096..at * 4096 + 1).unwrap();
+        let mut pages = Pages::new();
+        let mut miss = |now_ms, count: u32| {
+            pages.now_ms = now_ms;
+            (0..count).for_each(|at| assert!(!pages.look(page(u64::from(at % 200)), KNOWN)));
+            pages.gone_ms
+        };
+        assert_eq!(miss(5000, MANY - 1), None);
+        assert_eq!(miss(5000 + KNOWN_MS, MANY - 1), None, "those are too long ago");
+        assert_eq!(miss(5000 + 2 * KNOWN_MS - 1, 1), Some(5000 + 2 * KNOWN_MS - 1));
     }
 
     #[test]
