@@ -147,7 +147,7 @@ fn so_are_long_batches() {
     let mut both = Both::open(&neve);
     let before = neve.count(PLAIN);
     let call = |at: u64| {
-        let params = format!("[\"{:#x}\",{}]", at % MAIN.head, at % 2 == 0);
+        let params = format!("[\"{:#x}\",{}]", at % MAIN.head, at.is_multiple_of(2));
         format!(
             r#"{{"jsonrpc":"2.0","id":{at},"method":"eth_getBlockByNumber","params":{params}}}"#
         )
