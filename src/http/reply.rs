@@ -52,7 +52,7 @@ type Pieces = SmallVec<[Piece; 4]>;
 
 /// A body of more pieces goes out in frames, in which short pieces are copied together: the
 /// system takes 60 to 220 ns over each further one, while copying a kilobyte takes 100 ns
-/// (docs/DECISIONS.md). That many are what hyper hands on at once.
+/// (docs/DECISIONS.md). This is for hyper, which hands on at most 64 at once; see `out.rs`.
 const FRAME_PIECES: usize = 32;
 /// Shorter pieces of a long body are copied.
 const COPIED_BELOW: usize = 1024;

@@ -138,9 +138,8 @@ fn so_are_codings_and_what_is_empty_or_missing() {
     assert_eq!(neve.count(PLAIN) - before, 12);
 }
 
-/// Requests that are almost plain: all reach hyper, none is lost or answered twice.
-/// What goes out in one piece after another, some of them longer than others: below, at and above
-/// the 256 that the system is given at once, two a block and one.
+/// Answers of many pieces, two a block and one: also of 255 and 257, where the system is given 256 at
+/// once at most.
 #[test]
 fn so_are_long_batches() {
     let (_node, _dir, neve) = start(MAIN, &[]);
@@ -160,6 +159,7 @@ fn so_are_long_batches() {
     assert_eq!(neve.count(PLAIN) - before, 6);
 }
 
+/// Requests that are almost plain: all reach hyper, none is lost or answered twice.
 #[test]
 fn what_is_not_plain_is_left_to_hyper() {
     let (_node, _dir, neve) = start(MAIN, &["--allowed-hosts", "localhost"]);

@@ -14,9 +14,10 @@
 //! docs/DECISIONS.md), and asking for pages (`madvise`) takes longer, also where they are all in
 //! memory; so each thread remembers for a while which pages were, and asks about the others only.
 //! Neighbouring pages are remembered together, each for itself: what nobody used may go any time. Of
-//! what was in memory a few seconds ago and no longer is, and of many pages that are not, it learns
-//! that memory is short, and then remembers for a moment only. A few pages that it had not met say
-//! nothing of the kind: now and then a request for old blocks must not make all others dearer.
+//! what was in memory a few seconds ago and no longer is, as far as it remembers that, and of many
+//! looks that found something missing, it learns that memory is short, and then remembers for a moment
+//! only. A few such looks say nothing of the kind: now and then a request for old blocks must not make
+//! all others dearer.
 
 use std::cell::{Cell, RefCell};
 use std::ops::RangeInclusive;
@@ -35,14 +36,15 @@ const _: () = assert!(KNOWN.is_power_of_two() && KNOWN_LOADING.is_power_of_two()
 /// has gone is a sign that others go. Systems do not give up pages that were used a second ago,
 /// unless there are none but such.
 const KNOWN_MS: u32 = 1000;
-/// How long ago such a page was in memory at most. A page that nobody used for longer may go while
-/// there is memory enough.
-const RECENT_MS: u32 = 10_000;
-/// How many that it never met say the same within [`KNOWN_MS`]: others go to make room for them.
-const MANY: u32 = 100;
 /// The same while pages go: a request that looks at a page more than once asks about it once. With a
 /// second, a store five times its memory had a serving thread wait for the disk 5,000 times a second.
 const GOING_MS: u32 = 1;
+/// A page goes if it was in memory so long ago at most. One that nobody used for longer may go while
+/// there is memory enough.
+const RECENT_MS: u32 = 10_000;
+/// So many looks of a thread that find something missing, within [`KNOWN_MS`] of the first, say the
+/// same: others go to make room for that.
+const MANY: u32 = 100;
 
 /// What looking at bytes is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,17 +165,24 @@ impl Pages {
         let missing = map::missing(bytes);
         match missing {
             None => groups(&pages).for_each(|(group, found)| self.learn(group, found)),
-            Some(page) => self.miss(page),
+            Some(page) => self.miss(page, &pages),
         }
         missing.is_none()
     }
 
-    fn miss(&mut self, page: usize) {
+    /// This page is the first of `looked` that is not in memory; of those behind it nothing is known.
+    fn miss(&mut self, page: usize, looked: &RangeInclusive<usize>) {
         let (since_ms, count) = self.missing;
         self.missing =
             if self.age_ms(since_ms) < KNOWN_MS { (since_ms, count + 1) } else { (self.now_ms, 1) };
         if self.missing.1 >= MANY || self.was_here(page) {
             self.gone_ms = Some(self.now_ms);
+        }
+        for (group, wanted) in groups(looked) {
+            let place = self.place(group);
+            if self.known[place].group == group {
+                self.known[place].here &= !wanted;
+            }
         }
     }
 
@@ -330,13 +339,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_behind_a_missing_page_is_asked_about_again() {
+        let (_dir, map) = cold_map();
+        let both = map.bytes(0..LEN).unwrap();
+        let behind = map::pages(&both[LEN as usize / 2..]).next().unwrap();
+        let mut pages = Pages { known: vec![Known::default(); KNOWN], ..Pages::new() };
+        groups(&(behind..=behind)).for_each(|(group, found)| pages.learn(group, found));
+        assert!(pages.knows(behind) && !pages.look(both, KNOWN) && !pages.knows(behind));
+        assert_eq!(
+            pages.gone_ms, None,
+            "the first page, which is the one that is missed, was never here"
+        );
+    }
+
+    #[test]
     fn many_pages_that_are_not_here_say_that_others_go() {
         let (_dir, map) = cold_map();
         let page = |at: u64| map.bytes(at * 4096..at * 4096 + 1).unwrap();
         let mut pages = Pages::new();
         let mut miss = |now_ms, count: u32| {
             pages.now_ms = now_ms;
-            (0..count).for_each(|at| assert!(!pages.look(page(u64::from(at % 200)), KNOWN)));
+            (0..count).for_each(|at| assert!(!pages.look(page(at.into()), KNOWN)));
             pages.gone_ms
         };
         assert_eq!(miss(5000, MANY - 1), None);
