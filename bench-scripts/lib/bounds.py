@@ -73,31 +73,36 @@ def plateau(rig, question, args, folder):
 
 def plateau_rate(found, peak):
     """Requests a second. A generator that is the limit falls as well, and shows it at the floor."""
-    shares = {name: [rows[256]["rps"] / best(rows)["rps"] for rows in rounds] for name, rounds in found.items()}
-    share = {name: stats.estimate(values) for name, values in shares.items()}
-    beside = f"; the floor {share['floor'].text()} of its own" if "floor" in share else ""
-    verdict = stats.verdict_at_least(share["neve"], PLATEAU_AT_LEAST)
-    if verdict == "missed" and "floor" in share:
-        beside_it = stats.estimate(stats.ratios(shares["neve"], shares["floor"]))
-        if stats.verdict_at_least(beside_it, PLATEAU_AT_LEAST) != "missed":
-            verdict = "unresolved"
-    text = f"{share['neve'].text()} of the peak of {peak:.0f}/s{beside}"
+    shares, texts = against_peak(found, "rps")
+    verdict = forgiving(stats.verdict_at_least, shares, PLATEAU_AT_LEAST)
+    beside = f"; the floor {texts['floor']} of its own" if "floor" in texts else ""
+    text = f"{texts['neve']} of the peak of {peak:.0f}/s{beside}"
     return Line("256 connections, rate", text, f"at least {PLATEAU_AT_LEAST}", verdict)
 
 
 def plateau_cost(found):
     """The same as processor time a request, of which the generator is no part; neighbours in its caches are."""
-    costs = {name: [rows[256]["cpu_us"] / best(rows)["cpu_us"] for rows in rounds] for name, rounds in found.items()}
-    ratio = {name: stats.estimate(values) for name, values in costs.items()}
-    beside = f"; the floor's {ratio['floor'].text()}" if "floor" in ratio else ""
+    costs, texts = against_peak(found, "cpu_us")
     bound = 1 / PLATEAU_AT_LEAST
-    verdict = stats.verdict_at_most(ratio["neve"], bound)
-    if verdict == "missed" and "floor" in ratio:
-        beside_it = stats.estimate(stats.ratios(costs["neve"], costs["floor"]))
-        if stats.verdict_at_most(beside_it, bound) != "missed":
-            verdict = "unresolved"
-    text = f"{ratio['neve'].text()} of that at the peak{beside}"
+    verdict = forgiving(stats.verdict_at_most, costs, bound)
+    beside = f"; the floor's {texts['floor']}" if "floor" in texts else ""
+    text = f"{texts['neve']} of that at the peak{beside}"
     return Line("256 connections, processor time a request", text, f"at most {bound:.2f}", verdict)
+
+
+def against_peak(found, key):
+    """What 256 connections have of what the peak has, round by round, of each server."""
+    values = {name: [rows[256][key] / best(rows)[key] for rows in rounds] for name, rounds in found.items()}
+    return values, {name: stats.estimate(rounds).text() for name, rounds in values.items()}
+
+
+def forgiving(verdict_of, values, bound):
+    """Where the floor misses a bound as well, it is not shown that neve does."""
+    verdict = verdict_of(stats.estimate(values["neve"]), bound)
+    if verdict == "missed" and "floor" in values:
+        beside_it = stats.estimate(stats.ratios(values["neve"], values["floor"]))
+        return "unresolved" if verdict_of(beside_it, bound) != "missed" else "missed"
+    return verdict
 
 
 def best(rows):
