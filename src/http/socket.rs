@@ -10,14 +10,14 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -195,12 +195,12 @@ impl Write for Socket {
         context: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.io).poll_write_vectored(context, bufs);
-        self.written(context, written)
+        let sent = poll_send(self.io.inner(), context, bufs);
+        self.written(context, sent)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        true
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -212,5 +212,22 @@ impl Write for Socket {
             return Poll::Ready(Ok(())); // it goes on later
         }
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+/// Sends with `sendmsg`. tokio's way is `writev`, for which the system looks through what makes a
+/// socket a file, so that it can tell those who watch files: memory of each connection that nothing
+/// else touches.
+fn poll_send(
+    stream: &TcpStream,
+    context: &mut Context<'_>,
+    bufs: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(context))?;
+        match stream.try_io(Interest::WRITABLE, || SockRef::from(stream).send_vectored(bufs)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            sent => return Poll::Ready(sent),
+        }
     }
 }
