@@ -215,9 +215,8 @@ impl Write for Socket {
     }
 }
 
-/// Sends with `sendmsg`. tokio's way is `writev`, for which the system looks through what makes a
-/// socket a file, so that it can tell those who watch files: memory of each connection that nothing
-/// else touches.
+/// Sends with `sendmsg`. tokio's way is `writev`, which goes through what all files have in common and
+/// so looks at memory of each socket that nothing else touches (docs/DECISIONS.md).
 fn poll_send(
     stream: &TcpStream,
     context: &mut Context<'_>,
