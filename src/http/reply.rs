@@ -1,4 +1,4 @@
-//! A reply's bytes on their way out: a chain of buffers that hyper hands to `writev`.
+//! A reply's bytes on their way out: a chain of buffers for one vectored write.
 
 use std::convert::Infallible;
 use std::io::IoSlice;
