@@ -1,13 +1,14 @@
 //! Following against a node that goes away, lags, hides behind TLS, or is another one.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::support::corpus::{APRICOT0, FORKS, HELICON, MAIN};
-use crate::support::neve::{Neve, fresh_dir};
+use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::recorded::{Recorded, by_rules};
 
 /// An address where nobody listens.
@@ -18,6 +19,29 @@ fn nobody() -> String {
 
 fn expected(node: &Recorded, height: u64) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}}\n", node.height(height).block)
+}
+
+/// What a connection sends before the first empty line, in small letters.
+fn head(stream: TcpStream) -> String {
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
+    head.join("\n").to_lowercase()
+}
+
+#[test]
+fn an_upstream_is_told_who_asks() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (dir, url) = (fresh_dir(), format!("http://{}", listener.local_addr().unwrap()));
+    let _neve = Neve::start(dir.path(), &["--upstream", &url]);
+    let agent = format!("\nuser-agent: neve/{}", env!("CARGO_PKG_VERSION"));
+    // It does not give up when nobody answers.
+    let mut heads = listener.incoming().take(20).map(|stream| head(stream.unwrap()));
+    for asks in ["post ", "get /ext/bc/c/ws "] {
+        let found = heads.by_ref().find(|head| head.starts_with(asks));
+        let found = found.unwrap_or_else(|| panic!("no request begins with {asks}"));
+        assert!(found.contains(&agent), "{found}");
+    }
 }
 
 #[test]
