@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use socket2::SockRef;
 
 use crate::support::corpus::{APRICOT0, FORKS, HELICON, MAIN};
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
@@ -32,6 +33,7 @@ fn head(stream: TcpStream) -> String {
 #[test]
 fn an_upstream_is_told_who_asks() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    SockRef::from(&listener).set_read_timeout(Some(LIMIT)).unwrap(); // accepting counts as reading
     let (dir, url) = (fresh_dir(), format!("http://{}", listener.local_addr().unwrap()));
     let _neve = Neve::start(dir.path(), &["--upstream", &url]);
     let agent = format!("\nuser-agent: neve/{}", env!("CARGO_PKG_VERSION"));
