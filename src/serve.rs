@@ -251,9 +251,10 @@ impl Front {
         serving: &Arc<Serving>,
         admin: impl FnOnce(&[Arc<Tally>], &Arc<AtomicUsize>) -> Admin,
     ) -> Result<Self, Failed> {
-        let tallies: Vec<_> = (0..config.http.threads).map(|_| Arc::<Tally>::default()).collect();
+        let tallies: Vec<_> =
+            (0..config.http.threads).map(|_| <[Arc<Tally>; 2]>::default()).collect();
         let connections = Arc::new(AtomicUsize::new(0));
-        let admin = Arc::new(admin(&tallies, &connections));
+        let admin = Arc::new(admin(tallies.as_flattened(), &connections));
         let (drain, draining) = watch::channel(false);
         let serving = Arc::clone(serving);
         let (limits, http) = (config.limits, &config.http);
@@ -277,7 +278,7 @@ impl Front {
         let role = Role::Rpc { admin: http.admin_listen.is_none() };
         front.listen(http.listen, role, &tallies).await?;
         if let Some(address) = http.admin_listen {
-            front.listen(address, Role::Admin, &[Arc::default()]).await?;
+            front.listen(address, Role::Admin, &[Default::default()]).await?;
         }
         Ok(front)
     }
@@ -286,7 +287,7 @@ impl Front {
         &mut self,
         address: SocketAddr,
         role: Role,
-        tallies: &[Arc<Tally>],
+        tallies: &[[Arc<Tally>; 2]],
     ) -> Result<(), Failed> {
         let failed = |error| Failed::Listen(address, error);
         let listener = TcpListener::bind(address).await.map_err(failed)?;

@@ -1,8 +1,8 @@
-//! One connection, from the first byte to the last.
+//! A connection in hyper's hands, for whatever is not a plain request.
 //!
 //! hyper keeps 14 kB for each connection that it serves, most of it buffers. Most connections of a
 //! public endpoint are kept and say nothing; so one that has been quiet for a second is taken out
-//! of hyper's hands, and given back when something comes. A busy one never gets there.
+//! of hyper's hands, and waits where a connection takes next to nothing (`lanes`).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -15,12 +15,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tracing::debug;
+use tracing::{debug, warn};
 
-use super::lane;
+use super::door::{Come, Door, Moved};
 use super::service::Service;
-use super::socket::Socket;
+use super::socket::{Patience, Socket};
 use crate::ws::{self, Upgrade};
 
 /// How things stand with a connection; its socket and whoever serves it share it.
@@ -62,21 +63,28 @@ enum Left {
     Quiet(Socket),
 }
 
-/// Serves a connection until it closes, or until it has answered what it is answering when it is
-/// to end.
+/// Serves a connection until it closes, until it has answered what it is answering when it is to
+/// end, or until it is quiet.
 pub(super) async fn serve(
-    mut socket: Socket,
+    moved: Moved,
     service: &Arc<Service>,
+    patience: Patience,
     mut drain: watch::Receiver<bool>,
+    door: &Door,
 ) {
-    while let lane::Left::Other(read) = lane::run(&mut socket, service, &mut drain).await {
-        match Box::pin(talk(socket.with_read(read), service, &mut drain)).await {
-            Left::Nothing => return,
-            Left::WebSocket(upgraded) => {
-                return Box::pin(ws::run(upgraded, &service.rpc, service.ws, drain)).await;
-            }
-            Left::Quiet(quiet) => socket = quiet,
-        }
+    let Moved { stream, read, sent, counted } = moved;
+    let stream = match TcpStream::from_std(stream) {
+        Ok(stream) => stream,
+        Err(error) => return warn!(%error, "cannot serve a connection"),
+    };
+    let socket = Socket::new(stream, sent.into(), patience, Arc::clone(&service.rpc.tally));
+    match talk(socket.with_read(read), service, &mut drain).await {
+        Left::Nothing => {}
+        Left::WebSocket(upgraded) => ws::run(upgraded, &service.rpc, service.ws, drain).await,
+        Left::Quiet(quiet) => match quiet.leave(counted) {
+            Ok(moved) => door.bring(Come::Connection(moved)),
+            Err(error) => warn!(%error, "cannot serve a connection"),
+        },
     }
 }
 
@@ -100,7 +108,8 @@ async fn talk(
     });
     // `pipeline_flush` stays off: it would copy every answer into one buffer.
     let mut builder = http1::Builder::new();
-    builder.header_read_timeout(None).max_buf_size(service.head_bytes_max);
+    // Who has sent all his requests and says so still wants the answers.
+    builder.header_read_timeout(None).max_buf_size(service.head_bytes_max).half_close(true);
     let mut connection = builder.serve_connection(socket, respond).with_upgrades();
     let mut draining = pin!(draining(drain));
     let mut told = false;

@@ -1,153 +1,214 @@
-//! The short way from a socket to an answer and back, for plain requests.
+//! A connection on the short way from a socket to an answer and back, for plain requests.
 //!
 //! A connection is here as long as its requests are plain. It has no buffer of its own: what comes
 //! is read into one that all connections of a thread share. The first request of another form
 //! takes the connection to hyper, with what was read of it.
 
-use std::cell::Cell;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::{Context, Poll, ready};
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::time::Instant;
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 
-use super::connection::draining;
+use super::door::{Counted, Moved};
 use super::encoded::Accepts;
 use super::out::Out;
 use super::plain::{Plain, Seen};
 use super::rpc::Reply;
 use super::service::Service;
-use super::socket::Socket;
+use super::socket::Patience;
 use crate::tally::add;
 
 /// A request that is longer is not plain.
-const ROOM: usize = 16 << 10;
-
-thread_local! {
-    /// Where requests are read to; empty while it is in use.
-    static SHARED: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// Why a connection is here no longer.
-pub(super) enum Left {
-    /// It is over.
-    Over,
-    /// These bytes came, which are no plain request.
-    Other(Bytes),
-}
+pub(super) const ROOM: usize = 16 << 10;
+/// A client that sends one request behind another gets so many answers before it is another's turn.
+const TURN: usize = 16;
 
 /// What a connection needs to go on.
-enum Need {
+pub(super) enum Need {
+    /// Something from the client: a request, or that it reads.
+    Client,
+    /// Its next turn.
+    Turn,
     /// An answer to this body, for which the disk may have to be waited for.
     Disk(Bytes, Accepts),
-    /// To leave.
-    Leave(Left),
+    /// Hyper, which understands what came.
+    Hyper(Bytes),
+    /// Nothing: it is over.
+    Nothing,
 }
 
 /// A connection.
-struct Lane<'c> {
-    socket: &'c mut Socket,
-    service: &'c Service,
-    /// What came and is not answered.
-    rest: Vec<u8>,
+pub(super) struct Lane {
+    stream: TcpStream,
+    /// When bytes were last sent.
+    sent: Instant,
     /// An answer that is not sent whole.
     out: Option<Box<Out>>,
+    /// Whether the client sends no more, so that the end is to be read.
+    ends: bool,
+    /// Whether an answer is being made elsewhere.
+    waits: bool,
+    /// What came and is not answered.
+    rest: Vec<u8>,
+    counted: Counted,
 }
 
-/// Answers plain requests until something else comes, or the connection is to end.
-pub(super) async fn run(
-    socket: &mut Socket,
-    service: &Service,
-    drain: &mut watch::Receiver<bool>,
-) -> Left {
-    let rest = socket.take_read();
-    if rest.len() > ROOM {
-        return Left::Other(rest);
+impl Lane {
+    pub(super) fn new(moved: Moved) -> Self {
+        let Moved { stream, read, sent, counted } = moved;
+        Self { stream, sent, out: None, ends: false, waits: false, rest: read.into(), counted }
     }
-    let mut lane = Lane { socket, service, rest: rest.into(), out: None };
-    let mut drained = pin!(draining(drain));
-    loop {
-        let need = poll_fn(|context| match lane.poll(context) {
-            Poll::Pending if lane.out.is_none() => {
-                drained.as_mut().poll(context).map(|()| Need::Leave(Left::Over))
-            }
-            need => need,
-        });
-        match need.await {
-            Need::Disk(body, accepts) => {
-                let reply = Box::pin(service.answer_elsewhere(body, accepts)).await;
-                lane.send(reply);
-            }
-            Need::Leave(left) => return left,
-        }
-    }
-}
 
-impl Lane<'_> {
+    /// Where it goes on elsewhere.
+    pub(super) fn leave(self, read: Bytes) -> Moved {
+        Moved { stream: self.stream, read, sent: self.sent, counted: self.counted }
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Notes that the client sends no more.
+    pub(super) fn note_end(&mut self) {
+        self.ends = true;
+    }
+
+    /// Whether nothing is owed to the client.
+    pub(super) fn is_idle(&self) -> bool {
+        self.out.is_none() && !self.waits
+    }
+
+    /// Whether it has anything to do now that its socket can be read from, or written to.
+    pub(super) fn wants(&self, readable: bool) -> bool {
+        readable || self.out.is_some()
+    }
+
+    /// Whether an answer is being made elsewhere.
+    pub(super) fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// When it is given up, if nothing is sent until then.
+    pub(super) fn deadline(&self, patience: Patience) -> Option<Instant> {
+        let limit = if self.out.is_some() { patience.write } else { patience.idle };
+        (!self.waits).then(|| self.sent + limit)
+    }
+
+    /// Waits for an answer.
+    pub(super) fn wait(&mut self) {
+        self.waits = true;
+    }
+
+    /// Takes the answer that was waited for.
+    pub(super) fn answered(&mut self, out: Box<Out>) {
+        self.waits = false;
+        self.out = Some(out);
+    }
+
     /// Goes on as long as nothing has to be waited for.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Need> {
-        let mut bytes = SHARED.take();
-        bytes.resize(ROOM, 0); // once a thread
-        let mut room = Room { bytes: &mut bytes, len: 0 };
+    pub(super) fn go_on(&mut self, service: &Service, room: &mut [u8], now: Instant) -> Need {
+        let mut room = Room { bytes: room, len: 0, drained: false };
         room.add(&self.rest);
-        let need = self.poll_in(context, &mut room);
         self.rest.clear();
+        let need = self.go_on_in(service, &mut room, now).unwrap_or(Need::Nothing);
         self.rest.extend_from_slice(room.came());
-        SHARED.set(bytes);
         need
     }
 
-    fn poll_in(&mut self, context: &mut Context<'_>, room: &mut Room<'_>) -> Poll<Need> {
-        loop {
-            if let Some(out) = &mut self.out {
-                if ready!(out.poll_send(self.socket, context)).is_err() {
-                    return Poll::Ready(Need::Leave(Left::Over));
-                }
-                self.out = None;
+    fn go_on_in(
+        &mut self,
+        service: &Service,
+        room: &mut Room<'_>,
+        now: Instant,
+    ) -> io::Result<Need> {
+        if let Some(out) = self.out.take()
+            && !self.send(*out, now)?
+        {
+            return Ok(Need::Client);
+        }
+        for _ in 0..TURN {
+            let plain = match self.request(service, room)? {
+                Ok(plain) => plain,
+                Err(need) => return Ok(need),
+            };
+            let Some(reply) = answer(service, room.came(), &plain) else {
+                return Ok(room.disk(&plain));
+            };
+            room.take(plain.body.end);
+            if !self.send(service.out(reply), now)? {
+                return Ok(Need::Client);
             }
-            match self.service.look(room.came()) {
-                Seen::Plain(plain) => {
-                    let Some(reply) = self.answer(room.came(), &plain) else {
-                        return Poll::Ready(room.disk(&plain));
-                    };
-                    self.send(reply);
-                    room.take(plain.body.end);
-                }
-                Seen::Begin if room.len < ROOM => {
-                    let read = ready!(self.socket.poll_into(context, &mut room.bytes[room.len..]));
-                    match read {
-                        Ok(0) if room.len > 0 => return Poll::Ready(room.other()),
-                        Ok(0) | Err(_) => return Poll::Ready(Need::Leave(Left::Over)),
-                        Ok(more) => room.len += more,
-                    }
-                }
-                Seen::Begin | Seen::Other => return Poll::Ready(room.other()),
+        }
+        Ok(Need::Turn)
+    }
+
+    /// The next request, or what it takes to get one.
+    fn request(&self, service: &Service, room: &mut Room<'_>) -> io::Result<Result<Plain, Need>> {
+        loop {
+            let need = match service.look(room.came()) {
+                Seen::Plain(plain) => return Ok(Ok(plain)),
+                Seen::Begin if room.len < ROOM => self.read(room)?,
+                Seen::Begin | Seen::Other => Some(room.hyper()),
+            };
+            if let Some(need) = need {
+                return Ok(Err(need));
             }
         }
     }
 
-    fn answer(&self, came: &[u8], plain: &Plain) -> Option<Reply> {
-        let tally = &self.service.rpc.tally;
-        add(&tally.requests, 1);
-        add(&tally.plain, 1);
-        self.service.answer_now(&came[plain.body.clone()], plain.accepts)
+    /// Reads what came, or says what it takes.
+    fn read(&self, room: &mut Room<'_>) -> io::Result<Option<Need>> {
+        if room.drained && !self.ends {
+            return Ok(Some(Need::Client));
+        }
+        match recv(&self.stream, &mut room.bytes[room.len..], RecvFlags::empty()) {
+            Ok((_, 0)) if room.len > 0 => Ok(Some(room.hyper())),
+            Ok((_, 0)) => Ok(Some(Need::Nothing)),
+            Ok((_, more)) => {
+                room.len += more;
+                room.drained = room.len < room.bytes.len();
+                Ok(None)
+            }
+            Err(Errno::AGAIN) => Ok(Some(Need::Client)),
+            Err(Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    fn send(&mut self, reply: Reply) {
-        let out = match reply {
-            Reply::Answer(body) if body.coding().is_none() => Out::plain(body),
-            reply => Out::new(self.service.response(reply)),
-        };
-        add(&self.service.rpc.tally.bytes, out.body_len() as u64);
-        self.out = Some(Box::new(out));
+    /// Sends; whether that was all. Else the rest is kept.
+    fn send(&mut self, mut out: Out, now: Instant) -> io::Result<bool> {
+        let before = out.left();
+        let sent = out.send(&self.stream);
+        if out.left() < before {
+            self.sent = now;
+        }
+        match sent {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.out = Some(Box::new(out));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
+}
+
+fn answer(service: &Service, came: &[u8], plain: &Plain) -> Option<Reply> {
+    let tally = &service.rpc.tally;
+    add(&tally.requests, 1);
+    add(&tally.plain, 1);
+    service.answer_now(&came[plain.body.clone()], plain.accepts)
 }
 
 /// The buffer, and how much of it is in use.
 struct Room<'r> {
     bytes: &'r mut [u8],
     len: usize,
+    /// Whether the last read left some of it empty: what comes after that is told anew.
+    drained: bool,
 }
 
 impl Room<'_> {
@@ -173,9 +234,9 @@ impl Room<'_> {
         Need::Disk(body, plain.accepts)
     }
 
-    fn other(&mut self) -> Need {
+    fn hyper(&mut self) -> Need {
         let came = Bytes::copy_from_slice(self.came());
         self.len = 0;
-        Need::Leave(Left::Other(came))
+        Need::Hyper(came)
     }
 }

@@ -1,12 +1,15 @@
-//! Serving: threads that do nothing else, each with its own runtime and its own connections.
+//! Serving: workers that do nothing else, each with its own connections.
 //!
 //! One task accepts and hands connections out in turn, so that work is spread evenly at any
-//! number of connections; from then on a connection stays with its worker.
+//! number of connections; from then on a connection stays with its worker. A worker is two threads
+//! (`worker`): one answers plain requests in a loop of its own (`lanes`), and what is anything else
+//! goes to the other one, which has a runtime and hyper (`connection`).
 
 mod answer;
 mod body;
 mod connection;
 mod cors;
+mod door;
 mod encoded;
 mod etag;
 mod fees;
@@ -14,6 +17,7 @@ mod filters;
 mod head;
 mod hosts;
 mod lane;
+mod lanes;
 mod logs;
 mod media_type;
 mod mirror;
@@ -31,17 +35,16 @@ mod rpc;
 mod sending;
 mod service;
 mod socket;
+mod worker;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 use tracing::{debug, warn};
 
 pub(crate) use connection::draining;
@@ -57,14 +60,11 @@ use crate::config::{HttpConfig, Limits};
 use crate::filters::Filters;
 use crate::serving::Serving;
 use crate::tally::Tally;
-use connection::serve;
-use service::Service;
+use door::Counted;
+use worker::Worker;
 
 /// A pause after the process ran out of descriptors: trying again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Threads of each worker that may wait for the disk; a request that must waits for one of them.
-const WAITING_THREADS: usize = 16;
 
 /// What all listeners share.
 #[derive(Clone)]
@@ -93,29 +93,17 @@ pub(crate) enum Role {
     Admin,
 }
 
-/// A thread that serves connections.
-struct Worker {
-    connections: mpsc::UnboundedSender<std::net::TcpStream>,
-    thread: thread::JoinHandle<()>,
-}
-
 /// The serving threads.
 pub(crate) struct Workers(Vec<Worker>);
 
 impl Workers {
-    /// Starts a thread for each tally.
-    pub(crate) fn start(shared: &Shared, role: Role, tallies: &[Arc<Tally>]) -> io::Result<Self> {
-        let start = |(at, tally): (usize, &Arc<Tally>)| {
-            let (connections, incoming) = mpsc::unbounded_channel();
-            let (shared, tally) = (shared.clone(), Arc::clone(tally));
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = runtime.enable_all().max_blocking_threads(WAITING_THREADS);
-            let runtime = runtime.build()?;
-            let thread = thread::Builder::new()
-                .name(format!("http-{at}"))
-                .spawn(move || runtime.block_on(serve_all(shared, role, tally, incoming)))?;
-            Ok(Worker { connections, thread })
-        };
+    /// Starts a worker for each two tallies.
+    pub(crate) fn start(
+        shared: &Shared,
+        role: Role,
+        tallies: &[[Arc<Tally>; 2]],
+    ) -> io::Result<Self> {
+        let start = |(at, tallies)| Worker::start(at, shared, role, tallies);
         tallies.iter().enumerate().map(start).collect::<io::Result<_>>().map(Self)
     }
 
@@ -146,20 +134,14 @@ impl Workers {
         // A failure leaves Nagle's algorithm on: slower, and correct.
         let _ = stream.set_nodelay(true);
         match stream.into_std() {
-            // A worker ends only after this task: the stream is not lost.
-            Ok(stream) => drop(self.0[turn].connections.send(stream)),
+            Ok(stream) => self.0[turn].take(stream, Counted::new(&shared.connections)),
             Err(error) => warn!(%error, "cannot serve a connection"),
         }
     }
 
     /// Lets the threads end once their connections have.
     pub(crate) fn join(self) {
-        for Worker { connections, thread } in self.0 {
-            drop(connections);
-            if thread.join().is_err() {
-                warn!("a serving thread panicked");
-            }
-        }
+        self.0.into_iter().for_each(Worker::join);
     }
 }
 
@@ -169,76 +151,4 @@ fn refuse(stream: &TcpStream) {
     let head = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n";
     let reply = format!("{head}Content-Length: {}\r\n\r\n{text}", text.len());
     let _ = stream.try_write(reply.as_bytes());
-}
-
-/// Serves what comes until there is no more to come, and then what is left.
-async fn serve_all(
-    shared: Shared,
-    role: Role,
-    tally: Arc<Tally>,
-    mut incoming: mpsc::UnboundedReceiver<std::net::TcpStream>,
-) {
-    let service = Arc::new(Service {
-        rpc: Arc::new(Rpc {
-            serving: Arc::clone(&shared.serving),
-            status: Arc::clone(&shared.admin.status),
-            filters: Arc::clone(&shared.filters),
-            limits: shared.limits,
-            tally: Arc::clone(&tally),
-        }),
-        admin: Arc::clone(&shared.admin),
-        admin_here: role != Role::Rpc { admin: false },
-        rpc_here: role != Role::Admin,
-        miss_status: shared.http.miss_status,
-        hosts: shared.http.hosts.clone(),
-        rpc_paths: Arc::clone(&shared.http.rpc_paths),
-        head_bytes_max: shared.http.head_bytes_max,
-        ws: shared.http.ws,
-        mirrors: shared.mirrors.clone(),
-    });
-    let drain = own(shared.drain.clone());
-    let mut open = JoinSet::new();
-    while let Some(stream) = incoming.recv().await {
-        while open.try_join_next().is_some() {}
-        let connection = Counted::new(&shared.connections);
-        match TcpStream::from_std(stream) {
-            Ok(stream) => {
-                let socket = Socket::new(stream, shared.http.patience, Arc::clone(&tally));
-                let (service, drain) = (Arc::clone(&service), drain.clone());
-                open.spawn(async move {
-                    let _connection = connection;
-                    serve(socket, &service, drain).await;
-                });
-            }
-            Err(error) => warn!(%error, "cannot serve a connection"),
-        }
-    }
-    while open.join_next().await.is_some() {}
-}
-
-/// The same, for this thread: every request looks at it, which locks it.
-fn own(mut drain: watch::Receiver<bool>) -> watch::Receiver<bool> {
-    let (tell, told) = watch::channel(false);
-    tokio::spawn(async move {
-        draining(&mut drain).await;
-        tell.send_replace(true);
-        tell.closed().await; // what comes now is to be told too
-    });
-    told
-}
-
-/// An open connection, as long as it lives.
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn new(connections: &Arc<AtomicUsize>) -> Self {
-        connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(connections))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }

@@ -1,24 +1,25 @@
 //! An answer on its way out, head and all.
 
 use std::io::{self, Cursor, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::net::TcpStream;
 
 use bytes::Buf;
 use hyper::Response;
-use hyper::rt::Write;
 use smallvec::{SmallVec, smallvec};
 
 use super::cors::Cors;
 use super::head;
 use super::reply::{ReplyBody, ReplyBuf};
-use super::socket::Socket;
+use super::socket::send;
 
-/// Enough for most heads.
-const HEAD_ROOM: usize = 192;
+/// Enough for most heads, and for what is written before a stored part.
+const HEAD_ROOM: usize = 256;
 /// Pieces that the system is given at once: enough for a batch of a hundred, and no more than it
 /// takes (`IOV_MAX`, 1,024). Each further call wakes the client for a part of the answer.
 const FRAME_PIECES: usize = 256;
+/// Text that begins a body goes with the head if it is no longer: the system takes longer over
+/// another piece than copying so little does.
+const TEXT_MAX: usize = 256;
 /// So many cost no allocation.
 const FEW: usize = 8;
 
@@ -47,9 +48,11 @@ impl Out {
         Self::with_head(head, body)
     }
 
-    fn with_head(head: Vec<u8>, mut body: ReplyBody) -> Self {
+    fn with_head(mut head: Vec<u8>, mut body: ReplyBody) -> Self {
         let body_len = body.len();
-        Self { head: Cursor::new(head), frame: body.frame(FRAME_PIECES), body, body_len }
+        let mut frame = body.frame(FRAME_PIECES);
+        frame.give_text(&mut head, TEXT_MAX);
+        Self { head: Cursor::new(head), frame, body, body_len }
     }
 
     /// Bytes of the whole body.
@@ -57,34 +60,30 @@ impl Out {
         self.body_len
     }
 
-    /// Sends what is left.
-    pub(super) fn poll_send(
-        &mut self,
-        socket: &mut Socket,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        loop {
-            while self.head.has_remaining() || self.frame.has_remaining() {
-                match ready!(self.poll_write(socket, context))? {
-                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    sent => (&mut self.head).chain(&mut self.frame).advance(sent),
-                }
-            }
-            if self.body.len() == 0 {
-                return Poll::Ready(Ok(()));
-            }
-            self.frame = self.body.frame(FRAME_PIECES);
-        }
+    /// Bytes that are not sent, head included.
+    pub(super) fn left(&self) -> usize {
+        self.head.remaining() + self.frame.remaining() + self.body.len()
     }
 
-    fn poll_write(
-        &self,
-        socket: &mut Socket,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<usize>> {
+    /// Sends what is left.
+    pub(super) fn send(&mut self, stream: &TcpStream) -> io::Result<()> {
+        while self.left() > 0 {
+            if !self.head.has_remaining() && !self.frame.has_remaining() {
+                self.frame = self.body.frame(FRAME_PIECES);
+            }
+            let sent = self.send_some(stream)?;
+            if sent == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            (&mut self.head).chain(&mut self.frame).advance(sent);
+        }
+        Ok(())
+    }
+
+    fn send_some(&self, stream: &TcpStream) -> io::Result<usize> {
         let head = IoSlice::new(self.head.chunk());
         let mut slices: SmallVec<[_; FEW]> = smallvec![head; self.frame.pieces_left() + 1];
         self.frame.chunks_vectored(&mut slices[1..]);
-        Pin::new(socket).poll_write_vectored(context, &slices)
+        send(stream, &slices)
     }
 }

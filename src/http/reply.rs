@@ -307,6 +307,17 @@ impl From<Bytes> for ReplyBuf {
 }
 
 impl ReplyBuf {
+    /// Appends to `out` the text that it begins with, if that is at most `max` bytes.
+    pub(super) fn give_text(&mut self, out: &mut Vec<u8>, max: usize) {
+        if let Some(Piece::Text(range)) = self.pieces.get(self.next)
+            && self.at == 0
+            && range.len() <= max
+        {
+            out.extend_from_slice(&self.text[range.clone()]);
+            (self.next, self.remaining) = (self.next + 1, self.remaining - range.len());
+        }
+    }
+
     /// Pieces that are not sent whole.
     pub(super) fn pieces_left(&self) -> usize {
         self.pieces.len() - self.next

@@ -19,6 +19,7 @@ use super::encoded::Accepts;
 use super::hosts::Hosts;
 use super::media_type;
 use super::mirror::{Mirrors, whole};
+use super::out::Out;
 use super::outgoing::Outgoing;
 use super::refusal::Refusal;
 use super::reply::{Builder, ReplyBody};
@@ -37,7 +38,7 @@ pub(super) const BY_CODING: HeaderValue = HeaderValue::from_static("Accept-Encod
 const API_ROUTE: HeaderName = HeaderName::from_static("avalanche-api-route");
 const CONTINUE: &[u8] = b"100-continue";
 
-/// Answers requests of one worker's connections.
+/// Answers requests of one thread's connections.
 pub(crate) struct Service {
     pub(crate) rpc: Arc<Rpc>,
     pub(crate) admin: Arc<Admin>,
@@ -186,6 +187,16 @@ impl Service {
         let answered = spawn_blocking(move || rpc.answer_waiting(&request, accepts)).await;
         // The pool takes nothing more when the server is about to end.
         self.counted(answered.unwrap_or_else(|_| self.rpc.answer(&body, accepts)))
+    }
+
+    /// The answer to a plain request, head and all.
+    pub(super) fn out(&self, reply: Reply) -> Out {
+        let out = match reply {
+            Reply::Answer(body) if body.coding().is_none() => Out::plain(body),
+            reply => Out::new(self.response(reply)),
+        };
+        add(&self.rpc.tally.bytes, out.body_len() as u64);
+        out
     }
 
     fn counted(&self, (reply, calls): (Reply, Calls)) -> Reply {

@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,12 +17,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, Interest, ReadBuf};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connection::Quiet;
+use super::door::{Counted, Moved};
 use crate::tally::{Tally, add};
 
 /// After so long without a byte a connection does without buffers.
@@ -59,8 +63,14 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub(crate) fn new(stream: TcpStream, patience: Patience, tally: Arc<Tally>) -> Self {
-        let (io, sent) = (TokioIo::new(stream), Instant::now());
+    /// A connection that last had bytes sent at that time.
+    pub(super) fn new(
+        stream: TcpStream,
+        sent: Instant,
+        patience: Patience,
+        tally: Arc<Tally>,
+    ) -> Self {
+        let io = TokioIo::new(stream);
         let (quiet, before) = (Arc::default(), Bytes::new());
         let (timer, idles, fed, unsent) = (None, false, false, false);
         Self { io, patience, idles, sent, timer, quiet, fed, unsent, before, tally }
@@ -71,29 +81,16 @@ impl Socket {
         self.quiet = quiet;
     }
 
+    /// Takes it back from this runtime.
+    pub(super) fn leave(self, counted: Counted) -> io::Result<Moved> {
+        let stream = self.io.into_inner().into_std()?;
+        Ok(Moved { stream, read: self.before, sent: self.sent.into_std(), counted })
+    }
+
     /// The same with what was read and not used.
     pub(super) fn with_read(mut self, read: Bytes) -> Self {
         self.before = read;
-        self.timer = None;
         self
-    }
-
-    /// Takes that back.
-    pub(super) fn take_read(&mut self) -> Bytes {
-        std::mem::take(&mut self.before)
-    }
-
-    /// Reads what came; waits for it as long as an idle connection may.
-    pub(super) fn poll_into(
-        &mut self,
-        context: &mut Context<'_>,
-        room: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        let mut room = ReadBuf::new(room);
-        match Pin::new(self.io.inner_mut()).poll_read(context, &mut room) {
-            Poll::Pending => self.waiting(context, self.patience.idle),
-            Poll::Ready(read) => Poll::Ready(read.map(|()| room.filled().len())),
-        }
     }
 
     /// Goes on as a WebSocket: one that says nothing is asked whether it is there, which is not
@@ -215,18 +212,28 @@ impl Write for Socket {
     }
 }
 
-/// Sends with `sendmsg`. tokio's way is `writev`, which goes through what all files have in common and
-/// so looks at memory of each socket that nothing else touches (docs/DECISIONS.md).
 fn poll_send(
     stream: &TcpStream,
     context: &mut Context<'_>,
-    bufs: &[IoSlice<'_>],
+    slices: &[IoSlice<'_>],
 ) -> Poll<io::Result<usize>> {
     loop {
         ready!(stream.poll_write_ready(context))?;
-        match stream.try_io(Interest::WRITABLE, || SockRef::from(stream).send_vectored(bufs)) {
+        match stream.try_io(Interest::WRITABLE, || send(stream, slices)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             sent => return Poll::Ready(sent),
+        }
+    }
+}
+
+/// Sends with `sendmsg`. The usual way is `writev`, which goes through what all files have in common
+/// and so looks at memory of each socket that nothing else touches (docs/DECISIONS.md).
+pub(super) fn send(stream: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut nothing_besides = SendAncillaryBuffer::default();
+    loop {
+        match sendmsg(&stream, slices, &mut nothing_besides, SendFlags::NOSIGNAL) {
+            Err(Errno::INTR) => {}
+            sent => return sent.map_err(io::Error::from),
         }
     }
 }

@@ -1,11 +1,14 @@
 //! Data that is on disk and not in memory: other threads wait for it than those that serve.
 
 use std::fs::{self, File};
+use std::io::{BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 
 use neve_devnet::{ChainConfig, Config, DevnetThread};
 use rustix::fs::{Advice, fadvise};
 
+use crate::support::client::read;
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::ws::Ws;
 
@@ -20,10 +23,11 @@ fn waits(neve: &Neve) -> u64 {
         let name = fs::read_to_string(task.join("comm")).ok()?;
         let stat = fs::read_to_string(task.join("stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        name.starts_with("http-").then(|| fields[9].parse::<u64>().unwrap())
+        let serves = name.starts_with("http-") || name.starts_with("hyper-");
+        serves.then(|| fields[9].parse::<u64>().unwrap())
     };
     let counts: Vec<u64> = tasks.filter_map(|task| of(&task.unwrap().path())).collect();
-    assert_eq!(counts.len(), 2, "two serving threads");
+    assert_eq!(counts.len(), 4, "two workers of two threads");
     counts.iter().sum()
 }
 
@@ -132,6 +136,36 @@ fn no_serving_thread_waits_for_the_disk() {
         neve.count("neve_http_handed_over_total") == before
     };
     assert!((0..TRIES).any(stays), "what was just read is not in memory");
+}
+
+#[test]
+fn what_waits_for_the_disk_is_not_overtaken() {
+    let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() };
+    let devnet = DevnetThread::start(config.with_head(HEAD)).unwrap();
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let arguments = ["--upstream", &url, "--start", "0", "--segment-blocks", "40"];
+    let start = || Neve::start(dir.path(), &arguments);
+    let neve = start();
+    neve.wait_for_head(HEAD);
+    neve.stop();
+    forget(&dir.path().join("store"));
+    let neve = start();
+    neve.wait_for_head(HEAD);
+    let mut line = BufReader::new(TcpStream::connect(neve.address).unwrap());
+    line.get_ref().set_nodelay(true).unwrap();
+    for height in (0..HEAD).rev() {
+        let block = format!(r#""eth_getBlockByNumber","params":["{height:#x}",false]"#);
+        for (id, call) in [(1, block.as_str()), (2, r#""eth_chainId","params":[]"#)] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{call}}}"#);
+            let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+            write!(line.get_mut(), "{head}Content-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        }
+        for id in [1, 2] {
+            let answer = read(&mut line, false).unwrap().text();
+            assert!(answer.contains(&format!("\"id\":{id},")), "{height}: {answer}");
+        }
+    }
+    assert!(neve.count("neve_http_handed_over_total") > 0, "nothing was cold");
 }
 
 #[test]

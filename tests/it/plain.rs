@@ -232,7 +232,7 @@ fn pieces_and_heaps_of_requests_are_answered_in_order() {
         sender.shutdown(Shutdown::Write).unwrap();
     });
     for id in 2..502 {
-        let answer = read(&mut line, false).unwrap();
+        let answer = read(&mut line, false).unwrap_or_else(|error| panic!("{id}: {error:?}"));
         assert!(answer.text().contains(&format!("\"id\":{id},")), "{id}: {}", answer.text());
     }
     sending.join().unwrap();

@@ -1,0 +1,81 @@
+//! What goes from one thread of a worker to the other, and from the acceptor to both.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::encoded::Accepts;
+use super::out::Out;
+
+/// A connection, between two ways of serving it.
+pub(super) struct Moved {
+    pub(super) stream: TcpStream,
+    /// What was read and is not answered.
+    pub(super) read: Bytes,
+    /// When bytes were last sent.
+    pub(super) sent: Instant,
+    pub(super) counted: Counted,
+}
+
+impl Moved {
+    /// One that was just opened.
+    pub(super) fn new(stream: TcpStream, counted: Counted) -> Self {
+        Self { stream, read: Bytes::new(), sent: Instant::now(), counted }
+    }
+}
+
+/// To the short way.
+pub(super) enum Come {
+    /// A connection.
+    Connection(Moved),
+    /// An answer for the one of this key, which waits for it; none if making it failed.
+    Answer(usize, Option<Box<Out>>),
+    /// Connections are to end.
+    Drain,
+    /// No more will be accepted.
+    Last,
+}
+
+/// To the long way.
+pub(super) enum Leave {
+    /// A connection.
+    Connection(Moved),
+    /// A body whose answer may have to be waited for, of the connection of this key.
+    Disk(usize, Bytes, Accepts),
+}
+
+/// The way in, for other threads.
+#[derive(Clone)]
+pub(super) struct Door {
+    pub(super) sender: Sender<Come>,
+    pub(super) waker: Arc<mio::Waker>,
+}
+
+impl Door {
+    /// Brings something. Who has gone needs nothing more.
+    pub(super) fn bring(&self, come: Come) {
+        if self.sender.send(come).is_ok() {
+            let _ = self.waker.wake(); // an eventfd that is open takes it
+        }
+    }
+}
+
+/// An open connection, as long as it lives.
+pub(super) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    pub(super) fn new(connections: &Arc<AtomicUsize>) -> Self {
+        connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(connections))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

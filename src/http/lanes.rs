@@ -1,0 +1,249 @@
+//! The loop of a serving thread: who is ready has a turn, and nobody is waited for.
+//!
+//! This is what an event loop without tasks comes to. A task for each connection costs two visits to
+//! memory of its own for each request, once to wake it and once to run it, and that memory has left
+//! the nearest caches by then when there are hundreds of connections (docs/DECISIONS.md). What has to
+//! wait for more than its own socket goes to the worker's other thread, which has a runtime.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use mio::event::Event;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+use tokio::sync::mpsc::UnboundedSender;
+use tracing::{error, warn};
+
+use super::door::{Come, Door, Leave, Moved};
+use super::lane::{Lane, Need, ROOM};
+use super::out::Out;
+use super::service::Service;
+use super::socket::Patience;
+use crate::tally::add;
+
+/// As many as are taken at a time.
+const EVENTS: usize = 1024;
+const DOOR: Token = Token(usize::MAX);
+/// Between two looks for connections that wait for too long.
+const LOOKS_APART: Duration = Duration::from_millis(50);
+/// After a failure that should not be: trying again at once would spin.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The connections of a thread that are on the short way.
+pub(super) struct Lanes {
+    poll: Poll,
+    coming: Receiver<Come>,
+    leaving: UnboundedSender<Leave>,
+    service: Arc<Service>,
+    patience: Patience,
+    open: Slab<Lane>,
+    /// Where requests are read to.
+    room: Vec<u8>,
+    /// Those that want another turn.
+    again: Vec<usize>,
+    /// When to look for connections that wait for too long: not after the first is due.
+    look_at: Option<Instant>,
+    /// Connections are to end.
+    draining: bool,
+    /// No more will come.
+    last: bool,
+}
+
+impl Lanes {
+    pub(super) fn new(
+        service: Arc<Service>,
+        patience: Patience,
+        leaving: UnboundedSender<Leave>,
+    ) -> io::Result<(Self, Door)> {
+        let poll = Poll::new()?;
+        let (sender, coming) = mpsc::channel();
+        let waker = Arc::new(Waker::new(poll.registry(), DOOR)?);
+        let (open, room, again) = (Slab::new(), vec![0; ROOM], Vec::new());
+        let (look_at, draining, last) = (None, false, false);
+        let lanes = Self {
+            poll,
+            coming,
+            leaving,
+            service,
+            patience,
+            open,
+            room,
+            again,
+            look_at,
+            draining,
+            last,
+        };
+        Ok((lanes, Door { sender, waker }))
+    }
+
+    /// Serves until there is nothing more to come, and then what is left.
+    pub(super) fn run(mut self) {
+        let (mut events, mut now) = (Events::with_capacity(EVENTS), Instant::now());
+        while !self.last || !self.open.is_empty() {
+            if let Err(error) = self.poll.poll(&mut events, self.timeout(now)) {
+                complain(&error);
+                continue;
+            }
+            now = Instant::now();
+            events.iter().for_each(|event| self.event(event, now));
+            // After the others, so that none of those is taken for one of a new connection.
+            if events.iter().any(|event| event.token() == DOOR) {
+                self.open_door(now);
+            }
+            self.turns(now);
+            self.look(now);
+        }
+    }
+
+    /// Lets those go on that want another turn: once each, whatever else they had.
+    fn turns(&mut self, now: Instant) {
+        let mut again = std::mem::take(&mut self.again);
+        again.sort_unstable();
+        again.dedup();
+        again.into_iter().for_each(|key| self.turn(key, now));
+    }
+
+    /// How long nothing is to be done at `now`.
+    fn timeout(&self, now: Instant) -> Option<Duration> {
+        if !self.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        self.look_at.map(|at| at.saturating_duration_since(now))
+    }
+
+    fn event(&mut self, event: &Event, now: Instant) {
+        let Token(key) = event.token();
+        let Some(lane) = self.open.get_mut(key) else { return };
+        let ends = event.is_read_closed() || event.is_error();
+        if ends {
+            lane.note_end();
+        }
+        if lane.wants(event.is_readable() || ends) {
+            self.turn(key, now);
+        }
+    }
+
+    /// Takes what was brought.
+    fn open_door(&mut self, now: Instant) {
+        while let Ok(come) = self.coming.try_recv() {
+            match come {
+                Come::Connection(moved) => self.enter(moved, now),
+                Come::Answer(key, out) => self.answered(key, out, now),
+                Come::Drain => self.drain(),
+                Come::Last => self.last = true,
+            }
+        }
+    }
+
+    fn enter(&mut self, moved: Moved, now: Instant) {
+        if moved.read.len() > ROOM {
+            return drop(self.leaving.send(Leave::Connection(moved))); // no plain request begins so
+        }
+        let came = !moved.read.is_empty();
+        let lane = Lane::new(moved);
+        let fd = lane.stream().as_raw_fd();
+        let key = self.open.insert(lane);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
+        {
+            warn!(%error, "cannot serve a connection");
+            return self.remove(key);
+        }
+        self.look_by(key);
+        if came || self.draining {
+            self.turn(key, now);
+        }
+    }
+
+    fn answered(&mut self, key: usize, out: Option<Box<Out>>, now: Instant) {
+        let (Some(lane), Some(out)) = (self.open.get_mut(key), out) else {
+            return self.remove(key);
+        };
+        lane.answered(out);
+        self.turn(key, now);
+        self.look_by(key); // while it waited, no look could count with it
+    }
+
+    /// Connections end once nothing is owed to them: idle ones in a turn of their own, for a request
+    /// may have come.
+    fn drain(&mut self) {
+        self.draining = true;
+        let idle = self.open.iter().filter(|(_, lane)| lane.is_idle());
+        self.again.extend(idle.map(|(key, _)| key));
+    }
+
+    /// Lets a connection go on, unless it waits. A fault in one must not end the others.
+    fn turn(&mut self, key: usize, now: Instant) {
+        let Some(lane) = self.open.get_mut(key).filter(|lane| !lane.waits()) else { return };
+        let (service, room) = (&self.service, &mut self.room);
+        let need = catch_unwind(AssertUnwindSafe(|| lane.go_on(service, room, now)));
+        match need.unwrap_or(Need::Nothing) {
+            Need::Client if self.draining && lane.is_idle() => self.remove(key),
+            Need::Client if lane.is_idle() => {} // due later than before, if anything was sent
+            Need::Client => self.look_by(key),
+            Need::Turn => self.again.push(key),
+            Need::Disk(body, accepts) => {
+                lane.wait();
+                if self.leaving.send(Leave::Disk(key, body, accepts)).is_err() {
+                    self.remove(key);
+                }
+            }
+            Need::Hyper(read) => self.leave(key, read),
+            Need::Nothing => self.remove(key),
+        }
+    }
+
+    fn leave(&mut self, key: usize, read: Bytes) {
+        let lane = self.open.remove(key);
+        let fd = lane.stream().as_raw_fd();
+        match self.poll.registry().deregister(&mut SourceFd(&fd)) {
+            // The other thread ends only after this one.
+            Ok(()) => drop(self.leaving.send(Leave::Connection(lane.leave(read)))),
+            Err(error) => warn!(%error, "cannot serve a connection"),
+        }
+    }
+
+    /// Closes a connection; what is closed is no longer told of.
+    fn remove(&mut self, key: usize) {
+        let _ = self.open.try_remove(key);
+    }
+
+    /// Sees to it that the next look is not later than this connection is due.
+    fn look_by(&mut self, key: usize) {
+        let due = self.open.get(key).and_then(|lane| lane.deadline(self.patience));
+        self.look_at = [self.look_at, due].into_iter().flatten().min();
+    }
+
+    /// Closes connections that wait for too long.
+    fn look(&mut self, now: Instant) {
+        if self.look_at.is_none_or(|at| now < at) {
+            return;
+        }
+        let (mut next, before) = (None::<Instant>, self.open.len());
+        let patience = self.patience;
+        self.open.retain(|_, lane| {
+            let Some(due) = lane.deadline(patience) else { return true };
+            if due > now {
+                next = Some(next.map_or(due, |next| next.min(due)));
+            }
+            due > now
+        });
+        add(&self.service.rpc.tally.timeouts, (before - self.open.len()) as u64);
+        self.look_at = next.map(|next| next.max(now + LOOKS_APART));
+    }
+}
+
+/// Says what is wrong, unless it was a signal.
+fn complain(error: &io::Error) {
+    if error.kind() != ErrorKind::Interrupted {
+        error!(%error, "cannot wait for connections");
+        thread::park_timeout(PAUSE);
+    }
+}
