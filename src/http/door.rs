@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::encoded::Accepts;
 use super::out::Out;
+use super::plain::Persistence;
 
 /// A connection, between two ways of serving it.
 pub(super) struct Moved {
@@ -44,8 +45,15 @@ pub(super) enum Come {
 pub(super) enum Leave {
     /// A connection.
     Connection(Moved),
-    /// A body whose answer may have to be waited for, of the connection of this key.
-    Disk(usize, Bytes, Accepts),
+    /// A question, of the connection of this key.
+    Disk(usize, Question),
+}
+
+/// A question whose answer may have to be waited for.
+pub(super) struct Question {
+    pub(super) body: Bytes,
+    pub(super) accepts: Accepts,
+    pub(super) persistence: Persistence,
 }
 
 /// The way in, for other threads.

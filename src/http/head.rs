@@ -5,35 +5,48 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
-use hyper::{Response, StatusCode};
+use hyper::Response;
+
+use super::plain::Persistence;
 
 /// Of an answer that is JSON and is not compressed: nearly all.
-const PLAIN: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nvary: Origin\r\n";
+const PLAIN: &str = " 200 OK\r\ncontent-type: application/json\r\nvary: Origin\r\n";
 
 /// The same as [`write()`] for such an answer, which need not be a response first.
-pub(super) fn write_plain(out: &mut Vec<u8>, len: usize) {
-    out.extend_from_slice(PLAIN);
-    write_end(out, len);
+pub(super) fn write_plain(out: &mut Vec<u8>, len: usize, persistence: Persistence) {
+    put(out, &[version(persistence), PLAIN]);
+    write_end(out, len, persistence);
 }
 
 /// Writes status and headers of an answer of `len` bytes.
-pub(super) fn write<B>(out: &mut Vec<u8>, response: &Response<B>, len: usize) {
-    match response.status() {
-        StatusCode::OK => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
-        status => {
-            let reason = status.canonical_reason().unwrap_or("<none>");
-            put(out, &["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"]);
-        }
-    }
+pub(super) fn write<B>(
+    out: &mut Vec<u8>,
+    response: &Response<B>,
+    len: usize,
+    persistence: Persistence,
+) {
+    let status = response.status();
+    let reason = status.canonical_reason().unwrap_or("<none>");
+    put(out, &[version(persistence), " ", status.as_str(), " ", reason, "\r\n"]);
     for (name, value) in response.headers() {
         put(out, &[name.as_str(), ": "]);
         out.extend_from_slice(value.as_bytes());
         out.extend_from_slice(b"\r\n");
     }
-    write_end(out, len);
+    write_end(out, len, persistence);
 }
 
-fn write_end(out: &mut Vec<u8>, len: usize) {
+fn version(persistence: Persistence) -> &'static str {
+    match persistence {
+        Persistence::Kept | Persistence::Closed => "HTTP/1.1",
+        Persistence::Old => "HTTP/1.0",
+    }
+}
+
+fn write_end(out: &mut Vec<u8>, len: usize, persistence: Persistence) {
+    if persistence == Persistence::Closed {
+        put(out, &["connection: close\r\n"]);
+    }
     put(out, &["content-length: ", itoa::Buffer::new().format(len), "\r\ndate: "]);
     write_date(out);
     out.extend_from_slice(b"\r\n\r\n");

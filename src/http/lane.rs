@@ -12,10 +12,9 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::door::{Counted, Moved};
-use super::encoded::Accepts;
+use super::door::{Counted, Moved, Question};
 use super::out::Out;
-use super::plain::{Plain, Seen};
+use super::plain::{Persistence, Plain, Seen};
 use super::rpc::Reply;
 use super::service::Service;
 use super::socket::Patience;
@@ -32,8 +31,8 @@ pub(super) enum Need {
     Client,
     /// Its next turn.
     Turn,
-    /// An answer to this body, for which the disk may have to be waited for.
-    Disk(Bytes, Accepts),
+    /// An answer for which the disk may have to be waited for.
+    Disk(Question),
     /// Hyper, which understands what came.
     Hyper(Bytes),
     /// Nothing: it is over.
@@ -51,6 +50,8 @@ pub(super) struct Lane {
     ends: bool,
     /// Whether an answer is being made elsewhere.
     waits: bool,
+    /// Whether nothing comes behind the answer that is under way.
+    last: bool,
     /// What came and is not answered.
     rest: Vec<u8>,
     counted: Counted,
@@ -59,7 +60,8 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(moved: Moved) -> Self {
         let Moved { stream, read, sent, counted } = moved;
-        Self { stream, sent, out: None, ends: false, waits: false, rest: read.into(), counted }
+        let (rest, out) = (read.into(), None);
+        Self { stream, sent, out, ends: false, waits: false, last: false, rest, counted }
     }
 
     /// Where it goes on elsewhere.
@@ -130,15 +132,19 @@ impl Lane {
             return Ok(Need::Client);
         }
         for _ in 0..TURN {
+            if self.last {
+                return Ok(Need::Nothing);
+            }
             let plain = match self.request(service, room)? {
                 Ok(plain) => plain,
                 Err(need) => return Ok(need),
             };
+            self.last = plain.persistence != Persistence::Kept;
             let Some(reply) = answer(service, room.came(), &plain) else {
                 return Ok(room.disk(&plain));
             };
             room.take(plain.body.end);
-            if !self.send(service.out(reply), now)? {
+            if !self.send(service.out(reply, plain.persistence), now)? {
                 return Ok(Need::Client);
             }
         }
@@ -231,7 +237,8 @@ impl Room<'_> {
     fn disk(&mut self, plain: &Plain) -> Need {
         let body = Bytes::copy_from_slice(&self.bytes[plain.body.clone()]);
         self.take(plain.body.end);
-        Need::Disk(body, plain.accepts)
+        let (accepts, persistence) = (plain.accepts, plain.persistence);
+        Need::Disk(Question { body, accepts, persistence })
     }
 
     fn hyper(&mut self) -> Need {

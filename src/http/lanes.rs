@@ -189,9 +189,9 @@ impl Lanes {
             Need::Client if lane.is_idle() => {} // due later than before, if anything was sent
             Need::Client => self.look_by(key),
             Need::Turn => self.again.push(key),
-            Need::Disk(body, accepts) => {
+            Need::Disk(question) => {
                 lane.wait();
-                if self.leaving.send(Leave::Disk(key, body, accepts)).is_err() {
+                if self.leaving.send(Leave::Disk(key, question)).is_err() {
                     self.remove(key);
                 }
             }

@@ -9,6 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::cors::Cors;
 use super::head;
+use super::plain::Persistence;
 use super::reply::{ReplyBody, ReplyBuf};
 use super::socket::send;
 
@@ -34,17 +35,17 @@ pub(super) struct Out {
 
 impl Out {
     /// An answer to a request that no page of another origin has made.
-    pub(super) fn new(mut response: Response<ReplyBody>) -> Self {
+    pub(super) fn new(mut response: Response<ReplyBody>, persistence: Persistence) -> Self {
         Cors::Other.mark(response.headers_mut());
         let mut head = Vec::with_capacity(HEAD_ROOM);
-        head::write(&mut head, &response, response.body().len());
+        head::write(&mut head, &response, response.body().len(), persistence);
         Self::with_head(head, response.into_body())
     }
 
     /// The same for an answer of JSON that is not compressed.
-    pub(super) fn plain(body: ReplyBody) -> Self {
+    pub(super) fn plain(body: ReplyBody, persistence: Persistence) -> Self {
         let mut head = Vec::with_capacity(HEAD_ROOM);
-        head::write_plain(&mut head, body.len());
+        head::write_plain(&mut head, body.len(), persistence);
         Self::with_head(head, body)
     }
 

@@ -37,6 +37,18 @@ pub(super) struct Plain {
     /// Where its body is. It ends with it.
     pub(super) body: Range<usize>,
     pub(super) accepts: Accepts,
+    pub(super) persistence: Persistence,
+}
+
+/// What becomes of the connection behind the answer (RFC 9112, 9.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Persistence {
+    /// It is kept.
+    Kept,
+    /// It ends, as the client asked.
+    Closed,
+    /// It ends, as in HTTP/1.0.
+    Old,
 }
 
 /// What headers say that matters to a plain request.
@@ -45,6 +57,7 @@ struct Said<'h> {
     host: Option<&'h [u8]>,
     content_type: Option<&'h [u8]>,
     len: Option<usize>,
+    connection: Option<&'h [u8]>,
     accepts: Accepts,
 }
 
@@ -72,10 +85,13 @@ impl Service {
             Some(said) if head <= HEAD_BYTES && self.takes(request, &said) => said,
             _ => return Seen::Other,
         };
+        let Some(persistence) = said.persistence(request.version) else { return Seen::Other };
         match said.len {
             Some(len) if len > self.rpc.limits.body_bytes_max => Seen::Other,
             Some(len) if len > came - head => Seen::Begin,
-            Some(len) => Seen::Plain(Plain { body: head..head + len, accepts: said.accepts }),
+            Some(len) => {
+                Seen::Plain(Plain { body: head..head + len, accepts: said.accepts, persistence })
+            }
             None => Seen::Other,
         }
     }
@@ -83,7 +99,6 @@ impl Service {
     fn takes(&self, request: &Request<'_, '_>, said: &Said<'_>) -> bool {
         let path = request.path.unwrap_or_default();
         request.method == Some("POST")
-            && request.version == Some(1)
             && said.host.is_some()
             && self.hosts.check(said.host).is_ok()
             && said.content_type.is_some_and(media_type::is_json)
@@ -107,12 +122,24 @@ impl<'h> Said<'h> {
             } else if is("accept-encoding") {
                 said.accepts.add(value);
             } else if is("connection") {
-                value.eq_ignore_ascii_case(b"keep-alive").then_some(())?;
+                once(&mut said.connection, value)?;
             } else if OTHERS.iter().any(|other| is(other)) {
                 return None;
             }
         }
         Some(said)
+    }
+
+    /// `None` if that is not plain, as keeping a connection of HTTP/1.0 is not.
+    fn persistence(&self, version: Option<u8>) -> Option<Persistence> {
+        let is =
+            |known: &[u8]| self.connection.is_some_and(|said| said.eq_ignore_ascii_case(known));
+        match version {
+            Some(1) if self.connection.is_none() || is(b"keep-alive") => Some(Persistence::Kept),
+            Some(1) if is(b"close") => Some(Persistence::Closed),
+            Some(0) if self.connection.is_none() || is(b"close") => Some(Persistence::Old),
+            _ => None,
+        }
     }
 }
 

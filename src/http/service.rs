@@ -21,6 +21,7 @@ use super::media_type;
 use super::mirror::{Mirrors, whole};
 use super::out::Out;
 use super::outgoing::Outgoing;
+use super::plain::Persistence;
 use super::refusal::Refusal;
 use super::reply::{Builder, ReplyBody};
 use super::route::{Route, route};
@@ -190,10 +191,10 @@ impl Service {
     }
 
     /// The answer to a plain request, head and all.
-    pub(super) fn out(&self, reply: Reply) -> Out {
+    pub(super) fn out(&self, reply: Reply, persistence: Persistence) -> Out {
         let out = match reply {
-            Reply::Answer(body) if body.coding().is_none() => Out::plain(body),
-            reply => Out::new(self.response(reply)),
+            Reply::Answer(body) if body.coding().is_none() => Out::plain(body, persistence),
+            reply => Out::new(self.response(reply), persistence),
         };
         add(&self.rpc.tally.bytes, out.body_len() as u64);
         out

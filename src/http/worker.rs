@@ -11,8 +11,9 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::connection::{draining, serve};
-use super::door::{Come, Counted, Door, Leave, Moved};
+use super::door::{Come, Counted, Door, Leave, Moved, Question};
 use super::lanes::Lanes;
+use super::out::Out;
 use super::rpc::Rpc;
 use super::service::Service;
 use super::socket::Patience;
@@ -114,19 +115,23 @@ impl Long {
                     let (patience, drain) = (self.patience, drain.clone());
                     open.spawn(async move { serve(moved, &service, patience, drain, &door).await });
                 }
-                Leave::Disk(key, body, accepts) => {
+                Leave::Disk(key, question) => {
                     open.spawn(async move {
                         let made =
-                            async { service.out(service.answer_elsewhere(body, accepts).await) };
-                        // Whatever happens: the connection waits for this.
-                        let out = AssertUnwindSafe(made).catch_unwind().await;
-                        door.bring(Come::Answer(key, out.ok().map(Box::new)));
+                            AssertUnwindSafe(answer(&service, question)).catch_unwind().await;
+                        // Whatever happened: the connection waits for this.
+                        door.bring(Come::Answer(key, made.ok().map(Box::new)));
                     });
                 }
             }
         }
         while open.join_next().await.is_some() {}
     }
+}
+
+async fn answer(service: &Service, question: Question) -> Out {
+    let Question { body, accepts, persistence } = question;
+    service.out(service.answer_elsewhere(body, accepts).await, persistence)
 }
 
 /// The same, for this thread: every request of hyper's looks at it, which locks it. Tells the other

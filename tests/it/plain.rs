@@ -138,6 +138,44 @@ fn so_are_codings_and_what_is_empty_or_missing() {
     assert_eq!(neve.count(PLAIN) - before, 12);
 }
 
+/// All that comes back on a connection of its own, without the time of day.
+fn all(neve: &Neve, request: &[u8]) -> Vec<u8> {
+    let mut line = open(neve);
+    line.get_mut().write_all(request).unwrap();
+    let mut bytes = next(&mut line);
+    assert_eq!(line.read_to_end(&mut bytes).unwrap(), 0, "more than an answer, or no end");
+    bytes
+}
+
+#[test]
+fn so_are_requests_that_are_the_last() {
+    let (_node, _dir, neve) = start(MAIN, &["--compress", "gzip"]);
+    let receipts = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockReceipts","params":["0x14c"]}"#;
+    let miss = receipts.replace("0x14c", "0xffff");
+    let mut cases = 0;
+    for (version, connection, not_plain) in [
+        ("1.1", "Connection: Close\r\n", "Connection: close, te\r\n"),
+        ("1.0", "Connection: close\r\n", "Connection: close, te\r\n"),
+        ("1.0", "", "Connection: close, te\r\n"),
+    ] {
+        for (coding, body) in [("", receipts), ("Accept-Encoding: gzip\r\n", receipts), ("", &miss)]
+        {
+            let of = |more: &str| {
+                let text = request("/", &format!("{more}{coding}"), body.as_bytes());
+                String::from_utf8(text).unwrap().replacen("HTTP/1.1", &format!("HTTP/{version}"), 1)
+            };
+            let before = neve.count(PLAIN);
+            let plain = all(&neve, of(connection).as_bytes());
+            assert_eq!(neve.count(PLAIN), before + 1, "{version} {connection}");
+            let hyper = all(&neve, of(not_plain).as_bytes());
+            assert_eq!(neve.count(PLAIN), before + 1, "{not_plain}");
+            assert!(plain == hyper, "{version} {connection}{coding}{body}");
+            cases += 1;
+        }
+    }
+    assert_eq!(cases, 9);
+}
+
 /// Answers of many pieces, two a block and one: also of 255 and 257, where the system is given 256 at
 /// once at most.
 #[test]
@@ -173,7 +211,8 @@ fn what_is_not_plain_is_left_to_hyper() {
         (200, "/", "Origin: https://x.example\r\n", call),
         (200, "/", "Expect: 100-continue\r\n", call),
         (417, "/", "Expect: more\r\n", call),
-        (200, "/", "Connection: close\r\n", call),
+        (200, "/", "Connection: close, te\r\n", call),
+        (200, "/", "Connection: close\r\nConnection: close\r\n", call),
         (404, "/", "Avalanche-Api-Route: x\r\n", call),
         (415, "/", "Content-Type: text/plain\r\n", call),
         (200, "/", length.as_str(), call),
