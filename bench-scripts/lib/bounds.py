@@ -4,7 +4,7 @@ import socket
 import statistics
 from dataclasses import dataclass
 
-from . import load, sample, stats, tools
+from . import load, rig as rigs, sample, stats, tools
 
 # CPU time a request of neve against the floor, and of others against neve.
 FLOOR_AT_MOST = 1.3
@@ -39,8 +39,8 @@ def table(rig, question, args, folder):
     lines = []
     if rig.floors:
         lines.append(service_time(rig, question, args, folder))
-    plateau_lines, capacity = plateau(rig, question, args, folder)
-    lines += plateau_lines
+    many, capacity = plateau(rig, question, args, folder)
+    lines += many
     lines += open_loop(server, question, capacity, args, folder)
     return lines + idle(server, question, args, folder)
 
@@ -60,34 +60,47 @@ def service_time(rig, question, args, folder):
     return Line("one connection, median", text, f"at most {SERVICE_AT_MOST}", verdict)
 
 
+# wrk is itself the limit of a server that needs less than it; the floor of asking is not.
+GENERATORS = {"wrk": load.closed, "neve-floor-ask": load.busiest}
+
+
 def plateau(rig, question, args, folder):
     """256 connections against the best of fewer, beside the floor; and the capacity that this shows."""
     both = {"neve": rig.servers["neve"]} | ({"floor": rig.floor(question)} if rig.floors else {})
-    found = {name: [] for name in both}
+    found = {generator: {name: [] for name in both} for generator in GENERATORS}
     for number in range(args.rounds):
-        for name, server in both.items():
-            found[name].append(by_connections(server, question, args, folder, number))
-    peak = statistics.median(max(row["rps"] for row in rows.values()) for rows in found["neve"])
-    return [plateau_rate(found, peak), plateau_cost(found)], peak
+        for generator in GENERATORS:
+            for name, server in both.items():
+                found[generator][name].append(by_connections(generator, server, question, args, folder, number))
+    lines = [line for generator, rows in found.items() for line in plateau_lines(generator, rows)]
+    return lines, peak(found["wrk"]["neve"])
 
 
-def plateau_rate(found, peak):
+def peak(rounds):
+    return statistics.median(max(row["rps"] for row in rows.values()) for rows in rounds)
+
+
+def plateau_lines(generator, found):
+    return [plateau_rate(generator, found), plateau_cost(generator, found)]
+
+
+def plateau_rate(generator, found):
     """Requests a second. A generator that is the limit falls as well, and shows it at the floor."""
     shares, texts = against_peak(found, "rps")
     verdict = forgiving(stats.verdict_at_least, shares, PLATEAU_AT_LEAST)
     beside = f"; the floor {texts['floor']} of its own" if "floor" in texts else ""
-    text = f"{texts['neve']} of the peak of {peak:.0f}/s{beside}"
-    return Line("256 connections, rate", text, f"at least {PLATEAU_AT_LEAST}", verdict)
+    text = f"{texts['neve']} of the peak of {peak(found['neve']):.0f}/s{beside}"
+    return Line(f"256 connections, rate ({generator})", text, f"at least {PLATEAU_AT_LEAST}", verdict)
 
 
-def plateau_cost(found):
+def plateau_cost(generator, found):
     """The same as processor time a request, of which the generator is no part; neighbours in its caches are."""
     costs, texts = against_peak(found, "cpu_us")
     bound = 1 / PLATEAU_AT_LEAST
     verdict = forgiving(stats.verdict_at_most, costs, bound)
     beside = f"; the floor's {texts['floor']}" if "floor" in texts else ""
     text = f"{texts['neve']} of that at the peak{beside}"
-    return Line("256 connections, processor time a request", text, f"at most {bound:.2f}", verdict)
+    return Line(f"256 connections, processor time a request ({generator})", text, f"at most {bound:.2f}", verdict)
 
 
 def against_peak(found, key):
@@ -110,11 +123,13 @@ def best(rows):
     return max((row for count, row in rows.items() if count < 256), key=lambda row: row["rps"])
 
 
-def by_connections(server, question, args, folder, number):
-    rows = {}
+def by_connections(generator, server, question, args, folder, number):
+    rows, ask = {}, GENERATORS[generator]
     for connections in (16, 256, 64)[:: 1 if number % 2 else -1]:
-        row = load.closed(server, question.file, connections, args.seconds, question.row.headers, number)
-        folder.add(kind="plateau", row=question.row.name, round=number, **row)
+        row = ask(server, question.file, connections, args.seconds, question.row.headers, number)
+        if why := load.void(row, question.bytes_mean * rigs.BYTES_SHARE):
+            raise SystemExit(f"{server.name}, asked by {generator} on {connections} connections: {why}")
+        folder.add(kind="plateau", generator=generator, row=question.row.name, round=number, **row)
         rows[connections] = row
     return rows
 

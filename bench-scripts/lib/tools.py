@@ -65,6 +65,11 @@ def floor():
     return build("floor", command, ROOT / "benches/floor/target/release/neve-floor")
 
 
+def asker():
+    """The floor of asking: a generator that keeps any server busy. Built with the floor."""
+    return floor().with_name("neve-floor-ask")
+
+
 def devnet():
     return given("NEVE_DEVNET") or ours() / "examples/devnet"
 
