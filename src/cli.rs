@@ -196,7 +196,8 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_RPC_PATHS", value_name = "PATH,..", value_delimiter = ',')]
     pub rpc_paths: Vec<String>,
 
-    /// Serving threads [default: as many as there are processors].
+    /// Serving threads, each with another one beside it for what is no plain request [default: as
+    /// many as there are processors].
     #[arg(long, env = "NEVE_THREADS", value_name = "N")]
     pub threads: Option<usize>,
 

@@ -80,7 +80,7 @@ pub struct HttpConfig {
     pub listen: SocketAddr,
     /// Where the administrator's paths are, if apart.
     pub admin_listen: Option<SocketAddr>,
-    /// Serving threads.
+    /// Serving threads, each with another beside it for what is no plain request.
     pub threads: usize,
     /// The status of a miss.
     pub miss_status: StatusCode,
