@@ -28,6 +28,9 @@ use super::service::Service;
 use super::socket::Patience;
 use crate::tally::add;
 
+#[cfg(test)]
+mod tests;
+
 /// As many as are taken at a time.
 const EVENTS: usize = 1024;
 const DOOR: Token = Token(usize::MAX);

@@ -73,7 +73,8 @@ impl Worker {
     }
 }
 
-fn service(shared: &Shared, role: Role, tally: &Arc<Tally>) -> Service {
+/// What answers the requests of one thread.
+pub(super) fn service(shared: &Shared, role: Role, tally: &Arc<Tally>) -> Service {
     Service {
         rpc: Arc::new(Rpc {
             serving: Arc::clone(&shared.serving),

@@ -1,0 +1,155 @@
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::AtomicUsize;
+
+use clap::Parser;
+use neve_store::Options;
+use tempfile::TempDir;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+
+use super::*;
+use crate::admin::Admin;
+use crate::cli::{Cli, Command};
+use crate::config::Config;
+use crate::fetch::Budget;
+use crate::filters::Filters;
+use crate::http::door::Counted;
+use crate::http::plain::Persistence;
+use crate::http::reply::Builder;
+use crate::http::rpc::Reply;
+use crate::http::{Role, Shared, worker};
+use crate::serving::Serving;
+
+const REQUEST: &str =
+    "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]";
+
+/// A loop over an empty store that is not running, and what it needs to be one.
+struct Idle {
+    lanes: Lanes,
+    left: UnboundedReceiver<Leave>,
+    _dir: TempDir,
+}
+
+impl Idle {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Command::Serve(args) = Cli::parse_from(["neve", "serve", "--dev"]).command else {
+            unreachable!("that is what was asked for")
+        };
+        let config = Config::from_args(*args).expect("the defaults are allowed");
+        let options = Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..config.store };
+        let opened = neve_store::open(dir.path(), options).expect("an empty store");
+        let (leaving, left) = unbounded_channel();
+        let shared = shared(&config, Arc::new(Serving::new(opened.reader)), &dir);
+        let service = worker::service(&shared, Role::Rpc { admin: true }, &Arc::default());
+        let patience = shared.http.patience;
+        let (lanes, _) = Lanes::new(Arc::new(service), patience, leaving).expect("an epoll");
+        Self { lanes, left, _dir: dir }
+    }
+
+    /// A connection, from both sides; it is the only one.
+    fn connect(&mut self) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, _) = listener.accept().expect("it was asked");
+        for stream in [&stream, &client] {
+            stream.set_nonblocking(true).expect("a socket");
+            stream.set_nodelay(true).expect("a socket");
+        }
+        let connections = Arc::new(AtomicUsize::new(0));
+        let moved = Moved::new(stream, Counted::new(&connections));
+        self.lanes.enter(moved, Instant::now());
+        client
+    }
+}
+
+fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
+    let (connections, (_, drain)) = (Arc::default(), watch::channel(false));
+    let admin = Admin {
+        serving: Arc::clone(&serving),
+        status: Arc::default(),
+        tallies: Vec::new(),
+        connections: Arc::clone(&connections),
+        queue_bytes: Arc::default(),
+        budget: Budget::new(config.fetch.queue_bytes_max),
+        busy: Arc::default(),
+        written: Arc::default(),
+        metrics: None,
+        ready: config.ready,
+        upstream: String::new(),
+        data_dir: dir.path().to_owned(),
+    };
+    Shared {
+        serving,
+        admin: Arc::new(admin),
+        filters: Arc::new(Filters::new(config.limits.filters_max, config.limits.filters_bytes_max)),
+        limits: config.limits,
+        http: config.http.clone(),
+        connections,
+        drain,
+        mirrors: None,
+    }
+}
+
+/// How many answers are there to read.
+fn answers(client: &mut TcpStream) -> usize {
+    let mut bytes = Vec::new();
+    let _ = client.read_to_end(&mut bytes); // ends when there is nothing more
+    String::from_utf8_lossy(&bytes).matches("HTTP/1.1 200 OK").count()
+}
+
+#[test]
+fn who_asks_for_much_at_once_has_it_in_turns() {
+    let mut idle = Idle::new();
+    let mut client = idle.connect();
+    client.write_all(REQUEST.repeat(40).as_bytes()).expect("it fits");
+    for (expected, more) in [(16, true), (16, true), (8, false)] {
+        // Asked for twice, as when more comes meanwhile: it is one turn all the same.
+        idle.lanes.again = vec![0, 0];
+        idle.lanes.turns(Instant::now());
+        assert_eq!(answers(&mut client), expected);
+        assert_eq!(!idle.lanes.again.is_empty(), more);
+    }
+}
+
+#[test]
+fn who_waited_for_an_answer_is_looked_after_again() {
+    let mut idle = Idle::new();
+    let mut client = idle.connect();
+    idle.lanes.open[0].wait();
+    let later = Instant::now() + idle.lanes.patience.idle;
+    idle.lanes.look(later);
+    assert_eq!((idle.lanes.open.len(), idle.lanes.look_at), (1, None), "it does not time out");
+    let reply = Reply::Answer(Builder::default().finish());
+    let out = idle.lanes.service.out(reply, Persistence::Kept);
+    idle.lanes.answered(0, Some(Box::new(out)), later);
+    assert_eq!(answers(&mut client), 1);
+    let due = later + idle.lanes.patience.idle;
+    assert_eq!(idle.lanes.look_at, Some(due));
+    idle.lanes.look(due);
+    assert!(idle.lanes.open.is_empty(), "it has said nothing for too long");
+}
+
+#[test]
+fn who_waits_in_vain_is_cut() {
+    let mut idle = Idle::new();
+    let mut client = idle.connect();
+    idle.lanes.open[0].wait();
+    idle.lanes.answered(0, None, Instant::now());
+    assert_eq!(client.read(&mut [0; 1]).ok(), Some(0));
+    assert!(idle.lanes.open.is_empty());
+}
+
+#[test]
+fn more_than_a_plain_request_can_be_goes_to_hyper_at_once() {
+    let mut idle = Idle::new();
+    let client = idle.connect();
+    let key = idle.lanes.open.iter().next().expect("it is there").0;
+    let moved = idle.lanes.open.remove(key).leave(Bytes::from(vec![b'x'; ROOM + 1]));
+    idle.lanes.enter(moved, Instant::now());
+    assert!(idle.lanes.open.is_empty());
+    let Ok(Leave::Connection(moved)) = idle.left.try_recv() else { unreachable!("it left") };
+    assert_eq!(moved.read.len(), ROOM + 1);
+    drop(client);
+}
