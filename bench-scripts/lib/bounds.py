@@ -127,9 +127,9 @@ def by_connections(generator, server, question, args, folder, number):
     rows, ask = {}, GENERATORS[generator]
     for connections in (16, 256, 64)[:: 1 if number % 2 else -1]:
         row = ask(server, question.file, connections, args.seconds, question.row.headers, number)
+        folder.add(kind="plateau", generator=generator, row=question.row.name, round=number, **row)
         if why := load.void(row, question.bytes_mean * rigs.BYTES_SHARE):
             raise SystemExit(f"{server.name}, asked by {generator} on {connections} connections: {why}")
-        folder.add(kind="plateau", generator=generator, row=question.row.name, round=number, **row)
         rows[connections] = row
     return rows
 

@@ -1,4 +1,4 @@
-"""Load from outside: wrk as fast as answers come, oha at a rate. Both on the second processor."""
+"""Load from outside, on the second processor: wrk and the floor of asking as fast as answers come, oha at a rate."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def from_oha(said, rate):
 
 
 def void(row, bytes_expected=0):
-    """Why a row of wrk's counts for nothing, or None."""
+    """Why a row of a closed loop counts for nothing, or None."""
     failed = {name: row.get(name, 0) for name in ("connect", "read", "write", "status", "timeout") if row.get(name)}
     if failed:
         return f"failed requests: {failed}"

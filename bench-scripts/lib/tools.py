@@ -66,7 +66,7 @@ def floor():
 
 
 def asker():
-    """The floor of asking: a generator that keeps any server busy. Built with the floor."""
+    """The floor of asking: a generator that takes less than wrk. Built with the floor."""
     return floor().with_name("neve-floor-ask")
 
 

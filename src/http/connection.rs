@@ -41,7 +41,7 @@ impl Quiet {
         self.parked.store(!busy, Ordering::Relaxed);
     }
 
-    /// It was not quiet after all: it goes on, and ends as any other does.
+    /// It is not quiet: it goes on, and ends as any other does.
     fn goes_on(&self) {
         self.answering.store(true, Ordering::Relaxed);
         self.parked.store(false, Ordering::Relaxed);
@@ -108,7 +108,8 @@ async fn talk(
     });
     // `pipeline_flush` stays off: it would copy every answer into one buffer.
     let mut builder = http1::Builder::new();
-    // Who has sent all his requests and says so still wants the answers.
+    // Who has sent all his requests and says so still wants the answers. In turn hyper does not
+    // look, while it answers, whether the client has gone.
     builder.header_read_timeout(None).max_buf_size(service.head_bytes_max).half_close(true);
     let mut connection = builder.serve_connection(socket, respond).with_upgrades();
     let mut draining = pin!(draining(drain));
@@ -125,7 +126,7 @@ async fn talk(
         Pin::new(&mut connection).graceful_shutdown();
         let polled = Pin::new(&mut connection).poll(context);
         if polled.is_pending() {
-            quiet.goes_on(); // an answer comes in pieces: nothing is sent, but not because it is over
+            quiet.goes_on(); // an answer is under way
         }
         polled
     })

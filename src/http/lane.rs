@@ -60,7 +60,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(moved: Moved) -> Self {
         let Moved { stream, read, sent, counted } = moved;
-        let (rest, out) = (read.into(), None);
+        let (rest, out) = (read.to_vec(), None); // what it was read into may be large
         Self { stream, sent, out, ends: false, waits: false, last: false, rest, counted }
     }
 
@@ -113,10 +113,9 @@ impl Lane {
     /// Goes on as long as nothing has to be waited for.
     pub(super) fn go_on(&mut self, service: &Service, room: &mut [u8], now: Instant) -> Need {
         let mut room = Room { bytes: room, len: 0, drained: false };
-        room.add(&self.rest);
-        self.rest.clear();
+        room.add(&std::mem::take(&mut self.rest));
         let need = self.go_on_in(service, &mut room, now).unwrap_or(Need::Nothing);
-        self.rest.extend_from_slice(room.came());
+        self.rest = room.came().to_vec();
         need
     }
 
@@ -133,6 +132,8 @@ impl Lane {
         }
         for _ in 0..TURN {
             if self.last {
+                // What came behind and is not read would have the system reset the connection.
+                let _ = recv(&self.stream, &mut *room.bytes, RecvFlags::empty());
                 return Ok(Need::Nothing);
             }
             let plain = match self.request(service, room)? {

@@ -2,7 +2,8 @@
 //!
 //! hyper's only timeout guards request heads, starts a timer for each, and knows nothing of a
 //! client that stops reading its answer and so holds it, and the segment behind it, for ever.
-//! Here one rule covers heads, bodies, idle connections and answers: bytes must be *sent* within
+//! Here one rule covers heads, bodies, idle connections and answers (and in `lanes` the same one, with
+//! one look for all instead of a timer each): bytes must be *sent* within
 //! the time-out, counted from the opening or from the last that were. Bytes that come in do not
 //! count, so that one byte a minute keeps nothing alive.
 

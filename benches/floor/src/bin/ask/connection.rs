@@ -43,6 +43,11 @@ impl Connection {
         }
     }
 
+    /// For how long it has waited.
+    pub(crate) fn waited(&self) -> Duration {
+        self.asked.elapsed()
+    }
+
     /// Reads what came; the answer if it is whole.
     pub(crate) fn answer(&mut self, buffer: &mut [u8]) -> io::Result<Option<Answer>> {
         loop {

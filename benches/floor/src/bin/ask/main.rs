@@ -4,7 +4,7 @@
 //! a file, one a line, at random, on so many connections at once, and again when it is answered.
 //! Of an answer nothing is looked at but its status and where it ends, and what comes is read into
 //! one buffer, so that a connection costs it nothing but what the system keeps for it. A server that
-//! other generators cannot keep busy is busy with this one.
+//! other generators cannot keep busy may be busy with this one.
 //!
 //! It says what happened in a line of JSON, in the words of `bench-scripts/load.lua`.
 
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
 
 use connection::Connection;
 use report::Report;
@@ -28,6 +29,8 @@ const USAGE: &str =
     "usage: neve-floor-ask ADDRESS PATH BODIES CONNECTIONS SECONDS SEED [NAME=VALUE ...]";
 /// As many as the floor takes at a time.
 const EVENTS: usize = 1024;
+/// Who waits for so long at the end has had no answer.
+const STALLED: Duration = Duration::from_secs(1);
 /// What one `read` takes of an answer.
 const BUFFER: usize = 64 << 10;
 
@@ -63,7 +66,10 @@ fn ask(address: &str, count: u64, long: Duration, mut requests: Requests) -> io:
     }
     let (mut events, mut buffer) = (Vec::with_capacity(EVENTS), vec![0; BUFFER]);
     while let Some(left) = long.checked_sub(began.elapsed()) {
-        epoll::wait(&epoll, spare_capacity(&mut events), Some(&timeout(left)))?;
+        match epoll::wait(&epoll, spare_capacity(&mut events), Some(&timeout(left))) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
         for event in events.drain(..) {
             let at = usize::try_from(event.data.u64()).map_err(io::Error::other)?;
             if let Some(answer) = connections[at].answer(&mut buffer)? {
@@ -73,6 +79,7 @@ fn ask(address: &str, count: u64, long: Duration, mut requests: Requests) -> io:
         }
     }
     report.duration = began.elapsed();
+    report.stalled = connections.iter().filter(|one| one.waited() > STALLED).count();
     Ok(report)
 }
 

@@ -8,6 +8,8 @@ use crate::connection::Answer;
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) duration: Duration,
+    /// Connections that had no answer in the end.
+    pub(crate) stalled: usize,
     bytes: usize,
     /// Answers of another status than 200.
     others: usize,
@@ -31,6 +33,7 @@ impl Display for Report {
         let sum: u64 = took.iter().copied().map(u64::from).sum();
         write!(out, r#"JSON {{"requests":{},"bytes":{}"#, took.len(), self.bytes)?;
         write!(out, r#","duration_us":{},"status":{}"#, self.duration.as_micros(), self.others)?;
+        write!(out, r#","timeout":{}"#, self.stalled)?;
         write!(out, r#","mean_us":{}"#, sum / (took.len() as u64).max(1))?;
         write!(out, r#","p50_us":{},"p90_us":{}"#, share(500), share(900))?;
         write!(out, r#","p99_us":{},"p99_9_us":{}}}"#, share(990), share(999))
@@ -48,7 +51,7 @@ mod tests {
             let took = Duration::from_micros(micros);
             report.add(&Answer { bytes: 10, ok: micros > 1, took });
         }
-        let expected = r#"JSON {"requests":1000,"bytes":10000,"duration_us":1000000,"status":1,"mean_us":500,"p50_us":501,"p90_us":901,"p99_us":991,"p99_9_us":1000}"#;
+        let expected = r#"JSON {"requests":1000,"bytes":10000,"duration_us":1000000,"status":1,"timeout":0,"mean_us":500,"p50_us":501,"p90_us":901,"p99_us":991,"p99_9_us":1000}"#;
         assert_eq!(report.to_string(), expected);
     }
 
