@@ -33,6 +33,7 @@ mod retention;
 mod scale;
 mod serving;
 mod switch;
+mod unruly;
 mod upstreams;
 mod verify;
 mod websocket;
