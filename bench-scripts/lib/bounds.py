@@ -39,9 +39,9 @@ def table(rig, question, args, folder):
     lines = []
     if rig.floors:
         lines.append(service_time(rig, question, args, folder))
-    many, capacity = plateau(rig, question, args, folder)
+    many, most = plateau(rig, question, args, folder)
     lines += many
-    lines += open_loop(server, question, capacity, args, folder)
+    lines += open_loop(server, question, most, args, folder)
     return lines + idle(server, question, args, folder)
 
 
@@ -73,11 +73,16 @@ def plateau(rig, question, args, folder):
             for name, server in both.items():
                 found[generator][name].append(by_connections(generator, server, question, args, folder, number))
     lines = [line for generator, rows in found.items() for line in plateau_lines(generator, rows)]
-    return lines, peak(found["wrk"]["neve"])
+    return lines, capacity(found["wrk"]["neve"])
 
 
-def peak(rounds):
-    return statistics.median(max(row["rps"] for row in rows.values()) for rows in rounds)
+def capacity(rounds):
+    """The best that any number of connections has in the middle of its rounds."""
+    return max(rate(rounds, count) for count in rounds[0])
+
+
+def rate(rounds, count):
+    return statistics.median(rows[count]["rps"] for rows in rounds)
 
 
 def plateau_lines(generator, found):
@@ -89,7 +94,8 @@ def plateau_rate(generator, found):
     shares, texts = against_peak(found, "rps")
     verdict = forgiving(stats.verdict_at_least, shares, PLATEAU_AT_LEAST)
     beside = f"; the floor {texts['floor']} of its own" if "floor" in texts else ""
-    text = f"{texts['neve']} of the peak of {peak(found['neve']):.0f}/s{beside}"
+    peak = peak_at(found["neve"])
+    text = f"{texts['neve']} of the peak, {rate(found['neve'], peak):.0f}/s at {peak} connections{beside}"
     return Line(f"256 connections, rate ({generator})", text, f"at least {PLATEAU_AT_LEAST}", verdict)
 
 
@@ -105,8 +111,20 @@ def plateau_cost(generator, found):
 
 def against_peak(found, key):
     """What 256 connections have of what the peak has, round by round, of each server."""
-    values = {name: [rows[256][key] / best(rows)[key] for rows in rounds] for name, rounds in found.items()}
-    return values, {name: stats.estimate(rounds).text() for name, rounds in values.items()}
+    values = {}
+    for name, rounds in found.items():
+        peak = peak_at(rounds)
+        values[name] = stats.ratios(*([rows[count][key] for rows in rounds] for count in (256, peak)))
+    return values, {name: stats.estimate(shares).text() for name, shares in values.items()}
+
+
+def peak_at(rounds):
+    """The number of connections, of fewer than 256, with the best rate in the middle of its rounds.
+
+    Not the best of each round: that is mostly whoever had luck in it, so that a rate which does not fall
+    at all seems to, by about half of what rounds differ by.
+    """
+    return max((count for count in rounds[0] if count < 256), key=lambda count: rate(rounds, count))
 
 
 def forgiving(verdict_of, values, bound):
@@ -116,11 +134,6 @@ def forgiving(verdict_of, values, bound):
         beside_it = stats.estimate(stats.ratios(values["neve"], values["floor"]))
         return "unresolved" if verdict_of(beside_it, bound) != "missed" else "missed"
     return verdict
-
-
-def best(rows):
-    """The fastest of fewer connections."""
-    return max((row for count, row in rows.items() if count < 256), key=lambda row: row["rps"])
 
 
 def by_connections(generator, server, question, args, folder, number):
