@@ -5,11 +5,11 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::{mem, vec};
 
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
 use neve_store::{RecordRef, SegmentSlice, residency};
-use smallvec::{SmallVec, smallvec};
 
 use super::encoded::{self, Accepts, Part};
 use crate::packed::{self, Coding};
@@ -47,8 +47,8 @@ impl Piece {
     }
 }
 
-/// Most answers are text, a stored part and text again: no allocation for the list.
-type Pieces = SmallVec<[Piece; 4]>;
+/// On the heap: a body is handed on more than once on its way out, and so it is short (docs/DECISIONS.md).
+type Pieces = Vec<Piece>;
 
 /// A body of more pieces goes out in frames, in which short pieces are copied together: the
 /// system takes 60 to 220 ns over each further one, while copying a kilobyte takes 100 ns
@@ -60,6 +60,8 @@ const COPIED_BELOW: usize = 1024;
 const COPIED_BYTES: usize = 128 << 10;
 /// Enough for what is written around a stored part.
 const TEXT_ROOM: usize = 96;
+/// Most answers are text, a stored part and text again.
+const PIECES_ROOM: usize = 3;
 
 /// Collects a body. Text that follows text becomes one piece.
 #[derive(Debug, Default)]
@@ -74,9 +76,11 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// A body for a client that takes these codings.
-    pub(crate) fn new(accepts: Accepts) -> Self {
-        Self { accepts, text: Vec::with_capacity(TEXT_ROOM), ..Self::default() }
+    /// A body of about so many answers, for a client that takes these codings.
+    pub(crate) fn new(answers: usize, accepts: Accepts) -> Self {
+        let pieces = Vec::with_capacity(answers * PIECES_ROOM);
+        let text = Vec::with_capacity(answers * TEXT_ROOM);
+        Self { pieces, text, accepts, ..Self::default() }
     }
 
     /// Room for text; what is appended to it is part of the body. Nothing that was there may be
@@ -191,7 +195,7 @@ impl Builder {
 /// A body, in one frame unless it is of very many pieces.
 #[derive(Debug)]
 pub(crate) struct ReplyBody {
-    pieces: smallvec::IntoIter<[Piece; 4]>,
+    pieces: vec::IntoIter<Piece>,
     text: Vec<u8>,
     remaining: usize,
     coding: Option<Coding>,
@@ -200,8 +204,8 @@ pub(crate) struct ReplyBody {
 impl From<Bytes> for ReplyBody {
     fn from(bytes: Bytes) -> Self {
         let remaining = bytes.len();
-        let pieces: Pieces = smallvec![Piece::Shared(bytes)];
-        Self { pieces: pieces.into_iter(), text: Vec::new(), remaining, coding: None }
+        let pieces = vec![Piece::Shared(bytes)].into_iter();
+        Self { pieces, text: Vec::new(), remaining, coding: None }
     }
 }
 
@@ -243,7 +247,9 @@ impl ReplyBody {
 
     fn next_frame(&mut self, pieces_max: usize) -> ReplyBuf {
         if self.pieces.len() <= pieces_max {
-            let (pieces, text) = (self.pieces.by_ref().collect(), std::mem::take(&mut self.text));
+            // Where it lies: what an iterator of a vector has left is a vector again without a copy.
+            let pieces = mem::take(&mut self.pieces).collect();
+            let text = mem::take(&mut self.text);
             return ReplyBuf { pieces, text, next: 0, at: 0, remaining: self.remaining };
         }
         let mut frame = Builder::default();
@@ -296,13 +302,7 @@ pub(crate) struct ReplyBuf {
 impl From<Bytes> for ReplyBuf {
     fn from(bytes: Bytes) -> Self {
         let remaining = bytes.len();
-        Self {
-            pieces: smallvec![Piece::Shared(bytes)],
-            text: Vec::new(),
-            next: 0,
-            at: 0,
-            remaining,
-        }
+        Self { pieces: vec![Piece::Shared(bytes)], text: Vec::new(), next: 0, at: 0, remaining }
     }
 }
 

@@ -239,7 +239,7 @@ impl Content {
     }
 
     fn body(self, accepts: Accepts) -> Result<ReplyBody, Miss> {
-        let mut out = Builder::new(accepts);
+        let mut out = Builder::new(1, accepts);
         match self {
             Self::OpenApi => return Ok(ReplyBody::from(Bytes::from_static(OPENAPI.as_bytes()))),
             Self::Of(record, shown) => match shown {

@@ -178,7 +178,7 @@ impl Rpc {
     }
 
     fn single(&self, message: &Message<'_>, caller: &mut Caller<'_>) -> Reply {
-        let mut out = Builder::new(caller.accepts());
+        let mut out = Builder::new(1, caller.accepts());
         match self.message(message, caller, &mut out) {
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
@@ -201,7 +201,8 @@ impl Rpc {
         if messages.len() > self.limits.batch_items_max {
             return Reply::Answer(too_many(messages));
         }
-        let (mut out, mut answers, mut result_bytes) = (Builder::new(caller.accepts()), 0, 0);
+        let mut out = Builder::new(messages.len(), caller.accepts());
+        let (mut answers, mut result_bytes) = (0, 0);
         for (at, message) in messages.iter().enumerate() {
             let before = (out.len(), answers);
             out.text().push(if answers == 0 { b'[' } else { b',' });
