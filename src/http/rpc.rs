@@ -262,12 +262,12 @@ impl Rpc {
             Ok((method, query)) => self.ask(message, method, query, caller, out),
             Err(NoQuery::NotServed) => Err(not_served(message, caller)),
             Err(NoQuery::Error(error)) => {
-                caller.calls.note(Method::from_name(message.method()), Outcome::Error);
+                caller.calls.note(message.served(), Outcome::Error);
                 envelope::error(out.text(), message.id(), &error);
                 Ok(0)
             }
             Err(NoQuery::Null) => {
-                caller.calls.note(Method::from_name(message.method()), Outcome::Error);
+                caller.calls.note(message.served(), Outcome::Error);
                 Ok(short(message, "null", out))
             }
         }
@@ -388,7 +388,7 @@ impl Rpc {
 
 fn not_served(message: &Message<'_>, caller: &mut Caller<'_>) -> Unanswered {
     caller.calls.note(None, Outcome::Miss);
-    Unanswered::Missed(Missing::Method(message.method().to_owned()))
+    Unanswered::Missed(Missing::Method(message.method().into_owned()))
 }
 
 /// Appends an answer with a short result.

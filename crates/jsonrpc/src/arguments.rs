@@ -5,6 +5,7 @@ use crate::scan::Scanner;
 use crate::values::Decoded;
 
 /// The arguments of one call, taken from left to right: the first that is wrong is reported.
+#[derive(Clone)]
 pub(crate) struct Arguments<'a> {
     scanner: Option<Scanner<'a>>,
     taken: usize,
@@ -30,25 +31,18 @@ impl<'a> Arguments<'a> {
         self.scanner.is_none()
     }
 
-    /// The next argument, and the place after it.
-    fn look(&self) -> Option<(&'a [u8], Scanner<'a>)> {
-        let mut scanner = self.scanner?;
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let scanner = self.scanner.as_mut()?;
         if self.taken > 0 && !scanner.take(b',') || scanner.peek() == Some(b']') {
             return None;
         }
-        let value = scanner.value(0).ok()?; // it was taken once before, so it is JSON
-        Some((value, scanner))
-    }
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let (value, after) = self.look()?;
-        (self.scanner, self.taken) = (Some(after), self.taken + 1);
-        Some(value)
+        self.taken += 1;
+        scanner.value(0).ok() // it was taken once before, so it is JSON
     }
 
     /// The next argument's text, without taking it.
     pub(crate) fn peek(&self) -> Option<&'a [u8]> {
-        self.look().map(|(value, _)| value)
+        self.clone().next()
     }
 
     /// The next argument, decoded.

@@ -21,6 +21,8 @@ mod log_filter;
 mod log_range;
 mod logs;
 mod method;
+mod nesting;
+mod plain;
 mod query;
 mod reference;
 mod request;

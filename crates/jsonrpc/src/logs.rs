@@ -7,7 +7,7 @@ use crate::log_range::{LogBound, LogRange};
 use crate::method::Rules;
 use crate::reference::block_number;
 use crate::scan::Scanner;
-use crate::text::{decode, is_key};
+use crate::text::is_key;
 use crate::values::{Decoded, Wrong, decoded_hex, hash, kind};
 use crate::walk::{elements, members};
 
@@ -151,7 +151,7 @@ fn address_at(at: usize, value: &[u8]) -> Decoded<[u8; 20]> {
 }
 
 fn address(value: &[u8]) -> Decoded<[u8; 20]> {
-    decoded_hex(&decode(value), "address")
+    decoded_hex(value, "address")
 }
 
 fn topics(value: Option<&[u8]>) -> Decoded<Vec<Vec<[u8; 32]>>> {
@@ -181,5 +181,5 @@ fn topic(value: &[u8]) -> Decoded<[u8; 32]> {
     if value.first() != Some(&b'"') {
         return Err("invalid topic(s)".into());
     }
-    decoded_hex(&decode(value), "topic")
+    decoded_hex(value, "topic")
 }

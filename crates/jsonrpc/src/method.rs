@@ -29,8 +29,10 @@ macro_rules! methods {
             }
 
             /// The method of this name, exactly.
-            pub fn from_name(name: &str) -> Option<Self> {
-                match name { $($name => Some(Self::$variant),)+ _ => None }
+            pub fn from_name(name: impl AsRef<[u8]>) -> Option<Self> {
+                let name = name.as_ref();
+                $(if name == $name.as_bytes() { return Some(Self::$variant); })+
+                None
             }
         }
     };

@@ -114,10 +114,10 @@ pub enum Transactions {
 impl Message<'_> {
     /// What a call or a notification asks.
     pub fn query(&self, rules: Rules) -> Result<(Method, Query), NoQuery> {
-        let name = self.method();
-        if let Some(method) = Method::from_name(name) {
+        if let Some(method) = self.served() {
             return decode(method, self.params(), rules).map(|query| (method, query));
         }
+        let name = self.method();
         if name.ends_with("_subscribe") {
             return Err(RpcError::NO_NOTIFICATIONS.into());
         }
@@ -125,7 +125,7 @@ impl Message<'_> {
             unsubscribe(self.params())?;
             return Err(RpcError::SUBSCRIPTION_NOT_FOUND.into());
         }
-        Err(unserved::decode(name, self.params(), rules))
+        Err(unserved::decode(&name, self.params(), rules))
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use crate::method::Method;
 use crate::scan::{Malformed, Scanner};
 use crate::text::{decode, is_key};
+use crate::values::inside;
 
 /// A body, split.
 #[derive(Debug)]
@@ -27,7 +29,8 @@ pub struct Message<'a> {
     /// Whether `jsonrpc` is `"2.0"`.
     version: bool,
     id: Option<&'a [u8]>,
-    method: Cow<'a, str>,
+    /// The method's name, as it came; empty if there is none.
+    method: &'a [u8],
     params: Option<&'a [u8]>,
     /// Whether it has a `result` or an `error`, as an answer does.
     answers: bool,
@@ -82,13 +85,22 @@ fn message<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Result<Message<'a>, M
         return Ok(message);
     }
     loop {
-        let key = scanner.string()?;
-        scanner.expect(b':')?;
-        message.set(key, scanner.value(depth + 1)?);
+        let member = member(scanner)?;
+        message.set(member, scanner.value(depth + 1)?);
         if !scanner.take(b',') {
             return scanner.expect(b'}').map(|()| message);
         }
     }
+}
+
+/// Takes a key and the colon behind it; returns what it means, if anything.
+fn member(scanner: &mut Scanner<'_>) -> Result<Option<Member>, Malformed> {
+    if let Some(member) = Member::take_usual(scanner) {
+        return Ok(Some(member));
+    }
+    let member = Member::of(scanner.string()?);
+    scanner.expect(b':')?;
+    Ok(member)
 }
 
 /// A member that means something.
@@ -112,25 +124,36 @@ impl Member {
         ("error", Self::Error),
     ];
 
-    fn of(key: &[u8]) -> Option<Self> {
-        match key {
-            b"\"jsonrpc\"" => Some(Self::Version), // as nearly everybody writes it
-            b"\"id\"" => Some(Self::Id),
-            b"\"method\"" => Some(Self::Method),
-            b"\"params\"" => Some(Self::Params),
-            _ => Self::NAMES.iter().find(|(name, _)| is_key(key, name)).map(|(_, member)| *member),
+    /// The next key, if it is written as nearly everybody writes it.
+    fn take_usual(scanner: &mut Scanner<'_>) -> Option<Self> {
+        scanner.peek();
+        if scanner.take_text(b"\"jsonrpc\":") {
+            return Some(Self::Version);
         }
+        if scanner.take_text(b"\"id\":") {
+            return Some(Self::Id);
+        }
+        if scanner.take_text(b"\"method\":") {
+            return Some(Self::Method);
+        }
+        scanner.take_text(b"\"params\":").then_some(Self::Params)
+    }
+
+    fn of(key: &[u8]) -> Option<Self> {
+        Self::NAMES.iter().find(|(name, _)| is_key(key, name)).map(|(_, member)| *member)
     }
 }
 
 impl<'a> Message<'a> {
     /// Takes one member, as Go fills a struct: the last of a name wins, a value of another type
     /// leaves the field as it was, and so does null where a string is wanted.
-    fn set(&mut self, key: &[u8], value: &'a [u8]) {
+    fn set(&mut self, member: Option<Member>, value: &'a [u8]) {
         let is_string = value.first() == Some(&b'"');
-        match Member::of(key) {
-            Some(Member::Version) if is_string => self.version = decode(value) == "2.0",
-            Some(Member::Method) if is_string => self.method = decode(value),
+        match member {
+            Some(Member::Version) if is_string => {
+                self.version = value == b"\"2.0\"" || decode(value) == "2.0";
+            }
+            Some(Member::Method) if is_string => self.method = value,
             Some(Member::Id) => self.id = Some(value),
             Some(Member::Params) => self.params = Some(value),
             Some(Member::Result) => self.answers = true,
@@ -141,7 +164,7 @@ impl<'a> Message<'a> {
 
     /// What it is.
     pub fn kind(&self) -> Kind {
-        let named = !self.method.is_empty();
+        let named = inside(self.method).is_some_and(|name| !name.is_empty());
         let answers = self.params.is_none() && (self.answers || self.error);
         match (self.version, self.id) {
             (true, None) if named => Kind::Notification,
@@ -161,8 +184,15 @@ impl<'a> Message<'a> {
     }
 
     /// The method's name; empty if there is none.
-    pub fn method(&self) -> &str {
-        &self.method
+    pub fn method(&self) -> Cow<'a, str> {
+        decode(self.method)
+    }
+
+    /// The method, if it is served.
+    pub fn served(&self) -> Option<Method> {
+        inside(self.method).and_then(Method::from_name).or_else(|| {
+            Method::from_name(&*self.method()) // escapes are as good as what they stand for
+        })
     }
 
     /// The raw parameters.

@@ -1,25 +1,24 @@
 //! A JSON scanner with the grammar of Go's `encoding/json`: it finds where values end and refuses
 //! what that refuses. Bytes inside strings are not decoded, and need not be UTF-8.
 
-/// Containers inside each other that Go still reads (`maxNestingDepth` in its scanner).
-pub(crate) const DEPTH_MAX: usize = 10_000;
+use crate::nesting::Nesting;
+use crate::plain::plain_len;
 
 /// The bytes are not JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Bytes that mean something inside a string: its end, an escape, and what may not be there.
-const MEANS: [bool; 256] = {
-    let mut means = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        means[byte] = true;
-        byte += 1;
+/// What follows an escape, whose backslash is gone.
+fn behind(escape: &[u8]) -> Option<&[u8]> {
+    match escape {
+        [b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't', rest @ ..] => Some(rest),
+        [b'u', digits @ ..] => {
+            let (digits, rest) = digits.split_at_checked(4)?;
+            digits.iter().all(u8::is_ascii_hexdigit).then_some(rest)
+        }
+        _ => None,
     }
-    means[b'"' as usize] = true;
-    means[b'\\' as usize] = true;
-    means
-};
+}
 
 /// A place in a text.
 #[derive(Clone, Copy)]
@@ -41,6 +40,12 @@ impl<'a> Scanner<'a> {
         self.bytes.get(self.at).copied()
     }
 
+    /// Where that is.
+    fn next_at(&mut self) -> usize {
+        self.peek();
+        self.at
+    }
+
     /// Takes `byte` if it is next.
     pub(crate) fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
@@ -57,6 +62,7 @@ impl<'a> Scanner<'a> {
         let first = self.peek().ok_or(Malformed)?;
         let from = self.at;
         match first {
+            b'"' => return self.string(),
             b'{' | b'[' => self.container(depth)?,
             _ => self.scalar(first)?,
         }
@@ -65,25 +71,26 @@ impl<'a> Scanner<'a> {
 
     /// Takes a string, quotes included.
     pub(crate) fn string(&mut self) -> Result<&'a [u8], Malformed> {
-        if self.peek() != Some(b'"') {
-            return Err(Malformed);
-        }
-        let from = self.at;
-        self.at += 1;
-        loop {
-            self.skip_plain();
-            match self.next()? {
-                b'"' => return Ok(&self.bytes[from..self.at]),
-                b'\\' => self.escape()?,
-                _ => return Err(Malformed), // a control character
+        let from = self.next_at();
+        let mut rest = self.bytes.get(from..).and_then(|rest| rest.strip_prefix(b"\""));
+        while let Some(text) = rest {
+            match text.split_at(plain_len(text)).1 {
+                [b'"', after @ ..] => {
+                    self.at = self.bytes.len() - after.len();
+                    return Ok(&self.bytes[from..self.at]);
+                }
+                [b'\\', escape @ ..] => rest = behind(escape),
+                _ => break, // a control character, or the end
             }
         }
+        Err(Malformed)
     }
 
-    /// Goes on to what means something in a string.
-    fn skip_plain(&mut self) {
-        let rest = &self.bytes[self.at..];
-        self.at += rest.iter().position(|byte| MEANS[usize::from(*byte)]).unwrap_or(rest.len());
+    /// Takes `text` if it is next.
+    pub(crate) fn take_text<const N: usize>(&mut self, text: &[u8; N]) -> bool {
+        let found = self.bytes[self.at..].first_chunk() == Some(text);
+        self.at += if found { N } else { 0 };
+        found
     }
 
     /// The next number in JSON that was taken before, however deep it lies.
@@ -101,16 +108,6 @@ impl<'a> Scanner<'a> {
         let byte = *self.bytes.get(self.at).ok_or(Malformed)?;
         self.at += 1;
         Ok(byte)
-    }
-
-    fn escape(&mut self) -> Result<(), Malformed> {
-        match self.next()? {
-            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(()),
-            b'u' => (0..4).try_for_each(|_| {
-                if self.next()?.is_ascii_hexdigit() { Ok(()) } else { Err(Malformed) }
-            }),
-            _ => Err(Malformed),
-        }
     }
 
     fn scalar(&mut self, first: u8) -> Result<(), Malformed> {
@@ -190,7 +187,7 @@ impl<'a> Scanner<'a> {
 
     /// After a value: closes what ends here. True when the outermost container did.
     fn close(&mut self, open: &mut Nesting) -> Result<bool, Malformed> {
-        while open.depth > 0 {
+        while !open.is_empty() {
             match (self.peek(), open.is_object()) {
                 (Some(b','), is_object) => {
                     self.at += 1;
@@ -201,7 +198,7 @@ impl<'a> Scanner<'a> {
                 }
                 (Some(b'}'), true) | (Some(b']'), false) => {
                     self.at += 1;
-                    open.depth -= 1;
+                    open.pop();
                 }
                 _ => return Err(Malformed),
             }
@@ -215,38 +212,10 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Which of the open containers are objects, a bit each.
-struct Nesting {
-    objects: [u64; DEPTH_MAX.div_ceil(64)],
-    depth: usize,
-}
-
-impl Default for Nesting {
-    fn default() -> Self {
-        Self { objects: [0; DEPTH_MAX.div_ceil(64)], depth: 0 }
-    }
-}
-
-impl Nesting {
-    fn push(&mut self, is_object: bool, outside: usize) -> Result<(), Malformed> {
-        if outside + self.depth >= DEPTH_MAX {
-            return Err(Malformed);
-        }
-        let (word, bit) = (self.depth / 64, self.depth % 64);
-        self.objects[word] = self.objects[word] & !(1 << bit) | u64::from(is_object) << bit;
-        self.depth += 1;
-        Ok(())
-    }
-
-    fn is_object(&self) -> bool {
-        let at = self.depth - 1;
-        self.objects[at / 64] >> (at % 64) & 1 == 1
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nesting::DEPTH_MAX;
 
     fn whole(text: &str) -> bool {
         let mut scanner = Scanner::new(text.as_bytes());

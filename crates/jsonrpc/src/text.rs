@@ -162,8 +162,9 @@ pub(crate) fn is_key(literal: &[u8], name: &str) -> bool {
     if inside.eq_ignore_ascii_case(name.as_bytes()) {
         return true;
     }
-    let plain = inside.iter().all(|byte| byte.is_ascii() && *byte != b'\\');
-    !plain && decode(literal).chars().map(fold).eq(name.chars())
+    // An escape is longer than what it stands for, and so are the characters that fold into ASCII.
+    let may_be = inside.len() > name.len() && (!inside.is_ascii() || inside.contains(&b'\\'));
+    may_be && decode(literal).chars().map(fold).eq(name.chars())
 }
 
 /// Case folding as far as ASCII names are concerned: two characters beyond ASCII fold into it.

@@ -189,18 +189,26 @@ fn fixed<const N: usize>(value: &[u8], into: &'static str) -> Decoded<[u8; N]> {
     })
 }
 
+/// Exactly `N` bytes in hex, behind a prefix. That is what nearly everybody sends; what is wrong with
+/// anything else is found out elsewhere.
+fn exact<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let digits = without_prefix(text).filter(|digits| digits.len() == 2 * N)?;
+    let mut bytes = [0; N];
+    const_hex::decode_to_slice(digits, &mut bytes).ok()?; // takes a second prefix, but wants 2 N digits
+    Some(bytes)
+}
+
 /// `hexutil.UnmarshalFixedText`: says what is wrong with the text alone.
 pub(crate) fn fixed_text<const N: usize>(text: &[u8], into: &str) -> Decoded<[u8; N]> {
+    if let Some(bytes) = exact(text) {
+        return Ok(bytes);
+    }
     let digits = byte_digits(text)?;
     if digits.len() != 2 * N {
         let (len, want) = (digits.len(), 2 * N);
         return Err(format!("hex string has length {len}, want {want} for {into}").into());
     }
-    let mut bytes = [0; N];
-    for (to, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *to = byte(pair).ok_or(SYNTAX)?;
-    }
-    Ok(bytes)
+    Err(SYNTAX.into())
 }
 
 /// A `hexutil.Bytes`.
@@ -212,8 +220,12 @@ pub(crate) fn bytes(value: &[u8]) -> Decoded<Vec<u8>> {
     bytes.ok_or_else(|| Wrong::kind(SYNTAX, TYPE))
 }
 
-/// `hexutil.Decode` of a decoded string, which must come to `N` bytes.
-pub(crate) fn decoded_hex<const N: usize>(text: &str, what: &str) -> Decoded<[u8; N]> {
+/// `hexutil.Decode` of a string literal, which must come to `N` bytes.
+pub(crate) fn decoded_hex<const N: usize>(literal: &[u8], what: &str) -> Decoded<[u8; N]> {
+    if let Some(bytes) = inside(literal).and_then(exact) {
+        return Ok(bytes);
+    }
+    let text = decode(literal);
     if text.is_empty() {
         return Err("empty hex string".into());
     }
@@ -320,7 +332,14 @@ mod tests {
                 format!("json: cannot unmarshal {what} into Go value of type *hexutil.Big");
             assert_eq!(says(big(text)), expected);
         }
-        assert_eq!(says(decoded_hex::<20>("0x1g1", "address")), SYNTAX);
-        assert_eq!(says(decoded_hex::<20>("0x111", "address")), ODD);
+        let twice = format!("\"0x0x{}\"", "1".repeat(38));
+        assert_eq!(says(decoded_hex::<20>(twice.as_bytes(), "address")), SYNTAX);
+        let expected =
+            "json: cannot unmarshal invalid hex string into Go value of type common.Address";
+        assert_eq!(says(address(twice.as_bytes())), expected);
+        let escaped = format!("\"\\u0030X{}\"", "aB".repeat(20));
+        assert_eq!(decoded_hex(escaped.as_bytes(), "address"), Ok([0xab; 20]));
+        assert_eq!(says(decoded_hex::<20>(b"\"0x1g1\"", "address")), SYNTAX);
+        assert_eq!(says(decoded_hex::<20>(b"\"0x111\"", "address")), ODD);
     }
 }

@@ -239,3 +239,23 @@ fn refuses(row: &Row, rules: Rules, heads: LogHeads) -> bool {
     assert_eq!(ours, theirs, "{}", row.request);
     theirs.is_some()
 }
+
+/// The quick ways of `Message` are for what nearly everybody writes; the same in other writing.
+#[test]
+fn a_call_is_one_however_it_is_written() {
+    let asked = |body: &str| match parse(body.as_bytes()) {
+        Request::Single(message) => message.query(Rules::Helicon),
+        other => panic!("{other:?}"),
+    };
+    let number = Ok((Method::BlockNumber, Query::BlockNumber));
+    for body in [
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#,
+        r#" { "params" : [ ] , "method" : "eth_blockNumber" , "id" : 1 , "jsonrpc" : "2.0" } "#,
+        r#"{"JSONRPC":"2.0","Id":1,"METHOD":"eth_blockNumber"}"#,
+        r#"{"json\u0072pc":"2\u002e0","i\u0064":1,"method":"eth_\u0062lockNumber"}"#,
+        r#"{"jsonrpc":"1.0","jsonrpc":"2.0","id":1,"method":"eth_chainId","method":"eth_blockNumber"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[],"params2":{"a":["\\\"]"]}}"#,
+    ] {
+        assert_eq!(asked(body), number, "{body}");
+    }
+}

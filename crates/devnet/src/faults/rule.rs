@@ -1,5 +1,6 @@
 //! When a fault applies.
 
+use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use super::Fault;
@@ -16,10 +17,10 @@ pub struct Rule {
 }
 
 /// What a request is about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Subject<'m> {
     /// Its method.
-    pub(crate) method: &'m str,
+    pub(crate) method: Cow<'m, str>,
     /// The height that it asks about, if there is one and the node knows it.
     pub(crate) height: Option<u64>,
 }
@@ -114,7 +115,7 @@ impl Rule {
             .heights
             .as_ref()
             .is_none_or(|heights| subject.height.is_some_and(|height| heights.contains(&height)));
-        height && self.method.as_ref().is_none_or(|method| method == subject.method)
+        height && self.method.as_ref().is_none_or(|method| *method == subject.method)
     }
 }
 
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn rules_are_narrowed() {
         let rule = Fault::Stall.at(3..=5).on("a").times(2);
-        let subject = |method, height| Subject { method, height };
+        let subject = |method: &'static str, height| Subject { method: method.into(), height };
         assert!(rule.covers(&[subject("b", Some(3)), subject("a", Some(5))]));
         for other in [subject("a", Some(6)), subject("b", Some(5)), subject("a", None)] {
             assert!(!rule.covers(&[other]));

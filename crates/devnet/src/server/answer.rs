@@ -18,19 +18,19 @@ const NULL: &[u8] = b"null";
 
 /// Answers a query about the chain.
 pub(crate) async fn answer(node: &Node, method: &str, query: Query) -> Result<Bytes, RpcError> {
-    let subject = [Subject { method, height: node.subject(&query) }];
+    let subject = [Subject { method: method.into(), height: node.subject(&query) }];
     let receipts = matches!(query, Query::Receipts(_));
     if receipts && node.faults.strikes(&Fault::NoBlockReceipts, &subject) {
         return Err(RpcError::no_method(method));
     }
-    let asked = Asked { node, subject, query: &query };
+    let asked = Asked { node, subject: &subject, query: &query };
     let result = asked.result().await?;
     Ok(node.faults.change(&subject, result, |fault, result| edit(fault, &query, result)))
 }
 
 struct Asked<'n> {
     node: &'n Node,
-    subject: [Subject<'n>; 1],
+    subject: &'n [Subject<'n>; 1],
     query: &'n Query,
 }
 
@@ -60,7 +60,7 @@ impl Asked<'_> {
             Query::BaseFee => self.price(|prices| format!("\"{:#x}\"", prices.base_fee)),
             Query::MaxPriorityFeePerGas => self.price(|prices| format!("\"{:#x}\"", prices.tip)),
             Query::SuggestPriceOptions => self.price(|prices| prices.options(self.node.rules())),
-            _ => Err(RpcError::no_method(self.subject[0].method)),
+            _ => Err(RpcError::no_method(&self.subject[0].method)),
         }
     }
 
@@ -100,7 +100,7 @@ impl Asked<'_> {
         }
         let generator = self.node.generator();
         let falsify = |fault: &Fault| false_block(fault, self.query, &block, &generator);
-        let other = self.node.faults.take(&self.subject, falsify);
+        let other = self.node.faults.take(self.subject, falsify);
         Some(other.map_or_else(|| Arc::clone(&block), Arc::new))
     }
 

@@ -88,11 +88,11 @@ impl Rpc {
             Kind::Invalid => envelope::error(&mut out, message.id(), &RpcError::INVALID_REQUEST),
             Kind::Response => return None,
             Kind::Notification => {
-                self.counters.call(message.method()); // it reads, and nobody hears of it
+                self.counters.call(&message.method()); // it reads, and nobody hears of it
                 return None;
             }
             Kind::Call => {
-                self.counters.call(message.method());
+                self.counters.call(&message.method());
                 let result = match given {
                     Some(given) => given,
                     None => self.call(message).await,
@@ -114,7 +114,7 @@ impl Rpc {
             },
             Err(NoQuery::Null) => Ok(Bytes::from_static(b"null")),
             Err(NoQuery::Error(error)) => Err(error),
-            Err(NoQuery::NotServed) => Err(RpcError::no_method(message.method())),
+            Err(NoQuery::NotServed) => Err(RpcError::no_method(&message.method())),
         }
     }
 
