@@ -38,7 +38,7 @@ def ratios(ours, theirs):
 
 
 def verdict_at_most(ratio, bound):
-    """A bound is missed when even the kind end of the interval is beyond it."""
+    """Held by the median; missed when the whole interval is beyond the bound; else the noise decides."""
     if ratio.median <= bound:
         return "holds"
     return "missed" if ratio.low > bound else "unresolved"
@@ -53,7 +53,7 @@ def verdict_at_least(ratio, bound):
 def compare(before, after, floor=0.0):
     """A/B of a cost (less is better), paired: better, worse, or what could have been seen."""
     change = estimate([a / b - 1 for a, b in zip(after, before, strict=True)])
-    if change.high < -floor and change.low < 0:
+    if change.high < -floor:
         return "better", change
     if change.low > floor:
         return "worse", change
@@ -61,8 +61,8 @@ def compare(before, after, floor=0.0):
 
 
 def detectable(change, floor=0.0):
-    """The smallest effect that this many rounds of this noise would have shown."""
-    return max(floor, (change.high - change.low) / 2)
+    """A change beyond this, either way, would have been called one with the noise of these rounds."""
+    return floor + max(change.median - change.low, change.high - change.median)
 
 
 def percentile(values, share):
