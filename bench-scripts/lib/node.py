@@ -86,7 +86,7 @@ def chain_config(directory):
 class Node:
     """A running node, its own whole network, on loopback only."""
 
-    def __init__(self, directory, cache=CACHE, more=()):
+    def __init__(self, directory, cache=CACHE, more=(), environment=None):
         directory = pathlib.Path(directory).resolve()
         chain_config(directory)
         (directory / "plugins").mkdir(exist_ok=True)
@@ -97,7 +97,8 @@ class Node:
         self.log = directory / "node.log"
         with self.log.open("w") as log:
             command = [binary(cache), *flags(directory, http, staking), *more]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            told = {**os.environ, **(environment or {})}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=told)
         self.pid = self.process.pid
         try:
             wait_until(self.answers, f"the node; see {self.log}", START_LIMIT, self.process)

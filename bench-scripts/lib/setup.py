@@ -49,13 +49,10 @@ def wanted(args):
 def start(args, threads=1, options=()):
     """Upstream, caches and targets, all with the same blocks."""
     rig = rigs.Rig()
-    # This process watches and compares: it stays off the servers' processor.
-    os.sched_setaffinity(0, {(os.cpu_count() or 1) - 1})
     try:
         names = wanted(args)
-        os.environ["GOMAXPROCS"] = str(threads)
         # With targets alone nothing is to be fed.
-        upstream = start_upstream(rig, names, args.blocks or 2000) if {"neve", "peer", "node"} & {*names} else None
+        upstream = start_upstream(rig, names, args.blocks or 2000, threads) if {"neve", "peer", "node"} & {*names} else None
         if "neve" in names:
             rig.add(servers.neve(rig.directory / "neve", upstream, threads, options=options))
         if "peer" in names:
@@ -63,17 +60,23 @@ def start(args, threads=1, options=()):
         for target in args.target:
             name, _, url = target.partition("=")
             rig.add(servers.Remote(name, url))
+        out_of_the_way()
         return rig
     except BaseException:
         rig.__exit__(None, None, None)
         raise
 
 
-def start_upstream(rig, names, blocks):
+def out_of_the_way():
+    """This process watches and compares, off the servers' processor. Not before all is built: builds inherit it."""
+    os.sched_setaffinity(0, {(os.cpu_count() or 1) - 1})
+
+
+def start_upstream(rig, names, blocks, threads):
     """A real node if one is wanted and can be had, or the development node."""
     if "node" in names:
         try:
-            return rig.add(real_node(rig, blocks))
+            return rig.add(real_node(rig, blocks, threads=threads))
         except (ImportError, OSError, RuntimeError, SystemExit) as error:
             leave_out(rig, "node", error)
     upstream = servers.devnet(blocks)
@@ -81,7 +84,8 @@ def start_upstream(rig, names, blocks):
     return upstream
 
 
-def real_node(rig, blocks, flags=()):
+def real_node(rig, blocks, flags=(), threads=None):
+    """A node with so many blocks, of so many threads; what builds and fills it may use all processors."""
     import node as real
 
     given = os.environ.get("NEVE_BENCH_NODE_DIR")
@@ -93,7 +97,7 @@ def real_node(rig, blocks, flags=()):
     own = rig.directory / "node"
     # The node writes into its directory, and the cached one is for every run.
     shutil.copytree(filled, own)
-    running = real.Node(own, tools.CACHE, flags)
+    running = real.Node(own, tools.CACHE, flags, {"GOMAXPROCS": str(threads)} if threads else {})
     server = servers.Server("node", running.process, "{}:{}".format(*running.address), running.path, running.process.args)
     rig.stack.callback(server.stop)
     real.wait_until_idle(running.pid)
