@@ -4,7 +4,8 @@ import socket
 import statistics
 from dataclasses import dataclass
 
-from . import load, rig as rigs, sample, stats, tools
+from . import load, sample, stats, tools
+from .ask import Void, ask
 
 # CPU time a request of neve against the floor, and of others against neve.
 FLOOR_AT_MOST = 1.3
@@ -17,6 +18,7 @@ IDLE_ROUNDS = 3
 IDLE_BYTES_AT_MOST = 100 << 20
 # "Changes nothing else": what two rounds of one server differ by anyway.
 IDLE_COST_AT_MOST = 1.05
+ONE, HALF, COST = "one connection, median", "load at half the capacity", "processor time a request"
 
 
 @dataclass
@@ -30,19 +32,24 @@ class Line:
 
     @property
     def missed(self):
-        return self.verdict == "missed"
+        """Where answers were none, nothing shows that the bound holds."""
+        return self.verdict.startswith("missed") or self.verdict == "void"
 
 
 def table(rig, question, args, folder):
     """Service time, plateau, open loop and idle connections of neve."""
-    server = rig.servers["neve"]
-    lines = []
+    demands = [("256 connections", plateau), (f"{IDLE_CONNECTIONS:,} idle connections", idle)]
     if rig.floors:
-        lines.append(service_time(rig, question, args, folder))
-    many, most = plateau(rig, question, args, folder)
-    lines += many
-    lines += open_loop(server, question, most, args, folder)
-    return lines + idle(server, question, args, folder)
+        demands.insert(0, (ONE, service_time))
+    return [line for name, demand in demands for line in or_void(name, demand, rig, question, args, folder)]
+
+
+def or_void(name, demand, *what):
+    """The lines of a demand, or why there are none."""
+    try:
+        return demand(*what)
+    except Void as void:
+        return [Line(name, str(void), "an answer", "void")]
 
 
 def service_time(rig, question, args, folder):
@@ -51,13 +58,13 @@ def service_time(rig, question, args, folder):
     both = [rig.servers["neve"], rig.floor(question)]
     for number in range(args.rounds):
         for server in both[:: 1 if number % 2 else -1]:
-            row = load.closed(server, question.file, 1, args.seconds, question.row.headers, number)
-            folder.add(kind="service", row=question.row.name, round=number, **row)
+            about, how = {"kind": "service", "round": number}, {"connections": 1, "seconds": args.seconds, "seed": number}
+            row = ask(folder, about, load.closed, server, question, **how)
             medians[server.name].append(row["p50_us"])
     ratio = stats.estimate(stats.ratios(medians["neve"], medians["floor"]))
     text = f"{ratio.text()} of the floor's {statistics.median(medians['floor']):.0f} us"
     verdict = stats.verdict_at_most(ratio, SERVICE_AT_MOST)
-    return Line("one connection, median", text, f"at most {SERVICE_AT_MOST}", verdict)
+    return [Line(ONE, text, f"at most {SERVICE_AT_MOST}", verdict)]
 
 
 # wrk is itself the limit of a server that needs less than it; the floor of asking is not.
@@ -65,7 +72,7 @@ GENERATORS = {"wrk": load.closed, "neve-floor-ask": load.busiest}
 
 
 def plateau(rig, question, args, folder):
-    """256 connections against the best of fewer, beside the floor; and the capacity that this shows."""
+    """256 connections against the best of fewer, beside the floor; and a load of half the capacity that this shows."""
     both = {"neve": rig.servers["neve"]} | ({"floor": rig.floor(question)} if rig.floors else {})
     found = {generator: {name: [] for name in both} for generator in GENERATORS}
     for number in range(args.rounds):
@@ -73,7 +80,8 @@ def plateau(rig, question, args, folder):
             for name, server in both.items():
                 found[generator][name].append(by_connections(generator, server, question, args, folder, number))
     lines = [line for generator, rows in found.items() for line in plateau_lines(generator, rows)]
-    return lines, capacity(found["wrk"]["neve"])
+    most = capacity(found["wrk"]["neve"])
+    return lines + or_void(HALF, open_loop, both["neve"], question, most, args, folder)
 
 
 def capacity(rounds):
@@ -86,13 +94,19 @@ def rate(rounds, count):
 
 
 def plateau_lines(generator, found):
-    return [plateau_rate(generator, found), plateau_cost(generator, found)]
+    """Of a server that somebody else runs there is no processor time to see."""
+    seen = all(row["cpu_us"] is not None for row in found["neve"][0].values())
+    return [plateau_rate(generator, found), plateau_cost(generator, found) if seen else unseen(f"256 connections, {COST} ({generator})")]
+
+
+def unseen(name):
+    return Line(name, "neve is no process of this machine", "-", "not measured")
 
 
 def plateau_rate(generator, found):
     """Requests a second. A generator that is the limit falls as well, and shows it at the floor."""
     shares, texts = against_peak(found, "rps")
-    verdict = forgiving(stats.verdict_at_least, shares, PLATEAU_AT_LEAST)
+    verdict = beside_floor(stats.verdict_at_least, shares, PLATEAU_AT_LEAST)
     beside = f"; the floor {texts['floor']} of its own" if "floor" in texts else ""
     peak = peak_at(found["neve"])
     text = f"{texts['neve']} of the peak, {rate(found['neve'], peak):.0f}/s at {peak} connections{beside}"
@@ -103,10 +117,10 @@ def plateau_cost(generator, found):
     """The same as processor time a request, of which the generator is no part; neighbours in its caches are."""
     costs, texts = against_peak(found, "cpu_us")
     bound = 1 / PLATEAU_AT_LEAST
-    verdict = forgiving(stats.verdict_at_most, costs, bound)
+    verdict = beside_floor(stats.verdict_at_most, costs, bound)
     beside = f"; the floor's {texts['floor']}" if "floor" in texts else ""
     text = f"{texts['neve']} of that at the peak{beside}"
-    return Line(f"256 connections, processor time a request ({generator})", text, f"at most {bound:.2f}", verdict)
+    return Line(f"256 connections, {COST} ({generator})", text, f"at most {bound:.2f}", verdict)
 
 
 def against_peak(found, key):
@@ -127,47 +141,42 @@ def peak_at(rounds):
     return max((count for count in rounds[0] if count < 256), key=lambda count: rate(rounds, count))
 
 
-def forgiving(verdict_of, values, bound):
-    """Where the floor misses a bound as well, it is not shown that neve does."""
-    verdict = verdict_of(stats.estimate(values["neve"]), bound)
-    if verdict == "missed" and "floor" in values:
-        beside_it = stats.estimate(stats.ratios(values["neve"], values["floor"]))
-        return "unresolved" if verdict_of(beside_it, bound) != "missed" else "missed"
-    return verdict
+def beside_floor(verdict_of, values, bound):
+    """A miss of the floor as well is said, and is no excuse."""
+    verdicts = {name: verdict_of(stats.estimate(shares), bound) for name, shares in values.items()}
+    both = set(verdicts.values()) == {"missed"} and "floor" in verdicts
+    return "missed; the floor too" if both else verdicts["neve"]
 
 
 def by_connections(generator, server, question, args, folder, number):
-    rows, ask = {}, GENERATORS[generator]
+    rows, about = {}, {"kind": "plateau", "generator": generator, "round": number}
     for connections in (16, 256, 64)[:: 1 if number % 2 else -1]:
-        row = ask(server, question.file, connections, args.seconds, question.row.headers, number)
-        folder.add(kind="plateau", generator=generator, row=question.row.name, round=number, **row)
-        if why := load.void(row, question.bytes_mean * rigs.BYTES_SHARE):
-            raise SystemExit(f"{server.name}, asked by {generator} on {connections} connections: {why}")
-        rows[connections] = row
+        how = {"connections": connections, "seconds": args.seconds, "seed": number}
+        rows[connections] = ask(folder, about, GENERATORS[generator], server, question, **how)
     return rows
 
 
 def open_loop(server, question, capacity, args, folder):
     """Half the capacity at fixed times; shown, not bound: absolute latencies belong to a machine."""
     if not tools.oha():
-        return [Line("load at half the capacity", tools.OHA_MISSING, "shown", "not measured")]
-    rows = []
-    for number in range(args.rounds):
-        row = load.fixed_rate(server, question.file, capacity / 2, 64, args.seconds, question.row.headers)
-        folder.add(kind="open", row=question.row.name, round=number, **row)
-        rows.append(row)
+        return [Line(HALF, tools.OHA_MISSING, "shown", "not measured")]
+    how = {"rate": capacity / 2, "connections": 64, "seconds": args.seconds}
+    rows = [ask(folder, {"kind": "open", "round": number}, load.fixed_rate, server, question, **how) for number in range(args.rounds)]
     texts = [f"{name} {stats.estimate([row[key] / 1000 for row in rows]).text(2)} ms" for name, key in PERCENTILES]
     kept = statistics.median(row["rps"] / row["rate"] for row in rows)
     # A generator that cannot keep its schedule measures itself.
-    verdict = "shown" if kept >= 0.99 else f"void: {kept:.0%} of the schedule was kept"
+    verdict = "shown" if kept >= 0.99 else f"not shown: {kept:.0%} of the schedule was kept"
     return [Line(f"open loop at {capacity / 2:.0f}/s", ", ".join(texts), "shown", verdict)]
 
 
 PERCENTILES = (("p50", "p50_us"), ("p99", "p99_us"), ("p99.9", "p99_9_us"))
 
 
-def idle(server, question, args, folder):
+def idle(rig, question, args, folder):
     """Ten thousand keep-alive connections that were used once and say nothing more."""
+    server = rig.servers["neve"]
+    if server.pid is None:
+        return [unseen(f"{IDLE_CONNECTIONS:,} idle connections, memory and cost of the others")]
     before, alone, among = sample.memory(server.pid)["anonymous"], [], []
     rounds = min(args.rounds, IDLE_ROUNDS)
     for number in range(rounds):
@@ -189,9 +198,8 @@ def idle(server, question, args, folder):
 
 
 def cost(server, question, args, folder, kind, number):
-    row = load.closed(server, question.file, 16, args.seconds, question.row.headers, number)
-    folder.add(kind=kind, row=question.row.name, round=number, **row)
-    return row["cpu_us"]
+    how = {"connections": 16, "seconds": args.seconds, "seed": number}
+    return ask(folder, {"kind": kind, "round": number}, load.closed, server, question, **how)["cpu_us"]
 
 
 def connections(server, count):

@@ -3,38 +3,68 @@
 import collections
 import statistics
 
-from . import load, rig as rigs, setup
+from . import load, setup
+from .ask import Void, ask
 
+LITTLE_ROUNDS, LITTLE_SECONDS, LITTLE_SHARE = 2, 1, 0.05
 POINTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 def points(rig, question, args, folder, connections, threads=1):
-    """Rows by server and connections, rounds interleaved, servers in turn; and what was void."""
-    found, voids = collections.defaultdict(list), {}
-    everyone = list(rig.servers.values())
+    """Rows by server and connections, rounds interleaved, servers in turn; without any that was void."""
+
+    def one(server, number, count):
+        how = {"connections": count, "seconds": args.seconds, "seed": number, "threads": threads}
+        return ask(folder, {"kind": folder.name, "round": number}, load.closed, server, question, **how)
+
+    return in_turn(rig, question, args, folder, connections, args.rounds, one)
+
+
+def little(rig, question, args, folder, connections):
+    """Mean latency against connections a rate, which a closed loop makes equal, by server and connections.
+
+    Asked by the floor of asking, whose latencies are raw: wrk corrects its mean.
+    """
+
+    def one(server, number, count):
+        how = {"connections": count, "seconds": LITTLE_SECONDS, "seed": number}
+        row = ask(folder, {"kind": "little", "round": number}, load.busiest, server, question, **how)
+        return row["mean_us"] / (count / row["rps"] * 1e6)
+
+    return in_turn(rig, question, args, folder, connections, LITTLE_ROUNDS, one)
+
+
+def little_verdict(shares):
+    """Of the median over rounds."""
+    if not shares:
+        return "void"
+    middle = statistics.median(shares)
+    return f"holds ({middle:.2f})" if abs(middle - 1) <= LITTLE_SHARE else f"does not hold: {middle:.2f}"
+
+
+def in_turn(rig, question, args, folder, connections, rounds, one):
+    """What `one` gives of each server and number of connections; nothing of those that were void once."""
+    found, voids = collections.defaultdict(list), set()
+    everyone = [server for server in rig.servers.values() if answers(server, question, folder)]
     if "floor" in setup.wanted(args):
         everyone.append(rig.floor(question))
-    for server in rig.servers.values():
-        if wrong := question.mismatch(server):
-            raise SystemExit(f"{server.name}: {wrong}")
-    for number in range(args.rounds):
+    for number in range(rounds):
         turn = number % len(everyone)
         for server in everyone[turn:] + everyone[:turn]:
             for count in connections:
-                ask = (server, question.file, count, args.seconds, question.row.headers, number)
-                row = load.closed(*ask, threads=min(threads, count))
-                why = load.void(row, question.bytes_mean * rigs.BYTES_SHARE)
-                folder.add(kind=folder.name, row=question.row.name, round=number, void=why, **row)
-                if why:
-                    voids[server.name, count] = why
-                found[server.name, count].append(row)
-    return {key: rows for key, rows in found.items() if key not in voids}, voids
+                try:
+                    found[server.name, count].append(one(server, number, count))
+                except Void:
+                    voids.add((server.name, count))
+    return {key: rows for key, rows in found.items() if key not in voids}
 
 
-def notes(voids):
-    """Why numbers of connections are missing."""
-    lines = [f"- {name} at {count} connections counts for nothing: {why}" for (name, count), why in voids.items()]
-    return "\n".join([*lines, "", WRK_NOTE] if lines else [WRK_NOTE])
+def answers(server, question, folder):
+    """Whether a server's answers are those of the others; if not, it is not asked under load."""
+    wrong = question.mismatch(server)
+    if wrong:
+        folder.add(kind="sample", row=question.row.name, server=server.name, void=wrong)
+    return not wrong
 
 
 WRK_NOTE = (
@@ -48,17 +78,12 @@ def middle(rows, key):
 
 
 def spread(rows, key, scale=1.0, digits=0):
+    if any(row[key] is None for row in rows):
+        return "-"
     values = [row[key] * scale for row in rows]
     if len(values) == 1:
         return f"{values[0]:,.{digits}f}"
     return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f}..{max(values):,.{digits}f})"
-
-
-def little(rows):
-    """Connections a rate, against the mean latency: a closed loop makes them equal."""
-    row = rows[len(rows) // 2]
-    expected = row["connections"] / row["rps"] * 1e6
-    return expected / 1000, row["mean_us"] / expected
 
 
 def knee(found, server, share=0.95):

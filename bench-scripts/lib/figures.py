@@ -22,7 +22,8 @@ def draw(folder):
     rows = [json.loads(line) for line in (folder / "raw.jsonl").read_text().splitlines()]
     kinds = collections.defaultdict(list)
     for row in rows:
-        kinds[row["kind"]].append(row)
+        if not row.get("void"):
+            kinds[row["kind"]].append(row)
     files = []
     for kind, figure in (("sweep", sweep), ("open", rate), ("cost", cost), ("watch", memory)):
         if kinds[kind]:

@@ -19,16 +19,21 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
         self.machine = machine.describe()
         self.machine |= {"began": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "arguments": tools.told(sys.argv)}
+        self.voids = []
         self.raw = (self.path / "raw.jsonl").open("w")
 
     def add(self, **row):
-        """Keeps one measurement, whatever it becomes in a table."""
-        self.raw.write(json.dumps(row) + "\n")
+        """Keeps one measurement, whatever it becomes in a table; why it counts for nothing goes into the report."""
+        self.raw.write(json.dumps(row, allow_nan=False) + "\n")
         self.raw.flush()
+        if row.get("void"):
+            self.voids.append(void_line(row))
 
     def finish(self, text, versions=None, figures=True):
         """Writes the report and draws; returns the text, which is also what a script prints."""
         self.raw.close()
+        if self.voids:
+            text = "\n".join([text, "", "Void, and in no table:", "", *dict.fromkeys(self.voids)])
         self.machine |= {"versions": versions or {}, "builds_s": tools.builds}
         self.machine["took_s"] = round(time.monotonic() - self.began - sum(tools.builds.values()), 1)
         (self.path / "machine.json").write_text(json.dumps(self.machine, indent=1, default=str) + "\n")
@@ -44,6 +49,11 @@ class Folder:
 
     def copy_to(self, directory):
         shutil.copytree(self.path, directory, dirs_exist_ok=True)
+
+
+def void_line(row):
+    at = f" at {row['connections']} connections" if "connections" in row else ""
+    return f"- {row['kind']}, {row['row']}, {row['server']}{at}: {row['void']}"
 
 
 def header(folder):

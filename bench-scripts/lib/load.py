@@ -11,17 +11,21 @@ from . import sample, tools
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[1] / "load.lua"
 GRACE_S = 30
-commands = []
+PROCESSORS = os.cpu_count() or 1
+# What generators were asked to do, and which programs they were.
+commands, programs = [], set()
 
 
-def pinned(command):
-    """The generator has a processor of its own: the servers have the first one."""
-    many = (os.cpu_count() or 1) >= 2
-    taskset = shutil.which("taskset")
-    return ["taskset", "-c", "1", *map(str, command)] if many and taskset else list(map(str, command))
+def pinned(command, server):
+    """The generator has a processor of its own, as the servers have the first one; where none is here, all."""
+    own = f"0-{PROCESSORS - 1}" if server.pid is None else "1"
+    taskset = ["taskset", "-c", own] if PROCESSORS >= 2 and shutil.which("taskset") else []
+    return [*taskset, *map(str, command)]
 
 
-def run(command, seconds):
+def run(command, server, seconds):
+    programs.add(command[0])
+    command = pinned(command, server)
     commands.append(tools.told(command))
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + GRACE_S)
     if done.returncode != 0:
@@ -33,28 +37,33 @@ def measured(server, load):
     """What a load says, with the server's processor time and the machine's meanwhile."""
     machine, cpu, began = sample.machine_times(), server.cpu(), time.monotonic()
     row = load()
-    row["cpu_s"], row["wall_s"] = server.cpu() - cpu, time.monotonic() - began
+    row["wall_s"] = time.monotonic() - began
+    # Of a server that somebody else runs there is none to see.
+    row["cpu_s"] = None if cpu is None else server.cpu() - cpu
     row.update(sample.shares(machine, sample.machine_times()))
-    row["cpu_us"] = row["cpu_s"] / max(row["requests"], 1) * 1e6
     row["server"] = server.name
     return row
 
 
+def versions():
+    """Which generators these were."""
+    return {program.name: tools.identity(program) for program in sorted(map(pathlib.Path, programs))}
+
+
 def closed(server, bodies, connections, seconds, headers=None, seed=1, threads=1):
     """Each connection asks again when it is answered. Latencies as wrk corrects them, but p50 is close."""
-    url = server.url
     words = [f"{name}={value}" for name, value in (headers or {}).items()]
-    command = [tools.wrk(), f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", SCRIPT, url]
-    command = pinned([*command, "--", bodies, seed, *words])
-
-    return measured(server, lambda: from_line(run(command, seconds), connections))
+    threads = min(connections, PROCESSORS if server.pid is None else threads)
+    command = [tools.wrk(), f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", SCRIPT, server.url]
+    command += ["--", bodies, seed, *words]
+    return measured(server, lambda: from_line(run(command, server, seconds), connections))
 
 
 def busiest(server, bodies, connections, seconds, headers=None, seed=1):
     """The same by the floor of asking, which keeps servers busy that wrk does not. It checks no body."""
     words = [f"{name}={value}" for name, value in (headers or {}).items()]
     command = [tools.asker(), server.address, server.path, bodies, connections, seconds, seed, *words]
-    return measured(server, lambda: from_line(run(pinned(command), seconds), connections))
+    return measured(server, lambda: from_line(run(command, server, seconds), connections))
 
 
 def from_line(said, connections):
@@ -74,12 +83,8 @@ def fixed_rate(server, bodies, rate, connections, seconds, headers=None):
     words = [word for name, value in (headers or {}).items() for word in ("-H", f"{name}: {value}")]
     command = [oha, "--no-tui", "--output-format", "json", "-z", f"{seconds}s", "-q", str(int(rate)), "-c"]
     command += [str(connections), "--latency-correction", "-m", "POST", "-T", "application/json", "-Z", bodies]
-    command = pinned([*command, *words, server.url])
-
-    def load():
-        return from_oha(json.loads(run(command, seconds)), rate)
-
-    return measured(server, load)
+    command += [*words, server.url]
+    return measured(server, lambda: from_oha(json.loads(run(command, server, seconds)), rate))
 
 
 def from_oha(said, rate):
@@ -91,17 +96,19 @@ def from_oha(said, rate):
     requests = sum(statuses.values())
     row.update(requests=requests, rate=rate, rps=requests / seconds, max_us=said["summary"]["slowest"] * 1e6)
     row["status"] = requests - statuses.get(200, 0)
-    row["errors"] = {name: count for name, count in said["errorDistribution"].items() if "deadline" not in name}
+    row["bytes"] = said["summary"]["totalData"]
+    # What is under way when time is over has not failed.
+    row["errors"] = sum(count for name, count in said["errorDistribution"].items() if "deadline" not in name)
     return row
 
 
 def void(row, bytes_expected=0):
-    """Why a row of a closed loop counts for nothing, or None."""
-    failed = {name: row.get(name, 0) for name in ("connect", "read", "write", "status", "timeout") if row.get(name)}
+    """Why a row counts for nothing, or None."""
+    failed = {name: row[name] for name in ("connect", "read", "write", "status", "timeout", "errors") if row.get(name)}
     if failed:
         return f"failed requests: {failed}"
     if row["requests"] == 0:
         return "no request was answered"
-    if row.get("bytes", bytes_expected) / row["requests"] < bytes_expected:
+    if row["bytes"] / row["requests"] < bytes_expected:
         return f"answers of {row['bytes'] / row['requests']:.0f} bytes where {bytes_expected:.0f} were the least to expect"
     return None

@@ -8,7 +8,7 @@ import statistics
 import threading
 from dataclasses import dataclass
 
-from . import servers, tools
+from . import load, servers, tools
 from .rpc import decoded, fault_of, raw_answer
 
 # The floor's answers of a row: more than a processor caches, less than a machine minds.
@@ -157,8 +157,10 @@ class Rig:
         return range(first, head + 1)
 
     def versions(self):
-        """What was run: the command, and which program that was."""
-        return {name: {"command": tools.told(server.command), **tools.identity(server.command[0])} for name, server in self.servers.items()}
+        """What was run: the command, and which program that was; the floors are one program."""
+        run = self.servers | ({"floor": next(iter(self.floors.values()))} if self.floors else {})
+        told = {name: {"command": tools.told(server.command), **tools.identity(server.binary)} for name, server in run.items()}
+        return told | load.versions()
 
 
 def span(server):
@@ -182,7 +184,3 @@ def lowest(server):
         except ValueError:
             low = middle + 1
     return low
-
-
-def builds():
-    return dict(tools.builds)

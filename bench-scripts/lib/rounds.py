@@ -2,7 +2,8 @@
 
 import collections
 
-from . import load, rig as rigs, rows, setup
+from . import load, rows, setup
+from .ask import Void, ask
 
 # At which the cost of a request is measured.
 CONNECTIONS = 16
@@ -31,27 +32,19 @@ def measure(rig, questions, voided, args, folder):
             turn = number % len(everyone)
             for server in everyone[turn:] + everyone[:turn]:
                 key = question.row.name, server.name
-                if key not in voided:
-                    row = one(question, server, args, number)
-                    folder.add(kind="cost", row=question.row.name, round=number, **row)
-                    costs[key].append(row["cpu_us"])
-                    note_void(voided, costs, key, row, question)
+                if key in voided:
+                    continue
+                try:
+                    cost = one(question, server, args, folder, number)
+                    # A server that somebody else runs is asked, and has no process here to look at.
+                    costs[key] += [] if cost is None else [cost]
+                except Void:
+                    voided[key] = "void under load; see below"
+                    costs.pop(key, None)
     return costs
 
 
-def one(question, server, args, number):
+def one(question, server, args, folder, number):
     seconds = max(args.seconds, question.row.seconds_least)
-    ask = (server, question.file, CONNECTIONS, seconds, question.row.headers, number)
-    if server.name == "floor":
-        return load.closed(*ask)
-    with rigs.Comparer(question, server) as comparer:
-        row = load.closed(*ask)
-    row["cpu_us"] = row["cpu_s"] / max(row["requests"] + comparer.compared, 1) * 1e6
-    return row | {"compared": comparer.compared, "mismatch": comparer.found}
-
-
-def note_void(voided, costs, key, row, question):
-    found = row.get("mismatch") or load.void(row, question.bytes_mean * rigs.BYTES_SHARE)
-    if found:
-        voided[key] = found
-        costs.pop(key)
+    how = {"connections": CONNECTIONS, "seconds": seconds, "seed": number}
+    return ask(folder, {"kind": "cost", "round": number}, load.closed, server, question, **how)["cpu_us"]

@@ -19,6 +19,8 @@ class Server:
     def __init__(self, name, process, address, path="/", command=()):
         self.name, self.process, self.address, self.path = name, process, address, path
         self.pid, self.command = process.pid, [str(word) for word in command]
+        # Which program it is, also where something else starts it.
+        self.binary = self.command[0] if self.command else None
 
     @property
     def url(self):
@@ -43,14 +45,15 @@ class Remote:
         match = re.fullmatch(r"http://([^/]+)(/.*)?", url)
         if not match:
             raise SystemExit(f"{url}: wanted http://HOST:PORT/PATH")
-        self.name, self.address, self.path = name, match[1], match[2] or "/"
-        self.url, self.command = f"http://{self.address}{self.path}", [url]
+        self.name, self.path = name, match[2] or "/"
+        self.address = match[1] if ":" in match[1] else f"{match[1]}:80"
+        self.url, self.command, self.binary = f"http://{self.address}{self.path}", [url], None
 
     def client(self):
         return Client(self.address, self.path)
 
     def cpu(self):
-        return float("nan")
+        return None
 
     def stop(self):
         pass

@@ -1,12 +1,13 @@
 """Tables of a head-to-head run."""
 
-import math
 import re
 
 from . import bounds, rows, stats
 from .folder import table
 
 OTHERS = {"peer": "neve 0.2.2", "node": "avalanchego"}
+# Of a server that somebody else runs.
+ELSEWHERE = "no process here"
 # The bounds are set for blocks with hashes; what else is asked is measured against the same ones.
 BOUND_ROWS = ("hashes",)
 
@@ -18,10 +19,11 @@ def titles(versions):
     return OTHERS | ({"node": f"avalanchego v{number[1]}"} if number else {})
 
 
-def cost_bounds(costs, called=OTHERS, names=BOUND_ROWS):
-    """The ratios of neve's cost that are bound, as far as both sides were measured."""
+def cost_bounds(costs, voided, called=OTHERS, names=BOUND_ROWS):
+    """The ratios of neve's cost that are bound, as far as both sides were measured; void where neve or its floor is."""
     found = []
     for name in names:
+        found += [line(name, f"{who}: {why}", "an answer", "void") for who in ("neve", "floor") if (why := voided.get((name, who)))]
         ours = costs.get((name, "neve"))
         if not ours:
             continue
@@ -47,7 +49,7 @@ def head_to_head(questions, costs, voided, found, missing, called=OTHERS):
     parts = ["## Processor time a request, 16 connections, one server thread", ""]
     parts += ["Microseconds, median (least..most of the rounds); ratios round by round.", ""]
     parts += [costs_table(questions, costs, voided, called), "", "## Bounds", ""]
-    lines = [*cost_bounds(costs, called), *found]
+    lines = [*cost_bounds(costs, voided, called), *found]
     parts.append(table(["what", "measured", "bound", ""], [[l.name, l.measured, l.bound, l.verdict] for l in lines]))
     rows_of = {question.row.name: question.row.title for question in questions}
     return "\n".join([*parts, *notes(voided, missing, rows_of)])
@@ -75,12 +77,11 @@ def servers_in(costs):
 def costs_row(question, costs, voided, others):
     name = question.row.name
     ours, floor = costs.get((name, "neve")), costs.get((name, "floor"))
-    cells = [question.row.title, f"{question.bytes_mean:,.0f}", text(floor), text(ours), ratio(ours, floor)]
+    cells = [question.row.title, f"{question.bytes_mean:,.0f}", text(floor), ELSEWHERE if ours == [] else text(ours), ratio(ours, floor)]
     for other in others:
         theirs = costs.get((name, other))
         nothing = "not served" if voided.get((name, other)) == "not served" else "void"
-        seen = theirs and not math.isnan(theirs[0])
-        cells += [text(theirs), ratio(theirs, ours, 1)] if seen else ["no process here" if theirs else nothing, "-"]
+        cells += [text(theirs), ratio(theirs, ours, 1)] if theirs else [nothing if theirs is None else ELSEWHERE, "-"]
     return cells
 
 
