@@ -29,7 +29,10 @@ impl Display for Report {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let mut took = self.took.clone();
         took.sort_unstable();
-        let share = |of_thousand: usize| took.get(took.len() * of_thousand / 1_000).unwrap_or(&0);
+        // By nearest rank.
+        let rank = |of_thousand: usize| (took.len() * of_thousand).div_ceil(1_000);
+        let share =
+            |of_thousand: usize| took.get(rank(of_thousand).saturating_sub(1)).unwrap_or(&0);
         let sum: u64 = took.iter().copied().map(u64::from).sum();
         write!(out, r#"JSON {{"requests":{},"bytes":{}"#, took.len(), self.bytes)?;
         write!(out, r#","duration_us":{},"status":{}"#, self.duration.as_micros(), self.others)?;
@@ -51,7 +54,7 @@ mod tests {
             let took = Duration::from_micros(micros);
             report.add(&Answer { bytes: 10, ok: micros > 1, took });
         }
-        let expected = r#"JSON {"requests":1000,"bytes":10000,"duration_us":1000000,"status":1,"timeout":0,"mean_us":500,"p50_us":501,"p90_us":901,"p99_us":991,"p99_9_us":1000}"#;
+        let expected = r#"JSON {"requests":1000,"bytes":10000,"duration_us":1000000,"status":1,"timeout":0,"mean_us":500,"p50_us":500,"p90_us":900,"p99_us":990,"p99_9_us":999}"#;
         assert_eq!(report.to_string(), expected);
     }
 
