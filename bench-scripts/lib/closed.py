@@ -49,7 +49,7 @@ def in_turn(rig, question, args, folder, connections, rounds, one):
     if "floor" in setup.wanted(args):
         everyone.append(rig.floor(question))
     for number in range(rounds):
-        turn = number % len(everyone)
+        turn = number % max(len(everyone), 1)
         for server in everyone[turn:] + everyone[:turn]:
             for count in connections:
                 try:

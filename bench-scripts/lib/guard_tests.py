@@ -63,6 +63,11 @@ class Voids(unittest.TestCase):
         with self.assertRaisesRegex(ask.Void, "null"):
             ask.ask(here.folder, {"kind": "any"}, slow, here.server, here.question, compare=False, connections=2)
 
+    def test_an_answer_that_is_cut_off_voids_a_row(self):
+        here = stage(self, cut_after=5)
+        with self.assertRaisesRegex(ask.Void, "IncompleteRead"):
+            ask.ask(here.folder, {"kind": "any"}, slow, here.server, here.question, connections=2)
+
     def test_a_void_row_is_in_no_table(self):
         here = stage(self, null_after=4)
         with mock.patch.object(load, "closed", lambda *asked, threads, **how: slow(*asked, **how)):
@@ -113,6 +118,13 @@ class Targets(unittest.TestCase):
 
 
 class Little(unittest.TestCase):
+    def test_a_sweep_of_void_rows_has_a_report(self):
+        sweep = script("sweep")
+        self.assertEqual(sweep.verdict({}, {}, {}), "### Verdict\n")
+        row = {"rps": 100.0, "p50_us": 1e3}
+        text = sweep.verdict(["neve", "peer"], {("neve", 1): [row], ("peer", 4): [row]}, {})
+        self.assertIn("neve against peer: void", text)
+
     def test_the_law_is_of_the_median_of_rounds(self):
         self.assertEqual(closed.little_verdict([1.0, 1.3, 1.02]), "holds (1.02)")
         self.assertEqual(closed.little_verdict([0.9, 0.9]), "does not hold: 0.90")

@@ -20,6 +20,8 @@ class Pretender(http.server.BaseHTTPRequestHandler):
     status, answer, stall_every, asked = 200, ANSWER, 0, 0
     # After so many requests it says null, in as many bytes.
     null_after = None
+    # After so many its answers end before their end.
+    cut_after = None
 
     def do_POST(self):  # noqa: N802
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -30,6 +32,8 @@ class Pretender(http.server.BaseHTTPRequestHandler):
         body = json.dumps(self.answer | {"result": None} if late else self.answer).encode()
         self.send_response(self.status)
         self.send_header("Content-Length", str(len(body)))
+        if self.cut_after is not None and Pretender.asked > self.cut_after:
+            body, self.close_connection = body[:-1], True
         self.end_headers()
         self.wfile.write(body)
 

@@ -1,6 +1,7 @@
 """Servers over the same blocks, the questions that all can answer, and the answers they must give."""
 
 import contextlib
+import http.client
 import json
 import pathlib
 import random
@@ -104,8 +105,8 @@ class Comparer(threading.Thread):
             body = bodies[self.compared % len(bodies)]
             try:
                 self.found = self.question.differs(self.client, body)
-            except (OSError, ValueError) as error:
-                self.found = f"{error} in answer to {body[:120]}"
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                self.found = f"{error!r} in answer to {body[:120]}"
             self.compared += 1
 
     def __enter__(self):
