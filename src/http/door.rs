@@ -72,18 +72,19 @@ impl Door {
     }
 }
 
-/// An open connection, as long as it lives.
-pub(super) struct Counted(Arc<AtomicUsize>);
+/// An open connection, as long as it lives: one of its worker, and one of the process.
+pub(super) struct Counted([Arc<AtomicUsize>; 2]);
 
 impl Counted {
-    pub(super) fn new(connections: &Arc<AtomicUsize>) -> Self {
-        connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(connections))
+    pub(super) fn new(worker: &Arc<AtomicUsize>, process: &Arc<AtomicUsize>) -> Self {
+        let counts = [worker, process].map(Arc::clone);
+        counts.iter().for_each(|count| _ = count.fetch_add(1, Ordering::Relaxed));
+        Self(counts)
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.iter().for_each(|count| _ = count.fetch_sub(1, Ordering::Relaxed));
     }
 }

@@ -1,7 +1,8 @@
 //! Serving: workers that do nothing else, each with its own connections.
 //!
-//! One task accepts and hands connections out in turn, so that work is spread evenly at any
-//! number of connections; from then on a connection stays with its worker. A worker is two threads
+//! One task accepts and hands each connection to the worker that has the fewest, so that work is
+//! spread evenly at any number of connections, whichever of them end; from then on a connection
+//! stays with its worker. A worker is two threads
 //! (`worker`): one answers plain requests in a loop of its own (`lanes`), and what is anything else
 //! goes to the other one, which has a runtime and hyper (`connection`).
 
@@ -60,7 +61,6 @@ use crate::config::{HttpConfig, Limits};
 use crate::filters::Filters;
 use crate::serving::Serving;
 use crate::tally::Tally;
-use door::Counted;
 use worker::Worker;
 
 /// A pause after the process ran out of descriptors: trying again at once would spin.
@@ -107,7 +107,7 @@ impl Workers {
         tallies.iter().enumerate().map(start).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Accepts until drained, and hands connections out in turn.
+    /// Accepts until drained, and hands connections out.
     pub(crate) async fn accept(&self, listener: TcpListener, shared: &Shared) {
         let mut drain = shared.drain.clone();
         for turn in (0..self.0.len()).cycle() {
@@ -116,7 +116,7 @@ impl Workers {
                 () = draining(&mut drain) => return,
             };
             match accepted {
-                Ok((stream, from)) => self.hand_out(turn, stream, from, shared),
+                Ok((stream, from)) => self.hand_out(self.least(turn), stream, from, shared),
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -125,7 +125,14 @@ impl Workers {
         }
     }
 
-    fn hand_out(&self, turn: usize, stream: TcpStream, from: SocketAddr, shared: &Shared) {
+    /// The worker that has the fewest connections; of several, the next from `turn` on.
+    fn least(&self, turn: usize) -> &Worker {
+        let (before, from) = self.0.split_at(turn);
+        let least = from.iter().chain(before).min_by_key(|worker| worker.open());
+        least.expect("there is a worker, or it would not be its turn")
+    }
+
+    fn hand_out(&self, to: &Worker, stream: TcpStream, from: SocketAddr, shared: &Shared) {
         if shared.connections.load(Ordering::Relaxed) >= shared.limits.connections_max {
             debug!(%from, "too many connections");
             refuse(&stream);
@@ -134,7 +141,7 @@ impl Workers {
         // A failure leaves Nagle's algorithm on: slower, and correct.
         let _ = stream.set_nodelay(true);
         match stream.into_std() {
-            Ok(stream) => self.0[turn].take(stream, Counted::new(&shared.connections)),
+            Ok(stream) => to.take(stream, &shared.connections),
             Err(error) => warn!(%error, "cannot serve a connection"),
         }
     }

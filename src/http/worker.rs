@@ -1,8 +1,10 @@
 //! A worker: a thread for plain requests, and one with a runtime for all that they are not.
 
 use std::io;
+use std::net::TcpStream;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use futures_util::FutureExt;
@@ -26,6 +28,8 @@ const WAITING_THREADS: usize = 16;
 /// Two threads that serve connections.
 pub(super) struct Worker {
     door: Door,
+    /// Its open connections.
+    open: Arc<AtomicUsize>,
     threads: [JoinHandle<()>; 2],
 }
 
@@ -54,11 +58,17 @@ impl Worker {
             spawn("http").spawn(move || lanes.run())?,
             spawn("hyper").spawn(move || runtime.block_on(long.run(left)))?,
         ];
-        Ok(Self { door, threads })
+        Ok(Self { door, open: Arc::default(), threads })
     }
 
-    /// Serves a connection that was just opened.
-    pub(super) fn take(&self, stream: std::net::TcpStream, counted: Counted) {
+    /// How many connections it has.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Serves a connection that was just opened, and counts it among those of the process.
+    pub(super) fn take(&self, stream: TcpStream, connections: &Arc<AtomicUsize>) {
+        let counted = Counted::new(&self.open, connections);
         self.door.bring(Come::Connection(Moved::new(stream, counted)));
     }
 

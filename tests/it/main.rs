@@ -32,6 +32,7 @@ mod rest_varnish;
 mod retention;
 mod scale;
 mod serving;
+mod spread;
 mod switch;
 mod unruly;
 mod upstreams;

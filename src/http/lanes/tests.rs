@@ -56,7 +56,7 @@ impl Idle {
         stream.set_nonblocking(true).expect("a socket");
         client.set_read_timeout(Some(Duration::from_mins(1))).expect("a socket");
         let connections = Arc::new(AtomicUsize::new(0));
-        let moved = Moved::new(stream, Counted::new(&connections));
+        let moved = Moved::new(stream, Counted::new(&Arc::default(), &connections));
         let moved = Moved { read: Bytes::copy_from_slice(read.as_bytes()), ..moved };
         self.lanes.enter(moved, Instant::now());
         client
