@@ -27,12 +27,6 @@ class Bound:
         except OSError as error:
             raise SystemExit(f"{MISSING} ({error})") from error
 
-    def add(self, pid):
-        (self.path / "cgroup.procs").write_text(str(pid))
-
-    def used(self):
-        return int(read(self.path / ("memory.current" if self.v2 else "memory.usage_in_bytes")) or 0)
-
     def remove(self):
         """Once its processes are gone; the kernel may need a moment for that."""
         for _ in range(50):

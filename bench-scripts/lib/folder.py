@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 import sys
 import time
 
@@ -30,7 +29,7 @@ class Folder:
             self.voids.append(void_line(row))
 
     def finish(self, text, versions=None, figures=True):
-        """Writes the report and draws; returns the text, which is also what a script prints."""
+        """Writes the report, prints it, and draws."""
         self.raw.close()
         if self.voids:
             text = "\n".join([text, "", "Void, and in no table:", "", *dict.fromkeys(self.voids)])
@@ -39,16 +38,12 @@ class Folder:
         (self.path / "machine.json").write_text(json.dumps(self.machine, indent=1, default=str) + "\n")
         (self.path / "commands.txt").write_text("\n".join(load.commands) + "\n")
         (self.path / "report.md").write_text(f"{header(self)}\n{text}\n")
+        print(text)
+        print(f"\n{self.machine['took_s']} s, builds apart: {tools.builds or 'none'}. Everything is in {self.path}")
         if figures:
             from . import venv
 
             venv.draw(self.path)
-        print(text)
-        print(f"\n{self.machine['took_s']} s, builds apart: {tools.builds or 'none'}. Everything is in {self.path}")
-        return text
-
-    def copy_to(self, directory):
-        shutil.copytree(self.path, directory, dirs_exist_ok=True)
 
 
 def void_line(row):
