@@ -4,6 +4,7 @@ import argparse
 import os
 import pathlib
 import shutil
+import signal
 import sys
 
 from . import rig as rigs
@@ -31,7 +32,13 @@ def rounds(parser, quick, whole):
     parser.set_defaults(defaults={True: quick, False: whole})
 
 
+def end_when_told():
+    """SIGTERM ends a script as Control-C does, so that servers, stores and cgroups do not stay behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 def parse(parser):
+    end_when_told()
     args = parser.parse_args()
     count, seconds = args.defaults[args.quick]
     args.rounds, args.seconds = args.rounds or count, args.seconds or seconds
