@@ -13,6 +13,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("NEVE_BENCH_CACHE", ROOT / "target" / "bench"))
 PEER_VERSION = "0.2.2"
+OHA_VERSION = "1.16.0"
 # What was built in this run, and how long that took: apart from the measurement.
 builds = {}
 
@@ -109,7 +110,7 @@ def oha():
     return given("NEVE_OHA") or shutil.which("oha")
 
 
-OHA_MISSING = "oha is missing, which makes load at a fixed rate: cargo install oha --locked (or NEVE_OHA=/path/to/oha)"
+OHA_MISSING = f"oha is missing, which makes load at a fixed rate: cargo install --locked oha@{OHA_VERSION} (or NEVE_OHA=/path/to/oha)"
 
 
 def version(binary):

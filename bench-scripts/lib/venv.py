@@ -7,6 +7,8 @@ import sys
 from . import tools
 
 REQUIREMENTS = pathlib.Path(__file__).resolve().parents[1] / "requirements.txt"
+# What `all` tells from a bound that was missed, which is 1.
+BROKEN = 2
 DRAWER = pathlib.Path(__file__).resolve().parents[1] / "draw"
 
 
@@ -23,8 +25,13 @@ def python():
 
 
 def draw(folder):
-    """Draws the figures of a run's folder. A run without figures is still a run."""
+    """Draws the figures of a run's folder. Where matplotlib cannot be had a run is still a run; where it can,
+    figures that break are a script that broke."""
     try:
-        subprocess.run([python(), DRAWER, folder], check=True, stdout=subprocess.DEVNULL)
+        drawer = python()
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"no figures: {error}", file=sys.stderr)
+        return print(f"no figures: {error}", file=sys.stderr)
+    done = subprocess.run([drawer, DRAWER, folder], stdout=subprocess.DEVNULL)
+    if done.returncode:
+        raise SystemExit(BROKEN)
+    return None
