@@ -45,11 +45,11 @@ def upgrade_file(directory):
     return pathlib.Path(directory) / "upgrade.json"
 
 
-def switch(directory, node, feed, cache):
+def switch(directory, node, feed):
     """Takes the chain in a directory over to Helicon; `feed` is the command that sends transactions."""
     when = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=AHEAD_S)
     upgrade_file(directory).write_text(json.dumps(upgrades(when)))
-    with node(directory, cache) as running:
+    with node(directory) as running:
         time.sleep(max(0, when.timestamp() - TRANSITION_S + 1 - time.time()))
         subprocess.run([*feed, f"--feed={running.url}", f"--blocks={FED_BLOCKS}"], check=True, timeout=FEED_S)
         if "settledHeight" not in running.call("eth_getBlockByNumber", "latest", False):

@@ -1,8 +1,5 @@
 """A real avalanchego node with a chain that was filled beforehand.
 
-    from node import Node, filled
-    with Node(filled(cache, blocks=20480)) as node: ...   # node.url, node.base, node.pid
-
 NEVE_TEST_AVALANCHEGO names a finished binary; otherwise the one that tests/avalanchego pins is
 built into the cache, like the program that fills the chain. Both need Go.
 """
@@ -13,13 +10,11 @@ import pathlib
 import shutil
 import subprocess
 import time
-import urllib.request
 
-import helicon
-from process import cpu_seconds, end, free_port, wait_until
+from . import helicon, tools
+from .process import cpu_seconds, end, free_port, wait_until
+from .rpc import Client
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-CACHE = REPOSITORY / "target" / "bench"
 START_LIMIT = 120
 # The tests' node (tests/support/node_config.rs), without what only debugging needs.
 CHAIN_CONFIG = {
@@ -34,42 +29,25 @@ CHAIN_CONFIG = {
 }
 
 
-def binary(cache=CACHE):
-    """The avalanchego to run."""
-    given = os.environ.get("NEVE_TEST_AVALANCHEGO")
-    if given:
-        return pathlib.Path(given)
-    module = REPOSITORY / "tests" / "avalanchego"
-    return build(module, "github.com/ava-labs/avalanchego/main", pathlib.Path(cache) / "avalanchego")
-
-
-def build(module, package, out):
-    """Builds a Go program; Go itself knows whether there is anything to do."""
-    out = out.resolve()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["go", "build", "-buildvcs=false", "-o", out, package], cwd=module, check=True)
-    return out
-
-
-def filled(cache=CACHE, blocks=20480, profile="mainnet", seed=1):
+def filled(blocks=20480, profile="mainnet", seed=1):
     """The directory of a node whose chain has so many blocks; filled now if the cache has none.
 
     A node that knows Helicon gets a chain that has gone over to it: the same blocks, some more, and
     all of them answered for by the VM that comes after the switch.
     """
-    cache, helicon_known = pathlib.Path(cache), helicon.is_known(binary(cache))
-    directory = cache / f"node-{profile}-{blocks}-{seed}{'-helicon' if helicon_known else ''}"
+    helicon_known = helicon.is_known(tools.avalanchego())
+    directory = tools.CACHE / f"node-{profile}-{blocks}-{seed}{'-helicon' if helicon_known else ''}"
     if directory.is_dir():
         return directory
     fresh = directory.with_suffix(".new")
     shutil.rmtree(fresh, ignore_errors=True)
-    program = build(REPOSITORY / "bench-scripts" / "node-chain", ".", cache / "node-chain")
+    program = tools.node_chain()
     options = [f"--blocks={blocks}", f"--profile={profile}", f"--seed={seed}"]
     files = [f"--data-dir={fresh / 'data'}", f"--chain-config={chain_config(fresh)}"]
     network = [f"--network-id={helicon.NETWORK}"] if helicon_known else []
     subprocess.run([program, *options, *files, *network], check=True)
     if helicon_known:
-        helicon.switch(fresh, Node, [program, f"--profile={profile}", f"--seed={seed}"], cache)
+        helicon.switch(fresh, Node, [program, f"--profile={profile}", f"--seed={seed}"])
     # Renamed last, so that a broken-off filling is never taken for a whole one.
     fresh.rename(directory)
     return directory
@@ -86,17 +64,16 @@ def chain_config(directory):
 class Node:
     """A running node, its own whole network, on loopback only."""
 
-    def __init__(self, directory, cache=CACHE, more=(), environment=None):
+    def __init__(self, directory, more=(), environment=None):
         directory = pathlib.Path(directory).resolve()
         chain_config(directory)
         (directory / "plugins").mkdir(exist_ok=True)
         http, staking = free_port(), free_port()
-        self.base = f"http://127.0.0.1:{http}"
-        self.url = f"{self.base}/ext/bc/C/rpc"
-        self.address, self.path = ("127.0.0.1", http), "/ext/bc/C/rpc"
+        self.address, self.path = f"127.0.0.1:{http}", "/ext/bc/C/rpc"
+        self.url = f"http://{self.address}{self.path}"
         self.log = directory / "node.log"
         with self.log.open("w") as log:
-            command = [binary(cache), *flags(directory, http, staking), *more]
+            command = [tools.avalanchego(), *flags(directory, http, staking), *more]
             told = {**os.environ, **(environment or {})}
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=told)
         self.pid = self.process.pid
@@ -107,17 +84,13 @@ class Node:
             raise
 
     def call(self, method, *params):
-        return call(self.url, method, *params)
-
-    def head(self):
-        """The height of the newest block; None while the node does not answer."""
-        try:
-            return int(self.call("eth_blockNumber"), 16)
-        except (OSError, ValueError, RuntimeError):
-            return None
+        return Client(self.address, self.path).call(method, *params)
 
     def answers(self):
-        return self.head() is not None
+        try:
+            return self.call("eth_blockNumber")
+        except (OSError, ValueError):
+            return None
 
     def stop(self):
         end(self.process)
@@ -140,17 +113,6 @@ def flags(directory, http, staking):
         f"--data-dir={directory / 'data'}", f"--plugin-dir={directory / 'plugins'}",
         f"--chain-config-dir={directory / 'chains'}",
     ]  # fmt: skip
-
-
-def call(url, method, *params):
-    """The result of a JSON-RPC call."""
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        answer = json.load(answer)
-    if "result" not in answer:
-        raise RuntimeError(f"{method}: {answer}")
-    return answer["result"]
 
 
 def wait_until_idle(pid, seconds=300):

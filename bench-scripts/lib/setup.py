@@ -5,10 +5,10 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 
-from . import rig as rigs
-from . import rows, servers, tools
+from . import node, rig as rigs, rows, servers
 from .folder import Folder
 
 ALL = ("floor", "neve", "peer", "node")
@@ -79,12 +79,12 @@ def out_of_the_way():
     os.sched_setaffinity(0, {(os.cpu_count() or 1) - 1})
 
 
-def start_upstream(rig, names, blocks, threads):
+def start_upstream(rig, names, blocks, threads, processor=0):
     """A real node if one is wanted and can be had, or the development node."""
     if "node" in names:
         try:
-            return rig.add(real_node(rig, blocks, threads=threads))
-        except (ImportError, OSError, RuntimeError, SystemExit) as error:
+            return rig.add(real_node(rig, blocks, threads=threads), processor)
+        except (OSError, RuntimeError, SystemExit, subprocess.CalledProcessError) as error:
             leave_out(rig, "node", error)
     upstream = servers.devnet(blocks)
     rig.stack.callback(upstream.stop)
@@ -93,21 +93,15 @@ def start_upstream(rig, names, blocks, threads):
 
 def real_node(rig, blocks, flags=(), threads=None):
     """A node with so many blocks, of so many threads; what builds and fills it may use all processors."""
-    import node as real
-
     given = os.environ.get("NEVE_BENCH_NODE_DIR")
-    with tools.timed("avalanchego"):
-        real.binary(tools.CACHE)
-    if not given:
-        tools.node_chain()
-    filled = pathlib.Path(given) if given else real.filled(tools.CACHE, blocks=blocks)
+    filled = pathlib.Path(given) if given else node.filled(blocks)
     own = rig.directory / "node"
     # The node writes into its directory, and the cached one is for every run.
     shutil.copytree(filled, own)
-    running = real.Node(own, tools.CACHE, flags, {"GOMAXPROCS": str(threads)} if threads else {})
-    server = servers.Server("node", running.process, "{}:{}".format(*running.address), running.path, running.process.args)
+    running = node.Node(own, flags, {"GOMAXPROCS": str(threads)} if threads else {})
+    server = servers.Server("node", running.process, running.address, running.path, running.process.args)
     rig.stack.callback(server.stop)
-    real.wait_until_idle(running.pid)
+    node.wait_until_idle(running.pid)
     return server
 
 

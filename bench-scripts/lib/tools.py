@@ -87,6 +87,14 @@ def node_chain():
 
 
 @functools.cache
+def avalanchego():
+    """The node that the tests pin, unless one is given. Needs Go, which knows itself whether there is anything to do."""
+    command = ["go", "build", "-C", ROOT / "tests/avalanchego", "-buildvcs=false", "-o", CACHE / "avalanchego"]
+    command.append("github.com/ava-labs/avalanchego/main")
+    return given("NEVE_TEST_AVALANCHEGO") or build("avalanchego", command, CACHE / "avalanchego")
+
+
+@functools.cache
 def peer():
     """The published neve, from the registry."""
     found = given("NEVE_PEER")
