@@ -3,7 +3,7 @@
 import collections
 import statistics
 
-from . import load, setup
+from . import load, setup, tables
 from .ask import Void, ask
 
 LITTLE_ROUNDS, LITTLE_SECONDS, LITTLE_SHARE = 2, 1, 0.05
@@ -45,12 +45,11 @@ def little_verdict(shares):
 def in_turn(rig, question, args, folder, connections, rounds, one):
     """What `one` gives of each server and number of connections; nothing of those that were void once."""
     found, voids = collections.defaultdict(list), set()
-    everyone = [server for server in rig.servers.values() if answers(server, question, folder)]
-    if "floor" in setup.wanted(args):
-        everyone.append(rig.floor(question))
+    wrong = {server.name for server in rig.servers.values() if not answers(server, question, folder)}
     for number in range(rounds):
-        turn = number % max(len(everyone), 1)
-        for server in everyone[turn:] + everyone[:turn]:
+        for server in setup.in_turn(rig, question, args, number):
+            if server.name in wrong:
+                continue
             for count in connections:
                 try:
                     found[server.name, count].append(one(server, number, count))
@@ -65,6 +64,12 @@ def answers(server, question, folder):
     if wrong:
         folder.add(kind="sample", row=question.row.name, server=server.name, void=wrong)
     return not wrong
+
+
+def titled(found, rig):
+    """The same by what servers are called, and not by what they are here."""
+    called = tables.titles(rig.versions())
+    return {(called.get(name, name), count): value for (name, count), value in found.items()}
 
 
 WRK_NOTE = (

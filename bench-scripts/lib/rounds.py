@@ -26,11 +26,7 @@ def measure(rig, questions, voided, args, folder):
     costs = collections.defaultdict(list)
     for number in range(args.rounds):
         for question in questions:
-            everyone = list(rig.servers.values())
-            if "floor" in setup.wanted(args):
-                everyone.append(rig.floor(question))
-            turn = number % len(everyone)
-            for server in everyone[turn:] + everyone[:turn]:
+            for server in setup.in_turn(rig, question, args, number):
                 key = question.row.name, server.name
                 if key in voided:
                     continue

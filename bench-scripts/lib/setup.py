@@ -124,5 +124,14 @@ def questions(rig, names, kinds=None):
     return [rigs.Question(row, corpus, reference, rig.directory) for row in kinds or rows.chosen(names)]
 
 
+def in_turn(rig, question, args, number):
+    """All servers, and the floor of this question if it is wanted; a different one first each round."""
+    everyone = list(rig.servers.values())
+    if "floor" in wanted(args):
+        everyone.append(rig.floor(question))
+    turn = number % max(len(everyone), 1)
+    return everyone[turn:] + everyone[:turn]
+
+
 def folder(name, args):
     return Folder(name, args.out)

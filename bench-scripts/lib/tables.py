@@ -57,8 +57,8 @@ def head_to_head(questions, costs, voided, found, missing, called=OTHERS):
 
 def notes(voided, missing, titles):
     """Rows that count for nothing, and servers that are not there."""
-    lines = [f"- {titles[row]}, {server}: {why}" for (row, server), why in voided.items() if why != "not served"]
-    lines += [f"- without {name}: {why}" for name, why in missing.items()]
+    lines = [f"- {titles[row]}, {OTHERS.get(server, server)}: {why}" for (row, server), why in voided.items() if why != "not served"]
+    lines += [f"- without {OTHERS.get(name, name)}: {why}" for name, why in missing.items()]
     return ["", "Not measured:", "", *lines] if lines else []
 
 
