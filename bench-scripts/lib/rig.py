@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import math
 import pathlib
 import random
 import statistics
@@ -15,7 +16,8 @@ from .rpc import decoded, fault_of, raw_answer
 # The floor's answers of a row: more than a processor caches, less than a machine minds.
 RECORDED_BYTES_MAX = 256 << 20
 CHECKED = 40
-SAMPLED = 400
+# Blocks whose hashes and transactions are asked for, and blocks of which the largest are known.
+SAMPLED, MEASURED = 400, 2000
 # Answers may be coded smaller than ours (gzip), and heads differ: only far fewer bytes are suspect.
 BYTES_SHARE = 0.6
 
@@ -29,17 +31,23 @@ class Corpus:
     transactions: list
     blocks: list
     places: list
+    # Heights of the largest 1 % of the blocks, by the size that the node says.
+    largest: list
 
 
 def corpus(server, heights, seed=1):
     """Heights, and what is found in some of them."""
-    found, client = Corpus(list(heights), [], [], []), server.client()
-    for height in random.Random(seed).sample(heights, min(len(heights), SAMPLED)):
+    found, client, sizes = Corpus(list(heights), [], [], [], []), server.client(), []
+    for number, height in enumerate(random.Random(seed).sample(heights, min(len(heights), MEASURED))):
         block = client.call("eth_getBlockByNumber", hex(height), False)
+        sizes.append((int(block["size"], 16), height))
+        if number >= SAMPLED:
+            continue
         found.blocks.append(block["hash"])
         found.transactions += block["transactions"]
         found.places += [(height, index) for index in range(len(block["transactions"]))]
     client.close()
+    found.largest = [height for _, height in sorted(sizes)[-math.ceil(len(sizes) / 100) :]]
     return found
 
 
@@ -51,7 +59,9 @@ class Question:
         self.file = pathlib.Path(directory) / f"{row.name}.jsonl"
         self.file.write_text("\n".join(self.bodies) + "\n")
         self.recorded = pathlib.Path(directory) / f"{row.name}.answers"
-        self.answers, self.bytes_mean = {}, 0
+        self.answers, self.bytes_mean, self.bytes_most = {}, 0, 0
+        # Of an answer with its head, by server, as the load found it.
+        self.sent = {}
         self.record(server)
 
     def record(self, server):
@@ -72,7 +82,7 @@ class Question:
                 total += len(whole)
                 if total > RECORDED_BYTES_MAX:
                     break
-        self.bytes_mean = statistics.fmean(sizes)
+        self.bytes_mean, self.bytes_most = statistics.fmean(sizes), max(sizes)
         client.close()
 
     def mismatch(self, server):

@@ -31,9 +31,10 @@ def measure(rig, questions, voided, args, folder):
                 if key in voided:
                     continue
                 try:
-                    cost = one(question, server, args, folder, number)
+                    row = one(question, server, args, folder, number)
                     # A server that somebody else runs is asked, and has no process here to look at.
-                    costs[key] += [] if cost is None else [cost]
+                    costs[key] += [] if row["cpu_us"] is None else [row["cpu_us"]]
+                    question.sent[server.name] = row["bytes"] / row["requests"]
                 except Void:
                     voided[key] = "void under load; see below"
                     costs.pop(key, None)
@@ -43,4 +44,4 @@ def measure(rig, questions, voided, args, folder):
 def one(question, server, args, folder, number):
     seconds = max(args.seconds, question.row.seconds_least)
     how = {"connections": CONNECTIONS, "seconds": seconds, "seed": number}
-    return ask(folder, {"kind": "cost", "round": number}, load.closed, server, question, **how)["cpu_us"]
+    return ask(folder, {"kind": "cost", "round": number}, load.closed, server, question, **how)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 BODIES = 2000
 BATCHES = {10: 400, 100: 60}
+# Long answers: as many as a processor does not cache.
+LARGEST = 200
 
 
 def call(method, params, number=1):
@@ -45,6 +47,10 @@ def receipts(corpus, chance):
     return call("eth_getBlockReceipts", [hex(chance.choice(corpus.heights))])
 
 
+def largest(corpus, chance):
+    return call("eth_getBlockReceipts", [hex(chance.choice(corpus.largest))])
+
+
 def transaction(corpus, chance):
     return call("eth_getTransactionByHash", [chance.choice(corpus.transactions)])
 
@@ -66,6 +72,7 @@ ROWS = [
     Row("hashes", "block, transaction hashes", hashes),
     Row("full", "block, whole transactions", full),
     Row("receipts", "receipts of a block", receipts, servers=NOT_PEER),
+    Row("receipts-largest", "receipts of the largest 1 % of blocks", largest, servers=NOT_PEER, bodies=LARGEST, seconds_least=2),
     Row("transaction", "transaction by hash", transaction),
     Row("receipt", "receipt by hash", receipt, servers=NOT_PEER),
     Row("number", "eth_blockNumber", lambda *_: call("eth_blockNumber", [])),

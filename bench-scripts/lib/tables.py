@@ -48,11 +48,22 @@ def head_to_head(questions, costs, voided, found, missing, called=OTHERS):
     """The table of costs, the bounds, and why anything is missing."""
     parts = ["## Processor time a request, 16 connections, one server thread", ""]
     parts += ["Microseconds, median (least..most of the rounds); ratios round by round.", ""]
-    parts += [costs_table(questions, costs, voided, called), "", "## Bounds", ""]
+    parts += [costs_table(questions, costs, voided, called), "", *coded(questions, called), "## Bounds", ""]
     lines = [*cost_bounds(costs, voided, called), *found]
     parts.append(table(["what", "measured", "bound", ""], [[l.name, l.measured, l.bound, l.verdict] for l in lines]))
     rows_of = {question.row.name: question.row.title for question in questions}
     return "\n".join([*parts, *notes(voided, missing, rows_of)])
+
+
+def coded(questions, called):
+    """Where an answer may be coded, who does it."""
+    lines = []
+    for question in questions:
+        if question.row.headers:
+            sent = ", ".join(f"{called.get(name, name)} {size:,.0f}" for name, size in question.sent.items())
+            lines.append(f"{question.row.title}: neve runs with `--compress gzip`, which is off by default, and the floor gives its")
+            lines.append(f"answers; avalanchego and neve 0.2.2 answer uncompressed. Bytes of an answer with its head: {sent}.")
+    return [*lines, ""] if lines else []
 
 
 def notes(voided, missing, titles):
@@ -64,7 +75,7 @@ def notes(voided, missing, titles):
 
 def costs_table(questions, costs, voided, called=OTHERS):
     others = [name for name in servers_in(costs) if name in OTHERS or name not in ("neve", "floor")]
-    headings = ["request", "bytes", "floor", "neve", "of the floor"]
+    headings = ["request", "bytes, mean / most", "floor", "neve", "of the floor"]
     for name in others:
         headings += [called.get(name, name), "of neve"]
     return table(headings, [costs_row(question, costs, voided, others) for question in questions])
@@ -77,7 +88,8 @@ def servers_in(costs):
 def costs_row(question, costs, voided, others):
     name = question.row.name
     ours, floor = costs.get((name, "neve")), costs.get((name, "floor"))
-    cells = [question.row.title, f"{question.bytes_mean:,.0f}", text(floor), ELSEWHERE if ours == [] else text(ours), ratio(ours, floor)]
+    size = f"{question.bytes_mean:,.0f} / {question.bytes_most:,}"
+    cells = [question.row.title, size, text(floor), ELSEWHERE if ours == [] else text(ours), ratio(ours, floor)]
     for other in others:
         theirs = costs.get((name, other))
         nothing = "not served" if voided.get((name, other)) == "not served" else "void"
