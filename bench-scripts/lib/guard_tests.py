@@ -14,7 +14,7 @@ import types
 import unittest
 from unittest import mock
 
-from . import ask, bounds, closed, load, node, rig, servers, setup, tools
+from . import ask, bounds, closed, load, node, rig, sample, servers, setup, tools
 from .pretend import loaded, pretend, stage
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[1]
@@ -208,4 +208,4 @@ class Programs(unittest.TestCase):
             file.write(b"1" * (64 << 10))
             file.flush()
             os.fsync(file.fileno())
-        self.assertEqual(script("footprint").disk_bytes(self.directory), 64 << 10)
+        self.assertEqual(sample.disk_bytes(self.directory), 64 << 10)

@@ -57,7 +57,7 @@ class Run:
             found["alone_ms"] = percentiles(Asker(server.address, watch).measure(1.0))
         finally:
             server.stop()
-        found |= self.verified() | {"disk_bytes": disk_bytes(self.store), "killed": restarts}
+        found |= self.verified() | {"disk_bytes": sample.disk_bytes(self.store), "killed": restarts}
         self.event("end", **found)
         shutil.rmtree(self.store, ignore_errors=True)
         return found
@@ -107,10 +107,6 @@ class Run:
         if done.returncode or not summary:
             raise SystemExit(f"{self.name}: the store does not verify: {done.stdout[-500:]}{done.stderr[-500:]}")
         return {"digest": summary["digest"], "records": summary["records"], "segments": summary["segments"]}
-
-
-def disk_bytes(directory):
-    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
 
 
 def of_processors(rows):
