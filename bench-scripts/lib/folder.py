@@ -29,7 +29,7 @@ class Folder:
             self.voids.append(void_line(row))
 
     def finish(self, text, versions=None, figures=True):
-        """Writes the report, prints it, and draws."""
+        """Writes the report, prints it, and draws; returns what it printed."""
         self.raw.close()
         if self.voids:
             text = "\n".join([text, "", "Void, and in no table:", "", *dict.fromkeys(self.voids)])
@@ -44,6 +44,7 @@ class Folder:
             from . import venv
 
             venv.draw(self.path)
+        return text
 
 
 def void_line(row):

@@ -52,7 +52,7 @@ class Voids(unittest.TestCase):
 
     def test_nulls_that_begin_under_load_void_a_row(self):
         for generator in bounds.GENERATORS.values():
-            here = stage(self, null_after=100)
+            here = stage(self, null_after=20)
             how = {"connections": 2, "seconds": 1}
             with self.assertRaisesRegex(ask.Void, "null"):
                 ask.ask(here.folder, {"kind": "any"}, generator, here.server, here.question, **how)
@@ -65,7 +65,7 @@ class Voids(unittest.TestCase):
 
     def test_an_answer_that_is_cut_off_voids_a_row(self):
         here = stage(self, cut_after=5)
-        with self.assertRaisesRegex(ask.Void, "IncompleteRead"):
+        with self.assertRaisesRegex(ask.Void, "closed the connection"):
             ask.ask(here.folder, {"kind": "any"}, slow, here.server, here.question, connections=2)
 
     def test_a_void_row_is_in_no_table(self):

@@ -17,6 +17,7 @@ class Pretender(http.server.BaseHTTPRequestHandler):
     """A server that answers as its class says."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are written apart
     status, answer, stall_every, asked = 200, ANSWER, 0, 0
     # After so many requests it says null, in as many bytes.
     null_after = None
@@ -45,6 +46,7 @@ def pretend(name="pretender", **said):
     """A server of that kind, as the scripts see one that somebody else runs."""
     handler = type("Handler", (Pretender,), said)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.handle_error = lambda *_: None  # a generator goes without a word
     threading.Thread(target=server.serve_forever, daemon=True).start()
     Pretender.asked = 0
     return servers.Remote(name, f"http://127.0.0.1:{server.server_port}/")
