@@ -128,7 +128,7 @@ class Little(unittest.TestCase):
     def test_the_law_is_of_the_median_of_rounds(self):
         self.assertEqual(closed.little_verdict([1.0, 1.3, 1.02]), "holds (1.02)")
         self.assertEqual(closed.little_verdict([0.9, 0.9]), "does not hold: 0.90")
-        self.assertEqual(closed.little_verdict(None), "void")
+        self.assertEqual(closed.little_verdict(None), "not seen")
 
     def test_the_law_holds_for_raw_latencies(self):
         here = stage(self)

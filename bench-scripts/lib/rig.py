@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from . import load, servers, tools
-from .rpc import decoded, fault_of, raw_answer
+from .rpc import decoded, fault_of, one_of, raw_answer
 
 # The floor's answers of a row: more than a processor caches, less than a machine minds.
 RECORDED_BYTES_MAX = 256 << 20
@@ -90,6 +90,14 @@ class Question:
         client = server.client()
         try:
             return next((found for body in self.answers if (found := self.differs(client, body))), None)
+        finally:
+            client.close()
+
+    def says_lengths(self, server):
+        """Whether its answers say how long they are."""
+        client = server.client()
+        try:
+            return all(one_of(client.exchange(body, self.row.headers)[1], "content-length") for body in self.answers)
         finally:
             client.close()
 
