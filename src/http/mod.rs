@@ -116,7 +116,7 @@ impl Workers {
                 () = draining(&mut drain) => return,
             };
             match accepted {
-                Ok((stream, from)) => self.hand_out(self.least(turn), stream, from, shared),
+                Ok((stream, from)) => hand_out(self.least(turn), stream, from, shared),
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -132,23 +132,23 @@ impl Workers {
         least.expect("there is a worker, or it would not be its turn")
     }
 
-    fn hand_out(&self, to: &Worker, stream: TcpStream, from: SocketAddr, shared: &Shared) {
-        if shared.connections.load(Ordering::Relaxed) >= shared.limits.connections_max {
-            debug!(%from, "too many connections");
-            refuse(&stream);
-            return;
-        }
-        // A failure leaves Nagle's algorithm on: slower, and correct.
-        let _ = stream.set_nodelay(true);
-        match stream.into_std() {
-            Ok(stream) => to.take(stream, &shared.connections),
-            Err(error) => warn!(%error, "cannot serve a connection"),
-        }
-    }
-
     /// Lets the threads end once their connections have.
     pub(crate) fn join(self) {
         self.0.into_iter().for_each(Worker::join);
+    }
+}
+
+fn hand_out(to: &Worker, stream: TcpStream, from: SocketAddr, shared: &Shared) {
+    if shared.connections.load(Ordering::Relaxed) >= shared.limits.connections_max {
+        debug!(%from, "too many connections");
+        refuse(&stream);
+        return;
+    }
+    // A failure leaves Nagle's algorithm on: slower, and correct.
+    let _ = stream.set_nodelay(true);
+    match stream.into_std() {
+        Ok(stream) => to.take(stream, &shared.connections),
+        Err(error) => warn!(%error, "cannot serve a connection"),
     }
 }
 
