@@ -193,10 +193,10 @@ class Programs(unittest.TestCase):
         here = rig.Rig()
         self.addCleanup(here.__exit__, None, None, None)
         here.floors["hashes"] = servers.Server("floor", process, "127.0.0.1:1", command=[floor])
-        with mock.patch.object(servers, "neve", lambda *_, binary: servers.Server("neve", process, "127.0.0.1:1", command=[binary])):
-            with mock.patch.object(tools, "neve", lambda: wrk):
-                bound = types.SimpleNamespace(path=self.directory)
-                here.add(script("cold").confined(launcher.parent / "store", None, bound))
+        started = lambda *_, binary, name, options: servers.Server(name, process, "127.0.0.1:1", command=[binary])
+        with mock.patch.object(servers, "neve", started):
+            cold, bound = script("cold"), types.SimpleNamespace(path=self.directory)
+            here.add(cold.confined(launcher.parent / "store", None, bound, cold.Way("neve", lambda: wrk)))
         with mock.patch.object(load, "programs", {wrk}):
             versions = here.versions()
         self.assertEqual({name: said["version"] for name, said in versions.items()}, {"neve": "wrk 1", "floor": "neve-floor 1", "wrk": "wrk 1"})

@@ -60,6 +60,15 @@ def neve():
 
 
 @functools.cache
+def touching():
+    """A neve whose serving threads wait for the disk themselves (crates/store/src/residency.rs)."""
+    # Given so, flags take the place of those of .cargo/config.toml, which has none.
+    environment = {"RUSTFLAGS": "--cfg neve_touches", "CARGO_TARGET_DIR": str(CACHE / "touching")}
+    command = ["cargo", "build", "--release", "--locked", "--bin", "neve"]
+    return build("neve without the hand-over", command, CACHE / "touching/release/neve", environment)
+
+
+@functools.cache
 def floor():
     manifest = ROOT / "benches/floor/Cargo.toml"
     command = ["cargo", "build", "--release", "--locked", "--manifest-path", manifest]

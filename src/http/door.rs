@@ -45,8 +45,17 @@ pub(super) enum Come {
 pub(super) enum Leave {
     /// A connection.
     Connection(Moved),
-    /// A question, of the connection of this key.
-    Disk(usize, Question),
+    /// What the connection of this key waits for, and its socket, unless there is no room for another
+    /// descriptor.
+    Disk(usize, Option<TcpStream>, Wait),
+}
+
+/// What the disk may have to be waited for with.
+pub(super) enum Wait {
+    /// Answering this.
+    Answer(Question),
+    /// Sending what is left of an answer.
+    Send(Box<Out>),
 }
 
 /// A question whose answer may have to be waited for.

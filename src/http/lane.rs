@@ -4,7 +4,7 @@
 //! is read into one that all connections of a thread share. The first request of another form
 //! takes the connection to hyper, with what was read of it.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::TcpStream;
 use std::time::Instant;
 
@@ -12,8 +12,8 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::door::{Counted, Moved, Question};
-use super::out::Out;
+use super::door::{Counted, Moved, Question, Wait};
+use super::out::{Out, Sent};
 use super::plain::{Persistence, Plain, Seen};
 use super::rpc::Reply;
 use super::service::Service;
@@ -31,8 +31,8 @@ pub(super) enum Need {
     Client,
     /// Its next turn.
     Turn,
-    /// An answer for which the disk may have to be waited for.
-    Disk(Question),
+    /// The disk, which may have to be waited for.
+    Disk(Wait),
     /// Hyper, which understands what came.
     Hyper(Bytes),
     /// Nothing: it is over.
@@ -104,9 +104,12 @@ impl Lane {
         self.waits = true;
     }
 
-    /// Takes the answer that was waited for.
-    pub(super) fn answered(&mut self, out: Box<Out>) {
+    /// Takes the answer that was waited for, of which some may have been sent.
+    pub(super) fn answered(&mut self, mut out: Box<Out>, now: Instant) {
         self.waits = false;
+        if out.has_moved() {
+            self.sent = now;
+        }
         self.out = Some(out);
     }
 
@@ -126,9 +129,9 @@ impl Lane {
         now: Instant,
     ) -> io::Result<Need> {
         if let Some(out) = self.out.take()
-            && !self.send(*out, now)?
+            && let Some(need) = self.send(*out, now)?
         {
-            return Ok(Need::Client);
+            return Ok(need);
         }
         for _ in 0..TURN {
             if self.last {
@@ -145,8 +148,8 @@ impl Lane {
                 return Ok(room.disk(&plain));
             };
             room.take(plain.body.end);
-            if !self.send(service.out(reply, plain.persistence), now)? {
-                return Ok(Need::Client);
+            if let Some(need) = self.send(service.out(reply, plain.persistence), now)? {
+                return Ok(need);
             }
         }
         Ok(Need::Turn)
@@ -185,21 +188,20 @@ impl Lane {
         }
     }
 
-    /// Sends; whether that was all. Else the rest is kept.
-    fn send(&mut self, mut out: Out, now: Instant) -> io::Result<bool> {
-        let before = out.left();
-        let sent = out.send(&self.stream);
-        if out.left() < before {
+    /// Sends an answer, or says what it takes to send the rest.
+    fn send(&mut self, mut out: Out, now: Instant) -> io::Result<Option<Need>> {
+        let sent = out.send(&self.stream)?;
+        if out.has_moved() {
             self.sent = now;
         }
-        match sent {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+        Ok(match sent {
+            Sent::All => None,
+            Sent::Some => {
                 self.out = Some(Box::new(out));
-                Ok(false)
+                Some(Need::Client)
             }
-            Err(error) => Err(error),
-        }
+            Sent::Cold => Some(Need::Disk(Wait::Send(Box::new(out)))),
+        })
     }
 }
 
@@ -239,7 +241,7 @@ impl Room<'_> {
         let body = Bytes::copy_from_slice(&self.bytes[plain.body.clone()]);
         self.take(plain.body.end);
         let (accepts, persistence) = (plain.accepts, plain.persistence);
-        Need::Disk(Question { body, accepts, persistence })
+        Need::Disk(Wait::Answer(Question { body, accepts, persistence }))
     }
 
     fn hyper(&mut self) -> Need {

@@ -169,7 +169,7 @@ impl Lanes {
         let (Some(lane), Some(out)) = (self.open.get_mut(key), out) else {
             return self.remove(key);
         };
-        lane.answered(out);
+        lane.answered(out, now);
         self.turn(key, now);
         self.look_by(key); // while it waited, no look could count with it
     }
@@ -192,9 +192,11 @@ impl Lanes {
             Need::Client if lane.is_idle() => {} // due later than before, if anything was sent
             Need::Client => self.look_by(key),
             Need::Turn => self.again.push(key),
-            Need::Disk(question) => {
+            Need::Disk(wait) => {
                 lane.wait();
-                if self.leaving.send(Leave::Disk(key, question)).is_err() {
+                // Whoever waits sends too: what was just read from the disk may go again at once.
+                let stream = lane.stream().try_clone().ok();
+                if self.leaving.send(Leave::Disk(key, stream, wait)).is_err() {
                     self.remove(key);
                 }
             }

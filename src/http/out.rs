@@ -1,10 +1,12 @@
 //! An answer on its way out, head and all.
 
-use std::io::{self, Cursor, IoSlice};
+use std::io::{self, Cursor, ErrorKind, IoSlice};
+use std::mem;
 use std::net::TcpStream;
 
 use bytes::Buf;
 use hyper::Response;
+use neve_store::residency;
 use smallvec::{SmallVec, smallvec};
 
 use super::cors::Cors;
@@ -12,6 +14,9 @@ use super::head;
 use super::plain::Persistence;
 use super::reply::{ReplyBody, ReplyBuf};
 use super::socket::send;
+
+#[cfg(test)]
+mod tests;
 
 /// Enough for most heads, and for what is written before a stored part.
 const HEAD_ROOM: usize = 256;
@@ -24,6 +29,17 @@ const TEXT_MAX: usize = 256;
 /// So many cost no allocation.
 const FEW: usize = 8;
 
+/// How far sending came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// All of it.
+    All,
+    /// As much as the system takes now.
+    Some,
+    /// What is next is not in memory.
+    Cold,
+}
+
 /// What is not sent yet.
 pub(super) struct Out {
     head: Cursor<Vec<u8>>,
@@ -31,6 +47,10 @@ pub(super) struct Out {
     /// What comes behind the frame.
     body: ReplyBody,
     body_len: usize,
+    /// Whether time has passed since it was made: what was in memory then may not be now.
+    aged: bool,
+    /// Whether any was sent since that was asked.
+    moved: bool,
 }
 
 impl Out {
@@ -53,7 +73,7 @@ impl Out {
         let body_len = body.len();
         let mut frame = body.frame(FRAME_PIECES);
         frame.give_text(&mut head, TEXT_MAX);
-        Self { head: Cursor::new(head), frame, body, body_len }
+        Self { head: Cursor::new(head), frame, body, body_len, aged: false, moved: false }
     }
 
     /// Bytes of the whole body.
@@ -66,25 +86,84 @@ impl Out {
         self.head.remaining() + self.frame.remaining() + self.body.len()
     }
 
-    /// Sends what is left.
-    pub(super) fn send(&mut self, stream: &TcpStream) -> io::Result<()> {
+    /// Sends what is left, as far as nobody has to wait for that.
+    pub(super) fn send(&mut self, stream: &TcpStream) -> io::Result<Sent> {
+        if self.aged && residency::if_resident(|| self.frame.look()).is_none() {
+            return Ok(Sent::Cold);
+        }
         while self.left() > 0 {
-            if !self.head.has_remaining() && !self.frame.has_remaining() {
+            if self.is_between_frames() {
+                let body = &self.body;
+                if self.aged && residency::if_resident(|| body.look(FRAME_PIECES)).is_none() {
+                    return Ok(Sent::Cold);
+                }
                 self.frame = self.body.frame(FRAME_PIECES);
             }
-            let sent = self.send_some(stream)?;
-            if sent == 0 {
-                return Err(io::ErrorKind::WriteZero.into());
+            if !self.send_some(stream)? {
+                return Ok(Sent::Some);
             }
-            (&mut self.head).chain(&mut self.frame).advance(sent);
         }
-        Ok(())
+        Ok(Sent::All)
     }
 
-    fn send_some(&self, stream: &TcpStream) -> io::Result<usize> {
+    /// The same on a thread that may wait for the disk.
+    pub(super) fn send_waiting(&mut self, stream: &TcpStream) -> io::Result<()> {
+        self.aged = true;
+        loop {
+            residency::loading(|| self.frame.look());
+            self.frame.load();
+            while !self.is_between_frames() {
+                if !self.send_some(stream)? {
+                    return Ok(());
+                }
+            }
+            if self.body.len() == 0 {
+                return Ok(());
+            }
+            self.frame = self.body.frame(FRAME_PIECES);
+        }
+    }
+
+    /// Whether any was sent since this was last asked.
+    pub(super) fn has_moved(&mut self) -> bool {
+        mem::take(&mut self.moved)
+    }
+
+    fn is_between_frames(&self) -> bool {
+        !self.head.has_remaining() && !self.frame.has_remaining()
+    }
+
+    /// Sends some; whether the system took any.
+    fn send_some(&mut self, stream: &TcpStream) -> io::Result<bool> {
+        match self.give(stream) {
+            Ok(0) => Err(ErrorKind::WriteZero.into()),
+            Ok(sent) => {
+                (&mut self.head).chain(&mut self.frame).advance(sent);
+                self.moved = true;
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.aged = true;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn give(&self, stream: &TcpStream) -> io::Result<usize> {
         let head = IoSlice::new(self.head.chunk());
         let mut slices: SmallVec<[_; FEW]> = smallvec![head; self.frame.pieces_left() + 1];
         self.frame.chunks_vectored(&mut slices[1..]);
         send(stream, &slices)
+    }
+}
+
+/// Sends what goes at once, on a thread that may wait for the disk; returns what is left, or nothing
+/// if that failed.
+pub(super) fn send_waiting(out: Out, stream: Option<&TcpStream>) -> Option<Box<Out>> {
+    let mut out = Box::new(out);
+    match stream {
+        Some(stream) => out.send_waiting(stream).is_ok().then_some(out),
+        None => Some(out),
     }
 }

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::{mem, vec};
+use std::{iter, mem, vec};
 
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
@@ -58,6 +58,9 @@ const FRAME_PIECES: usize = 32;
 const COPIED_BELOW: usize = 1024;
 /// A frame of a long body ends when so much of it was copied.
 const COPIED_BYTES: usize = 128 << 10;
+/// As much as the system takes at once of an answer (the usual maximum in `net.ipv4.tcp_wmem`): what lies
+/// behind it is not looked at before that is sent.
+const TAKEN_AT_ONCE: usize = 4 << 20;
 /// Enough for what is written around a stored part.
 const TEXT_ROOM: usize = 96;
 /// Most answers are text, a stored part and text again.
@@ -238,6 +241,23 @@ impl ReplyBody {
         self.pieces.as_slice().iter().filter_map(Piece::stored).for_each(SegmentSlice::load);
     }
 
+    /// Looks at the stored bytes that the next frame of so many pieces will be of.
+    pub(super) fn look(&self, pieces_max: usize) {
+        let (mut pieces, mut copied) = (0, 0);
+        for piece in self.pieces.as_slice() {
+            if pieces == pieces_max || copied >= COPIED_BYTES {
+                return;
+            }
+            let len = piece.bytes(&self.text).len();
+            if len < COPIED_BELOW {
+                copied += len;
+            } else {
+                pieces += 1;
+            }
+            piece.stored().into_iter().for_each(|slice| _ = slice.look());
+        }
+    }
+
     /// The next part of the body that is to be sent at once, in about so many pieces.
     pub(super) fn frame(&mut self, pieces_max: usize) -> ReplyBuf {
         let frame = self.next_frame(pieces_max);
@@ -316,6 +336,28 @@ impl ReplyBuf {
             out.extend_from_slice(&self.text[range.clone()]);
             (self.next, self.remaining) = (self.next + 1, self.remaining - range.len());
         }
+    }
+
+    /// Looks at the stored bytes that are to be sent next.
+    pub(super) fn look(&self) {
+        self.stored_left().for_each(|(slice, from)| _ = slice.look_from(from));
+    }
+
+    /// Waits until they are in memory.
+    pub(super) fn load(&self) {
+        self.stored_left().for_each(|(slice, from)| slice.load_from(from));
+    }
+
+    /// Stored pieces that are to be sent next, each with how much of it is.
+    fn stored_left(&self) -> impl Iterator<Item = (&SegmentSlice, usize)> {
+        let sent = iter::once(self.at).chain(iter::repeat(0));
+        let mut bytes = 0;
+        let next = self.pieces[self.next..].iter().zip(sent).take_while(move |(piece, sent)| {
+            let fits = bytes < TAKEN_AT_ONCE;
+            bytes += piece.bytes(&self.text).len() - sent;
+            fits
+        });
+        next.filter_map(|(piece, sent)| Some((piece.stored()?, sent)))
     }
 
     /// Pieces that are not sent whole.

@@ -1,6 +1,7 @@
 //! The hot path: request, question, slices, reply.
 
 use std::convert::Infallible;
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,11 +16,12 @@ use tokio::task::spawn_blocking;
 
 use super::body::read;
 use super::cors::Cors;
+use super::door::Question;
 use super::encoded::Accepts;
 use super::hosts::Hosts;
 use super::media_type;
 use super::mirror::{Mirrors, whole};
-use super::out::Out;
+use super::out::{Out, send_waiting};
 use super::outgoing::Outgoing;
 use super::plain::Persistence;
 use super::refusal::Refusal;
@@ -190,14 +192,41 @@ impl Service {
         self.counted(answered.unwrap_or_else(|_| self.rpc.answer(&body, accepts)))
     }
 
+    /// Answers a plain request on a thread that may wait for the disk, and sends there as much as goes
+    /// at once; returns what is left, or nothing if that failed.
+    pub(super) async fn answer_and_send(
+        self: &Arc<Self>,
+        question: Question,
+        stream: Option<TcpStream>,
+    ) -> Option<Box<Out>> {
+        let tally = &self.rpc.tally;
+        add(&tally.handed_over, 1);
+        let service = Arc::clone(self);
+        let work = move || {
+            let Question { body, accepts, persistence } = question;
+            let (reply, calls) = service.rpc.answer_waiting(&body, accepts);
+            let out = service.unsent(reply, persistence);
+            (out.body_len(), calls, send_waiting(out, stream.as_ref()))
+        };
+        let (body_len, calls, left) = spawn_blocking(work).await.ok()?;
+        calls.count(tally);
+        add(&tally.bytes, body_len as u64);
+        left
+    }
+
     /// The answer to a plain request, head and all.
     pub(super) fn out(&self, reply: Reply, persistence: Persistence) -> Out {
-        let out = match reply {
-            Reply::Answer(body) if body.coding().is_none() => Out::plain(body, persistence),
-            reply => Out::new(self.response(reply), persistence),
-        };
+        let out = self.unsent(reply, persistence);
         add(&self.rpc.tally.bytes, out.body_len() as u64);
         out
+    }
+
+    /// The same, not counted: only one thread may count.
+    fn unsent(&self, reply: Reply, persistence: Persistence) -> Out {
+        match reply {
+            Reply::Answer(body) if body.coding().is_none() => Out::plain(body, persistence),
+            reply => Out::new(self.response(reply), persistence),
+        }
     }
 
     fn counted(&self, (reply, calls): (Reply, Calls)) -> Reply {

@@ -9,13 +9,13 @@ use std::thread::{self, JoinHandle};
 
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tracing::warn;
 
 use super::connection::{draining, serve};
-use super::door::{Come, Counted, Door, Leave, Moved, Question};
+use super::door::{Come, Counted, Door, Leave, Moved, Wait};
 use super::lanes::Lanes;
-use super::out::Out;
+use super::out::{Out, send_waiting};
 use super::rpc::Rpc;
 use super::service::Service;
 use super::socket::Patience;
@@ -126,12 +126,12 @@ impl Long {
                     let (patience, drain) = (self.patience, drain.clone());
                     open.spawn(async move { serve(moved, &service, patience, drain, &door).await });
                 }
-                Leave::Disk(key, question) => {
+                Leave::Disk(key, stream, wait) => {
                     open.spawn(async move {
-                        let made =
-                            AssertUnwindSafe(answer(&service, question)).catch_unwind().await;
+                        let left = AssertUnwindSafe(disk(&service, stream, wait)).catch_unwind();
                         // Whatever happened: the connection waits for this.
-                        door.bring(Come::Answer(key, made.ok().map(Box::new)));
+                        let left = left.await.unwrap_or_default();
+                        door.bring(Come::Answer(key, left));
                     });
                 }
             }
@@ -140,9 +140,15 @@ impl Long {
     }
 }
 
-async fn answer(service: &Service, question: Question) -> Out {
-    let Question { body, accepts, persistence } = question;
-    service.out(service.answer_elsewhere(body, accepts).await, persistence)
+/// What is left of an answer when it was waited for and sent as far as that goes at once; none if
+/// it cannot be made or sent.
+async fn disk(service: &Arc<Service>, stream: Option<TcpStream>, wait: Wait) -> Option<Box<Out>> {
+    match wait {
+        Wait::Answer(question) => service.answer_and_send(question, stream).await,
+        Wait::Send(out) => {
+            spawn_blocking(move || send_waiting(*out, stream.as_ref())).await.ok()?
+        }
+    }
 }
 
 /// The same, for this thread: every request of hyper's looks at it, which locks it. Tells the other

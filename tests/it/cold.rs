@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::time::Duration;
 
 use neve_devnet::{ChainConfig, Config, DevnetThread};
 use rustix::fs::{Advice, fadvise};
@@ -166,6 +167,40 @@ fn what_waits_for_the_disk_is_not_overtaken() {
         }
     }
     assert!(neve.count("neve_http_handed_over_total") > 0, "nothing was cold");
+}
+
+/// More than sockets take at once: some of it is sent by who waited for the disk, and some later.
+#[test]
+fn a_slow_client_gets_all_of_what_was_cold() {
+    let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() };
+    let devnet = DevnetThread::start(config.with_head(HEAD)).unwrap();
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    // What is not sealed is read at the start.
+    let arguments = ["--upstream", &url, "--start", "0", "--segment-blocks", "40"];
+    let start = || Neve::start(dir.path(), &arguments);
+    let call = |height| {
+        let params = format!(r#""params":["{height:#x}",true]"#);
+        format!(r#"{{"jsonrpc":"2.0","id":{height},"method":"eth_getBlockByNumber",{params}}}"#)
+    };
+    // Short enough to be plain.
+    let batch = format!("[{}]", (1..=150).map(call).collect::<Vec<_>>().join(","));
+    let neve = start();
+    neve.wait_for_head(HEAD);
+    let warm = neve.client().post(&batch).body;
+    neve.stop();
+    forget(&dir.path().join("store"));
+    let neve = start();
+    neve.wait_for_head(HEAD);
+    let mut line = BufReader::new(TcpStream::connect(neve.address).unwrap());
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+    write!(line.get_mut(), "{head}Content-Length: {}\r\n\r\n{batch}", batch.len()).unwrap();
+    neve.wait("it is made", |_| (neve.count("neve_http_handed_over_total") > 0).then_some(()));
+    std::thread::park_timeout(Duration::from_millis(300)); // nothing is read meanwhile
+    let cold = read(&mut line, false).unwrap().body;
+    assert!(warm.len() > 4 << 20, "{} bytes", warm.len());
+    assert!(cold == warm, "{} bytes where {} were to come", cold.len(), warm.len());
+    write!(line.get_mut(), "{head}Content-Length: 2\r\n\r\n[]").unwrap();
+    assert_eq!(read(&mut line, false).unwrap().status, 200);
 }
 
 #[test]

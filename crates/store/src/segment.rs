@@ -396,12 +396,22 @@ impl SegmentSlice {
 
     /// Whether its bytes may be touched where [`residency`](crate::residency) is minded.
     pub fn look(&self) -> bool {
-        look(self.as_ref())
+        self.look_from(0)
+    }
+
+    /// The same of what lies behind the first `from` bytes.
+    pub fn look_from(&self, from: usize) -> bool {
+        look(&self.as_ref()[from..])
     }
 
     /// Touches every page, which waits until all are in memory.
     pub fn load(&self) {
-        touch(self.as_ref());
+        self.load_from(0);
+    }
+
+    /// The same of what lies behind the first `from` bytes.
+    pub fn load_from(&self, from: usize) {
+        touch(&self.as_ref()[from..]);
     }
 
     /// How many bytes.
