@@ -1,10 +1,9 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::TcpListener;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use neve_store::{Hash, Identity, Options, Part, Record};
+use neve_store::{Hash, Identity, Options, Part, Record, SegmentSlice};
 use rustix::fs::{Advice, fadvise};
 
 use super::*;
@@ -14,8 +13,8 @@ const PIECE: usize = 30_000;
 /// Of two frames, and of more than sockets take.
 const PIECES: usize = 300;
 
-/// A body of stored bytes that are on a disk and not in memory, and what they are.
-fn cold_body() -> (ReplyBody, Vec<u8>) {
+/// A body of stored bytes that are on a disk and not in memory: its pieces, and what they are.
+fn cold_body() -> (ReplyBody, Vec<SegmentSlice>, Vec<u8>) {
     // Beside this program, where there is a disk: what is in a file system of memory never leaves it.
     let program = std::env::current_exe().expect("it runs");
     let dir =
@@ -33,53 +32,59 @@ fn cold_body() -> (ReplyBody, Vec<u8>) {
         fadvise(&file, 0, None, Advice::DontNeed).expect("a hint");
     }
     let part = store.reader.record(1).expect("it is there").part(0).slice;
+    let slice = |at| part.slice((at * PIECE) as u32, ((at + 1) * PIECE) as u32);
+    let slices: Vec<_> = (0..PIECES).map(slice).collect();
     let mut body = Builder::default();
-    for at in 0..PIECES {
-        let from = (at * PIECE) as u32;
-        body.stored(part.slice(from, from + PIECE as u32));
-    }
-    (body.finish(), bytes)
+    slices.iter().for_each(|slice| body.stored(slice.clone()));
+    (body.finish(), slices, bytes)
 }
 
-/// Two ends of a connection, of which the first does not wait.
+/// Two ends of a connection, neither of which waits.
 fn connection() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
     let (stream, _) = listener.accept().expect("it was asked");
-    stream.set_nonblocking(true).expect("a socket");
+    for end in [&stream, &client] {
+        end.set_nonblocking(true).expect("a socket");
+    }
     (stream, client)
 }
 
 #[test]
 fn what_is_not_in_memory_is_sent_by_who_may_wait() {
-    let (body, bytes) = cold_body();
+    send_all(0);
+}
+
+#[test]
+fn so_is_what_comes_behind_the_first_frame() {
+    send_all(FRAME_PIECES);
+}
+
+/// Sends it when so many pieces are in memory.
+fn send_all(loaded: usize) {
+    let (body, slices, bytes) = cold_body();
+    let here = || slices.iter().filter(|slice| residency::if_resident(|| slice.look()).is_some());
+    assert_eq!(here().count(), 0, "does the file system keep all in memory?");
+    slices[..loaded].iter().for_each(SegmentSlice::load);
     let (stream, mut client) = connection();
     let mut out = Out::plain(body, Persistence::Closed);
     out.aged = true;
-    let whole = out.left();
-    assert_eq!(out.send(&stream).expect("a socket"), Sent::Cold);
-    assert_eq!((out.left(), out.has_moved()), (whole, false), "nothing of it may be touched");
-
-    let reads = thread::spawn(move || {
-        let mut read = Vec::new();
-        client.read_to_end(&mut read).map(|_| read)
-    });
-    let mut cold = 0;
-    loop {
-        match out.send(&stream).expect("a socket") {
-            Sent::All => break,
-            Sent::Some => thread::park_timeout(Duration::from_millis(1)),
-            Sent::Cold => {
-                cold += 1;
-                let before = out.left();
-                out.send_waiting(&stream).expect("a socket");
-                assert_eq!(out.has_moved(), out.left() < before);
-            }
+    let (whole, mut read, mut cold) = (out.left(), Vec::new(), 0);
+    let over = Instant::now() + Duration::from_mins(1);
+    while read.len() < whole && Instant::now() < over {
+        let before = (out.left(), here().count());
+        let sent = out.send(&stream).expect("a socket");
+        assert_eq!(here().count(), before.1, "read from the disk");
+        assert_eq!(out.has_moved(), out.left() < before.0);
+        if sent == Sent::Cold {
+            cold += 1;
+            let before = out.left();
+            out.send_waiting(&stream).expect("a socket");
+            assert_eq!(out.has_moved(), out.left() < before);
         }
+        let _ = client.read_to_end(&mut read); // all that there is now
     }
-    drop(stream);
-    let read = reads.join().expect("it reads").expect("a socket");
     assert!(read.ends_with(&bytes), "{} bytes of {whole}", read.len());
     assert_eq!(read.len(), whole);
-    assert!(cold >= 1, "{cold}");
+    assert!(cold > 0, "it was all in memory");
 }
