@@ -1,10 +1,10 @@
-//! Keeps the newest blocks in memory, whatever else is read.
+//! Keeps the newest blocks and the program in memory, whatever else is read.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
-use neve_store::Newest;
+use neve_store::{Newest, lock_program};
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::info;
 
@@ -14,8 +14,11 @@ use crate::units::Human;
 /// A block is new for longer than this.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Does so for ever.
+/// Does so for ever; of the newest blocks so many bytes.
 pub(crate) async fn run(serving: Arc<Serving>, bytes: u64) {
+    if bytes > 0 {
+        keep_program(bytes);
+    }
     let mut newest = Newest::new(bytes);
     let mut look = interval(EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -30,4 +33,14 @@ pub(crate) async fn run(serving: Arc<Serving>, bytes: u64) {
         #[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
         gauge!("neve_store_locked_bytes").set(newest.bytes() as f64);
     }
+}
+
+/// The blocks come first, where not all may be locked.
+fn keep_program(beside: u64) {
+    let locked = lock_program(beside).unwrap_or_else(|error| {
+        info!(%error, "the program may leave memory");
+        0
+    });
+    #[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+    gauge!("neve_program_locked_bytes").set(locked as f64);
 }

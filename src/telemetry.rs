@@ -225,6 +225,12 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
         Unit::Bytes,
         "Newest bytes that stay in memory once they were asked for",
     ),
+    (
+        Gauge,
+        "neve_program_locked_bytes",
+        Unit::Bytes,
+        "Bytes of the program and its libraries that stay in memory once they were used",
+    ),
     (Gauge, "neve_disk_free_bytes", Unit::Bytes, "Free disk where the store is"),
     (
         Gauge,

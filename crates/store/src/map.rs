@@ -84,8 +84,7 @@ impl Map {
     /// Has the pages of `range` stay in memory once they are there. It begins where a page does.
     pub(crate) fn lock(&self, range: Range<u64>) -> io::Result<()> {
         let (start, len) = self.extent(range);
-        // SAFETY: the extent lies within the map, and locking changes nothing of what is in it.
-        Ok(unsafe { rustix::mm::mlock_with(start, len, MlockFlags::ONFAULT) }?)
+        lock(start.addr()..start.addr() + len)
     }
 
     /// Lets them go again.
@@ -119,6 +118,13 @@ impl Map {
         // to 3 of the file's opening). The weak spot is rule 3 against other programs.
         Some(unsafe { std::slice::from_raw_parts(start, len) })
     }
+}
+
+/// Has the pages at these addresses stay in memory once they are there.
+pub(crate) fn lock(addresses: Range<usize>) -> io::Result<()> {
+    let start = std::ptr::without_provenance_mut(addresses.start);
+    // SAFETY: this changes neither what is mapped nor what is in it.
+    Ok(unsafe { rustix::mm::mlock_with(start, addresses.len(), MlockFlags::ONFAULT) }?)
 }
 
 /// The numbers of the pages that these bytes lie in; none if there are none.

@@ -15,8 +15,8 @@
 //! memory; so each thread remembers for a while which pages were, and asks about the others only.
 //! Neighbouring pages are remembered together, each for itself: what nobody used may go any time. Of
 //! what was in memory a few seconds ago and no longer is, as far as it remembers that, and of many
-//! looks that found something missing, it learns that memory is short, and then remembers for a moment
-//! only. A few such looks say nothing of the kind: now and then a request for old blocks must not make
+//! looks that found something missing, it learns that memory is short, and then goes by nothing that it
+//! remembers. A few such looks say nothing of the kind: now and then a request for old blocks must not make
 //! all others dearer.
 
 use std::cell::{Cell, RefCell};
@@ -36,9 +36,10 @@ const _: () = assert!(KNOWN.is_power_of_two() && KNOWN_LOADING.is_power_of_two()
 /// has gone is a sign that others go. Systems do not give up pages that were used a second ago,
 /// unless there are none but such.
 const KNOWN_MS: u32 = 1000;
-/// The same while pages go: a request that looks at a page more than once asks about it once. With a
-/// second, a store five times its memory had a serving thread wait for the disk 5,000 times a second.
-const GOING_MS: u32 = 1;
+/// The same while pages go, of a thread that may wait: it comes back to what it just looked at. One that
+/// must not asks each time then. With a second for both, a store five times its memory had a serving thread
+/// wait for the disk 5,000 times a second, with a millisecond now and then.
+const GOING_LOADING_MS: u32 = 1;
 /// A page goes if it was in memory so long ago at most. One that nobody used for longer may go while
 /// there is memory enough.
 const RECENT_MS: u32 = 10_000;
@@ -104,7 +105,8 @@ fn in_mode<T>(mode: Mode, work: impl FnOnce() -> T) -> (T, Mode) {
         }
     }
     let now_ms = STARTED.with(|started| started.elapsed().as_millis() as u32);
-    PAGES.with_borrow_mut(|pages| pages.now_ms = now_ms);
+    let going_ms = if mode == Mode::Loading { GOING_LOADING_MS } else { 0 };
+    PAGES.with_borrow_mut(|pages| (pages.now_ms, pages.going_ms) = (now_ms, going_ms));
     let _before = Before(MODE.replace(mode));
     let done = work();
     (done, MODE.get())
@@ -134,6 +136,8 @@ pub(crate) fn look(bytes: &[u8]) -> bool {
 /// Which pages were in memory lately. A group has one place, and takes it from whoever is there.
 struct Pages {
     now_ms: u32,
+    /// For how long a page counts as being in memory while pages go.
+    going_ms: u32,
     /// When pages last went.
     gone_ms: Option<u32>,
     /// Since when pages that were not in memory are counted, and how many there were.
@@ -152,7 +156,7 @@ struct Known {
 
 impl Pages {
     const fn new() -> Self {
-        Self { now_ms: 0, gone_ms: None, missing: (0, 0), known: Vec::new() }
+        Self { now_ms: 0, going_ms: 0, gone_ms: None, missing: (0, 0), known: Vec::new() }
     }
 
     /// Whether all of `bytes` is in memory. The first look makes room to remember so many groups.
@@ -226,7 +230,7 @@ impl Pages {
     /// Whether that is not too long ago.
     fn counts(&self, known: Known) -> bool {
         let going = self.gone_ms.is_some_and(|gone_ms| self.age_ms(gone_ms) < KNOWN_MS);
-        self.age_ms(known.asked_ms) < if going { GOING_MS } else { KNOWN_MS }
+        self.age_ms(known.asked_ms) < if going { self.going_ms } else { KNOWN_MS }
     }
 }
 
@@ -319,10 +323,14 @@ mod tests {
         // While others go it is asked about every time.
         groups(&map::pages(cold)).for_each(|(group, found)| pages.learn(group, found));
         pages.now_ms += KNOWN_MS;
-        assert!(pages.look(&bytes, KNOWN) && !pages.look(cold, KNOWN) && pages.knows(page));
-        pages.now_ms += GOING_MS;
+        assert!(pages.look(&bytes, KNOWN) && !pages.look(cold, KNOWN) && !pages.knows(page));
+        // Who may wait comes back to it at once.
+        pages.going_ms = GOING_LOADING_MS;
+        assert!(pages.knows(page));
+        pages.now_ms += GOING_LOADING_MS;
         assert!(!pages.knows(page) && pages.look(&bytes, KNOWN) && pages.knows(page));
-        pages.now_ms += KNOWN_MS - GOING_MS - 1;
+        pages.going_ms = 0;
+        pages.now_ms += KNOWN_MS - GOING_LOADING_MS - 1;
         assert!(!pages.knows(page), "one was gone within the last second");
         pages.now_ms += 1;
         assert!(pages.knows(page), "none was");
