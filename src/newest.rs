@@ -16,9 +16,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Does so for ever; of the newest blocks so many bytes.
 pub(crate) async fn run(serving: Arc<Serving>, bytes: u64) {
-    if bytes > 0 {
-        keep_program(bytes);
-    }
+    keep_program(bytes);
     let mut newest = Newest::new(bytes);
     let mut look = interval(EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -35,9 +33,10 @@ pub(crate) async fn run(serving: Arc<Serving>, bytes: u64) {
     }
 }
 
-/// The blocks come first, where not all may be locked.
+/// The blocks come first, where not all may be locked; who wants none of them locked wants nothing locked.
 fn keep_program(beside: u64) {
-    let locked = lock_program(beside).unwrap_or_else(|error| {
+    let locked = if beside > 0 { lock_program(beside) } else { Ok(0) };
+    let locked = locked.unwrap_or_else(|error| {
         info!(%error, "the program may leave memory");
         0
     });

@@ -196,7 +196,7 @@ class Programs(unittest.TestCase):
         started = lambda *_, binary, name, options: servers.Server(name, process, "127.0.0.1:1", command=[binary])
         with mock.patch.object(servers, "neve", started):
             cold, bound = script("cold"), types.SimpleNamespace(path=self.directory)
-            here.add(cold.confined(launcher.parent / "store", None, bound, cold.Way("neve", lambda: wrk)))
+            here.add(cold.confined(launcher.parent / "store", None, bound, cold.Way("neve", wrk)))
         with mock.patch.object(load, "programs", {wrk}):
             versions = here.versions()
         self.assertEqual({name: said["version"] for name, said in versions.items()}, {"neve": "wrk 1", "floor": "neve-floor 1", "wrk": "wrk 1"})

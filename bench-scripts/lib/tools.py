@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("NEVE_BENCH_CACHE", ROOT / "target" / "bench"))
 PEER_VERSION = "0.2.2"
 OHA_VERSION = "1.16.0"
+OURS = ["cargo", "build", "--release", "--locked", "--bins", "--example", "devnet", "--example", "freshness"]
 # What was built in this run, and how long that took: apart from the measurement.
 builds = {}
 
@@ -51,8 +52,7 @@ def given(variable):
 def ours():
     """All of this workspace at once: cargo joins the features of what it is asked for, and would build
     the libraries again for the next with others."""
-    command = ["cargo", "build", "--release", "--locked", "--bins", "--example", "devnet", "--example", "freshness"]
-    return build("neve", command, ROOT / "target/release")
+    return build("neve", OURS, ROOT / "target/release")
 
 
 def neve():
@@ -62,10 +62,11 @@ def neve():
 @functools.cache
 def touching():
     """A neve whose serving threads wait for the disk themselves (crates/store/src/residency.rs)."""
-    # Given so, flags take the place of those of .cargo/config.toml, which has none.
-    environment = {"RUSTFLAGS": "--cfg neve_touches", "CARGO_TARGET_DIR": str(CACHE / "touching")}
-    command = ["cargo", "build", "--release", "--locked", "--bin", "neve"]
-    return build("neve without the hand-over", command, CACHE / "touching/release/neve", environment)
+    if given("NEVE_BIN"):
+        raise SystemExit("NEVE_BIN is given, and what is built from this checkout may differ from it in more than one thing")
+    flags = f"{os.environ.get('RUSTFLAGS', '')} --cfg neve_touches".strip()
+    environment = {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(CACHE / "touching")}
+    return build("neve without the hand-over", OURS, CACHE / "touching/release/neve", environment)
 
 
 @functools.cache

@@ -33,8 +33,9 @@ impl Moved {
 pub(super) enum Come {
     /// A connection.
     Connection(Moved),
-    /// An answer for the one of this key, which waits for it; none if making it failed.
-    Answer(usize, Option<Box<Out>>),
+    /// What is left of an answer on the connection of this key, which waits for it; nothing if making or
+    /// sending it failed, and then the connection is closed.
+    Answer(usize, Option<Left>),
     /// Connections are to end.
     Drain,
     /// No more will be accepted.
@@ -45,9 +46,21 @@ pub(super) enum Come {
 pub(super) enum Leave {
     /// A connection.
     Connection(Moved),
-    /// What the connection of this key waits for, and its socket, unless there is no room for another
-    /// descriptor.
-    Disk(usize, Option<TcpStream>, Wait),
+    /// The socket of the connection of this key, and what it waits for.
+    Disk(usize, TcpStream, Wait),
+}
+
+/// What is left of an answer, and the socket for it.
+pub(super) struct Left {
+    pub(super) stream: TcpStream,
+    pub(super) out: Box<Out>,
+}
+
+impl Left {
+    /// Sends what goes at once, on a thread that may wait for the disk; nothing is left if that failed.
+    pub(super) fn send(mut self) -> Option<Self> {
+        self.out.send_loading(&self.stream).is_ok().then_some(self)
+    }
 }
 
 /// What the disk may have to be waited for with.

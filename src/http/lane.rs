@@ -4,7 +4,7 @@
 //! is read into one that all connections of a thread share. The first request of another form
 //! takes the connection to hyper, with what was read of it.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::door::{Counted, Moved, Question, Wait};
+use super::door::{Counted, Left, Moved, Question, Wait};
 use super::out::{Out, Sent};
 use super::plain::{Persistence, Plain, Seen};
 use super::rpc::Reply;
@@ -41,15 +41,14 @@ pub(super) enum Need {
 
 /// A connection.
 pub(super) struct Lane {
-    stream: TcpStream,
+    /// None while whoever waits for the disk has it.
+    stream: Option<TcpStream>,
     /// When bytes were last sent.
     sent: Instant,
     /// An answer that is not sent whole.
     out: Option<Box<Out>>,
     /// Whether the client sends no more, so that the end is to be read.
     ends: bool,
-    /// Whether an answer is being made elsewhere.
-    waits: bool,
     /// Whether nothing comes behind the answer that is under way.
     last: bool,
     /// What came and is not answered.
@@ -61,16 +60,24 @@ impl Lane {
     pub(super) fn new(moved: Moved) -> Self {
         let Moved { stream, read, sent, counted } = moved;
         let (rest, out) = (read.to_vec(), None); // what it was read into may be large
-        Self { stream, sent, out, ends: false, waits: false, last: false, rest, counted }
+        let stream = Some(stream);
+        Self { stream, sent, out, ends: false, last: false, rest, counted }
     }
 
     /// Where it goes on elsewhere.
-    pub(super) fn leave(self, read: Bytes) -> Moved {
-        Moved { stream: self.stream, read, sent: self.sent, counted: self.counted }
+    pub(super) fn leave(self, read: Bytes) -> Option<Moved> {
+        Some(Moved { stream: self.stream?, read, sent: self.sent, counted: self.counted })
     }
 
-    pub(super) fn stream(&self) -> &TcpStream {
-        &self.stream
+    /// Its socket, unless somebody else has it.
+    pub(super) fn stream(&self) -> io::Result<&TcpStream> {
+        self.stream.as_ref().ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+
+    /// Closes the connection once what is under way is sent.
+    #[cfg(test)]
+    pub(super) fn ends_after_this(&mut self) {
+        self.last = true;
     }
 
     /// Notes that the client sends no more.
@@ -80,7 +87,7 @@ impl Lane {
 
     /// Whether nothing is owed to the client.
     pub(super) fn is_idle(&self) -> bool {
-        self.out.is_none() && !self.waits
+        self.out.is_none() && !self.waits()
     }
 
     /// Whether it has anything to do now that its socket can be read from, or written to.
@@ -88,29 +95,28 @@ impl Lane {
         readable || self.out.is_some()
     }
 
-    /// Whether an answer is being made elsewhere.
+    /// Whether the disk is waited for.
     pub(super) fn waits(&self) -> bool {
-        self.waits
+        self.stream.is_none()
     }
 
     /// When it is given up, if nothing is sent until then.
     pub(super) fn deadline(&self, patience: Patience) -> Option<Instant> {
         let limit = if self.out.is_some() { patience.write } else { patience.idle };
-        (!self.waits).then(|| self.sent + limit)
+        (!self.waits()).then(|| self.sent + limit)
     }
 
-    /// Waits for an answer.
-    pub(super) fn wait(&mut self) {
-        self.waits = true;
+    /// Gives its socket to whoever waits for the disk.
+    pub(super) fn wait(&mut self) -> Option<TcpStream> {
+        self.stream.take()
     }
 
-    /// Takes the answer that was waited for, of which some may have been sent.
-    pub(super) fn answered(&mut self, mut out: Box<Out>, now: Instant) {
-        self.waits = false;
-        if out.has_moved() {
+    /// Takes it back, with what is left of an answer.
+    pub(super) fn answered(&mut self, mut left: Left, now: Instant) {
+        if left.out.has_moved() {
             self.sent = now;
         }
-        self.out = Some(out);
+        (self.stream, self.out) = (Some(left.stream), Some(left.out));
     }
 
     /// Goes on as long as nothing has to be waited for.
@@ -136,7 +142,7 @@ impl Lane {
         for _ in 0..TURN {
             if self.last {
                 // What came behind and is not read would have the system reset the connection.
-                let _ = recv(&self.stream, &mut *room.bytes, RecvFlags::empty());
+                let _ = recv(self.stream()?, &mut *room.bytes, RecvFlags::empty());
                 return Ok(Need::Nothing);
             }
             let plain = match self.request(service, room)? {
@@ -174,7 +180,7 @@ impl Lane {
         if room.drained && !self.ends {
             return Ok(Some(Need::Client));
         }
-        match recv(&self.stream, &mut room.bytes[room.len..], RecvFlags::empty()) {
+        match recv(self.stream()?, &mut room.bytes[room.len..], RecvFlags::empty()) {
             Ok((_, 0)) if room.len > 0 => Ok(Some(room.hyper())),
             Ok((_, 0)) => Ok(Some(Need::Nothing)),
             Ok((_, more)) => {
@@ -190,13 +196,13 @@ impl Lane {
 
     /// Sends an answer, or says what it takes to send the rest.
     fn send(&mut self, mut out: Out, now: Instant) -> io::Result<Option<Need>> {
-        let sent = out.send(&self.stream)?;
+        let sent = out.send(self.stream()?)?;
         if out.has_moved() {
             self.sent = now;
         }
         Ok(match sent {
             Sent::All => None,
-            Sent::Some => {
+            Sent::Full => {
                 self.out = Some(Box::new(out));
                 Some(Need::Client)
             }

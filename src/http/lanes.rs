@@ -21,9 +21,8 @@ use slab::Slab;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{error, warn};
 
-use super::door::{Come, Door, Leave, Moved};
+use super::door::{Come, Door, Leave, Left, Moved};
 use super::lane::{Lane, Need, ROOM};
-use super::out::Out;
 use super::service::Service;
 use super::socket::Patience;
 use crate::tally::add;
@@ -138,7 +137,7 @@ impl Lanes {
         while let Ok(come) = self.coming.try_recv() {
             match come {
                 Come::Connection(moved) => self.enter(moved, now),
-                Come::Answer(key, out) => self.answered(key, out, now),
+                Come::Answer(key, left) => self.answered(key, left, now),
                 Come::Drain => self.drain(),
                 Come::Last => self.last = true,
             }
@@ -151,11 +150,13 @@ impl Lanes {
         }
         let came = !moved.read.is_empty();
         let lane = Lane::new(moved);
-        let fd = lane.stream().as_raw_fd();
+        let fd = lane.stream().map(AsRawFd::as_raw_fd);
         let key = self.open.insert(lane);
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.poll.registry().register(&mut SourceFd(&fd), Token(key), interest)
-        {
+        let registry = self.poll.registry();
+        let registered =
+            fd.and_then(|fd| registry.register(&mut SourceFd(&fd), Token(key), interest));
+        if let Err(error) = registered {
             warn!(%error, "cannot serve a connection");
             return self.remove(key);
         }
@@ -165,11 +166,11 @@ impl Lanes {
         }
     }
 
-    fn answered(&mut self, key: usize, out: Option<Box<Out>>, now: Instant) {
-        let (Some(lane), Some(out)) = (self.open.get_mut(key), out) else {
+    fn answered(&mut self, key: usize, left: Option<Left>, now: Instant) {
+        let (Some(lane), Some(left)) = (self.open.get_mut(key), left) else {
             return self.remove(key);
         };
-        lane.answered(out, now);
+        lane.answered(left, now);
         self.turn(key, now);
         self.look_by(key); // while it waited, no look could count with it
     }
@@ -193,10 +194,10 @@ impl Lanes {
             Need::Client => self.look_by(key),
             Need::Turn => self.again.push(key),
             Need::Disk(wait) => {
-                lane.wait();
-                // Whoever waits sends too: what was just read from the disk may go again at once.
-                let stream = lane.stream().try_clone().ok();
-                if self.leaving.send(Leave::Disk(key, stream, wait)).is_err() {
+                // Whoever waits sends too: what was just read from the disk may go again at once. The
+                // socket stays registered, and what is told of it meanwhile is looked for afterwards.
+                let leave = lane.wait().map(|stream| Leave::Disk(key, stream, wait));
+                if leave.is_none_or(|leave| self.leaving.send(leave).is_err()) {
                     self.remove(key);
                 }
             }
@@ -206,11 +207,11 @@ impl Lanes {
     }
 
     fn leave(&mut self, key: usize, read: Bytes) {
-        let lane = self.open.remove(key);
-        let fd = lane.stream().as_raw_fd();
+        let Some(moved) = self.open.remove(key).leave(read) else { return };
+        let fd = moved.stream.as_raw_fd();
         match self.poll.registry().deregister(&mut SourceFd(&fd)) {
             // The other thread ends only after this one.
-            Ok(()) => drop(self.leaving.send(Leave::Connection(lane.leave(read)))),
+            Ok(()) => drop(self.leaving.send(Leave::Connection(moved))),
             Err(error) => warn!(%error, "cannot serve a connection"),
         }
     }

@@ -7,16 +7,16 @@ use std::net::TcpStream;
 use bytes::Buf;
 use hyper::Response;
 use neve_store::residency;
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::cors::Cors;
 use super::head;
 use super::plain::Persistence;
 use super::reply::{ReplyBody, ReplyBuf};
-use super::socket::send;
+use super::socket::{send, takes_more};
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 /// Enough for most heads, and for what is written before a stored part.
 const HEAD_ROOM: usize = 256;
@@ -29,13 +29,17 @@ const TEXT_MAX: usize = 256;
 /// So many cost no allocation.
 const FEW: usize = 8;
 
+/// What is looked at, and sent, at once of an answer that is not sent in one go. What a socket takes may
+/// be more, and is gone again before it does where memory is far too short.
+const WINDOW: usize = 256 << 10;
+
 /// How far sending came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     /// All of it.
     All,
-    /// As much as the system takes now.
-    Some,
+    /// As much as the socket takes now.
+    Full,
     /// What is next is not in memory.
     Cold,
 }
@@ -88,40 +92,44 @@ impl Out {
 
     /// Sends what is left, as far as nobody has to wait for that.
     pub(super) fn send(&mut self, stream: &TcpStream) -> io::Result<Sent> {
-        if self.aged && residency::if_resident(|| self.frame.look()).is_none() {
-            return Ok(Sent::Cold);
-        }
         while self.left() > 0 {
-            if self.is_between_frames() {
-                let body = &self.body;
-                if self.aged && residency::if_resident(|| body.look(FRAME_PIECES)).is_none() {
-                    return Ok(Sent::Cold);
-                }
-                self.frame = self.body.frame(FRAME_PIECES);
+            if !self.is_next_here() {
+                // Nothing is read from a disk for a client that does not read.
+                return Ok(if takes_more(stream)? { Sent::Cold } else { Sent::Full });
             }
             if !self.send_some(stream)? {
-                return Ok(Sent::Some);
+                return Ok(Sent::Full);
             }
         }
         Ok(Sent::All)
     }
 
-    /// The same on a thread that may wait for the disk.
-    pub(super) fn send_waiting(&mut self, stream: &TcpStream) -> io::Result<()> {
-        self.aged = true;
-        loop {
-            residency::loading(|| self.frame.look());
-            self.frame.load();
-            while !self.is_between_frames() {
-                if !self.send_some(stream)? {
-                    return Ok(());
-                }
-            }
-            if self.body.len() == 0 {
-                return Ok(());
+    /// Makes the next frame if it is time to, and tells whether what is sent next is in memory.
+    fn is_next_here(&mut self) -> bool {
+        if self.is_between_frames() {
+            let (body, aged) = (&self.body, self.aged);
+            if aged && residency::if_resident(|| body.look(FRAME_PIECES)).is_none() {
+                return false;
             }
             self.frame = self.body.frame(FRAME_PIECES);
         }
+        !self.aged || residency::if_resident(|| self.frame.look(WINDOW)).is_some()
+    }
+
+    /// The same on a thread that may wait for the disk.
+    pub(super) fn send_loading(&mut self, stream: &TcpStream) -> io::Result<()> {
+        self.aged = true;
+        while self.left() > 0 {
+            if self.is_between_frames() {
+                self.frame = self.body.frame(FRAME_PIECES);
+            }
+            residency::loading(|| self.frame.look(WINDOW));
+            self.frame.load(WINDOW);
+            if !self.send_some(stream)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Whether any was sent since this was last asked.
@@ -151,19 +159,9 @@ impl Out {
     }
 
     fn give(&self, stream: &TcpStream) -> io::Result<usize> {
-        let head = IoSlice::new(self.head.chunk());
-        let mut slices: SmallVec<[_; FEW]> = smallvec![head; self.frame.pieces_left() + 1];
-        self.frame.chunks_vectored(&mut slices[1..]);
+        let mut slices = SmallVec::<[_; FEW]>::with_capacity(self.frame.pieces_left() + 1);
+        slices.push(IoSlice::new(self.head.chunk()));
+        slices.extend(self.frame.slices(if self.aged { WINDOW } else { usize::MAX }));
         send(stream, &slices)
-    }
-}
-
-/// Sends what goes at once, on a thread that may wait for the disk; returns what is left, or nothing
-/// if that failed.
-pub(super) fn send_waiting(out: Out, stream: Option<&TcpStream>) -> Option<Box<Out>> {
-    let mut out = Box::new(out);
-    match stream {
-        Some(stream) => out.send_waiting(stream).is_ok().then_some(out),
-        None => Some(out),
     }
 }

@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::{iter, mem, vec};
+use std::{mem, vec};
 
 use bytes::{Buf, Bytes};
 use hyper::body::{Body, Frame, SizeHint};
@@ -37,6 +37,11 @@ impl Piece {
         }
     }
 
+    /// Whether a frame of a long body has a copy of it.
+    fn is_copied(&self) -> bool {
+        !matches!(self, Self::Stored(slice) if slice.len() >= COPIED_BELOW)
+    }
+
     fn bytes<'p>(&'p self, text: &'p [u8]) -> &'p [u8] {
         match self {
             Self::Text(range) => &text[range.clone()],
@@ -58,9 +63,6 @@ const FRAME_PIECES: usize = 32;
 const COPIED_BELOW: usize = 1024;
 /// A frame of a long body ends when so much of it was copied.
 const COPIED_BYTES: usize = 128 << 10;
-/// As much as the system takes at once of an answer (the usual maximum in `net.ipv4.tcp_wmem`): what lies
-/// behind it is not looked at before that is sent.
-const TAKEN_AT_ONCE: usize = 4 << 20;
 /// Enough for what is written around a stored part.
 const TEXT_ROOM: usize = 96;
 /// Most answers are text, a stored part and text again.
@@ -241,20 +243,22 @@ impl ReplyBody {
         self.pieces.as_slice().iter().filter_map(Piece::stored).for_each(SegmentSlice::load);
     }
 
-    /// Looks at the stored bytes that the next frame of so many pieces will be of.
+    /// Looks at the stored bytes that making the next frame of so many pieces copies.
     pub(super) fn look(&self, pieces_max: usize) {
+        if self.pieces.len() <= pieces_max {
+            return; // it takes them as they are
+        }
         let (mut pieces, mut copied) = (0, 0);
         for piece in self.pieces.as_slice() {
-            if pieces == pieces_max || copied >= COPIED_BYTES {
+            if pieces >= pieces_max || copied >= COPIED_BYTES {
                 return;
             }
-            let len = piece.bytes(&self.text).len();
-            if len < COPIED_BELOW {
-                copied += len;
+            if piece.is_copied() {
+                copied += piece.bytes(&self.text).len();
+                piece.stored().into_iter().for_each(|slice| _ = slice.look());
             } else {
                 pieces += 1;
             }
-            piece.stored().into_iter().for_each(|slice| _ = slice.look());
         }
     }
 
@@ -275,8 +279,9 @@ impl ReplyBody {
         let mut frame = Builder::default();
         while frame.pieces.len() < pieces_max && frame.text.len() < COPIED_BYTES {
             let Some(piece) = self.pieces.next() else { break };
+            let copied = piece.is_copied();
             match piece {
-                Piece::Stored(slice) if slice.len() >= COPIED_BELOW => frame.stored(slice),
+                Piece::Stored(slice) if !copied => frame.stored(slice),
                 piece => frame.text.extend_from_slice(piece.bytes(&self.text)),
             }
         }
@@ -338,26 +343,39 @@ impl ReplyBuf {
         }
     }
 
-    /// Looks at the stored bytes that are to be sent next.
-    pub(super) fn look(&self) {
-        self.stored_left().for_each(|(slice, from)| _ = slice.look_from(from));
+    /// Looks at the stored ones among the next so many bytes.
+    pub(super) fn look(&self, bytes_max: usize) {
+        self.stored_next(bytes_max).for_each(|(slice, range)| _ = slice.look_in(range));
     }
 
     /// Waits until they are in memory.
-    pub(super) fn load(&self) {
-        self.stored_left().for_each(|(slice, from)| slice.load_from(from));
+    pub(super) fn load(&self, bytes_max: usize) {
+        self.stored_next(bytes_max).for_each(|(slice, range)| slice.load_in(range));
     }
 
-    /// Stored pieces that are to be sent next, each with how much of it is.
-    fn stored_left(&self) -> impl Iterator<Item = (&SegmentSlice, usize)> {
-        let sent = iter::once(self.at).chain(iter::repeat(0));
-        let mut bytes = 0;
-        let next = self.pieces[self.next..].iter().zip(sent).take_while(move |(piece, sent)| {
-            let fits = bytes < TAKEN_AT_ONCE;
-            bytes += piece.bytes(&self.text).len() - sent;
-            fits
-        });
-        next.filter_map(|(piece, sent)| Some((piece.stored()?, sent)))
+    /// What is stored of the next so many bytes.
+    fn stored_next(&self, bytes_max: usize) -> impl Iterator<Item = (&SegmentSlice, Range<usize>)> {
+        self.ahead(bytes_max).filter_map(|(piece, range)| Some((piece.stored()?, range)))
+    }
+
+    /// The next so many bytes, to be sent.
+    pub(super) fn slices(&self, bytes_max: usize) -> impl Iterator<Item = IoSlice<'_>> {
+        let next = self.ahead(bytes_max);
+        next.map(|(piece, range)| IoSlice::new(&piece.bytes(&self.text)[range]))
+    }
+
+    /// The same as pieces, and which bytes of them.
+    fn ahead(&self, bytes_max: usize) -> impl Iterator<Item = (&Piece, Range<usize>)> {
+        let (mut from, mut left) = (self.at, bytes_max);
+        self.pieces[self.next..].iter().map_while(move |piece| {
+            if left == 0 {
+                return None;
+            }
+            let len = piece.bytes(&self.text).len().min(from.saturating_add(left));
+            let range = mem::take(&mut from)..len;
+            left -= range.len();
+            Some((piece, range))
+        })
     }
 
     /// Pieces that are not sent whole.

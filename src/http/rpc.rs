@@ -31,7 +31,7 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// Waits until all of it is in memory.
-    fn load(&self) {
+    pub(super) fn load(&self) {
         let (Self::Answer(body) | Self::Miss(body)) = self;
         body.load();
     }
@@ -128,11 +128,7 @@ impl Rpc {
 
     /// The same on a thread that may wait for a disk.
     pub(crate) fn answer_waiting(&self, body: &[u8], accepts: Accepts) -> (Reply, Calls) {
-        residency::loading(|| {
-            let answered = self.answer(body, accepts);
-            answered.0.load();
-            answered
-        })
+        residency::loading(|| self.answer(body, accepts))
     }
 
     /// Answers a frame of a WebSocket; what has no newline over HTTP has one here.

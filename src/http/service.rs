@@ -16,12 +16,12 @@ use tokio::task::spawn_blocking;
 
 use super::body::read;
 use super::cors::Cors;
-use super::door::Question;
+use super::door::{Left, Question};
 use super::encoded::Accepts;
 use super::hosts::Hosts;
 use super::media_type;
 use super::mirror::{Mirrors, whole};
-use super::out::{Out, send_waiting};
+use super::out::Out;
 use super::outgoing::Outgoing;
 use super::plain::Persistence;
 use super::refusal::Refusal;
@@ -187,26 +187,32 @@ impl Service {
     pub(super) async fn answer_elsewhere(&self, body: Bytes, accepts: Accepts) -> Reply {
         add(&self.rpc.tally.handed_over, 1);
         let (rpc, request) = (Arc::clone(&self.rpc), body.clone());
-        let answered = spawn_blocking(move || rpc.answer_waiting(&request, accepts)).await;
+        let answered = spawn_blocking(move || {
+            let answered = rpc.answer_waiting(&request, accepts);
+            answered.0.load(); // hyper sends it
+            answered
+        })
+        .await;
         // The pool takes nothing more when the server is about to end.
         self.counted(answered.unwrap_or_else(|_| self.rpc.answer(&body, accepts)))
     }
 
     /// Answers a plain request on a thread that may wait for the disk, and sends there as much as goes
-    /// at once; returns what is left, or nothing if that failed.
+    /// at once; returns what is left, or nothing if that failed. It is counted when the client may have
+    /// it already.
     pub(super) async fn answer_and_send(
         self: &Arc<Self>,
         question: Question,
-        stream: Option<TcpStream>,
-    ) -> Option<Box<Out>> {
+        stream: TcpStream,
+    ) -> Option<Left> {
         let tally = &self.rpc.tally;
         add(&tally.handed_over, 1);
         let service = Arc::clone(self);
         let work = move || {
             let Question { body, accepts, persistence } = question;
             let (reply, calls) = service.rpc.answer_waiting(&body, accepts);
-            let out = service.unsent(reply, persistence);
-            (out.body_len(), calls, send_waiting(out, stream.as_ref()))
+            let out = Box::new(service.uncounted(reply, persistence));
+            (out.body_len(), calls, Left { stream, out }.send())
         };
         let (body_len, calls, left) = spawn_blocking(work).await.ok()?;
         calls.count(tally);
@@ -216,13 +222,13 @@ impl Service {
 
     /// The answer to a plain request, head and all.
     pub(super) fn out(&self, reply: Reply, persistence: Persistence) -> Out {
-        let out = self.unsent(reply, persistence);
+        let out = self.uncounted(reply, persistence);
         add(&self.rpc.tally.bytes, out.body_len() as u64);
         out
     }
 
     /// The same, not counted: only one thread may count.
-    fn unsent(&self, reply: Reply, persistence: Persistence) -> Out {
+    fn uncounted(&self, reply: Reply, persistence: Persistence) -> Out {
         match reply {
             Reply::Answer(body) if body.coding().is_none() => Out::plain(body, persistence),
             reply => Out::new(self.response(reply), persistence),

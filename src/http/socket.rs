@@ -18,6 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use socket2::SockRef;
@@ -237,4 +238,11 @@ pub(super) fn send(stream: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usiz
             sent => return sent.map_err(io::Error::from),
         }
     }
+}
+
+/// Whether it takes bytes now. If not, it is told of when it does (`tcp_poll` sees to that).
+pub(super) fn takes_more(stream: impl AsFd) -> io::Result<bool> {
+    let mut asked = [PollFd::new(&stream, PollFlags::OUT)];
+    poll(&mut asked, Some(&Timespec::default()))?;
+    Ok(!asked[0].revents().is_empty())
 }

@@ -13,9 +13,8 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tracing::warn;
 
 use super::connection::{draining, serve};
-use super::door::{Come, Counted, Door, Leave, Moved, Wait};
+use super::door::{Come, Counted, Door, Leave, Left, Moved, Wait};
 use super::lanes::Lanes;
-use super::out::{Out, send_waiting};
 use super::rpc::Rpc;
 use super::service::Service;
 use super::socket::Patience;
@@ -128,10 +127,10 @@ impl Long {
                 }
                 Leave::Disk(key, stream, wait) => {
                     open.spawn(async move {
-                        let left = AssertUnwindSafe(disk(&service, stream, wait)).catch_unwind();
+                        let done =
+                            AssertUnwindSafe(wait_for(&service, stream, wait)).catch_unwind();
                         // Whatever happened: the connection waits for this.
-                        let left = left.await.unwrap_or_default();
-                        door.bring(Come::Answer(key, left));
+                        door.bring(Come::Answer(key, done.await.unwrap_or_default()));
                     });
                 }
             }
@@ -140,14 +139,12 @@ impl Long {
     }
 }
 
-/// What is left of an answer when it was waited for and sent as far as that goes at once; none if
+/// What is left of an answer when it was waited for and sent as far as that goes at once; nothing if
 /// it cannot be made or sent.
-async fn disk(service: &Arc<Service>, stream: Option<TcpStream>, wait: Wait) -> Option<Box<Out>> {
+async fn wait_for(service: &Arc<Service>, stream: TcpStream, wait: Wait) -> Option<Left> {
     match wait {
         Wait::Answer(question) => service.answer_and_send(question, stream).await,
-        Wait::Send(out) => {
-            spawn_blocking(move || send_waiting(*out, stream.as_ref())).await.ok()?
-        }
+        Wait::Send(out) => spawn_blocking(move || Left { stream, out }.send()).await.ok()?,
     }
 }
 

@@ -90,8 +90,7 @@ impl Map {
     /// Lets them go again.
     pub(crate) fn unlock(&self, range: Range<u64>) {
         let (start, len) = self.extent(range);
-        // SAFETY: as above. A failure leaves them in memory, and nothing else.
-        let _ = unsafe { rustix::mm::munlock(start, len) };
+        unlock(start.addr()..start.addr() + len);
     }
 
     /// Address and length of what of `range` is mapped.
@@ -125,6 +124,13 @@ pub(crate) fn lock(addresses: Range<usize>) -> io::Result<()> {
     let start = std::ptr::without_provenance_mut(addresses.start);
     // SAFETY: this changes neither what is mapped nor what is in it.
     Ok(unsafe { rustix::mm::mlock_with(start, addresses.len(), MlockFlags::ONFAULT) }?)
+}
+
+/// Lets them go again.
+pub(crate) fn unlock(addresses: Range<usize>) {
+    let start = std::ptr::without_provenance_mut(addresses.start);
+    // SAFETY: as above. A failure leaves them in memory, and nothing else.
+    let _ = unsafe { rustix::mm::munlock(start, addresses.len()) };
 }
 
 /// The numbers of the pages that these bytes lie in; none if there are none.

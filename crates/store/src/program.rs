@@ -13,16 +13,20 @@ use rustix::thread::{CapabilitySet, capabilities};
 use crate::map;
 
 /// Has what the program and its libraries are of stay in memory once it was used, unless that would
-/// leave less than `beside` bytes that may be locked. Returns how many bytes that are, used or not.
+/// leave less than `beside` bytes that may be locked. Returns how many bytes that are, used or not; on an
+/// error nothing stays locked.
 pub fn lock_program(beside: u64) -> io::Result<u64> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let constant: Vec<_> = maps.lines().filter_map(constant).collect();
     let bytes = constant.iter().map(|range| range.len() as u64).sum();
-    if !may_lock(bytes + beside) {
+    if !may_lock(beside.saturating_add(bytes)) {
         return Ok(0);
     }
-    constant.into_iter().try_for_each(map::lock)?;
-    Ok(bytes)
+    let locked = constant.iter().cloned().try_for_each(map::lock);
+    if locked.is_err() {
+        constant.into_iter().for_each(map::unlock); // what is left of the limit is for the blocks
+    }
+    locked.map(|()| bytes)
 }
 
 /// The addresses of a line of proc(5)'s `maps`, if it is of a file that is mapped for this process

@@ -1,6 +1,7 @@
 //! The read side of one segment, active or sealed.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -396,22 +397,22 @@ impl SegmentSlice {
 
     /// Whether its bytes may be touched where [`residency`](crate::residency) is minded.
     pub fn look(&self) -> bool {
-        self.look_from(0)
+        self.look_in(0..self.len())
     }
 
-    /// The same of what lies behind the first `from` bytes.
-    pub fn look_from(&self, from: usize) -> bool {
-        look(&self.as_ref()[from..])
+    /// The same of some of its bytes.
+    pub fn look_in(&self, range: Range<usize>) -> bool {
+        look(&self.as_ref()[range])
     }
 
     /// Touches every page, which waits until all are in memory.
     pub fn load(&self) {
-        self.load_from(0);
+        self.load_in(0..self.len());
     }
 
-    /// The same of what lies behind the first `from` bytes.
-    pub fn load_from(&self, from: usize) {
-        touch(&self.as_ref()[from..]);
+    /// The same of some of its bytes.
+    pub fn load_in(&self, range: Range<usize>) {
+        touch(&self.as_ref()[range]);
     }
 
     /// How many bytes.

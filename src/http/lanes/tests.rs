@@ -14,7 +14,9 @@ use crate::cli::{Cli, Command};
 use crate::config::Config;
 use crate::fetch::Budget;
 use crate::filters::Filters;
-use crate::http::door::Counted;
+use crate::http::door::{Counted, Wait};
+use crate::http::out::Out;
+use crate::http::out::tests::{LONG, cold_body};
 use crate::http::plain::Persistence;
 use crate::http::reply::Builder;
 use crate::http::rpc::Reply;
@@ -112,13 +114,13 @@ fn who_asks_for_much_at_once_has_it_in_turns() {
 fn who_waited_for_an_answer_is_looked_after_again() {
     let mut idle = Idle::new();
     let mut client = idle.connect("");
-    idle.lanes.open[0].wait();
+    let stream = idle.lanes.open[0].wait().expect("it has one");
     let later = Instant::now() + idle.lanes.patience.idle;
     idle.lanes.look(later);
     assert_eq!((idle.lanes.open.len(), idle.lanes.look_at), (1, None), "it does not time out");
     let reply = Reply::Answer(Builder::default().finish());
     let out = idle.lanes.service.out(reply, Persistence::Kept);
-    idle.lanes.answered(0, Some(Box::new(out)), later);
+    idle.lanes.answered(0, Some(Left { stream, out: Box::new(out) }), later);
     let mut begin = [0; 15];
     client.read_exact(&mut begin).expect("an answer");
     assert_eq!(&begin, b"HTTP/1.1 200 OK");
@@ -132,7 +134,7 @@ fn who_waited_for_an_answer_is_looked_after_again() {
 fn who_waits_in_vain_is_cut() {
     let mut idle = Idle::new();
     let mut client = idle.connect("");
-    idle.lanes.open[0].wait();
+    drop(idle.lanes.open[0].wait());
     idle.lanes.answered(0, None, Instant::now());
     assert_eq!(client.read(&mut [0; 1]).ok(), Some(0));
     assert!(idle.lanes.open.is_empty());
@@ -144,9 +146,44 @@ fn more_than_a_plain_request_can_be_goes_to_hyper_at_once() {
     let client = idle.connect("");
     let key = idle.lanes.open.iter().next().expect("it is there").0;
     let moved = idle.lanes.open.remove(key).leave(Bytes::from(vec![b'x'; ROOM + 1]));
+    let moved = moved.expect("it has a socket");
     idle.lanes.enter(moved, Instant::now());
     assert!(idle.lanes.open.is_empty());
     let Ok(Leave::Connection(moved)) = idle.left.try_recv() else { unreachable!("it left") };
     assert_eq!(moved.read.len(), ROOM + 1);
     drop(client);
+}
+
+#[test]
+fn what_is_left_and_no_longer_in_memory_is_waited_for() {
+    let mut idle = Idle::new();
+    let mut client = idle.connect("");
+    let (body, _, bytes) = cold_body(LONG);
+    let mut out = Out::plain(body, Persistence::Closed);
+    out.age();
+    let stream = idle.lanes.open[0].wait().expect("it has one");
+    let mut left = Some(Left { stream, out: Box::new(out) });
+    let reads = thread::spawn(move || {
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).map(|_| read)
+    });
+    idle.lanes.open[0].ends_after_this();
+    let (mut waited, mut events) = (0, Events::with_capacity(EVENTS));
+    let over = Instant::now() + Duration::from_mins(1);
+    while !idle.lanes.open.is_empty() && Instant::now() < over {
+        if let Some(left) = left.take() {
+            idle.lanes.answered(0, Some(left), Instant::now());
+        }
+        if let Ok(Leave::Disk(0, stream, Wait::Send(out))) = idle.left.try_recv() {
+            waited += 1;
+            left = Left { stream, out }.send();
+            assert!(left.is_some(), "a client that reads");
+            continue;
+        }
+        idle.lanes.poll.poll(&mut events, Some(Duration::from_millis(10))).expect("an epoll");
+        events.iter().for_each(|event| idle.lanes.event(event, Instant::now()));
+    }
+    let read = reads.join().expect("it reads").expect("a socket");
+    assert!(read.ends_with(&bytes), "{} bytes", read.len());
+    assert!(waited > 0, "it was all in memory");
 }

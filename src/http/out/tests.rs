@@ -9,12 +9,20 @@ use rustix::fs::{Advice, fadvise};
 use super::*;
 use crate::http::reply::Builder;
 
-const PIECE: usize = 30_000;
-/// Of two frames, and of more than sockets take.
-const PIECES: usize = 300;
+/// Two frames, and more than sockets take.
+pub(in crate::http) const LONG: Pieces = Pieces { len: 30_000, count: 300 };
+/// So short that frames have copies of them.
+const SHORT: Pieces = Pieces { len: 1000, count: 3000 };
+
+/// What a body is of.
+#[derive(Clone, Copy)]
+pub(in crate::http) struct Pieces {
+    len: usize,
+    count: usize,
+}
 
 /// A body of stored bytes that are on a disk and not in memory: its pieces, and what they are.
-fn cold_body() -> (ReplyBody, Vec<SegmentSlice>, Vec<u8>) {
+pub(in crate::http) fn cold_body(pieces: Pieces) -> (ReplyBody, Vec<SegmentSlice>, Vec<u8>) {
     // Beside this program, where there is a disk: what is in a file system of memory never leaves it.
     let program = std::env::current_exe().expect("it runs");
     let dir =
@@ -22,7 +30,7 @@ fn cold_body() -> (ReplyBody, Vec<SegmentSlice>, Vec<u8>) {
     let options = Options { segment_bytes: 32 << 20, disk_reserve_bytes: 0, ..Options::default() };
     let mut store = neve_store::open(dir.path(), options).expect("an empty store");
     store.writer.bind(Identity { chain_id: 1, genesis: Hash([1; 32]) }, 1).expect("it is new");
-    let bytes: Vec<u8> = (0..PIECE * PIECES).map(|at| (at / 7) as u8).collect();
+    let bytes: Vec<u8> = (0..pieces.len * pieces.count).map(|at| (at / 7) as u8).collect();
     let parts = vec![Part::plain(bytes.clone())];
     let record = Record { height: 1, parts, ..Record::default() };
     store.writer.append(&record).expect("it fits");
@@ -32,8 +40,8 @@ fn cold_body() -> (ReplyBody, Vec<SegmentSlice>, Vec<u8>) {
         fadvise(&file, 0, None, Advice::DontNeed).expect("a hint");
     }
     let part = store.reader.record(1).expect("it is there").part(0).slice;
-    let slice = |at| part.slice((at * PIECE) as u32, ((at + 1) * PIECE) as u32);
-    let slices: Vec<_> = (0..PIECES).map(slice).collect();
+    let slice = |at| part.slice((at * pieces.len) as u32, ((at + 1) * pieces.len) as u32);
+    let slices: Vec<_> = (0..pieces.count).map(slice).collect();
     let mut body = Builder::default();
     slices.iter().for_each(|slice| body.stored(slice.clone()));
     (body.finish(), slices, bytes)
@@ -52,23 +60,28 @@ fn connection() -> (TcpStream, TcpStream) {
 
 #[test]
 fn what_is_not_in_memory_is_sent_by_who_may_wait() {
-    send_all(0);
+    send_all(LONG, 0);
 }
 
 #[test]
 fn so_is_what_comes_behind_the_first_frame() {
-    send_all(FRAME_PIECES);
+    send_all(LONG, FRAME_PIECES);
+}
+
+#[test]
+fn so_is_what_has_to_be_copied_first() {
+    send_all(SHORT, 0);
 }
 
 /// Sends it when so many pieces are in memory.
-fn send_all(loaded: usize) {
-    let (body, slices, bytes) = cold_body();
+fn send_all(pieces: Pieces, loaded: usize) {
+    let (body, slices, bytes) = cold_body(pieces);
     let here = || slices.iter().filter(|slice| residency::if_resident(|| slice.look()).is_some());
     assert_eq!(here().count(), 0, "does the file system keep all in memory?");
     slices[..loaded].iter().for_each(SegmentSlice::load);
     let (stream, mut client) = connection();
     let mut out = Out::plain(body, Persistence::Closed);
-    out.aged = true;
+    out.age();
     let (whole, mut read, mut cold) = (out.left(), Vec::new(), 0);
     let over = Instant::now() + Duration::from_mins(1);
     while read.len() < whole && Instant::now() < over {
@@ -79,7 +92,7 @@ fn send_all(loaded: usize) {
         if sent == Sent::Cold {
             cold += 1;
             let before = out.left();
-            out.send_waiting(&stream).expect("a socket");
+            out.send_loading(&stream).expect("a socket");
             assert_eq!(out.has_moved(), out.left() < before);
         }
         let _ = client.read_to_end(&mut read); // all that there is now
@@ -87,4 +100,27 @@ fn send_all(loaded: usize) {
     assert!(read.ends_with(&bytes), "{} bytes of {whole}", read.len());
     assert_eq!(read.len(), whole);
     assert!(cold > 0, "it was all in memory");
+}
+
+impl Out {
+    /// As if time had passed.
+    pub(in crate::http) fn age(&mut self) {
+        self.aged = true;
+    }
+}
+
+/// Nothing is read from the disk for a client that does not read: it would be for ever.
+#[test]
+fn a_full_socket_is_waited_for_first() {
+    let (body, slices, _) = cold_body(LONG);
+    let (stream, _client) = connection();
+    let mut out = Out::plain(body, Persistence::Closed);
+    out.send_loading(&stream).expect("a socket");
+    let here = || slices.iter().filter(|slice| residency::if_resident(|| slice.look()).is_some());
+    let before = (out.left(), here().count());
+    assert!(before.0 > 0 && before.1 < LONG.count, "{before:?}");
+    // What was loaded last is here, so that it takes a frame whose next bytes are not.
+    out.frame.advance(WINDOW);
+    assert_eq!(out.send(&stream).expect("a socket"), Sent::Full);
+    assert_eq!((out.left(), here().count()), (before.0 - WINDOW, before.1));
 }
