@@ -275,7 +275,7 @@ pub struct HttpArgs {
     )]
     pub batch_response_bytes_max: ByteCount,
 
-    /// Open connections.
+    /// Open connections of each address.
     #[arg(long, env = "NEVE_CONNECTIONS_MAX", value_name = "N", default_value_t = 10_000)]
     pub connections_max: usize,
 

@@ -4,6 +4,7 @@
 //! for, however long nobody asks. Those that nobody asks for five minutes are removed, as the node
 //! removes them (libevm and coreth, `eth/filters/api.go`: after five to ten, by a timer).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ pub(crate) struct Filter {
 }
 
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
     filter: Arc<Filter>,
     asked: Instant,
 }
@@ -98,10 +99,10 @@ impl Filters {
         Some(filter)
     }
 
-    /// Removes a filter; false if there is none.
-    pub(crate) fn close(&self, id: &str, now: Instant) -> bool {
+    /// Removes a filter, and gives it away if there was one.
+    pub(crate) fn close(&self, id: &str, now: Instant) -> Option<Entry> {
         let removed = self.held().remove(id);
-        removed.is_some_and(|entry| !entry.is_idle(now))
+        removed.filter(|entry| !entry.is_idle(now))
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
@@ -117,16 +118,73 @@ impl Entry {
 
 impl Filter {
     /// Takes the heights up to `head` that it has not told of yet, which then count as told: all of
-    /// them, or none if `take` fails. Two callers at once get each height once.
-    pub(crate) fn take<R, E>(
+    /// them, or none if `take` fails. Two callers at once get each height once. Returns what was next
+    /// before and what is now.
+    pub(crate) fn take<E>(
         &self,
         head: u64,
-        take: impl FnOnce(Option<u64>) -> Result<R, E>,
-    ) -> Result<R, E> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = take(*next)?;
-        *next = Some(next.unwrap_or(0).max(head + 1));
-        Ok(taken)
+        take: impl FnOnce(Option<u64>) -> Result<(), E>,
+    ) -> Result<(Option<u64>, Option<u64>), E> {
+        let mut next = self.next();
+        let before = *next;
+        take(before)?;
+        *next = Some(before.unwrap_or(0).max(head + 1));
+        Ok((before, *next))
+    }
+
+    fn next(&self) -> MutexGuard<'_, Option<u64>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Something that answering has changed.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// The filter of this id was made.
+    Opened(String),
+    /// It was removed.
+    Closed(String, Entry),
+    /// It has told of more.
+    Told {
+        /// Which.
+        filter: Arc<Filter>,
+        /// What was next before.
+        before: Option<u64>,
+        /// What is.
+        after: Option<u64>,
+    },
+}
+
+/// What answering a body has changed, in order. A batch that is refused is asked of another server, so
+/// nobody hears what it was told here.
+#[derive(Debug, Default)]
+pub(crate) struct Changes(RefCell<Vec<Change>>);
+
+impl Changes {
+    /// Notes one.
+    pub(crate) fn note(&self, change: impl FnOnce() -> Change) {
+        self.0.borrow_mut().push(change());
+    }
+
+    /// Takes in those of the next call.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.0.get_mut().append(&mut next.0.into_inner());
+    }
+
+    /// Takes all back, but for what somebody else was told since.
+    pub(crate) fn undo(&mut self, filters: &Filters) {
+        for change in self.0.get_mut().drain(..).rev() {
+            match change {
+                Change::Opened(id) => drop(filters.held().remove(&id)),
+                Change::Closed(id, entry) => drop(filters.held().insert(id, entry)),
+                Change::Told { filter, before, after } => {
+                    let mut next = filter.next();
+                    if *next == after {
+                        *next = before;
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -208,7 +266,8 @@ mod tests {
         head: u64,
         now: Instant,
     ) -> Result<Option<u64>, &'static str> {
-        filters.ask(id, now).ok_or("gone")?.take(head, Ok)
+        let told = filters.ask(id, now).ok_or("gone")?.take(head, |_| Ok(()))?;
+        Ok(told.0)
     }
 
     #[test]
@@ -219,10 +278,41 @@ mod tests {
         assert_eq!(next(&filters, &id, 12, now), Ok(Some(10)));
         assert_eq!(next(&filters, &id, 12, now), Ok(Some(13)));
         let filter = filters.ask(&id, now).unwrap();
-        assert_eq!(filter.take(20, |_| Err::<(), _>("no")), Err("no"));
+        assert_eq!(filter.take(20, |_| Err("no")), Err("no"));
         assert_eq!(next(&filters, &id, 20, now), Ok(Some(13)));
-        assert!(filters.close(&id, now) && !filters.close(&id, now));
+        assert!(filters.close(&id, now).is_some() && filters.close(&id, now).is_none());
         assert_eq!(next(&filters, &id, 20, now), Err("gone"));
+    }
+
+    #[test]
+    fn what_a_refused_batch_was_told_is_told_again() {
+        let (filters, now) = filters(9);
+        let [told, closed] = [(); 2].map(|()| filters.open(Topic::Blocks, Some(9), now).unwrap());
+        let mut changes = Changes::default();
+        let mut tell = |head| {
+            let filter = filters.ask(&told, now).unwrap();
+            let (before, after) = filter.take(head, |_| Ok::<_, ()>(())).unwrap();
+            let next = Changes::default();
+            next.note(|| Change::Told { filter, before, after });
+            changes.add(next);
+        };
+        tell(12);
+        tell(15);
+        let opened = filters.open(Topic::Blocks, Some(9), now).unwrap();
+        changes.note(|| Change::Opened(opened.clone()));
+        let entry = filters.close(&closed, now).unwrap();
+        changes.note(|| Change::Closed(closed.clone(), entry));
+        changes.undo(&filters);
+        assert_eq!(next(&filters, &told, 15, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &closed, 15, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &opened, 15, now), Err("gone"));
+        // What somebody else was told since stays told.
+        let filter = filters.ask(&told, now).unwrap();
+        let (before, after) = filter.take(20, |_| Ok::<_, ()>(())).unwrap();
+        changes.note(|| Change::Told { filter, before, after });
+        assert_eq!(next(&filters, &told, 30, now), Ok(Some(21)));
+        changes.undo(&filters);
+        assert_eq!(next(&filters, &told, 30, now), Ok(Some(31)));
     }
 
     #[test]
@@ -236,7 +326,7 @@ mod tests {
         // Asking for changes keeps a filter, asking for its logs does not.
         assert!(filters.get(&asked, at(598)).is_some());
         assert!(filters.get(&read, at(300)).is_none());
-        assert!(!filters.close(&left, at(300)));
+        assert!(filters.close(&left, at(300)).is_none());
         assert!(filters.get(&asked, at(599)).is_none());
         assert!(filters.held().is_empty());
     }
@@ -248,7 +338,7 @@ mod tests {
         assert!(filters.open(Topic::Blocks, None, start).is_ok());
         let error = filters.open(Topic::Blocks, None, start).unwrap_err();
         assert!(error.message.contains("allowed are 2"), "{error:?}");
-        filters.close(&first, start);
+        drop(filters.close(&first, start));
         assert!(filters.open(Topic::Blocks, None, start).is_ok());
         // Those that are forgotten make room.
         assert!(filters.open(Topic::Blocks, None, start + IDLE_MAX).is_ok());

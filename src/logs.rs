@@ -48,6 +48,11 @@ impl Wanted {
         self.0.keys.is_empty()
     }
 
+    /// How many addresses and topics are looked up, at least one.
+    pub(crate) fn terms(&self) -> u64 {
+        self.0.keys.iter().map(|keys| keys.len() as u64).sum::<u64>().max(1)
+    }
+
     /// What it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
         let Prepared { filter, keys } = &*self.0;

@@ -191,10 +191,22 @@ pub fn plain(record: &RecordRef, part: usize) -> Option<SegmentSlice> {
     (part.encoding == Encoding::Plain).then_some(part.slice)
 }
 
+/// The same, with the record's hold on its segment.
+pub fn into_plain(record: RecordRef, part: usize) -> Option<SegmentSlice> {
+    let part = record.into_part(part);
+    (part.encoding == Encoding::Plain).then_some(part.slice)
+}
+
 /// The same, to be read here and not only to be sent: `None` too if that would have to wait where
 /// nothing may (`neve_store::residency`).
 pub fn readable(record: &RecordRef, part: usize) -> Option<SegmentSlice> {
     plain(record, part).filter(SegmentSlice::look)
+}
+
+/// The same, to be read at once.
+pub fn read(record: &RecordRef, part: usize) -> Option<&[u8]> {
+    let (bytes, encoding) = record.read_part(part)?;
+    (encoding == Encoding::Plain).then_some(bytes)
 }
 
 #[cfg(test)]

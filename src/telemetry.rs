@@ -255,6 +255,19 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
     (Gauge, "neve_build_info", Unit::Count, "1, with the version as a label"),
 ];
 
+/// Counters with labels: their series begin with the first of their kind.
+const LABELLED: [&str; 9] = [
+    "neve_rpc_calls_total",
+    "neve_ws_notifications_total",
+    "neve_ws_ended_total",
+    "neve_upstream_errors_total",
+    "neve_upstream_heights_total",
+    "neve_upstream_faults_total",
+    "neve_upstream_newest_missed_total",
+    "neve_mirror_segments_total",
+    "neve_blocks_refused_total",
+];
+
 /// Installs the recorder and describes every metric.
 pub(crate) fn install() -> Option<PrometheusHandle> {
     let mut times = METRICS.iter().filter(|(kind, ..)| matches!(kind, Histogram));
@@ -269,8 +282,21 @@ pub(crate) fn install() -> Option<PrometheusHandle> {
             Histogram => describe_histogram!(*name, *unit, *meaning),
         }
     }
+    begin();
     gauge!("neve_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
     Some(handle)
+}
+
+/// Has counters begin at 0: one that appears with its first event has no increase to give an alert for.
+fn begin() {
+    for (kind, name, ..) in METRICS {
+        if matches!(kind, Counter) && !LABELLED.contains(name) {
+            counter!(*name).increment(0);
+        }
+    }
+    for outcome in ["taken", "refused"] {
+        counter!("neve_mirror_segments_total", "outcome" => outcome).increment(0);
+    }
 }
 
 /// Adds up what the serving threads have counted.

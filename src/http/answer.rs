@@ -7,7 +7,7 @@ use neve_store::{Hash, RecordRef, SegmentSlice, residency};
 use super::reply::Builder;
 use super::{fees, filters, logs, node, raw};
 use crate::config::Limits;
-use crate::filters::{Filters, Topic};
+use crate::filters::{Changes, Filters, Topic};
 use crate::logs::Wanted;
 use crate::parts::{
     self, FLAG_ZERO_DIFFICULTY, FULL, HASH_LEN, HASHES, HEADER, MINER_LEN, NONCE_LEN, RECEIPTS,
@@ -46,6 +46,8 @@ pub(crate) struct Asking<'a> {
     pub(crate) status: &'a Status,
     pub(crate) filters: &'a Filters,
     pub(crate) limits: &'a Limits,
+    /// What answering changed.
+    pub(crate) changes: Changes,
 }
 
 impl From<Miss> for NoAnswer {
@@ -75,16 +77,16 @@ pub(crate) fn result(asking: &Asking<'_>, query: Query, out: &mut Builder) -> Re
             quantity(record(serving, at)?.transaction_count().into(), out);
         }
         Query::TransactionAt(at, index) => match transaction_at(serving, at, index)? {
-            Some(record) => out.stored(transaction_of(&record, index as usize)?),
+            Some(record) => out.stored(transaction_of(record, index as usize)?),
             None => text("null", out), // held, and there is no such transaction
         },
         Query::Transaction(hash) => {
             let (record, index) = by_transaction(serving, hash)?;
-            out.stored(transaction_of(&record, index)?);
+            out.stored(transaction_of(record, index)?);
         }
         Query::Receipt(hash) => {
             let (record, index) = by_transaction(serving, hash)?;
-            out.stored(receipt_of(&record, index)?);
+            out.stored(receipt_of(record, index)?);
         }
         Query::Receipts(at) => {
             let record = record(serving, at)?;
@@ -231,18 +233,26 @@ pub(super) fn by_transaction(
 }
 
 fn span(record: &RecordRef, index: usize) -> Result<TransactionSpan, Miss> {
-    let spans = readable(record, SPANS)?;
-    SpansRef(spans.as_ref()).transaction(index).ok_or(Miss::Unreadable(record.height()))
+    let spans = parts::read(record, SPANS);
+    let span = spans.and_then(|spans| SpansRef(spans).transaction(index));
+    span.ok_or(Miss::Unreadable(record.height()))
 }
 
-pub(super) fn transaction_of(record: &RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
-    let span = span(record, index)?;
-    Ok(part(record, FULL)?.slice(span.at, span.at + span.len))
+pub(super) fn transaction_of(record: RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
+    let span = span(&record, index)?;
+    Ok(into_part(record, FULL)?.into_slice(span.at, span.at + span.len))
 }
 
-pub(super) fn receipt_of(record: &RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
-    let span = span(record, index)?;
-    Ok(part(record, RECEIPTS)?.slice(span.receipt_at, span.receipt_at + span.receipt_len))
+pub(super) fn receipt_of(record: RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
+    let span = span(&record, index)?;
+    let receipts = into_part(record, RECEIPTS)?;
+    Ok(receipts.into_slice(span.receipt_at, span.receipt_at + span.receipt_len))
+}
+
+/// A part to be sent, with the record's hold on its segment.
+fn into_part(record: RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
+    let height = record.height();
+    parts::into_plain(record, part).ok_or(Miss::Unreadable(height))
 }
 
 /// The record with that many transactions; `None` if it has fewer.

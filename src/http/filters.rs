@@ -1,6 +1,7 @@
 //! Answers about filters.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Instant;
 
 use neve_jsonrpc::{LogBound, LogRange, RpcError};
@@ -8,12 +9,13 @@ use neve_jsonrpc::{LogBound, LogRange, RpcError};
 use super::answer::{Asking, Miss, NoAnswer};
 use super::logs;
 use super::reply::Builder;
-use crate::filters::Topic;
+use crate::filters::{Change, Topic};
 
 /// Makes a filter and appends its id.
 pub(super) fn open(asking: &Asking<'_>, topic: Topic, out: &mut Builder) -> Result<(), NoAnswer> {
     let head = asking.serving.reader.range().map(|range| *range.end());
     let id = asking.filters.open(topic, head, Instant::now())?;
+    asking.changes.note(|| Change::Opened(id.clone()));
     out.text().extend_from_slice(format!("\"{id}\"").as_bytes());
     Ok(())
 }
@@ -23,7 +25,7 @@ pub(super) fn changes(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Resul
     let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
     let (first, head) = (*held.start(), *held.end());
     let filter = asking.filters.ask(id, Instant::now()).ok_or(RpcError::FILTER_NOT_FOUND)?;
-    filter.take(head, |next| {
+    let (before, after) = filter.take(head, |next| {
         let next = next.unwrap_or(first);
         if next < first {
             // Nobody knows any more what came first: the caller begins anew.
@@ -35,7 +37,9 @@ pub(super) fn changes(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Resul
                 logs::list(asking, within(range, next, head), wanted.clone(), out)
             }
         }
-    })
+    })?;
+    asking.changes.note(|| Change::Told { filter: Arc::clone(&filter), before, after });
+    Ok(())
 }
 
 /// The new heights that a filter is about: numbers bound it, tags do not.
@@ -74,6 +78,9 @@ pub(super) fn all_logs(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Resu
 
 /// Removes a filter and appends whether there was one.
 pub(super) fn close(asking: &Asking<'_>, id: &str, out: &mut Builder) {
-    let removed = asking.filters.close(id, Instant::now());
-    out.text().extend_from_slice(if removed { b"true" } else { b"false" });
+    let closed = asking.filters.close(id, Instant::now());
+    out.text().extend_from_slice(if closed.is_some() { b"true" } else { b"false" });
+    if let Some(closed) = closed {
+        asking.changes.note(|| Change::Closed(id.to_owned(), closed));
+    }
 }

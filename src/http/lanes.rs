@@ -190,7 +190,8 @@ impl Lanes {
         let need = catch_unwind(AssertUnwindSafe(|| lane.go_on(service, room, now)));
         match need.unwrap_or(Need::Nothing) {
             Need::Client if self.draining && lane.is_idle() => self.remove(key),
-            Need::Client if lane.is_idle() => {} // due later than before, if anything was sent
+            // Due later than before, if anything was sent: unless idling ends sooner than sending.
+            Need::Client if lane.is_idle() && self.patience.idle >= self.patience.write => {}
             Need::Client => self.look_by(key),
             Need::Turn => self.again.push(key),
             Need::Disk(wait) => {

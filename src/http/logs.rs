@@ -69,8 +69,12 @@ fn unknown(asking: &Asking<'_>, hash: [u8; 32]) -> NoAnswer {
 }
 
 /// More logs take too long for a thread that serves others. It is a choice: so many take about a
-/// millisecond, as 5,100 without a filter take 2.9 ms (docs/BENCHMARKING.md).
+/// millisecond or two (docs/BENCHMARKING.md: some 5,100 without a filter).
 const LONG_LOGS: usize = 2048;
+
+/// A search of more heights, times what is looked for, takes too long as well, however little it finds: some
+/// 0.1 µs each (docs/DECISIONS.md has a frequent address and topic).
+const LONG_SEARCH: u64 = 10_000;
 
 /// Appends the logs of heights that are all here, or nothing of them.
 pub(super) fn list(
@@ -79,6 +83,10 @@ pub(super) fn list(
     wanted: Wanted,
     out: &mut Builder,
 ) -> Result<(), NoAnswer> {
+    let count = heights.end().saturating_sub(*heights.start()) + 1;
+    if count.saturating_mul(wanted.terms()) > LONG_SEARCH && residency::give_up() {
+        return Err(DROPPED.into());
+    }
     let limit = asking.limits.logs_bytes_max;
     let mut list = Builder::default();
     list.text().push(b'[');

@@ -39,9 +39,8 @@ mod socket;
 mod worker;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -116,13 +115,22 @@ impl Workers {
                 () = draining(&mut drain) => return,
             };
             match accepted {
-                Ok((stream, from)) => hand_out(self.least(turn), stream, from, shared),
+                Ok((stream, from)) if self.open() >= shared.limits.connections_max => {
+                    debug!(%from, "too many connections");
+                    refuse(&stream);
+                }
+                Ok((stream, _)) => hand_out(self.least(turn), stream, shared),
                 Err(error) => {
                     warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
         }
+    }
+
+    /// How many connections they have.
+    fn open(&self) -> usize {
+        self.0.iter().map(Worker::open).sum()
     }
 
     /// The worker that has the fewest connections; of several, the next from `turn` on.
@@ -138,12 +146,7 @@ impl Workers {
     }
 }
 
-fn hand_out(to: &Worker, stream: TcpStream, from: SocketAddr, shared: &Shared) {
-    if shared.connections.load(Ordering::Relaxed) >= shared.limits.connections_max {
-        debug!(%from, "too many connections");
-        refuse(&stream);
-        return;
-    }
+fn hand_out(to: &Worker, stream: TcpStream, shared: &Shared) {
     // A failure leaves Nagle's algorithm on: slower, and correct.
     let _ = stream.set_nodelay(true);
     match stream.into_std() {

@@ -25,7 +25,7 @@ pub(super) fn transaction(
     index: usize,
     out: &mut Builder,
 ) -> Result<(), NoAnswer> {
-    let text = transaction_of(record, index)?;
+    let text = transaction_of(record.clone(), index)?;
     if !text.look() {
         return Err(DROPPED.into());
     }

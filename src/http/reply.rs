@@ -277,6 +277,7 @@ impl ReplyBody {
             return ReplyBuf { pieces, text, next: 0, at: 0, remaining: self.remaining };
         }
         let mut frame = Builder::default();
+        frame.text.reserve(self.remaining.min(COPIED_BYTES + COPIED_BELOW));
         while frame.pieces.len() < pieces_max && frame.text.len() < COPIED_BYTES {
             let Some(piece) = self.pieces.next() else { break };
             let copied = piece.is_copied();

@@ -249,8 +249,8 @@ impl Content {
                 Shown::Receipts => {
                     out.part(&record, RECEIPTS, answer::part(&record, RECEIPTS)?);
                 }
-                Shown::Transaction(at) => out.stored(answer::transaction_of(&record, at)?),
-                Shown::Receipt(at) => out.stored(answer::receipt_of(&record, at)?),
+                Shown::Transaction(at) => out.stored(answer::transaction_of(record, at)?),
+                Shown::Receipt(at) => out.stored(answer::receipt_of(record, at)?),
             },
         }
         Ok(out.finish())

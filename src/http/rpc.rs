@@ -3,10 +3,11 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use neve_jsonrpc::{
-    Kind, Message, Method, NoQuery, Query, Request, RpcError, Subscription, envelope, parse,
-    syntax_error,
+    Kind, Message, Method, NoQuery, Query, Request, RpcError, Subscription, envelope,
+    parse_at_most, syntax_error,
 };
 use neve_store::residency;
 use smallvec::SmallVec;
@@ -15,11 +16,17 @@ use super::answer::{self, Asking, Miss, NoAnswer};
 use super::encoded::Accepts;
 use super::reply::{Builder, ReplyBody};
 use crate::config::Limits;
-use crate::filters::Filters;
+use crate::filters::{Changes, Filters};
 use crate::serving::Serving;
 use crate::status::Status;
 use crate::tally::{Outcome, Tally};
 use crate::ws::{NotOpened, Subscriptions};
+
+/// A batch that takes longer goes to a thread where it holds up nobody: what a search of little that is
+/// long, or fees of many blocks, take is not limited by how many there are.
+const LONG_BATCH: Duration = Duration::from_millis(2);
+/// After so many calls the clock is looked at.
+const LOOK_EVERY: usize = 8;
 
 /// What a body is answered with.
 pub(crate) enum Reply {
@@ -60,6 +67,8 @@ pub(crate) struct Rpc {
 struct Caller<'s> {
     over: Over<'s>,
     calls: Calls,
+    /// What is taken back if the batch is refused.
+    changes: Changes,
 }
 
 /// Over what a message came, and how the answer may be.
@@ -102,7 +111,7 @@ enum Missing {
 
 impl<'s> Caller<'s> {
     fn new(over: Over<'s>) -> Self {
-        Self { over, calls: Calls::default() }
+        Self { over, calls: Calls::default(), changes: Changes::default() }
     }
 
     fn accepts(&self) -> Accepts {
@@ -117,7 +126,7 @@ impl Rpc {
     /// Answers the body of a request.
     pub(crate) fn answer(&self, body: &[u8], accepts: Accepts) -> (Reply, Calls) {
         let mut caller = Caller::new(Over::Http(accepts));
-        let reply = match parse(body) {
+        let reply = match self.parse(body) {
             Request::Empty => Reply::Answer(Builder::default().finish()),
             Request::Malformed => Reply::Answer(lone_error(b"null", &RpcError::PARSE)),
             Request::Single(message) => self.single(&message, &mut caller),
@@ -139,7 +148,7 @@ impl Rpc {
     ) -> (Frame, Calls) {
         subscriptions.begin();
         let mut caller = Caller::new(Over::Socket(subscriptions));
-        let reply = match parse(body) {
+        let reply = match self.parse(body) {
             Request::Empty => return (Frame::Last(None), caller.calls),
             Request::Malformed => {
                 return (Frame::Last(syntax_error(body).map(not_json)), caller.calls);
@@ -173,6 +182,10 @@ impl Rpc {
         (String::from_utf8(bytes).map_or(Frame::Last(None), Frame::Answer), calls)
     }
 
+    fn parse<'a>(&self, body: &'a [u8]) -> Request<'a> {
+        parse_at_most(body, self.limits.batch_items_max)
+    }
+
     fn single(&self, message: &Message<'_>, caller: &mut Caller<'_>) -> Reply {
         let mut out = Builder::new(1, caller.accepts());
         match self.message(message, caller, &mut out) {
@@ -198,8 +211,14 @@ impl Rpc {
             return Reply::Answer(too_many(messages));
         }
         let mut out = Builder::new(messages.len(), caller.accepts());
-        let (mut answers, mut result_bytes) = (0, 0);
+        let (mut answers, mut result_bytes, began) = (0, 0, Instant::now());
         for (at, message) in messages.iter().enumerate() {
+            if at % LOOK_EVERY == LOOK_EVERY - 1
+                && began.elapsed() > LONG_BATCH
+                && residency::give_up()
+            {
+                return dropped();
+            }
             let before = (out.len(), answers);
             out.text().push(if answers == 0 { b'[' } else { b',' });
             match self.message(message, caller, &mut out) {
@@ -210,7 +229,11 @@ impl Rpc {
                     debug_assert_eq!(out.len(), before.0 + 1);
                     out.text().pop();
                 }
-                Err(Unanswered::Missed(why)) => return self.refuse_batch(messages, &why),
+                Err(Unanswered::Missed(_)) if residency::is_cold() => return dropped(),
+                Err(Unanswered::Missed(why)) => {
+                    caller.changes.undo(&self.filters);
+                    return self.refuse_batch(messages, &why);
+                }
             }
             if result_bytes > self.limits.batch_response_bytes_max {
                 return Reply::Answer(cut_short(out, &messages[at + 1..]));
@@ -280,7 +303,9 @@ impl Rpc {
         let start = out.text().len();
         envelope::lead(out.text(), message.id());
         let before = out.len();
-        let answered = answer::result(&self.asking(), query, out);
+        let asking = self.asking();
+        let answered = answer::result(&asking, query, out);
+        caller.changes.add(asking.changes);
         let outcome = match &answered {
             Ok(()) => Outcome::Hit,
             Err(NoAnswer::Error(_)) => Outcome::Error,
@@ -308,6 +333,7 @@ impl Rpc {
             status: &self.status,
             filters: &self.filters,
             limits: &self.limits,
+            changes: Changes::default(),
         }
     }
 
@@ -380,6 +406,11 @@ impl Rpc {
         };
         envelope::error_with_data(out, message.id(), &error, &range_json(range.as_ref()));
     }
+}
+
+/// What work that is given up ends with (`neve_store::residency`): nobody sees it.
+fn dropped() -> Reply {
+    Reply::Miss(Builder::default().finish())
 }
 
 fn not_served(message: &Message<'_>, caller: &mut Caller<'_>) -> Unanswered {

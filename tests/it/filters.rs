@@ -107,6 +107,34 @@ fn changes_come_once_and_in_order() {
     assert_eq!(Value::Array(all_logs), client.result("eth_getLogs", range));
 }
 
+/// A batch that is refused is asked of a full node, which does not know the filter: what it would have been
+/// told comes with the next question, and what it made and removed is as before.
+#[test]
+fn a_refused_batch_costs_no_changes() {
+    let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "90"]);
+    neve.wait_for_head(100);
+    let mut client = neve.client();
+    let [told, removed] = [(); 2].map(|()| client.result("eth_newBlockFilter", "[]").to_string());
+    node.grow(103);
+    neve.wait_for_head(103);
+    let call = |method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[{params}]}}"#)
+    };
+    let calls = [
+        call("eth_getFilterChanges", &told),
+        call("eth_uninstallFilter", &removed),
+        call("eth_getBlockByNumber", "\"0x1\",false"),
+    ];
+    let answer = client.post(&format!("[{}]", calls.join(",")));
+    assert_eq!(answer.status, 421, "{}", answer.text());
+    let expected: Value = (101..=103).map(|at| Value::String(node.height(at).hash)).collect();
+    for id in [told, removed] {
+        assert_eq!(client.result("eth_getFilterChanges", &format!("[{id}]")), expected);
+        assert_eq!(client.result("eth_getFilterChanges", &format!("[{id}]")), Value::Array(vec![]));
+    }
+}
+
 /// What a filter has not told of yet may be evicted: then it is as if it had timed out.
 #[test]
 fn what_went_before_it_was_told() {

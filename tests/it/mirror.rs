@@ -344,7 +344,7 @@ fn forge(from: &Path, to: &Path, height: u64) {
             hash: stored.hash(),
             parent: stored.parent(),
             transactions: (0..).map_while(|one| stored.transaction(one)).collect(),
-            logs: (0..).map_while(|one| stored.terms(one)).collect(),
+            logs: stored.terms().collect(),
             flags: stored.flags(),
             parts: (0..5)
                 .map(|part| Part::plain(stored.part(part).slice.as_ref().to_vec()))

@@ -246,6 +246,15 @@ fn batch_limits_hold_at_their_edge() {
     assert!(client.post(&format!("[{}]", header(1))).text().ends_with("}]\n"));
 }
 
+/// What one connection too many is told.
+fn refused(neve: &Neve) -> String {
+    let mut over = TcpStream::connect(neve.address).unwrap();
+    over.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut text = String::new();
+    over.read_to_string(&mut text).unwrap();
+    text
+}
+
 #[test]
 fn connections_have_a_limit_that_says_so() {
     let (_node, neve, _dir) = start(&["--connections-max", "3"]);
@@ -256,10 +265,7 @@ fn connections_have_a_limit_that_says_so() {
     };
     let mut kept: Vec<_> = (0..3).map(|_| open()).collect();
     assert!(kept.iter().all(|(_, status)| *status == 200));
-    let mut over = TcpStream::connect(neve.address).unwrap();
-    over.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let mut text = String::new();
-    over.read_to_string(&mut text).unwrap();
+    let text = refused(&neve);
     assert!(
         text.starts_with("HTTP/1.1 503 ") && text.ends_with("too many connections\n"),
         "{text}"
@@ -389,10 +395,54 @@ fn health_readiness_and_metrics_tell_how_things_are() {
         "neve_first_height 100",
         "neve_lag_heights 0",
         "neve_blocks_stored_total 240",
+        "neve_blocks_withdrawn_total 0",
+        "neve_evidence_files_total 0",
+        "neve_mirror_segments_total{outcome=\"refused\"} 0",
         "# TYPE neve_http_connections gauge",
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }
+}
+
+/// Whoever takes all connections of one address must not have a healthy server taken for a dead one.
+#[test]
+fn each_address_has_connections_of_its_own() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let bounds = ["--connections-max", "1", "--admin-listen", "127.0.0.1:0"];
+    let url = node.url();
+    let neve =
+        Neve::start(dir.path(), &[&["--upstream", &url, "--start", "300"][..], &bounds].concat());
+    neve.wait_for_log("following");
+    let mut only = neve.client();
+    assert_eq!(only.call("eth_chainId", "[]").status, 200);
+    let text = refused(&neve);
+    assert!(text.starts_with("HTTP/1.1 503 "), "{text}");
+    let admin = neve.greeting.split("http://").find_map(|rest| rest.split_once("/health"));
+    let (admin, _) = admin.expect("it says where /health is");
+    assert_eq!(Client::new(admin.parse().expect("an address")).get("/health").status, 200);
+    assert_eq!(only.call("eth_chainId", "[]").status, 200);
+}
+
+/// Neither a search of little that is long nor many calls that are short keep a serving thread.
+#[test]
+fn what_takes_long_is_answered_where_it_holds_up_nobody() {
+    let (_node, neve, _dir) = start(&[]);
+    let mut client = neve.client();
+    let handed_over = || neve.count("neve_http_handed_over_total");
+    let search = |topics: usize| {
+        let topics: Vec<_> = (0..topics).map(|at| format!("\"0x{at:064x}\"")).collect();
+        format!(r#"[{{"fromBlock":"0x64","toBlock":"0x153","topics":[[{}]]}}]"#, topics.join(","))
+    };
+    // 240 heights.
+    assert_eq!(client.result("eth_getLogs", &search(41)), json!([]));
+    assert_eq!(handed_over(), 0);
+    assert_eq!(client.result("eth_getLogs", &search(42)), json!([]));
+    assert_eq!(handed_over(), 1);
+    let call =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":{}}}"#, search(41));
+    let answer = client.post(&format!("[{}]", vec![call; 60].join(",")));
+    assert_eq!((answer.status, answer.json()[59]["result"].clone()), (200, json!([])));
+    assert_eq!(handed_over(), 2);
 }
 
 #[test]

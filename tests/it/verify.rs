@@ -118,7 +118,7 @@ fn forge(original: &Path, copy: &Path, change: impl Fn(&mut Record)) {
             hash: found.hash(),
             parent: found.parent(),
             transactions: (0..).map_while(|at| found.transaction(at)).collect(),
-            logs: (0..).map_while(|at| found.terms(at)).collect(),
+            logs: found.terms().collect(),
             flags: found.flags(),
             parts: (0..5).map(part).collect(),
         };

@@ -41,6 +41,6 @@ pub use logs::LogQuery;
 pub use method::{Method, Rules};
 pub use query::{Query, Transactions};
 pub use reference::{At, Tag};
-pub use request::{Kind, Message, Messages, Request, parse};
+pub use request::{Kind, Message, Messages, Request, parse, parse_at_most};
 pub use subscription::Subscription;
 pub use syntax::syntax_error;

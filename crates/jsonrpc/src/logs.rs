@@ -155,7 +155,14 @@ fn address(value: &[u8]) -> Decoded<[u8; 20]> {
 }
 
 fn topics(value: Option<&[u8]>) -> Decoded<Vec<Vec<[u8; 32]>>> {
-    value.map_or_else(|| Ok(Vec::new()), |value| elements(value).map(position).collect())
+    let mut topics = Vec::new();
+    for position in value.into_iter().flat_map(elements).map(position) {
+        let position = position?;
+        if topics.len() <= TOPICS_MAX {
+            topics.push(position); // one more than may be asked for says that there are too many
+        }
+    }
+    Ok(topics)
 }
 
 /// The topics of one position: none are all.

@@ -23,6 +23,11 @@ pub enum Request<'a> {
 /// The messages of a batch, in order.
 pub type Messages<'a> = Vec<Message<'a>>;
 
+/// Room for as many is made at once.
+const MESSAGES_ROOM: usize = 128;
+/// Hardly a message is shorter.
+const MESSAGE_BYTES: usize = 64;
+
 /// A message: what may be a call. Everything is borrowed from the body.
 #[derive(Debug, Clone, Default)]
 pub struct Message<'a> {
@@ -52,23 +57,44 @@ pub enum Kind {
 
 /// Splits `body`. Only its first JSON value counts, as in Go; what follows is ignored.
 pub fn parse(body: &[u8]) -> Request<'_> {
+    parse_at_most(body, usize::MAX)
+}
+
+/// The same, of which a batch of more than `max` messages is going to be refused: all of it is looked through, and
+/// kept are one more than so many, and the first call wherever it is. A message takes two bytes there and 56 here.
+pub fn parse_at_most(body: &[u8], max: usize) -> Request<'_> {
     let mut scanner = Scanner::new(body);
     let request = match scanner.peek() {
         None => return Request::Empty,
-        Some(b'[') => batch(&mut scanner).map(Request::Batch),
+        Some(b'[') => {
+            let room = (body.len() / MESSAGE_BYTES).min(MESSAGES_ROOM);
+            batch(&mut scanner, max, room).map(Request::Batch)
+        }
         Some(_) => message(&mut scanner, 0).map(Request::Single),
     };
     request.unwrap_or(Request::Malformed)
 }
 
-fn batch<'a>(scanner: &mut Scanner<'a>) -> Result<Messages<'a>, Malformed> {
+fn batch<'a>(
+    scanner: &mut Scanner<'a>,
+    max: usize,
+    room: usize,
+) -> Result<Messages<'a>, Malformed> {
     scanner.expect(b'[')?;
-    let mut messages = Vec::new();
     if scanner.take(b']') {
-        return Ok(messages);
+        return Ok(Vec::new());
     }
+    let (mut messages, mut has_call) = (Vec::with_capacity(room), None);
     loop {
-        messages.push(message(scanner, 1)?);
+        let message = message(scanner, 1)?;
+        if messages.len() <= max {
+            messages.push(message);
+        } else if !*has_call.get_or_insert_with(|| messages.iter().any(Message::is_call))
+            && message.is_call()
+        {
+            messages.push(message);
+            has_call = Some(true);
+        }
         if !scanner.take(b',') {
             return scanner.expect(b']').map(|()| messages);
         }
@@ -172,6 +198,10 @@ impl<'a> Message<'a> {
             (true, Some(_)) if answers && !named && self.has_valid_id() => Kind::Response,
             _ => Kind::Invalid,
         }
+    }
+
+    fn is_call(&self) -> bool {
+        self.kind() == Kind::Call
     }
 
     fn has_valid_id(&self) -> bool {

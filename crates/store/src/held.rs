@@ -43,7 +43,7 @@ impl Places {
 
     /// Holds `map`, which must always be the same.
     pub(crate) fn hold(&self, map: &Arc<Map>) -> Arc<Held> {
-        let place = &self.0[place() % self.0.len()];
+        let place = &self.0[place()];
         Arc::clone(place.get_or_init(|| Arc::new(Held(Arc::clone(map)))))
     }
 }
@@ -61,7 +61,7 @@ fn place() -> usize {
         static PLACE: Cell<Option<usize>> = const { Cell::new(None) };
     }
     PLACE.get().unwrap_or_else(|| {
-        let place = NEXT.fetch_add(1, Ordering::Relaxed);
+        let place = NEXT.fetch_add(1, Ordering::Relaxed) % count();
         PLACE.set(Some(place));
         place
     })

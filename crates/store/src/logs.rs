@@ -194,7 +194,7 @@ impl Segment {
         found: &mut Vec<LogAt>,
     ) -> Result<u64, Unreadable> {
         let record = self.record(height).ok_or(Unreadable { height })?;
-        let terms = (0..).map_while(|index| Some((index, record.terms(index)?)));
+        let terms = (0..).zip(record.terms());
         let met = terms.filter(|(_, terms)| criteria.are_met_by(terms));
         found.extend(met.map(|(index, _)| LogAt { height, index }));
         Ok(height + 1)

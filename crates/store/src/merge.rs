@@ -17,6 +17,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::disk::{Latch, Op};
 use crate::error::Error;
@@ -98,6 +99,7 @@ impl MergedHeader {
 pub(crate) struct Merged {
     pub(crate) header: MergedHeader,
     map: Map,
+    homes: OnceLock<u64>,
 }
 
 impl Merged {
@@ -120,7 +122,7 @@ impl Merged {
         }
         let map = Map::new(&file, len, PAGE as u64, PAGE as u64).map_err(read)?;
         map.publish(len, len);
-        Ok(Ok(Self { header, map }))
+        Ok(Ok(Self { header, map, homes: OnceLock::new() }))
     }
 
     pub(crate) fn name(&self) -> String {
@@ -141,7 +143,7 @@ impl Merged {
     }
 
     pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
-        Table::new(self.bytes()).first_prefix(hash)
+        self.table().first_prefix(hash)
     }
 
     pub(crate) fn find<T>(
@@ -149,7 +151,11 @@ impl Merged {
         hash: &Hash,
         found: impl FnMut(Locator) -> Option<T>,
     ) -> Option<T> {
-        Table::new(self.bytes()).find(hash, found)
+        self.table().find(hash, found)
+    }
+
+    fn table(&self) -> Table<'_> {
+        Table::remembered(self.bytes(), &self.homes)
     }
 }
 

@@ -14,9 +14,10 @@
 //! docs/DECISIONS.md), and asking for pages (`madvise`) takes longer, also where they are all in
 //! memory; so each thread remembers for a while which pages were, and asks about the others only.
 //! Neighbouring pages are remembered together, each for itself: what nobody used may go any time. Of
-//! what was in memory a few seconds ago and no longer is, as far as it remembers that, and of many
-//! looks that found something missing, it learns that memory is short, and then goes by nothing that it
-//! remembers. A few such looks say nothing of the kind: now and then a request for old blocks must not make
+//! what was in memory a moment ago and no longer is, as far as it remembers that, it learns that memory
+//! is short, and then goes by nothing that it remembers. Many looks that found something missing say
+//! that others go to make room for that, and then it goes by what it remembers for a shorter time, the
+//! shorter the more there are. A few such looks say nothing of the kind: now and then a request for old blocks must not make
 //! all others dearer.
 
 use std::cell::{Cell, RefCell};
@@ -40,12 +41,15 @@ const KNOWN_MS: u32 = 1000;
 /// must not asks each time then. With a second for both, a store five times its memory had a serving thread
 /// wait for the disk 5,000 times a second, with a millisecond now and then.
 const GOING_LOADING_MS: u32 = 1;
-/// A page goes if it was in memory so long ago at most. One that nobody used for longer may go while
-/// there is memory enough.
-const RECENT_MS: u32 = 10_000;
-/// So many looks of a thread that find something missing, within [`KNOWN_MS`] of the first, say the
-/// same: others go to make room for that.
+/// Memory is short if a page is gone that was asked about so long ago at most, and so was used since. One that
+/// was asked about before that went at least [`KNOWN_MS`] after its last use: later uses ask again.
+const RECENT_MS: u32 = 2 * KNOWN_MS;
+/// So many looks of a thread that find something missing, within [`KNOWN_MS`] of the first, say that others
+/// go to make room for that.
 const MANY: u32 = 100;
+/// For how long a page counts as being in memory beside just so many; beside twice as many for half of that.
+/// Asking each time made hot requests dearer by two fifths (docs/DECISIONS.md).
+const MANY_MS: u32 = 50;
 
 /// What looking at bytes is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,11 +142,47 @@ struct Pages {
     now_ms: u32,
     /// For how long a page counts as being in memory while pages go.
     going_ms: u32,
-    /// When pages last went.
+    /// When a page was last found gone that was used a moment before.
     gone_ms: Option<u32>,
-    /// Since when pages that were not in memory are counted, and how many there were.
-    missing: (u32, u32),
+    /// Looks that found something missing.
+    missing: Missing,
     known: Vec<Known>,
+}
+
+/// Counts in periods of [`KNOWN_MS`].
+#[derive(Debug, Clone, Copy, Default)]
+struct Missing {
+    since_ms: u32,
+    count: u32,
+    /// How many there were in the period before.
+    before: u32,
+    /// When they were last [`MANY`] in a period, and how many.
+    many: Option<(u32, u32)>,
+}
+
+impl Missing {
+    fn note(&mut self, now_ms: u32) {
+        let age_ms = now_ms.wrapping_sub(self.since_ms);
+        if age_ms >= KNOWN_MS {
+            self.before = if age_ms < 2 * KNOWN_MS { self.count } else { 0 };
+            (self.since_ms, self.count) = (now_ms, 0);
+        }
+        self.count += 1;
+        let count = self.count.max(self.before);
+        if count >= MANY {
+            self.many = Some((now_ms, count));
+        }
+    }
+
+    /// For how long a page counts as being in memory beside these.
+    fn counts_ms(&self, now_ms: u32) -> u32 {
+        match self.many {
+            Some((then_ms, count)) if now_ms.wrapping_sub(then_ms) < KNOWN_MS => {
+                MANY_MS * MANY / count
+            }
+            _ => KNOWN_MS,
+        }
+    }
 }
 
 /// Neighbouring pages that were.
@@ -156,7 +196,8 @@ struct Known {
 
 impl Pages {
     const fn new() -> Self {
-        Self { now_ms: 0, going_ms: 0, gone_ms: None, missing: (0, 0), known: Vec::new() }
+        let missing = Missing { since_ms: 0, count: 0, before: 0, many: None };
+        Self { now_ms: 0, going_ms: 0, gone_ms: None, missing, known: Vec::new() }
     }
 
     /// Whether all of `bytes` is in memory. The first look makes room to remember so many groups.
@@ -178,10 +219,8 @@ impl Pages {
 
     /// This page is the first of `looked` that is not in memory; of those behind it nothing is known.
     fn miss(&mut self, page: usize, looked: &RangeInclusive<usize>) {
-        let (since_ms, count) = self.missing;
-        self.missing =
-            if self.age_ms(since_ms) < KNOWN_MS { (since_ms, count + 1) } else { (self.now_ms, 1) };
-        if self.missing.1 >= MANY || self.was_here(page) {
+        self.missing.note(self.now_ms);
+        if self.was_here(page) {
             self.gone_ms = Some(self.now_ms);
         }
         for (group, wanted) in groups(looked) {
@@ -230,7 +269,8 @@ impl Pages {
     /// Whether that is not too long ago.
     fn counts(&self, known: Known) -> bool {
         let going = self.gone_ms.is_some_and(|gone_ms| self.age_ms(gone_ms) < KNOWN_MS);
-        self.age_ms(known.asked_ms) < if going { self.going_ms } else { KNOWN_MS }
+        let counts_ms = if going { self.going_ms } else { self.missing.counts_ms(self.now_ms) };
+        self.age_ms(known.asked_ms) < counts_ms
     }
 }
 
@@ -363,18 +403,35 @@ mod tests {
     }
 
     #[test]
-    fn many_pages_that_are_not_here_say_that_others_go() {
+    fn beside_many_that_are_missing_a_page_is_known_for_a_shorter_time() {
+        let mut missing = Missing::default();
+        let mut note = |now_ms, count| {
+            (0..count).for_each(|_| missing.note(now_ms));
+            missing.counts_ms(now_ms)
+        };
+        assert_eq!(note(5000, MANY - 1), KNOWN_MS);
+        assert_eq!(note(5000 + KNOWN_MS, MANY - 1), KNOWN_MS, "those are too long ago");
+        assert_eq!(note(5000 + 2 * KNOWN_MS - 1, 1), MANY_MS);
+        assert_eq!(note(5000 + 2 * KNOWN_MS - 1, MANY), MANY_MS / 2);
+        let next = 5000 + 2 * KNOWN_MS;
+        assert_eq!(note(next, 1), MANY_MS / 2, "there were as many in the period before");
+        assert_eq!(note(next, MANY * MANY_MS), 0);
+        assert_eq!(missing.counts_ms(next + KNOWN_MS - 1), 0);
+        assert_eq!(missing.counts_ms(next + KNOWN_MS), KNOWN_MS);
+    }
+
+    #[test]
+    fn that_others_are_missing_says_nothing_of_what_was_here() {
         let (_dir, map) = cold_map();
         let page = |at: u64| map.bytes(at * 4096..at * 4096 + 1).unwrap();
-        let mut pages = Pages::new();
-        let mut miss = |now_ms, count: u32| {
-            pages.now_ms = now_ms;
-            (0..count).for_each(|at| assert!(!pages.look(page(at.into()), KNOWN)));
-            pages.gone_ms
-        };
-        assert_eq!(miss(5000, MANY - 1), None);
-        assert_eq!(miss(5000 + KNOWN_MS, MANY - 1), None, "those are too long ago");
-        assert_eq!(miss(5000 + 2 * KNOWN_MS - 1, 1), Some(5000 + 2 * KNOWN_MS - 1));
+        let mut pages = Pages { now_ms: 5000, ..Pages::new() };
+        (0..MANY).for_each(|at| assert!(!pages.look(page(at.into()), KNOWN)));
+        assert_eq!(pages.gone_ms, None);
+        pages.learn(7, 1);
+        pages.now_ms += MANY_MS - 1;
+        assert!(pages.is_known(7, 1));
+        pages.now_ms += 1;
+        assert!(!pages.is_known(7, 1));
     }
 
     #[test]

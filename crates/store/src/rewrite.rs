@@ -36,7 +36,7 @@ fn copy(record: &RecordRef) -> Record {
         hash: record.hash(),
         parent: record.parent(),
         transactions: (0..).map_while(|at| record.transaction(at)).collect(),
-        logs: (0..).map_while(|at| record.terms(at)).collect(),
+        logs: record.terms().collect(),
         flags: record.flags(),
         parts: parts
             .map(|part| Part {

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::Error;
 use crate::format::{
-    self, Damage, Encoding, INDEX_OFFSET, PAGE, PARTS_MAX, RecordHead, SECTION_HASHES, SLOT_LEN,
-    Seal, SegmentHeader, Slot, Terms, slot_offset,
+    self, Damage, Encoding, HEAD_LEN, INDEX_OFFSET, PAGE, PARTS_MAX, RecordHead, SECTION_HASHES,
+    SLOT_LEN, Seal, SegmentHeader, Slot, Terms, slot_offset,
 };
 use crate::hashes::{ActiveTable, Locator};
 use crate::held::{Held, Places};
@@ -44,7 +44,15 @@ pub(crate) enum Lookup {
         offset: u64,
         /// Bytes.
         length: u64,
+        /// What its head says, once it was read.
+        homes: OnceLock<u64>,
     },
+}
+
+impl Lookup {
+    fn sealed(offset: u64, length: u64) -> Self {
+        Self::Sealed { offset, length, homes: OnceLock::new() }
+    }
 }
 
 /// A segment that can be read.
@@ -89,7 +97,7 @@ impl Segment {
             header,
             map,
             places: Places::new(),
-            lookup: Lookup::Sealed { offset: section.offset, length: section.length },
+            lookup: Lookup::sealed(section.offset, section.length),
             logs: LogIndex::of(seal),
             count_max: seal.count,
             last_timestamp: seal.last_timestamp,
@@ -117,14 +125,14 @@ impl Segment {
     /// The same segment without its records from `count` on.
     pub(crate) fn cut(&self, count: u32) -> Self {
         let (offset, length) = match self.lookup {
-            Lookup::Sealed { offset, length } => (offset, length),
+            Lookup::Sealed { offset, length, .. } => (offset, length),
             Lookup::Active(_) => (0, 0), // findable again when the file is rewritten
         };
         Self {
             header: self.header,
             map: Arc::clone(&self.map),
             places: Places::new(),
-            lookup: Lookup::Sealed { offset, length },
+            lookup: Lookup::sealed(offset, length),
             logs: self.logs.cut(),
             count_max: count,
             last_timestamp: self.last_timestamp,
@@ -171,18 +179,25 @@ impl Segment {
     ) -> Option<T> {
         match &self.lookup {
             Lookup::Active(table) => table.find(hash, found),
-            Lookup::Sealed { .. } => Table::new(self.table_bytes()).find(hash, found),
+            Lookup::Sealed { homes, .. } => {
+                Table::remembered(self.table_bytes(), homes).find(hash, found)
+            }
         }
     }
 
     pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
-        Table::new(self.table_bytes()).first_prefix(hash)
+        match &self.lookup {
+            Lookup::Active(_) => 0,
+            Lookup::Sealed { homes, .. } => {
+                Table::remembered(self.table_bytes(), homes).first_prefix(hash)
+            }
+        }
     }
 
     /// The sealed hash table; empty for an active segment.
     pub(crate) fn table_bytes(&self) -> &[u8] {
         match self.lookup {
-            Lookup::Sealed { offset, length } => {
+            Lookup::Sealed { offset, length, .. } => {
                 self.map.bytes(offset..offset.saturating_add(length)).unwrap_or_default()
             }
             Lookup::Active(_) => &[],
@@ -276,11 +291,28 @@ impl RecordRef {
 
     /// Part `at` of the record; empty if it was stored without one.
     pub fn part(&self, at: usize) -> PartRef {
+        self.clone().into_part(at)
+    }
+
+    /// The same, with the record's hold on its segment.
+    pub fn into_part(self, at: usize) -> PartRef {
+        let (offset, len, encoding) = self.place(at);
+        PartRef { slice: SegmentSlice { map: self.map, offset, len }, encoding }
+    }
+
+    /// The bytes of part `at` and what they are, unless they must not be touched now.
+    pub fn read_part(&self, at: usize) -> Option<(&[u8], Encoding)> {
+        let (offset, len, encoding) = self.place(at);
+        let bytes = self.map.bytes(offset..offset + u64::from(len)).filter(|bytes| look(bytes));
+        bytes.map(|bytes| (bytes, encoding))
+    }
+
+    /// Where part `at` begins, how long it is, and what it is.
+    fn place(&self, at: usize) -> (u64, u32, Encoding) {
         let encoding = self.slot.encodings.get(at).copied().unwrap_or_default();
         let at = at.min(PARTS_MAX - 1);
         let offset = self.slot.offset + u64::from(self.slot.bounds[at]);
-        let len = self.slot.bounds[at + 1].saturating_sub(self.slot.bounds[at]);
-        PartRef { slice: SegmentSlice { map: Arc::clone(&self.map), offset, len }, encoding }
+        (offset, self.slot.bounds[at + 1].saturating_sub(self.slot.bounds[at]), encoding)
     }
 
     /// The block's hash.
@@ -305,10 +337,9 @@ impl RecordRef {
 
     /// The hash of transaction `at`.
     pub fn transaction(&self, at: usize) -> Option<Hash> {
-        if at >= self.transaction_count() as usize {
-            return None;
-        }
-        format::transaction_hash(self.head_bytes()?, at)
+        let count = self.head().transactions as usize;
+        let hashes = (at < count).then(|| self.start(format::head_len(at + 1, 0)))??;
+        format::transaction_hash(hashes, at)
     }
 
     /// How many logs it has.
@@ -316,11 +347,10 @@ impl RecordRef {
         self.head().logs
     }
 
-    /// The terms of log `at`.
-    pub fn terms(&self, at: u32) -> Option<Terms> {
+    /// The terms of its logs, in order; none if they cannot be read now.
+    pub fn terms(&self) -> impl Iterator<Item = Terms> + '_ {
         let head = self.head();
-        let here = at < head.logs;
-        here.then(|| format::log_terms(self.head_bytes()?, head.transactions, at as usize))?
+        format::all_terms(self.head_bytes().unwrap_or_default(), &head)
     }
 
     /// The whole record as stored.
@@ -336,12 +366,18 @@ impl RecordRef {
 
     /// What is before the parts, unless that must not be touched now.
     fn head_bytes(&self) -> Option<&[u8]> {
-        let head = self.slot.offset..self.slot.offset + u64::from(self.slot.bounds[0]);
-        self.map.bytes(head).filter(|head| look(head))
+        self.start(self.slot.bounds[0] as usize)
+    }
+
+    /// The first `len` bytes of it.
+    fn start(&self, len: usize) -> Option<&[u8]> {
+        let len = u64::from(self.slot.bounds[0]).min(len as u64);
+        let start = self.slot.offset..self.slot.offset + len;
+        self.map.bytes(start).filter(|start| look(start))
     }
 
     pub(crate) fn head(&self) -> RecordHead {
-        match self.head_bytes() {
+        match self.start(HEAD_LEN) {
             Some(bytes) => RecordHead::read(bytes).expect("a checked slot leaves room for a head"),
             None => RecordHead::default(), // whoever asks is going to drop it: see `if_resident`
         }
@@ -374,9 +410,15 @@ impl SegmentSlice {
     /// The bytes `from..to` of this slice, cut to its length.
     #[must_use]
     pub fn slice(&self, from: u32, to: u32) -> Self {
+        self.clone().into_slice(from, to)
+    }
+
+    /// The same in its place.
+    #[must_use]
+    pub fn into_slice(self, from: u32, to: u32) -> Self {
         let to = to.min(self.len);
         let from = from.min(to);
-        Self { map: Arc::clone(&self.map), offset: self.offset + u64::from(from), len: to - from }
+        Self { map: self.map, offset: self.offset + u64::from(from), len: to - from }
     }
 
     /// Takes `next` in, if it begins behind this slice with just the byte `between` in front of it.

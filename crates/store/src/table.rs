@@ -12,6 +12,8 @@
 //! no more memory than a buffer. There is no wrapping: the last entries may stand after the last
 //! home.
 
+use std::sync::OnceLock;
+
 use crate::format::le_u64;
 use crate::hashes::{Entry, Locator, home, homes_for, prefix};
 use crate::record::Hash;
@@ -34,6 +36,18 @@ impl<'a> Table<'a> {
             Some((head, entries)) if look(head) => Self { homes: le_u64(head, 0), entries },
             _ => Self { homes: 0, entries: &[] },
         }
+    }
+
+    /// The same, whose number of homes is remembered once its head was read: that lies on a page of its own.
+    pub(crate) fn remembered(bytes: &'a [u8], homes: &OnceLock<u64>) -> Self {
+        if let (Some(homes), Some(entries)) = (homes.get(), bytes.get(TABLE_HEAD..)) {
+            return Self { homes: *homes, entries };
+        }
+        let table = Self::new(bytes);
+        if !table.entries.is_empty() {
+            let _ = homes.set(table.homes); // somebody else may have been quicker
+        }
+        table
     }
 
     fn places(&self) -> usize {

@@ -1,4 +1,4 @@
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -128,6 +128,19 @@ fn who_waited_for_an_answer_is_looked_after_again() {
     assert_eq!(idle.lanes.look_at, Some(due));
     idle.lanes.look(due);
     assert!(idle.lanes.open.is_empty(), "it has said nothing for too long");
+}
+
+/// A look that an answer waited for is as far off as that may take; idling then may end sooner.
+#[test]
+fn idling_can_end_sooner_than_sending() {
+    let mut idle = Idle::new();
+    idle.lanes.patience = Patience { idle: Duration::from_secs(1), write: Duration::from_mins(1) };
+    let mut client = idle.connect("");
+    let now = Instant::now();
+    idle.lanes.look_at = Some(now + idle.lanes.patience.write);
+    client.write_all(REQUEST.as_bytes()).expect("it goes at once");
+    idle.lanes.turn(0, now);
+    assert_eq!((idle.answered(), idle.lanes.look_at), (1, Some(now + idle.lanes.patience.idle)));
 }
 
 #[test]
