@@ -262,6 +262,10 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_PRICE_AGE_MAX", value_name = "TIME", default_value = "2s")]
     pub price_age_max: Span,
 
+    /// Bytes of request bodies that are on their way, of all connections together.
+    #[arg(long, env = "NEVE_BODIES_BYTES_MAX", value_name = "BYTES", default_value = "256MiB")]
+    pub bodies_bytes_max: ByteCount,
+
     /// Messages in a batch.
     #[arg(long, env = "NEVE_BATCH_ITEMS_MAX", value_name = "N", default_value_t = 1000)]
     pub batch_items_max: usize,

@@ -104,6 +104,8 @@ pub struct HttpConfig {
 pub struct Limits {
     /// Bytes of a request body (coreth, http-body-limit: 5 MiB).
     pub body_bytes_max: usize,
+    /// Bytes of request bodies that are on their way, of all connections. A node has no such limit.
+    pub bodies_bytes_max: usize,
     /// Messages in a batch (batch-request-limit: 1,000).
     pub batch_items_max: usize,
     /// Bytes of results in a batch (batch-response-max-size: 25,000,000).
@@ -350,8 +352,14 @@ fn limits(args: &HttpArgs) -> Result<Limits, Wrong> {
     let positive = |flag, value: usize| {
         if value > 0 { Ok(value) } else { wrong(flag, value, "must be at least 1") }
     };
+    let body_bytes_max = bytes("body-bytes-max", args.body_bytes_max)?;
+    let bodies_bytes_max = bytes("bodies-bytes-max", args.bodies_bytes_max)?;
+    if bodies_bytes_max < body_bytes_max {
+        return wrong("bodies-bytes-max", bodies_bytes_max, "must be at least --body-bytes-max");
+    }
     Ok(Limits {
-        body_bytes_max: bytes("body-bytes-max", args.body_bytes_max)?,
+        body_bytes_max,
+        bodies_bytes_max,
         batch_items_max: positive("batch-items-max", args.batch_items_max)?,
         batch_response_bytes_max: bytes("batch-response-bytes-max", args.batch_response_bytes_max)?,
         logs_blocks_max: args.logs_blocks_max,

@@ -6,13 +6,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use neve_jsonrpc::{LogRange, RpcError};
 
 use crate::logs::Wanted;
+use crate::room::{Room, Taken};
 
 /// How long a filter is kept whose changes nobody asks for.
 const IDLE_MAX: Duration = Duration::from_mins(5);
@@ -74,7 +74,7 @@ impl Filters {
         if held.len() >= self.max {
             return Err(too_many(self.max));
         }
-        let taken = taken.ok_or_else(Room::full)?;
+        let taken = taken.ok_or_else(no_room)?;
         let next = Mutex::new(head.map(|head| head + 1));
         let (id, filter) = (new_id(), Arc::new(Filter { topic, next, _room: taken }));
         held.insert(id.clone(), Entry { filter, asked: now });
@@ -209,45 +209,11 @@ fn too_many(max: usize) -> RpcError {
     RpcError { code: -32005, message: message.into() }
 }
 
-/// Memory for what filters and subscriptions look for: a caller may list addresses and topics by
-/// the megabyte.
-#[derive(Debug)]
-pub(crate) struct Room {
-    left: AtomicUsize,
-}
-
-/// Some of it, until dropped.
-#[derive(Debug)]
-pub(crate) struct Taken {
-    room: Arc<Room>,
-    bytes: usize,
-}
-
-impl Room {
-    pub(crate) fn new(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { left: AtomicUsize::new(bytes) })
-    }
-
-    /// Takes so many bytes; `None` if there are fewer.
-    pub(crate) fn take(room: &Arc<Self>, bytes: usize) -> Option<Taken> {
-        let less = |left: usize| left.checked_sub(bytes);
-        // Relaxed: the number belongs to no other datum.
-        room.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
-        Some(Taken { room: Arc::clone(room), bytes })
-    }
-
-    /// What a caller is told for whom there is none.
-    pub(crate) fn full() -> RpcError {
-        let message = "filters and subscriptions take all the memory that they may; \
-                       list fewer addresses and topics, or try again later";
-        RpcError { code: -32005, message: message.into() }
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.room.left.fetch_add(self.bytes, Ordering::Relaxed);
-    }
+/// What a caller is told for whom there is no room.
+pub(crate) fn no_room() -> RpcError {
+    let message = "filters and subscriptions take all the memory that they may; \
+                   list fewer addresses and topics, or try again later";
+    RpcError { code: -32005, message: message.into() }
 }
 
 #[cfg(test)]
@@ -358,10 +324,10 @@ mod tests {
         let count = count.take_while(Result::is_ok).count();
         assert!((20..60).contains(&count), "{count}");
         let error = filters.open(wanted(1000), None, now).unwrap_err();
-        assert_eq!(error, Room::full());
+        assert_eq!(error, no_room());
         assert!(filters.open(wanted(1000), None, now + IDLE_MAX).is_ok());
         assert_eq!(filters.held().len(), 1);
         drop(filters.held().drain());
-        assert_eq!(filters.room.left.load(Ordering::Relaxed), 1 << 20);
+        assert_eq!(filters.room.left(), 1 << 20);
     }
 }

@@ -25,6 +25,7 @@ pub mod parts;
 mod process;
 mod progress;
 mod relayed;
+mod room;
 pub mod serve;
 mod serving;
 mod status;

@@ -31,6 +31,7 @@ use crate::http::{Mirrors, Role, Shared, Workers};
 use crate::ingest::{self, Ingest, rules_of_stamp};
 use crate::newest;
 use crate::progress;
+use crate::room::Room;
 use crate::serving::Serving;
 use crate::status::Status;
 use crate::tally::Tally;
@@ -268,6 +269,7 @@ impl Front {
             serving,
             admin,
             filters: Arc::new(Filters::new(limits.filters_max, limits.filters_bytes_max)),
+            bodies: Room::new(limits.bodies_bytes_max),
             limits,
             http: http.clone(),
             connections,

@@ -58,6 +58,7 @@ pub(crate) use socket::{Patience, Socket};
 use crate::admin::Admin;
 use crate::config::{HttpConfig, Limits};
 use crate::filters::Filters;
+use crate::room::Room;
 use crate::serving::Serving;
 use crate::tally::Tally;
 use worker::Worker;
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) serving: Arc<Serving>,
     pub(crate) admin: Arc<Admin>,
     pub(crate) filters: Arc<Filters>,
+    /// Of bodies that are on their way.
+    pub(crate) bodies: Arc<Room>,
     pub(crate) limits: Limits,
     pub(crate) http: HttpConfig,
     pub(crate) connections: Arc<AtomicUsize>,

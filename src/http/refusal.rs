@@ -32,6 +32,11 @@ impl Refusal {
         "invalid content type, only application/json is supported\n",
     );
 
+    pub(super) const NO_ROOM: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "request bodies take all the memory that they may; try again later\n",
+    );
+
     const fn new(status: StatusCode, text: &'static str) -> Self {
         Self { status, text: Cow::Borrowed(text) }
     }

@@ -192,8 +192,8 @@ impl Rpc {
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
             Err(Unanswered::Missed(why)) => {
-                let mut out = Vec::new();
-                self.refuse(&mut out, message, &why);
+                let (mut out, (error, held)) = (Vec::new(), self.refusal(&why));
+                envelope::error_with_data(&mut out, message.id(), &error, &held);
                 out.extend_from_slice(envelope::NEWLINE);
                 return Reply::Miss(ReplyBody::from(bytes::Bytes::from(out)));
             }
@@ -386,25 +386,25 @@ impl Rpc {
     }
 
     fn refuse_batch(&self, messages: &[Message<'_>], why: &Missing) -> Reply {
-        let mut out = Vec::new();
+        let (mut out, (error, held)) = (Vec::new(), self.refusal(why));
         for message in messages.iter().filter(|message| message.kind() == Kind::Call) {
             out.push(if out.is_empty() { b'[' } else { b',' });
-            self.refuse(&mut out, message, why);
+            envelope::error_with_data(&mut out, message.id(), &error, &held);
         }
         out.extend_from_slice(if out.is_empty() { b"[]\n" } else { b"]\n" });
         Reply::Miss(ReplyBody::from(bytes::Bytes::from(out)))
     }
 
-    /// Appends the error that goes with a miss. Its words are those by which routers know that
+    /// The error that goes with a miss, and its data. Its words are those by which routers know that
     /// another upstream may have the data: "header not found" and "requested data is not
     /// available"; of a method, the node's own.
-    fn refuse(&self, out: &mut Vec<u8>, message: &Message<'_>, why: &Missing) {
+    fn refusal(&self, why: &Missing) -> (RpcError, String) {
         let range = self.serving.reader.range();
         let error = match why {
             Missing::Method(name) => RpcError::no_method(name),
             Missing::Data(miss) => missing_data(*miss, range.as_ref()),
         };
-        envelope::error_with_data(out, message.id(), &error, &range_json(range.as_ref()));
+        (error, range_json(range.as_ref()))
     }
 }
 

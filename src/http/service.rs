@@ -14,7 +14,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use neve_store::residency;
 use tokio::task::spawn_blocking;
 
-use super::body::read;
+use super::body::{Unread, Whole, read};
 use super::cors::Cors;
 use super::door::{Left, Question};
 use super::encoded::Accepts;
@@ -29,6 +29,7 @@ use super::reply::{Builder, ReplyBody};
 use super::route::{Route, route};
 use super::rpc::{Calls, Reply, Rpc};
 use crate::admin::Admin;
+use crate::room::Room;
 use crate::tally::add;
 use crate::ws::{self, Upgrade};
 
@@ -55,6 +56,8 @@ pub(crate) struct Service {
     pub(crate) rpc_paths: Arc<[String]>,
     pub(crate) head_bytes_max: usize,
     pub(crate) ws: ws::Limits,
+    /// Of bodies that are on their way.
+    pub(crate) bodies: Arc<Room>,
     /// What mirrors are given, if anything.
     pub(crate) mirrors: Option<Mirrors>,
 }
@@ -169,10 +172,17 @@ impl Service {
         let accepts = Accepts::of(request.headers());
         let limit = self.rpc.limits.body_bytes_max;
         // If the body was cut or its chunks are malformed, what came of it is not JSON either.
-        let body = read(request.into_body(), limit).await.unwrap_or(Bytes::from_static(b"{"));
-        let reply = match self.answer_now(&body, accepts) {
+        let body = match read(request.into_body(), limit, &self.bodies).await {
+            Ok(body) => body,
+            Err(Unread::Broken) => Whole::from(Bytes::from_static(b"{")),
+            Err(Unread::NoRoom) => {
+                add(&self.rpc.tally.refused, 1);
+                return Refusal::NO_ROOM.response();
+            }
+        };
+        let reply = match self.answer_now(&body.bytes, accepts) {
             Some(reply) => reply, // nearly always
-            None => self.answer_elsewhere(body, accepts).await,
+            None => self.answer_elsewhere(body.bytes.clone(), accepts).await,
         };
         self.response(reply)
     }

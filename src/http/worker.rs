@@ -100,6 +100,7 @@ pub(super) fn service(shared: &Shared, role: Role, tally: &Arc<Tally>) -> Servic
         rpc_paths: Arc::clone(&shared.http.rpc_paths),
         head_bytes_max: shared.http.head_bytes_max,
         ws: shared.http.ws,
+        bodies: Arc::clone(&shared.bodies),
         mirrors: shared.mirrors.clone(),
     }
 }

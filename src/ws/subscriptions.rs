@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use neve_jsonrpc::{LogRange, RpcError, Subscription};
 
-use crate::filters::{Room, Taken, new_id};
+use crate::filters::{new_id, no_room};
 use crate::logs::Wanted;
+use crate::room::{Room, Taken};
 use crate::tally::{Tally, WsKind};
 
 /// The subscriptions of a connection.
@@ -126,8 +127,7 @@ impl Subscriptions {
         };
         let next = next(from, served.as_ref())?;
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
-        let taken =
-            Room::take(room, topic.bytes()).ok_or_else(|| NotOpened::Error(Room::full()))?;
+        let taken = Room::take(room, topic.bytes()).ok_or_else(|| NotOpened::Error(no_room()))?;
         let counted = Counted::new(&self.tally, topic.kind());
         self.held.push(Held {
             id: new_id(),

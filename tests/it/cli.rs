@@ -157,6 +157,11 @@ fn limits_are_refused_beyond_their_edges() {
         (["--ws-lag-max", "far"], "invalid value 'far' for '--ws-lag-max <N>'"),
         (["--ws-ping-interval", "0s"], "--ws-ping-interval 0: must be longer than nothing"),
         (["--ws-ping-interval", "often"], TIMES),
+        (
+            ["--bodies-bytes-max", "5242879"],
+            "--bodies-bytes-max 5242879: must be at least --body-bytes-max",
+        ),
+        (["--bodies-bytes-max", "none"], "--bodies-bytes-max none: this needs a bound"),
         (["--filters-bytes-max", "none"], "--filters-bytes-max none: this needs a bound"),
         (["--filters-bytes-max", "0"], "--filters-bytes-max 0: allowed is 1 to 4GiB"),
         (["--verify-senders", "sometimes"], "[possible values: live, always, never]"),

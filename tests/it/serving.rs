@@ -423,6 +423,33 @@ fn each_address_has_connections_of_its_own() {
     assert_eq!(only.call("eth_chainId", "[]").status, 200);
 }
 
+/// Whoever sends bodies and does not end them must not have the server take memory without end.
+#[test]
+fn bodies_on_their_way_have_a_limit_together() {
+    let (_node, neve, _dir) = start(&["--body-bytes-max", "1MB", "--bodies-bytes-max", "1MB"]);
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
+    let (small, large) =
+        (call.to_owned() + &" ".repeat(400_000), call.to_owned() + &" ".repeat(900_000));
+    let mut stalled = TcpStream::connect(neve.address).unwrap();
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+    write!(stalled, "{head}Content-Length: {}\r\n\r\n", large.len()).unwrap();
+    let (begin, end) = large.as_bytes().split_at(large.len() - 1);
+    stalled.write_all(begin).unwrap();
+    let refused = neve.wait("the limit", |_| {
+        Some(neve.client().post(&small)).filter(|answer| answer.status != 200)
+    });
+    let text = "request bodies take all the memory that they may; try again later\n";
+    assert_eq!((refused.status, refused.text().as_str()), (503, text));
+    assert_eq!(
+        neve.client().call("eth_chainId", "[]").status,
+        200,
+        "what comes at once needs no room"
+    );
+    stalled.write_all(end).unwrap();
+    assert_eq!(read(&mut BufReader::new(stalled), false).unwrap().status, 200);
+    neve.wait("room again", |_| (neve.client().post(&small).status == 200).then_some(()));
+}
+
 /// Neither a search of little that is long nor many calls that are short keep a serving thread.
 #[test]
 fn what_takes_long_is_answered_where_it_holds_up_nobody() {

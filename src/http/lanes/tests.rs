@@ -21,6 +21,7 @@ use crate::http::plain::Persistence;
 use crate::http::reply::Builder;
 use crate::http::rpc::Reply;
 use crate::http::{Role, Shared, worker};
+use crate::room::Room;
 use crate::serving::Serving;
 
 const REQUEST: &str =
@@ -90,6 +91,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         serving,
         admin: Arc::new(admin),
         filters: Arc::new(Filters::new(config.limits.filters_max, config.limits.filters_bytes_max)),
+        bodies: Room::new(config.limits.bodies_bytes_max),
         limits: config.limits,
         http: config.http.clone(),
         connections,
