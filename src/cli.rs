@@ -262,7 +262,8 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_PRICE_AGE_MAX", value_name = "TIME", default_value = "2s")]
     pub price_age_max: Span,
 
-    /// Bytes of request bodies that are on their way, of all connections together.
+    /// Bytes of request bodies that have come in part, of all connections together; the buffers for
+    /// them may be twice as long.
     #[arg(long, env = "NEVE_BODIES_BYTES_MAX", value_name = "BYTES", default_value = "256MiB")]
     pub bodies_bytes_max: ByteCount,
 

@@ -171,7 +171,8 @@ impl Changes {
         self.0.get_mut().append(&mut next.0.into_inner());
     }
 
-    /// Takes all back, but for what somebody else was told since.
+    /// Takes all back, but for what somebody else was told since. (If that is refused as well, nobody hears
+    /// what came before: two who share a filter have always had to live with what the other hears.)
     pub(crate) fn undo(&mut self, filters: &Filters) {
         for change in self.0.get_mut().drain(..).rev() {
             match change {
