@@ -225,6 +225,16 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_WS_MESSAGE_BYTES_MAX", value_name = "BYTES", default_value = "32MiB")]
     pub ws_message_bytes_max: ByteCount,
 
+    /// Bytes of messages over WebSocket, of all connections together; a connection keeps what its longest
+    /// took. Those of up to 4 KiB do not count.
+    #[arg(
+        long,
+        env = "NEVE_WS_MESSAGES_BYTES_MAX",
+        value_name = "BYTES",
+        default_value = "256MiB"
+    )]
+    pub ws_messages_bytes_max: ByteCount,
+
     /// Subscriptions of one WebSocket.
     #[arg(long, env = "NEVE_WS_SUBSCRIPTIONS_MAX", value_name = "N", default_value_t = 1000)]
     pub ws_subscriptions_max: usize,

@@ -298,9 +298,6 @@ fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
     if args.admin_listen == Some(args.listen) && args.listen.port() != 0 {
         return wrong("admin-listen", args.listen, "must be another address than --listen");
     }
-    if args.ws_ping_interval.0.is_zero() {
-        return wrong("ws-ping-interval", "0", "must be longer than nothing");
-    }
     if args.serve_segments && !(1..=10_000).contains(&args.mirrors_max) {
         return wrong("mirrors-max", args.mirrors_max, "allowed is 1 to 10000");
     }
@@ -313,14 +310,28 @@ fn http(args: &HttpArgs) -> Result<HttpConfig, Wrong> {
         hosts: Hosts::new(&args.allowed_hosts),
         rpc_paths: rpc_paths(&args.rpc_paths)?,
         head_bytes_max: head_bytes(args.head_bytes_max)?,
-        ws: ws::Limits {
-            message_bytes_max: bytes("ws-message-bytes-max", args.ws_message_bytes_max)?,
-            subscriptions_max: args.ws_subscriptions_max,
-            lag_max: args.ws_lag_max,
-            ping_interval: args.ws_ping_interval.0,
-        },
+        ws: ws_limits(args)?,
         patience: Patience { idle: args.idle_timeout.0, write: args.write_timeout.0 },
         drain_timeout: args.drain_timeout.0,
+    })
+}
+
+fn ws_limits(args: &HttpArgs) -> Result<ws::Limits, Wrong> {
+    let message_bytes_max = bytes("ws-message-bytes-max", args.ws_message_bytes_max)?;
+    let messages_bytes_max = bytes("ws-messages-bytes-max", args.ws_messages_bytes_max)?;
+    if messages_bytes_max < message_bytes_max {
+        let why = "must be at least --ws-message-bytes-max";
+        return wrong("ws-messages-bytes-max", messages_bytes_max, why);
+    }
+    if args.ws_ping_interval.0.is_zero() {
+        return wrong("ws-ping-interval", "0", "must be longer than nothing");
+    }
+    Ok(ws::Limits {
+        message_bytes_max,
+        messages_bytes_max,
+        subscriptions_max: args.ws_subscriptions_max,
+        lag_max: args.ws_lag_max,
+        ping_interval: args.ws_ping_interval.0,
     })
 }
 

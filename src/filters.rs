@@ -162,8 +162,8 @@ pub(crate) struct Changes(RefCell<Vec<Change>>);
 
 impl Changes {
     /// Notes one.
-    pub(crate) fn note(&self, change: impl FnOnce() -> Change) {
-        self.0.borrow_mut().push(change());
+    pub(crate) fn note(&self, change: Change) {
+        self.0.borrow_mut().push(change);
     }
 
     /// Takes in those of the next call.
@@ -260,15 +260,15 @@ mod tests {
             let filter = filters.ask(&told, now).unwrap();
             let (before, after) = filter.take(head, |_| Ok::<_, ()>(())).unwrap();
             let next = Changes::default();
-            next.note(|| Change::Told { filter, before, after });
+            next.note(Change::Told { filter, before, after });
             changes.add(next);
         };
         tell(12);
         tell(15);
         let opened = filters.open(Topic::Blocks, Some(9), now).unwrap();
-        changes.note(|| Change::Opened(opened.clone()));
+        changes.note(Change::Opened(opened.clone()));
         let entry = filters.close(&closed, now).unwrap();
-        changes.note(|| Change::Closed(closed.clone(), entry));
+        changes.note(Change::Closed(closed.clone(), entry));
         changes.undo(&filters);
         assert_eq!(next(&filters, &told, 15, now), Ok(Some(10)));
         assert_eq!(next(&filters, &closed, 15, now), Ok(Some(10)));
@@ -276,7 +276,7 @@ mod tests {
         // What somebody else was told since stays told.
         let filter = filters.ask(&told, now).unwrap();
         let (before, after) = filter.take(20, |_| Ok::<_, ()>(())).unwrap();
-        changes.note(|| Change::Told { filter, before, after });
+        changes.note(Change::Told { filter, before, after });
         assert_eq!(next(&filters, &told, 30, now), Ok(Some(21)));
         changes.undo(&filters);
         assert_eq!(next(&filters, &told, 30, now), Ok(Some(31)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory that many share: of filters and subscriptions for what they look for, of connections for bodies
-/// that are on their way. A caller may send either by the megabyte.
+/// and for messages that are on their way. A caller may send any by the megabyte.
 #[derive(Debug)]
 pub(crate) struct Room {
     left: AtomicUsize,
@@ -49,6 +49,11 @@ impl Taken {
         self.bytes += std::mem::take(&mut more.bytes);
         true
     }
+
+    /// The same, up to so many bytes in all.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
+        bytes <= self.bytes || self.grow(bytes - self.bytes)
+    }
 }
 
 impl Drop for Taken {
@@ -68,7 +73,8 @@ mod tests {
         assert!(grown.grow(5) && grown.grow(2) && !grown.grow(1));
         assert!(Room::take(&room, 1).is_none() && grown.grow(0));
         drop(other);
-        assert!(grown.grow(3) && room.left() == 0);
+        assert!(grown.grow_to(7) && grown.grow_to(9) && !grown.grow_to(11));
+        assert!(grown.grow(1) && room.left() == 0);
         drop(grown);
         assert_eq!(room.left(), 10);
     }

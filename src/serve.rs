@@ -270,6 +270,7 @@ impl Front {
             admin,
             filters: Arc::new(Filters::new(limits.filters_max, limits.filters_bytes_max)),
             bodies: Room::new(limits.bodies_bytes_max),
+            messages: Room::new(http.ws.messages_bytes_max),
             limits,
             http: http.clone(),
             connections,

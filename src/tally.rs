@@ -45,6 +45,8 @@ pub(crate) enum WsEnd {
     Ping,
     /// A message was too long.
     Size,
+    /// Messages take all the room.
+    Room,
     /// A frame was against the protocol.
     Protocol,
     /// A message was not JSON.
@@ -56,12 +58,13 @@ pub(crate) enum WsEnd {
 }
 
 /// The label of a [`WsEnd`].
-pub(crate) const WS_ENDS: [(WsEnd, &str); 9] = [
+pub(crate) const WS_ENDS: [(WsEnd, &str); 10] = [
     (WsEnd::Client, "client"),
     (WsEnd::Slow, "slow"),
     (WsEnd::Unread, "unread"),
     (WsEnd::Ping, "ping"),
     (WsEnd::Size, "size"),
+    (WsEnd::Room, "room"),
     (WsEnd::Protocol, "protocol"),
     (WsEnd::Malformed, "malformed"),
     (WsEnd::Damaged, "damaged"),

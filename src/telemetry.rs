@@ -70,8 +70,8 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
         Counter,
         "neve_ws_ended_total",
         Unit::Count,
-        "WebSockets that ended, by reason: client, slow, unread, ping, size, protocol, malformed, \
-         damaged, drain",
+        "WebSockets that ended, by reason: client, slow, unread, ping, size, room, protocol, \
+         malformed, damaged, drain",
     ),
     (Gauge, "neve_first_height", Unit::Count, "Lowest height served"),
     (Gauge, "neve_head_height", Unit::Count, "Highest height served"),

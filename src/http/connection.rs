@@ -80,7 +80,9 @@ pub(super) async fn serve(
     let socket = Socket::new(stream, sent.into(), patience, Arc::clone(&service.rpc.tally));
     match talk(socket.with_read(read), service, &mut drain).await {
         Left::Nothing => {}
-        Left::WebSocket(upgraded) => ws::run(upgraded, &service.rpc, service.ws, drain).await,
+        Left::WebSocket(upgraded) => {
+            ws::run(upgraded, &service.rpc, service.ws, &service.messages, drain).await;
+        }
         Left::Quiet(quiet) => match quiet.leave(counted) {
             Ok(moved) => door.bring(Come::Connection(moved)),
             Err(error) => warn!(%error, "cannot serve a connection"),
@@ -106,12 +108,7 @@ async fn talk(
             response
         }
     });
-    // `pipeline_flush` stays off: it would copy every answer into one buffer.
-    let mut builder = http1::Builder::new();
-    // Who has sent all his requests and says so still wants the answers. In turn hyper does not
-    // look, while it answers, whether the client has gone.
-    builder.header_read_timeout(None).max_buf_size(service.head_bytes_max).half_close(true);
-    let mut connection = builder.serve_connection(socket, respond).with_upgrades();
+    let mut connection = builder(service).serve_connection(socket, respond).with_upgrades();
     let mut draining = pin!(draining(drain));
     let mut told = false;
     let ended = poll_fn(|context| {
@@ -139,6 +136,15 @@ async fn talk(
     }
     let parts = connection.into_parts().filter(|_| ended.is_ok() && quiet.is_parked());
     parts.map_or(Left::Nothing, |parts| Left::Quiet(parts.io.with_read(parts.read_buf)))
+}
+
+/// What hyper is told. `pipeline_flush` stays off: it would copy every answer into one buffer.
+fn builder(service: &Service) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    // Who has sent all his requests and says so still wants the answers. In turn hyper does not
+    // look, while it answers, whether the client has gone.
+    builder.header_read_timeout(None).max_buf_size(service.head_bytes_max).half_close(true);
+    builder
 }
 
 /// Waits until connections are to end.

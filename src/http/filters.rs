@@ -15,7 +15,7 @@ use crate::filters::{Change, Topic};
 pub(super) fn open(asking: &Asking<'_>, topic: Topic, out: &mut Builder) -> Result<(), NoAnswer> {
     let head = asking.serving.reader.range().map(|range| *range.end());
     let id = asking.filters.open(topic, head, Instant::now())?;
-    asking.changes.note(|| Change::Opened(id.clone()));
+    asking.changes.note(Change::Opened(id.clone()));
     out.text().extend_from_slice(format!("\"{id}\"").as_bytes());
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(super) fn changes(asking: &Asking<'_>, id: &str, out: &mut Builder) -> Resul
             }
         }
     })?;
-    asking.changes.note(|| Change::Told { filter: Arc::clone(&filter), before, after });
+    asking.changes.note(Change::Told { filter: Arc::clone(&filter), before, after });
     Ok(())
 }
 
@@ -81,6 +81,6 @@ pub(super) fn close(asking: &Asking<'_>, id: &str, out: &mut Builder) {
     let closed = asking.filters.close(id, Instant::now());
     out.text().extend_from_slice(if closed.is_some() { b"true" } else { b"false" });
     if let Some(closed) = closed {
-        asking.changes.note(|| Change::Closed(id.to_owned(), closed));
+        asking.changes.note(Change::Closed(id.to_owned(), closed));
     }
 }

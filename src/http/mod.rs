@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) filters: Arc<Filters>,
     /// Of bodies that are on their way.
     pub(crate) bodies: Arc<Room>,
+    /// Of messages over WebSocket.
+    pub(crate) messages: Arc<Room>,
     pub(crate) limits: Limits,
     pub(crate) http: HttpConfig,
     pub(crate) connections: Arc<AtomicUsize>,

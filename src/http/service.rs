@@ -58,6 +58,8 @@ pub(crate) struct Service {
     pub(crate) ws: ws::Limits,
     /// Of bodies that are on their way.
     pub(crate) bodies: Arc<Room>,
+    /// Of messages over WebSocket.
+    pub(crate) messages: Arc<Room>,
     /// What mirrors are given, if anything.
     pub(crate) mirrors: Option<Mirrors>,
 }

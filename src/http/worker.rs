@@ -101,6 +101,7 @@ pub(super) fn service(shared: &Shared, role: Role, tally: &Arc<Tally>) -> Servic
         head_bytes_max: shared.http.head_bytes_max,
         ws: shared.http.ws,
         bodies: Arc::clone(&shared.bodies),
+        messages: Arc::clone(&shared.messages),
         mirrors: shared.mirrors.clone(),
     }
 }

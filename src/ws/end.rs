@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
 use tracing::debug;
 
+use super::incoming::NO_ROOM;
 use super::session::Socket;
 use crate::tally::WsEnd;
 
@@ -47,6 +48,11 @@ impl From<Error> for Ended {
                 Self::told(WsEnd::Protocol, CloseCode::Protocol, error.to_string())
             }
             Error::ConnectionClosed => Self::Closed,
+            Error::Io(error) if error.kind() == NO_ROOM => Self::told(
+                WsEnd::Room,
+                CloseCode::Again,
+                "messages take all the memory that they may; try again later",
+            ),
             error => Self::Gone(error),
         }
     }
@@ -89,7 +95,7 @@ impl Ended {
 /// Throws away what still comes. Closing with something unread would reset the connection, and
 /// the client might lose what it was told.
 async fn linger(socket: &mut Socket) -> io::Result<()> {
-    let io = socket.get_mut();
+    let io = socket.get_mut().io();
     io.shutdown().await?;
     let mut waste = vec![0; WASTE];
     while io.read(&mut waste).await? > 0 {}
@@ -110,6 +116,8 @@ mod tests {
         assert_eq!(Ended::from(long).reason(), WsEnd::Size);
         let bare = Error::Protocol(ProtocolError::ResetWithoutClosingHandshake);
         assert_eq!(Ended::from(bare).reason(), WsEnd::Client);
+        let refused = Ended::from(Error::Io(NO_ROOM.into()));
+        assert_eq!(refused.reason(), WsEnd::Room);
         let unmasked = Error::Protocol(ProtocolError::UnmaskedFrameFromClient);
         assert_eq!(Ended::from(unmasked).reason(), WsEnd::Protocol);
     }

@@ -7,6 +7,7 @@
 
 mod end;
 mod heads;
+mod incoming;
 mod notification;
 mod pace;
 mod session;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
 use neve_chain::HeadForm;
 use neve_jsonrpc::Rules;
 use neve_store::residency;
@@ -21,12 +20,14 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tracing::debug;
 
 use super::end::Ended;
+use super::incoming::Incoming;
 use super::notification::notification;
 use super::pace::Pace;
 use super::subscriptions::{Held, Subscriptions, Topic};
 use crate::http::{Calls, Frame, Rpc, Socket as Tcp, draining};
 use crate::logs::logs;
 use crate::parts::{HEADER, RECEIPTS, SPANS, readable};
+use crate::room::Room;
 use crate::tally::{WsEnd, WsKind, add};
 
 /// What a connection may cost.
@@ -34,6 +35,8 @@ use crate::tally::{WsEnd, WsKind, add};
 pub(crate) struct Limits {
     /// Bytes of a message that comes in (libevm, `rpc/websocket.go`: 32 MiB).
     pub(crate) message_bytes_max: usize,
+    /// Bytes of messages that come in, of all connections together. A node has no such limit.
+    pub(crate) messages_bytes_max: usize,
     /// Subscriptions.
     pub(crate) subscriptions_max: usize,
     /// Heights that a subscriber who was at the head may fall behind.
@@ -57,20 +60,21 @@ const LATELY: u64 = 16;
 /// What closing may take when all is to end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
-pub(super) type Socket = WebSocketStream<TokioIo<Tcp>>;
+pub(super) type Socket = WebSocketStream<Incoming>;
 
 /// Serves a connection until it ends.
 pub(crate) async fn run(
     upgrade: OnUpgrade,
     rpc: &Arc<Rpc>,
     limits: Limits,
+    room: &Arc<Room>,
     mut drain: watch::Receiver<bool>,
 ) {
     let upgraded = match upgrade.await {
         Ok(upgraded) => upgraded,
         Err(error) => return debug!(%error, "a WebSocket was not opened"),
     };
-    let Some(socket) = open(upgraded, limits).await else { return };
+    let Some(socket) = open(upgraded, limits, room).await else { return };
     add(&rpc.tally.ws_opened, 1);
     let subscriptions = Subscriptions::new(limits.subscriptions_max, Arc::clone(&rpc.tally));
     let (sent, pace) = (Instant::now(), Pace::default());
@@ -93,7 +97,7 @@ pub(crate) async fn run(
 }
 
 /// The connection without what HTTP needs; `None` never happens.
-async fn open(upgraded: Upgraded, limits: Limits) -> Option<Socket> {
+async fn open(upgraded: Upgraded, limits: Limits, room: &Arc<Room>) -> Option<Socket> {
     let mut parts = upgraded.downcast::<Tcp>().ok()?;
     parts.io.turn_into_websocket(UNSENT_MAX);
     let config = WebSocketConfig::default()
@@ -101,7 +105,9 @@ async fn open(upgraded: Upgraded, limits: Limits) -> Option<Socket> {
         .write_buffer_size(WRITE_BUFFER)
         .max_message_size(Some(limits.message_bytes_max))
         .max_frame_size(Some(limits.message_bytes_max));
-    let (io, read) = (TokioIo::new(parts.io), parts.read_buf.into());
+    let (came, longest) = (parts.read_buf.len(), limits.message_bytes_max);
+    let (io, read): (_, Vec<u8>) =
+        (Incoming::new(parts.io, came, longest, room), parts.read_buf.into());
     Some(WebSocketStream::from_partially_read(io, read, Role::Server, Some(config)).await)
 }
 
@@ -174,8 +180,12 @@ impl Session<'_> {
             Message::Text(text) => text.into(),
             Message::Binary(bytes) => bytes,
             Message::Close(_) => return Err(Ended::Closed),
-            _ => return Ok(()),
+            control => {
+                self.socket.get_mut().control(&control.into_data());
+                return Ok(());
+            }
         };
+        self.socket.get_mut().message();
         let answer = || self.rpc.answer_frame(&body, &mut self.subscriptions);
         let (frame, calls) = match residency::if_resident(answer) {
             Some(answered) => answered, // nearly always

@@ -153,6 +153,11 @@ fn limits_are_refused_beyond_their_edges() {
         (["--ws-message-bytes-max", "0"], "--ws-message-bytes-max 0: allowed is 1 to 4GiB"),
         (["--ws-message-bytes-max", "5GiB"], "--ws-message-bytes-max 5368709120: allowed is 1"),
         (["--ws-message-bytes-max", "none"], "--ws-message-bytes-max none: this needs a bound"),
+        (
+            ["--ws-messages-bytes-max", "33554431"],
+            "--ws-messages-bytes-max 33554431: must be at least --ws-message-bytes-max",
+        ),
+        (["--ws-messages-bytes-max", "none"], "--ws-messages-bytes-max none: this needs a bound"),
         (["--ws-subscriptions-max", "-1"], "unexpected argument '-1' found"),
         (["--ws-lag-max", "far"], "invalid value 'far' for '--ws-lag-max <N>'"),
         (["--ws-ping-interval", "0s"], "--ws-ping-interval 0: must be longer than nothing"),

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use neve_devnet::{Config, DevnetThread};
+use tokio_tungstenite::tungstenite::Message;
 
 use crate::support::corpus::APRICOT0;
 use crate::support::neve::{Neve, fresh_dir};
@@ -181,16 +182,24 @@ fn raw(neve: &Neve) -> TcpStream {
     stream
 }
 
+/// A frame under 126 bytes, whose mask changes nothing.
+fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+    let lead = [first, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0];
+    [&lead, payload].concat()
+}
+
+/// The same of any length.
+#[expect(clippy::big_endian_bytes, reason = "the order of RFC 6455")]
+fn masked_long(first: u8, payload: &[u8]) -> Vec<u8> {
+    [&[first, 0xff], &payload.len().to_be_bytes()[..], &[0; 4], payload].concat()
+}
+
 /// What no client should send, and what becomes of it.
 #[test]
 fn frames_against_the_protocol() {
     let (node, dir) = (Recorded::start_at(APRICOT0, 10, false), fresh_dir());
     let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "0"]);
     neve.wait_for_head(10);
-    let masked = |first: u8, payload: &[u8]| {
-        let lead = [first, 0x80 | u8::try_from(payload.len()).unwrap(), 0, 0, 0, 0];
-        [&lead, payload].concat()
-    };
     for (what, frame, code) in [
         ("text that is not UTF-8", masked(0x81, b"{\"id\":\"\xff\"}"), 1007_u16),
         ("no mask", vec![0x81, 0x02, b'{', b'}'], 1002),
@@ -228,6 +237,74 @@ fn messages_have_a_bound() {
     assert!(ws.text().contains("\"0xa\""));
     ws.send(&padded(201));
     assert_eq!(ws.end(), ended(1009, ""));
+}
+
+/// Whoever sends messages and does not end them must not have the server take memory without end.
+#[test]
+fn messages_on_their_way_have_a_limit_together() {
+    let (_node, _dir, neve) = with_room("1MB");
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
+    let padded = |len: usize| format!("{call}{}", " ".repeat(len - call.len()));
+    let send = |len: usize| {
+        let mut ws = Ws::open(&neve);
+        ws.send(&padded(len));
+        ws.send_message(Message::Close(None));
+        ws.rest()
+    };
+    let mut stalled = raw(&neve);
+    // All but the end, and a ping, whose answer says that the rest was read.
+    stalled.write_all(&masked_long(0x01, padded(990_000).as_bytes())).unwrap();
+    stalled.write_all(&masked(0x89, b"")).unwrap();
+    assert_eq!(begin(&mut stalled), [0x8a, 0]);
+    let refused = || {
+        let (texts, end) = send(150_000);
+        let reason = "messages take all the memory that they may; try again later";
+        assert_eq!((texts, end), (Vec::new(), ended(1013, reason)));
+    };
+    refused();
+    assert_eq!(neve.count("neve_ws_ended_total{reason=\"room\"}"), 1);
+    assert_eq!(send(4000).0.len(), 1, "short ones need no room");
+    stalled.write_all(&masked(0x80, b" ")).unwrap();
+    assert_eq!(begin(&mut stalled)[0], 0x81);
+    refused(); // it keeps what it was read into
+    drop(stalled);
+    neve.wait("room again", |_| (send(990_000).0.len() == 1).then_some(()));
+}
+
+/// Pings take none: not even those between the parts of a message.
+#[test]
+fn pings_take_no_room() {
+    let (_node, _dir, neve) = with_room("20kB");
+    let (mut other, mut pinging) = (raw(&neve), raw(&neve));
+    other.write_all(&masked_long(0x01, &[b' '; 5000])).unwrap();
+    other.write_all(&masked(0x89, b"")).unwrap();
+    assert_eq!(begin(&mut other), [0x8a, 0]);
+    pinging.write_all(&masked(0x01, br#"{"jsonrpc":"2.0","id":1,"#)).unwrap();
+    for _ in 0..100 {
+        pinging.write_all(&masked(0x89, &[b' '; 120])).unwrap();
+        let mut pong = [0; 122];
+        pinging.read_exact(&mut pong).unwrap();
+        assert_eq!(pong[..2], [0x8a, 120]);
+    }
+    pinging.write_all(&masked(0x80, br#""method":"eth_chainId"}"#)).unwrap();
+    assert_eq!(begin(&mut pinging)[0], 0x81);
+}
+
+/// A server whose messages may be so long, and all of them together.
+fn with_room(bytes: &str) -> (Recorded, tempfile::TempDir, Neve) {
+    let (node, dir) = (Recorded::start_at(APRICOT0, 10, false), fresh_dir());
+    let bounds = ["--ws-message-bytes-max", bytes, "--ws-messages-bytes-max", bytes];
+    let upstream = ["--upstream", &node.url(), "--start", "0"];
+    let neve = Neve::start(dir.path(), &[&upstream[..], &bounds].concat());
+    neve.wait_for_head(10);
+    (node, dir, neve)
+}
+
+/// The first bytes of the next frame.
+fn begin(stream: &mut TcpStream) -> [u8; 2] {
+    let mut begin = [0; 2];
+    stream.read_exact(&mut begin).unwrap();
+    begin
 }
 
 #[test]

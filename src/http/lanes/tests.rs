@@ -92,6 +92,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         admin: Arc::new(admin),
         filters: Arc::new(Filters::new(config.limits.filters_max, config.limits.filters_bytes_max)),
         bodies: Room::new(config.limits.bodies_bytes_max),
+        messages: Room::new(config.http.ws.messages_bytes_max),
         limits: config.limits,
         http: config.http.clone(),
         connections,
