@@ -107,10 +107,23 @@ def plateau_rate(generator, found):
     """Requests a second. A generator that is the limit falls as well, and shows it at the floor."""
     shares, texts = against_peak(found, "rps")
     verdict = beside_floor(stats.verdict_at_least, shares, PLATEAU_AT_LEAST)
+    if verdict != "holds":
+        verdict = out_of_reach(generator, found) or verdict
     beside = f"; the floor {texts['floor']} of its own" if "floor" in texts else ""
     peak = peak_at(found["neve"])
     text = f"{texts['neve']} of the peak, {rate(found['neve'], peak):.0f}/s at {peak} connections{beside}"
     return Line(f"256 connections, rate ({generator})", text, f"at least {PLATEAU_AT_LEAST}", verdict)
+
+
+def out_of_reach(generator, found):
+    """Why a generator shows nothing, if not even the floor is seen to be asked as often as the bound demands."""
+    if "floor" not in found:
+        return None
+    peak = peak_at(found["neve"])
+    rates = [[rows[count]["rps"] for rows in found[name]] for name, count in (("floor", 256), ("neve", peak))]
+    most = stats.estimate(stats.ratios(*rates))
+    reached = stats.verdict_at_least(most, PLATEAU_AT_LEAST) == "holds"
+    return None if reached else f"not shown: {generator} asks the floor for {most.text()} of that peak, and no more"
 
 
 def plateau_cost(generator, found):
