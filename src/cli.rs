@@ -225,8 +225,8 @@ pub struct HttpArgs {
     #[arg(long, env = "NEVE_WS_MESSAGE_BYTES_MAX", value_name = "BYTES", default_value = "32MiB")]
     pub ws_message_bytes_max: ByteCount,
 
-    /// Bytes of messages over WebSocket, of all connections together; a connection keeps what its longest
-    /// took. Those of up to 4 KiB do not count.
+    /// Bytes of messages over WebSocket, of all connections together, at least --ws-message-bytes-max; a
+    /// connection keeps what its longest took. Those of up to some 3 KiB do not count.
     #[arg(
         long,
         env = "NEVE_WS_MESSAGES_BYTES_MAX",

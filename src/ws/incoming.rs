@@ -11,7 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::http::Socket as Tcp;
 use crate::room::{Room, Taken};
 
-/// What a message may have without: nearly all are shorter, and touch nothing that threads share.
+/// What a message may have without, its frames' heads and what was read behind it included: nearly all are
+/// shorter, and touch nothing that threads share.
 const WITHOUT_ROOM: usize = 4 << 10;
 /// Room is taken in steps.
 const STEP: usize = 16 << 10;
@@ -22,8 +23,8 @@ pub(super) const NO_ROOM: io::ErrorKind = io::ErrorKind::QuotaExceeded;
 
 /// A connection whose messages take room.
 ///
-/// What the longest took stays taken until the connection ends, for as long is the buffer kept that it
-/// was read into (tungstenite's `FrameSocket`).
+/// The room of the longest stays taken until the connection ends: tungstenite keeps the buffer into which it
+/// read the longest frame as long.
 pub(crate) struct Incoming {
     io: TokioIo<Tcp>,
     /// Bytes that have come of the next message.

@@ -182,7 +182,9 @@ impl Session<'_> {
             Message::Close(_) => return Err(Ended::Closed),
             control => {
                 self.socket.get_mut().control(&control.into_data());
-                return Ok(());
+                // A ping was answered: nothing more is read before that is sent, or answers that
+                // the client does not read would pile up.
+                return Ok(self.socket.flush().await?);
             }
         };
         self.socket.get_mut().message();
