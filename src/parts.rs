@@ -1,5 +1,7 @@
 //! What the parts of a record are, and where things are inside them. See docs/FORMAT.md.
 
+use std::borrow::Cow;
+
 use neve_store::{Encoding, RecordRef, SegmentSlice, Terms};
 
 /// The block with transaction hashes.
@@ -204,7 +206,7 @@ pub fn readable(record: &RecordRef, part: usize) -> Option<SegmentSlice> {
 }
 
 /// The same, to be read at once.
-pub fn read(record: &RecordRef, part: usize) -> Option<&[u8]> {
+pub fn read(record: &RecordRef, part: usize) -> Option<Cow<'_, [u8]>> {
     let (bytes, encoding) = record.read_part(part)?;
     (encoding == Encoding::Plain).then_some(bytes)
 }

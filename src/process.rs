@@ -1,6 +1,9 @@
-//! What the kernel says of this process.
+//! What the kernel says of this process, and allows it.
 
 use std::fs;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::info;
 
 /// Memory that is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +27,15 @@ impl Memory {
         let text = fs::read_to_string("/proc/self/stat").ok()?;
         // The second field, in parentheses, may hold anything; the twelfth is ten behind it.
         text.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
+    }
+}
+
+/// Allows this process as many descriptors as it may have: a connection is one, and so is a file of the store.
+/// Where nothing was set up they are 1,024, for the sake of programs that know no larger ones (select(2)).
+pub(crate) fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        info!(%error, ?limit, "the limit on descriptors stays as it is");
     }
 }
 

@@ -30,6 +30,7 @@ use crate::filters::Filters;
 use crate::http::{Mirrors, Role, Shared, Workers};
 use crate::ingest::{self, Ingest, rules_of_stamp};
 use crate::newest;
+use crate::process;
 use crate::progress;
 use crate::room::Room;
 use crate::serving::Serving;
@@ -58,6 +59,7 @@ enum Failed {
 /// Serves until SIGTERM or SIGINT.
 pub fn run(config: Config) -> ExitCode {
     telemetry::log(config.log_format);
+    process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let served = runtime.map_err(Failed::from).and_then(|runtime| runtime.block_on(serve(config)));
     match served {

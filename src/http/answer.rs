@@ -1,5 +1,7 @@
 //! From a question to its result: an index look-up and slices of what is stored.
 
+use std::borrow::Cow;
+
 use alloy_primitives::keccak256;
 use neve_jsonrpc::{At, Query, RpcError, Rules, Tag, Transactions};
 use neve_store::{Hash, RecordRef, SegmentSlice, residency};
@@ -211,8 +213,7 @@ pub(super) fn record(serving: &Serving, at: At) -> Result<RecordRef, Miss> {
 /// itself (ACP-194).
 pub(super) fn settled(serving: &Serving) -> Result<u64, Miss> {
     let head = serving.reader.head().ok_or(Miss::Empty)?;
-    let spans = readable(&head, SPANS)?;
-    Ok(SpansRef(spans.as_ref()).settled().unwrap_or(head.height()))
+    Ok(SpansRef(&spans(&head)?).settled().unwrap_or(head.height()))
 }
 
 /// A part to be sent.
@@ -232,9 +233,13 @@ pub(super) fn by_transaction(
     serving.reader.transaction(&Hash(hash)).ok_or(Miss::Hash(hash))
 }
 
+/// Where things are in a record's parts.
+pub(super) fn spans(record: &RecordRef) -> Result<Cow<'_, [u8]>, Miss> {
+    parts::read(record, SPANS).ok_or(Miss::Unreadable(record.height()))
+}
+
 fn span(record: &RecordRef, index: usize) -> Result<TransactionSpan, Miss> {
-    let spans = parts::read(record, SPANS);
-    let span = spans.and_then(|spans| SpansRef(spans).transaction(index));
+    let span = SpansRef(&spans(record)?).transaction(index);
     span.ok_or(Miss::Unreadable(record.height()))
 }
 
@@ -300,9 +305,8 @@ pub(super) fn block_of(
         out.part(record, which, whole); // nearly always
         return Ok(());
     }
-    let spans = readable(record, SPANS)?;
     let unreadable = Miss::Unreadable(record.height());
-    let pieces = SpansRef(spans.as_ref()).pieces(which).ok_or(unreadable)?;
+    let pieces = SpansRef(&spans(record)?).pieces(which).ok_or(unreadable)?;
     let mut cut = Cut { whole, at: 0, out };
     if form == Form::Pending {
         cut.replace(pieces.hash, HASH_LEN, "null");

@@ -20,6 +20,7 @@ use neve_store::SealedFile;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
 
+use super::copied::Copied;
 use super::draining;
 use super::outgoing::{Outgoing, Pieces};
 use super::refusal::Refusal;
@@ -199,7 +200,7 @@ fn set(headers: &mut HeaderMap, name: hyper::header::HeaderName, text: String) {
 }
 
 pub(super) fn whole(response: Response<ReplyBody>) -> Response<Outgoing> {
-    response.map(Outgoing::Whole)
+    response.map(|body| Outgoing::Whole(Copied::new(body)))
 }
 
 #[cfg(test)]

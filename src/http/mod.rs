@@ -9,6 +9,7 @@
 mod answer;
 mod body;
 mod connection;
+mod copied;
 mod cors;
 mod door;
 mod encoded;

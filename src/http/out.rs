@@ -1,5 +1,6 @@
 //! An answer on its way out, head and all.
 
+use std::cell::RefCell;
 use std::io::{self, Cursor, ErrorKind, IoSlice};
 use std::mem;
 use std::net::TcpStream;
@@ -20,9 +21,6 @@ pub(super) mod tests;
 
 /// Enough for most heads, and for what is written before a stored part.
 const HEAD_ROOM: usize = 256;
-/// Pieces that the system is given at once: enough for a batch of a hundred, and no more than it
-/// takes (`IOV_MAX`, 1,024). Each further call wakes the client for a part of the answer.
-const FRAME_PIECES: usize = 256;
 /// Text that begins a body goes with the head if it is no longer: the system takes longer over
 /// another piece than copying so little does.
 const TEXT_MAX: usize = 256;
@@ -32,6 +30,11 @@ const FEW: usize = 8;
 /// What is looked at, and sent, at once of an answer that is not sent in one go. What a socket takes may
 /// be more, and is gone again before it does where memory is far too short.
 const WINDOW: usize = 256 << 10;
+
+thread_local! {
+    /// Where what is stored is copied to before it is sent, while pages go.
+    static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// How far sending came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +78,7 @@ impl Out {
 
     fn with_head(mut head: Vec<u8>, mut body: ReplyBody) -> Self {
         let body_len = body.len();
-        let mut frame = body.frame(FRAME_PIECES);
+        let mut frame = body.frame();
         frame.give_text(&mut head, TEXT_MAX);
         Self { head: Cursor::new(head), frame, body, body_len, aged: false, moved: false }
     }
@@ -92,36 +95,68 @@ impl Out {
 
     /// Sends what is left, as far as nobody has to wait for that.
     pub(super) fn send(&mut self, stream: &TcpStream) -> io::Result<Sent> {
+        let pages_go = residency::pages_go();
         while self.left() > 0 {
-            if !self.is_next_here() {
-                // Nothing is read from a disk for a client that does not read.
-                return Ok(if takes_more(stream)? { Sent::Cold } else { Sent::Full });
-            }
-            if !self.send_some(stream)? {
+            // Before anything is copied, or read from a disk, for a client that does not read.
+            if pages_go && self.aged && !takes_more(stream)? {
                 return Ok(Sent::Full);
+            }
+            let took = if !self.is_next_frame_here() {
+                None
+            } else if pages_go {
+                self.send_copy(stream)?
+            } else if self.is_next_here() {
+                Some(self.send_some(stream)?)
+            } else {
+                None
+            };
+            match took {
+                Some(true) => {}
+                Some(false) => return Ok(Sent::Full),
+                // Nothing is read from a disk for a client that does not read.
+                None => return Ok(if takes_more(stream)? { Sent::Cold } else { Sent::Full }),
             }
         }
         Ok(Sent::All)
     }
 
-    /// Makes the next frame if it is time to, and tells whether what is sent next is in memory.
-    fn is_next_here(&mut self) -> bool {
+    /// Makes the next frame if it is time to, unless what is copied for it is not in memory.
+    fn is_next_frame_here(&mut self) -> bool {
         if self.is_between_frames() {
             let (body, aged) = (&self.body, self.aged);
-            if aged && residency::if_resident(|| body.look(FRAME_PIECES)).is_none() {
+            if aged && residency::if_resident(|| body.look()).is_none() {
                 return false;
             }
-            self.frame = self.body.frame(FRAME_PIECES);
+            self.frame = self.body.frame();
         }
+        true
+    }
+
+    /// Whether what is sent next is in memory.
+    fn is_next_here(&self) -> bool {
         !self.aged || residency::if_resident(|| self.frame.look(WINDOW)).is_some()
     }
 
-    /// The same on a thread that may wait for the disk.
+    /// Sends some, copied: what was in memory just now may be gone when the system touches it. `None` if it
+    /// is gone already.
+    fn send_copy(&mut self, stream: &TcpStream) -> io::Result<Option<bool>> {
+        COPY.with_borrow_mut(|copy| {
+            copy.resize(WINDOW, 0);
+            let frame = &self.frame;
+            let Some(len) = residency::if_sendable(|| frame.copy(copy)).flatten() else {
+                return Ok(None);
+            };
+            let slices = [IoSlice::new(self.head.chunk()), IoSlice::new(&copy[..len])];
+            self.sent(send(stream, &slices)).map(Some)
+        })
+    }
+
+    /// Sends what is left, as far as the socket takes it, on a thread that may wait for the disk.
     pub(super) fn send_loading(&mut self, stream: &TcpStream) -> io::Result<()> {
         self.aged = true;
         while self.left() > 0 {
             if self.is_between_frames() {
-                self.frame = self.body.frame(FRAME_PIECES);
+                self.frame = self.body.frame();
             }
             residency::loading(|| self.frame.look(WINDOW));
             self.frame.load(WINDOW);
@@ -143,7 +178,12 @@ impl Out {
 
     /// Sends some; whether the system took any.
     fn send_some(&mut self, stream: &TcpStream) -> io::Result<bool> {
-        match self.give(stream) {
+        self.sent(self.give(stream))
+    }
+
+    /// So many bytes were sent; whether the system took any.
+    fn sent(&mut self, sent: io::Result<usize>) -> io::Result<bool> {
+        match sent {
             Ok(0) => Err(ErrorKind::WriteZero.into()),
             Ok(sent) => {
                 (&mut self.head).chain(&mut self.frame).advance(sent);

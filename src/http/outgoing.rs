@@ -8,13 +8,13 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-use super::reply::{ReplyBody, ReplyBuf};
+use super::copied::Copied;
 
 /// A body.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// Nearly always.
-    Whole(ReplyBody),
+    Whole(Copied),
     /// For mirrors.
     Pieces(Pieces),
 }
@@ -39,39 +39,40 @@ impl Outgoing {
 }
 
 impl Pieces {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<ReplyBuf>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let piece = std::task::ready!(self.pieces.poll_recv(context));
         if let (Some(left), Some(piece)) = (&mut self.left, &piece) {
             *left = left.saturating_sub(piece.len() as u64);
         }
-        Poll::Ready(piece.map(ReplyBuf::from))
+        Poll::Ready(piece)
     }
 }
 
 impl Body for Outgoing {
-    type Data = ReplyBuf;
+    type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<ReplyBuf>, Infallible>>> {
-        match self.get_mut() {
-            Self::Whole(body) => Pin::new(body).poll_frame(context),
-            Self::Pieces(body) => body.poll(context).map(|piece| Some(Ok(Frame::data(piece?)))),
-        }
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let piece = match self.get_mut() {
+            Self::Whole(body) => body.poll(context),
+            Self::Pieces(body) => body.poll(context),
+        };
+        piece.map(|piece| Some(Ok(Frame::data(piece?))))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(body) => body.is_end_stream(),
+            Self::Whole(body) => body.len() == 0,
             Self::Pieces(body) => body.left == Some(0),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(body) => body.size_hint(),
+            Self::Whole(body) => SizeHint::with_exact(body.len() as u64),
             Self::Pieces(body) => body.left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }

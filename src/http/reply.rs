@@ -1,14 +1,10 @@
 //! A reply's bytes on their way out: a chain of buffers for one vectored write.
 
-use std::convert::Infallible;
 use std::io::IoSlice;
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::{mem, vec};
 
 use bytes::{Buf, Bytes};
-use hyper::body::{Body, Frame, SizeHint};
 use neve_store::{RecordRef, SegmentSlice, residency};
 
 use super::encoded::{self, Accepts, Part};
@@ -55,10 +51,11 @@ impl Piece {
 /// On the heap: a body is handed on more than once on its way out, and so it is short (docs/DECISIONS.md).
 type Pieces = Vec<Piece>;
 
-/// A body of more pieces goes out in frames, in which short pieces are copied together: the
-/// system takes 60 to 220 ns over each further one, while copying a kilobyte takes 100 ns
-/// (docs/DECISIONS.md). This is for hyper, which hands on at most 64 at once; see `out.rs`.
-const FRAME_PIECES: usize = 32;
+/// Pieces that the system is given at once: enough for a batch of a hundred, and no more than it
+/// takes (`IOV_MAX`, 1,024). Each further call wakes the client for a part of the answer. A body of more goes out in
+/// frames, in which short pieces are copied together: the system takes 60 to 220 ns over each further one, while
+/// copying a kilobyte takes 100 ns (docs/DECISIONS.md).
+pub(super) const FRAME_PIECES: usize = 256;
 /// Shorter pieces of a long body are copied.
 const COPIED_BELOW: usize = 1024;
 /// A frame of a long body ends when so much of it was copied.
@@ -96,7 +93,7 @@ impl Builder {
 
     pub(crate) fn stored(&mut self, slice: SegmentSlice) {
         if !slice.is_empty() {
-            slice.look(); // sending it is what touches it
+            slice.look_to_send();
             self.push(slice.len(), Piece::Stored(slice));
         }
     }
@@ -185,7 +182,10 @@ impl Builder {
         }
         // A part that does not go out in its coding is touched after all.
         let parts = self.pieces.iter().filter(|piece| matches!(piece, Piece::Part(_)));
-        parts.filter_map(Piece::stored).for_each(|slice| _ = slice.look());
+        parts.filter_map(Piece::stored).for_each(|slice| _ = slice.look_to_send());
+        if self.pieces.len() > FRAME_PIECES && residency::pages_go() {
+            residency::give_up(); // short pieces are copied before they are sent, which touches them
+        }
         ReplyBody::new(self, None)
     }
 
@@ -238,19 +238,14 @@ impl ReplyBody {
         self.remaining
     }
 
-    /// Waits until the stored pieces are in memory.
-    pub(crate) fn load(&self) {
-        self.pieces.as_slice().iter().filter_map(Piece::stored).for_each(SegmentSlice::load);
-    }
-
-    /// Looks at the stored bytes that making the next frame of so many pieces copies.
-    pub(super) fn look(&self, pieces_max: usize) {
-        if self.pieces.len() <= pieces_max {
+    /// Looks at the stored bytes that making the next frame copies.
+    pub(super) fn look(&self) {
+        if self.pieces.len() <= FRAME_PIECES {
             return; // it takes them as they are
         }
         let (mut pieces, mut copied) = (0, 0);
         for piece in self.pieces.as_slice() {
-            if pieces >= pieces_max || copied >= COPIED_BYTES {
+            if pieces >= FRAME_PIECES || copied >= COPIED_BYTES {
                 return;
             }
             if piece.is_copied() {
@@ -262,15 +257,15 @@ impl ReplyBody {
         }
     }
 
-    /// The next part of the body that is to be sent at once, in about so many pieces.
-    pub(super) fn frame(&mut self, pieces_max: usize) -> ReplyBuf {
-        let frame = self.next_frame(pieces_max);
+    /// The next part of the body that is to be sent at once.
+    pub(super) fn frame(&mut self) -> ReplyBuf {
+        let frame = self.next_frame();
         self.remaining -= frame.remaining;
         frame
     }
 
-    fn next_frame(&mut self, pieces_max: usize) -> ReplyBuf {
-        if self.pieces.len() <= pieces_max {
+    fn next_frame(&mut self) -> ReplyBuf {
+        if self.pieces.len() <= FRAME_PIECES {
             // Where it lies: what an iterator of a vector has left is a vector again without a copy.
             let pieces = mem::take(&mut self.pieces).collect();
             let text = mem::take(&mut self.text);
@@ -278,7 +273,7 @@ impl ReplyBody {
         }
         let mut frame = Builder::default();
         frame.text.reserve(self.remaining.min(COPIED_BYTES + COPIED_BELOW));
-        while frame.pieces.len() < pieces_max && frame.text.len() < COPIED_BYTES {
+        while frame.pieces.len() < FRAME_PIECES && frame.text.len() < COPIED_BYTES {
             let Some(piece) = self.pieces.next() else { break };
             let copied = piece.is_copied();
             match piece {
@@ -290,31 +285,8 @@ impl ReplyBody {
     }
 }
 
-impl Body for ReplyBody {
-    type Data = ReplyBuf;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<ReplyBuf>, Infallible>>> {
-        if self.remaining == 0 {
-            return Poll::Ready(None);
-        }
-        Poll::Ready(Some(Ok(Frame::data(self.frame(FRAME_PIECES)))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.remaining == 0
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.remaining as u64)
-    }
-}
-
 /// The pieces that are not sent yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ReplyBuf {
     pieces: Pieces,
     text: Vec<u8>,
@@ -323,13 +295,6 @@ pub(crate) struct ReplyBuf {
     /// Bytes of it that are.
     at: usize,
     remaining: usize,
-}
-
-impl From<Bytes> for ReplyBuf {
-    fn from(bytes: Bytes) -> Self {
-        let remaining = bytes.len();
-        Self { pieces: vec![Piece::Shared(bytes)], text: Vec::new(), next: 0, at: 0, remaining }
-    }
 }
 
 impl ReplyBuf {
@@ -347,6 +312,24 @@ impl ReplyBuf {
     /// Looks at the stored ones among the next so many bytes.
     pub(super) fn look(&self, bytes_max: usize) {
         self.stored_next(bytes_max).for_each(|(slice, range)| _ = slice.look_in(range));
+    }
+
+    /// Copies what comes next, as much as there is room for, without touching what is stored: how much that
+    /// is, if all of it is in memory.
+    pub(super) fn copy(&self, room: &mut [u8]) -> Option<usize> {
+        let mut copied = 0;
+        for (piece, range) in self.ahead(room.len()) {
+            let into = &mut room[copied..copied + range.len()];
+            copied += range.len();
+            let Some(slice) = piece.stored() else {
+                into.copy_from_slice(&piece.bytes(&self.text)[range]);
+                continue;
+            };
+            if !slice.copy_in(range, into) {
+                return None;
+            }
+        }
+        Some(copied)
     }
 
     /// Waits until they are in memory.
@@ -394,15 +377,6 @@ impl Buf for ReplyBuf {
         self.pieces.get(self.next).map_or(&[], |piece| &piece.bytes(&self.text)[self.at..])
     }
 
-    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let (mut at, mut count) = (self.at, 0);
-        for (slice, piece) in slices.iter_mut().zip(&self.pieces[self.next..]) {
-            *slice = IoSlice::new(&piece.bytes(&self.text)[at..]);
-            (at, count) = (0, count + 1);
-        }
-        count
-    }
-
     fn advance(&mut self, mut sent: usize) {
         assert!(sent <= self.remaining, "more was sent than there was");
         self.remaining -= sent;
@@ -433,27 +407,19 @@ mod tests {
     #[test]
     fn any_way_of_sending_gives_the_same_bytes() {
         for step in 1..9 {
-            let mut buf = body(&["ab", "c", "defgh"]).next_frame(FRAME_PIECES);
+            let mut buf = body(&["ab", "c", "defgh"]).frame();
             let mut sent = Vec::new();
             while buf.has_remaining() {
                 let step = step.min(buf.remaining());
-                let mut slices = [IoSlice::new(&[]); 3];
-                let count = buf.chunks_vectored(&mut slices);
-                let all: Vec<u8> =
-                    slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
-                sent.extend_from_slice(&all[..step]);
+                let all: Vec<u8> = buf.slices(step).flat_map(|slice| slice.to_vec()).collect();
+                let mut copied = vec![0; step];
+                assert_eq!(buf.copy(&mut copied), Some(step));
+                assert_eq!(all, copied);
+                sent.extend_from_slice(&copied);
                 buf.advance(step);
             }
             assert_eq!(sent, b"abcdefgh", "in steps of {step}");
         }
-    }
-
-    #[test]
-    fn fewer_slices_than_pieces_are_filled_from_the_front() {
-        let buf = body(&["ab", "c", "d"]).next_frame(FRAME_PIECES);
-        let mut slices = [IoSlice::new(&[]); 2];
-        assert_eq!(buf.chunks_vectored(&mut slices), 2);
-        assert_eq!((&*slices[0], &*slices[1]), (&b"ab"[..], &b"c"[..]));
     }
 
     #[test]
@@ -472,8 +438,8 @@ mod tests {
         let mut body = ReplyBody::new(builder, None);
         assert_eq!(body.len(), expected.len());
         let (mut sent, mut frames) = (Vec::new(), 0);
-        while !body.is_end_stream() {
-            let mut frame = body.frame(FRAME_PIECES);
+        while body.len() > 0 {
+            let mut frame = body.frame();
             assert!(frame.remaining() < COPIED_BYTES + COPIED_BELOW, "{}", frame.remaining());
             sent.extend_from_slice(&frame.copy_to_bytes(frame.remaining()));
             frames += 1;

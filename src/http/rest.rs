@@ -23,7 +23,7 @@ use super::rest_path::{Asked, Wanted};
 use super::rpc::{missing_data, range_json};
 use super::service::{BY_CODING, JSON, Service, name_coding, with_type};
 use crate::packed;
-use crate::parts::{FULL, HASHES, HEADER, RECEIPTS, SPANS, SpansRef};
+use crate::parts::{FULL, HASHES, HEADER, RECEIPTS, SpansRef};
 use crate::serving::Serving;
 use crate::tally::{Outcome, add};
 
@@ -74,7 +74,7 @@ impl Service {
             Ok(asked) => asked,
             Err(bad) => return self.turn_away(StatusCode::BAD_REQUEST, -32602, bad.message()),
         };
-        let answered = match residency::if_resident(|| answer(serving, asked, &request.headers)) {
+        let answered = match residency::if_sendable(|| answer(serving, asked, &request.headers)) {
             Some(answered) => answered,
             None => self.answer_document_elsewhere(asked, &request.headers).await,
         };
@@ -91,13 +91,8 @@ impl Service {
     ) -> Result<Response<ReplyBody>, Miss> {
         add(&self.rpc.tally.handed_over, 1);
         let (serving, copied) = (Arc::clone(&self.rpc.serving), headers.clone());
-        let answering = spawn_blocking(move || {
-            residency::loading(|| {
-                let answered = answer(&serving, asked, &copied);
-                answered.as_ref().iter().for_each(|response| response.body().load());
-                answered
-            })
-        });
+        let answering =
+            spawn_blocking(move || residency::loading(|| answer(&serving, asked, &copied)));
         // The pool takes nothing more when the server is about to end.
         answering.await.unwrap_or_else(|_| answer(&self.rpc.serving, asked, headers))
     }
@@ -195,8 +190,7 @@ fn is_settled(record: &RecordRef, settled: u64) -> Result<bool, Miss> {
     if record.height() <= settled {
         return Ok(true);
     }
-    let spans = answer::readable(record, SPANS)?;
-    Ok(SpansRef(spans.as_ref()).settled().is_none()) // a synchronous block settles itself
+    Ok(SpansRef(&answer::spans(record)?).settled().is_none()) // a synchronous block settles itself
 }
 
 impl Document {

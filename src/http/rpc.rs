@@ -36,14 +36,6 @@ pub(crate) enum Reply {
     Miss(ReplyBody),
 }
 
-impl Reply {
-    /// Waits until all of it is in memory.
-    pub(super) fn load(&self) {
-        let (Self::Answer(body) | Self::Miss(body)) = self;
-        body.load();
-    }
-}
-
 /// What a frame of a WebSocket is answered with.
 pub(crate) enum Frame {
     /// This.

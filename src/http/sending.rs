@@ -63,15 +63,15 @@ impl<'s> Sending<'s> {
     async fn catch_up(&mut self) -> Result<(), Over> {
         loop {
             self.take_back().await?;
-            let reader = &self.serving.reader;
-            let Some(record) = reader.record(self.next) else {
-                if reader.range().is_none_or(|range| self.next >= *range.start()) {
+            let (reader, next) = (self.serving.reader.clone(), self.next);
+            let Some(record) = stored(move || reader.record(next)).await.ok_or(Over)? else {
+                if self.serving.reader.range().is_none_or(|range| self.next >= *range.start()) {
                     return Ok(());
                 }
                 self.send(Frame::Gone.encode()).await?;
                 return Err(Over);
             };
-            let (frame, sent) = encode(record).await.ok_or(Over)?;
+            let (frame, sent) = stored(move || frame(&record)).await.flatten().ok_or(Over)?;
             self.send(frame).await?;
             counter!("neve_mirrors_sent_records_total").increment(1);
             self.sent.push_back(sent);
@@ -87,9 +87,11 @@ impl<'s> Sending<'s> {
         let first = self.serving.reader.range().map_or(0, |range| *range.start());
         let mut from = None;
         while let Some((height, hash, checksum)) = self.sent.back().copied() {
-            let stored = self.serving.reader.record(height);
-            let same = |record: RecordRef| record.checksum() == checksum && record.hash() == hash;
-            if height < first || stored.is_some_and(same) {
+            let reader = self.serving.reader.clone();
+            let same =
+                move |record: RecordRef| record.checksum() == checksum && record.hash() == hash;
+            let is_same = stored(move || reader.record(height).is_some_and(same));
+            if height < first || is_same.await.ok_or(Over)? {
                 break; // evicted, or as it was
             }
             self.sent.pop_back();
@@ -108,15 +110,16 @@ impl<'s> Sending<'s> {
 
 type Encoded = (Bytes, (u64, Hash, u32));
 
-/// A record's frame; made on a thread that may wait if it is not in memory. `None` if its parts
-/// cannot be read.
-async fn encode(record: RecordRef) -> Option<Encoded> {
-    match residency::if_resident(|| frame(&record)) {
-        Some(encoded) => encoded, // nearly always
-        None => spawn_blocking(move || residency::loading(|| frame(&record))).await.ok()?,
+/// What `look` finds in the store, on a thread that may wait if it is not in memory; nothing when the server is
+/// about to end.
+async fn stored<T: Send + 'static>(look: impl Fn() -> T + Send + 'static) -> Option<T> {
+    match residency::if_resident(&look) {
+        Some(found) => Some(found), // nearly always
+        None => spawn_blocking(move || residency::loading(look)).await.ok(),
     }
 }
 
+/// A record's frame; `None` if its parts cannot be read.
 fn frame(stored: &RecordRef) -> Option<Encoded> {
     let (block, receipts) = (plain(stored, FULL)?, plain(stored, RECEIPTS)?);
     if !block.look() || !receipts.look() {

@@ -191,7 +191,7 @@ impl Service {
 
     /// Answers JSON-RPC unless that takes the disk.
     pub(super) fn answer_now(&self, body: &[u8], accepts: Accepts) -> Option<Reply> {
-        let answered = residency::if_resident(|| self.rpc.answer(body, accepts));
+        let answered = residency::if_sendable(|| self.rpc.answer(body, accepts));
         answered.map(|answered| self.counted(answered))
     }
 
@@ -199,12 +199,7 @@ impl Service {
     pub(super) async fn answer_elsewhere(&self, body: Bytes, accepts: Accepts) -> Reply {
         add(&self.rpc.tally.handed_over, 1);
         let (rpc, request) = (Arc::clone(&self.rpc), body.clone());
-        let answered = spawn_blocking(move || {
-            let answered = rpc.answer_waiting(&request, accepts);
-            answered.0.load(); // hyper sends it
-            answered
-        })
-        .await;
+        let answered = spawn_blocking(move || rpc.answer_waiting(&request, accepts)).await;
         // The pool takes nothing more when the server is about to end.
         self.counted(answered.unwrap_or_else(|_| self.rpc.answer(&body, accepts)))
     }

@@ -123,3 +123,25 @@ fn retention_by_age_goes_by_the_blocks_own_time() {
         (health["blocks"]["min_height"].as_u64()? > 330).then_some(())
     });
 }
+
+/// Each file of the store is a descriptor, and few are allowed where nothing was set up.
+#[test]
+fn a_store_of_more_files_than_descriptors_are_allowed_at_first_is_served() {
+    let devnet = DevnetThread::start(Config::test().with_head(200)).expect("free ports");
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let starter = ["sh", "-c", "ulimit -Sn 64 && exec \"$0\" \"$@\""];
+    let arguments = ["--upstream", &url, "--start", "0", "--segment-blocks", "2"];
+    for _ in 0..2 {
+        let neve = Neve::start_by(&starter, dir.path(), &arguments);
+        neve.wait_for_head(200);
+        let files = fs::read_dir(dir.path().join("store")).expect("it is there").count();
+        assert!(files > 100, "{files} files");
+        let mut client = neve.client();
+        for height in [0, 77, 200] {
+            let number = format!("{height:#x}");
+            let block = client.result("eth_getBlockByNumber", &format!("[\"{number}\",false]"));
+            assert_eq!(block["number"].as_str(), Some(number.as_str()));
+        }
+        neve.stop();
+    }
+}

@@ -20,17 +20,21 @@
 
 use std::ffi::c_void;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use rustix::fs::fadvise;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::mm::MlockFlags;
 
 /// A file mapped whole and read-only, of which two regions are readable: `first..` up to the
 /// first watermark and `second..` up to the second.
 pub(crate) struct Map {
     raw: MmapRaw,
+    /// For copies, which the map itself gives to nobody without waiting; none if descriptors are short.
+    file: Option<File>,
     first: u64,
     second: u64,
     /// Invariant: bytes of `first..first_end` never change again. Raised last.
@@ -52,8 +56,10 @@ impl Map {
         // touches the last page that was read ahead would have to begin the next. What is of
         // many pages is asked for (`will_need`). A failure costs time and nothing else.
         let _ = raw.advise(Advice::Random);
+        let _ = fadvise(file, 0, None, rustix::fs::Advice::Random); // the same for copies
         let (first_end, second_end) = (AtomicU64::new(first), AtomicU64::new(second));
-        Ok(Self { raw, first, second, first_end, second_end })
+        let file = file.try_clone().ok();
+        Ok(Self { raw, file, first, second, first_end, second_end })
     }
 
     /// Makes bytes up to the given ends readable; a reader who sees `first_end` sees both.
@@ -117,6 +123,29 @@ impl Map {
         // to 3 of the file's opening). The weak spot is rule 3 against other programs.
         Some(unsafe { std::slice::from_raw_parts(start, len) })
     }
+
+    /// Copies `bytes`, which are of this map, without touching them, whatever becomes of them meanwhile
+    /// (preadv2(2), `RWF_NOWAIT`). What was written below a watermark is in the file.
+    pub(crate) fn copy(&self, bytes: &[u8], into: &mut [u8]) -> Copied {
+        let Some(file) = &self.file else { return Copied::Unsupported };
+        let at = bytes.as_ptr().addr() - self.raw.as_ptr().addr();
+        let (len, mut into) = (bytes.len(), [IoSliceMut::new(&mut into[..bytes.len()])]);
+        match preadv2(file, &mut into, at as u64, ReadWriteFlags::NOWAIT) {
+            Ok(copied) if copied == len => Copied::All,
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Copied::NotNow,
+            Err(_) => Copied::Unsupported,
+        }
+    }
+}
+
+/// What came of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copied {
+    All,
+    /// Some is not in memory, or is being written to where the file system has readers wait for that (XFS).
+    NotNow,
+    /// This file system, or this many files, knows no such copies (tmpfs, whose pages do not go).
+    Unsupported,
 }
 
 /// Has the pages at these addresses stay in memory once they are there.

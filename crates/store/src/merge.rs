@@ -155,7 +155,7 @@ impl Merged {
     }
 
     fn table(&self) -> Table<'_> {
-        Table::remembered(self.bytes(), &self.homes)
+        Table::remembered(&self.map, self.bytes(), &self.homes)
     }
 }
 

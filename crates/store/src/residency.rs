@@ -7,27 +7,29 @@
 //! done again on a thread that may wait, inside [`loading`], which asks for the bytes before it
 //! touches them, so that a part of many pages is one read of the disk and not one a page.
 //!
-//! A page that was in memory when it was looked at may be gone when it is touched. That is rare,
-//! because it was used just now, and costs only time.
-//!
 //! Asking the system (`mincore`) takes as long as reading the clock thirty-five times (0.84 µs,
 //! docs/DECISIONS.md), and asking for pages (`madvise`) takes longer, also where they are all in
 //! memory; so each thread remembers for a while which pages were, and asks about the others only.
-//! Neighbouring pages are remembered together, each for itself: what nobody used may go any time. Of
-//! what was in memory a moment ago and no longer is, as far as it remembers that, it learns that memory
-//! is short, and then goes by nothing that it remembers. Many looks that found something missing say
-//! that others go to make room for that, and then it goes by what it remembers for a shorter time, the
-//! shorter the more there are. A few such looks say nothing of the kind: now and then a request for old blocks must not make
-//! all others dearer.
+//! Neighbouring pages are remembered together, each for itself: what nobody used may go any time.
+//!
+//! A page that was in memory when it was looked at may be gone when it is touched. Of one that was there a
+//! moment ago and no longer is, as far as it remembers that, a thread learns that memory is short; and many
+//! looks that found something missing say that others go to make room for that. Then it touches nothing
+//! that it does not write itself: what is to be read is copied without waiting (`read`), and so is what is to be
+//! sent ([`SegmentSlice::copy_in`](crate::SegmentSlice::copy_in)). What has gone is not copied (but the system begins to read it), and
+//! the work is given up as if it had never been there. A few looks that find something missing say nothing of the
+//! kind: now and then a request for old blocks must not make all others dearer.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
-use crate::map;
+use crate::format;
+use crate::map::{self, Copied, Map};
 
 mod pages;
 
-use pages::Pages;
+use pages::{Found, KNOWN_MS, Pages};
 
 /// Groups that a thread remembers which must not wait: of pages of 4 KiB 2 GiB, in 256 KiB of memory.
 const KNOWN: usize = 1 << 14;
@@ -35,8 +37,7 @@ const KNOWN: usize = 1 << 14;
 const KNOWN_LOADING: usize = 1 << 10;
 const _: () = assert!(KNOWN.is_power_of_two() && KNOWN_LOADING.is_power_of_two());
 /// For how long a page counts as being in memory while pages go, for a thread that may wait: it comes back to what it just looked at. One that
-/// must not asks each time then. With a second for both, a store five times its memory had a serving thread
-/// wait for the disk 5,000 times a second, with a millisecond now and then.
+/// must not finds out without touching it.
 const GOING_LOADING_MS: u32 = 1;
 
 /// What looking at bytes is for.
@@ -46,6 +47,8 @@ enum Mode {
     Off,
     /// They may be touched only if they are in memory.
     Watching,
+    /// The same, and what is only sent will be copied where pages go.
+    Sending,
     /// Some were not.
     Cold,
     /// Those that are not in memory are asked for.
@@ -62,10 +65,26 @@ thread_local! {
 /// in memory. What `work` returned then is dropped, and may be any nonsense; what it changed besides
 /// must not matter.
 pub fn if_resident<T>(work: impl FnOnce() -> T) -> Option<T> {
+    unless_cold(Mode::Watching, work)
+}
+
+/// The same for work whose result is sent by copies while [`pages_go`]: of what is only sent
+/// ([`SegmentSlice::look_to_send`](crate::SegmentSlice::look_to_send)) it touches nothing.
+pub fn if_sendable<T>(work: impl FnOnce() -> T) -> Option<T> {
+    unless_cold(Mode::Sending, work)
+}
+
+fn unless_cold<T>(mode: Mode, work: impl FnOnce() -> T) -> Option<T> {
     // Without all this, to measure what it is for (`bench-scripts/cold --without`).
-    let mode = if cfg!(neve_touches) { Mode::Off } else { Mode::Watching };
+    let mode = if cfg!(neve_touches) { Mode::Off } else { mode };
     let (done, mode) = in_mode(mode, work);
     (mode != Mode::Cold).then_some(done)
+}
+
+/// Whether pages that are in use go, as far as this thread knows: what it found in memory just now may be
+/// gone when it is touched.
+pub fn pages_go() -> bool {
+    PAGES.with_borrow(Pages::go)
 }
 
 /// Does `work` on a thread that may wait for a disk.
@@ -76,7 +95,7 @@ pub fn loading<T>(work: impl FnOnce() -> T) -> T {
 /// Gives up the work inside [`if_resident`], as if something were not in memory: because it takes
 /// long, or must not be done twice. Returns whether that is so; else the work goes on.
 pub fn give_up() -> bool {
-    let watching = MODE.get() == Mode::Watching;
+    let watching = matches!(MODE.get(), Mode::Watching | Mode::Sending);
     if watching {
         MODE.set(Mode::Cold);
     }
@@ -97,32 +116,109 @@ fn in_mode<T>(mode: Mode, work: impl FnOnce() -> T) -> (T, Mode) {
         }
     }
     let now_ms = STARTED.with(|started| started.elapsed().as_millis() as u32);
-    let going_ms = if mode == Mode::Loading { GOING_LOADING_MS } else { 0 };
+    let going_ms = if mode == Mode::Loading { GOING_LOADING_MS } else { KNOWN_MS };
     PAGES.with_borrow_mut(|pages| (pages.now_ms, pages.going_ms) = (now_ms, going_ms));
     let _before = Before(MODE.replace(mode));
     let done = work();
     (done, MODE.get())
 }
 
-/// Whether these mapped bytes may be touched.
-pub(crate) fn look(bytes: &[u8]) -> bool {
+/// What may be done with mapped bytes now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum May {
+    Touch,
+    /// And see whether they are in memory.
+    Copy,
+    Nothing,
+}
+
+fn ask(bytes: &[u8]) -> May {
     match MODE.get() {
-        Mode::Off => true,
-        Mode::Cold => false,
-        Mode::Watching => {
-            let here = PAGES.with_borrow_mut(|pages| pages.look(bytes, KNOWN));
-            if !here {
-                MODE.set(Mode::Cold);
+        Mode::Off => May::Touch,
+        Mode::Cold => May::Nothing,
+        Mode::Watching | Mode::Sending => {
+            match PAGES.with_borrow_mut(|pages| pages.look(bytes, KNOWN)) {
+                Found::Stays => May::Touch,
+                Found::Goes => May::Copy,
+                Found::Missing => {
+                    MODE.set(Mode::Cold);
+                    May::Nothing
+                }
             }
-            here
         }
         Mode::Loading => {
-            if !PAGES.with_borrow_mut(|pages| pages.look(bytes, KNOWN_LOADING)) {
+            if PAGES.with_borrow_mut(|pages| pages.look(bytes, KNOWN_LOADING)) == Found::Missing {
                 map::will_need(bytes);
             }
-            true
+            May::Touch
         }
     }
+}
+
+/// Whether these mapped bytes may be touched. What may only be copied is left to who may wait.
+pub(crate) fn look(bytes: &[u8]) -> bool {
+    match ask(bytes) {
+        May::Touch => true,
+        May::Copy => !give_up(),
+        May::Nothing => false,
+    }
+}
+
+/// Whether they may be sent: touched, or copied first.
+pub(crate) fn look_to_send(bytes: &[u8]) -> bool {
+    if MODE.get() == Mode::Sending { ask(bytes) != May::Nothing } else { look(bytes) }
+}
+
+/// These bytes of a map, to be read at once: as they lie, or copied.
+pub(crate) fn read<'m>(map: &Map, bytes: &'m [u8]) -> Option<Cow<'m, [u8]>> {
+    match ask(bytes) {
+        May::Touch => Some(Cow::Borrowed(bytes)),
+        May::Copy => {
+            let mut copied = vec![0; bytes.len()];
+            copy(map, bytes, &mut copied).then_some(Cow::Owned(copied))
+        }
+        May::Nothing => None,
+    }
+}
+
+/// The same of `N` bytes.
+pub(crate) fn read_array<const N: usize>(map: &Map, bytes: &[u8]) -> Option<[u8; N]> {
+    match ask(bytes) {
+        May::Touch => Some(format::array(bytes, 0)),
+        May::Copy => {
+            let mut copied = [0; N];
+            copy(map, bytes, &mut copied).then_some(copied)
+        }
+        May::Nothing => None,
+    }
+}
+
+/// Copies these bytes of a map to where they are sent from.
+pub(crate) fn copy_to_send(map: &Map, bytes: &[u8], into: &mut [u8]) -> bool {
+    match ask(bytes) {
+        May::Touch => {
+            into.copy_from_slice(bytes);
+            true
+        }
+        May::Copy => copy(map, bytes, into),
+        May::Nothing => false,
+    }
+}
+
+/// Copies these bytes of a map, if all are in memory; else the work is given up.
+fn copy(map: &Map, bytes: &[u8], into: &mut [u8]) -> bool {
+    let copied = map.copy(bytes, into);
+    if copied == Copied::All {
+        return true;
+    }
+    if map::missing(bytes).is_some() {
+        PAGES.with_borrow_mut(|pages| pages.lose(bytes));
+    } else if copied == Copied::Unsupported {
+        into.copy_from_slice(bytes);
+        return true;
+    }
+    give_up();
+    false
 }
 
 #[cfg(test)]
@@ -188,6 +284,69 @@ mod tests {
         assert!(loading(|| look(far)) && !known(far), "it is on its way");
         assert_eq!(far, [7], "which waits for it");
         assert!(loading(|| look(far)) && known(far));
+    }
+
+    /// As where memory is short.
+    fn have_pages_go() {
+        PAGES.with_borrow_mut(|pages| pages.lose(&[0]));
+        assert!(pages_go());
+    }
+
+    #[test]
+    fn while_pages_go_nothing_is_touched_but_by_who_may_wait() {
+        let (_dir, map) = cold_map();
+        let (far, cold) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
+        assert!(loading(|| look(far)));
+        assert_eq!(far, [7; 9], "which waits for it");
+        let borrowed = |bytes| match if_resident(|| read(&map, bytes)).flatten() {
+            Some(Cow::Borrowed(_)) => Some(true),
+            Some(Cow::Owned(bytes)) => (bytes == [7; 9]).then_some(false),
+            None => None,
+        };
+        assert_eq!(borrowed(far), Some(true));
+        have_pages_go();
+        assert_eq!(borrowed(far), Some(false));
+        assert_eq!(if_resident(|| read_array::<9>(&map, far)), Some(Some([7; 9])));
+        assert_eq!(if_resident(|| look(far)), None);
+        assert_eq!(if_sendable(|| look(far)), None);
+        assert_eq!(if_resident(|| look_to_send(far)), None);
+        assert_eq!(if_sendable(|| look_to_send(far)), Some(true));
+        assert_eq!(if_sendable(|| look_to_send(cold)), None);
+        assert_eq!(borrowed(cold), None);
+        assert!(loading(|| look(far) && matches!(read(&map, far), Some(Cow::Borrowed(_)))));
+    }
+
+    /// What was in memory a moment ago is copied without asking: only then is it found to be gone.
+    #[test]
+    fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
+        let (_dir, map) = cold_map();
+        let (far, near) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
+        let learn = |bytes| PAGES.with_borrow_mut(|pages| pages.believe(bytes));
+        have_pages_go();
+        learn(far);
+        learn(near);
+        assert_eq!(if_sendable(|| look_to_send(far)), Some(true), "as far as is known");
+        let copied = if_sendable(|| {
+            assert_eq!(read_array::<9>(&map, far), None);
+            assert!(is_cold() && read(&map, near).is_none(), "the work is given up");
+        });
+        assert!(copied.is_none());
+    }
+
+    /// Where files are of memory there are no such copies, and nothing goes.
+    #[test]
+    fn what_cannot_be_copied_and_is_in_memory_is_touched() {
+        let file =
+            File::from(rustix::fs::memfd_create("neve", rustix::fs::MemfdFlags::empty()).unwrap());
+        std::io::Write::write_all(&mut &file, &vec![7; LEN as usize]).unwrap();
+        let map = Map::new(&file, LEN, 0, 0).unwrap();
+        map.publish(LEN, LEN);
+        let bytes = map.bytes(0..9).unwrap();
+        have_pages_go();
+        assert_eq!(if_resident(|| read_array::<9>(&map, bytes)), Some(Some([7; 9])));
+        let mut copied = [0; 9];
+        assert_eq!(if_sendable(|| copy_to_send(&map, bytes, &mut copied)), Some(true));
+        assert_eq!(copied, [7; 9]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The read side of one segment, active or sealed.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::held::{Held, Places};
 use crate::log_index::{ActiveLogs, LogIndex};
 use crate::map::Map;
 use crate::record::Hash;
-use crate::residency::look;
+use crate::residency::{self, look};
 use crate::table::Table;
 
 const SUFFIX: &str = ".seg";
@@ -165,8 +166,9 @@ impl Segment {
     pub(crate) fn record(&self, height: u64) -> Option<RecordRef> {
         let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))?;
         let offset = slot_offset(at as u32);
-        let slot = self.map.bytes(offset..offset + SLOT_LEN as u64).filter(|slot| look(slot))?;
-        let slot = Slot::parse(&format::array(slot, 0), height, self.header.capacity).ok()?;
+        let slot = self.map.bytes(offset..offset + SLOT_LEN as u64)?;
+        let slot = residency::read_array(&self.map, slot)?;
+        let slot = Slot::parse(&slot, height, self.header.capacity).ok()?;
         self.map.bytes(slot.offset..slot.end()?)?; // all of it below the watermark
         Some(RecordRef { map: self.places.hold(&self.map), height, slot })
     }
@@ -180,7 +182,7 @@ impl Segment {
         match &self.lookup {
             Lookup::Active(table) => table.find(hash, found),
             Lookup::Sealed { homes, .. } => {
-                Table::remembered(self.table_bytes(), homes).find(hash, found)
+                Table::remembered(&self.map, self.table_bytes(), homes).find(hash, found)
             }
         }
     }
@@ -189,7 +191,7 @@ impl Segment {
         match &self.lookup {
             Lookup::Active(_) => 0,
             Lookup::Sealed { homes, .. } => {
-                Table::remembered(self.table_bytes(), homes).first_prefix(hash)
+                Table::remembered(&self.map, self.table_bytes(), homes).first_prefix(hash)
             }
         }
     }
@@ -300,11 +302,11 @@ impl RecordRef {
         PartRef { slice: SegmentSlice { map: self.map, offset, len }, encoding }
     }
 
-    /// The bytes of part `at` and what they are, unless they must not be touched now.
-    pub fn read_part(&self, at: usize) -> Option<(&[u8], Encoding)> {
+    /// The bytes of part `at` and what they are, unless they cannot be read now.
+    pub fn read_part(&self, at: usize) -> Option<(Cow<'_, [u8]>, Encoding)> {
         let (offset, len, encoding) = self.place(at);
-        let bytes = self.map.bytes(offset..offset + u64::from(len)).filter(|bytes| look(bytes));
-        bytes.map(|bytes| (bytes, encoding))
+        let bytes = self.map.bytes(offset..offset + u64::from(len))?;
+        Some((residency::read(&self.map, bytes)?, encoding))
     }
 
     /// Where part `at` begins, how long it is, and what it is.
@@ -338,8 +340,9 @@ impl RecordRef {
     /// The hash of transaction `at`.
     pub fn transaction(&self, at: usize) -> Option<Hash> {
         let count = self.head().transactions as usize;
-        let hashes = (at < count).then(|| self.start(format::head_len(at + 1, 0)))??;
-        format::transaction_hash(hashes, at)
+        let (from, end) = (format::head_len(at, 0), format::head_len(at + 1, 0));
+        let hash = (at < count).then(|| self.start(end)?.get(from..end))??;
+        Some(Hash(residency::read_array(&self.map, hash)?))
     }
 
     /// How many logs it has.
@@ -366,21 +369,20 @@ impl RecordRef {
 
     /// What is before the parts, unless that must not be touched now.
     fn head_bytes(&self) -> Option<&[u8]> {
-        self.start(self.slot.bounds[0] as usize)
+        self.start(self.slot.bounds[0] as usize).filter(|start| look(start))
     }
 
-    /// The first `len` bytes of it.
+    /// The first `len` bytes of it, which were not looked at.
     fn start(&self, len: usize) -> Option<&[u8]> {
         let len = u64::from(self.slot.bounds[0]).min(len as u64);
-        let start = self.slot.offset..self.slot.offset + len;
-        self.map.bytes(start).filter(|start| look(start))
+        self.map.bytes(self.slot.offset..self.slot.offset + len)
     }
 
     pub(crate) fn head(&self) -> RecordHead {
-        match self.start(HEAD_LEN) {
-            Some(bytes) => RecordHead::read(bytes).expect("a checked slot leaves room for a head"),
-            None => RecordHead::default(), // whoever asks is going to drop it: see `if_resident`
-        }
+        let bytes = self.start(HEAD_LEN).expect("a checked slot leaves room for a head");
+        // If it cannot be read now, whoever asks is going to drop it: see `if_resident`.
+        let bytes = residency::read_array::<HEAD_LEN>(&self.map, bytes);
+        bytes.and_then(|bytes| RecordHead::read(&bytes)).unwrap_or_default()
     }
 }
 
@@ -437,7 +439,7 @@ impl SegmentSlice {
         joins
     }
 
-    /// Whether its bytes may be touched where [`residency`](crate::residency) is minded.
+    /// Whether its bytes may be touched where [`residency`] is minded.
     pub fn look(&self) -> bool {
         self.look_in(0..self.len())
     }
@@ -445,6 +447,17 @@ impl SegmentSlice {
     /// The same of some of its bytes.
     pub fn look_in(&self, range: Range<usize>) -> bool {
         look(&self.as_ref()[range])
+    }
+
+    /// Whether they may be sent, by copies where [`residency::pages_go`].
+    pub fn look_to_send(&self) -> bool {
+        residency::look_to_send(self.as_ref())
+    }
+
+    /// Copies some of its bytes, if those are in memory, to be sent: without touching them where
+    /// [`residency::pages_go`].
+    pub fn copy_in(&self, range: Range<usize>, into: &mut [u8]) -> bool {
+        residency::copy_to_send(&self.map, &self.as_ref()[range], into)
     }
 
     /// Touches every page, which waits until all are in memory.

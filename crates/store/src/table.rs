@@ -14,10 +14,11 @@
 
 use std::sync::OnceLock;
 
-use crate::format::le_u64;
+use crate::format::{array, le_u64};
 use crate::hashes::{Entry, Locator, home, homes_for, prefix};
+use crate::map::Map;
 use crate::record::Hash;
-use crate::residency::look;
+use crate::residency;
 
 const TABLE_HEAD: usize = 16;
 const ENTRY_LEN: usize = 16;
@@ -28,26 +29,32 @@ const _: () = assert!(TABLE_HEAD == ENTRY_LEN, "`Layout` takes the head for one 
 pub(crate) struct Table<'a> {
     homes: u64,
     entries: &'a [u8],
+    /// The map that they are of, where [`residency`] is minded.
+    map: Option<&'a Map>,
 }
 
 impl<'a> Table<'a> {
+    /// One that may be touched.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         match bytes.split_at_checked(TABLE_HEAD) {
-            Some((head, entries)) if look(head) => Self { homes: le_u64(head, 0), entries },
-            _ => Self { homes: 0, entries: &[] },
+            Some((head, entries)) => Self { homes: le_u64(head, 0), entries, map: None },
+            None => Self { homes: 0, entries: &[], map: None },
         }
     }
 
-    /// The same, whose number of homes is remembered once its head was read: that lies on a page of its own.
-    pub(crate) fn remembered(bytes: &'a [u8], homes: &OnceLock<u64>) -> Self {
-        if let (Some(homes), Some(entries)) = (homes.get(), bytes.get(TABLE_HEAD..)) {
-            return Self { homes: *homes, entries };
+    /// One of these bytes of a map, whose number of homes is remembered once its head was read: that lies on a page of its own.
+    pub(crate) fn remembered(map: &'a Map, bytes: &'a [u8], homes: &OnceLock<u64>) -> Self {
+        let Some((head, entries)) = bytes.split_at_checked(TABLE_HEAD) else {
+            return Self::new(&[]);
+        };
+        let read = || {
+            let head = residency::read_array::<TABLE_HEAD>(map, head)?;
+            Some(*homes.get_or_init(|| le_u64(&head, 0)))
+        };
+        match homes.get().copied().or_else(read) {
+            Some(homes) => Self { homes, entries, map: Some(map) },
+            None => Self::new(&[]),
         }
-        let table = Self::new(bytes);
-        if !table.entries.is_empty() {
-            let _ = homes.set(table.homes); // somebody else may have been quicker
-        }
-        table
     }
 
     fn places(&self) -> usize {
@@ -55,19 +62,23 @@ impl<'a> Table<'a> {
     }
 
     /// The bytes of place `at`, which a damaged table's head may put anywhere.
-    fn place(&self, at: usize) -> Option<&'a [u8]> {
+    fn place(&self, at: usize) -> Option<[u8; ENTRY_LEN]> {
         let from = at.checked_mul(ENTRY_LEN)?;
-        self.entries.get(from..from.checked_add(ENTRY_LEN)?).filter(|place| look(place))
+        let place = self.entries.get(from..from.checked_add(ENTRY_LEN)?)?;
+        match self.map {
+            Some(map) => residency::read_array(map, place),
+            None => Some(array(place, 0)),
+        }
     }
 
     fn entry(&self, at: usize) -> Option<Entry> {
         let place = self.place(at)?;
-        Some((le_u64(place, 0), Locator::from_stored(le_u64(place, 8))?))
+        Some((le_u64(&place, 0), Locator::from_stored(le_u64(&place, 8))?))
     }
 
     /// What stands at the home of `hash`: for its side effect on the cache.
     pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
-        self.place(home(prefix(hash), self.homes)).map_or(0, |entry| le_u64(entry, 0))
+        self.place(home(prefix(hash), self.homes)).map_or(0, |entry| le_u64(&entry, 0))
     }
 
     /// Asks `found` about each candidate for `hash` until it returns something.

@@ -1,13 +1,14 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::net::TcpListener;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use neve_store::{Hash, Identity, Options, Part, Record, SegmentSlice};
 use rustix::fs::{Advice, fadvise};
 
 use super::*;
-use crate::http::reply::Builder;
+use crate::http::reply::{Builder, FRAME_PIECES};
 
 /// Two frames, and more than sockets take.
 pub(in crate::http) const LONG: Pieces = Pieces { len: 30_000, count: 300 };
@@ -58,6 +59,19 @@ fn connection() -> (TcpStream, TcpStream) {
     (stream, client)
 }
 
+/// How many are in memory. Who asks learns from what is not.
+fn here(slices: &[SegmentSlice]) -> usize {
+    let count = || slices.iter().filter(|slice| residency::if_resident(|| slice.look()).is_some());
+    thread::scope(|scope| scope.spawn(|| count().count()).join().expect("it counts"))
+}
+
+/// Finds so many missing that others are expected to go.
+pub(in crate::http) fn have_pages_go() {
+    let (_, slices, _) = cold_body(LONG);
+    slices.iter().for_each(|slice| assert!(residency::if_resident(|| slice.look()).is_none()));
+    assert!(residency::pages_go());
+}
+
 #[test]
 fn what_is_not_in_memory_is_sent_by_who_may_wait() {
     send_all(LONG, 0);
@@ -73,11 +87,50 @@ fn so_is_what_has_to_be_copied_first() {
     send_all(SHORT, 0);
 }
 
+#[test]
+fn so_is_all_of_it_while_pages_go() {
+    have_pages_go();
+    send_all(LONG, FRAME_PIECES);
+    send_all(SHORT, 0);
+}
+
+/// Those would be touched before they are sent.
+#[test]
+fn while_pages_go_what_is_copied_together_is_left_to_who_may_wait() {
+    let (_, slices, bytes) = cold_body(SHORT);
+    slices.iter().for_each(SegmentSlice::load);
+    let made = |slices: &[SegmentSlice]| {
+        let mut body = Builder::default();
+        slices.iter().for_each(|slice| body.stored(slice.clone()));
+        body.finish()
+    };
+    have_pages_go();
+    assert!(residency::if_sendable(|| made(&slices)).is_none());
+    let few = &slices[..FRAME_PIECES];
+    let body = residency::if_sendable(|| made(few)).expect("nothing of it is touched");
+    assert!(bytes.starts_with(&body.into_bytes()));
+    assert!(residency::loading(|| made(&slices)).into_bytes() == bytes);
+}
+
+/// What was found in memory for an answer may have gone before it is sent.
+#[test]
+fn while_pages_go_also_the_first_bytes_are_not_waited_for() {
+    have_pages_go();
+    let (body, slices, _) = cold_body(LONG);
+    let (stream, _client) = connection();
+    let mut out = Out::plain(body, Persistence::Closed);
+    let left = out.left();
+    assert_eq!(out.send(&stream).expect("a socket"), Sent::Cold);
+    assert_eq!((out.left(), here(&slices)), (left, 0));
+    slices.iter().for_each(SegmentSlice::load);
+    assert_eq!(out.send(&stream).expect("a socket"), Sent::Full);
+    assert!(out.left() < left);
+}
+
 /// Sends it when so many pieces are in memory.
 fn send_all(pieces: Pieces, loaded: usize) {
     let (body, slices, bytes) = cold_body(pieces);
-    let here = || slices.iter().filter(|slice| residency::if_resident(|| slice.look()).is_some());
-    assert_eq!(here().count(), 0, "does the file system keep all in memory?");
+    assert_eq!(here(&slices), 0, "does the file system keep all in memory?");
     slices[..loaded].iter().for_each(SegmentSlice::load);
     let (stream, mut client) = connection();
     let mut out = Out::plain(body, Persistence::Closed);
@@ -85,9 +138,9 @@ fn send_all(pieces: Pieces, loaded: usize) {
     let (whole, mut read, mut cold) = (out.left(), Vec::new(), 0);
     let over = Instant::now() + Duration::from_mins(1);
     while read.len() < whole && Instant::now() < over {
-        let before = (out.left(), here().count());
+        let before = (out.left(), here(&slices));
         let sent = out.send(&stream).expect("a socket");
-        assert_eq!(here().count(), before.1, "read from the disk");
+        assert_eq!(here(&slices), before.1, "read from the disk");
         assert_eq!(out.has_moved(), out.left() < before.0);
         if sent == Sent::Cold {
             cold += 1;
@@ -116,11 +169,10 @@ fn a_full_socket_is_waited_for_first() {
     let (stream, _client) = connection();
     let mut out = Out::plain(body, Persistence::Closed);
     out.send_loading(&stream).expect("a socket");
-    let here = || slices.iter().filter(|slice| residency::if_resident(|| slice.look()).is_some());
-    let before = (out.left(), here().count());
+    let before = (out.left(), here(&slices));
     assert!(before.0 > 0 && before.1 < LONG.count, "{before:?}");
     // What was loaded last is here, so that it takes a frame whose next bytes are not.
     out.frame.advance(WINDOW);
     assert_eq!(out.send(&stream).expect("a socket"), Sent::Full);
-    assert_eq!((out.left(), here().count()), (before.0 - WINDOW, before.1));
+    assert_eq!((out.left(), here(&slices)), (before.0 - WINDOW, before.1));
 }

@@ -6,19 +6,17 @@ use crate::map;
 
 /// Pages that are remembered together: one bit each.
 const GROUP: usize = u32::BITS as usize;
-/// For how long a page counts as being in memory after it was asked about, and for how long one that
-/// has gone is a sign that others go. Systems do not give up pages that were used a second ago,
+/// For how long a page counts as being in memory after it was asked about. Systems do not give up pages that were used a second ago,
 /// unless there are none but such.
-const KNOWN_MS: u32 = 1000;
+pub(super) const KNOWN_MS: u32 = 1000;
 /// Memory is short if a page is gone that was asked about so long ago at most, and so was used since. One that
 /// was asked about before that went at least [`KNOWN_MS`] after its last use: later uses ask again.
 const RECENT_MS: u32 = 2 * KNOWN_MS;
+/// For how long pages go after one that was used a moment before was found gone.
+const GOING_MS: u32 = 10 * KNOWN_MS;
 /// So many looks of a thread that find something missing, within [`KNOWN_MS`] of the first, say that others
 /// go to make room for that.
 const MANY: u32 = 100;
-/// For how long a page counts as being in memory beside just so many; beside twice as many for half of that.
-/// Asking each time made hot requests dearer by two fifths (docs/DECISIONS.md).
-const MANY_MS: u32 = 50;
 
 /// Which pages were in memory lately. A group has one place, and takes it from whoever is there.
 pub(super) struct Pages {
@@ -37,35 +35,36 @@ pub(super) struct Pages {
 struct Missing {
     since_ms: u32,
     count: u32,
-    /// How many there were in the period before.
-    before: u32,
-    /// When they were last [`MANY`] in a period, and how many.
-    many: Option<(u32, u32)>,
+    /// When they were last [`MANY`] in a period.
+    many_ms: Option<u32>,
 }
 
 impl Missing {
     fn note(&mut self, now_ms: u32) {
-        let age_ms = now_ms.wrapping_sub(self.since_ms);
-        if age_ms >= KNOWN_MS {
-            self.before = if age_ms < 2 * KNOWN_MS { self.count } else { 0 };
+        if now_ms.wrapping_sub(self.since_ms) >= KNOWN_MS {
             (self.since_ms, self.count) = (now_ms, 0);
         }
         self.count += 1;
-        let count = self.count.max(self.before);
-        if count >= MANY {
-            self.many = Some((now_ms, count));
+        if self.count >= MANY {
+            self.many_ms = Some(now_ms);
         }
     }
 
-    /// For how long a page counts as being in memory beside these.
-    fn counts_ms(&self, now_ms: u32) -> u32 {
-        match self.many {
-            Some((then_ms, count)) if now_ms.wrapping_sub(then_ms) < KNOWN_MS => {
-                MANY_MS * MANY / count
-            }
-            _ => KNOWN_MS,
-        }
+    /// Whether there were many a moment ago. In the period after, it takes a while until there are again.
+    fn are_many(&self, now_ms: u32) -> bool {
+        self.many_ms.is_some_and(|then_ms| now_ms.wrapping_sub(then_ms) < 2 * KNOWN_MS)
     }
+}
+
+/// What looking at bytes found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    /// They are in memory, and stay as far as one can tell.
+    Stays,
+    /// They are, or were a moment ago, and may go any time.
+    Goes,
+    /// Some are not.
+    Missing,
 }
 
 /// Neighbouring pages that were.
@@ -79,25 +78,40 @@ struct Known {
 
 impl Pages {
     pub(super) const fn new() -> Self {
-        let missing = Missing { since_ms: 0, count: 0, before: 0, many: None };
+        let missing = Missing { since_ms: 0, count: 0, many_ms: None };
         Self { now_ms: 0, going_ms: 0, gone_ms: None, missing, known: Vec::new() }
     }
 
     /// Whether all of `bytes` is in memory. The first look makes room to remember so many groups.
-    pub(super) fn look(&mut self, bytes: &[u8], room: usize) -> bool {
+    pub(super) fn look(&mut self, bytes: &[u8], room: usize) -> Found {
         if self.known.is_empty() {
             self.known = vec![Known::default(); room];
         }
-        let pages = map::pages(bytes);
-        if groups(&pages).all(|(group, wanted)| self.is_known(group, wanted)) {
-            return true;
+        let (pages, go) = (map::pages(bytes), self.go());
+        let counts_ms = if go { self.going_ms } else { KNOWN_MS };
+        if !groups(&pages).all(|(group, wanted)| self.is_known(group, wanted, counts_ms)) {
+            if let Some(page) = map::missing(bytes) {
+                self.miss(page, &pages);
+                return Found::Missing;
+            }
+            groups(&pages).for_each(|(group, found)| self.learn(group, found, counts_ms));
         }
-        let missing = map::missing(bytes);
-        match missing {
-            None => groups(&pages).for_each(|(group, found)| self.learn(group, found)),
-            Some(page) => self.miss(page, &pages),
+        if go { Found::Goes } else { Found::Stays }
+    }
+
+    /// Notes that some of `bytes`, which were in memory a moment ago, are not.
+    pub(super) fn lose(&mut self, bytes: &[u8]) {
+        self.missing.note(self.now_ms);
+        self.gone_ms = Some(self.now_ms);
+        if !self.known.is_empty() {
+            self.forget(&map::pages(bytes));
         }
-        missing.is_none()
+    }
+
+    /// Whether pages that are in use go.
+    pub(super) fn go(&self) -> bool {
+        let gone = self.gone_ms.is_some_and(|gone_ms| self.age_ms(gone_ms) < GOING_MS);
+        gone || self.missing.are_many(self.now_ms)
     }
 
     /// This page is the first of `looked` that is not in memory; of those behind it nothing is known.
@@ -106,7 +120,11 @@ impl Pages {
         if self.was_here(page) {
             self.gone_ms = Some(self.now_ms);
         }
-        for (group, wanted) in groups(looked) {
+        self.forget(looked);
+    }
+
+    fn forget(&mut self, pages: &RangeInclusive<usize>) {
+        for (group, wanted) in groups(pages) {
             let place = self.place(group);
             if self.known[place].group == group {
                 self.known[place].here &= !wanted;
@@ -128,15 +146,16 @@ impl Pages {
         self.now_ms.wrapping_sub(then_ms)
     }
 
-    fn is_known(&self, group: usize, wanted: u32) -> bool {
+    fn is_known(&self, group: usize, wanted: u32, counts_ms: u32) -> bool {
         let known = self.known[self.place(group)];
-        known.group == group && known.here & wanted == wanted && self.counts(known)
+        let here = known.group == group && known.here & wanted == wanted;
+        here && self.age_ms(known.asked_ms) < counts_ms
     }
 
-    fn learn(&mut self, group: usize, found: u32) {
+    fn learn(&mut self, group: usize, found: u32, counts_ms: u32) {
         let place = self.place(group);
         let known = self.known[place];
-        let before = if known.group == group && self.counts(known) {
+        let before = if known.group == group && self.age_ms(known.asked_ms) < counts_ms {
             known
         } else {
             Known { group, asked_ms: self.now_ms, here: 0 }
@@ -147,13 +166,6 @@ impl Pages {
     /// Where a group is remembered. The room is a power of two, and a division would be felt.
     fn place(&self, group: usize) -> usize {
         group & (self.known.len() - 1)
-    }
-
-    /// Whether that is not too long ago.
-    fn counts(&self, known: Known) -> bool {
-        let going = self.gone_ms.is_some_and(|gone_ms| self.age_ms(gone_ms) < KNOWN_MS);
-        let counts_ms = if going { self.going_ms } else { self.missing.counts_ms(self.now_ms) };
-        self.age_ms(known.asked_ms) < counts_ms
     }
 }
 
@@ -179,40 +191,79 @@ mod tests {
 
     impl Pages {
         pub(in super::super) fn knows(&self, page: usize) -> bool {
-            groups(&(page..=page)).all(|(group, wanted)| self.is_known(group, wanted))
+            let counts_ms = if self.go() { self.going_ms } else { KNOWN_MS };
+            groups(&(page..=page)).all(|(group, wanted)| self.is_known(group, wanted, counts_ms))
         }
+
+        /// As if these were found in memory just now.
+        pub(in super::super) fn believe(&mut self, bytes: &[u8]) {
+            self.known.resize(KNOWN, Known::default());
+            learn(self, bytes);
+        }
+    }
+
+    fn pages() -> Pages {
+        let known = vec![Known::default(); KNOWN];
+        Pages { now_ms: 5000, going_ms: KNOWN_MS, known, ..Pages::new() }
+    }
+
+    fn learn(pages: &mut Pages, bytes: &[u8]) {
+        groups(&map::pages(bytes)).for_each(|(group, found)| pages.learn(group, found, KNOWN_MS));
     }
 
     #[test]
     fn a_page_is_known_for_a_while_only() {
-        let (_dir, map) = cold_map();
         let bytes = vec![1; 100];
         let page = map::pages(&bytes).next().unwrap();
-        let mut pages = Pages { now_ms: 5, ..Pages::new() };
-        assert!(pages.look(&bytes, KNOWN) && pages.knows(page) && !pages.knows(page + 1));
+        let mut pages = pages();
+        assert_eq!(pages.look(&bytes, KNOWN), Found::Stays);
+        assert!(pages.knows(page) && !pages.knows(page + 1));
         pages.now_ms += KNOWN_MS - 1;
         assert!(pages.knows(page));
         pages.now_ms += 1;
-        assert!(!pages.knows(page) && pages.look(&bytes, KNOWN) && pages.knows(page));
-        // What it never met may be old; it says nothing of others.
-        let cold = map.bytes(0..10).unwrap();
-        assert!(!pages.look(cold, KNOWN));
-        pages.now_ms += KNOWN_MS - 1;
+        assert!(!pages.knows(page) && pages.look(&bytes, KNOWN) == Found::Stays);
         assert!(pages.knows(page));
-        // While others go it is asked about every time.
-        groups(&map::pages(cold)).for_each(|(group, found)| pages.learn(group, found));
+    }
+
+    #[test]
+    fn once_one_is_gone_others_may_go_for_a_while() {
+        let (_dir, map) = cold_map();
+        let (bytes, cold) = (vec![1; 100], map.bytes(0..10).unwrap());
+        let mut pages = pages();
+        // What it never met may be old; it says nothing of others.
+        assert_eq!(pages.look(cold, KNOWN), Found::Missing);
+        assert_eq!(pages.look(&bytes, KNOWN), Found::Stays);
+        learn(&mut pages, cold);
         pages.now_ms += KNOWN_MS;
-        assert!(pages.look(&bytes, KNOWN) && !pages.look(cold, KNOWN) && !pages.knows(page));
-        // Who may wait comes back to it at once.
-        pages.going_ms = GOING_LOADING_MS;
+        assert_eq!(pages.look(cold, KNOWN), Found::Missing);
+        assert_eq!(pages.look(&bytes, KNOWN), Found::Goes);
+        pages.now_ms += GOING_MS - 1;
+        assert_eq!(pages.look(&bytes, KNOWN), Found::Goes);
+        pages.now_ms += 1;
+        assert_eq!(pages.look(&bytes, KNOWN), Found::Stays);
+    }
+
+    #[test]
+    fn who_may_wait_comes_back_to_what_goes_at_once() {
+        let bytes = vec![1; 100];
+        let page = map::pages(&bytes).next().unwrap();
+        let mut pages = Pages { going_ms: GOING_LOADING_MS, ..pages() };
+        pages.gone_ms = Some(pages.now_ms);
+        assert_eq!(pages.look(&bytes, KNOWN), Found::Goes);
         assert!(pages.knows(page));
         pages.now_ms += GOING_LOADING_MS;
-        assert!(!pages.knows(page) && pages.look(&bytes, KNOWN) && pages.knows(page));
-        pages.going_ms = 0;
-        pages.now_ms += KNOWN_MS - GOING_LOADING_MS - 1;
-        assert!(!pages.knows(page), "one was gone within the last second");
-        pages.now_ms += 1;
-        assert!(pages.knows(page), "none was");
+        assert!(!pages.knows(page));
+    }
+
+    #[test]
+    fn what_could_not_be_copied_has_gone() {
+        let bytes = vec![1; 100];
+        let page = map::pages(&bytes).next().unwrap();
+        let mut pages = pages();
+        learn(&mut pages, &bytes);
+        assert!(pages.knows(page) && !pages.go());
+        pages.lose(&bytes);
+        assert!(!pages.knows(page) && pages.go());
     }
 
     #[test]
@@ -220,10 +271,11 @@ mod tests {
         let (_dir, map) = cold_map();
         let cold = map.bytes(0..10).unwrap();
         for (age_ms, gone) in [(RECENT_MS - 1, true), (RECENT_MS, false)] {
-            let mut pages = Pages { known: vec![Known::default(); KNOWN], ..Pages::new() };
-            groups(&map::pages(cold)).for_each(|(group, found)| pages.learn(group, found));
+            let mut pages = pages();
+            learn(&mut pages, cold);
             pages.now_ms += age_ms;
-            assert!(!pages.look(cold, KNOWN) && pages.gone_ms.is_some() == gone, "after {age_ms}");
+            assert_eq!(pages.look(cold, KNOWN), Found::Missing);
+            assert_eq!(pages.gone_ms.is_some(), gone, "after {age_ms}");
         }
     }
 
@@ -231,10 +283,12 @@ mod tests {
     fn what_is_behind_a_missing_page_is_asked_about_again() {
         let (_dir, map) = cold_map();
         let both = map.bytes(0..LEN).unwrap();
-        let behind = map::pages(&both[LEN as usize / 2..]).next().unwrap();
-        let mut pages = Pages { known: vec![Known::default(); KNOWN], ..Pages::new() };
-        groups(&(behind..=behind)).for_each(|(group, found)| pages.learn(group, found));
-        assert!(pages.knows(behind) && !pages.look(both, KNOWN) && !pages.knows(behind));
+        let behind = &both[LEN as usize / 2..][..1];
+        let page = map::pages(behind).next().unwrap();
+        let mut pages = pages();
+        learn(&mut pages, behind);
+        assert!(pages.knows(page) && pages.look(both, KNOWN) == Found::Missing);
+        assert!(!pages.knows(page));
         assert_eq!(
             pages.gone_ms, None,
             "the first page, which is the one that is missed, was never here"
@@ -242,51 +296,35 @@ mod tests {
     }
 
     #[test]
-    fn beside_many_that_are_missing_a_page_is_known_for_a_shorter_time() {
+    fn many_that_are_missing_within_a_second_say_that_others_go() {
         let mut missing = Missing::default();
         let mut note = |now_ms, count| {
             (0..count).for_each(|_| missing.note(now_ms));
-            missing.counts_ms(now_ms)
+            missing.are_many(now_ms)
         };
-        assert_eq!(note(5000, MANY - 1), KNOWN_MS);
-        assert_eq!(note(5000 + KNOWN_MS, MANY - 1), KNOWN_MS, "those are too long ago");
-        assert_eq!(note(5000 + 2 * KNOWN_MS - 1, 1), MANY_MS);
-        assert_eq!(note(5000 + 2 * KNOWN_MS - 1, MANY), MANY_MS / 2);
-        let next = 5000 + 2 * KNOWN_MS;
-        assert_eq!(note(next, 1), MANY_MS / 2, "there were as many in the period before");
-        assert_eq!(note(next, MANY * MANY_MS), 0);
-        assert_eq!(missing.counts_ms(next + KNOWN_MS - 1), 0);
-        assert_eq!(missing.counts_ms(next + KNOWN_MS), KNOWN_MS);
-    }
-
-    #[test]
-    fn that_others_are_missing_says_nothing_of_what_was_here() {
-        let (_dir, map) = cold_map();
-        let page = |at: u64| map.bytes(at * 4096..at * 4096 + 1).unwrap();
-        let mut pages = Pages { now_ms: 5000, ..Pages::new() };
-        (0..MANY).for_each(|at| assert!(!pages.look(page(at.into()), KNOWN)));
-        assert_eq!(pages.gone_ms, None);
-        pages.learn(7, 1);
-        pages.now_ms += MANY_MS - 1;
-        assert!(pages.is_known(7, 1));
-        pages.now_ms += 1;
-        assert!(!pages.is_known(7, 1));
+        assert!(!note(5000, MANY - 1));
+        assert!(!note(5000 + KNOWN_MS, MANY - 1), "those are too long ago");
+        let now_ms = 5000 + 2 * KNOWN_MS - 1;
+        assert!(note(now_ms, 1));
+        assert!(missing.are_many(now_ms + 2 * KNOWN_MS - 1));
+        assert!(!missing.are_many(now_ms + 2 * KNOWN_MS));
     }
 
     #[test]
     fn neighbours_are_known_each_for_itself_and_no_longer_than_the_first() {
-        let mut pages = Pages { known: vec![Known::default(); KNOWN], ..Pages::new() };
+        let mut pages = pages();
+        let is_known = |pages: &Pages, group, wanted| pages.is_known(group, wanted, KNOWN_MS);
         let group = 7 * KNOWN + 5;
-        pages.learn(group, 0b1);
+        pages.learn(group, 0b1, KNOWN_MS);
         pages.now_ms += KNOWN_MS - 1;
-        pages.learn(group, 0b100);
-        assert!(pages.is_known(group, 0b101) && !pages.is_known(group, 0b10));
+        pages.learn(group, 0b100, KNOWN_MS);
+        assert!(is_known(&pages, group, 0b101) && !is_known(&pages, group, 0b10));
         pages.now_ms += 1;
-        assert!(!pages.is_known(group, 0b100), "it counts from when the first was asked about");
-        pages.learn(group, 0b10);
-        assert!(pages.is_known(group, 0b10) && !pages.is_known(group, 0b1));
-        pages.learn(group + KNOWN, 0b1);
-        assert!(!pages.is_known(group, 0b10), "its place was taken");
+        assert!(!is_known(&pages, group, 0b100), "it counts from when the first was asked about");
+        pages.learn(group, 0b10, KNOWN_MS);
+        assert!(is_known(&pages, group, 0b10) && !is_known(&pages, group, 0b1));
+        pages.learn(group + KNOWN, 0b1, KNOWN_MS);
+        assert!(!is_known(&pages, group, 0b10), "its place was taken");
     }
 
     #[test]
