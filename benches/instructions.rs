@@ -15,6 +15,7 @@ use gungraun::{library_benchmark, library_benchmark_group, main};
 use neve::logs::{Wanted, logs};
 use neve::parts::{FULL, plain};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
+use neve_store::residency::if_resident;
 use neve_store::{Hash, Opened, Record, SegmentSlice};
 use support::{Block, blocks, filled, filter, records, store};
 use tempfile::TempDir;
@@ -47,6 +48,15 @@ fn held() -> Held {
     drop(opened.reader.head()); // the first look-up of a thread makes its count of holders
     let (height, hash, transaction) = (with.height, with.hash, with.transactions[0]);
     Held { _dir: dir, opened, height, heights, hash, transaction, wanted }
+}
+
+/// The same, of whose pages this thread knows that they are in memory.
+fn looked_at() -> Held {
+    let held = held();
+    let (reader, hash) = (&held.opened.reader, &held.transaction);
+    let look = || reader.record(held.height).is_some() && reader.transaction(hash).is_some();
+    assert_eq!(if_resident(look), Some(true));
+    held
 }
 
 /// A store with room for the record.
@@ -101,6 +111,21 @@ fn by_transaction(held: Held) -> (Option<usize>, Held) {
     (found.map(|(_, place)| place), held)
 }
 
+// What serving threads do: the same, and no waiting for a disk.
+#[library_benchmark]
+#[bench::middle(setup = looked_at)]
+fn by_height_in_memory(held: Held) -> (Option<SegmentSlice>, Held) {
+    let find = || plain(&held.opened.reader.record(black_box(held.height))?, FULL);
+    (if_resident(find).flatten(), held)
+}
+
+#[library_benchmark]
+#[bench::first(setup = looked_at)]
+fn by_transaction_in_memory(held: Held) -> (Option<usize>, Held) {
+    let find = || held.opened.reader.transaction(black_box(&held.transaction));
+    (if_resident(find).flatten().map(|(_, place)| place), held)
+}
+
 #[library_benchmark]
 #[bench::address(setup = held)]
 fn find_logs(held: Held) -> (usize, Held) {
@@ -135,6 +160,8 @@ library_benchmark_group!(
         by_height,
         by_hash,
         by_transaction,
+        by_height_in_memory,
+        by_transaction_in_memory,
         find_logs,
         write_envelope,
         append,

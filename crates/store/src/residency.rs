@@ -132,7 +132,12 @@ enum May {
     Nothing,
 }
 
+#[inline]
 fn ask(bytes: &[u8]) -> May {
+    if MODE.get() == Mode::Off { May::Touch } else { find_out(bytes) }
+}
+
+fn find_out(bytes: &[u8]) -> May {
     match MODE.get() {
         Mode::Off => May::Touch,
         Mode::Cold => May::Nothing,
