@@ -140,6 +140,7 @@ impl Out {
     /// Sends some, copied: what was in memory just now may be gone when the system touches it. `None` if it
     /// is gone already.
     fn send_copy(&mut self, stream: &TcpStream) -> io::Result<Option<bool>> {
+        self.aged = true; // whatever comes of it
         COPY.with_borrow_mut(|copy| {
             copy.resize(WINDOW, 0);
             let frame = &self.frame;

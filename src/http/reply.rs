@@ -314,8 +314,8 @@ impl ReplyBuf {
         self.stored_next(bytes_max).for_each(|(slice, range)| _ = slice.look_in(range));
     }
 
-    /// Copies what comes next, as much as there is room for, without touching what is stored: how much that
-    /// is, if all of it is in memory.
+    /// Copies what comes next, as much as there is room for: how much that is, if all of it is in memory. What is
+    /// stored is not touched while [`pages_go`](neve_store::residency::pages_go).
     pub(super) fn copy(&self, room: &mut [u8]) -> Option<usize> {
         let mut copied = 0;
         for (piece, range) in self.ahead(room.len()) {

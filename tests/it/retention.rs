@@ -127,17 +127,27 @@ fn retention_by_age_goes_by_the_blocks_own_time() {
 /// Each file of the store is a descriptor, and few are allowed where nothing was set up.
 #[test]
 fn a_store_of_more_files_than_descriptors_are_allowed_at_first_is_served() {
+    many_files_are_served_after("ulimit -Sn 64");
+}
+
+/// Nor do the files take those of the connections where there are no more.
+#[test]
+fn a_store_of_more_files_than_descriptors_are_allowed_at_all_is_served() {
+    many_files_are_served_after("ulimit -n 96");
+}
+
+fn many_files_are_served_after(limit: &str) {
     let devnet = DevnetThread::start(Config::test().with_head(200)).expect("free ports");
     let (dir, url) = (fresh_dir(), devnet.base_url());
-    let starter = ["sh", "-c", "ulimit -Sn 64 && exec \"$0\" \"$@\""];
+    let starter = ["sh", "-c", &format!("{limit} && exec \"$0\" \"$@\"")];
     let arguments = ["--upstream", &url, "--start", "0", "--segment-blocks", "2"];
     for _ in 0..2 {
         let neve = Neve::start_by(&starter, dir.path(), &arguments);
         neve.wait_for_head(200);
         let files = fs::read_dir(dir.path().join("store")).expect("it is there").count();
         assert!(files > 100, "{files} files");
-        let mut client = neve.client();
-        for height in [0, 77, 200] {
+        let mut clients: Vec<_> = (0..10).map(|_| neve.client()).collect();
+        for (client, height) in clients.iter_mut().zip([0, 77, 200].into_iter().cycle()) {
             let number = format!("{height:#x}");
             let block = client.result("eth_getBlockByNumber", &format!("[\"{number}\",false]"));
             assert_eq!(block["number"].as_str(), Some(number.as_str()));

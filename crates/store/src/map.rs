@@ -22,18 +22,20 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::{Range, RangeInclusive};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use rustix::fs::fadvise;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::mm::MlockFlags;
+use rustix::process::{Resource, getrlimit};
 
 /// A file mapped whole and read-only, of which two regions are readable: `first..` up to the
 /// first watermark and `second..` up to the second.
 pub(crate) struct Map {
     raw: MmapRaw,
-    /// For copies, which the map itself gives to nobody without waiting; none if descriptors are short.
+    /// For copies, which the map itself gives to nobody without waiting.
     file: Option<File>,
     first: u64,
     second: u64,
@@ -58,8 +60,7 @@ impl Map {
         let _ = raw.advise(Advice::Random);
         let _ = fadvise(file, 0, None, rustix::fs::Advice::Random); // the same for copies
         let (first_end, second_end) = (AtomicU64::new(first), AtomicU64::new(second));
-        let file = file.try_clone().ok();
-        Ok(Self { raw, file, first, second, first_end, second_end })
+        Ok(Self { raw, file: spare(file), first, second, first_end, second_end })
     }
 
     /// Makes bytes up to the given ends readable; a reader who sees `first_end` sees both.
@@ -136,6 +137,14 @@ impl Map {
             Err(_) => Copied::Unsupported,
         }
     }
+}
+
+/// One more descriptor of it, if those that are left to others stay as many as these may be.
+fn spare(file: &File) -> Option<File> {
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    // A new descriptor has the lowest number that is free.
+    let is_among_the_first = |file: &File| u64::from(file.as_raw_fd().unsigned_abs()) < most / 2;
+    file.try_clone().ok().filter(is_among_the_first)
 }
 
 /// What came of a copy.

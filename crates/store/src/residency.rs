@@ -14,8 +14,8 @@
 //!
 //! A page that was in memory when it was looked at may be gone when it is touched. Of one that was there a
 //! moment ago and no longer is, as far as it remembers that, a thread learns that memory is short; and many
-//! looks that found something missing say that others go to make room for that. Then it touches nothing
-//! that it does not write itself: what is to be read is copied without waiting (`read`), and so is what is to be
+//! looks that found something missing say that others go to make room for that. Then a thread that must not wait touches no mapped byte, if the file system can do
+//! without: what is to be read is copied without waiting (`read`), and so is what is to be
 //! sent ([`SegmentSlice::copy_in`](crate::SegmentSlice::copy_in)). What has gone is not copied (but the system begins to read it), and
 //! the work is given up as if it had never been there. A few looks that find something missing say nothing of the
 //! kind: now and then a request for old blocks must not make all others dearer.

@@ -9,6 +9,7 @@ use crate::hashes::Locator;
 use crate::logs::Candidates;
 use crate::merge::Merged;
 use crate::record::Hash;
+use crate::residency;
 use crate::segment::{RecordRef, Segment};
 
 /// One moment's segments. Only the active one, the last, still gains records.
@@ -70,7 +71,9 @@ impl View {
         if let Some(newest) = active.and_then(|segment| segment.find(hash, found)) {
             return Some(newest);
         }
-        self.warm(hash);
+        if !residency::pages_go() {
+            self.warm(hash); // else each would be a call of the system, and none a load
+        }
         let loose = sealed.iter().rev().find_map(|segment| segment.find(hash, found));
         loose.or_else(|| self.tables.iter().rev().find_map(|table| table.find(hash, found)))
     }

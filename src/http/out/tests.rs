@@ -1,5 +1,5 @@
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -125,6 +125,21 @@ fn while_pages_go_also_the_first_bytes_are_not_waited_for() {
     slices.iter().for_each(SegmentSlice::load);
     assert_eq!(out.send(&stream).expect("a socket"), Sent::Full);
     assert!(out.left() < left);
+}
+
+/// Pages that go while the client does not read are not touched when it reads again, though none seem to go by then.
+#[test]
+fn what_could_not_be_copied_is_looked_at_again() {
+    have_pages_go();
+    let (body, slices, _) = cold_body(LONG);
+    let (mut stream, mut client) = connection();
+    while stream.write(&vec![0; WINDOW]).is_ok() {}
+    let mut out = Out::plain(body, Persistence::Closed);
+    assert_eq!(out.send(&stream).expect("a socket"), Sent::Full);
+    while client.read(&mut vec![0; WINDOW]).is_ok() {}
+    // A thread that knows nothing of pages that go.
+    let sent = thread::scope(|scope| scope.spawn(|| out.send(&stream)).join().expect("it sends"));
+    assert_eq!((sent.expect("a socket"), here(&slices)), (Sent::Cold, 0));
 }
 
 /// Sends it when so many pieces are in memory.

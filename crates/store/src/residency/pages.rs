@@ -6,8 +6,8 @@ use crate::map;
 
 /// Pages that are remembered together: one bit each.
 const GROUP: usize = u32::BITS as usize;
-/// For how long a page counts as being in memory after it was asked about. Systems do not give up pages that were used a second ago,
-/// unless there are none but such.
+/// For how long a page counts as being in memory after it was asked about. Where memory is not short systems do
+/// not give up what was used a second ago.
 pub(super) const KNOWN_MS: u32 = 1000;
 /// Memory is short if a page is gone that was asked about so long ago at most, and so was used since. One that
 /// was asked about before that went at least [`KNOWN_MS`] after its last use: later uses ask again.
@@ -96,7 +96,7 @@ impl Pages {
             }
             groups(&pages).for_each(|(group, found)| self.learn(group, found, counts_ms));
         }
-        if go { Found::Goes } else { Found::Stays }
+        if go && !bytes.is_empty() { Found::Goes } else { Found::Stays }
     }
 
     /// Notes that some of `bytes`, which were in memory a moment ago, are not.
@@ -241,6 +241,15 @@ mod tests {
         assert_eq!(pages.look(&bytes, KNOWN), Found::Goes);
         pages.now_ms += 1;
         assert_eq!(pages.look(&bytes, KNOWN), Found::Stays);
+    }
+
+    /// A part that a record has not, say: nobody need copy that, nor wait for it.
+    #[test]
+    fn what_has_no_bytes_never_goes() {
+        let mut pages = pages();
+        pages.gone_ms = Some(pages.now_ms);
+        assert_eq!(pages.look(&[1], KNOWN), Found::Goes);
+        assert_eq!(pages.look(&[], KNOWN), Found::Stays);
     }
 
     #[test]
