@@ -12,13 +12,14 @@ use std::hint::black_box;
 use std::ops::RangeInclusive;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use neve::logs::{Wanted, logs};
-use neve::parts::{FULL, plain};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
+use neve_record::log_matcher::{LogMatcher, logs};
+use neve_record::parts::{FULL, uncompressed_part};
 use neve_store::residency::if_resident;
 use neve_store::{Hash, Opened, Record, SegmentSlice};
-use support::{Block, blocks, filled, filter, records, store};
 use tempfile::TempDir;
+
+use support::{Block, blocks, filled, filter, records, store};
 
 mod support;
 
@@ -33,7 +34,7 @@ struct Held {
     heights: RangeInclusive<u64>,
     hash: Hash,
     transaction: Hash,
-    wanted: Wanted,
+    wanted: LogMatcher,
 }
 
 fn held() -> Held {
@@ -43,7 +44,8 @@ fn held() -> Held {
     let middle = &records[records.len() / 2..];
     let with = middle.iter().find(|record| !record.transactions.is_empty());
     let with = with.expect("mainnet's blocks have transactions");
-    let wanted = Wanted::new(&filter(&records));
+    let filter = filter(&records);
+    let wanted = LogMatcher::new(&filter.addresses, &filter.topics);
     let heights = opened.reader.range().expect("it is filled");
     drop(opened.reader.head()); // the first look-up of a thread makes its count of holders
     let (height, hash, transaction) = (with.height, with.hash, with.transactions[0]);
@@ -94,14 +96,14 @@ fn parse_request() -> bool {
 #[bench::middle(setup = held)]
 fn by_height(held: Held) -> (Option<SegmentSlice>, Held) {
     let record = held.opened.reader.record(black_box(held.height)).expect("it is held");
-    (plain(&record, FULL), held)
+    (uncompressed_part(&record, FULL), held)
 }
 
 #[library_benchmark]
 #[bench::block(setup = held)]
 fn by_hash(held: Held) -> (Option<SegmentSlice>, Held) {
     let record = held.opened.reader.block(black_box(&held.hash)).expect("it is held");
-    (plain(&record, FULL), held)
+    (uncompressed_part(&record, FULL), held)
 }
 
 #[library_benchmark]
@@ -115,7 +117,7 @@ fn by_transaction(held: Held) -> (Option<usize>, Held) {
 #[library_benchmark]
 #[bench::middle(setup = looked_at)]
 fn by_height_in_memory(held: Held) -> (Option<SegmentSlice>, Held) {
-    let find = || plain(&held.opened.reader.record(black_box(held.height))?, FULL);
+    let find = || uncompressed_part(&held.opened.reader.record(black_box(held.height))?, FULL);
     (if_resident(find).flatten(), held)
 }
 
@@ -136,7 +138,7 @@ fn find_logs(held: Held) -> (usize, Held) {
 #[library_benchmark]
 fn write_envelope() -> Vec<u8> {
     let mut text = Vec::with_capacity(64);
-    envelope::lead(&mut text, black_box(b"1"));
+    envelope::write_prefix(&mut text, black_box(b"1"));
     text
 }
 

@@ -10,12 +10,14 @@ use std::thread;
 
 use alloy_primitives::keccak256;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use neve::logs::{Wanted, logs};
-use neve::packed::{Coding, pack};
-use neve::parts::{FULL, RECEIPTS, plain};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
 use neve_keccak::keccak256_all;
+use neve_record::coding::Coding;
+use neve_record::log_matcher::{LogMatcher, logs};
+use neve_record::parts::{FULL, RECEIPTS, uncompressed_part};
+use neve_record::precompressed::pack;
 use neve_store::{Opened, Record};
+
 use support::{blocks, filled, filter, records, store};
 
 mod support;
@@ -46,13 +48,16 @@ fn reads(criterion: &mut Criterion) {
     group.bench_function("by height, to the part", |bencher| {
         bencher.iter(|| {
             let record = reader.record(random.u64(heights.clone())).expect("it is held");
-            plain(&record, RECEIPTS).map(|part| part.len())
+            uncompressed_part(&record, RECEIPTS).map(|part| part.len())
         });
     });
     group.bench_function("by hash, to the part", |bencher| {
         bencher.iter(|| {
             let hash = records[random.usize(1..records.len())].hash;
-            reader.block(&hash).and_then(|record| plain(&record, FULL)).map(|part| part.len())
+            reader
+                .block(&hash)
+                .and_then(|record| uncompressed_part(&record, FULL))
+                .map(|part| part.len())
         });
     });
     let texts: Vec<&[u8]> =
@@ -70,12 +75,12 @@ fn replies(criterion: &mut Criterion) {
     group.bench_function("envelope and slice", |bencher| {
         bencher.iter(|| {
             let mut text = Vec::with_capacity(64);
-            envelope::lead(&mut text, black_box(b"1"));
-            let part = plain(&record, FULL);
+            envelope::write_prefix(&mut text, black_box(b"1"));
+            let part = uncompressed_part(&record, FULL);
             (text, part)
         });
     });
-    let part = plain(&record, FULL).expect("it is held");
+    let part = uncompressed_part(&record, FULL).expect("it is held");
     group.bench_function("floor: a copy of both", |bencher| {
         bencher.iter(|| [&br#"{"jsonrpc":"2.0","id":1,"result":"#[..], part.as_ref()].concat());
     });
@@ -118,7 +123,8 @@ fn log_queries(criterion: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let records = records(&blocks(BLOCKS));
     let Opened { writer: _writer, reader, .. } = filled(&dir, &records);
-    let wanted = Wanted::new(&filter(&records));
+    let filter = filter(&records);
+    let wanted = LogMatcher::new(&filter.addresses, &filter.topics);
     let heights = reader.range().expect("it is filled");
     let found = || {
         let found = logs(&reader, wanted.clone(), heights.clone());

@@ -35,8 +35,8 @@ fn main() -> Result<(), Failed> {
     let devnet = DevnetThread::start(config)?;
     let here = tempfile::Builder::new().prefix("mirror-").tempdir_in("target")?;
     let (there, url) = (here.path().join("source"), devnet.base_url());
-    let source = Neve::start(&there, &["--upstream", &url, "--start", "0", "--serve-segments"])?;
-    source.wait(|blocks_now| blocks_now["head"] == blocks)?;
+    let source = Neve::start(&there, &["--upstream", &url, "--start", "0", "--serve-mirrors"])?;
+    source.wait(|blocks_now| blocks_now["max_contiguous_height"] == blocks)?;
     for round in 0..rounds {
         println!("round {round}: {}", copy(&there, &here.path().join("copy"))?);
         let dir = here.path().join("mirror");
@@ -69,9 +69,9 @@ fn copy(from: &Path, to: &Path) -> Result<String, Failed> {
 fn mirror(dir: &Path, of: SocketAddr, head: u64) -> Result<String, Failed> {
     let begun = Instant::now();
     let neve = Neve::start(dir, &["--mirror-from", &format!("http://{of}")])?;
-    neve.wait(|blocks| blocks["head"].is_u64())?;
+    neve.wait(|blocks| blocks["max_contiguous_height"].is_u64())?;
     let first = begun.elapsed();
-    neve.wait(|blocks| blocks["head"] == head && blocks["min_height"] == 0)?;
+    neve.wait(|blocks| blocks["max_contiguous_height"] == head && blocks["min_height"] == 0)?;
     let (whole, cpu) = (begun.elapsed(), neve.cpu()?);
     Ok(format!("mirror: first block after {first:.2?}, all after {whole:.2?}, {cpu:.2} s of CPU"))
 }

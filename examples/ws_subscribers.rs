@@ -35,7 +35,7 @@ const SUBSCRIBE: &[u8] =
 const PAUSE: Duration = Duration::from_millis(250);
 const HEAD: u64 = 20;
 
-/// When each subscriber heard of each block.
+/// Time when each subscriber heard of each block.
 type Heard = Arc<Mutex<Vec<Vec<Instant>>>>;
 
 fn main() -> Result<(), Failed> {
@@ -160,6 +160,8 @@ async fn frame(stream: &mut TcpStream, into: &mut Vec<u8>) -> Result<(), Failed>
 struct Server {
     child: Child,
     address: SocketAddr,
+    /// Where /metrics is.
+    admin: SocketAddr,
 }
 
 impl Server {
@@ -167,16 +169,20 @@ impl Server {
         let url = devnet.base_url();
         let mut command = Command::new("target/release/neve");
         command.args(["serve", "--data-dir", dir, "--upstream", &url, "--start", "0"]);
-        command.args(["--threads", "1", "--connections-max", "100000", "--listen", "127.0.0.1:0"]);
+        command.args(["--threads", "1", "--listen", "127.0.0.1:0"]);
+        command.args(["--connections-max", "100000", "--connections-address-max", "100000"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().ok_or("not piped")?).read_line(&mut line)?;
-        let address = line.split("http://").nth(1).ok_or("no address")?;
-        Ok(Self { child, address: address.trim().trim_end_matches('/').parse()? })
+        let lines = BufReader::new(child.stdout.take().ok_or("not piped")?).lines().take(3);
+        let greeting = lines.collect::<Result<Vec<_>, _>>()?;
+        let address = |line: usize| -> Result<SocketAddr, Failed> {
+            let rest = greeting.get(line).and_then(|line| line.split("http://").nth(1));
+            Ok(rest.and_then(|rest| rest.split('/').next()).ok_or("no address")?.parse()?)
+        };
+        Ok(Self { address: address(0)?, admin: address(2)?, child })
     }
 
     async fn metric(&self, name: &str) -> Result<f64, Failed> {
-        let mut stream = TcpStream::connect(self.address).await?;
+        let mut stream = TcpStream::connect(self.admin).await?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
         let mut page = String::new();
         stream.read_to_string(&mut page).await?;

@@ -5,32 +5,19 @@
 
 #![forbid(unsafe_code)]
 
-mod admin;
-pub mod cli;
-mod compare;
+mod body;
+mod client;
+pub mod commands;
 pub mod config;
-mod dev;
-mod endpoint;
-mod fee_cache;
-pub mod fetch;
-mod filters;
-mod history;
+mod fetch;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod ingest;
-pub mod logs;
 mod mirror;
-mod newest;
-pub mod packed;
-pub mod parts;
-mod process;
-mod progress;
-mod relayed;
-mod room;
-pub mod serve;
-mod serving;
-mod status;
-mod tally;
-mod telemetry;
-mod units;
-pub mod verify;
-mod ws;
+mod observe;
+mod relay;
+mod rpc;
+mod shared;
+mod upstream;

@@ -2,15 +2,18 @@
 
 #![forbid(unsafe_code)]
 
+use std::env;
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
-use neve::cli::{Cli, Command};
-use neve::config::Config;
-use neve::{serve, verify};
+use clap::{ArgMatches, Command};
+use neve::commands::{self, serve, verify};
+use neve::config::settings::{Config, GROUPS};
+use neve::config::{ConfigError, SettingsSource, VerifyArgs, command};
 
-/// What quiet connections give back goes back to the system: docs/DECISIONS.md.
+/// What quiet connections give back goes back to the system: docs/decisions/0023.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -18,25 +21,81 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return explain(&error),
-    };
-    match cli.command {
-        Command::Serve(args) => match Config::from_args(*args) {
-            Ok(config) => serve::run(config),
-            Err(wrong) => {
-                eprintln!("neve: {wrong}");
-                ExitCode::from(USAGE)
-            }
-        },
-        Command::Verify(args) => verify::run(&args),
+    let mut command = command(GROUPS);
+    let matches = command.try_get_matches_from_mut(env::args_os());
+    match matches.map_err(|error| explain(&error)) {
+        Ok(matches) => dispatch(command, &matches),
+        Err(code) => code,
     }
+}
+
+fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
+    match matches.subcommand() {
+        Some(("serve", given)) => configured(given, serve::run),
+        Some(("repair", given)) => configured(given, |config, _| serve::repair(config)),
+        Some(("verify", given)) => match VerifyArgs::of(given) {
+            Ok(args) => verify::run(&args),
+            Err(error) => explain(&error),
+        },
+        Some(("config", given)) => configure(given),
+        Some(("man", _)) => commands::man::man(command),
+        Some(("completions", given)) => match given.get_one("shell") {
+            Some(shell) => commands::completions::completions(command, *shell),
+            None => ExitCode::from(USAGE), // clap asks for a shell
+        },
+        _ => ExitCode::from(USAGE), // clap asks for a command
+    }
+}
+
+fn configure(matches: &ArgMatches) -> ExitCode {
+    match matches.subcommand() {
+        Some(("print", given)) => match source(given).and_then(|source| source.read()) {
+            Ok(values) => commands::config::print_config(&values),
+            Err(error) => refuse(&error),
+        },
+        Some(("check", given)) => match given.get_one::<PathBuf>("file") {
+            Some(file) => commands::config::check_config(file),
+            None => ExitCode::from(USAGE), // clap asks for a file
+        },
+        _ => ExitCode::from(USAGE), // clap asks for a command
+    }
+}
+
+fn source(matches: &ArgMatches) -> Result<SettingsSource, ConfigError> {
+    SettingsSource::new(GROUPS, matches.clone())
+}
+
+fn configured(matches: &ArgMatches, run: fn(Config, SettingsSource) -> ExitCode) -> ExitCode {
+    let configured = source(matches).and_then(|source| {
+        let config = Config::of(source.read()?)?;
+        Ok((config, source))
+    });
+    match configured {
+        Ok((config, source)) => run(config, source),
+        Err(wrong) => refuse(&wrong),
+    }
+}
+
+fn refuse(wrong: &ConfigError) -> ExitCode {
+    complain(&wrong.to_string());
+    ExitCode::from(USAGE)
+}
+
+/// Writes to standard error, which may be closed.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "neve: {text}"); // there is nowhere else to say it
 }
 
 /// Prints what clap has to say: help and version are no errors.
 fn explain(error: &clap::Error) -> ExitCode {
     let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-    let _ = error.print(); // there is nowhere else to say it
-    if asked_for { ExitCode::SUCCESS } else { ExitCode::from(USAGE) }
+    match error.print() {
+        // A reader that closes the pipe has what it wanted.
+        Err(failed) if asked_for && failed.kind() != io::ErrorKind::BrokenPipe => {
+            complain(&format!("cannot write to standard output: {failed}"));
+            ExitCode::FAILURE
+        }
+        _ if asked_for => ExitCode::SUCCESS,
+        _ => ExitCode::from(USAGE), // if it was not written, there is nowhere else to say it
+    }
 }

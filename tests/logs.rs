@@ -9,12 +9,12 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use flate2::read::GzDecoder;
-use neve::fetch::assemble;
-use neve::logs::{Wanted, logs};
-use neve::parts::{RECEIPTS, SPANS};
-use neve_chain::Checks;
+use neve_chain::{AdmittedKeys, Checks};
 use neve_devnet::{Chain, ChainConfig, Helicon, Part};
 use neve_jsonrpc::{LogFilter, Rules};
+use neve_record::assemble::assemble;
+use neve_record::log_matcher::{LogMatcher, LogText, logs};
+use neve_record::parts::{RECEIPTS, SPANS};
 use neve_store::{Hash, Identity, Opened, Options, Reader, Record, Unreadable};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -28,7 +28,7 @@ fn open(dir: &Path, span: u32) -> Opened {
 }
 
 fn record(block: &[u8], receipts: &[u8]) -> Record {
-    let checks = Checks { chain_id: 43112, senders: false };
+    let checks = Checks { chain_id: 43112, senders: false, admitted: AdmittedKeys::NONE };
     assemble(block, receipts, &checks).unwrap_or_else(|refusal| panic!("{refusal}")).record
 }
 
@@ -77,10 +77,10 @@ fn meets(log: &Plain, filter: &LogFilter) -> bool {
 }
 
 fn found(reader: &Reader, filter: &LogFilter, heights: RangeInclusive<u64>) -> Vec<String> {
-    let text = |log: Result<neve_store::SegmentSlice, Unreadable>| {
+    let text = |log: Result<LogText, Unreadable>| {
         String::from_utf8(log.unwrap().as_ref().to_vec()).unwrap()
     };
-    logs(reader, Wanted::new(filter), heights).map(text).collect()
+    logs(reader, LogMatcher::new(&filter.addresses, &filter.topics), heights).map(text).collect()
 }
 
 fn pick<'a, T>(random: &mut fastrand::Rng, all: &'a [T]) -> &'a T {
@@ -259,11 +259,11 @@ fn what_cannot_be_read_is_an_error() {
             }
             opened.writer.append(&record).unwrap();
         }
-        let mut found = logs(&opened.reader, Wanted::new(&LogFilter::default()), 0..=29);
+        let mut found = logs(&opened.reader, LogMatcher::new(&[], &[]), 0..=29);
         let good = found.by_ref().take_while(Result::is_ok).count();
         assert_eq!(good, all.iter().filter(|log| log.height < from).count());
         assert!(found.next().is_none());
-        let last = logs(&opened.reader, Wanted::new(&LogFilter::default()), from..=29).next();
+        let last = logs(&opened.reader, LogMatcher::new(&[], &[]), from..=29).next();
         assert_eq!(last.unwrap().unwrap_err(), Unreadable { height: from });
     }
 }
@@ -274,7 +274,7 @@ fn heights_that_are_not_there_are_an_error() {
     let mut opened = open(dir.path(), 8);
     let records = devnet(ChainConfig::small(3), 30);
     records[10..20].iter().for_each(|record| opened.writer.append(record).unwrap());
-    let last = |heights| logs(&opened.reader, Wanted::new(&LogFilter::default()), heights).last();
+    let last = |heights| logs(&opened.reader, LogMatcher::new(&[], &[]), heights).last();
     assert_eq!(last(9..=15).unwrap().unwrap_err(), Unreadable { height: 9 });
     assert_eq!(last(15..=20).unwrap().unwrap_err(), Unreadable { height: 20 });
     assert_eq!(last(u64::MAX..=u64::MAX).unwrap().unwrap_err().height, u64::MAX);

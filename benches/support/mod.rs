@@ -1,10 +1,10 @@
 //! Blocks of mainnet's size, and stores of them, for the benches.
 
-use neve::fetch::assemble;
-use neve::parts::RECEIPTS;
-use neve_chain::Checks;
+use neve_chain::{AdmittedKeys, Checks};
 use neve_devnet::{Chain, ChainConfig, Helicon, Part, Signatures};
 use neve_jsonrpc::{LogFilter, Rules};
+use neve_record::assemble::assemble;
+use neve_record::parts::RECEIPTS;
 use neve_store::{Hash, Identity, Opened, Options, Record};
 
 /// What an upstream says of a height.
@@ -28,7 +28,7 @@ pub(crate) fn blocks(count: usize) -> Vec<Block> {
         .collect()
 }
 
-const CHECKS: Checks = Checks { chain_id: 43_112, senders: false };
+const CHECKS: Checks = Checks { chain_id: 43_112, senders: false, admitted: AdmittedKeys::NONE };
 
 /// What is stored of them.
 pub(crate) fn records(blocks: &[Block]) -> Vec<Record> {

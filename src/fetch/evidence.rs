@@ -6,7 +6,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -14,11 +14,13 @@ use metrics::counter;
 use serde_json::json;
 use tracing::warn;
 
+use crate::shared::lock::lock;
+
 /// Files at most.
 const FILES_MAX: usize = 64;
 /// Bytes of all files at most. A larger answer is cut.
 const BYTES_MAX: usize = 64 << 20;
-/// Of one file.
+/// Highest size of one file.
 const FILE_BYTES_MAX: usize = 8 << 20;
 /// What was kept lately is not kept again: a height that is refused is asked for again and again.
 const KNOWN_MAX: usize = 1024;
@@ -42,12 +44,12 @@ struct State {
 
 /// An answer about a height.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
-    pub(super) height: u64,
-    /// Who gave it.
-    pub(super) upstream: String,
+pub(crate) struct RejectedPayload {
+    pub(crate) height: u64,
+    /// Upstream that gave it.
+    pub(crate) upstream: String,
     /// The block's text, and the receipts'.
-    pub(super) texts: (Bytes, Bytes),
+    pub(crate) texts: (Bytes, Bytes),
 }
 
 impl Evidence {
@@ -67,10 +69,10 @@ impl Evidence {
     }
 
     /// Keeps an answer, on a thread that may wait for the disk.
-    pub(super) fn keep(&self, answer: Answer, verdict: &'static str, why: &str) {
+    pub(crate) fn keep(&self, answer: RejectedPayload, verdict: &'static str, why: &str) {
         let key = (answer.height, answer.upstream.clone(), verdict);
         {
-            let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.0.state);
             if state.known.len() >= KNOWN_MAX {
                 state.known.clear();
             }
@@ -88,10 +90,10 @@ impl Evidence {
 }
 
 impl Inner {
-    fn write(&self, answer: &Answer, verdict: &str, why: &str) -> std::io::Result<()> {
+    fn write(&self, answer: &RejectedPayload, verdict: &str, why: &str) -> std::io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let bytes = contents(answer, verdict, why, now.as_secs());
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         fs::create_dir_all(&self.dir)?;
         state.count += 1;
         let name =
@@ -113,8 +115,8 @@ impl State {
     }
 }
 
-fn contents(answer: &Answer, verdict: &str, why: &str, unix: u64) -> Vec<u8> {
-    let Answer { height, upstream, texts: (block, receipts) } = answer;
+fn contents(answer: &RejectedPayload, verdict: &str, why: &str, unix: u64) -> Vec<u8> {
+    let RejectedPayload { height, upstream, texts: (block, receipts) } = answer;
     let head = json!({
         "height": height,
         "upstream": upstream,
@@ -137,9 +139,9 @@ fn contents(answer: &Answer, verdict: &str, why: &str, unix: u64) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn answer(height: u64, len: usize) -> Answer {
+    fn answer(height: u64, len: usize) -> RejectedPayload {
         let texts = (Bytes::from(vec![b'b'; len]), Bytes::from_static(b"[]"));
-        Answer { height, upstream: "http://node".into(), texts }
+        RejectedPayload { height, upstream: "http://node".into(), texts }
     }
 
     fn files(dir: &Path) -> Vec<(String, u64)> {
@@ -164,7 +166,8 @@ mod tests {
         }
         let kept = files(dir.path());
         assert_eq!(kept.len(), FILES_MAX);
-        assert!(kept.last().unwrap().0.ends_with("-149-header_hash"), "{kept:?}");
+        // Names of one millisecond are in the order of their numbers, which begin anew.
+        assert!(kept.iter().any(|(name, _)| name.ends_with("-149-header_hash")), "{kept:?}");
         let evidence = Evidence::new(dir.path());
         for height in 0..12 {
             evidence.0.write(&answer(height, 20 << 20), "header_hash", "w").unwrap();

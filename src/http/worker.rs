@@ -1,50 +1,58 @@
 //! A worker: a thread for plain requests, and one with a runtime for all that they are not.
 
-use std::io;
 use std::net::TcpStream;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
+use std::{io, thread};
 
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tracing::warn;
 
-use super::connection::{draining, serve};
-use super::door::{Come, Counted, Door, Leave, Left, Moved, Wait};
-use super::lanes::Lanes;
-use super::rpc::Rpc;
-use super::service::Service;
-use super::socket::Patience;
-use super::{Role, Shared};
-use crate::tally::Tally;
+use super::drain::draining;
+use super::open_connection::{
+    Arrived, BlockingWork, ConnectionGuard, Handoff, OpenConnection, ToFast, ToFull,
+    UnsentResponse, Waited,
+};
+use super::server::{Role, Shared};
+use crate::config::settings::{AdminListen, Deadlines, HttpConfig};
+use crate::http::admit::Hosts;
+use crate::http::clients::Proxies;
+use crate::http::fast::EventLoop;
+use crate::http::full::{Service, serve};
+use crate::http::relay::RelayShared;
+use crate::observe::Pages;
+use crate::rpc::Rpc;
+use crate::rpc::cursors::Replays;
+use crate::shared::ThreadCounters;
 
-/// Threads of each worker that may wait for the disk; a request that must waits for one of them.
+/// Threads of each worker that read from disk what is sent: the rest of an answer, or a mirror's.
 const WAITING_THREADS: usize = 16;
 
 /// Two threads that serve connections.
-pub(super) struct Worker {
-    door: Door,
-    /// Its open connections.
+pub(crate) struct Worker {
+    door: Handoff,
+    /// Open connections.
     open: Arc<AtomicUsize>,
     threads: [JoinHandle<()>; 2],
 }
 
 impl Worker {
     /// Starts the threads, each with a tally of its own.
-    pub(super) fn start(
+    pub(crate) fn start(
         at: usize,
         shared: &Shared,
         role: Role,
-        [short, long]: &[Arc<Tally>; 2],
+        [short, long]: &[Arc<ThreadCounters>; 2],
     ) -> io::Result<Self> {
         let (leaving, left) = mpsc::unbounded_channel();
         let patience = shared.http.patience;
         let lanes_service = Arc::new(service(shared, role, short));
-        let (lanes, door) = Lanes::new(lanes_service, patience, leaving)?;
-        let long = Long {
+        let (lanes, door) = EventLoop::new(lanes_service, patience, leaving)?;
+        let long = FullLoop {
             service: Arc::new(service(shared, role, long)),
             patience,
             drain: shared.drain.clone(),
@@ -52,87 +60,111 @@ impl Worker {
         };
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().max_blocking_threads(WAITING_THREADS).build()?;
+        let [short, long_name] = match role {
+            Role::Rpc { .. } => ["http", "hyper"],
+            Role::Admin => ["admin-http", "admin-hyper"],
+        };
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{at}"));
         let threads = [
-            spawn("http").spawn(move || lanes.run())?,
-            spawn("hyper").spawn(move || runtime.block_on(long.run(left)))?,
+            spawn(short).spawn(move || lanes.run())?,
+            spawn(long_name).spawn(move || runtime.block_on(long.run(left)))?,
         ];
         Ok(Self { door, open: Arc::default(), threads })
     }
 
-    /// How many connections it has.
-    pub(super) fn open(&self) -> usize {
+    /// Number of open connections.
+    pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
     /// Serves a connection that was just opened, and counts it among those of the process.
-    pub(super) fn take(&self, stream: TcpStream, connections: &Arc<AtomicUsize>) {
-        let counted = Counted::new(&self.open, connections);
-        self.door.bring(Come::Connection(Moved::new(stream, counted)));
+    pub(crate) fn take(&self, arrived: Arrived, connections: &Arc<AtomicUsize>) {
+        let counted = ConnectionGuard::new(&self.open, connections);
+        self.door.bring(ToFast::Connection(OpenConnection::new(arrived, counted)));
     }
 
     /// Lets the threads end once their connections have.
-    pub(super) fn join(self) {
-        self.door.bring(Come::Last);
+    pub(crate) fn join(self) {
+        self.door.bring(ToFast::Last);
         for thread in self.threads {
             if thread.join().is_err() {
-                warn!("a serving thread panicked");
+                warn!("serving thread panicked");
             }
         }
     }
 }
 
-/// What answers the requests of one thread.
-pub(super) fn service(shared: &Shared, role: Role, tally: &Arc<Tally>) -> Service {
+/// Makes the service of one thread.
+pub(crate) fn service(shared: &Shared, role: Role, tally: &Arc<ThreadCounters>) -> Service {
+    let relay = shared.relay.as_ref().filter(|_| role != Role::Admin);
     Service {
         rpc: Arc::new(Rpc {
             serving: Arc::clone(&shared.serving),
             status: Arc::clone(&shared.admin.status),
             filters: Arc::clone(&shared.filters),
             limits: shared.limits,
+            memory: Arc::clone(&shared.memory),
             tally: Arc::clone(tally),
+            replays: Replays::default(),
+            misses: shared.misses.clone(),
         }),
         admin: Arc::clone(&shared.admin),
-        admin_here: role != Role::Rpc { admin: false },
+        pages: if role == (Role::Rpc { admin: false }) { Pages::Public } else { Pages::All },
         rpc_here: role != Role::Admin,
         miss_status: shared.http.miss_status,
-        hosts: shared.http.hosts.clone(),
+        hosts: hosts(&shared.http, role),
+        proxies: Proxies::of(&shared.http),
         rpc_paths: Arc::clone(&shared.http.rpc_paths),
-        head_bytes_max: shared.http.head_bytes_max,
+        header_bytes_max: shared.http.header_bytes_max,
         ws: shared.http.ws,
-        bodies: Arc::clone(&shared.bodies),
-        messages: Arc::clone(&shared.messages),
         mirrors: shared.mirrors.clone(),
+        relay: relay.map(RelayShared::for_thread),
+        relay_paths: relay.map(RelayShared::paths).unwrap_or_default(),
+        offload: Arc::clone(&shared.offload),
+    }
+}
+
+/// Hosts that requests may name. A page in a browser must not read what a loopback address has for
+/// this machine only, by a name of its own that points here.
+fn hosts(config: &HttpConfig, role: Role) -> Hosts {
+    let hosts = Hosts::new(&config.allowed_hosts);
+    match &config.admin_listen {
+        AdminListen::Given(address) | AdminListen::Default(address)
+            if role == Role::Admin && address.is_loopback() =>
+        {
+            hosts.or_local()
+        }
+        _ => hosts,
     }
 }
 
 /// The thread with a runtime.
-struct Long {
+struct FullLoop {
     service: Arc<Service>,
-    patience: Patience,
+    patience: Deadlines,
     drain: watch::Receiver<bool>,
-    door: Door,
+    door: Handoff,
 }
 
-impl Long {
+impl FullLoop {
     /// Serves what leaves the short way until there is no more to come, and then what is left.
-    async fn run(self, mut left: mpsc::UnboundedReceiver<Leave>) {
+    async fn run(self, mut left: mpsc::UnboundedReceiver<ToFull>) {
         let drain = own(self.drain, self.door.clone());
         let mut open = JoinSet::new();
         while let Some(leave) = left.recv().await {
             while open.try_join_next().is_some() {}
             let (service, door) = (Arc::clone(&self.service), self.door.clone());
             match leave {
-                Leave::Connection(moved) => {
+                ToFull::Connection(moved) => {
                     let (patience, drain) = (self.patience, drain.clone());
                     open.spawn(async move { serve(moved, &service, patience, drain, &door).await });
                 }
-                Leave::Disk(key, stream, wait) => {
+                ToFull::Disk(key, stream, wait) => {
                     open.spawn(async move {
                         let done =
                             AssertUnwindSafe(wait_for(&service, stream, wait)).catch_unwind();
                         // Whatever happened: the connection waits for this.
-                        door.bring(Come::Answer(key, done.await.unwrap_or_default()));
+                        door.bring(ToFast::Answer(key, done.await.unwrap_or_default()));
                     });
                 }
             }
@@ -141,22 +173,25 @@ impl Long {
     }
 }
 
-/// What is left of an answer when it was waited for and sent as far as that goes at once; nothing if
-/// it cannot be made or sent.
-async fn wait_for(service: &Arc<Service>, stream: TcpStream, wait: Wait) -> Option<Left> {
+/// What is left of an answer when it was waited for and sent as far as that goes at once; nothing
+/// if it cannot be made or sent.
+async fn wait_for(service: &Arc<Service>, stream: TcpStream, wait: BlockingWork) -> Option<Waited> {
     match wait {
-        Wait::Answer(question) => service.answer_and_send(question, stream).await,
-        Wait::Send(out) => spawn_blocking(move || Left { stream, out }.send()).await.ok()?,
+        BlockingWork::Answer(question) => service.answer_and_send(question, stream).await,
+        BlockingWork::Send(out) => {
+            let sent = spawn_blocking(move || UnsentResponse { stream, out }.send()).await.ok()?;
+            sent.map(Waited::Unsent)
+        }
     }
 }
 
 /// The same, for this thread: every request of hyper's looks at it, which locks it. Tells the other
 /// thread too.
-fn own(mut drain: watch::Receiver<bool>, door: Door) -> watch::Receiver<bool> {
+fn own(mut drain: watch::Receiver<bool>, door: Handoff) -> watch::Receiver<bool> {
     let (tell, told) = watch::channel(false);
     tokio::spawn(async move {
         draining(&mut drain).await;
-        door.bring(Come::Drain);
+        door.bring(ToFast::Drain);
         tell.send_replace(true);
         tell.closed().await; // what comes now is to be told too
     });

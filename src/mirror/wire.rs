@@ -8,7 +8,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use neve_store::{FORMAT_VERSION, Hash, Identity, Reader};
 use serde::{Deserialize, Serialize};
 
-/// What all paths begin with.
+/// Beginning of all paths.
 pub(crate) const ROOT: &str = "/mirror/v1/";
 /// The list.
 pub(crate) const SEGMENTS: &str = "/mirror/v1/segments";
@@ -17,7 +17,7 @@ pub(crate) const SEGMENT: &str = "/mirror/v1/segment/";
 /// The stream.
 pub(crate) const RECORDS: &str = "/mirror/v1/records";
 
-/// What a neve has for its mirrors.
+/// Segments and heights that a neve has for its mirrors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listing {
     /// The version of segment files.
@@ -49,7 +49,7 @@ impl Listed {
 impl Listing {
     pub(crate) fn of(reader: &Reader, identity: Identity) -> Self {
         let range = reader.range();
-        let sealed = reader.sealed().into_iter();
+        let sealed = reader.unpacked().into_iter();
         Self {
             format: FORMAT_VERSION,
             chain_id: identity.chain_id,
@@ -66,19 +66,20 @@ impl Listing {
         Some(Identity { chain_id: self.chain_id, genesis: Hash(genesis.0) })
     }
 
-    /// Where an empty store begins: above a sealed segment, so that those below come as files.
+    /// Place where an empty store begins: above a sealed segment, so that those below come as
+    /// files.
     pub(crate) fn start(&self) -> Option<u64> {
         let (head, newest) = (self.head?, self.segments.last()?);
         Some(if newest.end() <= head { newest.end() } else { newest.base })
     }
 }
 
-/// What the stream brings.
+/// Frame of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A height: the `result` of `eth_getBlockByNumber(n, true)` and of `eth_getBlockReceipts(n)`.
     Record { height: u64, block: Bytes, receipts: Bytes },
-    /// This height and those above it were taken back.
+    /// The source withdrew this height and those above it.
     Withdrawn { from: u64 },
     /// Nothing new.
     Idle,
@@ -86,7 +87,7 @@ pub(crate) enum Frame {
     Gone,
 }
 
-/// Why a stream cannot be read on.
+/// Reason why a stream cannot be read on.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum Malformed {
     #[error("a frame of {0} bytes, allowed are {1}")]

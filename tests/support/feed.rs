@@ -7,15 +7,10 @@
 #![cfg(test)]
 #![allow(dead_code, reason = "every test binary includes this file and none uses all of it")]
 
-#[path = "feed_atomic.rs"]
 mod atomic;
-#[path = "feed_avax.rs"]
 mod avax;
-#[path = "feed_code.rs"]
 mod code;
-#[path = "feed_kinds.rs"]
 mod kinds;
-#[path = "feed_sign.rs"]
 mod sign;
 
 use std::cell::OnceCell;

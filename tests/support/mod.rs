@@ -2,11 +2,14 @@
 
 #![allow(dead_code, reason = "not every helper is used by every target")]
 
+pub(crate) mod attackers;
 pub(crate) mod client;
 pub(crate) mod corpus;
 pub(crate) mod feed;
 pub(crate) mod neve;
+pub(crate) mod nginx;
 pub(crate) mod node;
+pub(crate) mod proxy;
 pub(crate) mod recorded;
 pub(crate) mod served;
 pub(crate) mod ws;

@@ -28,7 +28,13 @@ pub(crate) fn fresh_dir() -> TempDir {
 
 /// Runs the binary to its end, which must come soon.
 pub(crate) fn run(arguments: &[&str]) -> Output {
+    run_with(&[], arguments)
+}
+
+/// The same, with these variables set.
+pub(crate) fn run_with(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = command();
+    command.envs(variables.iter().copied());
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("the binary starts");
     let pid = Pid::from_child(&child);
@@ -50,9 +56,13 @@ fn command() -> Command {
     command_by(&[])
 }
 
+/// Variable with the program to test instead of cargo's: a path, perhaps after an emulator and a blank.
+pub(crate) const PROGRAM: &str = "NEVE_TEST_PROGRAM";
+
 /// The binary, started by a command that becomes it.
 fn command_by(starter: &[&str]) -> Command {
-    let mut whole = starter.iter().chain(&[env!("CARGO_BIN_EXE_neve")]);
+    let program = std::env::var(PROGRAM).unwrap_or_else(|_| env!("CARGO_BIN_EXE_neve").to_owned());
+    let mut whole = starter.iter().copied().chain(program.split(' '));
     let mut command = Command::new(whole.next().expect("the binary is one"));
     command.args(whole);
     // Settings of the machine must not leak into tests.
@@ -60,6 +70,7 @@ fn command_by(starter: &[&str]) -> Command {
         command.env_remove(name);
     }
     command.env("RUST_LOG", "info");
+    command.env("NEVE_CONFIG", "none"); // so must its file
     command
 }
 
@@ -69,6 +80,8 @@ pub(crate) struct Neve {
     log: PathBuf,
     /// Where it listens.
     pub(crate) address: SocketAddr,
+    /// Where its full /health and its /metrics are; the main address if they are nowhere else.
+    pub(crate) admin: SocketAddr,
     /// What it said on standard output.
     pub(crate) greeting: String,
 }
@@ -116,15 +129,24 @@ impl Neve {
         let address = address.unwrap_or_else(|| panic!("no address in {first:?}"));
         let rest = lines.map_while(Result::ok).take(GREETING_LINES - 1);
         let greeting = std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n");
-        Self { child, log, address, greeting }
+        let health = greeting.lines().find_map(|line| line.strip_prefix("health "));
+        let health = health.and_then(|line| line.trim().strip_prefix("http://"));
+        let admin = health.and_then(|rest| rest.strip_suffix("/health")?.parse().ok());
+        let admin = admin.unwrap_or_else(|| panic!("no address of /health in {greeting:?}"));
+        Self { child, log, address, admin, greeting }
     }
 
     pub(crate) fn client(&self) -> Client {
         Client::new(self.address)
     }
 
+    /// A client of the admin listener.
+    pub(crate) fn admin(&self) -> Client {
+        Client::new(self.admin)
+    }
+
     pub(crate) fn health(&self) -> Value {
-        self.client().get("/health").json()
+        self.admin().get("/health").json()
     }
 
     /// The end of its log.
@@ -141,11 +163,15 @@ impl Neve {
         wait_until(what, LIMIT, look).unwrap_or_else(|why| panic!("{why}\n{}", self.log()))
     }
 
-    /// Waits until the head is at least `height`.
+    /// Waits until the head is at least `height`. The time starts anew with each head.
     pub(crate) fn wait_for_head(&self, height: u64) {
-        self.wait(&format!("head {height}"), |health| {
-            (health["blocks"]["head"].as_u64()? >= height).then_some(())
-        });
+        let mut head = None;
+        while head < Some(height) {
+            head = self.wait(&format!("head {height}, beyond {head:?}"), |health| {
+                let now = health["blocks"]["head"].as_u64();
+                (now > head).then_some(now)
+            });
+        }
     }
 
     /// Waits until its log says `text`.
@@ -169,8 +195,23 @@ impl Neve {
     }
 
     fn metric_text(&self, series: &str) -> Option<String> {
-        let page = self.client().get("/metrics").text();
+        let page = self.admin().get("/metrics").text();
         page.lines().find_map(|line| Some(line.strip_prefix(series)?.strip_prefix(' ')?.to_owned()))
+    }
+
+    /// Waits until a counter has this value. Some things are counted when a client has seen them already.
+    pub(crate) fn wait_for_count(&self, series: &str, value: u64) {
+        self.wait(series, |_| (self.count(series) >= value).then_some(()));
+        assert_eq!(self.count(series), value, "{series}");
+    }
+
+    /// Processor time that all its threads have taken since it was started (proc(5), `stat`).
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
+        let (_, fields) = stat.rsplit_once(')').expect("the name is in parentheses");
+        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+        // Linux has shown a hundred a second since 2.6, whatever it counts itself.
+        Duration::from_millis(10 * ticks.map(|ticks| ticks.expect("a number")).sum::<u64>())
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -192,6 +233,15 @@ impl Neve {
         };
         let status = wait_until("the end of neve", LIMIT, look);
         (status.unwrap_or_else(|why| panic!("{why}\n{}", tail(&self.log))), start.elapsed())
+    }
+
+    /// Ends it as an operator would: well, and without cutting off connections that do not end.
+    pub(crate) fn stop_in_time(self) {
+        let log = self.log.clone();
+        let (status, took) = self.stop();
+        let log = tail(&log);
+        let in_time = !log.contains("connections did not end in time");
+        assert!(status.success() && in_time, "{status} after {took:?}:\n{log}");
     }
 
     /// Ends it as a power cut would, as far as a process can tell.

@@ -4,13 +4,9 @@
 #![cfg(test)]
 #![allow(dead_code, reason = "every test binary includes this file and none uses all of it")]
 
-#[path = "node_binary.rs"]
 mod binary;
-#[path = "node_config.rs"]
 mod config;
-#[path = "node_rpc.rs"]
 pub(crate) mod rpc;
-#[path = "node_wait.rs"]
 pub(crate) mod wait;
 
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,11 @@
 //! What is served, beside the development chain itself.
 
-use neve_devnet::{DevnetThread, Part};
+use neve_devnet::{Config, DevnetThread, Part};
+use tempfile::TempDir;
 
-use super::neve::Neve;
+use super::corpus::{MAIN, Set};
+use super::neve::{Neve, fresh_dir};
+use super::recorded::Recorded;
 
 /// What neve serves of these heights is the chain's.
 pub(crate) fn serves(neve: &Neve, devnet: &DevnetThread, heights: impl Iterator<Item = u64>) {
@@ -19,4 +22,42 @@ pub(crate) fn serves(neve: &Neve, devnet: &DevnetThread, heights: impl Iterator<
         let receipts = client.call("eth_getBlockReceipts", &by_hash).text();
         assert_eq!(receipts, result(block.receipts()), "{height}");
     }
+}
+
+/// The embedded chain up to `head`.
+pub(crate) fn devnet(head: u64) -> DevnetThread {
+    devnet_of(Config::test().with_head(head))
+}
+
+/// The embedded chain of a configuration.
+pub(crate) fn devnet_of(config: Config) -> DevnetThread {
+    DevnetThread::start(config).expect("loopback has free ports")
+}
+
+/// A neve that holds all of the embedded chain.
+pub(crate) fn follow(devnet: &DevnetThread, arguments: &[&str]) -> (TempDir, Neve) {
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let fixed = ["--upstream", &url, "--start", "0"];
+    let neve = Neve::start(dir.path(), &[&fixed, arguments].concat());
+    neve.wait_for_head(devnet.latest());
+    (dir, neve)
+}
+
+/// A neve that holds all of a recorded chain.
+pub(crate) fn recorded(set: Set, arguments: &[&str]) -> (Recorded, Neve, TempDir) {
+    recorded_from(set, "0", arguments)
+}
+
+/// A neve that holds heights 100 to 339 of the recorded chain.
+pub(crate) fn recorded_from_100(arguments: &[&str]) -> (Recorded, Neve, TempDir) {
+    recorded_from(MAIN, "100", arguments)
+}
+
+fn recorded_from(set: Set, start: &str, arguments: &[&str]) -> (Recorded, Neve, TempDir) {
+    let (node, dir) = (Recorded::start(set), fresh_dir());
+    let url = node.url();
+    let fixed = ["--upstream", url.as_str(), "--start", start];
+    let neve = Neve::start(dir.path(), &[&fixed, arguments].concat());
+    neve.wait_for_head(set.head);
+    (node, neve, dir)
 }

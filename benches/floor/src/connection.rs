@@ -1,4 +1,4 @@
-//! One connection: where its request ends, and what of its answer is not sent yet.
+//! A connection: where its request ends, and what of its answer is not sent yet.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -11,7 +11,8 @@ mod support;
 use std::{hint::black_box, time::Instant};
 
 use neve_chain::{
-    Block, BlockFees, Checks, HeadForm, Receipts, new_head, raw_block, raw_header, raw_receipts,
+    AdmittedKeys, Block, BlockFees, Checks, HeaderForm, Receipts, new_head, raw_block, raw_header,
+    raw_receipts,
 };
 use rewrite::{Answers, granite};
 
@@ -21,7 +22,7 @@ fn main() {
     let blocks: Vec<Answers> = rows.map(|row| granite(&row).0).collect();
     let bytes: usize = blocks.iter().map(|b| b.block.len() + b.receipts.len()).sum();
     println!("{} blocks, {} bytes each", blocks.len(), bytes / blocks.len());
-    let checks = Checks { chain_id: 43_114, senders: false };
+    let checks = Checks { chain_id: 43_114, senders: false, admitted: AdmittedKeys::NONE };
     time("parse block", &blocks, |b| {
         black_box(Block::parse(b.block.as_bytes()).expect("a block"));
     });
@@ -49,7 +50,7 @@ fn main() {
         black_box(raw_receipts(b.receipts.as_bytes()).expect("receipts"));
     });
     time("new head", &blocks, |b| {
-        black_box(new_head(b.block.as_bytes(), HeadForm::V1_15).expect("a block"));
+        black_box(new_head(b.block.as_bytes(), HeaderForm::V1_15).expect("a block"));
     });
     time("fees, by limits", &blocks, |b| {
         black_box(BlockFees::from_block(b.block.as_bytes()).expect("a block"));

@@ -21,7 +21,8 @@
 //!
 //! # What nothing binds
 //!
-//! - Members that this crate does not know, if a later node adds some.
+//! - Members with an admitted key, see [`AdmittedKeys`]. Without one, a text has the members that
+//!   are listed here, and no others.
 //! - `totalDifficulty`, which may be the number or zero: no hash has it.
 //! - The extra data of blocks before Apricot Phase 1: the header's hash of it is zero.
 //! - A transaction's `from`, unless [`Checks::senders`] is set: only the signature says it.
@@ -33,52 +34,25 @@
 
 #![forbid(unsafe_code)]
 
-pub mod atomic;
 mod block;
-mod bloom;
-mod check_block;
-mod check_header;
-mod check_receipts;
-mod cursor;
-mod fee_history;
-mod fee_request;
-mod fees;
-mod gas_clock;
+mod derived;
 mod header;
-mod header_json;
-mod hex;
 mod json;
-mod json_float;
-mod new_head;
-mod next_fee;
-mod raw;
-mod receipt;
-mod receipt_json;
+mod receipts;
 mod refusal;
 mod rlp;
-mod roots;
-mod settle;
-mod skip;
-mod transaction;
-mod transaction_json;
 
-pub use block::{Block, BlockLayout};
-pub use check_block::{CheckedBlock, Checks};
-pub use check_header::{CheckedHeader, HeaderAnswer, TotalDifficulty};
-pub use check_receipts::CheckedReceipts;
-pub use fee_history::{EMPTY_FEE_HISTORY, FeeHistory};
-pub use fee_request::{FEE_BLOCKS_MAX, FEE_DEPTH_MAX, FeeRefusal, FeeRequest, NewestBlock};
-pub use fees::{BlockFees, FeeRule};
-pub use gas_clock::{GasClock, gas_excess, gas_price, gas_target};
-pub use header::Header;
-pub use hex::Hex;
-pub use json::Form;
-pub use new_head::{HeadForm, new_head};
-pub use next_fee::next_base_fee;
-pub use raw::{raw_block, raw_header, raw_receipts, raw_transaction};
-pub use receipt::{Log, LogBody, LogData, Receipt, ReceiptBody, Receipts, Topics};
-pub use refusal::{Place, Refusal};
-pub use rlp::{encode_block, ext_data_hash};
-pub use roots::{Encodings, ordered_root};
-pub use settle::{Disproof, Proof, Settlement, Unsettled};
-pub use transaction::{Access, Kind, Transaction};
+pub use block::{Access, Block, BlockLayout, CheckedBlock, Checks, Kind, Transaction, atomic};
+pub use derived::{
+    BlockFees, EMPTY_FEE_HISTORY, FEE_BLOCKS_MAX, FEE_DEPTH_MAX, FeeHistory, FeeRefusal,
+    FeeRequest, FeeRule, GasClock, HeaderForm, NewestBlock, gas_excess, gas_price, gas_target,
+    new_head, next_base_fee, raw_block, raw_header, raw_receipts, raw_transaction,
+};
+pub use header::{CheckedHeader, Header, HeaderAnswer, TotalDifficulty};
+pub use json::{AdmittedKeys, Form, Hex};
+pub use receipts::{
+    CheckedReceipts, Disproof, Log, LogBody, LogData, Proof, Receipt, ReceiptBody, Receipts,
+    Settlement, Topics, Unsettled,
+};
+pub use refusal::{Malformed, Place, ProofError};
+pub use rlp::{Encodings, encode_block, ext_data_hash, ordered_root};

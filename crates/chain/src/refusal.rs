@@ -1,23 +1,31 @@
-//! Why an answer was not accepted.
+//! Reasons for which a response is rejected.
 
 use std::fmt;
 
 use alloy_primitives::{Address, B256, Bloom, U256};
 
-use crate::atomic::Malformed;
+/// Extra data that is not made of atomic transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("at byte {at}: expected {expected}")]
+pub struct Malformed {
+    /// Offset in the data.
+    pub at: usize,
+    /// Value that was expected.
+    pub expected: &'static str,
+}
 
 /// An answer that neve will not store, with both values that disagree.
 ///
-/// Every variant has a stable label, see [`Refusal::reason`].
+/// Every variant has a stable label, see [`ProofError::reason`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum ProofError {
     /// The text is not JSON of the expected structure.
     #[error("at byte {at}: expected {expected}")]
     Json {
         /// Offset in the answer.
         at: usize,
-        /// What should have been there.
+        /// Value that was expected.
         expected: &'static str,
     },
     /// The text is JSON, but not written as avalanchego writes it: the store would hand out bytes
@@ -26,7 +34,7 @@ pub enum Refusal {
     Shape {
         /// Offset in the answer.
         at: usize,
-        /// How it differs from a node's answer.
+        /// Difference from a node's response.
         what: &'static str,
     },
     /// A value is not the hex that its member has.
@@ -34,7 +42,7 @@ pub enum Refusal {
     Hex {
         /// Offset in the answer.
         at: usize,
-        /// What should have been there.
+        /// Value that was expected.
         expected: &'static str,
     },
     /// A member that every such object has is missing.
@@ -45,26 +53,47 @@ pub enum Refusal {
         /// The key that it lacks.
         key: &'static str,
     },
+    /// A key that no known release writes, and that is not admitted or not at the end.
+    #[error(
+        "{object} with the key \"{key}\", which no known release writes there; --admit-keys \
+         {object}.{key} admits it at the end of its object"
+    )]
+    UnknownKey {
+        /// The kind of object.
+        object: &'static str,
+        /// Beginning of the key, graphic ASCII.
+        key: String,
+    },
+    /// A key that is a known one but for case: clients that ignore case take it for that one.
+    #[error("{object} with the key \"{key}\", which is \"{like}\" but for case")]
+    KeyCase {
+        /// The kind of object.
+        object: &'static str,
+        /// The key.
+        key: String,
+        /// The known key.
+        like: &'static str,
+    },
     /// Longer than the 4 GiB that the spans can address.
     #[error("answer of {bytes} bytes")]
     TooLong {
-        /// Its length.
+        /// Length.
         bytes: usize,
     },
     /// A type of transaction that the C-chain does not accept.
     #[error("transaction {index} is of type {found}")]
     TransactionType {
-        /// Which transaction.
+        /// Index of the transaction.
         index: usize,
-        /// Its type.
+        /// Type of the transaction.
         found: u64,
     },
     /// A transaction whose members do not fit its type.
     #[error("transaction {index}: {what}")]
     TransactionForm {
-        /// Which transaction.
+        /// Index of the transaction.
         index: usize,
-        /// What does not fit.
+        /// Field that does not fit.
         what: &'static str,
     },
     /// The header does not hash to the hash that the answer claims.
@@ -78,7 +107,7 @@ pub enum Refusal {
     /// The C-chain has no uncles.
     #[error("{found} uncles")]
     Uncles {
-        /// How many there are.
+        /// Number of them.
         found: usize,
     },
     /// The header commits to uncles.
@@ -86,7 +115,7 @@ pub enum Refusal {
     UnclesHash {
         /// In the header.
         found: B256,
-        /// Of an empty list.
+        /// Hash of an empty list.
         expected: B256,
     },
     /// The transactions are not those of the header.
@@ -94,35 +123,35 @@ pub enum Refusal {
     TransactionsRoot {
         /// In the header.
         header: B256,
-        /// Of the transactions.
+        /// Root of the transactions.
         computed: B256,
     },
     /// A transaction does not hash to its claimed hash.
     #[error("transaction {index} hashes to {computed}, not to {claimed}")]
     TransactionHash {
-        /// Which transaction.
+        /// Index of the transaction.
         index: usize,
         /// In the answer.
         claimed: B256,
-        /// Of its encoding.
+        /// Hash of its encoding.
         computed: B256,
     },
     /// A transaction, receipt or log names another place than the one where it is.
     #[error("{place}: {field} is {found}, expected {expected}")]
     Link {
-        /// Which one.
+        /// Transaction, receipt or log.
         place: Place,
         /// The member that is wrong.
         field: &'static str,
         /// In the answer.
         found: String,
-        /// What follows from the block.
+        /// Value that follows from the block.
         expected: String,
     },
     /// A transaction for another chain.
     #[error("transaction {index} is for chain {found}, not {expected}")]
     ChainId {
-        /// Which transaction.
+        /// Index of the transaction.
         index: usize,
         /// In the transaction.
         found: u64,
@@ -132,17 +161,17 @@ pub enum Refusal {
     /// `gasPrice` is not what the node derives from the transaction and the header's base fee.
     #[error("transaction {index}: gasPrice is {found}, expected {expected}")]
     GasPrice {
-        /// Which transaction.
+        /// Index of the transaction.
         index: usize,
         /// In the answer.
         found: U256,
-        /// Computed.
+        /// Value that was computed.
         expected: U256,
     },
     /// The signature recovers to another sender, or to none.
     #[error("transaction {index} is signed by {recovered:?}, not by {claimed}")]
     Sender {
-        /// Which transaction.
+        /// Index of the transaction.
         index: usize,
         /// `from` in the answer.
         claimed: Address,
@@ -154,7 +183,7 @@ pub enum Refusal {
     ExtDataHash {
         /// In the header.
         header: B256,
-        /// Of the data.
+        /// Hash of the data.
         computed: B256,
     },
     /// Extra data that no hash binds (before Apricot Phase 1) is not an atomic transaction either.
@@ -165,7 +194,7 @@ pub enum Refusal {
     Size {
         /// In the answer.
         claimed: u64,
-        /// Of the encoding.
+        /// Length of the encoding.
         computed: u64,
     },
     /// `totalDifficulty` is neither of the two values that nodes show.
@@ -179,9 +208,9 @@ pub enum Refusal {
     /// The two timestamps of a header disagree.
     #[error("timestamp {seconds} s does not hold {milliseconds} ms")]
     Timestamp {
-        /// `timestamp`.
+        /// Seconds in `timestamp`.
         seconds: u64,
-        /// `timestampMilliseconds`.
+        /// Milliseconds in `timestampMilliseconds`.
         milliseconds: u64,
     },
     /// The header's `gasUsed` is not the sum that its fork defines.
@@ -189,13 +218,13 @@ pub enum Refusal {
     GasUsed {
         /// In the header.
         header: u64,
-        /// Sum.
+        /// Sum that was computed.
         computed: u64,
     },
     /// The gas limit is zero: what share of it was used is no number.
     #[error("block {number} has no gas limit")]
     GasLimit {
-        /// Its height.
+        /// Height of the block.
         number: u64,
     },
     /// Not one receipt for each transaction.
@@ -209,17 +238,17 @@ pub enum Refusal {
     /// `contractAddress` does not follow from sender and nonce.
     #[error("receipt {index}: contractAddress is {found:?}, expected {expected:?}")]
     ContractAddress {
-        /// Which receipt.
+        /// Index of the receipt.
         index: usize,
         /// In the answer.
         found: Option<Address>,
-        /// Computed.
+        /// Value that was computed.
         expected: Option<Address>,
     },
     /// `status` is neither 0 nor 1.
     #[error("receipt {index}: status is {found}")]
     Status {
-        /// Which receipt.
+        /// Index of the receipt.
         index: usize,
         /// In the answer.
         found: u64,
@@ -227,41 +256,41 @@ pub enum Refusal {
     /// `cumulativeGasUsed` is not the running sum.
     #[error("receipt {index}: cumulativeGasUsed is {found}, expected {expected}")]
     CumulativeGas {
-        /// Which receipt.
+        /// Index of the receipt.
         index: usize,
         /// In the answer.
         found: u64,
-        /// Running sum.
+        /// Running sum of the gas.
         expected: u64,
     },
     /// `gasUsed` is outside what an asynchronous block can charge (ACP-194).
     #[error("receipt {index}: gasUsed is {found}, expected {lowest}..={highest}")]
     ReceiptGas {
-        /// Which receipt.
+        /// Index of the receipt.
         index: usize,
         /// In the answer.
         found: u64,
         /// Half of the limit.
         lowest: u64,
-        /// The limit.
+        /// Gas limit of the transaction.
         highest: u64,
     },
     /// `effectiveGasPrice` is not possible for this transaction in this block.
     #[error("receipt {index}: effectiveGasPrice is {found}, expected {lowest}..={highest}")]
     EffectiveGasPrice {
-        /// Which receipt.
+        /// Index of the receipt.
         index: usize,
         /// In the answer.
         found: U256,
-        /// Least possible.
+        /// Lowest possible price.
         lowest: U256,
-        /// Greatest possible.
+        /// Highest possible price.
         highest: U256,
     },
     /// A receipt's bloom is not that of its logs.
     #[error("receipt {index}: logsBloom is not that of its logs")]
     ReceiptBloom {
-        /// Which receipt.
+        /// Index of the receipt.
         index: usize,
         /// In the answer, then computed.
         blooms: Box<(Bloom, Bloom)>,
@@ -269,7 +298,7 @@ pub enum Refusal {
     /// A log with more topics than the EVM can give it.
     #[error("log {index} has more than {max} topics")]
     TopicCount {
-        /// Which log of the block.
+        /// Index of the log in the block.
         index: usize,
         /// The greatest possible number.
         max: usize,
@@ -285,12 +314,12 @@ pub enum Refusal {
     ReceiptsRoot {
         /// In the header.
         header: B256,
-        /// Of the receipts.
+        /// Root of the receipts.
         computed: B256,
     },
 }
 
-/// What a [`Refusal::Link`] is about. Indexes count from 0 over the block.
+/// Subject of a [`ProofError::Link`]. Indexes count from 0 over the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A transaction of the block.
@@ -311,7 +340,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Refusal {
+impl ProofError {
     /// A short label that stays the same between releases, for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -319,7 +348,8 @@ impl Refusal {
             Self::Shape { .. } => "shape",
             Self::Hex { .. } => "hex",
             Self::MissingKey { .. } => "missing_key",
-            Self::TooLong { .. } => "too_long",
+            Self::UnknownKey { .. } | Self::KeyCase { .. } => "unknown_key",
+            Self::TooLong { .. } => "too_large",
             Self::TransactionType { .. } => "transaction_type",
             Self::TransactionForm { .. } => "transaction_form",
             Self::HeaderHash { .. } => "header_hash",

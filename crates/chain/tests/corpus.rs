@@ -11,12 +11,12 @@ use std::{collections::BTreeMap, ops::Range};
 
 use alloy_primitives::hex;
 use neve_chain::{
-    Block, CheckedBlock, CheckedReceipts, Checks, HeaderAnswer, Receipts, TotalDifficulty, atomic,
-    encode_block,
+    AdmittedKeys, Block, CheckedBlock, CheckedReceipts, Checks, HeaderAnswer, Receipts,
+    TotalDifficulty, atomic, encode_block,
 };
 use support::{CORPORA, Height, chain, result, rows};
 
-const CHECKS: Checks = Checks { chain_id: 43_112, senders: true };
+const CHECKS: Checks = Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
 
 fn check(height: &Height) -> (CheckedBlock<'_>, CheckedReceipts<'_>) {
     let block = Block::parse(height.full.as_bytes()).unwrap().check(&CHECKS).unwrap();

@@ -9,13 +9,14 @@ mod support;
 use std::{sync::LazyLock, time::Instant};
 
 use neve_chain::{
-    Block, BlockFees, Checks, FeeHistory, FeeRule, Form, HeadForm, Header, HeaderAnswer, Receipts,
-    atomic, new_head, next_base_fee, raw_block, raw_header, raw_receipts, raw_transaction,
+    AdmittedKeys, Block, BlockFees, Checks, FeeHistory, FeeRule, Form, Header, HeaderAnswer,
+    HeaderForm, Receipts, atomic, new_head, next_base_fee, raw_block, raw_header, raw_receipts,
+    raw_transaction,
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
 use support::{Height, chain};
 
-const CHECKS: Checks = Checks { chain_id: 43_112, senders: true };
+const CHECKS: Checks = Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
 
 /// Some recorded heights: small ones, or most edits would fall into one long input.
 static HEIGHTS: LazyLock<Vec<Height>> = LazyLock::new(|| {
@@ -52,7 +53,7 @@ fn read_all(block: &[u8], receipts: &[u8]) -> bool {
 /// Makes whatever is made from stored answers, of answers that were not proven.
 fn make_all(block: &[u8], receipts: &[u8]) {
     let _ = (raw_block(block), raw_header(block), raw_receipts(receipts), raw_transaction(block));
-    let _ = new_head(block, HeadForm::V1_15);
+    let _ = new_head(block, HeaderForm::V1_15);
     let fees = [BlockFees::from_block(block), BlockFees::from_receipts(block, receipts)];
     for fees in fees.into_iter().flatten() {
         let percentiles = [0.0, 50.0, 100.0];
@@ -227,8 +228,8 @@ fn long_texts() {
     for text in &texts {
         assert!(!read_all(text.as_bytes(), text.as_bytes()));
     }
-    // Seconds would be normal for work that grows with the square.
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    // Many minutes would be normal for work that grows with the square.
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }
 
 /// Counts in atomic transactions are compared with what is left before anything is reserved.

@@ -11,12 +11,12 @@ mod support;
 use std::collections::BTreeMap;
 
 use alloy_primitives::B256;
-use neve_chain::{Block, Checks, Form, HeaderAnswer, Receipts, atomic};
+use neve_chain::{AdmittedKeys, Block, Checks, Form, HeaderAnswer, Receipts, atomic};
 use rewrite::granite;
 use serde_json::{Value, value::RawValue};
 use support::{text, zstd_lines};
 
-const MAINNET: Checks = Checks { chain_id: 43_114, senders: true };
+const MAINNET: Checks = Checks { chain_id: 43_114, senders: true, admitted: AdmittedKeys::NONE };
 
 /// The exact texts of the members of a row.
 fn members(row: &str) -> BTreeMap<&str, &RawValue> {
@@ -153,7 +153,7 @@ fn atomic_ext_data() {
 /// another header form. Its `totalDifficulty` is an empty string, which is no quantity: left out.
 #[test]
 fn blocks_of_an_l1() {
-    let checks = Checks { chain_id: 43_419, senders: false };
+    let checks = Checks { chain_id: 43_419, senders: false, admitted: AdmittedKeys::NONE };
     let (mut blocks, mut transactions, mut logs) = (0, 0, 0);
     for row in zstd_lines("l1_gunzilla/blocks_full.jsonl.zst") {
         let row = row.replacen("\"totalDifficulty\":\"\",", "", 1);

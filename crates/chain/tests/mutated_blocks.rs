@@ -13,8 +13,9 @@ mod sample;
 #[path = "support/mod.rs"]
 mod support;
 
+use neve_chain::{AdmittedKeys, Checks};
 use rewrite::{Answers, seal};
-use sample::{ACCEPTED, Sample, altered, keys, reason, zero_hash};
+use sample::{ACCEPTED, CHECKS, Sample, altered, keys, reason, reason_by, zero_hash};
 use serde_json::json;
 
 #[test]
@@ -213,10 +214,62 @@ fn shapes() {
     }
 }
 
-/// Nothing binds what is not known: a later release may add members, and the node's bytes are
-/// served as they are. They must be sorted into maps, and be JSON.
+/// A member that a later release might add is refused, wherever it is.
 #[test]
-fn unknown_members_are_served() {
+fn unknown_key_is_refused_in_every_kind_of_object() {
+    for sample in Sample::all() {
+        let mut block = sample.clone();
+        block.block["later"] = json!({"a": [1, "b"], "c": null});
+        assert_eq!(block.reason(), "unknown_key");
+        let mut transactions = sample.clone();
+        let expected =
+            if transactions.transactions().is_empty() { ACCEPTED } else { "unknown_key" };
+        for transaction in transactions.transactions() {
+            transaction["later"] = json!(true);
+        }
+        assert_eq!(transactions.reason(), expected);
+        let mut receipts = sample.clone();
+        for receipt in receipts.receipts() {
+            receipt["later"] = json!(-1.5);
+        }
+        assert_eq!(receipts.reason(), expected);
+        let mut logs = sample.clone();
+        let mut some = false;
+        for receipt in logs.receipts() {
+            for log in receipt["logs"].as_array_mut().unwrap() {
+                log["blockTimestamp"] = json!("0x1");
+                some = true;
+            }
+        }
+        assert_eq!(logs.reason(), if some { "unknown_key" } else { ACCEPTED });
+    }
+}
+
+/// Go's decoder would take each for the known key.
+#[test]
+fn key_that_differs_in_case_only_is_refused() {
+    for sample in Sample::all() {
+        let mut block = sample.clone();
+        block.block["Hash"] = json!("0xabab");
+        assert_eq!(block.reason(), "unknown_key");
+        let mut changed = sample.clone();
+        for transaction in changed.transactions() {
+            transaction["To"] = json!("0xabab");
+        }
+        let some = !changed.transactions().is_empty();
+        assert_eq!(changed.reason(), if some { "unknown_key" } else { ACCEPTED });
+        let mut changed = sample.clone();
+        for receipt in changed.receipts() {
+            receipt["Status"] = json!("0x0");
+        }
+        assert_eq!(changed.reason(), if some { "unknown_key" } else { ACCEPTED });
+    }
+}
+
+#[test]
+fn admitted_keys_are_accepted_at_the_end_and_in_sorted_place() {
+    let names = ["block.later", "transaction.later", "receipt.later", "log.blockTimestamp"];
+    let checks = Checks { admitted: AdmittedKeys::parse(&names).unwrap(), ..CHECKS };
     for sample in Sample::all() {
         let mut changed = sample.clone();
         changed.block["later"] = json!({"a": [1, "b"], "c": null});
@@ -229,7 +282,22 @@ fn unknown_members_are_served() {
                 log["blockTimestamp"] = json!("0x1");
             }
         }
-        assert_eq!(changed.reason(), ACCEPTED);
+        let sorted = changed.answers();
+        assert_eq!(reason_by(&sorted, &checks), ACCEPTED);
+        let (member, block) = (",\"later\":{\"a\":[1,\"b\"],\"c\":null}", sorted.block);
+        let moved = block.replacen(member, "", 1);
+        let at_the_end = format!("{}{member}}}", moved.strip_suffix('}').unwrap());
+        let receipts = sorted.receipts;
+        let answers = |block| Answers { block, receipts: receipts.clone() };
+        assert_eq!(reason_by(&answers(at_the_end.clone()), &checks), ACCEPTED);
+        let twice = format!("{}{member}}}", at_the_end.strip_suffix('}').unwrap());
+        assert_eq!(
+            reason_by(&answers(twice), &checks),
+            "unknown_key",
+            "twice, the second out of place"
+        );
+        let between = moved.replacen(",\"number\"", &format!("{member},\"number\""), 1);
+        assert_eq!(reason_by(&answers(between), &checks), "unknown_key", "neither place");
     }
 }
 

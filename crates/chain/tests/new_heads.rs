@@ -7,7 +7,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use neve_chain::{HeadForm, HeaderAnswer, new_head};
+use neve_chain::{HeaderAnswer, HeaderForm, new_head};
 use serde_json::{Value, value::RawValue};
 use support::{CORPORA, Height, chain, recorded};
 
@@ -20,8 +20,8 @@ fn head(frame: &str) -> (&str, usize) {
     (text, usize::from_str_radix(&number[2..], 16).unwrap())
 }
 
-fn form(corpus: &str) -> HeadForm {
-    if corpus == "v1.15.0" { HeadForm::V1_15 } else { HeadForm::V1_14 }
+fn form(corpus: &str) -> HeaderForm {
+    if corpus == "v1.15.0" { HeaderForm::V1_15 } else { HeaderForm::V1_14 }
 }
 
 /// To the byte, on both sides of every upgrade; from the block's answer and from the header's.
@@ -69,11 +69,11 @@ fn heads_are_headers() {
 fn the_forms_differ_in_the_keys_of_helicon() {
     let text = &chain("v1.14.2/forks")[100].full;
     let head = |form| String::from_utf8(new_head(text.as_bytes(), form).unwrap()).unwrap();
-    let (old, new) = (head(HeadForm::V1_14), head(HeadForm::V1_15));
+    let (old, new) = (head(HeaderForm::V1_14), head(HeaderForm::V1_15));
     let keys = "\"targetExponent\":null,\"minPriceExponent\":null,\"settledHeight\":null,\
         \"settledGasUnix\":null,\"settledGasNumerator\":null,\"settledExcess\":null,\"hash\"";
     assert_eq!(old.replace("\"hash\"", keys), new);
     let hash = HeaderAnswer::parse(text.as_bytes()).unwrap().hash;
     assert!(old.ends_with(&format!("\"hash\":\"{hash}\"}}")));
-    assert!(new_head(b"null", HeadForm::V1_14).is_err());
+    assert!(new_head(b"null", HeaderForm::V1_14).is_err());
 }

@@ -8,7 +8,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use alloy_primitives::{hex, keccak256};
-use neve_chain::{Block, Refusal, raw_block, raw_header, raw_receipts, raw_transaction};
+use neve_chain::{Block, ProofError, raw_block, raw_header, raw_receipts, raw_transaction};
 use serde_json::Value;
 use support::{CORPORA, Height, chain, recorded, result, rows};
 
@@ -164,7 +164,7 @@ fn receipts_of_no_known_kind_are_refused() {
         raw_receipts(changed.as_bytes()).unwrap_err()
     };
     let status = other("\"status\":\"0x1\"", "\"status\":\"0x2\"");
-    assert_eq!(status, Refusal::Status { index: 0, found: 2 });
+    assert_eq!(status, ProofError::Status { index: 0, found: 2 });
     let kind = other("\"type\":\"0x", "\"type\":\"0x10");
     assert_eq!(kind.reason(), "transaction_type");
 }

@@ -7,12 +7,12 @@ mod support;
 
 use alloy_primitives::{B256, Bloom};
 use neve_chain::{
-    Block, CheckedBlock, CheckedHeader, CheckedReceipts, Checks, Disproof, Encodings, Header,
-    Proof, Receipts, Settlement,
+    AdmittedKeys, Block, CheckedBlock, CheckedHeader, CheckedReceipts, Checks, Disproof, Encodings,
+    Header, Proof, Receipts, Settlement,
 };
 use support::{Height, chain};
 
-const CHECKS: Checks = Checks { chain_id: 43_112, senders: false };
+const CHECKS: Checks = Checks { chain_id: 43_112, senders: false, admitted: AdmittedKeys::NONE };
 const LIMIT: usize = Settlement::BYTES_MAX_DEFAULT;
 /// The first asynchronous block of the corpus.
 const FIRST: usize = 202;

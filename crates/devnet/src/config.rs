@@ -1,18 +1,19 @@
-//! What a development node is: its chain, how much of it there is, and how it grows.
+//! Configuration of a development node: its chain, how much of it there is, and how it grows.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
-use crate::chain::{ChainConfig, Helicon, Signatures, Version};
+use crate::chain::rules::{ChainConfig, Helicon, Signatures};
+use crate::chain::text::Version;
 
 /// A development node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The chain that it has.
     pub chain: ChainConfig,
-    /// Where it listens. Port 0 is a free one.
+    /// Place where it listens. Port 0 is a free one.
     pub listen: SocketAddr,
     /// The newest height at the start. All from the first one are made before it listens, which
     /// takes a tenth of a millisecond each with blocks of mainnet's size.
@@ -23,7 +24,7 @@ pub struct Config {
     pub keep_heights: usize,
     /// Bytes of blocks that stay in memory, whatever their number: at most [`Self::BYTES_MAX`].
     pub keep_bytes: usize,
-    /// What becomes of the blocks before them.
+    /// Fate of the blocks before them.
     pub older: Older,
     /// Blocks a second that it accepts by itself, at most [`Self::RATE_MAX`]; zero for none.
     pub rate: f64,
@@ -36,7 +37,7 @@ pub struct Config {
     pub switch_hold: Duration,
 }
 
-/// What becomes of blocks that are no longer in memory.
+/// Fate of blocks that are no longer in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Older {
     /// They are made again when asked for. Their transactions are not found by hash.
@@ -89,14 +90,14 @@ impl Config {
         }
     }
 
-    /// The same node, whose chain goes over to Helicon at this height.
+    /// Returns a node whose chain goes over to Helicon at this height.
     #[must_use]
     pub fn with_helicon(mut self, helicon: Helicon) -> Self {
         self.chain.helicon = helicon;
         self
     }
 
-    /// The same node with so many blocks behind the genesis.
+    /// Returns a node with `head` blocks after the genesis.
     #[must_use]
     pub fn with_head(mut self, head: u64) -> Self {
         self.head = head;

@@ -1,4 +1,4 @@
-//! What clients did.
+//! Counts of requests.
 
 use std::{
     collections::BTreeMap,

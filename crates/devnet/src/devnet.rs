@@ -8,14 +8,12 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
-use crate::{
-    chain::Block,
-    config::Config,
-    counters::Counters,
-    faults::Faults,
-    node::Node,
-    server::{Shared, listen, serve},
-};
+use crate::chain::Block;
+use crate::config::Config;
+use crate::counters::Counters;
+use crate::faults::Faults;
+use crate::node::Node;
+use crate::server::{Shared, listen, serve};
 
 /// A running development node. It ends when this is dropped.
 ///
@@ -57,32 +55,32 @@ impl Devnet {
         Ok(Self { node, counters, address, shutdown })
     }
 
-    /// Where it listens.
+    /// Place where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address as a client of the node writes it, without a path.
+    /// Address as a client of the node writes it, without a path.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where it takes JSON-RPC.
+    /// Place where it takes JSON-RPC.
     pub fn http_url(&self) -> String {
         format!("http://{}/ext/bc/C/rpc", self.address)
     }
 
-    /// Where it takes WebSockets.
+    /// Place where it takes WebSockets.
     pub fn ws_url(&self) -> String {
         format!("ws://{}/ext/bc/C/ws", self.address)
     }
 
-    /// What is wrong with it.
+    /// Returns its faults.
     pub fn faults(&self) -> &Faults {
         &self.node.faults
     }
 
-    /// What clients did.
+    /// Returns the counts of requests.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -92,7 +90,7 @@ impl Devnet {
         self.node.advance(blocks)
     }
 
-    /// Whether blocks that are accepted from now on stay unexecuted, and with them those who ask
+    /// True if blocks that are accepted from now on stay unexecuted, and with them those who ask
     /// for their receipts. False executes all.
     ///
     /// Headers settle by their own times, whatever this holds back: accept no more than two blocks

@@ -35,9 +35,9 @@ mod lock;
 mod node;
 mod server;
 
-pub use chain::{
-    Block, Branch, Chain, ChainConfig, Curve, Helicon, Part, Profile, Shares, Signatures, Version,
-};
+pub use chain::rules::{Branch, ChainConfig, Curve, Helicon, Profile, Shares, Signatures};
+pub use chain::text::Version;
+pub use chain::{Block, Chain, Part};
 pub use config::{Config, Older};
 pub use counters::Counters;
 pub use devnet::{Devnet, DevnetThread};

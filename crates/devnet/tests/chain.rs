@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use neve_chain::{
-    Block as Parsed, CheckedBlock, Checks, Header, HeaderAnswer, Kind, Proof, Receipts, Refusal,
-    Settlement, TotalDifficulty, atomic, next_base_fee,
+    AdmittedKeys, Block as Parsed, CheckedBlock, Checks, Header, HeaderAnswer, Kind, Proof,
+    ProofError, Receipts, Settlement, TotalDifficulty, atomic, next_base_fee,
 };
 use neve_devnet::{Block, Chain, ChainConfig, Helicon, Part, Profile, Signatures};
 use neve_jsonrpc::Rules;
@@ -40,7 +40,7 @@ fn walk(config: &ChainConfig, count: usize, rules: Rules) -> Seen {
     let mut seen = Seen::default();
     let mut window = Settlement::new(Settlement::BYTES_MAX_DEFAULT);
     let senders = config.signatures == Signatures::Real;
-    let checks = Checks { chain_id: config.chain_id, senders };
+    let checks = Checks { chain_id: config.chain_id, senders, admitted: AdmittedKeys::NONE };
     for made in Chain::new(config.clone()).take(count) {
         let text = made.answer(Part::Full, rules);
         let block = Parsed::parse(&text).unwrap().check(&checks).unwrap();
@@ -216,7 +216,8 @@ fn a_chain_may_begin_high() {
         let config = ChainConfig { first_height: 75_000_000, helicon, ..ChainConfig::small(7) };
         let blocks: Vec<Block> = Chain::new(config.clone()).take(20).collect();
         assert_eq!(blocks[0].number(), 75_000_000);
-        let checks = Checks { chain_id: config.chain_id, senders: true };
+        let checks =
+            Checks { chain_id: config.chain_id, senders: true, admitted: AdmittedKeys::NONE };
         for pair in blocks.windows(2) {
             assert_eq!(pair[1].header().parent_hash, pair[0].hash());
             let text = pair[1].answer(Part::Full, Rules::Helicon);
@@ -244,7 +245,7 @@ fn senders_are_shared_by_threads() {
     for threads in [0, 1, 2, 3, 100, usize::MAX] {
         Parsed::parse(&text).unwrap().check_senders(threads).unwrap();
         let refused = Parsed::parse(forged.as_bytes()).unwrap().check_senders(threads).unwrap_err();
-        assert!(matches!(refused, Refusal::Sender { index: 81, .. }), "{threads}: {refused}");
+        assert!(matches!(refused, ProofError::Sender { index: 81, .. }), "{threads}: {refused}");
     }
 }
 

@@ -32,8 +32,9 @@ fn latency() {
         assert_eq!(client.post(CALL).unwrap().text(), ANSWER);
         start.elapsed()
     };
-    assert!(timed() >= latency && timed() >= latency && timed() < latency);
-    assert_eq!(fault.hits(), 2);
+    assert!(timed() >= latency && timed() >= latency);
+    timed();
+    assert_eq!(fault.hits(), 2, "the third is not delayed");
 }
 
 #[test]
@@ -48,7 +49,6 @@ fn bandwidth() {
     assert_eq!(call(&devnet, "eth_getBlockByNumber", &params).body, whole);
     let elapsed = start.elapsed();
     assert!(elapsed > Duration::from_millis(150), "{elapsed:?}");
-    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
 }
 
 #[test]
@@ -134,7 +134,9 @@ fn refused() {
     let fault = devnet.faults().inject(Fault::Refuse);
     wait_until("nobody listens", || Client::try_connect(devnet.address()).is_err());
     let refused = Client::try_connect(devnet.address()).err().unwrap();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    // One that was waiting to be accepted is reset.
+    let kinds = [ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset];
+    assert!(kinds.contains(&refused.kind()), "{refused}");
     client.post(CALL).unwrap_err();
     socket.any().unwrap_err();
     fault.clear();

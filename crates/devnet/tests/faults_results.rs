@@ -5,12 +5,12 @@
 
 mod support;
 
-use neve_chain::{Block, Checks, Disproof, Form, Receipts, Refusal, Settlement};
+use neve_chain::{AdmittedKeys, Block, Checks, Disproof, Form, ProofError, Receipts, Settlement};
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Rule};
 use serde_json::{Value, json};
 use support::{error, hex, result};
 
-const CHECKS: Checks = Checks { chain_id: 43_112, senders: true };
+const CHECKS: Checks = Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
 
 /// What a follower asks for.
 struct Height {
@@ -26,13 +26,13 @@ impl Height {
         }
     }
 
-    /// Why it is refused, if it is.
+    /// Reason why it is refused, if it is.
     fn refusal(&self) -> Option<&'static str> {
         let check = || {
             let block = Block::parse(self.block.as_bytes())?.check(&CHECKS)?;
             Receipts::parse(self.receipts.as_bytes())?.check(&block).map(drop)
         };
-        check().err().as_ref().map(Refusal::reason)
+        check().err().as_ref().map(ProofError::reason)
     }
 }
 

@@ -72,7 +72,7 @@ fn any_body_over_http_and_websocket() {
     }
 }
 
-/// Whether a WebSocket still answers; answers to what was sent before are passed over.
+/// True if a WebSocket still answers; answers to what was sent before are passed over.
 fn lives(socket: &mut Socket) -> bool {
     if !socket.try_send(r#"{"jsonrpc":"2.0","id":"end","method":"eth_chainId"}"#) {
         return false;

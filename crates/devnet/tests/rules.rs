@@ -192,7 +192,7 @@ fn between_acceptance_and_execution() {
 
 #[test]
 fn execution_takes_its_time() {
-    let execution = Duration::from_millis(80);
+    let execution = Duration::from_secs(2);
     let config = Config { execution, ..Config::test().with_helicon(Helicon::FromGenesis) };
     let devnet = start(config);
     let start = Instant::now();
@@ -285,15 +285,14 @@ fn a_node_without_the_first_blocks() {
 fn blocks_come_by_the_clock() {
     let profile = Profile::empty();
     let chain = ChainConfig { profile, ..ChainConfig::small(1) };
+    let begun = Instant::now();
     let devnet = start(Config { chain, rate: 200.0, ..Config::test() });
-    let start = Instant::now();
     wait_until("it grows", || devnet.latest() >= 60);
-    let elapsed = start.elapsed();
+    let elapsed = begun.elapsed();
     assert!(elapsed > Duration::from_millis(200), "{elapsed:?}");
     devnet.set_rate(0.0);
-    thread::park_timeout(Duration::from_millis(30));
-    let stopped = devnet.latest();
-    thread::park_timeout(Duration::from_millis(60));
+    let stopped = devnet.accepted();
+    thread::park_timeout(Duration::from_millis(200));
     assert_eq!(devnet.latest(), stopped);
 }
 

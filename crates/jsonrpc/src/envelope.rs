@@ -1,26 +1,41 @@
-//! What stands around a result, and whole error answers.
+//! Text around a result, and whole error responses.
 //!
 //! `{"jsonrpc":"2.0","id":` id `,"result":` result `}` and a newline, which the answers that go
 //! around the node's encoder lack: parse errors, and batches that are empty, too large, or whose
 //! answers are too long.
 
-use crate::error::RpcError;
-use crate::text::{echo, encode};
+use crate::error::{MESSAGE_BYTES_MAX, RpcError, cut};
+use crate::json::{echo, encode};
 
 /// Before the id.
-pub const HEAD: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":";
+pub const PREFIX: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":";
 /// Between id and result.
 pub const RESULT: &[u8] = b",\"result\":";
 /// After the result.
-pub const TAIL: &[u8] = b"}";
+pub const SUFFIX: &[u8] = b"}";
 /// At the end of a body.
 pub const NEWLINE: &[u8] = b"\n";
 
 /// Appends everything before the result.
-pub fn lead(out: &mut Vec<u8>, id: &[u8]) {
-    out.extend_from_slice(HEAD);
+pub fn write_prefix(out: &mut Vec<u8>, id: &[u8]) {
+    out.extend_from_slice(PREFIX);
     echo(out, id);
     out.extend_from_slice(RESULT);
+}
+
+/// Appends everything up to the id.
+pub fn write_id(out: &mut Vec<u8>, id: &[u8]) {
+    out.extend_from_slice(PREFIX);
+    echo(out, id);
+}
+
+/// Length of an id as an answer repeats it: up to six times its own.
+#[must_use]
+pub fn echoed_len(id: &[u8]) -> usize {
+    let escaped = |byte: &&u8| matches!(byte, b'<' | b'>' | b'&');
+    // The two separators that are escaped as well take three bytes more than before.
+    let separators = id.windows(3).filter(|bytes| matches!(bytes, [0xe2, 0x80, 0xa8 | 0xa9]));
+    id.len() + 5 * id.iter().filter(escaped).count() + 3 * separators.count()
 }
 
 /// Appends a whole error answer, without a newline.
@@ -38,15 +53,16 @@ pub fn error_with_data(out: &mut Vec<u8>, id: &[u8], error: &RpcError, data: &st
 }
 
 fn open_error(out: &mut Vec<u8>, id: &[u8], error: &RpcError) {
-    out.extend_from_slice(HEAD);
+    out.extend_from_slice(PREFIX);
     echo(out, id);
     out.extend_from_slice(format!(",\"error\":{{\"code\":{},\"message\":", error.code).as_bytes());
-    encode(out, &error.message);
+    encode(out, &cut(&error.message, MESSAGE_BYTES_MAX));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::excerpt;
 
     #[test]
     fn errors_are_spelt_as_the_node_spells_them() {
@@ -54,5 +70,30 @@ mod tests {
         error(&mut out, b"7", &RpcError::no_method("eth_<x>"));
         let expected = r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601,"message":"the method eth_\u003cx\u003e does not exist/is not available"}}"#;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn error_repeats_a_bounded_part_of_a_name_and_of_a_message() {
+        let length = |made: &RpcError| {
+            let mut out = Vec::new();
+            error(&mut out, b"7", made);
+            out.len()
+        };
+        let name = |len| "<".repeat(len);
+        assert_eq!(excerpt(&name(64)), name(64));
+        assert_eq!(excerpt(&name(65)), format!("{}...", name(64)));
+        assert!(RpcError::no_method(&name(304)).message.contains(&format!(" {} ", name(304))));
+        assert!(length(&RpcError::no_method(&name(1 << 20))) < 6400);
+        assert!(length(&RpcError::no_subscription(&name(1 << 20), &name(1 << 20))) < 6400);
+        assert!(length(&RpcError::params("é".repeat(1 << 20))) < 1200);
+    }
+
+    #[test]
+    fn length_of_an_id_is_known_before_it_is_written() {
+        for id in [&b"7"[..], b"\"<&>\xe2\x80\xa8\xe2\x80\xa9\xe2\x82\xac\xff\xe2\""] {
+            let mut out = Vec::new();
+            echo(&mut out, id);
+            assert_eq!(echoed_len(id), out.len());
+        }
     }
 }

@@ -12,35 +12,19 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod call;
 pub mod envelope;
 mod error;
-mod fees;
-mod filters;
-mod log_filter;
-mod log_range;
-mod logs;
+mod json;
 mod method;
-mod nesting;
-mod plain;
 mod query;
-mod reference;
 mod request;
-mod scan;
-mod subscription;
-mod syntax;
-mod text;
-mod unserved;
-mod values;
-mod walk;
 
-pub use error::{NoQuery, RpcError};
-pub use log_filter::LogFilter;
-pub use log_range::{LogBound, LogHeads, LogRange, log_heights};
-pub use logs::LogQuery;
+pub use arguments::{BlockId, LogBound, LogFilter, LogHeads, LogRange, Tag, log_heights};
+pub use error::{NoQuery, RpcError, excerpt};
+pub use json::syntax_error;
 pub use method::{Method, Rules};
-pub use query::{Query, Transactions};
-pub use reference::{At, Tag};
+pub use query::{
+    LogQuery, Query, Subscription, Transactions, UNSERVED_METHODS, default_methods,
+    unserved_methods,
+};
 pub use request::{Kind, Message, Messages, Request, parse, parse_at_most};
-pub use subscription::Subscription;
-pub use syntax::syntax_error;

@@ -4,10 +4,11 @@
 /// blocks too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rules {
-    /// As avalanchego v1.14: one accepted head, `totalDifficulty` is the number.
+    /// Rules of avalanchego v1.14: one accepted head, `totalDifficulty` is the number.
     #[default]
     BeforeHelicon,
-    /// As v1.15 since the switch (ACP-194): executed and settled heads, `totalDifficulty` is 0.
+    /// Rules of v1.15 since the switch (ACP-194): executed and settled heads, `totalDifficulty` is
+    /// 0.
     Helicon,
 }
 
@@ -23,7 +24,7 @@ macro_rules! methods {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// Its name.
+            /// Name of the method.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
@@ -90,7 +91,7 @@ methods! {
 }
 
 impl Method {
-    /// Whether it is one of the `debug_getRaw*` methods, which a node has only if it is told to
+    /// True if it is one of the `debug_getRaw*` methods, which a node has only if it is told to
     /// (`eth-apis` with `internal-debug`, since Helicon `apis` with `db`).
     pub fn is_debug_raw(self) -> bool {
         matches!(

@@ -2,10 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::json::{Malformed, SyntaxScanner, decode, inside, is_key};
 use crate::method::Method;
-use crate::scan::{Malformed, Scanner};
-use crate::text::{decode, is_key};
-use crate::values::inside;
 
 /// A body, split.
 #[derive(Debug)]
@@ -14,7 +12,7 @@ pub enum Request<'a> {
     Empty,
     /// Not JSON: answered with a parse error.
     Malformed,
-    /// One message.
+    /// A message.
     Single(Message<'a>),
     /// An array of messages.
     Batch(Messages<'a>),
@@ -31,18 +29,18 @@ const MESSAGE_BYTES: usize = 64;
 /// A message: what may be a call. Everything is borrowed from the body.
 #[derive(Debug, Clone, Default)]
 pub struct Message<'a> {
-    /// Whether `jsonrpc` is `"2.0"`.
+    /// True if `jsonrpc` is `"2.0"`.
     version: bool,
     id: Option<&'a [u8]>,
     /// The method's name, as it came; empty if there is none.
     method: &'a [u8],
     params: Option<&'a [u8]>,
-    /// Whether it has a `result` or an `error`, as an answer does.
+    /// True if it has a `result` or an `error`, as an answer does.
     answers: bool,
     error: bool,
 }
 
-/// What a message is to the server.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Wants an answer.
@@ -60,10 +58,11 @@ pub fn parse(body: &[u8]) -> Request<'_> {
     parse_at_most(body, usize::MAX)
 }
 
-/// The same, of which a batch of more than `max` messages is going to be refused: all of it is looked through, and
-/// kept are one more than so many, and the first call wherever it is. A message takes two bytes there and 56 here.
+/// Parses a body whose batch of more than `max` messages will be refused: all of it is looked
+/// through, and kept are one more than so many, and the first call wherever it is. A message takes
+/// two bytes there and 56 here.
 pub fn parse_at_most(body: &[u8], max: usize) -> Request<'_> {
-    let mut scanner = Scanner::new(body);
+    let mut scanner = SyntaxScanner::new(body);
     let request = match scanner.peek() {
         None => return Request::Empty,
         Some(b'[') => {
@@ -76,7 +75,7 @@ pub fn parse_at_most(body: &[u8], max: usize) -> Request<'_> {
 }
 
 fn batch<'a>(
-    scanner: &mut Scanner<'a>,
+    scanner: &mut SyntaxScanner<'a>,
     max: usize,
     room: usize,
 ) -> Result<Messages<'a>, Malformed> {
@@ -101,7 +100,7 @@ fn batch<'a>(
     }
 }
 
-fn message<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Result<Message<'a>, Malformed> {
+fn message<'a>(scanner: &mut SyntaxScanner<'a>, depth: usize) -> Result<Message<'a>, Malformed> {
     let mut message = Message::default();
     if !scanner.take(b'{') {
         scanner.value(depth)?;
@@ -120,7 +119,7 @@ fn message<'a>(scanner: &mut Scanner<'a>, depth: usize) -> Result<Message<'a>, M
 }
 
 /// Takes a key and the colon behind it; returns what it means, if anything.
-fn member(scanner: &mut Scanner<'_>) -> Result<Option<Member>, Malformed> {
+fn member(scanner: &mut SyntaxScanner<'_>) -> Result<Option<Member>, Malformed> {
     if let Some(member) = Member::take_usual(scanner) {
         return Ok(Some(member));
     }
@@ -151,7 +150,7 @@ impl Member {
     ];
 
     /// The next key, if it is written as nearly everybody writes it.
-    fn take_usual(scanner: &mut Scanner<'_>) -> Option<Self> {
+    fn take_usual(scanner: &mut SyntaxScanner<'_>) -> Option<Self> {
         scanner.peek();
         if scanner.take_text(b"\"jsonrpc\":") {
             return Some(Self::Version);
@@ -188,7 +187,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// What it is.
+    /// Kind of the message.
     pub fn kind(&self) -> Kind {
         let named = inside(self.method).is_some_and(|name| !name.is_empty());
         let answers = self.params.is_none() && (self.answers || self.error);
@@ -226,7 +225,7 @@ impl<'a> Message<'a> {
     }
 
     /// The raw parameters.
-    pub(crate) fn params(&self) -> Option<&'a [u8]> {
+    pub fn params(&self) -> Option<&'a [u8]> {
         self.params
     }
 }

@@ -4,7 +4,8 @@
 #![cfg(test)]
 
 use neve_jsonrpc::{
-    At, LogBound, LogFilter, LogRange, Method, NoQuery, Query, Request, RpcError, Rules, Tag, parse,
+    BlockId, LogBound, LogFilter, LogRange, Method, NoQuery, Query, Request, RpcError, Rules, Tag,
+    parse,
 };
 
 const BOTH: [Rules; 2] = [Rules::BeforeHelicon, Rules::Helicon];
@@ -208,14 +209,17 @@ fn fees_of_no_block_are_not_looked_into_before_helicon() {
         assert_eq!(error("eth_feeHistory", params, rules), wrong(2, what));
     }
     let params = "[0,\"pending\",[101]]";
-    let expected =
-        Query::FeeHistory { count: 0, newest: At::Tag(Tag::Pending), percentiles: vec![101.0] };
+    let expected = Query::FeeHistory {
+        count: 0,
+        newest: BlockId::Tag(Tag::Pending),
+        percentiles: vec![101.0],
+    };
     assert_eq!(query("eth_feeHistory", params, Rules::BeforeHelicon), Ok(expected));
     let since = error("eth_feeHistory", params, Rules::Helicon);
     assert_eq!(since.message, "percentile out of range or misordered: value 101.000000 at index 0");
     let null = "[1,\"latest\",null]";
     let expected =
-        Query::FeeHistory { count: 1, newest: At::Tag(Tag::Latest), percentiles: vec![] };
+        Query::FeeHistory { count: 1, newest: BlockId::Tag(Tag::Latest), percentiles: vec![] };
     assert_eq!(query("eth_feeHistory", null, Rules::Helicon), Ok(expected));
 }
 

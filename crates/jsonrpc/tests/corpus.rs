@@ -78,9 +78,9 @@ impl Server {
             }
             Ok(_) | Err(NoQuery::NotServed) => return None,
         };
-        envelope::lead(out, message.id());
+        envelope::write_prefix(out, message.id());
         out.extend(result.bytes());
-        out.extend(envelope::TAIL);
+        out.extend(envelope::SUFFIX);
         Some(())
     }
 }

@@ -5,7 +5,7 @@
 mod recorded;
 
 use neve_jsonrpc::{
-    At, Kind, LogHeads, LogRange, Method, NoQuery, Query, Request, RpcError, Rules, envelope,
+    BlockId, Kind, LogHeads, LogRange, Method, NoQuery, Query, Request, RpcError, Rules, envelope,
     log_heights, parse,
 };
 use recorded::Row;
@@ -33,7 +33,7 @@ fn spelt(row: &Row, error: &RpcError) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Whether it is what the node says of parameters alone, whatever it holds.
+/// True if it is what the node says of parameters alone, whatever it holds.
 fn is_of_parameters(answer: &str) -> bool {
     let words = [
         "neither block nor hash specified",
@@ -83,7 +83,7 @@ fn is_configurable(row: &Row) -> bool {
 }
 
 fn is_of_kind(method: Method, query: &Query) -> bool {
-    let hash = |at: &At| matches!(at, At::Hash(_));
+    let hash = |at: &BlockId| matches!(at, BlockId::Hash(_));
     match query {
         Query::Block(at, _) => {
             block_kind(method, hash(at), Method::BlockByHash, Method::BlockByNumber)

@@ -5,8 +5,8 @@
 //! to itself. A block's transactions, the leaves of its tries and the words that its bloom is made
 //! of are such messages, and hashing them is most of what a block's proof takes.
 //!
-//! Which registers there are is asked of the processor when the program runs: one binary serves all.
-//! Where there are none it is [`alloy_primitives::keccak256`], one message after the other.
+//! Which registers there are is asked of the processor when the program runs: one binary serves
+//! all. Where there are none it is [`alloy_primitives::keccak256`], one message after the other.
 
 #![deny(unsafe_code)] // the modules of processors are the exceptions, each with its reason
 
@@ -24,7 +24,7 @@ mod sponge;
 
 /// A kind of registers.
 struct Backend {
-    /// Whether this processor has them.
+    /// True if this processor has them.
     is_available: fn() -> bool,
     hash: fn(&[&[u8]]) -> Vec<B256>,
 }

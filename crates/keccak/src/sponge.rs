@@ -1,13 +1,14 @@
 //! The sponge of several messages: who has which lane, and what goes into it.
 //!
-//! A lane is here what one message has of the registers, not a word of Keccak's state as in FIPS 202.
+//! A lane is here what one message has of the registers, not a word of Keccak's state as in FIPS
+//! 202.
 
 use alloy_primitives::B256;
 
 /// Bytes that go in before each permutation: 1600 bits without twice the digest's 256.
 const RATE: usize = 136;
 
-/// Whether several messages at a time take less time than one after the other. One that is longer
+/// True if several messages at a time take less time than one after the other. One that is longer
 /// than all others together has the registers to itself most of the time, and a permutation of all
 /// lanes takes longer than one of a single state (AVX2: 1.7 times).
 pub(crate) fn lanes_pay(messages: &[&[u8]]) -> bool {
@@ -23,7 +24,7 @@ pub(crate) struct State<const LANES: usize>(pub(crate) [[u64; LANES]; 25]);
 /// A message on its way through a lane.
 #[derive(Clone, Copy)]
 struct Work<'m> {
-    /// Which message.
+    /// Index of the message.
     index: usize,
     /// What has not gone in yet. With the block that holds the padding nothing is left.
     rest: Option<&'m [u8]>,

@@ -66,7 +66,7 @@ fn block(height: u64, logs: u64, random: &mut Random) -> Record {
         parent: hash((height.max(1) - 1) << 8),
         transactions: (1..=TRANSACTIONS).map(|at| hash(height << 8 | at)).collect(),
         logs: (0..logs).map(|_| terms(random)).collect(),
-        parts: vec![Part::plain(vec![b'x'; PART_BYTES])],
+        parts: vec![Part::uncompressed(vec![b'x'; PART_BYTES])],
         ..Record::default()
     }
 }

@@ -1,12 +1,12 @@
-//! What can go wrong, whose fault it usually is, and what to do.
+//! Errors of the store, their usual causes, and the next steps.
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::record::Hash;
-use crate::stamp::Identity;
+use crate::id::{Hash, Identity};
+use crate::memory::residency::ReadFailed;
 
-/// Why the store refused.
+/// Reason why the store refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,11 +20,11 @@ pub enum Error {
     /// The directory belongs to another chain. Choose another directory or another upstream.
     #[error("{} holds {found}, but {expected} is asked for; use another data directory", dir.display())]
     WrongChain {
-        /// The directory.
+        /// Directory of the store.
         dir: PathBuf,
-        /// What its stamp says.
+        /// Chain in the stamp.
         found: Identity,
-        /// What was asked for.
+        /// Chain that the caller expects.
         expected: Identity,
     },
 
@@ -33,14 +33,14 @@ pub enum Error {
     BadStamp {
         /// The stamp file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Fault of the file.
         reason: String,
     },
 
     /// Another release of this program wrote the segment. Run that one, or use another directory.
     #[error("{} is of a format version that this program does not know", path.display())]
     OtherVersion {
-        /// The segment.
+        /// Path of the segment.
         path: PathBuf,
     },
 
@@ -68,7 +68,7 @@ pub enum Error {
         head: Hash,
     },
 
-    /// What was built below the served range does not end where it begins.
+    /// Segments built below the served range do not end where it begins.
     #[error("history ends {}, and what is served begins {}", end(*last), begin(*first))]
     DoesNotJoin {
         /// Height and hash of the newest block that was built.
@@ -82,11 +82,11 @@ pub enum Error {
     TooLarge {
         /// The height of the refused record.
         height: u64,
-        /// What is too large.
+        /// Name of the value that is too large.
         what: &'static str,
-        /// How large it is.
+        /// Value that was given.
         found: u64,
-        /// How large it may be.
+        /// Highest allowed value.
         limit: u64,
     },
 
@@ -97,7 +97,7 @@ pub enum Error {
         dir.display()
     )]
     DiskFull {
-        /// The directory.
+        /// Directory of the store.
         dir: PathBuf,
         /// Bytes that the file system still has.
         free: u64,
@@ -110,11 +110,11 @@ pub enum Error {
     /// A write failed. The writer stops for good (see [`Error::Latched`]); readers go on.
     #[error("{action} {name}: {source}")]
     Write {
-        /// What was tried.
+        /// Operation that failed.
         action: &'static str,
         /// On which file of the directory.
         name: String,
-        /// Why it failed.
+        /// Reason why it failed.
         source: io::Error,
     },
 
@@ -129,28 +129,47 @@ pub enum Error {
     /// A file or the directory could not be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// Which one.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the kernel.
         source: io::Error,
     },
+
+    /// The disk did not deliver bytes of a source. Nothing was published; writing goes on.
+    #[error(transparent)]
+    NotDelivered(#[from] ReadFailed),
 
     /// An option is out of its range.
     #[error("{name} is {found}, allowed is {allowed}")]
     BadOption {
-        /// The option.
+        /// Name of the option.
         name: &'static str,
-        /// Its value.
+        /// Value that was given.
         found: u64,
-        /// What is allowed.
+        /// Values that are allowed.
         allowed: String,
     },
 }
 
 impl Error {
-    /// Whether the same call may succeed later without reopening: the disk was full.
+    /// True if the same call may succeed later without reopening: the disk was full.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::DiskFull { .. })
+    }
+
+    /// True if an earlier failure stopped all writing.
+    pub(crate) fn is_latched(&self) -> bool {
+        matches!(self, Self::Latched { .. })
+    }
+
+    /// True if the file was removed by another program.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Write { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// True if the disk did not deliver a file's bytes (EIO).
+    pub(crate) fn is_disk_failure(source: &io::Error) -> bool {
+        source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
     }
 
     pub(crate) fn read(path: impl Into<PathBuf>, source: io::Error) -> Self {

@@ -1,4 +1,4 @@
-//! Every prefix of the writes of append, roll, seal, prepend, merge, evict and withdraw, as a killed
+//! Every prefix of the writes of append, roll, seal, prepend, merge, evict, withdraw and pack, as a killed
 //! process and as lost power leave it: the store opens, serves an unbroken range and nothing
 //! false, verifies clean and goes on.
 //!
@@ -12,10 +12,14 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
+use neve_store::disk::RealDisk;
 use neve_store::{Opened, Record, Retention};
 use support::crash::Image;
-use support::{Done, Recorder, assert_clean, assert_holds, block, logs, naive_logs, small};
+use support::{
+    Done, Recorder, assert_clean, assert_holds, block, logs, naive_logs, open_as, small,
+};
 
 /// The store as its caller knows it after so many operations.
 #[derive(Clone, Default)]
@@ -28,18 +32,19 @@ struct Known {
 
 /// Drives a store through `history` and remembers every operation and what was known after it.
 struct Run {
-    recorder: std::sync::Arc<Recorder>,
+    recorder: Arc<Recorder>,
     opened: Opened,
     known: Vec<Known>,
     branch: u64,
+    packs: bool,
 }
 
 impl Run {
-    fn new(dir: &Path, options: neve_store::Options) -> Self {
+    fn new(dir: &Path, packs: bool) -> Self {
         let recorder = Recorder::new(dir);
-        let opened = recorder.open(options);
+        let opened = recorder.open_as(options(), packs);
         let known = vec![Known { ops: recorder.len(), ..Known::default() }];
-        Self { recorder, opened, known, branch: 0 }
+        Self { recorder, opened, known, branch: 0, packs }
     }
 
     fn now(&self) -> Known {
@@ -115,6 +120,15 @@ impl Run {
         self.note(known);
     }
 
+    /// Packs all whole ranges of two, if this store packs.
+    fn pack(&mut self) {
+        let known = self.now();
+        let last = *known.records.keys().last().unwrap();
+        let packed = support::pack(&mut self.opened, last).unwrap();
+        assert_eq!(packed > 0, self.packs, "the history should pack");
+        self.note(known);
+    }
+
     fn merge(&mut self) {
         assert!(self.opened.writer.merge_tables().unwrap() > 0, "the history should merge");
         let known = self.now();
@@ -131,8 +145,8 @@ fn bounds(known: &[Known], ops: usize) -> (&Known, &Known) {
 }
 
 /// Opens the image in `dir` and checks it against what its caller knew.
-fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, options: neve_store::Options) {
-    let opened = neve_store::open(dir, options).unwrap();
+fn check(dir: &Path, known: &[Known], ops: usize, power_lost: bool, packs: bool) {
+    let opened = open_as(Arc::new(RealDisk::new(dir)), options(), packs);
     let (before, after) = bounds(known, ops);
     let range = opened.reader.range();
     for height in range.clone().into_iter().flatten() {
@@ -193,12 +207,13 @@ fn go_on(mut opened: Opened) {
     }
 }
 
-fn history(dir: &Path, options: neve_store::Options) -> (Vec<Done>, Vec<Known>) {
-    let mut run = Run::new(dir, options);
+fn history(dir: &Path, packs: bool) -> (Vec<Done>, Vec<Known>) {
+    let mut run = Run::new(dir, packs);
     run.append(3);
     run.sync();
     run.prepend(5); // not synced, and then eviction of it
     run.append(18);
+    run.pack();
     run.merge(); // span 2: at least eight sealed segments by now
     run.append(3);
     run.sync();
@@ -206,12 +221,14 @@ fn history(dir: &Path, options: neve_store::Options) -> (Vec<Done>, Vec<Known>) 
     run.prepend(19); // span 2: below the merged table, and merged in turn
     run.merge();
     run.append(1);
+    run.pack();
     run.sync();
     run.evict(12);
     run.append(1);
     run.withdraw(121); // inside the active segment or the one before
     run.append(4);
-    run.withdraw(115); // across sealed segments
+    run.pack();
+    run.withdraw(115); // across sealed segments, or into a packed one
     run.append(5);
     run.sync();
     run.evict(4);
@@ -225,15 +242,14 @@ fn options() -> neve_store::Options {
     neve_store::Options { span: 2, ..small() }
 }
 
-#[test]
-fn killed_after_any_operation() {
+fn each_kill(packs: bool) {
     let dir = tempfile::tempdir().unwrap();
-    let (done, known) = history(&dir.path().join("live"), options());
+    let (done, known) = history(&dir.path().join("live"), packs);
     let mut image = Image::new();
     for ops in 0..=done.len() {
         let at = dir.path().join(format!("killed-{ops}"));
         image.killed(&at);
-        check(&at, &known, ops, false, options());
+        check(&at, &known, ops, false, packs);
         std::fs::remove_dir_all(&at).unwrap();
         if let Some(next) = done.get(ops) {
             image.apply(next);
@@ -241,10 +257,9 @@ fn killed_after_any_operation() {
     }
 }
 
-#[test]
-fn killed_in_the_middle_of_any_write() {
+fn each_torn_write(packs: bool) {
     let dir = tempfile::tempdir().unwrap();
-    let (done, known) = history(&dir.path().join("live"), options());
+    let (done, known) = history(&dir.path().join("live"), packs);
     let mut image = Image::new();
     for (ops, next) in done.iter().enumerate() {
         if let Done::Write(name, offset, bytes) = next {
@@ -253,7 +268,7 @@ fn killed_in_the_middle_of_any_write() {
                 torn.apply(&Done::Write(name.clone(), *offset, bytes[..cut].to_vec()));
                 let at = dir.path().join(format!("torn-{ops}-{cut}"));
                 torn.killed(&at);
-                check(&at, &known, ops, false, options());
+                check(&at, &known, ops, false, packs);
                 std::fs::remove_dir_all(&at).unwrap();
             }
         }
@@ -261,20 +276,20 @@ fn killed_in_the_middle_of_any_write() {
     }
 }
 
-#[test]
-fn power_lost_after_any_operation() {
+fn each_loss_of_power(packs: bool) {
     let dir = tempfile::tempdir().unwrap();
-    let (done, known) = history(&dir.path().join("live"), options());
+    let (done, known) = history(&dir.path().join("live"), packs);
     let mut image = Image::new();
     let mut state = 1_u64;
     for ops in 0..=done.len() {
-        for round in 0..6 {
+        // The other history has most of the steps.
+        for round in 0..if packs { 2 } else { 6 } {
             let at = dir.path().join(format!("powerless-{ops}-{round}"));
             image.powerless(&at, |sides| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 (state >> 33) % sides
             });
-            check(&at, &known, ops, true, options());
+            check(&at, &known, ops, true, packs);
             std::fs::remove_dir_all(&at).unwrap();
         }
         if let Some(next) = done.get(ops) {
@@ -283,11 +298,41 @@ fn power_lost_after_any_operation() {
     }
 }
 
+#[test]
+fn killed_after_any_operation() {
+    each_kill(false);
+}
+
+#[test]
+fn killed_after_any_operation_of_a_store_that_packs() {
+    each_kill(true);
+}
+
+#[test]
+fn killed_in_the_middle_of_any_write() {
+    each_torn_write(false);
+}
+
+#[test]
+fn killed_in_the_middle_of_any_write_of_a_store_that_packs() {
+    each_torn_write(true);
+}
+
+#[test]
+fn power_lost_after_any_operation() {
+    each_loss_of_power(false);
+}
+
+#[test]
+fn power_lost_after_any_operation_of_a_store_that_packs() {
+    each_loss_of_power(true);
+}
+
 /// Recovery writes too: kill it after each of its own operations.
 #[test]
 fn killed_during_recovery() {
     let dir = tempfile::tempdir().unwrap();
-    let (done, known) = history(&dir.path().join("live"), options());
+    let (done, known) = history(&dir.path().join("live"), false);
     let mut image = Image::new();
     for (ops, next) in done.iter().enumerate() {
         // A slot of garbage gives recovery something to do.
@@ -306,7 +351,7 @@ fn killed_during_recovery() {
                 torn.apply(step);
                 std::fs::remove_dir_all(&at).unwrap();
                 torn.killed(&at);
-                check(&at, &known, ops, false, options());
+                check(&at, &known, ops, false, false);
             }
             std::fs::remove_dir_all(&at).unwrap();
         }

@@ -60,6 +60,49 @@ fn a_write_refused_for_space_is_repeated_from_its_start() {
     assert_exactly(&opened.reader, &blocks(2));
 }
 
+/// The segment that begins with a range is made before its first record fails.
+#[test]
+fn full_disk_at_the_start_of_a_range_is_waited_out() {
+    for refused in [0, 4] {
+        let dir = tempfile::tempdir().unwrap();
+        let recorder = Recorder::new(dir.path());
+        let mut opened = recorder.open_as(small(), true);
+        blocks(refused).iter().for_each(|record| opened.writer.append(record).unwrap());
+        let full = |done: &Done| {
+            let record = matches!(done, Done::Write(_, offset, _) if *offset >= 4096 + 4 * 64);
+            record.then(|| io::ErrorKind::StorageFull.into())
+        };
+        let sealed = opened.writer.seal();
+        *recorder.fail.lock().unwrap() = Some(Box::new(full));
+        let error = opened.writer.append(&block(refused, 0)).unwrap_err();
+        assert!(error.is_disk_full() && sealed.is_ok(), "{error}");
+        *recorder.fail.lock().unwrap() = None;
+        opened.writer.append(&block(refused, 0)).unwrap();
+        assert_exactly(&opened.reader, &blocks(refused + 1));
+        drop(opened);
+        assert_clean(dir.path());
+    }
+}
+
+/// An empty store may begin at any height, also after the disk was full.
+#[test]
+fn record_of_another_height_after_a_full_disk_gets_a_segment_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(dir.path());
+    let mut opened = recorder.open(small());
+    let full = |done: &Done| {
+        let record = matches!(done, Done::Write(_, offset, _) if *offset >= 4096);
+        record.then(|| io::ErrorKind::StorageFull.into())
+    };
+    *recorder.fail.lock().unwrap() = Some(Box::new(full));
+    assert!(opened.writer.append(&block(5, 0)).unwrap_err().is_disk_full());
+    *recorder.fail.lock().unwrap() = None;
+    opened.writer.append(&block(9, 0)).unwrap();
+    assert_exactly(&opened.reader, &[block(9, 0)]);
+    drop(opened);
+    assert_clean(dir.path());
+}
+
 #[test]
 fn any_other_failure_stops_the_writer_for_good() {
     let dir = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ fn record() -> Record {
         logs: vec![[0x0a, 0x0c, 0, 0, 0], [0x0a, 0, 0, 0, 0x0b]],
         flags: 0x1122_3344,
         parts: vec![
-            Part::plain(b"first".to_vec()),
+            Part::uncompressed(b"first".to_vec()),
             Part { bytes: b"second!".as_slice().into(), encoding: Encoding::Other(9) },
         ],
     }

@@ -8,7 +8,7 @@ mod support;
 use std::io;
 use std::path::Path;
 
-use neve_store::{Built, Error, Opened, Options, Record};
+use neve_store::{BuiltSegments, Error, Opened, Options, Record};
 use support::{Done, Recorder, assert_clean, assert_exactly, block, fork, open, small};
 
 fn blocks(heights: std::ops::Range<u64>) -> Vec<Record> {
@@ -22,7 +22,7 @@ fn begun(dir: &Path) -> Opened {
     opened
 }
 
-fn build(opened: &Opened, records: &[Record]) -> Built {
+fn build(opened: &Opened, records: &[Record]) -> BuiltSegments {
     let mut history = opened.writer.history().unwrap();
     records.iter().for_each(|record| history.append(record).unwrap());
     history.finish().unwrap()

@@ -6,7 +6,7 @@ mod support;
 
 use std::path::Path;
 
-use neve_store::{Incoming, Opened, SealedFile, SealedPage, arriving};
+use neve_store::{Opened, PartialSegment, SealedFile, SealedPage, arriving};
 use support::{Heard, assert_clean, assert_exactly, block, open, small};
 
 /// The first segment of a store of 40 heights: its page and the bytes that hold anything.
@@ -30,7 +30,7 @@ fn begun(dir: &Path, page: &SealedPage) -> Opened {
     opened
 }
 
-fn receive(opened: &Opened, page: &SealedPage) -> Incoming {
+fn receive(opened: &Opened, page: &SealedPage) -> PartialSegment {
     opened.writer.history().unwrap().receive(page.base).unwrap()
 }
 
@@ -68,7 +68,7 @@ fn what_came_before_a_restart_is_kept_as_far_as_it_is_whole() {
             assert_eq!(arriving(dir.path()).unwrap().len(), usize::from(have > 0));
             assert!(bytes[have..].chunks(777).all(|piece| incoming.write(piece).unwrap()));
             let mut heard = Heard::default();
-            incoming.look(&mut heard).unwrap();
+            incoming.verify(&mut heard).unwrap();
             assert_eq!(heard.findings, [], "cut at {cut}");
             let built = incoming.finish().unwrap();
             assert_eq!(opened.writer.prepend(built).unwrap(), u64::from(page.records));
@@ -115,7 +115,7 @@ fn a_flipped_byte_is_found() {
         incoming.restart().unwrap();
         assert!(incoming.write(&flipped).unwrap());
         let mut heard = Heard::default();
-        incoming.look(&mut heard).unwrap();
+        incoming.verify(&mut heard).unwrap();
         assert!(!heard.findings.is_empty(), "byte {at} is not looked at");
     }
 }

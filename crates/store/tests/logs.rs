@@ -10,7 +10,7 @@ use std::path::Path;
 use neve_store::{LogAt, Options, Record, Retention, Unreadable};
 use support::{block, logs, naive_logs, open, small, terms};
 
-/// One sealed segment of twenty heights.
+/// A sealed segment of twenty heights.
 fn sealed(dir: &Path) -> Vec<Record> {
     let records: Vec<_> = (0..20).map(|height| block(height, 0)).collect();
     let mut opened = open(dir, Options { span: 20, ..small() });

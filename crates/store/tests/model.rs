@@ -5,8 +5,11 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
-use neve_store::{Error, Options, Record, Retention};
+use neve_store::disk::RealDisk;
+use neve_store::{Error, Opened, Options, Record, Retention};
 use proptest::prelude::*;
 use support::{IDENTITY, assert_clean, assert_exactly, block, fork, logs, naive_logs, open, terms};
 
@@ -19,6 +22,8 @@ enum Step {
     Merge,
     Evict(u8),
     Withdraw(u8),
+    /// Packs the ranges that end so many heights below the head.
+    Pack(u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -30,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Merge),
         2 => (1_u8..60).prop_map(Step::Evict),
         1 => (0_u8..12).prop_map(Step::Withdraw),
+        2 => (0_u8..12).prop_map(Step::Pack),
     ]
 }
 
@@ -53,6 +59,12 @@ fn assert_finds(reader: &neve_store::Reader, model: &BTreeMap<u64, Record>, ques
     assert_eq!(logs(reader, heights, criteria), expected, "{question:?}");
 }
 
+fn open_bound(dir: &Path, options: Options, packs: bool) -> Opened {
+    let mut opened = support::open_as(Arc::new(RealDisk::new(dir)), options, packs);
+    opened.writer.bind(IDENTITY, 1).unwrap();
+    opened
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -60,12 +72,13 @@ proptest! {
     fn any_history_reads_like_a_map(
         start in 0_u64..150,
         span in 1_u32..20,
+        packs in any::<bool>(),
         steps in prop::collection::vec(step(), 1..25),
         questions in prop::collection::vec(question(), 8),
     ) {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { span, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None };
-        let mut opened = open(dir.path(), options);
+        let mut opened = open_bound(dir.path(), options, packs);
         let mut model: BTreeMap<u64, Record> = BTreeMap::new();
         // All of the chain that was ever known: what is prepended after an eviction is the same.
         let mut chain: BTreeMap<u64, Record> = BTreeMap::new();
@@ -98,9 +111,15 @@ proptest! {
                 }
                 Step::Seal => opened.writer.seal().unwrap(),
                 Step::Merge => { opened.writer.merge_tables().unwrap(); }
+                Step::Pack(back) => {
+                    let Some(head) = model.keys().last() else { continue };
+                    let settled = head.saturating_sub(back.into());
+                    let packed = support::pack(&mut opened, settled).unwrap();
+                    prop_assert!(packs || packed == 0);
+                }
                 Step::Reopen => {
                     drop(opened);
-                    opened = open(dir.path(), options);
+                    opened = open_bound(dir.path(), options, packs);
                     prop_assert_eq!(&opened.notes, &Vec::<String>::new());
                 }
                 Step::Evict(keep) => {
@@ -176,7 +195,8 @@ fn limits_of_the_format_are_named() {
 fn a_record_larger_than_a_segment_gets_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path(), support::small());
-    let large = Record { parts: vec![neve_store::Part::plain(vec![b'x'; 1 << 20])], ..block(1, 0) };
+    let large =
+        Record { parts: vec![neve_store::Part::uncompressed(vec![b'x'; 1 << 20])], ..block(1, 0) };
     let records = [block(0, 0), large, Record { parent: block(1, 0).hash, ..block(2, 0) }];
     records.iter().for_each(|record| opened.writer.append(record).unwrap());
     assert_exactly(&opened.reader, &records);

@@ -7,7 +7,7 @@ mod support;
 use std::fs::{self, File};
 use std::path::Path;
 
-use neve_store::{Newest, Opened, Options, Part, Record, Retention, residency};
+use neve_store::{LockedTail, Opened, Options, Part, Record, Retention, residency};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -25,7 +25,7 @@ fn append(store: &mut Opened, heights: std::ops::Range<u64>) {
             timestamp: height,
             hash: hash(height, 1),
             parent: hash(height.wrapping_sub(1), 1),
-            parts: vec![Part::plain(vec![7; MIB as usize])],
+            parts: vec![Part::uncompressed(vec![7; MIB as usize])],
             ..Record::default()
         };
         store.writer.append(&record).unwrap();
@@ -85,14 +85,14 @@ fn raise_limit() {
     assert!(alone || enough, "this test needs 8 MiB of locked memory: ulimit -l");
 }
 
-/// One test: the limit and what is locked are the whole process's.
+/// A test: the limit and what is locked are the whole process's.
 #[test]
 fn the_newest_bytes_are_locked_as_far_as_is_allowed() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut store = open(dir.path(), OPTIONS);
     let reader = store.reader.clone();
     raise_limit();
-    let mut newest = Newest::new(4 * MIB + MIB / 2);
+    let mut newest = LockedTail::new(4 * MIB + MIB / 2);
     newest.keep(&reader).unwrap();
     assert_eq!((newest.bytes(), locked(dir.path())), (0, vec![]), "there is nothing");
 
@@ -137,7 +137,7 @@ fn the_newest_bytes_are_locked_as_far_as_is_allowed() {
     let wide = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut other = open(wide.path(), Options { span: 1 << 18, ..OPTIONS });
     append(&mut other, 1..3);
-    let mut newest_there = Newest::new(3 * MIB);
+    let mut newest_there = LockedTail::new(3 * MIB);
     newest_there.keep(&other.reader).unwrap();
     assert_eq!(bytes_of(wide.path()), [(1, 3 * MIB)], "a step of sixteen, and two of records");
     drop(newest_there);

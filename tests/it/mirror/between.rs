@@ -26,6 +26,7 @@ pub(super) struct Between {
     pub(super) address: SocketAddr,
     cuts: Arc<AtomicUsize>,
     over: Arc<AtomicBool>,
+    hurries: Arc<AtomicBool>,
 }
 
 impl Between {
@@ -45,6 +46,11 @@ impl Between {
         Self::start(server, Fault::Format(format))
     }
 
+    /// Ends what makes it slow.
+    pub(super) fn hurry(&self) {
+        self.hurries.store(true, Ordering::SeqCst);
+    }
+
     /// How many connections were closed early.
     pub(super) fn cuts(&self) -> usize {
         self.cuts.load(Ordering::SeqCst)
@@ -54,15 +60,19 @@ impl Between {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = listener.local_addr().expect("it is bound");
         let (cuts, over) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
-        let between = Self { address, cuts: Arc::clone(&cuts), over: Arc::clone(&over) };
+        let hurries = Arc::<AtomicBool>::default();
+        let [told_over, told_hurries] = [&over, &hurries].map(Arc::clone);
+        let between =
+            Self { address, cuts: Arc::clone(&cuts), over: told_over, hurries: told_hurries };
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
-                let (cuts, over) = (Arc::clone(&cuts), Arc::clone(&over));
+                let cuts = Arc::clone(&cuts);
+                let [over, hurries] = [&over, &hurries].map(Arc::clone);
                 // Whoever is gone is a connection that closes.
-                thread::spawn(move || join(client, server, fault, &cuts, &over));
+                thread::spawn(move || join(client, server, fault, &cuts, &over, &hurries));
             }
         });
         between
@@ -82,6 +92,7 @@ fn join(
     fault: Fault,
     cuts: &AtomicUsize,
     over: &AtomicBool,
+    hurries: &AtomicBool,
 ) -> io::Result<()> {
     let mut server = TcpStream::connect(server)?;
     let mut start = [0; 4096];
@@ -98,7 +109,7 @@ fn join(
         Fault::Format(format) if path.starts_with("GET /mirror/v1/segments ") => {
             list_of(format, &mut server, &mut client)
         }
-        Fault::Slow(pause) if is_file => slowly(pause, &mut server, &mut client),
+        Fault::Slow(pause) if is_file => slowly(pause, hurries, &mut server, &mut client),
         Fault::Cut(after) if is_file => {
             let copied = io::copy(&mut (&mut server).take(after as u64), &mut client);
             cuts.fetch_add(
@@ -121,7 +132,12 @@ fn join(
     copied
 }
 
-fn slowly(pause: Duration, server: &mut TcpStream, client: &mut TcpStream) -> io::Result<()> {
+fn slowly(
+    pause: Duration,
+    hurries: &AtomicBool,
+    server: &mut TcpStream,
+    client: &mut TcpStream,
+) -> io::Result<()> {
     let mut piece = vec![0; 64 << 10];
     loop {
         let len = server.read(&mut piece)?;
@@ -129,7 +145,9 @@ fn slowly(pause: Duration, server: &mut TcpStream, client: &mut TcpStream) -> io
             return Ok(());
         }
         client.write_all(&piece[..len])?;
-        thread::park_timeout(pause);
+        if !hurries.load(Ordering::SeqCst) {
+            thread::park_timeout(pause);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, io::Read, path::PathBuf};
 
 use serde_json::{Value, value::RawValue};
 
-/// One row of a recorded corpus.
+/// A row of a recorded corpus.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use neve_chain::{Block, Checks, Receipts, Refusal};
+use neve_chain::{AdmittedKeys, Block, Checks, ProofError, Receipts};
 use serde_json::{Value, json};
 
 use crate::{
@@ -10,7 +10,8 @@ use crate::{
     support::chain,
 };
 
-pub(crate) const CHECKS: Checks = Checks { chain_id: 43_112, senders: true };
+pub(crate) const CHECKS: Checks =
+    Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
 /// What is reported for a change that is not noticed.
 pub(crate) const ACCEPTED: &str = "";
 
@@ -42,7 +43,7 @@ impl Sample {
         Answers { block: node_text(&self.block), receipts: node_text(&self.receipts) }
     }
 
-    /// Why it is refused.
+    /// Reason why it is refused.
     pub(crate) fn reason(&self) -> &'static str {
         reason(&self.answers())
     }
@@ -70,11 +71,15 @@ impl Sample {
 }
 
 pub(crate) fn reason(answers: &Answers) -> &'static str {
+    reason_by(answers, &CHECKS)
+}
+
+pub(crate) fn reason_by(answers: &Answers, checks: &Checks) -> &'static str {
     let proof = || {
-        let block = Block::parse(answers.block.as_bytes())?.check(&CHECKS)?;
+        let block = Block::parse(answers.block.as_bytes())?.check(checks)?;
         Receipts::parse(answers.receipts.as_bytes())?.check(&block).map(drop)
     };
-    proof().err().as_ref().map_or(ACCEPTED, Refusal::reason)
+    proof().err().as_ref().map_or(ACCEPTED, ProofError::reason)
 }
 
 /// The keys of an object.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use neve_chain::Header;
 use neve_jsonrpc::Rules;
 
-use super::{block_text::Layout, head_text, text::Text};
+use crate::chain::text::{Layout, Text, Version, head_text};
 
 /// A block with everything that is answered about it.
 #[derive(Clone, Debug)]
@@ -32,31 +32,22 @@ pub enum Part {
     Full,
     /// Of the transactions their hashes.
     Hashes,
-    /// The header.
+    /// Header of the block.
     Header,
 }
 
-/// The release that a node is of, which subscribers see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// avalanchego v1.14, which does not know the fields of Helicon.
-    V1_14,
-    /// avalanchego v1.15, which shows them as null in the headers that lack them.
-    V1_15,
-}
-
 impl Block {
-    /// Height.
+    /// Height of the block.
     pub fn number(&self) -> u64 {
         self.header.number
     }
 
-    /// Hash.
+    /// Hash of the block.
     pub fn hash(&self) -> B256 {
         self.hash
     }
 
-    /// The header.
+    /// Header of the block.
     pub fn header(&self) -> &Header {
         &self.header
     }

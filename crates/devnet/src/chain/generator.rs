@@ -5,18 +5,12 @@ use std::{collections::VecDeque, sync::Arc};
 use alloy_primitives::B256;
 use neve_chain::{Header, encode_block};
 
-use super::{
-    block::Block,
-    block_text::Sealed,
-    body::{Body, Outcome},
-    config::ChainConfig,
-    draw::draw,
-    header::Frame,
-    prices::Prices,
-    random::{Purpose, Random},
-    schedule::{Schedule, UNSETTLED_MAX},
-    world::World,
-};
+use super::block::Block;
+use super::header::HeaderContext;
+use crate::chain::content::{Body, Outcome, World};
+use crate::chain::draw::draw;
+use crate::chain::rules::{ChainConfig, Prices, Purpose, Random, Schedule, UNSETTLED_MAX};
+use crate::chain::text::Sealed;
 
 /// Makes the blocks of one configuration. It has no state: whoever asks keeps hashes.
 #[derive(Clone, Debug)]
@@ -66,7 +60,7 @@ impl Generator {
     /// Makes a block.
     pub(crate) fn block(&self, height: u64, parent: B256, window: &mut Window) -> Block {
         let Self { config, schedule, prices, .. } = self;
-        let frame = Frame { config, schedule, prices, height, parent };
+        let frame = HeaderContext { config, schedule, prices, height, parent };
         if height == 0 {
             return self.seal(frame.genesis(), &Body::default());
         }
@@ -104,7 +98,7 @@ impl Generator {
     }
 
     /// The header of an asynchronous block, which commits to receipts of blocks before it.
-    fn settle(&self, frame: &Frame<'_>, body: &Body, window: &mut Window) -> Header {
+    fn settle(&self, frame: &HeaderContext<'_>, body: &Body, window: &mut Window) -> Header {
         let before = self.schedule.settled(frame.height - 1);
         let settled = self.schedule.settled(frame.height);
         window.forget(before);

@@ -3,13 +3,8 @@
 use alloy_primitives::{Address, B256, Bloom, U256, address, b256};
 use neve_chain::{Header, ext_data_hash, ordered_root};
 
-use super::{
-    body::{Body, Outcome},
-    config::ChainConfig,
-    prices::Prices,
-    random::{Purpose, Random},
-    schedule::Schedule,
-};
+use crate::chain::content::{Body, Outcome};
+use crate::chain::rules::{ChainConfig, Prices, Purpose, Random, Schedule};
 
 /// Hash of an empty list of uncles.
 const NO_UNCLES: B256 = b256!("0x1dcc4de8dec75d7aab85b567b6ccd41ad312451b948a7413f0a142fd40d49347");
@@ -26,7 +21,7 @@ const GENESIS_BASE_FEE: u64 = 225_000_000_000;
 const NO_PREDICATES: [u8; 6] = [0; 6];
 
 /// What a header says that is not in its block's body.
-pub(crate) struct Frame<'c> {
+pub(crate) struct HeaderContext<'c> {
     pub(crate) config: &'c ChainConfig,
     pub(crate) schedule: &'c Schedule,
     pub(crate) prices: &'c Prices,
@@ -34,7 +29,7 @@ pub(crate) struct Frame<'c> {
     pub(crate) parent: B256,
 }
 
-impl Frame<'_> {
+impl HeaderContext<'_> {
     /// The genesis. It has the fields of every fork that is active from the start.
     pub(crate) fn genesis(&self) -> Header {
         let from_start = self.config.helicon.is_from_genesis().then_some(0);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use neve_jsonrpc::Query;
 
-use super::Fault;
+use super::fault::Fault;
 
 /// What a fault makes of a result, unless it leaves such results as they are.
 pub(crate) fn edit(fault: &Fault, query: &Query, result: &[u8]) -> Option<Bytes> {
@@ -22,6 +22,39 @@ fn edited(fault: &Fault, query: &Query, result: &[u8]) -> Option<Vec<u8>> {
         (Fault::KeyOrder, _) => swapped(result),
         _ => None,
     }
+}
+
+/// What a fault makes of any result, unless it leaves such results as they are.
+pub(crate) fn forged(fault: &Fault, method: &str, result: &[u8]) -> Option<Bytes> {
+    let forged = match fault {
+        Fault::Replaced(from, to) => replaced(result, from, to)?,
+        Fault::Result(text) => text.as_bytes().to_vec(),
+        Fault::FalseHead(ahead) if method == "eth_blockNumber" => {
+            let head = raised(std::str::from_utf8(result).ok()?.trim_matches('"'), *ahead)?;
+            format!("\"{head}\"").into()
+        }
+        _ => return None,
+    };
+    Some(forged.into())
+}
+
+/// A head as a subscriber gets it, with a number that is so much higher.
+pub(crate) fn false_head(head: &[u8], ahead: u64) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(head).ok()?;
+    let (before, number) = text.split_once("\"number\":\"")?;
+    let (number, after) = number.split_once('"')?;
+    let number = raised(number, ahead)?;
+    Some(format!("{before}\"number\":\"{number}\"{after}").into())
+}
+
+fn raised(quantity: &str, by: u64) -> Option<String> {
+    let number = u64::from_str_radix(quantity.strip_prefix("0x")?, 16).ok()?;
+    Some(format!("{:#x}", number.checked_add(by)?))
+}
+
+fn replaced(result: &[u8], from: &str, to: &str) -> Option<Vec<u8>> {
+    let at = result.windows(from.len()).position(|text| text == from.as_bytes())?;
+    Some([&result[..at], to.as_bytes(), &result[at + from.len()..]].concat())
 }
 
 /// A list of receipts without the last one.
@@ -71,6 +104,22 @@ mod tests {
         assert_eq!(shorter, r#"[{"blockHash":"0x1","logs":[{"address":"0x"}]}]"#);
         assert_eq!(text(without_last(shorter.as_bytes())).unwrap(), "[]");
         assert_eq!(without_last(b"[]"), None);
+    }
+
+    #[test]
+    fn forged_results_are_what_the_fault_says() {
+        let forged = |fault: Fault, method: &str, result: &str| {
+            forged(&fault, method, result.as_bytes())
+                .map(|text| String::from_utf8(text.to_vec()).unwrap())
+        };
+        let replaced = Fault::Replaced("\"b\":", "\"B\":");
+        assert_eq!(forged(replaced.clone(), "m", r#"{"b":1,"b":2}"#).unwrap(), r#"{"B":1,"b":2}"#);
+        assert_eq!(forged(replaced, "m", "{}"), None);
+        assert_eq!(forged(Fault::Result("x".into()), "m", "{}").unwrap(), "x");
+        assert_eq!(forged(Fault::FalseHead(2), "eth_blockNumber", "\"0xf\"").unwrap(), "\"0x11\"");
+        assert_eq!(forged(Fault::FalseHead(2), "eth_chainId", "\"0xf\""), None);
+        let head = false_head(br#"{"a":"0x1","number":"0x1","b":"0x1"}"#, 15);
+        assert_eq!(text(head).unwrap(), r#"{"a":"0x1","number":"0x10","b":"0x1"}"#);
     }
 
     #[test]

@@ -10,11 +10,10 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{Fault, Rule, Subject};
-use crate::{
-    chain::{Purpose, Random},
-    lock::{read, write},
-};
+use super::fault::Fault;
+use super::rule::{Rule, Subject};
+use crate::chain::rules::{Purpose, Random};
+use crate::lock::{read, write};
 
 /// The faults of a node. Clones are the same faults.
 #[derive(Clone)]
@@ -28,9 +27,9 @@ struct Registry {
 
 struct Active {
     rule: Rule,
-    /// How often it may still apply.
+    /// Number of times that it may still apply.
     left: AtomicU64,
-    /// How often it might have applied: what its share is drawn by.
+    /// Number of times that it might have applied, by which its share is drawn.
     chances: AtomicU64,
     hits: AtomicU64,
     cleared: AtomicBool,
@@ -69,7 +68,7 @@ impl Faults {
         self.changed();
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         read(&self.0.active).is_empty()
     }
@@ -83,7 +82,7 @@ impl Faults {
         self.0.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Whether a fault is there, used up or not: what it did to whom it applied goes on until it
+    /// True if a fault is there, used up or not: what it did to whom it applied goes on until it
     /// is cleared.
     pub(crate) fn has(&self, fault: &Fault) -> bool {
         read(&self.0.active).iter().any(|active| active.rule.fault == *fault)
@@ -140,13 +139,13 @@ impl Active {
         self.left.load(Ordering::Acquire) > 0 && !self.cleared.load(Ordering::Acquire)
     }
 
-    /// Whether it is drawn this time.
+    /// True if it is drawn this time.
     fn is_drawn(&self) -> bool {
         let chance = self.chances.fetch_add(1, Ordering::AcqRel);
         Random::new(0, Purpose::Fault, chance).chance(self.rule.share)
     }
 
-    /// Whether it is drawn, and one more use was left.
+    /// True if it is drawn, and one more use was left.
     fn apply(&self) -> bool {
         if !self.is_drawn() {
             return false;
@@ -159,7 +158,7 @@ impl Active {
 }
 
 impl Injected {
-    /// How often it applied.
+    /// Number of times that it applied.
     pub fn hits(&self) -> u64 {
         self.active.hits.load(Ordering::Acquire)
     }

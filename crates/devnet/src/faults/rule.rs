@@ -1,9 +1,9 @@
-//! When a fault applies.
+//! Conditions of a fault.
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use super::Fault;
+use super::fault::Fault;
 
 /// A fault, and when it applies.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,10 +16,10 @@ pub struct Rule {
     pub(super) share: u16,
 }
 
-/// What a request is about.
+/// Subject of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject<'m> {
-    /// Its method.
+    /// Method of the call.
     pub(crate) method: Cow<'m, str>,
     /// The height that it asks about, if there is one and the node knows it.
     pub(crate) height: Option<u64>,
@@ -99,12 +99,12 @@ impl Rule {
         self
     }
 
-    /// Whether it never applies: its share is zero.
+    /// True if it never applies: its share is zero.
     pub fn is_idle(&self) -> bool {
         self.share == 0
     }
 
-    /// Whether it applies to a body with these calls: to one of them is enough.
+    /// True if it applies to a body with these calls: to one of them is enough.
     pub(super) fn covers(&self, subjects: &[Subject<'_>]) -> bool {
         let unconditional = self.heights.is_none() && self.method.is_none();
         unconditional || subjects.iter().any(|subject| self.covers_one(subject))

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::Node;
+use super::node::Node;
 use crate::config::Config;
+use crate::lock::lock;
 
 /// Blocks come in groups when more than one is due at a tick.
 const TICK_MIN: Duration = Duration::from_millis(1);
@@ -14,8 +15,10 @@ const TICK_MIN: Duration = Duration::from_millis(1);
 const GROUP_MAX: u64 = 100;
 
 impl Node {
-    /// Changes how many blocks a second come by themselves.
+    /// Changes how many blocks a second come by themselves. None comes at the old rate afterwards.
     pub(crate) fn set_rate(&self, rate: f64) {
+        // Whoever makes blocks holds the chain, and looks at the rate when it has it.
+        let _chain = lock(&self.chain);
         self.rate.send_replace(rate);
     }
 
@@ -32,9 +35,9 @@ impl Node {
         }
     }
 
-    async fn at_rate(self: Arc<Self>, rate: f64) {
-        let Some(tick) = tick(rate) else { return std::future::pending().await };
-        let rate = rate.min(Config::RATE_MAX);
+    async fn at_rate(self: Arc<Self>, asked: f64) {
+        let Some(tick) = tick(asked) else { return std::future::pending().await };
+        let rate = asked.min(Config::RATE_MAX);
         let mut ticks = interval(tick);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         ticks.tick().await; // the first is at once
@@ -49,7 +52,7 @@ impl Node {
             passed = until_now;
             if due > 0 {
                 let node = Arc::clone(&self);
-                let made = tokio::task::spawn_blocking(move || node.advance(due));
+                let made = tokio::task::spawn_blocking(move || node.advance_at(asked, due));
                 // It fails when the runtime ends.
                 let _ = made.await;
             }

@@ -5,12 +5,11 @@ use std::{sync::Arc, time::Duration};
 
 use neve_jsonrpc::Rules;
 
-use super::Node;
-use crate::{
-    chain::{Block, Branch, Chain, Helicon},
-    faults::Fault,
-    lock::{lock, read, write},
-};
+use super::node::Node;
+use crate::chain::rules::{Branch, Helicon};
+use crate::chain::{Block, Chain};
+use crate::faults::Fault;
+use crate::lock::{lock, read, write};
 
 impl Node {
     /// Accepts the next blocks and executes them, unless their execution takes time. Gives the last
@@ -19,6 +18,14 @@ impl Node {
         let mut chain = lock(&self.chain);
         (0..blocks).for_each(|_| self.accept(&mut chain));
         chain.next_height().saturating_sub(1)
+    }
+
+    /// Accepts the next blocks, unless the rate is another meanwhile.
+    pub(crate) fn advance_at(self: &Arc<Self>, rate: f64, blocks: u64) {
+        let mut chain = lock(&self.chain);
+        if self.rate.borrow().to_bits() == rate.to_bits() {
+            (0..blocks).for_each(|_| self.accept(&mut chain));
+        }
     }
 
     fn accept(self: &Arc<Self>, chain: &mut Chain) {
@@ -88,7 +95,7 @@ impl Node {
         accepted
     }
 
-    /// Whether executions stop until [`Node::execute_all`].
+    /// True if executions stop until [`Node::execute_all`].
     pub(crate) fn hold_execution(&self, held: bool) {
         self.held.send_replace(held);
         if !held {

@@ -1,12 +1,12 @@
 //! From what a request names to a height.
 
 use alloy_primitives::B256;
-use neve_jsonrpc::{At, Query, Rules, Tag};
+use neve_jsonrpc::{BlockId, Query, Rules, Tag};
 
-use super::Node;
+use super::node::Node;
 use crate::lock::read;
 
-/// What a request names.
+/// Block that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A block that is accepted.
@@ -28,15 +28,15 @@ impl Place {
 
 impl Node {
     /// The block that is named.
-    pub(crate) fn place(&self, at: At) -> Place {
+    pub(crate) fn place(&self, at: BlockId) -> Place {
         match at {
-            At::Number(number) => self.number(number),
-            At::Hash(hash) => {
+            BlockId::Number(number) => self.number(number),
+            BlockId::Hash(hash) => {
                 let height = read(&self.state).shelf.height(&B256::new(hash));
                 let known = height.filter(|height| *height <= self.accepted());
                 known.map_or(Place::Unknown, Place::Height)
             }
-            At::Tag(tag) => Place::Height(self.tagged(tag)),
+            BlockId::Tag(tag) => Place::Height(self.tagged(tag)),
         }
     }
 

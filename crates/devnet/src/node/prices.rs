@@ -7,7 +7,7 @@ use alloy_primitives::U256;
 use neve_chain::{Header, next_base_fee};
 use neve_jsonrpc::Rules;
 
-use super::Node;
+use super::node::Node;
 
 /// Tips are suggested by so many of the newest transactions, sorted, in percent.
 const PERCENTILE: usize = 40;
@@ -18,7 +18,7 @@ const GWEI: u64 = 1_000_000_000;
 pub(crate) struct Prices {
     /// What the next block may charge, or at most may.
     pub(crate) base_fee: U256,
-    /// What to offer besides.
+    /// Priority fee to offer.
     pub(crate) tip: u128,
 }
 
@@ -41,7 +41,7 @@ impl Tips {
 }
 
 impl Node {
-    /// What gas costs; `None` while the head is being replaced.
+    /// Prices of gas; `None` while the head is being replaced.
     pub(crate) fn prices(&self) -> Option<Prices> {
         let (rules, head) = (self.rules(), self.accepted());
         let base_fee = match rules {
@@ -81,8 +81,8 @@ impl Prices {
     }
 
     /// Slow, normal and fast: 95, 100 and 105 percent of the tip, over twice the base fee. Before
-    /// Helicon the first two are of 20 gwei at most (coreth, `internal/ethapi/api.coreth.go`; saevm,
-    /// `sae/rpc/custom.go`).
+    /// Helicon the first two are of 20 gwei at most (coreth, `internal/ethapi/api.coreth.go`;
+    /// saevm, `sae/rpc/custom.go`).
     pub(crate) fn options(&self, rules: Rules) -> String {
         let capped = match rules {
             Rules::BeforeHelicon => self.tip.min(u128::from(20 * GWEI)),

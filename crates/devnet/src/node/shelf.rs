@@ -7,10 +7,9 @@ use std::{
 
 use alloy_primitives::B256;
 
-use crate::{
-    chain::{Block, UNSETTLED_MAX},
-    config::Config,
-};
+use crate::chain::Block;
+use crate::chain::rules::UNSETTLED_MAX;
+use crate::config::Config;
 
 /// Blocks that were made again are likely to be asked for again at once: block, then receipts.
 const AGAIN_MAX: usize = 64;
@@ -136,12 +135,12 @@ impl Shelf {
         (self.hash(height)? == *hash).then_some(height)
     }
 
-    /// Where a transaction is.
+    /// Place where a transaction is.
     pub(crate) fn transaction(&self, hash: &B256) -> Option<(u64, usize)> {
         self.transactions.get(hash).copied()
     }
 
-    /// Whether a height ever existed, whatever became of it.
+    /// True if a height ever existed, whatever became of it.
     pub(crate) fn has(&self, height: u64) -> bool {
         self.hash(height).is_some()
     }
@@ -160,7 +159,8 @@ fn prefix(hash: &B256) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chain::{Chain, ChainConfig};
+    use crate::chain::Chain;
+    use crate::chain::rules::ChainConfig;
 
     fn shelf(keep_heights: usize, blocks: usize) -> (Shelf, Vec<Block>) {
         let blocks: Vec<Block> = Chain::new(ChainConfig::small(1)).take(blocks).collect();

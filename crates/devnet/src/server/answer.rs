@@ -3,15 +3,13 @@
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use neve_jsonrpc::{At, Query, RpcError, Rules, Tag, Transactions};
+use neve_jsonrpc::{BlockId, Query, RpcError, Rules, Tag, Transactions};
 
-use crate::{
-    chain::{Block, Part},
-    faults::{Fault, Subject, edit, false_block},
-    node::{Node, Place, Prices},
-};
+use crate::chain::{Block, Part};
+use crate::faults::{Fault, Subject, edit, false_block};
+use crate::node::{Node, Place, Prices};
 
-/// How long an answer waits for an execution: the node's write timeout less a tenth of a second.
+/// Time that an answer waits for an execution: the node's write timeout less a tenth of a second.
 const EXECUTION_WAIT: Duration = Duration::from_millis(29_900);
 
 const NULL: &[u8] = b"null";
@@ -74,7 +72,7 @@ impl Asked<'_> {
     }
 
     /// A block or header. Before Helicon a number that is not accepted is an error.
-    fn block(&self, at: At, part: Part) -> Result<Bytes, RpcError> {
+    fn block(&self, at: BlockId, part: Part) -> Result<Bytes, RpcError> {
         let rules = self.node.rules();
         let height = match self.node.place(at) {
             Place::Height(height) => height,
@@ -82,13 +80,13 @@ impl Asked<'_> {
             Place::Future | Place::Unknown => return Ok(NULL.into()),
         };
         let Some(block) = self.at_height(height) else { return Ok(NULL.into()) };
-        let pending = at == At::Tag(Tag::Pending) && rules == Rules::Helicon;
+        let pending = at == BlockId::Tag(Tag::Pending) && rules == Rules::Helicon;
         let mut out = Vec::with_capacity(block.text().len() + 16);
         block.append(&mut out, part, rules, pending);
         Ok(out.into())
     }
 
-    fn found(&self, at: At) -> Option<Arc<Block>> {
+    fn found(&self, at: BlockId) -> Option<Arc<Block>> {
         self.at_height(self.node.place(at).height()?)
     }
 
@@ -109,7 +107,7 @@ impl Asked<'_> {
         transaction(self.at_height(height), index as u64)
     }
 
-    async fn receipts(&self, at: At) -> Result<Bytes, RpcError> {
+    async fn receipts(&self, at: BlockId) -> Result<Bytes, RpcError> {
         let Some(height) = self.node.place(at).height() else { return Ok(NULL.into()) };
         self.until_executed(height).await?;
         let block = self.at_height(height);

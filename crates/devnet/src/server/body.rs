@@ -9,7 +9,11 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::{
+    Response, StatusCode,
+    body::{Body, Frame, Incoming, SizeHint},
+    header::{CONTENT_TYPE, HeaderName, HeaderValue, VARY},
+};
 use tokio::time::{Sleep, sleep};
 
 /// Pieces of a slow body come so far apart.
@@ -37,7 +41,7 @@ pub(crate) async fn read(mut body: Incoming, limit: usize) -> Result<Bytes, hype
 #[derive(Debug)]
 pub(crate) struct ReplyBody {
     left: Bytes,
-    /// Whether its length is said before.
+    /// True if its length is said before.
     sized: bool,
     /// Bytes that come before the connection ends.
     until_cut: Option<usize>,
@@ -102,4 +106,32 @@ impl Body for ReplyBody {
     fn size_hint(&self) -> SizeHint {
         if self.sized { SizeHint::with_exact(self.left.len() as u64) } else { SizeHint::default() }
     }
+}
+
+/// Any id will do.
+const NODE_ID: &str = "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg";
+
+pub(crate) type Answer = Response<ReplyBody>;
+
+/// A refusal as Go's `http.Error` writes it.
+pub(crate) fn text(status: StatusCode, message: impl Into<String>) -> Answer {
+    let body = ReplyBody::new(Bytes::from(message.into()), true);
+    let mut answer = with_headers(
+        body,
+        &[
+            (CONTENT_TYPE, "text/plain; charset=utf-8"),
+            (HeaderName::from_static("x-content-type-options"), "nosniff"),
+        ],
+    );
+    *answer.status_mut() = status;
+    answer
+}
+
+pub(crate) fn with_headers(body: ReplyBody, headers: &[(HeaderName, &'static str)]) -> Answer {
+    let mut answer = Response::new(body);
+    let every = [(HeaderName::from_static("node-id"), NODE_ID), (VARY, "Origin")];
+    for (name, value) in headers.iter().chain(&every) {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    answer
 }

@@ -4,34 +4,26 @@ use std::{io, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, StatusCode,
     body::Incoming,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, VARY},
+    header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
 };
 use neve_jsonrpc::parse;
 
-use super::{
-    Shared,
-    body::{ReplyBody, read},
-    media_type::is_json,
-    rpc::Reply,
-    socket::Fuse,
-    websocket,
-};
-use crate::{
-    counters::add,
-    faults::{Fault, RetryAfter, Subject},
-};
+use super::body::{Answer, ReplyBody, read, text, with_headers};
+use super::media_type::is_json;
+use super::rpc::Reply;
+use super::shared::Shared;
+use super::socket::Fuse;
+use super::websocket;
+use crate::counters::add;
+use crate::faults::{Fault, RetryAfter, Subject};
 
 /// Longest body, as avalanchego bounds it.
 const BODY_BYTES_MAX: usize = 5 << 20;
 /// Longest answer whose length Go's server says before it.
 const SIZED_BYTES_MAX: usize = 2_048;
-/// Any id will do.
-const NODE_ID: &str = "NodeID-7Xhw2mDxuDS44j42TCB6U5579esbSt3Lg";
 const GARBAGE: &[u8] = b"<html><head><title>502 Bad Gateway</title></head>\xff\xfe</html>\n";
-
-pub(crate) type Answer = Response<ReplyBody>;
 
 /// Answers a request. An error ends the connection.
 pub(crate) async fn respond(
@@ -41,9 +33,22 @@ pub(crate) async fn respond(
 ) -> io::Result<Answer> {
     match request.uri().path() {
         "/" | "/ext/bc/C/rpc" => rpc(&shared, &fuse, request).await,
+        "/ext/health" => Ok(json(StatusCode::SERVICE_UNAVAILABLE, "{\"healthy\":false}\n")),
+        "/ext/info" => {
+            let body = read(request.into_body(), BODY_BYTES_MAX).await.map_err(io::Error::other)?;
+            Ok(json(StatusCode::OK, format!("{{\"bytes\":{}}}\n", body.len())))
+        }
         "/ext/bc/C/ws" => Ok(websocket::upgrade(shared, request).await),
         _ => Ok(text(StatusCode::NOT_FOUND, "404 page not found\n")),
     }
+}
+
+/// What the node says at a path of another API.
+fn json(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+    let headers = [(CONTENT_TYPE, "application/json")];
+    let mut answer = with_headers(ReplyBody::new(text.into(), true), &headers);
+    *answer.status_mut() = status;
+    answer
 }
 
 async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Result<Answer> {
@@ -163,27 +168,4 @@ fn after(shared: &Shared, subjects: &[Subject<'_>], reply: Reply) -> Answer {
         body.slow_down(bytes_per_second);
     }
     with_headers(body, &[(CONTENT_TYPE, "application/json")])
-}
-
-/// A refusal as Go's `http.Error` writes it.
-pub(crate) fn text(status: StatusCode, message: impl Into<String>) -> Answer {
-    let body = ReplyBody::new(Bytes::from(message.into()), true);
-    let mut answer = with_headers(
-        body,
-        &[
-            (CONTENT_TYPE, "text/plain; charset=utf-8"),
-            (HeaderName::from_static("x-content-type-options"), "nosniff"),
-        ],
-    );
-    *answer.status_mut() = status;
-    answer
-}
-
-fn with_headers(body: ReplyBody, headers: &[(HeaderName, &'static str)]) -> Answer {
-    let mut answer = Response::new(body);
-    let every = [(HeaderName::from_static("node-id"), NODE_ID), (VARY, "Origin")];
-    for (name, value) in headers.iter().chain(&every) {
-        answer.headers_mut().insert(name, HeaderValue::from_static(value));
-    }
-    answer
 }

@@ -2,7 +2,7 @@
 
 const ACCEPTED: [&str; 3] = ["application/json", "application/json-rpc", "application/jsonrequest"];
 
-/// Whether a request with this content type may carry JSON-RPC. Parameters are not looked at.
+/// True if a request with this content type may carry JSON-RPC. Parameters are not looked at.
 pub(crate) fn is_json(value: &[u8]) -> bool {
     let base = value.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     ACCEPTED.iter().any(|accepted| base.eq_ignore_ascii_case(accepted.as_bytes()))

@@ -6,7 +6,11 @@ use bytes::Bytes;
 use neve_jsonrpc::{Kind, Message, Method, NoQuery, Request, RpcError, Rules, envelope};
 
 use super::answer::answer;
-use crate::{chain::Version, counters::Counters, faults::Subject, node::Node};
+use super::state;
+use crate::chain::text::Version;
+use crate::counters::Counters;
+use crate::faults::{Fault, Subject, forged};
+use crate::node::Node;
 
 /// Messages of a batch, and bytes of its results, as avalanchego bounds them.
 pub(crate) const BATCH_ITEMS_MAX: usize = 1_000;
@@ -106,7 +110,28 @@ impl Rpc {
         Some(out)
     }
 
+    /// What the node answers, or what faults make of it.
     async fn call(&self, message: &Message<'_>) -> Result<Bytes, RpcError> {
+        let faults = &self.node.faults;
+        if faults.is_empty() {
+            return self.honest(message).await;
+        }
+        let query = message.query(self.node.rules()).ok();
+        let height = query.and_then(|(_, query)| self.node.subject(&query));
+        let subject = [Subject { method: message.method(), height }];
+        let error = faults.take(&subject, |fault| match fault {
+            Fault::Error(text) => Some(text.clone()),
+            _ => None,
+        });
+        if let Some(message) = error {
+            return Err(RpcError { code: -32000, message: message.into() });
+        }
+        let result = self.honest(message).await?;
+        let method = &subject[0].method;
+        Ok(faults.change(&subject, result, |fault, result| forged(fault, method, result)))
+    }
+
+    async fn honest(&self, message: &Message<'_>) -> Result<Bytes, RpcError> {
         match message.query(self.node.rules()) {
             Ok((method, query)) => match self.constant(method) {
                 Some(result) => Ok(Bytes::from_static(result.as_bytes())),
@@ -114,7 +139,9 @@ impl Rpc {
             },
             Err(NoQuery::Null) => Ok(Bytes::from_static(b"null")),
             Err(NoQuery::Error(error)) => Err(error),
-            Err(NoQuery::NotServed) => Err(RpcError::no_method(&message.method())),
+            Err(NoQuery::NotServed) => {
+                state::result(message).ok_or_else(|| RpcError::no_method(&message.method()))
+            }
         }
     }
 
@@ -175,9 +202,9 @@ fn refuse_batch(messages: &[Message<'_>]) -> Option<Reply> {
 
 fn append_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
     out.reserve(result.len() + id.len() + 48);
-    envelope::lead(out, id);
+    envelope::write_prefix(out, id);
     out.extend_from_slice(result);
-    out.extend_from_slice(envelope::TAIL);
+    out.extend_from_slice(envelope::SUFFIX);
 }
 
 impl Reply {

@@ -13,7 +13,7 @@ const SUBSCRIPTIONS_MAX: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Subscriptions {
     ids: Vec<String>,
-    /// What the next id is made of.
+    /// Number from which the next id is made.
     next: u128,
 }
 

@@ -33,13 +33,11 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{
-    CONNECTIONS_MAX, Shared,
-    body::ReplyBody,
-    http::{Answer, text},
-    subscriptions::Subscriptions,
-};
-use crate::{counters::add, faults::Fault};
+use super::body::{Answer, ReplyBody, text};
+use super::shared::{CONNECTIONS_MAX, Shared};
+use super::subscriptions::Subscriptions;
+use crate::counters::add;
+use crate::faults::{Fault, false_head};
 
 /// Longest message, as avalanchego bounds it.
 const MESSAGE_BYTES_MAX: usize = 32 << 20;
@@ -93,7 +91,7 @@ fn refusal(request: &Request<Incoming>) -> Answer {
     answer
 }
 
-/// Whether one of the comma-separated values of a header is this one.
+/// True if one of the comma-separated values of a header is this one.
 fn has(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(wanted))
@@ -245,6 +243,12 @@ impl Socket<'_> {
     }
 
     async fn notify(&mut self, head: &[u8]) -> bool {
+        let ahead = self.shared.node.faults.take(&[], |fault| match fault {
+            Fault::FalseHead(ahead) => Some(*ahead),
+            _ => None,
+        });
+        let forged = ahead.and_then(|ahead| false_head(head, ahead));
+        let head = forged.as_deref().unwrap_or(head);
         for notification in self.subscriptions.notifications(head) {
             // Before it is sent, so that who has received it finds it counted.
             add(&self.shared.counters.heads);

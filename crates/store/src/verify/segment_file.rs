@@ -1,29 +1,29 @@
-//! One segment file, byte by byte.
+//! A segment file, byte by byte.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::table_file::Digest;
-use super::{Stored, Visitor, damaged, finding, first_not_zero};
+use super::digest::Digest;
+use super::finding::{MISPLACED, Stored, Visitor, damaged, finding, first_not_zero};
+use crate::disk::{open_regular, parse_segment_name};
 use crate::error::Error;
 use crate::format::{
-    HEADER_RESERVED, PAGE, PARTS_MAX, RecordHead, SEAL_OFFSET, SECTION_HASHES, SECTION_LOGS,
+    HEADER_RESERVED, PAGE, PARTS_MAX, RecordHeader, SEAL_OFFSET, SECTION_HASHES, SECTION_LOGS,
     SLOT_LEN, Seal, SegmentHeader, Slot, aligned, all_terms, array, slot_offset, transaction_hash,
 };
-use crate::hashes::{Entry, entries_of};
-use crate::postings::Builder;
-use crate::record::Hash;
-use crate::segment::parse_segment_name;
-use crate::stamp::Identity;
-use crate::table;
+use crate::id::{Hash, Identity};
+use crate::index::postings::Builder;
+use crate::index::{Entry, entries_of, table};
+use crate::segment::PackedHeader;
 
-/// How often a slot that a running server may be writing is read again, and how long between.
+/// Number of times that a slot is read again which a running server may be writing, and the time
+/// between.
 const REREADS_MAX: u32 = 20;
 const REREAD_WAIT: Duration = Duration::from_millis(5);
 
-/// What a segment file turned out to hold.
+/// Content of a segment file, as far as it was read.
 #[derive(Default)]
 pub(super) struct Outcome {
     header: Option<SegmentHeader>,
@@ -31,11 +31,23 @@ pub(super) struct Outcome {
     records: u64,
     tip: Option<(u64, Hash)>,
     pub(super) first_parent: Option<Hash>,
-    /// Of the hash table's entries, as the records give them.
+    /// Digest of the hash table's entries that the records make.
     pub(super) digest: Digest,
 }
 
 impl Outcome {
+    /// Content of a packed file.
+    pub(super) fn packed(
+        found: &PackedHeader,
+        records: u64,
+        tip: Option<(u64, Hash)>,
+        digest: Digest,
+    ) -> Self {
+        let header = SegmentHeader::new(found.identity, found.first, found.heights, 0);
+        let (header, first_parent) = (Some(header), Some(found.parent));
+        Self { header, sealed: true, records, tip, first_parent, digest }
+    }
+
     pub(super) fn records(&self) -> u64 {
         self.records
     }
@@ -60,7 +72,7 @@ impl Outcome {
 
 /// Verifies the segment file at `path`, called `name` in what is reported.
 pub(super) fn verify(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
-    let file = File::open(path).map_err(|error| Error::read(path, error))?;
+    let file = open_regular(path).map_err(|error| Error::read(path, error))?;
     let (outcome, entries, logs) = (Outcome::default(), Vec::new(), Builder::default());
     Check { path, name, file, visitor, outcome, entries, logs, buffer: Vec::new() }.run()
 }
@@ -75,7 +87,7 @@ struct Check<'a> {
     entries: Vec<Entry>,
     /// The index of logs, as the records give it.
     logs: Builder,
-    /// One for all records: fresh memory for each costs more than reading into it.
+    /// Buffer for all records: fresh memory for each costs more than reading into it.
     buffer: Vec<u8>,
 }
 
@@ -83,15 +95,18 @@ impl Check<'_> {
     fn run(mut self) -> Result<Outcome, Error> {
         let len = self.file.metadata().map_err(|error| Error::read(self.path, error))?.len();
         if len < PAGE as u64 {
-            self.report(None, 0, "segment_header", "segment file is shorter than its header");
+            let detail = format!("no segment; the file has {len} bytes, a file header has {PAGE}");
+            self.report(None, 0, "segment_header", &detail);
             return Ok(self.outcome);
         }
         let page: [u8; PAGE] = array(&self.read(0, PAGE)?, 0);
+        // Without a header neither index nor records have a place.
         let Some(header) = self.header(&page, len) else { return Ok(self.outcome) };
         self.outcome.header = Some(header);
         let seal = self.seal(&page, &header);
         self.outcome.sealed = seal.is_some();
         let position = self.records(&header, seal.as_ref())?;
+        // The sections of an active segment are in memory only.
         if let Some(seal) = seal {
             self.seal_agrees(&seal, position);
             self.hash_table(&seal)?;
@@ -136,6 +151,7 @@ impl Check<'_> {
         if header.capacity != len {
             let detail = format!("the file has {len} bytes, its header says {}", header.capacity);
             self.report(None, 72, "segment_header", &detail);
+            // The capacity places the records, so nothing behind the header can be believed.
             return None;
         }
         Some(header)
@@ -150,12 +166,13 @@ impl Check<'_> {
 
     /// Checks index and records; returns where the next record would go.
     fn records(&mut self, header: &SegmentHeader, seal: Option<&Seal>) -> Result<u64, Error> {
-        let slots = self.read(slot_offset(0), header.span as usize * SLOT_LEN)?;
+        let slots = self.read(slot_offset(0), header.slot_count as usize * SLOT_LEN)?;
         self.visitor.progress(header.data_offset);
         let count = seal.map(|seal| seal.count);
         let mut position = header.data_offset;
-        for at in 0..header.span {
+        for at in 0..header.slot_count {
             let slot: [u8; SLOT_LEN] = array(&slots, at as usize * SLOT_LEN);
+            // An unsealed segment has no count: its first empty slot is its end.
             let expected = count.map_or(slot != [0; SLOT_LEN], |count| at < count);
             if !expected {
                 self.index_end(at, &slots);
@@ -163,6 +180,7 @@ impl Check<'_> {
             }
             position = self.record(header, at, slot, position)?;
         }
+        // The hash table is built from sorted entries.
         self.entries.sort_unstable();
         self.entries.iter().for_each(|entry| self.outcome.digest.add(*entry));
         Ok(position)
@@ -189,14 +207,16 @@ impl Check<'_> {
             Ok(slot) => slot,
             Err(damage) => {
                 self.report(Some(height), slot_offset(at), "index", damage);
+                // The next record is expected here still: one damaged slot must not misplace all others.
                 return Ok(position);
             }
         };
         if slot.offset != position {
-            let detail = format!("record begins at {}, expected {position}", slot.offset);
+            let detail = format!("{MISPLACED}{}, expected {position}", slot.offset);
             self.report(Some(height), slot_offset(at), "index", &detail);
         }
         let end = aligned(slot.offset + u64::from(slot.length)).min(header.capacity);
+        // The buffer is taken, because its bytes go to methods of this value.
         let mut buffer = std::mem::take(&mut self.buffer);
         self.read_into(&mut buffer, slot.offset, (end - slot.offset) as usize)?;
         self.visitor.progress(buffer.len() as u64);
@@ -232,12 +252,14 @@ impl Check<'_> {
     fn content(&mut self, header: &SegmentHeader, height: u64, slot: &Slot, bytes: &[u8]) {
         if crc32fast::hash(bytes) != slot.record_crc {
             self.report(Some(height), slot.offset, "record", "record fails its checksum");
+            // No later check: a false length or hash would only repeat this finding.
             return;
         }
-        let Some(head) = RecordHead::read(bytes).filter(|head| head.fits(height, slot)) else {
+        let Some(head) = RecordHeader::read(bytes).filter(|head| head.fits(height, slot)) else {
             self.report(Some(height), slot.offset, "record", "record head does not fit its slot");
             return;
         };
+        // The first record of the file has its parent in another file.
         let linked = self.outcome.tip.is_none_or(|(_, hash)| hash == head.parent);
         if !linked {
             let detail = format!("block {height} does not follow the block before it");
@@ -306,7 +328,7 @@ fn stored<'a>(
     file: &'a str,
     header: &SegmentHeader,
     slot: &Slot,
-    head: &RecordHead,
+    head: &RecordHeader,
     bytes: &'a [u8],
 ) -> Stored<'a> {
     let part = |at: usize| {

@@ -1,4 +1,4 @@
-//! One merged hash table, held against the segments that it covers. A table may be larger than
+//! Check of one merged hash table against the segments that it covers. A table may be larger than
 //! the memory, so it is read in pieces and compared by a digest of its entries.
 
 use std::fs::File;
@@ -6,13 +6,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::digest::Digest;
+use super::finding::{Visitor, damaged, finding, first_not_zero};
 use super::segment_file::Outcome;
-use super::{Visitor, damaged, finding, first_not_zero};
+use crate::disk::open_regular;
 use crate::error::Error;
 use crate::format::{PAGE, array};
-use crate::hashes::Entry;
-use crate::merge::{HEADER_LEN, MergedHeader};
-use crate::table::Layout;
+use crate::index::merged_table::{HEADER_LEN, MergedHeader};
+use crate::index::table::Layout;
 
 const KIND: &str = "merged_table";
 const PIECE_BYTES: u64 = 1 << 20;
@@ -25,13 +26,20 @@ pub(super) fn verify(
     visitor: &mut dyn Visitor,
 ) -> Result<bool, Error> {
     let path = dir.join(name);
-    let file = match File::open(&path) {
+    let file = match open_regular(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Error::read(path, error)),
     };
-    check(&file, name, outcomes, visitor).map_err(|error| Error::read(path, error))?;
-    Ok(true)
+    match check(&file, name, outcomes, visitor) {
+        Ok(()) => Ok(true),
+        Err(error) if Error::is_disk_failure(&error) => {
+            let detail = format!("the disk fails to deliver it: {error}");
+            visitor.finding(finding(name, None, 0, "unreadable", detail));
+            Ok(true)
+        }
+        Err(error) => Err(Error::read(path, error)),
+    }
 }
 
 fn check(
@@ -68,7 +76,7 @@ fn contents(
     header: &MergedHeader,
     outcomes: &[Outcome],
 ) -> io::Result<Option<&'static str>> {
-    let held = Held::of(header, outcomes);
+    let held = ExpectedTable::of(header, outcomes);
     let (mut crc, mut layout) = (crc32fast::Hasher::new(), Layout::default());
     let mut found = Digest::default();
     let mut offset = PAGE as u64;
@@ -102,12 +110,12 @@ fn read(file: &File, offset: u64, len: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The entries that a table must have.
-struct Held {
+struct ExpectedTable {
     first: u64,
     digest: Digest,
 }
 
-impl Held {
+impl ExpectedTable {
     fn of(header: &MergedHeader, outcomes: &[Outcome]) -> Self {
         let inside = |height: u64| (header.first..=header.last).contains(&height);
         let covered = |one: &&Outcome| one.sealed && one.base().is_some_and(inside);
@@ -116,30 +124,4 @@ impl Held {
         outcomes.iter().filter(covered).for_each(|one| digest.join(&one.digest));
         Self { first, digest }
     }
-}
-
-/// What a set of entries has in common with no other, whatever their order.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Digest {
-    count: u64,
-    sum: u64,
-}
-
-impl Digest {
-    pub(super) fn add(&mut self, (prefix, locator): Entry) {
-        self.count += 1;
-        self.sum = self.sum.wrapping_add(mix(prefix ^ mix(locator.stored())));
-    }
-
-    fn join(&mut self, other: &Self) {
-        self.count += other.count;
-        self.sum = self.sum.wrapping_add(other.sum);
-    }
-}
-
-/// The finaliser of splitmix64: every bit of the input changes half of the output.
-fn mix(mut value: u64) -> u64 {
-    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod crash;
+pub mod toy;
 
 use std::fs;
 use std::io;
@@ -11,7 +12,10 @@ use std::sync::{Arc, Mutex};
 
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::verify::{self, Finding, Stored, Visitor};
-use neve_store::{Hash, Identity, Opened, Options, Part, Reader, Record, Terms, open_on};
+use neve_store::{
+    Hash, Identity, Opened, Options, PackEnd, PackedCodec, Part, Reader, Record, Terms, open_on,
+    open_on_with,
+};
 
 pub const IDENTITY: Identity = Identity { chain_id: 43112, genesis: Hash([9; 32]) };
 
@@ -33,7 +37,7 @@ pub fn block(height: u64, branch: u64) -> Record {
     let transactions = (0..height % 5).map(|at| hash(height * 1000 + at + 1, branch)).collect();
     let part = |at: u64| {
         let text = format!("part {at} of block {height} on branch {branch};");
-        Part::plain(text.repeat((height * 7 + at * 3) as usize % 11).into_bytes())
+        Part::uncompressed(text.repeat((height * 7 + at * 3) as usize % 11).into_bytes())
     };
     Record {
         height,
@@ -74,6 +78,28 @@ pub fn open(dir: &Path, options: Options) -> Opened {
     let mut opened = neve_store::open(dir, options).unwrap();
     opened.writer.bind(IDENTITY, 1).unwrap();
     opened
+}
+
+/// Opens a store that packs, or one that does not.
+pub fn open_as(disk: Arc<dyn Disk>, options: Options, packs: bool) -> Opened {
+    let opened = if packs {
+        open_on_with(disk, options, Arc::new(toy::Toy))
+    } else {
+        open_on(disk, options)
+    };
+    opened.unwrap()
+}
+
+/// Packs all that is due up to height `settled`, to the first error. Returns the number of heights.
+pub fn pack(opened: &mut Opened, settled: u64) -> Result<u64, neve_store::Error> {
+    let mut heights = 0;
+    while let Some(due) = opened.writer.begin_pack(settled, 0) {
+        match opened.writer.end_pack(due.run(&mut || true))? {
+            PackEnd::Packed(packed) => heights += packed.heights,
+            PackEnd::Overtaken | PackEnd::NotPacked => break,
+        }
+    }
+    Ok(heights)
 }
 
 /// Asserts that what the reader has at `height` is `record`, found in every way.
@@ -142,6 +168,9 @@ impl Visitor for Heard {
     }
     fn record(&mut self, record: &Stored<'_>) {
         self.records.push((record.height, record.hash));
+    }
+    fn codec(&self) -> Option<Arc<dyn PackedCodec>> {
+        Some(Arc::new(toy::Toy))
     }
     fn progress(&mut self, _: u64) {}
 }
@@ -214,7 +243,12 @@ impl Recorder {
     }
 
     pub fn open(self: &Arc<Self>, options: Options) -> Opened {
-        let mut opened = open_on(Arc::clone(self) as Arc<dyn Disk>, options).unwrap();
+        self.open_as(options, false)
+    }
+
+    /// The same store, which packs or does not.
+    pub fn open_as(self: &Arc<Self>, options: Options, packs: bool) -> Opened {
+        let mut opened = open_as(Arc::clone(self) as Arc<dyn Disk>, options, packs);
         opened.writer.bind(IDENTITY, 1).unwrap();
         opened
     }

@@ -1,0 +1,79 @@
+//! Positional arguments, taken as `libevm/rpc` (json.go, parsePositionalArguments) takes them.
+
+use super::values::Decoded;
+use crate::error::RpcError;
+use crate::json::SyntaxScanner;
+
+/// The arguments of one call, taken from left to right: the first that is wrong is reported.
+#[derive(Clone)]
+pub(crate) struct Arguments<'a> {
+    scanner: Option<SyntaxScanner<'a>>,
+    taken: usize,
+}
+
+impl<'a> Arguments<'a> {
+    /// Absent, null and empty parameters are the same.
+    pub(crate) fn new(params: Option<&'a [u8]>) -> Result<Self, RpcError> {
+        let mut scanner = SyntaxScanner::new(params.unwrap_or(b"null"));
+        let scanner = match scanner.peek() {
+            Some(b'[') => {
+                scanner.take(b'[');
+                Some(scanner)
+            }
+            Some(b'n') => None,
+            _ => return Err(RpcError::NON_ARRAY),
+        };
+        Ok(Self { scanner, taken: 0 })
+    }
+
+    /// True if there is no array to take from.
+    pub(crate) fn is_absent(&self) -> bool {
+        self.scanner.is_none()
+    }
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let scanner = self.scanner.as_mut()?;
+        if self.taken > 0 && !scanner.take(b',') || scanner.peek() == Some(b']') {
+            return None;
+        }
+        self.taken += 1;
+        scanner.value(0).ok() // it was taken once before, so it is JSON
+    }
+
+    /// The next argument's text, without taking it.
+    pub(crate) fn peek(&self) -> Option<&'a [u8]> {
+        self.clone().next()
+    }
+
+    /// The next argument, decoded.
+    pub(crate) fn take<T>(
+        &mut self,
+        decode: impl FnOnce(&'a [u8]) -> Decoded<T>,
+    ) -> Result<T, RpcError> {
+        let at = self.taken;
+        let missing = || RpcError::params(format!("missing value for required argument {at}"));
+        let value = self.next().ok_or_else(missing)?;
+        decode(value).map_err(|why| RpcError::params(format!("invalid argument {at}: {why}")))
+    }
+
+    /// The next argument if it is there and not null: a pointer to Go.
+    pub(crate) fn optional<T>(
+        &mut self,
+        decode: impl FnOnce(&'a [u8]) -> Decoded<T>,
+    ) -> Result<Option<T>, RpcError> {
+        if let Some(b"null") | None = self.peek() {
+            self.next();
+            return Ok(None);
+        }
+        self.take(decode).map(Some)
+    }
+
+    /// After the last argument: there must be no more.
+    pub(crate) fn end(&self) -> Result<(), RpcError> {
+        if self.peek().is_none() {
+            return Ok(());
+        }
+        // There are more, so each one before was there to be taken.
+        Err(RpcError::params(format!("too many arguments, want at most {}", self.taken)))
+    }
+}

@@ -1,0 +1,15 @@
+//! JSON as Go reads it: places, strings, nesting, syntax errors.
+
+mod nesting;
+mod scan;
+mod swar;
+mod syntax;
+mod text;
+mod walk;
+
+pub use syntax::syntax_error;
+
+pub(crate) use nesting::Malformed;
+pub(crate) use scan::SyntaxScanner;
+pub(crate) use text::{decode, echo, encode, inside, is_key, quote};
+pub(crate) use walk::{elements, members};

@@ -1,0 +1,27 @@
+//! Walking through containers that the scanner took before, so that they are known to be JSON.
+
+use super::scan::SyntaxScanner;
+
+/// The members of an object, as raw keys and values, in order.
+pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut scanner = SyntaxScanner::new(object);
+    scanner.take(b'{');
+    std::iter::from_fn(move || {
+        let key = scanner.string().ok()?;
+        scanner.take(b':');
+        let value = scanner.value(0).ok()?;
+        scanner.take(b',');
+        Some((key, value))
+    })
+}
+
+/// The elements of an array, in order.
+pub(crate) fn elements(array: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut scanner = SyntaxScanner::new(array);
+    scanner.take(b'[');
+    std::iter::from_fn(move || {
+        let value = scanner.value(0).ok()?;
+        scanner.take(b',');
+        Some(value)
+    })
+}

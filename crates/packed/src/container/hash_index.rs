@@ -1,0 +1,207 @@
+//! The hash index: from the hash of a block or transaction to its height and position.
+//!
+//! An entry has a few bits of the hash; the reader compares the whole hash. Buckets are chosen by
+//! the first bits, so a look-up reads two words and about eight entries.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::container::bytes::Bytes;
+use crate::container::layout::Section;
+use crate::error::{PackError, PackedError};
+
+const HEAD_BYTES: usize = 8;
+/// Entries of a bucket in the mean, at least half of it.
+const BUCKET_ENTRIES: usize = 16;
+/// Bits of the hash in an entry, besides those of the bucket: at least so many.
+const REMAINDER_BITS_MIN: u32 = 20;
+const BUCKET_BITS_MAX: u32 = 24;
+
+/// Position of a hash: the index of the height in the file, and 0 for the block or 1 + the
+/// transaction's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Locator {
+    pub(crate) height: u32,
+    pub(crate) ordinal: u32,
+}
+
+/// Widths of an index.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    entries: usize,
+    bucket_bits: u32,
+    ordinal_bits: u32,
+    height_bits: u32,
+    entry_bytes: usize,
+}
+
+impl Form {
+    fn of(entries: &[(u64, Locator)]) -> Result<Self, PackError> {
+        let bits = |most: u32| u32::BITS - most.leading_zeros();
+        let most =
+            |of: fn(&Locator) -> u32| entries.iter().map(|(_, at)| of(at)).max().unwrap_or(0);
+        let (height_bits, ordinal_bits) = (bits(most(|at| at.height)), bits(most(|at| at.ordinal)));
+        let bucket_bits = (entries.len() / BUCKET_ENTRIES).max(1).ilog2();
+        let needed = height_bits + ordinal_bits + REMAINDER_BITS_MIN;
+        if needed > u64::BITS || bucket_bits > BUCKET_BITS_MAX {
+            return Err(PackError::TooLarge("the hash index can number"));
+        }
+        let entry_bytes = needed.div_ceil(8) as usize;
+        Ok(Self { entries: entries.len(), bucket_bits, ordinal_bits, height_bits, entry_bytes })
+    }
+
+    fn remainder_bits(&self) -> u32 {
+        self.entry_bytes as u32 * 8 - self.height_bits - self.ordinal_bits
+    }
+
+    fn bucket(&self, prefix: u64) -> usize {
+        prefix.checked_shr(u64::BITS - self.bucket_bits).unwrap_or(0) as usize
+    }
+
+    /// Returns the bits of the hash behind those of the bucket, as high as they stand in an entry.
+    fn remainder(&self, prefix: u64) -> u64 {
+        let behind = prefix << self.bucket_bits;
+        behind.checked_shr(u64::BITS - self.remainder_bits()).unwrap_or(0)
+    }
+
+    fn entry(&self, prefix: u64, at: Locator) -> u64 {
+        let locator = u64::from(at.height) << self.ordinal_bits | u64::from(at.ordinal);
+        let shift = self.height_bits + self.ordinal_bits;
+        self.remainder(prefix).checked_shl(shift).unwrap_or(0) | locator
+    }
+
+    fn locator(&self, entry: u64) -> Locator {
+        let low = |value: u64, bits: u32| (value & ((1_u64 << bits) - 1)) as u32;
+        Locator {
+            height: low(entry >> self.ordinal_bits, self.height_bits),
+            ordinal: low(entry, self.ordinal_bits),
+        }
+    }
+}
+
+/// Makes the section. The order of the input does not matter.
+pub(crate) fn write(hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError> {
+    let form = Form::of(hashes)?;
+    let mut entries: Vec<(usize, u64)> = Vec::with_capacity(hashes.len());
+    entries.extend(hashes.iter().map(|(hash, at)| (form.bucket(*hash), form.entry(*hash, *at))));
+    entries.sort_unstable();
+    let count = u32::try_from(entries.len()).map_err(|_| PackError::TooLarge("2^32 hashes"))?;
+    let buckets = 1_usize << form.bucket_bits;
+    let mut out = Vec::with_capacity(HEAD_BYTES + 4 * buckets + entries.len() * form.entry_bytes);
+    out.extend_from_slice(&count.to_le_bytes());
+    let widths = [form.bucket_bits, form.height_bits, form.ordinal_bits].map(|bits| bits as u8);
+    out.extend_from_slice(&widths);
+    out.push(form.entry_bytes as u8);
+    for bucket in 0..buckets {
+        let start = entries.partition_point(|(of, _)| *of < bucket) as u32;
+        out.extend_from_slice(&start.to_le_bytes());
+    }
+    for (_, entry) in &entries {
+        out.extend_from_slice(&entry.to_le_bytes()[..form.entry_bytes]);
+    }
+    Ok(out)
+}
+
+/// Finds the candidates for a hash. `read` gives a part of the section, whose checksum was compared.
+pub(crate) fn candidates<'s>(
+    read: impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
+    hash: &[u8; 32],
+) -> Result<Vec<Locator>, PackedError> {
+    let head = read(0..HEAD_BYTES as u64)?;
+    let mut bytes = Bytes::new(&head, Section::Hashes.name());
+    let form = read_form(&mut bytes)?;
+    let prefix = prefix(hash);
+    let bucket = form.bucket(prefix);
+    let is_last = bucket + 1 == 1 << form.bucket_bits;
+    let at = (HEAD_BYTES + 4 * bucket) as u64;
+    let starts = read(at..at + if is_last { 4 } else { 8 })?;
+    let mut starts = Bytes::new(&starts, Section::Hashes.name());
+    let start = starts.u32()? as usize;
+    let end = if is_last { form.entries } else { starts.u32()? as usize };
+    if start > end || end > form.entries {
+        return Err(bytes.error("a bucket out of order"));
+    }
+    let offset = HEAD_BYTES + (4 << form.bucket_bits);
+    let place = |entry: usize| (offset + entry * form.entry_bytes) as u64;
+    let entries = read(place(start)..place(end))?;
+    let (wanted, shift) = (form.remainder(prefix), form.height_bits + form.ordinal_bits);
+    let entries = entries.chunks_exact(form.entry_bytes).map(wide);
+    let found = entries.filter(|entry| entry.checked_shr(shift).unwrap_or(0) == wanted);
+    Ok(found.map(|entry| form.locator(entry)).collect())
+}
+
+/// Checks that a section has the length that its first bytes name.
+pub(crate) fn check(section: &[u8]) -> Result<(), PackedError> {
+    let mut bytes = Bytes::new(section, Section::Hashes.name());
+    let form = read_form(&mut bytes)?;
+    bytes.take((4 << form.bucket_bits) + form.entries * form.entry_bytes)?;
+    bytes.end()
+}
+
+/// Returns the first eight bytes of a hash as a big-endian number.
+pub(crate) fn prefix(hash: &[u8; 32]) -> u64 {
+    hash.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+fn read_form(bytes: &mut Bytes<'_>) -> Result<Form, PackedError> {
+    let entries = bytes.u32()? as usize;
+    let [bucket_bits, height_bits, ordinal_bits] = bytes.array()?.map(u32::from);
+    let entry_bytes = usize::from(bytes.byte()?);
+    let form = Form { entries, bucket_bits, ordinal_bits, height_bits, entry_bytes };
+    let fits = bucket_bits <= BUCKET_BITS_MAX
+        && height_bits <= u32::BITS
+        && ordinal_bits <= u32::BITS
+        && (1..=8).contains(&entry_bytes)
+        && height_bits + ordinal_bits <= entry_bytes as u32 * 8;
+    if fits { Ok(form) } else { Err(bytes.error("widths that no packer writes")) }
+}
+
+fn wide(entry: &[u8]) -> u64 {
+    entry.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(section: &[u8], hash: &[u8; 32]) -> Result<Vec<Locator>, PackedError> {
+        check(section)?;
+        super::candidates(|range| crate::container::source::part(section, range), hash)
+    }
+
+    fn hash(of: u64) -> [u8; 32] {
+        alloy_primitives::keccak256(of.to_le_bytes()).0
+    }
+
+    #[test]
+    fn each_hash_is_found_at_its_place() {
+        for count in [1, 2, 31, 32, 33, 5000] {
+            let at = |of: u64| Locator { height: (of / 40) as u32, ordinal: (of % 40) as u32 };
+            let mut all: Vec<_> = (0..count).map(|of| (prefix(&hash(of)), at(of))).collect();
+            let section = write(&all).unwrap();
+            assert!(section.len() < 8 + 8 + 7 * count as usize, "{count}: {}", section.len());
+            for of in 0..count {
+                assert!(candidates(&section, &hash(of)).unwrap().contains(&at(of)));
+            }
+            let strangers =
+                (count..count + 1000).map(|of| candidates(&section, &hash(of)).unwrap().len());
+            assert!(strangers.sum::<usize>() < 3);
+            all.reverse();
+            assert_eq!(write(&all).unwrap(), section);
+        }
+    }
+
+    #[test]
+    fn hash_index_with_any_byte_changed_is_read_or_refused() {
+        let all: Vec<_> = (0..40)
+            .map(|of| (prefix(&hash(of)), Locator { height: of as u32, ordinal: 0 }))
+            .collect();
+        let section = write(&all).unwrap();
+        for at in 0..section.len() {
+            let mut changed = section.clone();
+            changed[at] ^= 0xff;
+            let _ = candidates(&changed, &hash(1));
+            let _ = candidates(&section[..at], &hash(1));
+        }
+    }
+}

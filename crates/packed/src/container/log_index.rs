@@ -1,0 +1,200 @@
+//! The log index: from the term of a log to the heights with such logs.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use alloy_primitives::B256;
+
+use crate::container::bytes::{Bytes, put_varint};
+use crate::container::layout::Section;
+use crate::error::{PackError, PackedError};
+
+/// Terms of a bucket in the mean, at least half of it.
+const BUCKET_TERMS: usize = 16;
+const BUCKET_BITS_MAX: u32 = 24;
+/// Bits of a term in the index: the low ones choose the bucket, the others stand in it.
+const TERM_BITS: u32 = 40;
+
+/// Returns the key of a log's value: FNV-1a, 64 bits, of the position and the value.
+///
+/// Position 0 is the address, 1 to 4 are the topics. A hash of 0 becomes 1.
+pub fn term(position: u8, value: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    [position].iter().chain(value).fold(0xcbf2_9ce4_8422_2325, step).max(1)
+}
+
+/// Returns the terms of a log.
+pub(crate) fn terms<'t>(address: &'t [u8], topics: &'t [B256]) -> impl Iterator<Item = u64> + 't {
+    let topics = (1_u8..).zip(topics).map(|(position, topic)| term(position, &topic[..]));
+    std::iter::once(term(0, address)).chain(topics)
+}
+
+/// Makes the section from pairs of a term and the index of a height.
+pub(crate) fn write(mut pairs: Vec<(u64, u32)>, heights: usize) -> Result<Vec<u8>, PackError> {
+    pairs.iter_mut().for_each(|(term, _)| *term &= (1 << TERM_BITS) - 1);
+    pairs.sort_unstable();
+    pairs.dedup();
+    let terms = pairs.chunk_by(|a, b| a.0 == b.0).count();
+    let bucket_bits = (terms / BUCKET_TERMS).max(1).ilog2().min(BUCKET_BITS_MAX);
+    let mask = (1_u64 << bucket_bits) - 1;
+    pairs.sort_by_key(|(term, height)| (term & mask, *term, *height));
+    let (mut ends, mut buckets) = (Vec::with_capacity(4 << bucket_bits), Vec::new());
+    let mut rest = pairs.chunk_by(|a, b| a.0 == b.0).peekable();
+    for bucket in 0..=mask {
+        while let Some(of_term) = rest.next_if(|of_term| of_term[0].0 & mask == bucket) {
+            put_term(&mut buckets, of_term, bucket_bits, heights);
+        }
+        let end =
+            u32::try_from(buckets.len()).map_err(|_| PackError::TooLarge("4 GiB of terms"))?;
+        ends.extend_from_slice(&end.to_le_bytes());
+    }
+    let mut out = Vec::with_capacity(1 + ends.len() + buckets.len());
+    out.push(bucket_bits as u8);
+    out.extend_from_slice(&ends);
+    out.extend_from_slice(&buckets);
+    Ok(out)
+}
+
+fn rest_bytes(bucket_bits: u32) -> usize {
+    TERM_BITS.saturating_sub(bucket_bits).div_ceil(8) as usize
+}
+
+/// Bytes of a bitmap of heights, which replaces a longer list.
+fn bitmap_bytes(heights: usize, count: usize) -> Option<usize> {
+    let bytes = heights.div_ceil(8);
+    (count > bytes).then_some(bytes)
+}
+
+fn put_term(out: &mut Vec<u8>, pairs: &[(u64, u32)], bucket_bits: u32, heights: usize) {
+    let rest = pairs[0].0 >> bucket_bits;
+    out.extend_from_slice(&rest.to_le_bytes()[..rest_bytes(bucket_bits)]);
+    put_varint(out, pairs.len() as u64);
+    if let Some(bytes) = bitmap_bytes(heights, pairs.len()) {
+        let start = out.len();
+        out.resize(start + bytes, 0);
+        for (_, height) in pairs {
+            out[start + *height as usize / 8] |= 1 << (height % 8);
+        }
+        return;
+    }
+    let mut last = 0;
+    for (_, height) in pairs {
+        put_varint(out, u64::from(height - last));
+        last = *height;
+    }
+}
+
+/// Finds the heights of a term, ascending, as indexes from the first height. `read` gives a part of the
+/// section, which has `length` bytes and whose checksum was compared.
+pub(crate) fn heights<'s>(
+    read: impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
+    length: u64,
+    term: u64,
+    heights: usize,
+) -> Result<Vec<u32>, PackedError> {
+    let head = read(0..1)?;
+    let mut bytes = Bytes::new(&head, Section::Terms.name());
+    let bucket_bits = u32::from(bytes.byte()?);
+    if bucket_bits > BUCKET_BITS_MAX {
+        return Err(bytes.error("a width that no packer writes"));
+    }
+    let term = term & ((1 << TERM_BITS) - 1);
+    let bucket = term & ((1 << bucket_bits) - 1);
+    let ends = read(1 + 4 * bucket.saturating_sub(1)..1 + 4 * (bucket + 1))?;
+    let mut ends = Bytes::new(&ends, Section::Terms.name());
+    let start = if bucket == 0 { 0 } else { u64::from(ends.u32()?) };
+    let end = u64::from(ends.u32()?);
+    let offset = 1 + (4 << bucket_bits);
+    if start > end || offset + end > length {
+        return Err(bytes.error("a bucket out of order"));
+    }
+    let found = read(offset + start..offset + end)?;
+    let mut found = Bytes::new(&found, Section::Terms.name());
+    while !found.is_empty() {
+        let rest = found.take(rest_bytes(bucket_bits))?;
+        let rest = rest.iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+        let of_term = read_heights(&mut found, heights)?;
+        if rest == term >> bucket_bits {
+            return Ok(of_term);
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn read_heights(bytes: &mut Bytes<'_>, heights: usize) -> Result<Vec<u32>, PackedError> {
+    let count = bytes.count(heights)?;
+    let mut found = Vec::with_capacity(count);
+    if let Some(length) = bitmap_bytes(heights, count) {
+        let map = bytes.take(length)?;
+        found.extend((0..heights as u32).filter(|at| map[*at as usize / 8] >> (at % 8) & 1 == 1));
+        return Ok(found);
+    }
+    let mut last = 0;
+    for at in 0..count {
+        let step = bytes.count(heights)?;
+        last += step;
+        if last >= heights || (at > 0 && step == 0) {
+            return Err(bytes.error("heights that do not ascend"));
+        }
+        found.push(last as u32);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heights(section: &[u8], term: u64, heights: usize) -> Result<Vec<u32>, PackedError> {
+        let read = |range| crate::container::source::part(section, range);
+        super::heights(read, section.len() as u64, term, heights)
+    }
+
+    #[test]
+    fn each_term_has_its_heights() {
+        for (terms, count) in [(1, 1), (40, 32), (5000, 1024)] {
+            let key = |of: u64| term(0, &of.to_le_bytes());
+            let mut pairs = Vec::new();
+            for of in 0..terms {
+                let step = 1 + of as usize % 97;
+                pairs.extend((0..count as u32).step_by(step).map(|height| (key(of), height)));
+            }
+            let section = write(pairs.clone(), count).unwrap();
+            for of in 0..terms {
+                let step = 1 + of as usize % 97;
+                let expected: Vec<u32> = (0..count as u32).step_by(step).collect();
+                assert_eq!(heights(&section, key(of), count).unwrap(), expected);
+            }
+            assert!(heights(&section, key(terms), count).unwrap().is_empty());
+            pairs.reverse();
+            assert_eq!(write(pairs, count).unwrap(), section);
+        }
+    }
+
+    #[test]
+    fn log_index_without_terms_finds_nothing() {
+        let section = write(Vec::new(), 3).unwrap();
+        assert!(heights(&section, 7, 3).unwrap().is_empty());
+    }
+
+    #[test]
+    fn log_index_with_any_byte_changed_is_read_or_refused() {
+        let pairs = (0..200).map(|of: u32| (term(1, &of.to_le_bytes()), of % 32)).collect();
+        let section = write(pairs, 32).unwrap();
+        for at in 0..section.len() {
+            let mut changed = section.clone();
+            changed[at] ^= 0xff;
+            for of in 0..200_u32 {
+                let _ = heights(&changed, term(1, &of.to_le_bytes()), 32);
+            }
+            let _ = heights(&section[..at], 7, 32);
+        }
+    }
+
+    /// Vectors of FNV-1a by its authors: "a" and "foobar" behind a first byte of theirs.
+    #[test]
+    fn term_is_fnv_1a_of_position_and_value() {
+        assert_eq!(term(b'a', b""), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(term(b'f', b"oobar"), 0x8594_4171_f739_67e8);
+    }
+}

@@ -1,0 +1,89 @@
+//! The parts of a file that all its frames share: template, tables, dictionary.
+
+use crate::container::bytes::{Bytes, put_varint};
+use crate::container::layout::Section;
+use crate::error::{PackError, PackedError};
+use crate::frames::compress::{Dictionary, compress_text, decompress_text};
+use crate::stream::derive::KnownBits;
+use crate::stream::header::{FIELDS, Values};
+use crate::stream::lanes::Lane;
+use crate::stream::tables::{BloomBits, Tables};
+
+/// Longest content of a section before zstd.
+const CONTENT_BYTES_MAX: usize = 8 << 20;
+
+/// Template, tables and dictionary, ready to read frames.
+#[derive(Debug)]
+pub(crate) struct Model {
+    pub(crate) chain_id: u64,
+    pub(crate) template: Values,
+    pub(crate) tables: Tables,
+    pub(crate) dictionary: Dictionary,
+    pub(crate) known: KnownBits,
+}
+
+impl Model {
+    /// Reads the sections of tables and dictionary of a file that begins at height `first`.
+    pub(crate) fn read(
+        chain_id: u64,
+        first: u64,
+        tables: &[u8],
+        dictionary: &[u8],
+    ) -> Result<Self, PackedError> {
+        let content = unpack(tables, Section::Tables)?;
+        let mut bytes = Bytes::new(&content, Section::Tables.name());
+        let mut symbols = Bytes::new(bytes.take(FIELDS.len())?, "template");
+        let literals = bytes.count(CONTENT_BYTES_MAX)?;
+        let mut literals = Bytes::new(bytes.take(literals)?, "template");
+        let (template, _) = Values::read(&Values::absent(), first, &mut symbols, &mut literals)?;
+        literals.end()?;
+        let tables = Tables::read(bytes.rest())?;
+        let dictionary = Dictionary::new(&unpack(dictionary, Section::Dictionary)?);
+        let known = KnownBits {
+            words: BloomBits::new(tables.words.len()),
+            shapes: BloomBits::new(tables.log_shapes.len()),
+        };
+        Ok(Self { chain_id, template, tables, dictionary, known })
+    }
+
+    /// Returns the bytes that it takes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let bits = self.known.words.bytes() + self.known.shapes.bytes();
+        size_of::<Self>() + self.tables.bytes() + self.dictionary.bytes() + bits
+    }
+}
+
+/// Makes the section of tables.
+pub(crate) fn write_tables(
+    template: &Values,
+    first: u64,
+    tables: &Tables,
+) -> Result<Vec<u8>, PackError> {
+    let mut lane = Lane::default();
+    template.write(&Values::absent(), first, &[], &mut lane);
+    let mut content = lane.symbols;
+    put_varint(&mut content, lane.literals.len() as u64);
+    content.extend_from_slice(&lane.literals);
+    content.extend(tables.write());
+    pack(&content)
+}
+
+/// Makes a section from its content: the length, then a zstd frame.
+pub(crate) fn pack(content: &[u8]) -> Result<Vec<u8>, PackError> {
+    let mut out = Vec::new();
+    put_varint(&mut out, content.len() as u64);
+    if !content.is_empty() {
+        out.extend(compress_text(content)?);
+    }
+    Ok(out)
+}
+
+fn unpack(section: &[u8], name: Section) -> Result<Vec<u8>, PackedError> {
+    let mut bytes = Bytes::new(section, name.name());
+    let length = bytes.count(CONTENT_BYTES_MAX)?;
+    if length == 0 {
+        bytes.end()?;
+        return Ok(Vec::new());
+    }
+    decompress_text(bytes.rest(), length)
+}

@@ -1,0 +1,228 @@
+//! A packed file, opened: identity, directory, indexes, and its heights.
+
+use std::borrow::Cow;
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, OnceLock};
+
+use alloy_primitives::B256;
+
+use crate::container::directory::{self, Entry};
+use crate::container::hash_index;
+use crate::container::layout::{FileHeader, HEADER_BYTES, Place, Section};
+use crate::container::log_index;
+use crate::container::source::{Source, read};
+use crate::error::PackedError;
+use crate::frames::model::Model;
+use crate::frames::model_cache::{CachedModel, ModelCache};
+use crate::read::height::PackedHeight;
+
+/// Bytes of the directory, the tables and the dictionary that an opening accepts.
+const OPENED_BYTES_MAX: u64 = 16 << 20;
+
+/// A packed file that was opened.
+///
+/// Opening reads and checks the file header, the directory, the tables and the dictionary, and keeps
+/// the header. A read of a height reads its entry of the directory again, and tables and dictionary
+/// unless they are in memory (see [`ModelCache`]). The two indexes are checked at their first use,
+/// each frame at each read.
+#[derive(Debug)]
+pub struct PackedFile<S> {
+    source: S,
+    header: FileHeader,
+    places: [Place; 6],
+    model: CachedModel,
+    hashes_checked: OnceLock<bool>,
+    terms_checked: OnceLock<bool>,
+}
+
+/// Place of a hash in a packed file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Height of the block.
+    pub height: u64,
+    /// Number of the transaction in the block; `None` if the hash is that of the block.
+    pub transaction: Option<u32>,
+}
+
+impl<S: Source> PackedFile<S> {
+    /// Opens a file whose tables stay in memory.
+    pub fn open(source: S) -> Result<Self, PackedError> {
+        Self::open_in(source, &ModelCache::new(usize::MAX))
+    }
+
+    /// Opens a file whose tables take room of `cache`.
+    pub fn open_in(source: S, cache: &Arc<ModelCache>) -> Result<Self, PackedError> {
+        let page = read(&source, 0, HEADER_BYTES.min(source.len() as usize))?;
+        let (header, places) = FileHeader::read(&page, source.len())?;
+        drop(page);
+        if places[..3].iter().any(|place| place.bytes > OPENED_BYTES_MAX) {
+            return Err(PackedError::malformed("file header", "tables over 16 MiB"));
+        }
+        let section = checked(&source, &places, Section::Directory)?;
+        let frames = places[Section::Frames as usize].bytes;
+        directory::check(&section, header.heights as usize, frames)?;
+        drop(section);
+        let [hashes_checked, terms_checked] = [OnceLock::new(), OnceLock::new()];
+        let model = CachedModel::new(cache);
+        let file = Self { source, header, places, model, hashes_checked, terms_checked };
+        file.model()?;
+        Ok(file)
+    }
+
+    fn model(&self) -> Result<Arc<Model>, PackedError> {
+        self.model.get_or(|| {
+            let tables = checked(&self.source, &self.places, Section::Tables)?;
+            let dictionary = checked(&self.source, &self.places, Section::Dictionary)?;
+            Model::read(self.header.identity.chain_id, self.header.first, &tables, &dictionary)
+        })
+    }
+
+    /// True if the tables are in memory, so that a read of a height does not read them first.
+    pub fn is_ready(&self) -> bool {
+        self.model.get().is_some()
+    }
+
+    /// Returns identity and range.
+    pub fn header(&self) -> &FileHeader {
+        &self.header
+    }
+
+    /// Returns the heights of the file.
+    pub fn heights(&self) -> RangeInclusive<u64> {
+        self.header.first..=self.header.last()
+    }
+
+    /// Returns the hash of the block at a height of the file.
+    pub fn hash(&self, height: u64) -> Option<B256> {
+        Some(self.entries(self.index(height).ok()?).ok()?.1.hash)
+    }
+
+    /// Reads a part of a section.
+    fn part(&self, section: Section, range: Range<u64>) -> Result<Cow<'_, [u8]>, PackedError> {
+        let outside = || PackedError::malformed(section.name(), "a part out of bounds");
+        let (offset, bytes) = self.places[section as usize].part(range).ok_or_else(outside)?;
+        read(&self.source, offset, bytes)
+    }
+
+    /// Reads the entry of a height and the one before it.
+    fn entries(&self, index: usize) -> Result<(Option<Entry>, Entry), PackedError> {
+        directory::read(&self.part(Section::Directory, directory::entries_of(index))?)
+    }
+
+    fn index(&self, height: u64) -> Result<usize, PackedError> {
+        let index = height.checked_sub(self.header.first);
+        let index = index.filter(|index| *index < u64::from(self.header.heights));
+        index.map(|index| index as usize).ok_or(PackedError::Height {
+            height,
+            first: self.header.first,
+            last: self.header.last(),
+        })
+    }
+
+    /// Reads the frame of a height and checks it.
+    pub fn height(&self, height: u64) -> Result<PackedHeight<'_>, PackedError> {
+        let (before, entry) = self.entries(self.index(height)?)?;
+        let frame = self.part(Section::Frames, range(before, entry))?;
+        if directory::checksum(height, &frame) != entry.crc {
+            return Err(PackedError::FrameChecksum(height));
+        }
+        let parent = before.map_or(self.header.parent, |before| before.hash);
+        Ok(PackedHeight { height, hash: entry.hash, parent, frame, model: self.model()? })
+    }
+
+    /// Returns offset and length of the bytes of the file that a read of the height needs, besides
+    /// those that opening reads.
+    pub fn extent(&self, height: u64) -> Result<(u64, usize), PackedError> {
+        let (before, entry) = self.entries(self.index(height)?)?;
+        let extent = self.places[Section::Frames as usize].part(range(before, entry));
+        extent.ok_or_else(|| PackedError::malformed("directory", "a frame out of bounds"))
+    }
+
+    /// Compares the checksum of an index, unless that was done before.
+    fn check_index(&self, section: Section, known: &OnceLock<bool>) -> Result<(), PackedError> {
+        if known.get().is_none() {
+            let bytes = self.part(section, 0..self.places[section as usize].bytes)?;
+            let is_good = crc32fast::hash(&bytes) == self.places[section as usize].crc;
+            if is_good && section == Section::Hashes {
+                hash_index::check(&bytes)?;
+            }
+            let _ = known.set(is_good);
+        }
+        let is_good = known.get().copied().unwrap_or(false);
+        if is_good { Ok(()) } else { Err(PackedError::Checksum(section.name())) }
+    }
+
+    /// Finds a block or transaction by its hash. Reads the frames of the candidates, which are
+    /// almost always one at most.
+    pub fn find(&self, hash: &B256) -> Result<Option<Position>, PackedError> {
+        self.find_with(hash, |at| {
+            let found = match at.transaction {
+                None => self.hash(at.height),
+                Some(transaction) => {
+                    self.height(at.height)?.transaction_hash(transaction as usize)?
+                }
+            };
+            Ok((found.as_ref() == Some(hash)).then_some(at))
+        })
+    }
+
+    /// Calls `take` with each place at which the hash may be, until it returns something. `take`
+    /// compares the whole hash.
+    pub fn find_with<T>(
+        &self,
+        hash: &B256,
+        mut take: impl FnMut(Position) -> Result<Option<T>, PackedError>,
+    ) -> Result<Option<T>, PackedError> {
+        self.check_index(Section::Hashes, &self.hashes_checked)?;
+        let candidates = hash_index::candidates(|range| self.part(Section::Hashes, range), hash)?;
+        for at in candidates {
+            let height = self.header.first + u64::from(at.height);
+            let found = take(Position { height, transaction: at.ordinal.checked_sub(1) })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the heights, ascending, of which a log may have the term (see [`crate::term`]).
+    /// All heights with such a log are among them.
+    pub fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedError> {
+        self.check_index(Section::Terms, &self.terms_checked)?;
+        let (length, heights) =
+            (self.places[Section::Terms as usize].bytes, self.header.heights as usize);
+        let found =
+            log_index::heights(|range| self.part(Section::Terms, range), length, term, heights)?;
+        Ok(found.into_iter().map(|height| self.header.first + u64::from(height)).collect())
+    }
+
+    /// Checks all checksums. [`Self::height`] and the texts of each height check the rest.
+    pub fn check(&self) -> Result<(), PackedError> {
+        for section in Section::ALL.into_iter().filter(|section| *section != Section::Frames) {
+            checked(&self.source, &self.places, section)?;
+        }
+        self.heights().try_for_each(|height| self.height(height).map(|_| ()))
+    }
+}
+
+/// Place of a frame in the section of frames.
+fn range(before: Option<Entry>, entry: Entry) -> Range<u64> {
+    u64::from(before.map_or(0, |before| before.end))..u64::from(entry.end)
+}
+
+/// Reads a section and compares its checksum.
+fn checked<'s, S: Source>(
+    source: &'s S,
+    places: &[Place; 6],
+    section: Section,
+) -> Result<Cow<'s, [u8]>, PackedError> {
+    let place = &places[section as usize];
+    let bytes = usize::try_from(place.bytes);
+    let bytes = bytes.map_err(|_| PackedError::malformed("file header", "a huge section"))?;
+    let found = read(source, place.offset, bytes)?;
+    if crc32fast::hash(&found) == place.crc {
+        Ok(found)
+    } else {
+        Err(PackedError::Checksum(section.name()))
+    }
+}

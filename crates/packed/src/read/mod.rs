@@ -1,0 +1,8 @@
+//! Reads of a file: a height from its frame, and the node's texts from facts.
+
+pub(crate) mod fields;
+pub(crate) mod file;
+pub(crate) mod height;
+pub(crate) mod json;
+pub(crate) mod log_out;
+pub(crate) mod text;

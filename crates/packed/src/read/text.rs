@@ -1,0 +1,206 @@
+//! Heights in text form: block and receipts as they came, each in a zstd frame.
+//!
+//! A packer falls back to this form if the form of fields does not give the same bytes back.
+
+use std::ops::Range;
+
+use alloy_primitives::B256;
+use neve_chain::{Block, Receipts};
+
+use crate::container::bytes::{Bytes, put_varint};
+use crate::error::{PackError, PackedError};
+use crate::frames::compress::{compress_text, count_unpacked, decompress_text};
+use crate::read::log_out::LogOut;
+
+const PLACE: &str = "frame in text form";
+/// Longest text of a part, in bytes: that of a record of the store.
+pub(crate) const TEXT_BYTES_MAX: usize = 1 << 30;
+
+/// `totalDifficulty`, which depends on the node's release and not on the block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TotalDifficulty {
+    /// The height: v1.14 and earlier.
+    Number,
+    /// Zero: v1.15 and later.
+    Zero,
+}
+
+impl TotalDifficulty {
+    /// Appends the value with its quotes.
+    pub(crate) fn write(self, height: u64, out: &mut Vec<u8>) {
+        let value = if self == Self::Zero { 0 } else { height };
+        out.extend_from_slice(format!("\"{value:#x}\"").as_bytes());
+    }
+
+    /// Reads the form that a block's text has; height 0 has both.
+    pub(crate) fn of(block: &Block<'_>) -> Option<Self> {
+        let total = block.total_difficulty?;
+        let number = alloy_primitives::U256::from(block.header.number);
+        if total == number {
+            return Some(Self::Number);
+        }
+        total.is_zero().then_some(Self::Zero)
+    }
+}
+
+/// Writes the text of a block without the value of `totalDifficulty`, and the receipts.
+pub(crate) fn write(
+    block: &[u8],
+    difficulty: Option<Range<usize>>,
+    receipts: &[u8],
+) -> Result<Vec<u8>, PackError> {
+    let at = difficulty.clone().map_or(0, |range| range.start as u64 + 1);
+    let cut = difficulty.unwrap_or(block.len()..block.len());
+    let block = [&block[..cut.start], &block[cut.end..]].concat();
+    let mut out = Vec::new();
+    put_varint(&mut out, at);
+    for text in [&block[..], receipts] {
+        let packed = compress_text(text)?;
+        put_varint(&mut out, text.len() as u64);
+        put_varint(&mut out, packed.len() as u64);
+        out.extend_from_slice(&packed);
+    }
+    Ok(out)
+}
+
+/// Block and receipts of a height, read from its frame.
+#[derive(Debug)]
+pub(crate) struct Texts {
+    pub(crate) block: Vec<u8>,
+    pub(crate) receipts: Vec<u8>,
+}
+
+impl Texts {
+    pub(crate) fn read(
+        frame: &[u8],
+        height: u64,
+        total: TotalDifficulty,
+    ) -> Result<Self, PackedError> {
+        let mut bytes = Bytes::new(frame, PLACE);
+        let at = bytes.count(TEXT_BYTES_MAX)?;
+        let mut block = read_text(&mut bytes)?;
+        let receipts = read_text(&mut bytes)?;
+        bytes.end()?;
+        if let Some(at) = at.checked_sub(1) {
+            if at > block.len() {
+                return Err(bytes.error("totalDifficulty behind the text"));
+            }
+            let mut value = Vec::new();
+            total.write(height, &mut value);
+            block.splice(at..at, value);
+        }
+        Ok(Self { block, receipts })
+    }
+
+    /// Returns the length of both texts of a frame.
+    pub(crate) fn len(frame: &[u8]) -> Result<usize, PackedError> {
+        let mut bytes = Bytes::new(frame, PLACE);
+        bytes.count(TEXT_BYTES_MAX)?;
+        let mut sum = 0;
+        for _ in 0..2 {
+            sum += bytes.count(TEXT_BYTES_MAX)?;
+            let packed = bytes.count(TEXT_BYTES_MAX)?;
+            bytes.take(packed)?;
+        }
+        Ok(sum)
+    }
+
+    /// True if transaction `at` is there and has this hash, if one is given.
+    pub(crate) fn has(&self, at: usize, hash: Option<&B256>) -> Result<bool, PackedError> {
+        let Some(hash) = hash else { return Ok(true) };
+        Ok(self.hash(at)?.is_some_and(|found| found == hash.0))
+    }
+
+    fn parse_block(&self) -> Result<Block<'_>, PackedError> {
+        Block::parse(&self.block).map_err(|_| PackedError::malformed(PLACE, "no block"))
+    }
+
+    fn parse_receipts(&self) -> Result<Receipts<'_>, PackedError> {
+        Receipts::parse(&self.receipts).map_err(|_| PackedError::malformed(PLACE, "no receipts"))
+    }
+
+    pub(crate) fn counts(&self) -> Result<(usize, usize), PackedError> {
+        let logs = self.parse_receipts().map_or(0, |receipts| receipts.logs.len());
+        Ok((self.parse_block()?.transactions.len(), logs))
+    }
+
+    pub(crate) fn hash(&self, at: usize) -> Result<Option<[u8; 32]>, PackedError> {
+        Ok(self.parse_block()?.transactions.get(at).map(|transaction| transaction.hash.0))
+    }
+
+    pub(crate) fn transaction(&self, at: usize, out: &mut Vec<u8>) -> Result<bool, PackedError> {
+        let block = self.parse_block()?;
+        let found = block.transactions.get(at).map(|transaction| &transaction.span);
+        Ok(found.is_some_and(|span| append(&self.block, span, out)))
+    }
+
+    pub(crate) fn receipt(&self, at: usize, out: &mut Vec<u8>) -> Result<bool, PackedError> {
+        let receipts = self.parse_receipts()?;
+        let found = receipts.receipts.get(at).map(|receipt| &receipt.span);
+        Ok(found.is_some_and(|span| append(&self.receipts, span, out)))
+    }
+
+    pub(crate) fn logs(
+        &self,
+        mut matches: impl FnMut(&[u8; 20], &[[u8; 32]]) -> bool,
+        out: &mut LogOut,
+    ) -> Result<(), PackedError> {
+        let receipts = self.parse_receipts()?;
+        for (index, log) in receipts.logs.iter().enumerate() {
+            let topics: Vec<[u8; 32]> = log.topics.iter().map(|topic| topic.0).collect();
+            if matches(&log.address.0.0, &topics) {
+                out.begin();
+                append(&self.receipts, &log.span, &mut out.text);
+                out.end(index as u32);
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the block as `eth_getBlockByNumber(n, false)` has it.
+    pub(crate) fn with_hashes(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
+        let block = self.parse_block()?;
+        let inside = &block.layout.transactions_inside;
+        out.extend_from_slice(&self.block[..inside.start as usize]);
+        for (at, transaction) in block.transactions.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            out.extend_from_slice(format!("{comma}\"{:#x}\"", transaction.hash).as_bytes());
+        }
+        out.extend_from_slice(&self.block[inside.end as usize..]);
+        Ok(())
+    }
+
+    /// Appends the header as `eth_getHeaderByNumber(n)` has it: four members fewer.
+    pub(crate) fn header(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
+        let block = self.parse_block()?;
+        let layout = &block.layout;
+        let members =
+            [&layout.block_extra_data, &layout.size, &layout.transactions, &layout.uncles];
+        let mut at = 0;
+        for member in members {
+            let (mut start, mut end) = (member.start as usize, member.end as usize);
+            match self.block.get(end) {
+                Some(b',') => end += 1,
+                _ => start = start.saturating_sub(1),
+            }
+            out.extend_from_slice(self.block.get(at..start).unwrap_or_default());
+            at = end;
+        }
+        out.extend_from_slice(self.block.get(at..).unwrap_or_default());
+        Ok(())
+    }
+}
+
+fn append(text: &[u8], span: &Range<u32>, out: &mut Vec<u8>) -> bool {
+    let found = text.get(span.start as usize..span.end as usize);
+    out.extend_from_slice(found.unwrap_or_default());
+    found.is_some()
+}
+
+fn read_text(bytes: &mut Bytes<'_>) -> Result<Vec<u8>, PackedError> {
+    let length = bytes.count(TEXT_BYTES_MAX)?;
+    let packed = bytes.count(TEXT_BYTES_MAX)?;
+    let text = decompress_text(bytes.take(packed)?, length)?;
+    count_unpacked(length);
+    Ok(text)
+}

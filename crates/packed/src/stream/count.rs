@@ -1,0 +1,143 @@
+//! Counting: which words, numbers and shapes of a range occur often enough for its tables.
+
+use std::hash::Hash;
+
+use crate::stream::facts::Word;
+use crate::stream::fold_map::FoldMap;
+use crate::stream::tables::{Predictions, Tables};
+use crate::stream::walk::{LogShape, Sink, TxShape, slot};
+use crate::stream::words::{LOG_TABLE, Literal, NUMBER_TABLE, TX_TABLE, table_max, word};
+
+/// Occurrences of a value, and the number of different blocks with it.
+#[derive(Debug, Default, Clone, Copy)]
+struct Seen {
+    times: u32,
+    blocks: u32,
+    last_block: u32,
+}
+
+impl Seen {
+    fn add(&mut self, block: u32) {
+        self.times += 1;
+        if self.last_block != block {
+            self.last_block = block;
+            self.blocks += 1;
+        }
+    }
+}
+
+/// Counts the fields of all chunks of a range.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    block: u32,
+    words: FoldMap<Word, Seen>,
+    numbers: FoldMap<u128, Seen>,
+    tx_shapes: FoldMap<TxShape, Seen>,
+    log_shapes: FoldMap<LogShape, Seen>,
+    /// Followers of a shape: of a transaction, or of a log.
+    after_tx: FoldMap<(TxShape, Option<LogShape>), u32>,
+    after_log: FoldMap<(LogShape, Option<LogShape>), u32>,
+    last: Option<Result<LogShape, TxShape>>,
+    slots: [Word; slot::COUNT],
+}
+
+impl Counter {
+    pub(crate) fn begin_block(&mut self) {
+        self.block += 1;
+    }
+
+    /// Chooses the entries of the tables, the most frequent first.
+    pub(crate) fn tables(self) -> Tables {
+        let words = chosen(self.words, table_max(word::TABLE), |value, seen| {
+            let bytes = Literal::of(value).bytes();
+            seen.blocks > 1 && (bytes > 2 || seen.times > 16) && bytes > 0
+        });
+        let numbers = chosen(self.numbers, table_max(NUMBER_TABLE), |number, seen| {
+            let bytes = (u128::BITS - number.leading_zeros()).div_ceil(8);
+            seen.times > 2 && seen.blocks > 1 && bytes > 1
+        });
+        let often = |seen: &Seen| seen.times > 1 && seen.blocks > 1;
+        let tx_shapes = chosen(self.tx_shapes, table_max(TX_TABLE), |_, seen| often(seen));
+        let log_shapes = chosen(self.log_shapes, table_max(LOG_TABLE), |_, seen| often(seen));
+        let predictions = Predictions {
+            after_tx: likeliest(&tx_shapes, &log_shapes, &self.after_tx),
+            after_log: likeliest(&log_shapes, &log_shapes, &self.after_log),
+        };
+        Tables { words, numbers, tx_shapes, log_shapes, predictions }
+    }
+}
+
+fn chosen<T: Ord + Hash>(
+    all: FoldMap<T, Seen>,
+    max: usize,
+    wanted: impl Fn(&T, &Seen) -> bool,
+) -> Vec<T> {
+    let all = all.into_iter().filter(|(value, seen)| wanted(value, seen));
+    let mut all: Vec<(T, u32)> = all.map(|(value, seen)| (value, seen.times)).collect();
+    all.sort_unstable_by(|(a, a_times), (b, b_times)| b_times.cmp(a_times).then(a.cmp(b)));
+    all.truncate(max);
+    all.into_iter().map(|(value, _)| value).collect()
+}
+
+/// Finds the likeliest follower of each shape: 0 is the end, else 1 + the log's shape.
+fn likeliest<S: Hash + Eq + Copy>(
+    shapes: &[S],
+    logs: &[LogShape],
+    followers: &FoldMap<(S, Option<LogShape>), u32>,
+) -> Vec<u32> {
+    let ids: FoldMap<LogShape, u32> = logs.iter().copied().zip(1..).collect();
+    let of: FoldMap<S, usize> = shapes.iter().copied().zip(0..).collect();
+    let mut best = vec![(0, 0); shapes.len()];
+    for ((shape, follower), times) in followers {
+        let id = follower.map_or(Some(0), |follower| ids.get(&follower).copied());
+        let Some((id, best)) = id.zip(of.get(shape).and_then(|at| best.get_mut(*at))) else {
+            continue;
+        };
+        if *times > best.0 || (*times == best.0 && id < best.1) {
+            *best = (*times, id);
+        }
+    }
+    best.into_iter().map(|(_, id)| id).collect()
+}
+
+impl Sink for Counter {
+    fn word(&mut self, word: &Word) {
+        if self.slots.contains(word) {
+            return;
+        }
+        self.words.entry(*word).or_default().add(self.block);
+    }
+
+    fn number(&mut self, number: u128) {
+        self.numbers.entry(number).or_default().add(self.block);
+    }
+
+    fn flag(&mut self, _: u8) {}
+
+    fn raw(&mut self, _: &[u8]) {}
+
+    fn tx_shape(&mut self, shape: &TxShape) {
+        self.tx_shapes.entry(*shape).or_default().add(self.block);
+    }
+
+    fn log_shape(&mut self, shape: Option<&LogShape>) {
+        let next = shape.copied();
+        match self.last.take() {
+            Some(Ok(log)) => *self.after_log.entry((log, next)).or_default() += 1,
+            Some(Err(tx)) => *self.after_tx.entry((tx, next)).or_default() += 1,
+            None => {}
+        }
+        if let Some(shape) = next {
+            self.log_shapes.entry(shape).or_default().add(self.block);
+            self.last = Some(Ok(shape));
+        }
+    }
+
+    fn begin_receipt(&mut self, shape: &TxShape) {
+        self.last = Some(Err(*shape));
+    }
+
+    fn set(&mut self, slot: usize, word: Word) {
+        self.slots[slot] = word;
+    }
+}

@@ -1,0 +1,222 @@
+//! Facts of a block: what its two texts say, without what follows from something else.
+
+use std::ops::Range;
+
+use alloy_primitives::U256;
+use neve_chain::{Access, Block, Hex, Kind, Receipts, Transaction};
+
+use crate::error::Reason;
+
+/// A word: 32 bytes; addresses are padded on the left.
+pub(crate) type Word = [u8; 32];
+
+/// Most transactions and logs of a block in the form of fields.
+pub(crate) const TRANSACTIONS_MAX: usize = 65_534;
+pub(crate) const LOGS_MAX: usize = 1 << 20;
+
+/// Form of a transaction: its type, and the way in which it names a chain.
+pub(crate) mod kind {
+    /// Legacy, without a chain id in `v`.
+    pub(crate) const UNPROTECTED: u8 = 0;
+    /// Legacy, with a chain id in `v` (EIP-155).
+    pub(crate) const LEGACY: u8 = 1;
+    /// EIP-2930.
+    pub(crate) const ACCESS_LIST: u8 = 2;
+    /// EIP-1559.
+    pub(crate) const DYNAMIC_FEE: u8 = 3;
+}
+
+/// A transaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Tx {
+    pub(crate) kind: u8,
+    pub(crate) chain_id: u64,
+    pub(crate) from: Word,
+    pub(crate) to: Option<Word>,
+    pub(crate) nonce: u64,
+    pub(crate) gas: u64,
+    /// Greatest price of type 2, else the price.
+    pub(crate) price: u128,
+    /// Greatest priority fee of type 2.
+    pub(crate) priority: u128,
+    pub(crate) value: Word,
+    /// Place of the input in the chunk's data.
+    pub(crate) input: Range<usize>,
+    pub(crate) access: Vec<(Word, Vec<Word>)>,
+}
+
+/// A receipt.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rx {
+    pub(crate) succeeded: bool,
+    pub(crate) gas_used: u64,
+    /// Price paid, if the base fee does not explain it.
+    pub(crate) price: Option<u128>,
+    /// Place of its logs in the chunk's logs.
+    pub(crate) logs: Range<usize>,
+}
+
+/// A log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Lg {
+    pub(crate) address: Word,
+    pub(crate) topics: [Word; 4],
+    pub(crate) topic_count: usize,
+    /// Place of the data in the chunk's data.
+    pub(crate) data: Range<usize>,
+    /// Names of the address and the topics, by which equal words are known; 0 is none.
+    pub(crate) names: [u32; 5],
+}
+
+/// Consecutive transactions of a block, with their receipts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub(crate) txs: Vec<Tx>,
+    pub(crate) receipts: Vec<Rx>,
+    pub(crate) logs: Vec<Lg>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Chunk {
+    /// Makes room for usual counts.
+    pub(crate) fn reserve(&mut self, txs: usize, logs: usize) {
+        self.txs.reserve(txs.min(32));
+        self.receipts.reserve(if logs > 0 { txs.min(32) } else { 0 });
+        self.logs.reserve(logs.min(256));
+        self.data.reserve(4 << 10);
+    }
+}
+
+impl Lg {
+    pub(crate) fn topics(&self) -> &[Word] {
+        self.topics.get(..self.topic_count).unwrap_or_default()
+    }
+}
+
+impl Tx {
+    pub(crate) fn tx_type(&self) -> u8 {
+        self.kind.saturating_sub(1)
+    }
+
+    /// Price at a base fee, as the node shows it.
+    pub(crate) fn price_at(&self, base_fee: Option<u128>) -> u128 {
+        match base_fee {
+            Some(base) if self.kind == kind::DYNAMIC_FEE => {
+                base.saturating_add(self.priority).min(self.price)
+            }
+            _ => self.price,
+        }
+    }
+}
+
+pub(crate) fn pad(address: &[u8; 20]) -> Word {
+    let mut word = [0; 32];
+    word[12..].copy_from_slice(address);
+    word
+}
+
+/// Returns the low 20 bytes of a word.
+pub(crate) fn address(word: &Word) -> &[u8] {
+    &word[12..]
+}
+
+pub(crate) fn narrow(value: U256) -> Result<u128, Reason> {
+    u128::try_from(value).map_err(|_| Reason::Quantity)
+}
+
+/// Signature of a transaction: `r`, then `s` with the parity in its highest bit.
+pub(crate) fn signature(tx: &Transaction<'_>) -> Result<[u8; 64], Reason> {
+    let parity = match tx.kind {
+        Kind::Legacy { chain_id: None } => tx.v.checked_sub(27),
+        Kind::Legacy { chain_id: Some(id) } => {
+            id.checked_mul(2).and_then(|twice| tx.v.checked_sub(35)?.checked_sub(twice))
+        }
+        _ => Some(tx.v),
+    };
+    let parity = parity.filter(|parity| *parity <= 1).ok_or(Reason::Signature)?;
+    let mut out = [0; 64];
+    out[..32].copy_from_slice(&tx.r.to_be_bytes::<32>());
+    out[32..].copy_from_slice(&tx.s.to_be_bytes::<32>());
+    if out[32] >> 7 == 1 {
+        return Err(Reason::Signature);
+    }
+    out[32] |= (parity as u8) << 7;
+    Ok(out)
+}
+
+/// Takes the facts of transactions `range` and of their receipts.
+pub(crate) fn chunk(
+    block: &Block<'_>,
+    receipts: &Receipts<'_>,
+    range: Range<usize>,
+    paid: Option<u128>,
+) -> Result<Chunk, Reason> {
+    let mut chunk = Chunk::default();
+    let transactions = block.transactions.get(range.clone()).unwrap_or_default();
+    for transaction in transactions {
+        let tx = tx(transaction, &mut chunk.data)?;
+        chunk.txs.push(tx);
+    }
+    let found = receipts.receipts.get(range).ok_or(Reason::ReceiptsText)?;
+    for (receipt, tx) in found.iter().zip(&chunk.txs) {
+        let start = chunk.logs.len();
+        for log in receipts.logs_of(receipt) {
+            let mut topics = [[0; 32]; 4];
+            topics.iter_mut().zip(&*log.topics).for_each(|(to, topic)| *to = topic.0);
+            let data = append(&mut chunk.data, log.data);
+            let (address, topic_count) = (pad(&log.address.0.0), log.topics.len());
+            chunk.logs.push(Lg { address, topics, topic_count, data, names: [0; 5] });
+        }
+        let price = narrow(receipt.effective_gas_price)?;
+        if receipt.status > 1 {
+            return Err(Reason::ReceiptsText);
+        }
+        chunk.receipts.push(Rx {
+            succeeded: receipt.status == 1,
+            gas_used: receipt.gas_used,
+            price: (price != tx.price_at(paid)).then_some(price),
+            logs: start..chunk.logs.len(),
+        });
+    }
+    Ok(chunk)
+}
+
+fn append(data: &mut Vec<u8>, hex: Hex<'_>) -> Range<usize> {
+    let start = data.len();
+    data.resize(start + hex.len(), 0);
+    // The digits were checked when the text was read.
+    let _ = const_hex::decode_to_slice(hex.digits(), &mut data[start..]);
+    start..data.len()
+}
+
+fn tx(transaction: &Transaction<'_>, data: &mut Vec<u8>) -> Result<Tx, Reason> {
+    let (kind, chain_id, access, price, priority) = match &transaction.kind {
+        Kind::Legacy { chain_id: None } => (kind::UNPROTECTED, 0, &[][..], None, None),
+        Kind::Legacy { chain_id: Some(id) } => (kind::LEGACY, *id, &[][..], None, None),
+        Kind::AccessList { chain_id, access_list } => {
+            (kind::ACCESS_LIST, *chain_id, &access_list[..], None, None)
+        }
+        Kind::DynamicFee {
+            chain_id,
+            access_list,
+            max_fee_per_gas: max,
+            max_priority_fee_per_gas: priority,
+        } => (kind::DYNAMIC_FEE, *chain_id, &access_list[..], Some(*max), Some(*priority)),
+    };
+    let entry = |entry: &Access| {
+        (pad(&entry.address.0.0), entry.storage_keys.iter().map(|key| key.0).collect())
+    };
+    Ok(Tx {
+        kind,
+        chain_id,
+        from: pad(&transaction.from.0.0),
+        to: transaction.to.map(|to| pad(&to.0.0)),
+        nonce: transaction.nonce,
+        gas: transaction.gas,
+        price: narrow(price.unwrap_or(transaction.gas_price))?,
+        priority: narrow(priority.unwrap_or_default())?,
+        value: transaction.value.to_be_bytes(),
+        input: append(data, transaction.input),
+        access: access.iter().map(entry).collect(),
+    })
+}

@@ -1,0 +1,220 @@
+//! From the texts of a height to its groups, and the comparison of what a frame gives back.
+
+use alloy_primitives::Bloom;
+use neve_chain::{Block, Kind, Receipts};
+
+use crate::error::{PackError, PackedError, Reason};
+use crate::frames::compress::Compressor;
+use crate::frames::frame::{
+    self, CHUNK_TRANSACTIONS, CHUNK_WEIGHT, GROUP_BYTES_MAX, GROUP_WEIGHT, GROUPS_WEIGHT, Group,
+    Streams,
+};
+use crate::read::fields::{PAID_AS_SHOWN, PAID_BYTES};
+use crate::read::height::{Form, PackedHeight};
+use crate::read::text::TotalDifficulty;
+use crate::stream::count::Counter;
+use crate::stream::facts::{self, Chunk, LOGS_MAX, TRANSACTIONS_MAX, narrow};
+use crate::stream::header::Values;
+use crate::stream::lanes::{Lane, Places, Writer};
+use crate::stream::tables::put_number;
+use crate::stream::walk;
+
+/// Exactly the node's texts of a height.
+#[derive(Debug, Clone, Copy)]
+pub struct HeightTexts<'t> {
+    /// The `result` of `eth_getBlockByNumber(n, true)`, under either release.
+    pub block: &'t [u8],
+    /// The `result` of `eth_getBlockReceipts(n)`.
+    pub receipts: &'t [u8],
+}
+
+/// Facts of a height.
+pub(crate) struct Height {
+    pub(crate) values: Values,
+    bloom: Bloom,
+    paid: Option<u128>,
+    /// Chunks, each with its weight.
+    chunks: Vec<(Chunk, usize)>,
+    signatures: Vec<[u8; 64]>,
+}
+
+impl Height {
+    pub(crate) fn of(block: &Block<'_>, receipts: &Receipts<'_>) -> Result<Self, Reason> {
+        TotalDifficulty::of(block).ok_or(Reason::TotalDifficulty)?;
+        if block.uncles > 0 || block.transactions.len() > TRANSACTIONS_MAX {
+            return Err(Reason::BlockForm);
+        }
+        if receipts.receipts.len() != block.transactions.len() || receipts.logs.len() > LOGS_MAX {
+            return Err(Reason::ReceiptsText);
+        }
+        let values = Values::of(block);
+        let shown = block.header.base_fee_per_gas.map(narrow).transpose()?;
+        let paid = paid(block, receipts, shown)?;
+        let mut chunks = Vec::new();
+        let (mut start, mut weight) = (0, 0);
+        let weights = weights(block, receipts);
+        for (at, one) in weights.iter().enumerate() {
+            let full = at - start == CHUNK_TRANSACTIONS || weight + one > CHUNK_WEIGHT;
+            if full && at > start {
+                chunks.push((facts::chunk(block, receipts, start..at, paid)?, weight));
+                (start, weight) = (at, 0);
+            }
+            weight += one;
+        }
+        chunks.push((facts::chunk(block, receipts, start..weights.len(), paid)?, weight));
+        let bloom = receipts.receipts.iter().fold(Bloom::ZERO, |all, one| all | one.logs_bloom);
+        let signatures = block.transactions.iter().map(facts::signature);
+        let signatures = signatures.collect::<Result<_, _>>()?;
+        Ok(Self { values, bloom, paid: paid.filter(|_| paid != shown), chunks, signatures })
+    }
+
+    pub(crate) fn count(&self, chain_id: u64, counter: &mut Counter) {
+        counter.begin_block();
+        for (chunk, _) in &self.chunks {
+            walk::transactions(chunk, chain_id, counter);
+            walk::receipts(chunk, chain_id, counter);
+        }
+    }
+}
+
+/// Bytes of each transaction and its receipt, roughly: they bound chunks and groups.
+fn weights(block: &Block<'_>, receipts: &Receipts<'_>) -> Vec<usize> {
+    let both = block.transactions.iter().zip(&receipts.receipts);
+    let logs =
+        |receipt| receipts.logs_of(receipt).iter().map(|log| 100 + log.data.len()).sum::<usize>();
+    both.map(|(tx, receipt)| {
+        let access = match &tx.kind {
+            Kind::Legacy { .. } => 0,
+            Kind::AccessList { access_list, .. } | Kind::DynamicFee { access_list, .. } => {
+                access_list.iter().map(|entry| 32 + 32 * entry.storage_keys.len()).sum()
+            }
+        };
+        200 + tx.input.len() + access + logs(receipt)
+    })
+    .collect()
+}
+
+/// Finds the base fee that explains the prices of the receipts: the header's, or the one that the
+/// first price names which the header's does not explain (from Helicon on).
+fn paid(
+    block: &Block<'_>,
+    receipts: &Receipts<'_>,
+    shown: Option<u128>,
+) -> Result<Option<u128>, Reason> {
+    for (tx, receipt) in block.transactions.iter().zip(&receipts.receipts) {
+        let Kind::DynamicFee { max_priority_fee_per_gas: priority, .. } = &tx.kind else {
+            continue;
+        };
+        let price = receipt.effective_gas_price;
+        if price != tx.price_at(block.header.base_fee_per_gas) {
+            return Ok(Some(narrow(price)?.saturating_sub(narrow(*priority)?)));
+        }
+    }
+    Ok(shown)
+}
+
+/// A height whose groups wait for the dictionary.
+pub(crate) struct Encoded {
+    pub(crate) groups: Vec<Group>,
+    head_literals: Vec<u8>,
+    signatures: Vec<[u8; 64]>,
+}
+
+/// Writes the streams of a height.
+pub(crate) fn groups(
+    height: Height,
+    template: &Values,
+    number: u64,
+    chain_id: u64,
+    places: &Places<'_>,
+) -> Encoded {
+    let mut head = Lane::default();
+    height.values.write(template, number, &height.bloom[..], &mut head);
+    match height.paid {
+        None => head.symbols.push(PAID_AS_SHOWN),
+        Some(paid) => {
+            let bytes = put_number(&mut head.literals, paid);
+            head.symbols.push(PAID_BYTES + bytes);
+        }
+    }
+    let (mut groups, mut open, mut sum) = (Vec::new(), Vec::new(), 0);
+    let mut symbols = &head.symbols[..];
+    // A read of a later group reads the first one too, for the header.
+    let all: usize = height.chunks.iter().map(|(_, weight)| weight).sum();
+    let most = if all > GROUP_WEIGHT { GROUPS_WEIGHT } else { GROUP_WEIGHT };
+    for (chunk, weight) in &height.chunks {
+        if sum + weight > most && !open.is_empty() {
+            groups.push(Group::write(std::mem::take(&mut symbols), &open));
+            open.clear();
+            sum = 0;
+        }
+        sum += weight;
+        open.push(streams(chunk, chain_id, places));
+    }
+    groups.push(Group::write(symbols, &open));
+    Encoded { groups, head_literals: head.literals, signatures: height.signatures }
+}
+
+fn streams(chunk: &Chunk, chain_id: u64, places: &Places<'_>) -> Streams {
+    let mut writer = Writer::new(places);
+    walk::transactions(chunk, chain_id, &mut writer);
+    let transactions = std::mem::take(&mut writer.lane);
+    walk::receipts(chunk, chain_id, &mut writer);
+    Streams::of(chunk, [transactions, writer.lane])
+}
+
+impl Encoded {
+    pub(crate) fn frame(self, compressor: &mut Compressor) -> Result<Vec<u8>, PackError> {
+        let pack = |group: Group| {
+            if group.content.len() > GROUP_BYTES_MAX {
+                return Err(PackError::TooLarge("32 MiB of a group"));
+            }
+            let packed = compressor.frame(&group.content)?;
+            Ok((group, packed))
+        };
+        let groups: Vec<_> = self.groups.into_iter().map(pack).collect::<Result<_, _>>()?;
+        let mut out = vec![Form::Fields as u8];
+        frame::write(&mut out, &groups, &self.head_literals, &self.signatures);
+        Ok(out)
+    }
+}
+
+/// Reads all texts of a height back and compares them with the node's.
+pub(crate) fn compare(
+    height: &PackedHeight<'_>,
+    block: &Block<'_>,
+    texts: &HeightTexts<'_>,
+) -> Result<(), Reason> {
+    // Of the two forms of totalDifficulty the text has one; without one it has the value itself.
+    let total = TotalDifficulty::of(block).unwrap_or(TotalDifficulty::Zero);
+    let mut out = Vec::with_capacity(texts.receipts.len().max(texts.block.len()));
+    let same = |found: Result<(), PackedError>, out: &mut Vec<u8>, text: &[u8], reason| {
+        let same = found.is_ok() && out[..] == *text;
+        out.clear();
+        if same { Ok(()) } else { Err(reason) }
+    };
+    let found = height.block(total, &mut out);
+    same(found, &mut out, texts.block, Reason::BlockDiffers)?;
+    let found = height.receipts(&mut out);
+    same(found, &mut out, texts.receipts, Reason::ReceiptsDiffer)?;
+    let expected = crate::read::text::Texts { block: texts.block.to_vec(), receipts: Vec::new() };
+    let mut text = Vec::new();
+    for header in [true, false] {
+        text.clear();
+        let (made, found) = if header {
+            (expected.header(&mut text), height.header(total, &mut out))
+        } else {
+            (expected.with_hashes(&mut text), height.block_with_hashes(total, &mut out))
+        };
+        same(made.and(found), &mut out, &text, Reason::BlockDiffers)?;
+    }
+    // The last of each sixteen: reading it reads its chunk up to it.
+    let last = block.transactions.len().saturating_sub(1);
+    for at in (CHUNK_TRANSACTIONS - 1..last).step_by(CHUNK_TRANSACTIONS).chain([last]) {
+        let Some(tx) = block.transactions.get(at) else { continue };
+        let found = height.transaction(at, &mut out).map(|_| ());
+        let span = tx.span.start as usize..tx.span.end as usize;
+        same(found, &mut out, &texts.block[span], Reason::BlockDiffers)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! The packer: from the node's texts of neighboring heights to a file.
+
+pub(crate) mod encode;
+pub(crate) mod pack;

@@ -1,0 +1,265 @@
+//! The packer: from the node's texts of neighboring heights to one packed file.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use neve_chain::{Block, Receipts};
+
+use crate::container::directory::Directory;
+use crate::container::hash_index::{self, Locator};
+use crate::container::layout::{FileHeader, Identity};
+use crate::container::log_index;
+use crate::error::{PackError, PackedError, Reason};
+use crate::frames::compress::{self, Compressor};
+use crate::frames::model::{self, Model};
+use crate::read::height::{Form, PackedHeight};
+use crate::read::text::{self, TotalDifficulty};
+use crate::stream::count::Counter;
+use crate::stream::header::Values;
+use crate::stream::lanes::Places;
+use crate::stream::tables::Tables;
+use crate::write::encode::{self, Height, HeightTexts};
+
+/// Step between the heights that the dictionary is made from.
+const DICTIONARY_STEP: usize = 4;
+
+/// A packed file, and what packing it showed.
+#[derive(Debug)]
+pub struct Packing {
+    /// Bytes of the file: a function of the heights, of the identity and of the range's length.
+    pub bytes: Vec<u8>,
+    /// Heights that are stored as they came, by reason.
+    pub stored_as_came: BTreeMap<Reason, u64>,
+    /// Bytes by part of the file.
+    pub parts: BTreeMap<&'static str, u64>,
+}
+
+/// Packs neighboring heights, at most `range_length` of them.
+///
+/// Reads every text back from the packed bytes and compares it with the node's. A height that
+/// differs is stored as it came. `proceed` is called before each height of each pass; packing ends
+/// with [`PackError::Stopped`] when it breaks.
+pub fn pack(
+    identity: Identity,
+    range_length: u32,
+    heights: &[HeightTexts<'_>],
+    proceed: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Packing, PackError> {
+    let mut packer = Packer::begin(identity, range_length, heights)?;
+    for (index, texts) in heights.iter().enumerate() {
+        go_on(proceed)?;
+        packer.take(index, texts)?;
+    }
+    packer.finish(heights, proceed)
+}
+
+fn go_on(proceed: &mut dyn FnMut() -> ControlFlow<()>) -> Result<(), PackError> {
+    if proceed().is_break() { Err(PackError::Stopped) } else { Ok(()) }
+}
+
+struct Packer {
+    header: FileHeader,
+    heights: Vec<Result<Height, Reason>>,
+    counter: Counter,
+    hashes: Vec<(u64, Locator)>,
+    terms: Vec<(u64, u32)>,
+}
+
+impl Packer {
+    fn begin(
+        identity: Identity,
+        range_length: u32,
+        heights: &[HeightTexts<'_>],
+    ) -> Result<Self, PackError> {
+        let count = PackError::Heights { heights: heights.len(), max: range_length };
+        let Some(first) = heights.first() else { return Err(count) };
+        let block = Block::parse(first.block)
+            .map_err(|_| PackError::Input { index: 0, what: "no block of a node" })?;
+        let header = FileHeader {
+            identity,
+            range_length,
+            first: block.header.number,
+            heights: u32::try_from(heights.len()).map_err(|_| count)?,
+            parent: block.header.parent_hash,
+        };
+        header.check()?;
+        Ok(Self {
+            header,
+            heights: Vec::with_capacity(heights.len()),
+            counter: Counter::default(),
+            hashes: Vec::new(),
+            terms: Vec::new(),
+        })
+    }
+
+    /// Takes the facts of a height, counts them, and notes its hashes and terms.
+    fn take(&mut self, index: usize, texts: &HeightTexts<'_>) -> Result<(), PackError> {
+        let input = |what| PackError::Input { index, what };
+        let block = Block::parse(texts.block).map_err(|_| input("no block of a node"))?;
+        let receipts =
+            Receipts::parse(texts.receipts).map_err(|_| input("no receipts of a node"))?;
+        let header = &self.header;
+        if block.header.number != header.first + index as u64 {
+            return Err(input("a height that does not follow the one before"));
+        }
+        let locator = |ordinal: usize| Locator { height: index as u32, ordinal: ordinal as u32 };
+        self.hashes.push((hash_index::prefix(&block.hash.0), locator(0)));
+        let transactions = (1..).zip(&block.transactions);
+        self.hashes
+            .extend(transactions.map(|(at, tx)| (hash_index::prefix(&tx.hash.0), locator(at))));
+        let start = self.terms.len();
+        for log in &receipts.logs {
+            let of_log = log_index::terms(&log.address[..], &log.topics);
+            self.terms.extend(of_log.map(|term| (term, index as u32)));
+        }
+        self.terms[start..].sort_unstable();
+        dedup_from(&mut self.terms, start);
+        let height = Height::of(&block, &receipts);
+        if let Ok(height) = &height {
+            height.count(header.identity.chain_id, &mut self.counter);
+        }
+        self.heights.push(height);
+        Ok(())
+    }
+
+    fn finish(
+        self,
+        texts: &[HeightTexts<'_>],
+        proceed: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Packing, PackError> {
+        let FileHeader { identity, first, .. } = self.header;
+        let template = self.heights.iter().flatten().next();
+        let template = template.map_or_else(Values::absent, |height| height.values.clone());
+        let tables: Tables = self.counter.tables();
+        let places = Places::of(&tables);
+        let mut encoded = Vec::with_capacity(self.heights.len());
+        for (number, height) in (first..).zip(self.heights) {
+            go_on(proceed)?;
+            encoded.push(height.map(|height| {
+                encode::groups(height, &template, number, identity.chain_id, &places)
+            }));
+        }
+        let sampled = encoded.iter().flatten().step_by(DICTIONARY_STEP);
+        let groups = sampled.flat_map(|height| &height.groups);
+        let dictionary = compress::train(groups.map(|group| &group.content[..]));
+        let sections = [model::write_tables(&template, first, &tables)?, model::pack(&dictionary)?];
+        let [tables, packed_dictionary] = &sections;
+        let read = |error| PackError::ReadBack { height: first, error };
+        let model =
+            Model::read(identity.chain_id, first, tables, packed_dictionary).map_err(read)?;
+        let mut frames = Frames::new(&self.header, model, &dictionary)?;
+        for (encoded, texts) in encoded.into_iter().zip(texts) {
+            go_on(proceed)?;
+            frames.add(encoded, texts)?;
+        }
+        let [tables, dictionary] = sections;
+        let sections = [
+            frames.directory.write(),
+            tables,
+            dictionary,
+            hash_index::write(&self.hashes)?,
+            log_index::write(self.terms, texts.len())?,
+            frames.bytes,
+        ];
+        let names = ["directory", "tables", "dictionary", "hashes", "terms", "frames"];
+        let parts = names.into_iter().zip(&sections);
+        Ok(Packing {
+            parts: parts.map(|(name, bytes)| (name, bytes.len() as u64)).collect(),
+            bytes: self.header.write(&sections),
+            stored_as_came: frames.stored_as_came,
+        })
+    }
+}
+
+/// Removes equal neighbors from `start` on.
+fn dedup_from(terms: &mut Vec<(u64, u32)>, start: usize) {
+    let mut kept = start;
+    for at in start..terms.len() {
+        if at == start || terms[at] != terms[kept - 1] {
+            terms[kept] = terms[at];
+            kept += 1;
+        }
+    }
+    terms.truncate(kept);
+}
+
+/// The frames, made one after the other and read back.
+struct Frames {
+    model: Arc<Model>,
+    compressor: Compressor,
+    directory: Directory,
+    bytes: Vec<u8>,
+    stored_as_came: BTreeMap<Reason, u64>,
+    /// Hash of the block before.
+    parent: crate::B256,
+}
+
+impl Frames {
+    fn new(header: &FileHeader, model: Model, dictionary: &[u8]) -> Result<Self, PackError> {
+        Ok(Self {
+            model: Arc::new(model),
+            compressor: Compressor::new(dictionary)?,
+            directory: Directory::with_capacity(header.heights as usize),
+            bytes: Vec::new(),
+            stored_as_came: BTreeMap::new(),
+            parent: header.parent,
+        })
+    }
+
+    fn add(
+        &mut self,
+        encoded: Result<encode::Encoded, Reason>,
+        texts: &HeightTexts<'_>,
+    ) -> Result<(), PackError> {
+        let input = |_| PackError::Input { index: 0, what: "no block of a node" };
+        let block = Block::parse(texts.block).map_err(input)?;
+        let frame = match encoded {
+            Ok(encoded) => Ok(encoded.frame(&mut self.compressor)?),
+            Err(reason) => Err(reason),
+        };
+        let frame = frame.and_then(|frame| self.compare(&block, texts, frame));
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(reason) => {
+                *self.stored_as_came.entry(reason).or_default() += 1;
+                let frame = as_came(&block, texts)?;
+                self.compare(&block, texts, frame).map_err(|_| PackError::ReadBack {
+                    height: block.header.number,
+                    error: PackedError::malformed("frame in text form", "it does not read back"),
+                })?
+            }
+        };
+        self.directory.push(block.header.number, block.hash, &frame)?;
+        self.bytes.extend_from_slice(&frame);
+        self.parent = block.hash;
+        Ok(())
+    }
+
+    /// Reads all texts back from a frame.
+    fn compare(
+        &self,
+        block: &Block<'_>,
+        texts: &HeightTexts<'_>,
+        frame: Vec<u8>,
+    ) -> Result<Vec<u8>, Reason> {
+        let height = PackedHeight {
+            height: block.header.number,
+            hash: block.hash,
+            parent: self.parent,
+            frame: frame[..].into(),
+            model: Arc::clone(&self.model),
+        };
+        encode::compare(&height, block, texts)?;
+        drop(height);
+        Ok(frame)
+    }
+}
+
+fn as_came(block: &Block<'_>, texts: &HeightTexts<'_>) -> Result<Vec<u8>, PackError> {
+    let span = &block.layout.total_difficulty;
+    let span = TotalDifficulty::of(block).map(|_| span.start as usize..span.end as usize);
+    let mut frame = vec![Form::Texts as u8];
+    frame.extend(text::write(texts.block, span, texts.receipts)?);
+    Ok(frame)
+}

@@ -1,0 +1,169 @@
+//! Files that no packer wrote, texts that no node sends, and the determinism of packing.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
+
+mod support;
+
+use std::ops::ControlFlow;
+
+use neve_packed::{HeightTexts, LogOut, PackError, PackedFile, Reason, TotalDifficulty, pack};
+use support::{IDENTITY, Texts, check, packed, recorded};
+
+/// Blocks of both forms of header, with few transactions.
+fn sample() -> Vec<Texts> {
+    recorded("v1.15.0")[202..218].to_vec()
+}
+
+/// Reads everything that is there; `None` if any of it is refused.
+fn read_all(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let file = PackedFile::open(bytes).ok()?;
+    let mut texts = Vec::new();
+    for number in file.heights() {
+        let height = file.height(number).ok()?;
+        let mut out = Vec::new();
+        height.block(TotalDifficulty::Zero, &mut out).ok()?;
+        height.block_with_hashes(TotalDifficulty::Zero, &mut out).ok()?;
+        height.header(TotalDifficulty::Zero, &mut out).ok()?;
+        height.receipts(&mut out).ok()?;
+        for at in 0..height.counts().ok()?.0 {
+            height.receipt(at, &mut out).ok()?;
+            height.transaction(at, &mut out).ok()?;
+            file.find(&height.transaction_hash(at).ok()??).ok()??;
+        }
+        let mut logs = LogOut::default();
+        height.logs(|_, _| true, &mut logs).ok()?;
+        out.extend(logs.text);
+        texts.push(out);
+    }
+    Some(texts)
+}
+
+#[test]
+fn file_with_a_flipped_byte_is_refused_or_reads_the_same() {
+    let packing = packed(&sample(), 16);
+    let expected = read_all(&packing.bytes).unwrap();
+    let (mut random, mut places) = (fastrand::Rng::with_seed(1), fastrand::Rng::with_seed(3));
+    let places =
+        (0..512).step_by(3).chain((0..300).map(|_| places.usize(512..packing.bytes.len())));
+    for at in places {
+        let mut changed = packing.bytes.clone();
+        changed[at] ^= 1 << random.u8(0..8);
+        let found = read_all(&changed);
+        assert!(found.is_none_or(|found| found == expected), "byte {at}");
+    }
+}
+
+#[test]
+fn check_finds_each_flipped_byte() {
+    let packing = packed(&sample()[..4], 4);
+    PackedFile::open(&packing.bytes[..]).unwrap().check().unwrap();
+    for at in 0..packing.bytes.len() {
+        let mut changed = packing.bytes.clone();
+        changed[at] ^= 1 << (at % 8);
+        let found = PackedFile::open(&changed[..]).and_then(|file| file.check());
+        assert!(found.is_err(), "byte {at} of {}", packing.bytes.len());
+    }
+}
+
+/// The checksum of the frame is made right again: the decoder itself has to cope.
+#[test]
+fn frame_with_a_flipped_byte_and_a_right_checksum_never_panics() {
+    let packing = packed(&sample(), 16);
+    let word = |at: usize| u64::from_le_bytes(packing.bytes[at..at + 8].try_into().unwrap());
+    let [directory, frames] = [0, 5].map(|section: usize| word(112 + 24 * section + 8) as usize);
+    let ends: Vec<usize> =
+        (0..16).map(|at| word(directory + 40 * at + 32) as usize & 0xffff_ffff).collect();
+    let mut random = fastrand::Rng::with_seed(2);
+    for _ in 0..300 {
+        let height = random.usize(0..16);
+        let start = height.checked_sub(1).map_or(0, |before| ends[before]);
+        let mut changed = packing.bytes.clone();
+        let at = frames + random.usize(start..ends[height]);
+        changed[at] = random.u8(..);
+        let frame = frames + start..frames + ends[height];
+        let number = word(16) + height as u64;
+        let crc = crc32fast::hash(&[&number.to_le_bytes(), &changed[frame]].concat());
+        let entry = directory + 40 * height + 36;
+        changed[entry..entry + 4].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32fast::hash(&changed[directory..directory + 40 * 16]);
+        changed[116..120].copy_from_slice(&crc.to_le_bytes());
+        let crc = crc32fast::hash(&changed[..508]);
+        changed[508..512].copy_from_slice(&crc.to_le_bytes());
+        let _ = read_all(&changed);
+    }
+}
+
+#[test]
+fn shortened_file_is_refused() {
+    let packing = packed(&sample(), 16);
+    for length in (0..packing.bytes.len()).step_by(97) {
+        assert!(read_all(&packing.bytes[..length]).is_none(), "{length}");
+    }
+}
+
+#[test]
+fn text_that_fields_do_not_give_back_is_stored_as_it_came() {
+    let changes = [
+        ("\"removed\":false", "\"removed\":true", Reason::ReceiptsDiffer),
+        ("\"status\":\"0x1\"", "\"status\":\"0x2\"", Reason::ReceiptsText),
+        ("\"uncles\":[]", "\"uncles\":[\"0x1\"]", Reason::BlockForm),
+        ("\"transactionIndex\":\"0x0\"", "\"transactionIndex\":\"0x9\"", Reason::BlockDiffers),
+    ];
+    for (old, new, reason) in changes {
+        for (mut texts, at) in [(sample(), 1), (recorded("v1.15.0")[196..212].to_vec(), 5)] {
+            let one = &mut texts[at];
+            assert!(one.block.contains(old) || one.receipts.contains(old), "{at} lacks {old}");
+            one.block = one.block.replacen(old, new, 1);
+            one.receipts = one.receipts.replacen(old, new, 1);
+            one.hashes = None;
+            let packing = packed(&texts, 16);
+            let stored: Vec<_> = packing.stored_as_came.into_iter().collect();
+            assert_eq!(stored, [(reason, 1)], "{new}");
+            check_texts(&packing.bytes, &texts);
+        }
+    }
+}
+
+/// Compares both texts of each height.
+fn check_texts(bytes: &[u8], texts: &[Texts]) {
+    let file = PackedFile::open(bytes).unwrap();
+    for (number, one) in file.heights().zip(texts) {
+        let height = file.height(number).unwrap();
+        let (mut block, mut receipts) = (Vec::new(), Vec::new());
+        height.block(one.total(), &mut block).unwrap();
+        height.receipts(&mut receipts).unwrap();
+        assert!(block == one.block.as_bytes() && receipts == one.receipts.as_bytes(), "{number}");
+    }
+}
+
+#[test]
+fn release_of_the_node_does_not_change_the_file() {
+    let mut other = sample();
+    let zero = packed(&other, 16).bytes;
+    for one in &mut other {
+        let number = neve_chain::Block::parse(one.block.as_bytes()).unwrap().header.number;
+        let value = format!("\"totalDifficulty\":\"{number:#x}\"");
+        one.block = one.block.replacen("\"totalDifficulty\":\"0x0\"", &value, 1);
+        one.hashes = None;
+    }
+    let number = packed(&other, 16).bytes;
+    assert_eq!(zero, number);
+    check(&number, &other);
+}
+
+#[test]
+fn packing_stops_when_the_caller_breaks() {
+    let texts = sample();
+    let heights: Vec<HeightTexts<'_>> = texts.iter().map(Texts::as_heights).collect();
+    let mut left = 20;
+    let mut proceed = || {
+        left -= 1;
+        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    assert!(matches!(pack(IDENTITY, 16, &heights, &mut proceed), Err(PackError::Stopped)));
+    let mut proceed = || ControlFlow::Continue(());
+    let eight = pack(IDENTITY, 8, &heights, &mut proceed);
+    assert!(matches!(eight, Err(PackError::Heights { heights: 16, max: 8 })));
+    let odd = pack(IDENTITY, 12, &heights[..4], &mut proceed);
+    assert!(matches!(odd, Err(PackError::RangeLength(12))));
+}

@@ -1,0 +1,179 @@
+//! Every recorded block of both releases comes back byte for byte.
+
+#![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
+
+mod support;
+
+use alloy_primitives::{Bloom, BloomInput};
+use neve_chain::Receipts;
+use neve_packed::{ModelCache, PackedFile, Position, TotalDifficulty, unpacked_bytes};
+use support::{CORPORA, Texts, check, packed, recorded, with_long_inputs};
+
+#[test]
+fn recorded_blocks_come_back_byte_for_byte() {
+    for corpus in CORPORA {
+        let texts = recorded(corpus);
+        let packing = packed(&texts, 1024);
+        println!(
+            "{corpus}: {} bytes a height {:?}",
+            packing.bytes.len() / texts.len(),
+            packing.parts
+        );
+        println!("stored as they came: {:?}", packing.stored_as_came);
+        check(&packing.bytes, &texts);
+    }
+}
+
+#[test]
+fn each_hash_is_found_at_its_position() {
+    let texts = recorded("v1.15.0");
+    let packing = packed(&texts, 512);
+    let file = PackedFile::open(&packing.bytes[..]).unwrap();
+    for (height, texts) in file.heights().zip(&texts).step_by(7) {
+        let block = neve_chain::Block::parse(texts.block.as_bytes()).unwrap();
+        let expected = Position { height, transaction: None };
+        assert_eq!(file.find(&block.hash).unwrap(), Some(expected));
+        for (transaction, at) in block.transactions.iter().zip(0..) {
+            let expected = Position { height, transaction: Some(at) };
+            assert_eq!(file.find(&transaction.hash).unwrap(), Some(expected));
+        }
+    }
+    assert_eq!(file.find(&neve_packed::B256::repeat_byte(3)).unwrap(), None);
+}
+
+/// Puts the address of each log with two topics in the place of its second topic, and the blooms right.
+fn with_addresses_as_topics(one: &Texts) -> Texts {
+    let mut made = Texts { hashes: None, ..one.clone() };
+    let receipts = Receipts::parse(one.receipts.as_bytes()).unwrap();
+    for log in receipts.logs.iter().filter(|log| log.topics.len() > 1) {
+        let pair = |second: String| format!("[\"{}\",\"{second}\"", log.topics[0]);
+        let address = format!("{}", log.address.into_word());
+        made.receipts = made.receipts.replace(&pair(log.topics[1].to_string()), &pair(address));
+    }
+    let changed = Receipts::parse(made.receipts.as_bytes()).unwrap();
+    let mut blooms = Vec::new();
+    for (old, new) in receipts.receipts.iter().zip(&changed.receipts) {
+        let mut bloom = Bloom::ZERO;
+        for log in changed.logs_of(new) {
+            bloom.accrue(BloomInput::Raw(&log.address[..]));
+            log.topics.iter().for_each(|topic| bloom.accrue(BloomInput::Raw(&topic[..])));
+        }
+        blooms.push((old.logs_bloom.to_string(), bloom.to_string()));
+    }
+    let mut rest = made.receipts.as_str();
+    let mut text = String::new();
+    for (old, new) in blooms {
+        let at = rest.find(&old).unwrap();
+        text += &rest[..at];
+        text += &new;
+        rest = &rest[at + old.len()..];
+    }
+    made.receipts = text + rest;
+    made
+}
+
+#[test]
+fn topic_that_equals_the_address_of_its_log_is_packed_as_fields() {
+    let texts: Vec<_> = recorded("v1.15.0")[..32].iter().map(with_addresses_as_topics).collect();
+    let packing = packed(&texts, 32);
+    assert!(packing.stored_as_came.is_empty(), "{:?}", packing.stored_as_came);
+    check(&packing.bytes, &texts);
+}
+
+#[test]
+fn tables_of_many_files_stay_within_the_bound_of_their_cache() {
+    let texts = &recorded("v1.15.0")[202..218];
+    let packing = packed(texts, 16);
+    let of_one = {
+        let cache = ModelCache::new(usize::MAX);
+        let _open = PackedFile::open_in(&packing.bytes[..], &cache).unwrap();
+        cache.bytes()
+    };
+    let cache = ModelCache::new(3 * of_one + of_one / 2);
+    let open = || PackedFile::open_in(&packing.bytes[..], &cache).unwrap();
+    let mut files: Vec<_> = (0..300).map(|_| open()).collect();
+    assert_eq!(cache.bytes(), 3 * of_one);
+    assert_eq!(files.iter().filter(|file| file.is_ready()).count(), 3);
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..1000 {
+        let (file, at) = (&files[random.usize(..300)], random.usize(..16));
+        let height = file.height(file.heights().start() + at as u64).unwrap();
+        let mut out = Vec::new();
+        height.receipts(&mut out).unwrap();
+        assert_eq!(out, texts[at].receipts.as_bytes());
+        assert!(file.is_ready() && cache.bytes() == 3 * of_one);
+    }
+    // One that is read all the time stays.
+    for at in 0..100 {
+        for file in [&files[0], &files[at + 1]] {
+            file.height(*file.heights().start()).unwrap();
+        }
+        assert!(files[0].is_ready());
+    }
+    files.clear();
+    assert_eq!(cache.bytes(), 0, "closed files give their room back");
+}
+
+#[test]
+fn file_whose_tables_exceed_the_bound_is_read_all_the_same() {
+    let texts = &recorded("v1.15.0")[202..218];
+    let packing = packed(texts, 16);
+    let cache = ModelCache::new(1);
+    let file = PackedFile::open_in(&packing.bytes[..], &cache).unwrap();
+    let mut out = Vec::new();
+    file.height(*file.heights().start()).unwrap().block(texts[0].total(), &mut out).unwrap();
+    assert_eq!(out, texts[0].block.as_bytes());
+    assert!(!file.is_ready() && cache.bytes() == 0);
+}
+
+/// Counts the bytes that `read` unpacks.
+fn unpacking(read: impl FnOnce()) -> u64 {
+    let before = unpacked_bytes();
+    read();
+    unpacked_bytes() - before
+}
+
+#[test]
+fn read_of_one_transaction_unpacks_at_most_64_kib_of_a_large_block() {
+    let texts = [with_long_inputs(&recorded("v1.15.0")[208], 200, 3000)];
+    let packing = packed(&texts, 1);
+    assert!(packing.stored_as_came.is_empty(), "{:?}", packing.stored_as_came);
+    check(&packing.bytes, &texts);
+    let file = PackedFile::open(&packing.bytes[..]).unwrap();
+    let height = file.height(*file.heights().start()).unwrap();
+    let mut out = Vec::new();
+    let whole = unpacking(|| height.block(TotalDifficulty::Zero, &mut out).unwrap());
+    assert!(whole > 500 << 10, "{whole} bytes in all");
+    assert_eq!(height.unpacked_len().unwrap() as u64, whole);
+    for at in 0..height.counts().unwrap().0 {
+        out.clear();
+        let receipt = unpacking(|| assert!(height.receipt(at, &mut out).unwrap()));
+        let transaction = unpacking(|| assert!(height.transaction(at, &mut out).unwrap()));
+        assert!(receipt.max(transaction) <= 64 << 10, "transaction {at}: {receipt}, {transaction}");
+    }
+}
+
+#[test]
+fn transaction_and_receipt_of_another_hash_are_not_given() {
+    for corpus in ["v1.14.2/main", "v1.15.0"] {
+        let texts = &recorded(corpus)[100..116];
+        let packing = packed(texts, 16);
+        let file = PackedFile::open(&packing.bytes[..]).unwrap();
+        for number in file.heights() {
+            let height = file.height(number).unwrap();
+            for at in 0..height.counts().unwrap().0 {
+                let hash = height.transaction_hash(at).unwrap().unwrap();
+                let (mut wanted, mut found) = (Vec::new(), Vec::new());
+                height.receipt(at, &mut wanted).unwrap();
+                height.transaction(at, &mut wanted).unwrap();
+                assert!(height.receipt_of(at, Some(&hash), &mut found).unwrap());
+                assert!(height.transaction_of(at, Some(&hash), &mut found).unwrap());
+                assert_eq!(found, wanted);
+                let other = height.hash();
+                assert!(!height.receipt_of(at, Some(&other), &mut found).unwrap());
+                assert!(!height.transaction_of(at, Some(&other), &mut found).unwrap());
+                assert_eq!(found, wanted, "nothing is appended");
+            }
+        }
+    }
+}

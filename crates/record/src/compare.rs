@@ -1,0 +1,51 @@
+//! A stored record against the one that its block and receipts make: `neve verify` and mirrors
+//! believe no other.
+
+use neve_store::Encoding;
+use neve_store::verify::Stored;
+
+use crate::assemble::Assembled;
+use crate::parts::{HASHES, HEADER, SPANS};
+use crate::precompressed::{PACKED, is_of};
+
+/// The names of the parts, as findings have them.
+const PART_NAMES: [&str; 5] = ["block with hashes", "header", "spans", "block", "receipts"];
+
+/// Differences: for each a short label that scripts may rely on, and the whole story.
+pub fn differences(stored: &Stored<'_>, assembled: &Assembled) -> Vec<(&'static str, String)> {
+    let record = &assembled.record;
+    let same = record.height == stored.height
+        && record.hash == stored.hash
+        && record.parent == stored.parent
+        && record.timestamp == stored.timestamp
+        && record.transactions == stored.transactions
+        && record.flags == stored.flags;
+    let mut different = Vec::new();
+    let mut note = |kind, detail: String| different.push((kind, detail));
+    if !same {
+        note("record_head", "the record's head is not that of its block".into());
+    }
+    if record.logs != stored.logs {
+        note("terms", "the terms of the logs are not those of the block".into());
+    }
+    for part in [HASHES, HEADER, SPANS] {
+        if record.parts[part].bytes != stored.parts[part].0 {
+            note("part", format!("{} is not that of the block", PART_NAMES[part]));
+        }
+    }
+    if !packed_is_whole(stored) {
+        note("packed", "a compressed form is not that of its part".into());
+    }
+    let plain = stored.parts.iter().all(|part| part.1 == Encoding::Uncompressed);
+    if !plain || stored.parts[PACKED + 1..].iter().any(|part| !part.0.is_empty()) {
+        note("part", "a part, or an encoding of one, that this release does not know".into());
+    }
+    different
+}
+
+/// Compressed forms are compared with what they stand for: another release may compress otherwise.
+fn packed_is_whole(stored: &Stored<'_>) -> bool {
+    let parts: Vec<&[u8]> = stored.parts.iter().map(|part| part.0).collect();
+    let packed = parts.get(PACKED).copied().unwrap_or_default();
+    packed.is_empty() || is_of(packed, &parts)
+}

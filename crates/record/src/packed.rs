@@ -1,0 +1,280 @@
+//! Records from packed files, and packed files from records: the codec that the store is given.
+
+use std::borrow::Cow;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use neve_chain::{Block, Receipts};
+use neve_packed::{
+    B256, HeightTexts, Identity as PackedIdentity, LogOut, ModelCache, PackError, PackedError,
+    PackedFile as File, PackedHeight, Position, Source, TotalDifficulty, pack,
+};
+use neve_store::{
+    Encoding, Hash, Identity, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage,
+    PackedFile, PackedHeader, PackedLogs, PackedRange, Record, RecordRef, Wanted, count_unpacked,
+    residency,
+};
+
+use crate::assemble::cut_texts;
+use crate::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS, SPANS};
+
+/// Bytes that the tables of open packed files take together.
+pub const TABLES_BYTES_MAX: usize = 64 << 20;
+
+/// Heights with more bytes before texts are made of them are unpacked by threads that may wait: these
+/// take half a millisecond.
+const UNPACKED_INLINE_MAX: usize = 32 << 10;
+
+/// Does `work`, and counts the bytes that this thread unpacks for it.
+fn counted<T>(work: impl FnOnce() -> T) -> T {
+    let before = neve_packed::unpacked_bytes();
+    let done = work();
+    count_unpacked(neve_packed::unpacked_bytes() - before);
+    done
+}
+
+/// The codec of docs/PACKED.md. Files that one codec opened share the bound of their tables.
+#[derive(Debug, Clone)]
+pub struct Codec {
+    tables: Arc<ModelCache>,
+}
+
+impl Default for Codec {
+    fn default() -> Self {
+        Self::new(TABLES_BYTES_MAX)
+    }
+}
+
+impl Codec {
+    /// Makes a codec whose files keep at most so many bytes of tables in memory.
+    pub fn new(tables_bytes_max: usize) -> Self {
+        Self { tables: ModelCache::new(tables_bytes_max) }
+    }
+
+    /// Returns the bytes that tables take now.
+    pub fn tables_bytes(&self) -> usize {
+        self.tables.bytes()
+    }
+}
+
+impl PackedCodec for Codec {
+    fn pack(
+        &self,
+        identity: Identity,
+        range_blocks: u32,
+        records: &[RecordRef],
+        proceed: &mut dyn FnMut() -> bool,
+    ) -> Result<PackedFile, PackFailed> {
+        let unpackable = |why: &dyn std::fmt::Display| PackFailed::Unpackable(why.to_string());
+        let texts: Option<Vec<_>> = records.iter().map(texts_of).collect();
+        let texts = texts.ok_or_else(|| unpackable(&"a part in an unknown encoding"))?;
+        let heights: Vec<_> =
+            texts.iter().map(|[block, receipts]| HeightTexts { block, receipts }).collect();
+        let mut go_on =
+            || if proceed() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        let packing = pack(identity_of(identity), range_blocks, &heights, &mut go_on);
+        let packing = packing.map_err(|error| match error {
+            PackError::Stopped => PackFailed::Stopped,
+            error => unpackable(&error),
+        })?;
+        let file = File::open(&packing.bytes[..]).map_err(|error| unpackable(&error))?;
+        for record in records {
+            if !proceed() {
+                return Err(PackFailed::Stopped);
+            }
+            comes_back(&file, record).map_err(|why| unpackable(&why))?;
+        }
+        drop(file);
+        let as_it_came = packing.stored_as_came;
+        let as_it_came = as_it_came.into_iter().map(|(reason, heights)| (reason.name(), heights));
+        Ok(PackedFile { bytes: packing.bytes, as_it_came: as_it_came.collect() })
+    }
+
+    fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage> {
+        let file = File::open_in(Pages(bytes), &self.tables).map_err(|error| damage(&error))?;
+        Ok(Box::new(Range(file)))
+    }
+}
+
+/// The node's texts of a record.
+fn texts_of(record: &RecordRef) -> Option<[Cow<'_, [u8]>; 2]> {
+    let text = |part| {
+        let (text, encoding) = record.read_part(part)?;
+        (encoding == Encoding::Uncompressed).then_some(text)
+    };
+    Some([text(FULL)?, text(RECEIPTS)?])
+}
+
+/// Compares every answer about a height with the record.
+fn comes_back<S: Source>(file: &File<S>, stored: &RecordRef) -> Result<(), String> {
+    let height = stored.height();
+    let zero = stored.flags() & FLAG_ZERO_DIFFICULTY != 0;
+    let total = if zero { TotalDifficulty::Zero } else { TotalDifficulty::Number };
+    let packed = file.height(height).map_err(|error| error.to_string())?;
+    let record = record_of(&packed, total).map_err(|error| error.to_string())?;
+    let same_part = |part: usize| {
+        let found = stored.read_part(part);
+        found.is_some_and(|(bytes, _)| *bytes == record.parts[part].bytes)
+    };
+    let is_same = [HASHES, HEADER, SPANS, FULL, RECEIPTS].into_iter().all(same_part)
+        && (stored.hash(), stored.parent()) == (record.hash, record.parent)
+        && (stored.timestamp(), stored.flags()) == (record.timestamp, record.flags)
+        && stored.transaction_count() as usize == record.transactions.len()
+        && stored.terms().eq(record.logs.iter().copied());
+    if is_same { Ok(()) } else { Err(format!("height {height} does not come back as it was")) }
+}
+
+/// Makes the record of a packed height.
+fn record_of(packed: &PackedHeight<'_>, total: TotalDifficulty) -> Result<Record, PackedDamage> {
+    let (mut block, mut receipts) = (Vec::new(), Vec::new());
+    packed.block(total, &mut block).map_err(|error| damage(&error))?;
+    packed.receipts(&mut receipts).map_err(|error| damage(&error))?;
+    let (block, receipts) = (Bytes::from(block), Bytes::from(receipts));
+    let refused = |what: &str| PackedDamage::Damaged(format!("packed height: {what}"));
+    let parsed = Block::parse(&block).map_err(|_| refused("its block does not parse"))?;
+    let proven = Receipts::parse(&receipts).map_err(|_| refused("its receipts do not parse"))?;
+    let zero = total == TotalDifficulty::Zero && parsed.header.number > 0;
+    let record = cut_texts(block.clone(), receipts.clone(), &parsed, &proven);
+    Ok(Record { flags: if zero { FLAG_ZERO_DIFFICULTY } else { 0 }, ..record })
+}
+
+/// Appends what is wanted of a packed height.
+fn read(
+    packed: &PackedHeight<'_>,
+    wanted: Wanted<'_>,
+    out: &mut Vec<u8>,
+) -> Result<Option<usize>, PackedError> {
+    let (part, flags) = match wanted {
+        Wanted::Count => return Ok(Some(packed.counts()?.0)),
+        Wanted::Transaction { part, at, hash } => {
+            let hash = hash.map(|hash| B256::new(hash.0));
+            let found = match part {
+                FULL => packed.transaction_of(at, hash.as_ref(), out)?,
+                RECEIPTS => packed.receipt_of(at, hash.as_ref(), out)?,
+                _ => false,
+            };
+            return Ok(found.then_some(0));
+        }
+        Wanted::Part { part, flags } => (part, flags),
+    };
+    let zero = flags & FLAG_ZERO_DIFFICULTY != 0;
+    let total = if zero { TotalDifficulty::Zero } else { TotalDifficulty::Number };
+    match part {
+        HASHES => packed.block_with_hashes(total, out)?,
+        HEADER => packed.header(total, out)?,
+        FULL => packed.block(total, out)?,
+        RECEIPTS => packed.receipts(out)?,
+        _ => return Ok(None),
+    }
+    Ok(Some(0))
+}
+
+fn identity_of(identity: Identity) -> PackedIdentity {
+    PackedIdentity { chain_id: identity.chain_id, genesis: B256::new(identity.genesis.0) }
+}
+
+fn damage(error: &PackedError) -> PackedDamage {
+    match error {
+        PackedError::Version(_) => PackedDamage::OtherVersion(error.to_string()),
+        error => PackedDamage::Damaged(error.to_string()),
+    }
+}
+
+/// Bytes of the store as the codec reads them.
+struct Pages(PackedBytes);
+
+impl Source for Pages {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, bytes: usize) -> io::Result<Cow<'_, [u8]>> {
+        let found = self.0.read(offset, bytes);
+        found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+struct Range(File<Pages>);
+
+impl Range {
+    /// A height, unless unpacking it takes too long for this thread.
+    fn height(&self, height: u64) -> Result<PackedHeight<'_>, PackedDamage> {
+        if !self.0.is_ready() && residency::give_up() {
+            return Err(PackedDamage::GivenUp);
+        }
+        let packed = self.0.height(height).map_err(|error| damage(&error))?;
+        let unpacked = packed.unpacked_len().map_err(|error| damage(&error))?;
+        if unpacked > UNPACKED_INLINE_MAX && residency::give_up() {
+            return Err(PackedDamage::GivenUp);
+        }
+        Ok(packed)
+    }
+}
+
+impl PackedRange for Range {
+    fn header(&self) -> PackedHeader {
+        let header = self.0.header();
+        PackedHeader {
+            identity: Identity {
+                chain_id: header.identity.chain_id,
+                genesis: Hash(header.identity.genesis.0),
+            },
+            first: header.first,
+            heights: header.heights,
+            parent: Hash(header.parent.0),
+        }
+    }
+
+    fn hash(&self, height: u64) -> Option<Hash> {
+        Some(Hash(self.0.hash(height)?.0))
+    }
+
+    fn record(&self, height: u64) -> Result<Record, PackedDamage> {
+        let packed = self.0.height(height).map_err(|error| damage(&error))?;
+        counted(|| record_of(&packed, TotalDifficulty::Number))
+    }
+
+    fn read(
+        &self,
+        height: u64,
+        wanted: Wanted<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<usize>, PackedDamage> {
+        let packed = self.height(height)?;
+        counted(|| read(&packed, wanted, out)).map_err(|error| damage(&error))
+    }
+
+    fn logs(
+        &self,
+        height: u64,
+        matches: &mut LogTest<'_>,
+        out: &mut PackedLogs,
+    ) -> Result<usize, PackedDamage> {
+        let packed = self.height(height)?;
+        let mut logs = LogOut::default();
+        counted(|| packed.logs(matches, &mut logs)).map_err(|error| damage(&error))?;
+        out.text = logs.text;
+        out.found = logs.found.into_iter().map(|(place, _)| place).collect();
+        packed.unpacked_len().map_err(|error| damage(&error))
+    }
+
+    fn candidates(&self, hash: &Hash) -> Result<Vec<(u64, Option<usize>)>, PackedDamage> {
+        let mut found = Vec::new();
+        let take = |at: Position| {
+            found.push((at.height, at.transaction.map(|at| at as usize)));
+            Ok(None::<()>)
+        };
+        self.0.find_with(&B256::new(hash.0), take).map_err(|error| damage(&error))?;
+        Ok(found)
+    }
+
+    fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage> {
+        self.0.heights_of_term(term).map_err(|error| damage(&error))
+    }
+
+    fn check(&self) -> Result<(), PackedDamage> {
+        self.0.check().map_err(|error| damage(&error))
+    }
+}

@@ -1,0 +1,186 @@
+//! Compressed forms of a record's large parts, made once so that answers can be sent compressed
+//! without compressing: what is before and after a part in an answer is put around its compressed
+//! form as it is.
+//!
+//! That works because both formats are made of blocks on byte boundaries. A *gzip* body (RFC 1952)
+//! is a header, deflate blocks (RFC 1951) and a trailer; a *zstd* one (RFC 8878) a frame header and
+//! blocks. Text goes in as blocks of stored bytes; the compressed form of a part is blocks that
+//! refer to nothing before them, none of which is marked as the last.
+
+use std::io;
+use std::ops::Range;
+
+use neve_store::{Part, RecordRef, SegmentSlice};
+
+use crate::coding::{Coding, CodingWriter};
+use crate::parts::{FULL, HASHES, HEADER, RECEIPTS};
+
+/// The part of a record that holds the compressed forms of others.
+pub const PACKED: usize = 5;
+/// The parts that have compressed forms.
+const SOURCES: [usize; 4] = [HASHES, HEADER, FULL, RECEIPTS];
+/// Shorter parts go into a packet or two as they are.
+const PACKED_FROM: usize = 4096;
+
+const ENTRY_LEN: usize = 5 * 4;
+
+/// A compressed form.
+pub struct Precompressed {
+    /// Blocks of the frame.
+    pub blocks: SegmentSlice,
+    /// The CRC-32 of what they stand for.
+    pub crc: u32,
+}
+
+/// The packed part of a record with these parts: a directory, and the compressed forms.
+pub fn pack(parts: &[Part], codings: &[Coding]) -> io::Result<Vec<u8>> {
+    let (mut directory, mut blocks) = (Vec::new(), Vec::new());
+    let wanted =
+        SOURCES.iter().flat_map(|source| codings.iter().map(move |coding| (source, coding)));
+    for (source, coding) in wanted {
+        let Some(plain) = parts.get(*source).map(|part| &part.bytes) else { continue };
+        if plain.len() < PACKED_FROM {
+            continue;
+        }
+        let form = coding.compress(plain)?;
+        let words = [*source as u32, coding.code(), blocks.len() as u32, form.len() as u32];
+        directory.extend(words.into_iter().chain([crc32fast::hash(plain)]));
+        blocks.extend_from_slice(&form);
+    }
+    let count = directory.len() * 4 / ENTRY_LEN;
+    let mut packed = Vec::with_capacity(4 + directory.len() * 4 + blocks.len());
+    packed.extend_from_slice(&(count as u32).to_le_bytes());
+    directory.iter().for_each(|word: &u32| packed.extend_from_slice(&word.to_le_bytes()));
+    packed.extend_from_slice(&blocks);
+    Ok(packed)
+}
+
+/// The compressed form of a part, if the record has one.
+pub fn find(record: &RecordRef, part: usize, coding: Coding) -> Option<Precompressed> {
+    let packed = crate::parts::readable_part(record, PACKED)?;
+    let (blocks, crc) = entry(packed.as_ref(), part, coding)?;
+    Some(Precompressed { blocks: packed.slice(blocks.start, blocks.end), crc })
+}
+
+/// True if a part of a record has a compressed form, whatever the coding.
+pub fn has_any(record: &RecordRef, part: usize) -> bool {
+    Coding::ALL.into_iter().any(|coding| find(record, part, coding).is_some())
+}
+
+/// Place where the blocks are, and the CRC-32 of what they stand for.
+fn entry(packed: &[u8], part: usize, coding: Coding) -> Option<(Range<u32>, u32)> {
+    let word = |at: usize| {
+        let bytes = packed.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let count = word(0).filter(|count| *count as usize <= packed.len() / ENTRY_LEN)? as usize;
+    let mut entries = (0..count).map(|at| 4 + at * ENTRY_LEN);
+    let found =
+        entries.find(|at| word(*at) == Some(part as u32) && word(at + 4) == Some(coding.code()))?;
+    let start = (4 + count * ENTRY_LEN) as u32 + word(found + 8)?;
+    let end = start.checked_add(word(found + 12)?)?;
+    (end as usize <= packed.len()).then_some((start..end, word(found + 16)?))
+}
+
+/// True if a packed part is what [`pack`] makes of these parts, whatever release compressed it:
+/// each form it has stands for its part.
+pub fn is_of(packed: &[u8], parts: &[&[u8]]) -> bool {
+    let all = SOURCES.iter().flat_map(|source| Coding::ALL.map(|coding| (*source, coding)));
+    let mut known = 0;
+    for (source, coding) in all {
+        let Some((blocks, crc)) = entry(packed, source, coding) else { continue };
+        let Some(plain) = parts.get(source) else { return false };
+        let blocks = &packed[blocks.start as usize..blocks.end as usize];
+        if crc != crc32fast::hash(plain) || !decompresses_to(coding, blocks, plain) {
+            return false;
+        }
+        known += 1;
+    }
+    packed.first_chunk().is_some_and(|count| u32::from_le_bytes(*count) == known)
+}
+
+fn decompresses_to(coding: Coding, blocks: &[u8], plain: &[u8]) -> bool {
+    let mut body = Vec::with_capacity(blocks.len() + 64);
+    let mut frame = CodingWriter::begin(coding, &mut body);
+    body.extend_from_slice(blocks);
+    frame.blocks(crc32fast::hash(plain), plain.len());
+    frame.end(&mut body);
+    let mut out = Vec::with_capacity(plain.len());
+    let read = match coding {
+        Coding::Gzip => {
+            io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&body[..]), &mut out)
+        }
+        Coding::Zstd => zstd::stream::copy_decode(&body[..], &mut out).map(|()| out.len()),
+    };
+    read.is_ok() && out == plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Text like a record's: some of it repeats, some does not.
+    fn text(len: usize) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(len as u64);
+        let line = |_| format!("{{\"hash\":\"{:032x}\",\"type\":\"0x2\"}},", random.u128(..));
+        let mut text: Vec<u8> = (0..=(len / 50)).map(line).collect::<String>().into_bytes();
+        text.truncate(len);
+        text
+    }
+
+    fn parts(len: usize) -> Vec<Part> {
+        (0..5).map(|at| Part::uncompressed(text(len + at))).collect()
+    }
+
+    #[test]
+    fn what_was_packed_is_what_it_was() {
+        for len in [PACKED_FROM, 70_000, 131_072, 700_000, 3 << 20] {
+            let parts = parts(len);
+            let packed = pack(&parts, &Coding::ALL).unwrap();
+            let plain: Vec<&[u8]> = parts.iter().map(|part| &part.bytes[..]).collect();
+            assert!(is_of(&packed, &plain), "{len}");
+            let mut other = plain.clone();
+            let changed = [&plain[FULL][1..], b"x"].concat();
+            other[FULL] = &changed;
+            assert!(!is_of(&packed, &other), "{len}");
+            assert!(packed.len() < 8 * len, "{len}: {}", packed.len());
+        }
+    }
+
+    #[test]
+    fn short_parts_are_left_as_they_are() {
+        let packed = pack(&parts(100), &Coding::ALL).unwrap();
+        assert_eq!(packed, [0; 4]);
+        assert_eq!(entry(&packed, FULL, Coding::Gzip), None);
+        assert_eq!(entry(&[], FULL, Coding::Gzip), None);
+        assert_eq!(entry(&[0xff; 40], FULL, Coding::Gzip), None);
+    }
+
+    #[test]
+    fn stored_bytes_and_blocks_make_one_stream() {
+        let (before, part, after) = (text(60_000), text(90_000), text(10));
+        for coding in Coding::ALL {
+            let blocks = coding.compress(&part).unwrap();
+            let mut body = Vec::new();
+            let mut frame = CodingWriter::begin(coding, &mut body);
+            frame.stored(&before, &mut body);
+            body.extend_from_slice(&before);
+            for _ in 0..2 {
+                frame.blocks(crc32fast::hash(&part), part.len());
+                body.extend_from_slice(&blocks);
+            }
+            frame.stored(&after, &mut body);
+            body.extend_from_slice(&after);
+            frame.end(&mut body);
+            let mut out = Vec::new();
+            match coding {
+                Coding::Gzip => {
+                    let mut decoder = flate2::read::GzDecoder::new(&body[..]);
+                    io::Read::read_to_end(&mut decoder, &mut out).unwrap();
+                }
+                Coding::Zstd => zstd::stream::copy_decode(&body[..], &mut out).unwrap(),
+            }
+            assert!(out == [&before[..], &part, &part, &after].concat(), "{coding:?}");
+        }
+    }
+}

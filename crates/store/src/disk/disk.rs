@@ -1,0 +1,356 @@
+//! The only place that changes the file system.
+//!
+//! Every change is one [`Op`], so that a test can record them, replay any prefix of them, tear the
+//! last one, or make one fail: see `tests/crash.rs`. Reading goes straight to the files.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use super::names::UNFINISHED;
+use crate::error::Error;
+
+/// A change to the directory. Names are file names within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op<'a> {
+    /// Creates the file, `len` bytes long, all zero, with its blocks reserved.
+    Allocate {
+        /// The new file. It must not exist.
+        name: &'a str,
+        /// Length for good.
+        len: u64,
+    },
+    /// Overwrites bytes inside the file's length.
+    Write {
+        /// Name of the file.
+        name: &'a str,
+        /// Offset in the file.
+        offset: u64,
+        /// Bytes to write.
+        bytes: &'a [u8],
+    },
+    /// Makes all earlier writes to the file survive power loss.
+    Sync {
+        /// Name of the file.
+        name: &'a str,
+    },
+    /// Gives the blocks from `offset` on back; the length stays, the bytes read as zero.
+    Punch {
+        /// Name of the file.
+        name: &'a str,
+        /// The first byte given back.
+        offset: u64,
+    },
+    /// Replaces `to` by `from` in one step.
+    Rename {
+        /// The name that disappears.
+        from: &'a str,
+        /// The name that stays.
+        to: &'a str,
+    },
+    /// Removes the file; whoever has it open or mapped keeps it.
+    Remove {
+        /// Name of the file.
+        name: &'a str,
+    },
+    /// Makes earlier creations, renames and removals survive power loss.
+    SyncDir,
+}
+
+impl<'a> Op<'a> {
+    /// The verb, for error messages.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Allocate { .. } => "allocating",
+            Self::Write { .. } => "writing",
+            Self::Sync { .. } => "syncing",
+            Self::Punch { .. } => "giving back the end of",
+            Self::Rename { .. } => "renaming",
+            Self::Remove { .. } => "removing",
+            Self::SyncDir => "syncing the directory of",
+        }
+    }
+
+    /// Bytes of the disk that it asks for.
+    fn len(&self) -> u64 {
+        match self {
+            Self::Allocate { len, .. } => *len,
+            Self::Write { bytes, .. } => bytes.len() as u64,
+            _ => 0,
+        }
+    }
+
+    /// The file that it is about.
+    pub fn name(&self) -> &'a str {
+        match self {
+            Self::Allocate { name, .. }
+            | Self::Write { name, .. }
+            | Self::Sync { name }
+            | Self::Punch { name, .. }
+            | Self::Remove { name } => name,
+            Self::Rename { to, .. } => to,
+            Self::SyncDir => ".",
+        }
+    }
+}
+
+/// A directory that can be changed.
+pub trait Disk: Send + Sync + 'static {
+    /// Directory of the store.
+    fn dir(&self) -> &Path;
+
+    /// Does one change, wholly or with an error.
+    fn apply(&self, op: Op<'_>) -> io::Result<()>;
+
+    /// Bytes that an ordinary user can still allocate.
+    fn free_bytes(&self) -> io::Result<u64>;
+}
+
+/// A disk that stops taking changes after the first one that failed: what is on it is not known
+/// then, and an fsync that is tried again may claim success for pages that were dropped.
+pub(crate) struct Latch {
+    disk: Arc<dyn Disk>,
+    reserve: u64,
+    first: Option<String>,
+}
+
+impl Latch {
+    pub(crate) fn new(disk: Arc<dyn Disk>, reserve: u64) -> Self {
+        Self { disk, reserve, first: None }
+    }
+
+    /// Returns this disk for files of another purpose: what fails there says nothing of these.
+    pub(crate) fn beside(&self) -> Self {
+        Self::new(Arc::clone(&self.disk), self.reserve)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.disk.dir()
+    }
+
+    /// Takes no more changes, because of an error on files of the same purpose elsewhere.
+    pub(crate) fn stop(&mut self, error: &Error) {
+        self.first.get_or_insert_with(|| error.to_string());
+    }
+
+    /// Does one change. A full disk is no reason to stop for good: a refused allocation changed
+    /// nothing, and a refused write is below no watermark and is written again from its start.
+    pub(crate) fn apply(&mut self, op: Op<'_>) -> Result<(), Error> {
+        if let Some(first) = &self.first {
+            return Err(Error::Latched { first: first.clone() });
+        }
+        let Err(source) = self.change(op) else { return Ok(()) };
+        if source.kind() == io::ErrorKind::StorageFull {
+            return Err(self.disk_full(op.len()));
+        }
+        // Somebody else removed the file: nothing was changed, and it is known what is there.
+        let is_gone = source.kind() == io::ErrorKind::NotFound;
+        if is_gone && let Op::Remove { name } = op {
+            tracing::warn!(file = name, "file was already removed");
+            return Ok(());
+        }
+        let (action, name) = (op.verb(), op.name().to_owned());
+        let error = Error::Write { action, name, source };
+        if !is_gone && !matches!(op, Op::Allocate { .. }) {
+            self.first = Some(error.to_string());
+        }
+        Err(error)
+    }
+
+    /// Does one change. An unfinished file of a write that there was no room for makes way.
+    fn change(&self, op: Op<'_>) -> io::Result<()> {
+        let changed = self.disk.apply(op);
+        match (&changed, op) {
+            (Err(error), Op::Allocate { name, .. })
+                if error.kind() == io::ErrorKind::AlreadyExists && name.ends_with(UNFINISHED) =>
+            {
+                self.disk.apply(Op::Remove { name })?;
+                self.disk.apply(op)
+            }
+            _ => changed,
+        }
+    }
+
+    /// Allocates a file, unless that would eat into the reserve.
+    pub(crate) fn allocate(&mut self, name: &str, len: u64) -> Result<(), Error> {
+        self.check_room(len)?;
+        self.apply(Op::Allocate { name, len })
+    }
+
+    /// Fails if `len` bytes more would take the reserve.
+    pub(crate) fn check_room(&self, len: u64) -> Result<(), Error> {
+        let free = self.free_bytes()?;
+        if free.saturating_sub(len) < self.reserve { Err(self.disk_full(len)) } else { Ok(()) }
+    }
+
+    fn disk_full(&self, needed: u64) -> Error {
+        let free = self.free_bytes().unwrap_or(0);
+        Error::DiskFull { dir: self.dir().to_owned(), free, needed, reserve: self.reserve }
+    }
+
+    fn free_bytes(&self) -> Result<u64, Error> {
+        self.disk.free_bytes().map_err(|error| Error::read(self.dir(), error))
+    }
+}
+
+/// The file system as it is.
+pub struct RealDisk {
+    dir: PathBuf,
+    /// Files under way: the active segment, one of history, a table being built. The lock is not
+    /// held while one is written or synced: another thread may be at another file.
+    open: Mutex<HashMap<String, Arc<File>>>,
+}
+
+impl RealDisk {
+    /// The directory `dir`, which exists.
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), open: Mutex::default() }
+    }
+
+    fn with_file<T>(&self, name: &str, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        let known = self.files().get(name).cloned();
+        let file = if let Some(file) = known {
+            file
+        } else {
+            let file = File::options().read(true).write(true).open(self.dir.join(name))?;
+            let file = Arc::new(file);
+            self.files().insert(name.to_owned(), Arc::clone(&file));
+            file
+        };
+        act(&file)
+    }
+
+    fn forget(&self, name: &str) {
+        self.files().remove(name);
+    }
+
+    fn files(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<File>>> {
+        // A panic while holding it leaves the map as usable as before.
+        self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn allocate(&self, name: &str, len: u64) -> io::Result<()> {
+        let path = self.dir.join(name);
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        if let Err(error) = reserve(&file, len) {
+            drop(file);
+            fs::remove_file(&path)?;
+            return Err(error);
+        }
+        self.files().insert(name.to_owned(), Arc::new(file));
+        Ok(())
+    }
+}
+
+impl Disk for RealDisk {
+    fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn apply(&self, op: Op<'_>) -> io::Result<()> {
+        match op {
+            Op::Allocate { name, len } => self.allocate(name, len),
+            Op::Write { name, offset, bytes } => {
+                self.with_file(name, |file| write(file, bytes, offset))
+            }
+            Op::Sync { name } => self.with_file(name, File::sync_all),
+            Op::Punch { name, offset } => {
+                let punched = self.with_file(name, |file| punch(file, offset));
+                self.forget(name); // sealing ends with it: the file is not written again
+                punched
+            }
+            Op::Rename { from, to } => {
+                self.forget(from);
+                self.forget(to);
+                fs::rename(self.dir.join(from), self.dir.join(to))
+            }
+            Op::Remove { name } => {
+                self.forget(name);
+                fs::remove_file(self.dir.join(name))
+            }
+            Op::SyncDir => File::open(&self.dir)?.sync_all(),
+        }
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        free_bytes(&self.dir)
+    }
+}
+
+/// Bytes that are written at a time. For larger writes Linux takes larger pieces of memory, which
+/// in a virtual machine the host may have to find first: docs/decisions/0006.
+const PIECE: u64 = 64 << 10;
+
+/// Writes piece by piece, each up to the next multiple of [`PIECE`].
+fn write(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let room = (PIECE - offset % PIECE) as usize;
+        let (piece, rest) = bytes.split_at(room.min(bytes.len()));
+        file.write_all_at(piece, offset)?;
+        (bytes, offset) = (rest, offset + piece.len() as u64);
+    }
+    Ok(())
+}
+
+/// Opens a file to read. A name that leads to no regular file is an error: to open a FIFO would
+/// wait for its writer.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    regular(File::options().read(true).custom_flags(NONBLOCK).open(path)?)
+}
+
+/// Opens the file whose lock the writer holds; makes it if it is not there.
+pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).custom_flags(NONBLOCK);
+    regular(options.open(path)?)
+}
+
+/// Flag for opening that has no effect on regular files.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+
+fn regular(file: File) -> io::Result<File> {
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+}
+
+/// Bytes that an ordinary user can still allocate on the file system of `dir`.
+pub fn free_bytes(dir: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(dir)?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// Reserves `len` bytes, so that a full disk is met here and not in the middle of a record.
+fn reserve(file: &File, len: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
+        // No such call on this file system: the blocks come when they are written.
+        Err(Errno::OPNOTSUPP) => file.set_len(len),
+        done => Ok(done?),
+    }
+}
+
+fn punch(file: &File, offset: u64) -> io::Result<()> {
+    let len = file.metadata()?.len().saturating_sub(offset);
+    if len == 0 {
+        return Ok(());
+    }
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, flags, offset, len) {
+        // Then the space comes back when the segment is evicted.
+        Err(Errno::OPNOTSUPP) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Blocks of the file system that a file takes, in bytes.
+pub(crate) fn disk_bytes(file: &File) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(file.metadata()?.blocks() * 512)
+}

@@ -1,0 +1,16 @@
+//! Names of the files of a store, and each change of one.
+
+#[allow(clippy::module_inception, reason = "the file of the trait `Disk`")]
+mod disk;
+mod names;
+mod stamp;
+
+pub use disk::{Disk, Op, RealDisk, free_bytes};
+pub use stamp::Stamp;
+
+pub(crate) use disk::{Latch, disk_bytes, open_lock, open_regular};
+pub(crate) use names::{
+    LOCK_NAME, STAMP_NAME, UNFINISHED, list, packed_name, parse_packed_name,
+    parse_quarantined_name, parse_segment_name, parse_table_name, quarantined_name, segment_name,
+    table_name,
+};

@@ -1,0 +1,242 @@
+//! Merged hash tables: what keeps a look-up by hash as cheap at 1,000 segments as at 10.
+//!
+//! Every sealed segment carries its own table. Eight neighbouring ones are merged into a file of
+//! level 1, eight of those into one of level 2, and so on: a look-up asks at most seven tables a
+//! level. The files are derived data. One that is missing, stale or damaged is left out or
+//! removed at opening, and the segments that it covered are asked themselves.
+//!
+//! ```text
+//! 0   magic "neveidx\0"          40  length of the table      u64
+//! 8   version              u32   48  block hash at `last`    [32]
+//! 12  level                u32   80  crc32 of the table       u32
+//! 16  first height         u64   84  crc32 of 0..84           u32
+//! 24  last height          u64   88  zero up to 4096
+//! 32  chain id             u64   4096  the table, see table.rs
+//! ```
+
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::active_table::Locator;
+use super::table;
+use super::table::Table;
+use crate::disk::{Latch, Op, UNFINISHED, open_regular, table_name};
+use crate::error::Error;
+use crate::format::{FormatError, PAGE, VERSION, array, le_u32, le_u64};
+use crate::id::Hash;
+use crate::memory::{Map, residency};
+
+/// Number of tables are merged into one of the next level.
+pub(crate) const FANOUT: usize = 8;
+
+const MAGIC: [u8; 8] = *b"neveidx\0";
+const HEADER_CRC_AT: usize = 84;
+pub(crate) const HEADER_LEN: usize = HEADER_CRC_AT + 4;
+
+/// A merged table's header, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MergedHeader {
+    pub(crate) level: u32,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) chain_id: u64,
+    pub(crate) length: u64,
+    pub(crate) last_hash: Hash,
+    pub(crate) table_crc: u32,
+}
+
+impl MergedHeader {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let mut bytes = Vec::with_capacity(HEADER_LEN);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&self.level.to_le_bytes());
+        bytes.extend_from_slice(&self.first.to_le_bytes());
+        bytes.extend_from_slice(&self.last.to_le_bytes());
+        bytes.extend_from_slice(&self.chain_id.to_le_bytes());
+        bytes.extend_from_slice(&self.length.to_le_bytes());
+        bytes.extend_from_slice(&self.last_hash.0);
+        bytes.extend_from_slice(&self.table_crc.to_le_bytes());
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
+        array(&bytes, 0)
+    }
+
+    pub(crate) fn parse(page: &[u8; PAGE]) -> Result<Self, FormatError> {
+        if page[..8] != MAGIC || le_u32(page, 8) != VERSION {
+            return Err("not a merged hash table of this format version");
+        }
+        if le_u32(page, HEADER_CRC_AT) != crc32fast::hash(&page[..HEADER_CRC_AT]) {
+            return Err("merged hash table's header fails its checksum");
+        }
+        Ok(Self {
+            level: le_u32(page, 12),
+            first: le_u64(page, 16),
+            last: le_u64(page, 24),
+            chain_id: le_u64(page, 32),
+            length: le_u64(page, 40),
+            last_hash: Hash(array(page, 48)),
+            table_crc: le_u32(page, 80),
+        })
+    }
+}
+
+/// A merged table that can be read.
+pub(crate) struct Merged {
+    pub(crate) header: MergedHeader,
+    map: Map,
+    homes: OnceLock<u64>,
+    unreadable: Arc<AtomicBool>,
+}
+
+impl Merged {
+    /// Opens the file, checking its header but not the table: that is `verify`'s work.
+    pub(crate) fn open(path: &Path) -> Result<Result<Self, FormatError>, Error> {
+        let read = |error| Error::read(path, error);
+        let file = open_regular(path).map_err(read)?;
+        let len = file.metadata().map_err(read)?.len();
+        let mut page = [0; PAGE];
+        match file.read_exact_at(&mut page, 0) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Ok(Err("merged hash table is shorter than its header"));
+            }
+            Err(error) if Error::is_disk_failure(&error) => {
+                return Ok(Err("merged hash table's header cannot be read"));
+            }
+            Err(error) => return Err(read(error)),
+        }
+        let header = match MergedHeader::parse(&page) {
+            Ok(header) => header,
+            Err(damage) => return Ok(Err(damage)),
+        };
+        if (PAGE as u64).checked_add(header.length) != Some(len) {
+            return Ok(Err("merged hash table has another length than its header says"));
+        }
+        let map = Map::new(&file, len, PAGE as u64, PAGE as u64).map_err(read)?;
+        map.publish(len, len);
+        let unreadable = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&unreadable);
+        map.on_unreadable(move |_, _| flag.store(true, Ordering::Relaxed));
+        Ok(Ok(Self { header, map, homes: OnceLock::new(), unreadable }))
+    }
+
+    pub(crate) fn name(&self) -> String {
+        table_name(self.header.first, self.header.last)
+    }
+
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        PAGE as u64 + self.header.length
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let from = PAGE as u64;
+        self.map.bytes(from..from + self.header.length).expect("open published the whole table")
+    }
+
+    pub(crate) fn covers(&self, first: u64, last: u64) -> bool {
+        self.header.first <= first && last <= self.header.last
+    }
+
+    pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
+        self.table().first_prefix(hash)
+    }
+
+    pub(crate) fn find<T>(
+        &self,
+        hash: &Hash,
+        found: impl FnMut(Locator) -> Option<T>,
+    ) -> Option<T> {
+        self.table().find(hash, found)
+    }
+
+    /// True if the disk did not deliver some of it.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.unreadable.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn table(&self) -> Table<'_> {
+        Table::remembered(&self.map, self.bytes(), &self.homes)
+    }
+}
+
+/// Writes the merge of `sources` aside and gives it its name. `header` comes with everything
+/// known but length and checksum.
+pub(crate) fn write(
+    latch: &mut Latch,
+    mut header: MergedHeader,
+    sources: &[Table<'_>],
+) -> Result<Merged, Error> {
+    let count = sources.iter().map(|source| source.entries().count()).sum();
+    header.length = table::encoded_len(table::merge(sources), count);
+    let name = table_name(header.first, header.last);
+    let unfinished = format!("{name}{UNFINISHED}");
+    latch.allocate(&unfinished, PAGE as u64 + header.length)?;
+    header.table_crc = write_table(latch, &unfinished, sources, count)?;
+    if residency::has_failed() {
+        return Err(residency::ReadFailed.into()); // the table lacks entries, and never gets its name
+    }
+    latch.apply(Op::Write { name: &unfinished, offset: 0, bytes: &header.to_bytes() })?;
+    latch.apply(Op::Sync { name: &unfinished })?;
+    latch.apply(Op::Rename { from: &unfinished, to: &name })?;
+    latch.apply(Op::SyncDir)?;
+    let path = latch.dir().join(&name);
+    Merged::open(&path)?.map_err(|damage| Error::read(path, std::io::Error::other(damage)))
+}
+
+/// Writes the table in pieces of about this many bytes.
+const PIECE_BYTES: usize = 256 << 10;
+
+fn write_table(
+    latch: &mut Latch,
+    name: &str,
+    sources: &[Table<'_>],
+    count: usize,
+) -> Result<u32, Error> {
+    let (mut piece, mut offset) = (Vec::with_capacity(PIECE_BYTES), PAGE as u64);
+    let mut crc = crc32fast::Hasher::new();
+    table::stream(table::merge(sources), count, |bytes| {
+        piece.extend_from_slice(bytes);
+        crc.update(bytes);
+        if piece.len() < PIECE_BYTES {
+            return Ok::<(), Error>(());
+        }
+        latch.apply(Op::Write { name, offset, bytes: &piece })?;
+        offset += piece.len() as u64;
+        piece.clear();
+        Ok(())
+    })?;
+    latch.apply(Op::Write { name, offset, bytes: &piece })?;
+    Ok(crc.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_bytes_are_as_documented() {
+        let header = MergedHeader {
+            level: 2,
+            first: 3,
+            last: 4,
+            chain_id: 5,
+            length: 6,
+            last_hash: Hash([7; 32]),
+            table_crc: 8,
+        };
+        let mut page = [0; PAGE];
+        page[..HEADER_LEN].copy_from_slice(&header.to_bytes());
+        assert_eq!(&page[..12], b"neveidx\0\x01\0\0\0");
+        assert_eq!((page[12], page[16], page[24], page[32], page[40]), (2, 3, 4, 5, 6));
+        assert_eq!((page[48], page[79], page[80]), (7, 7, 8));
+        assert_eq!(MergedHeader::parse(&page), Ok(header));
+        for at in 0..HEADER_LEN {
+            let mut bad = page;
+            bad[at] ^= 0x10;
+            assert!(MergedHeader::parse(&bad).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Indexes of a segment: hash tables, and postings of logs.
+
+mod active_table;
+mod log_index;
+pub(crate) mod merged_table;
+pub(crate) mod postings;
+pub(crate) mod table;
+
+pub(crate) use active_table::{ActiveTable, Entry, Locator, entries_of, homes_for, prefix};
+pub(crate) use log_index::{ActiveLogs, LogIndex};

@@ -1,0 +1,259 @@
+//! Hash tables as bytes: of a sealed segment, or merged from several.
+//!
+//! ```text
+//! 0   homes   u64
+//! 8   count   u64
+//! 16  entries, each: first 8 bytes of the hash u64, locator + 1 u64 (0: empty)
+//! ```
+//!
+//! Entries stand in ascending order, each at its home or, if that is taken, at the first place
+//! after the entry before it; gaps are empty. Reading one from front to back gives its entries in
+//! order, so that any number of tables merge into a larger one in a single pass over each, with
+//! no more memory than a buffer. There is no wrapping: the last entries may stand after the last
+//! home.
+
+use std::sync::OnceLock;
+
+use super::active_table::{Entry, Locator, home, homes_for, prefix};
+use crate::format::{array, le_u64};
+use crate::id::Hash;
+use crate::memory::{Map, residency};
+
+const TABLE_HEAD: usize = 16;
+const ENTRY_LEN: usize = 16;
+const _: () = assert!(TABLE_HEAD == ENTRY_LEN, "`Layout` takes the head for one more entry");
+
+/// A table's bytes, as found in a file. Whatever they are, looking up ends and does not panic.
+#[derive(Clone, Copy)]
+pub(crate) struct Table<'a> {
+    homes: u64,
+    entries: &'a [u8],
+    /// The map that they are of, where [`residency`] is minded.
+    map: Option<&'a Map>,
+}
+
+impl<'a> Table<'a> {
+    /// Table over bytes that may be touched.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        match bytes.split_at_checked(TABLE_HEAD) {
+            Some((head, entries)) => Self { homes: le_u64(head, 0), entries, map: None },
+            None => Self { homes: 0, entries: &[], map: None },
+        }
+    }
+
+    /// Table over bytes of a map, whose number of homes is remembered once its head was read: that
+    /// lies on a page of its own.
+    pub(crate) fn remembered(map: &'a Map, bytes: &'a [u8], homes: &OnceLock<u64>) -> Self {
+        let Some((head, entries)) = bytes.split_at_checked(TABLE_HEAD) else {
+            return Self::new(&[]);
+        };
+        let read = || {
+            let head = residency::read_array::<TABLE_HEAD>(map, head)?;
+            Some(*homes.get_or_init(|| le_u64(&head, 0)))
+        };
+        match homes.get().copied().or_else(read) {
+            Some(homes) => Self { homes, entries, map: Some(map) },
+            None => Self::new(&[]),
+        }
+    }
+
+    fn places(&self) -> usize {
+        self.entries.len() / ENTRY_LEN
+    }
+
+    /// The bytes of place `at`, which a damaged table's head may put anywhere.
+    fn place(&self, at: usize) -> Option<[u8; ENTRY_LEN]> {
+        let from = at.checked_mul(ENTRY_LEN)?;
+        let place = self.entries.get(from..from.checked_add(ENTRY_LEN)?)?;
+        match self.map {
+            Some(map) => residency::read_array(map, place),
+            None => Some(array(place, 0)),
+        }
+    }
+
+    fn entry(&self, at: usize) -> Option<Entry> {
+        let place = self.place(at)?;
+        Some((le_u64(&place, 0), Locator::from_stored(le_u64(&place, 8))?))
+    }
+
+    /// Reads the entry at the home of `hash`, for the side effect on the cache.
+    pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
+        self.place(home(prefix(hash), self.homes)).map_or(0, |entry| le_u64(&entry, 0))
+    }
+
+    /// Asks `found` about each candidate for `hash` until it returns something.
+    pub(crate) fn find<T>(
+        &self,
+        hash: &Hash,
+        mut found: impl FnMut(Locator) -> Option<T>,
+    ) -> Option<T> {
+        let wanted = prefix(hash);
+        (home(wanted, self.homes)..self.places())
+            .map_while(|at| self.entry(at))
+            .take_while(|(prefix, _)| *prefix <= wanted)
+            .filter(|(prefix, _)| *prefix == wanted)
+            .find_map(|(_, locator)| found(locator))
+    }
+
+    /// All entries, in order if the table is intact.
+    pub(crate) fn entries(self) -> impl Iterator<Item = Entry> + 'a {
+        (0..self.places()).filter_map(move |at| self.entry(at))
+    }
+}
+
+/// The bytes of the table of `entries`, which are sorted.
+pub(crate) fn build(entries: &[Entry]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream(entries.iter().copied(), entries.len(), |piece| {
+        bytes.extend_from_slice(piece);
+        Ok::<(), std::convert::Infallible>(())
+    })
+    .unwrap_or_else(|never| match never {});
+    bytes
+}
+
+/// Length of the table of `count` sorted entries.
+pub(crate) fn encoded_len(entries: impl Iterator<Item = Entry>, count: usize) -> u64 {
+    let mut len = 0;
+    stream(entries, count, |piece| {
+        len += piece.len() as u64;
+        Ok::<(), std::convert::Infallible>(())
+    })
+    .unwrap_or_else(|never| match never {});
+    len
+}
+
+/// Hands the bytes of the table of `count` sorted `entries` to `sink`, piece by piece.
+pub(crate) fn stream<E>(
+    entries: impl Iterator<Item = Entry>,
+    count: usize,
+    mut sink: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let homes = homes_for(count) as u64;
+    sink(&pair(homes, count as u64))?;
+    let mut next = 0;
+    for (prefix, locator) in entries.take(count) {
+        for _ in next..home(prefix, homes) {
+            sink(&[0; ENTRY_LEN])?;
+        }
+        next = next.max(home(prefix, homes)) + 1;
+        sink(&pair(prefix, locator.stored()))?;
+    }
+    Ok(())
+}
+
+fn pair(first: u64, second: u64) -> [u8; ENTRY_LEN] {
+    let mut bytes = [0; ENTRY_LEN];
+    bytes[..8].copy_from_slice(&first.to_le_bytes());
+    bytes[8..].copy_from_slice(&second.to_le_bytes());
+    bytes
+}
+
+/// Checks, piece by piece, that a table's bytes are laid out as [`stream`] does it.
+#[derive(Default)]
+pub(crate) struct Layout {
+    homes: Option<u64>,
+    place: u64,
+    /// Place where the next entry stands if its home is taken.
+    next: u64,
+    last: Option<Entry>,
+    unsound: bool,
+}
+
+impl Layout {
+    /// Takes the next bytes, a multiple of an entry's length, and hands on the entries in them.
+    pub(crate) fn take(&mut self, piece: &[u8], mut entry: impl FnMut(Entry)) {
+        for bytes in piece.chunks_exact(ENTRY_LEN) {
+            let Some(homes) = self.homes else {
+                self.homes = Some(le_u64(bytes, 0));
+                continue;
+            };
+            if let Some(locator) = Locator::from_stored(le_u64(bytes, 8)) {
+                self.check((le_u64(bytes, 0), locator), homes);
+                entry((le_u64(bytes, 0), locator));
+            } else {
+                self.unsound |= le_u64(bytes, 0) != 0;
+            }
+            self.place += 1;
+        }
+    }
+
+    fn check(&mut self, entry: Entry, homes: u64) {
+        let place = self.next.max(home(entry.0, homes) as u64);
+        self.unsound |= place != self.place || self.last.is_some_and(|last| last > entry);
+        self.next = place + 1;
+        self.last = Some(entry);
+    }
+
+    /// True if everything taken so far was in its place.
+    pub(crate) fn is_sound(&self) -> bool {
+        !self.unsound
+    }
+}
+
+/// Merges sorted sources into one sorted sequence.
+pub(crate) fn merge<'a>(sources: &[Table<'a>]) -> impl Iterator<Item = Entry> + use<'a> {
+    let mut sources: Vec<_> = sources.iter().map(|table| table.entries().peekable()).collect();
+    std::iter::from_fn(move || {
+        let least = sources
+            .iter_mut()
+            .filter_map(|source| source.peek().copied().map(|entry| (entry, source)))
+            .min_by_key(|(entry, _)| *entry)?;
+        least.1.next()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A third of them have the same prefix, at the very end of the table.
+    fn entries(count: u64) -> Vec<Entry> {
+        let prefix = |seed: u64| if seed.is_multiple_of(3) { u64::MAX } else { seed << 48 };
+        let mut all: Vec<Entry> =
+            (0..count).map(|seed| (prefix(seed), Locator::transaction(seed, 3))).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn hash(prefix: u64) -> Hash {
+        let mut hash = Hash([7; 32]);
+        hash.0[..8].copy_from_slice(&prefix.to_le_bytes());
+        hash
+    }
+
+    fn assert_finds_all(bytes: &[u8], all: &[Entry]) {
+        for (prefix, wanted) in all {
+            let same = |found: Locator| (found == *wanted).then_some(());
+            assert!(Table::new(bytes).find(&hash(*prefix), same).is_some(), "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_built_is_found_and_nothing_else() {
+        let all = entries(if cfg!(miri) { 150 } else { 5000 });
+        let bytes = build(&all);
+        assert_finds_all(&bytes, &all);
+        assert_eq!(Table::new(&bytes).find(&hash(12345), |_| Some(())), None);
+        assert_eq!(encoded_len(all.iter().copied(), all.len()), bytes.len() as u64);
+    }
+
+    #[test]
+    fn merging_equals_building_from_everything() {
+        let all = entries(if cfg!(miri) { 99 } else { 999 });
+        let (odd, even): (Vec<Entry>, Vec<Entry>) =
+            all.iter().partition(|(_, locator)| locator.height() % 2 == 1);
+        let (odd, even) = (build(&odd), build(&even));
+        let merged: Vec<Entry> = merge(&[Table::new(&odd), Table::new(&even)]).collect();
+        assert_eq!(build(&merged), build(&all));
+    }
+
+    #[test]
+    fn damaged_bytes_neither_panic_nor_hang() {
+        for bytes in [vec![], vec![1; 15], vec![0xff; 16], vec![0xff; 4096], vec![0; 4096]] {
+            assert_eq!(Table::new(&bytes).find(&hash(u64::MAX), |_| None::<()>), None);
+            Table::new(&bytes).first_prefix(&hash(u64::MAX));
+            assert!(Table::new(&bytes).entries().count() <= 255);
+        }
+    }
+}

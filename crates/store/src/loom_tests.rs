@@ -1,0 +1,156 @@
+//! Every order in which threads can meet at what the store publishes (`RUSTFLAGS="--cfg loom"`).
+//!
+//! Watermarks, hash table and checked bits are the store's own. Files are cells whose bytes loom watches: a
+//! byte that is read while another thread may write it is an error.
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::model::Builder;
+use loom::thread;
+
+use crate::id::Hash;
+use crate::index::{ActiveTable, Locator};
+use crate::memory::Watermarks;
+use crate::segment::Checked;
+use crate::sync::ArcSwap;
+
+/// First byte of the second region: the first has a slot a record.
+const DATA: u64 = 8;
+
+/// Checks all orders with at most three preemptions, which find nearly all faults of such code.
+fn check(work: impl Fn() + Send + Sync + 'static) {
+    let mut model = Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(work);
+}
+
+/// A segment of a slot and a byte for each record.
+struct File {
+    base: u64,
+    watermarks: Watermarks,
+    slots: [UnsafeCell<u64>; 2],
+    bytes: [UnsafeCell<u64>; 2],
+    table: ActiveTable,
+}
+
+#[allow(unsafe_code, reason = "loom checks the accesses")]
+impl File {
+    fn new(base: u64) -> Arc<Self> {
+        let cells = || [UnsafeCell::new(0), UnsafeCell::new(0)];
+        let (watermarks, table) = (Watermarks::new(0, DATA), ActiveTable::new());
+        Arc::new(Self { base, watermarks, slots: cells(), bytes: cells(), table })
+    }
+
+    fn count(&self) -> u64 {
+        self.watermarks.first_end()
+    }
+
+    /// As `Active::append` does it: the record, its slot, the table, then the watermarks.
+    fn append(&self) {
+        let at = self.count();
+        let height = self.base + at;
+        // SAFETY: nobody reads above the watermarks; loom would tell.
+        self.bytes[at as usize].with_mut(|byte| unsafe { *byte = height + 100 });
+        // SAFETY: as above.
+        self.slots[at as usize].with_mut(|slot| unsafe { *slot = DATA + at });
+        self.table.insert((prefix(height), Locator::block(height)));
+        self.watermarks.publish(at + 1, DATA + at + 1);
+    }
+
+    /// As `Segment::record` does it: the count, the slot, the record below the other watermark.
+    fn record(&self, height: u64) -> Option<u64> {
+        let at = height.checked_sub(self.base).filter(|at| *at < self.count())?;
+        // SAFETY: it is below the first watermark.
+        let slot = self.slots[at as usize].with(|slot| unsafe { *slot });
+        assert!(self.watermarks.covers(&(slot..slot + 1)), "the record is readable with its slot");
+        // SAFETY: it is below the second watermark.
+        Some(self.bytes[(slot - DATA) as usize].with(|byte| unsafe { *byte }))
+    }
+
+    fn find(&self, height: u64) -> Option<Locator> {
+        let mut hash = Hash::default();
+        hash.0[..8].copy_from_slice(&prefix(height).to_le_bytes());
+        self.table.find(&hash, Some)
+    }
+}
+
+/// All of them at home in one place, so that they meet there.
+fn prefix(height: u64) -> u64 {
+    height + 1
+}
+
+#[test]
+fn record_that_is_counted_can_be_read_and_found() {
+    check(|| {
+        let file = File::new(10);
+        let writer = Arc::clone(&file);
+        let writing = thread::spawn(move || (0..2).for_each(|_| writer.append()));
+        let seen = file.count();
+        for height in 10..10 + seen {
+            assert_eq!(file.record(height), Some(height + 100));
+            assert_eq!(file.find(height).map(Locator::height), Some(height));
+        }
+        writing.join().expect("it does not panic");
+        assert_eq!((file.count(), file.record(11)), (2, Some(111)));
+    });
+}
+
+#[test]
+fn damaged_record_is_never_intact_again() {
+    check(|| {
+        let checked = Checked::new(1);
+        let (other, third) = (checked.clone(), checked.clone());
+        let damaging = thread::spawn(move || other.note_damaged(0, 0, "test"));
+        let reading = thread::spawn(move || third.note_intact(0));
+        damaging.join().expect("it does not panic");
+        reading.join().expect("it does not panic");
+        assert!(checked.is_damaged(0) && !checked.is_intact(0) && checked.damaged() == 1);
+    });
+}
+
+#[test]
+fn damage_that_two_threads_find_counts_once() {
+    check(|| {
+        let checked = Checked::new(1);
+        let other = checked.clone();
+        let damaging = thread::spawn(move || other.note_damaged(0, 0, "test"));
+        checked.note_damaged(0, 0, "test");
+        damaging.join().expect("it does not panic");
+        assert_eq!(checked.damaged(), 1);
+    });
+}
+
+/// The writer appends, rolls and evicts as `Writer` does: a new list each time. What a reader has of a list
+/// is one range without a gap, and stays readable after it is evicted.
+#[test]
+fn reader_sees_one_range_while_segments_roll_and_are_evicted() {
+    check(|| {
+        let view = Arc::new(ArcSwap::from_pointee(vec![File::new(0)]));
+        view.load().iter().for_each(|file| file.append());
+        let published = Arc::clone(&view);
+        let writing = thread::spawn(move || {
+            let mut files = Vec::clone(&published.load());
+            let next = File::new(1);
+            files.push(Arc::clone(&next));
+            published.store(Arc::new(files.clone())); // rolled: the newest is empty
+            next.append();
+            files.remove(0);
+            published.store(Arc::new(files)); // evicted
+            next.append();
+        });
+        let mut newest = 0;
+        for _ in 0..2 {
+            let seen = view.load();
+            let (first, last) = (&seen[0], &seen[seen.len() - 1]);
+            let (start, end) = (first.base, last.base + last.count());
+            assert!(start < end && end >= newest, "{start}..{end} after {newest}");
+            for height in start..end {
+                let holder = seen.iter().rev().find(|file| file.base <= height);
+                assert_eq!(holder.and_then(|file| file.record(height)), Some(height + 100));
+            }
+            newest = end;
+        }
+        writing.join().expect("it does not panic");
+    });
+}

@@ -1,0 +1,416 @@
+//! Keeping page faults off threads that must not wait.
+//!
+//! Who touches a mapped page that is not in memory stands still until the disk has delivered it,
+//! and with him every connection of his thread. So a serving thread does its work inside
+//! [`if_resident`]: whatever of this crate is about to touch mapped bytes looks at them first, and
+//! when some of them are not in memory the work is given up without touching them. It is then done
+//! again on a thread that may wait, inside [`with_blocking_reads`], which asks for the bytes before it touches
+//! them, so that a part of many pages is one read of the disk and not one a page. If the disk does
+//! not deliver them they are not touched, which would be a signal: the work fails.
+//!
+//! Asking the system (`mincore`) takes as long as reading the clock thirty-five times (0.84 µs,
+//! docs/decisions/0020), and asking for pages (`madvise`) takes longer, also where they are all in
+//! memory; so each thread remembers for a while which pages were, and asks about the others only.
+//! Neighbouring pages are remembered together, each for itself: what nobody used may go any time.
+//!
+//! A page that was in memory when it was looked at may be gone when it is touched. Of one that was
+//! there a moment ago and no longer is, as far as it remembers that, a thread learns that memory is
+//! short; and many looks that found something missing say that others go to make room for that.
+//! Then a thread that must not wait touches no mapped byte, if the file system can do without: what
+//! is to be read is copied without waiting (`read`), and so is what is to be sent
+//! ([`SegmentSlice::copy_in`](crate::SegmentSlice::copy_in)). What has gone is not copied (but the
+//! system begins to read it), and the work is given up as if it had never been there. A few looks
+//! that find something missing say nothing of the kind: now and then a request for old blocks must
+//! not make all others dearer.
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::time::Instant;
+
+use super::pages::{Found, KNOWN_MS, Pages};
+
+use super::map;
+use super::map::{Map, NonblockingRead};
+use crate::format::{self};
+
+/// Groups that a thread remembers which must not wait: of pages of 4 KiB 2 GiB, in 256 KiB of
+/// memory.
+pub(super) const KNOWN: usize = 1 << 14;
+/// Groups that a thread remembers which may wait, of which there are many more; it comes back to
+/// what it just looked at.
+const KNOWN_LOADING: usize = 1 << 10;
+const _: () = assert!(KNOWN.is_power_of_two() && KNOWN_LOADING.is_power_of_two());
+/// For how long a page counts as being in memory while pages go, for a thread that may wait: it
+/// comes back to what it just looked at. One that must not finds out without touching it.
+pub(super) const GOING_LOADING_MS: u32 = 1;
+
+/// Times that work is done which meets records that the disk does not deliver.
+const ATTEMPTS: u32 = 3;
+
+/// Purpose of a probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Nothing: they may be touched, whatever it takes.
+    Off,
+    /// They may be touched only if they are in memory.
+    Watching,
+    /// They may be touched only if they are in memory. Bytes that are only sent are copied if
+    /// memory is short.
+    Sending,
+    /// Some were not.
+    Cold,
+    /// Those that are not in memory are asked for.
+    Loading,
+    /// The disk did not deliver some of those.
+    Failed,
+}
+
+/// The disk did not deliver stored bytes. They count as damaged from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the disk did not deliver stored bytes")]
+pub struct ReadFailed;
+
+thread_local! {
+    static MODE: Cell<Mode> = const { Cell::new(Mode::Off) };
+    static PAGES: RefCell<Pages> = const { RefCell::new(Pages::new()) };
+    static STARTED: Instant = Instant::now();
+}
+
+/// Checks that the kernel tells which pages are in memory. If it does not, nothing of this module
+/// holds: threads that must not wait would take every page for being there.
+pub fn check_kernel() -> std::io::Result<()> {
+    map::can_tell()
+}
+
+/// Does `work` unless that would wait for a disk: `None` as soon as bytes are needed that are not
+/// in memory. What `work` returned then is dropped, and may be any nonsense; what it changed
+/// besides must not matter.
+pub fn if_resident<T>(work: impl FnOnce() -> T) -> Option<T> {
+    unless_cold(Mode::Watching, work)
+}
+
+/// Runs work like [`if_resident`], for a result that is sent by copies while [`memory_is_short`]: of what
+/// is only sent ([`SegmentSlice::probe_to_send`](crate::SegmentSlice::probe_to_send)) it touches
+/// nothing.
+pub fn if_sendable<T>(work: impl FnOnce() -> T) -> Option<T> {
+    unless_cold(Mode::Sending, work)
+}
+
+fn unless_cold<T>(mode: Mode, work: impl FnOnce() -> T) -> Option<T> {
+    // Without all this, to measure what it is for (`bench-scripts/cold --without`).
+    let mode = if cfg!(neve_no_residency) { Mode::Off } else { mode };
+    let (done, mode) = in_mode(mode, work);
+    (mode != Mode::Cold).then_some(done)
+}
+
+/// True if pages that are in use go, as far as this thread knows: what it found in memory just now
+/// may be gone when it is touched.
+pub fn memory_is_short() -> bool {
+    PAGES.with_borrow(Pages::go)
+}
+
+/// Does `work` on a thread that may wait for a disk. If the disk fails, the result is dropped, as
+/// that of [`if_resident`] is.
+pub fn with_blocking_reads<T>(work: impl FnOnce() -> T) -> Result<T, ReadFailed> {
+    let (done, mode) = in_mode(Mode::Loading, work);
+    if mode == Mode::Failed { Err(ReadFailed) } else { Ok(done) }
+}
+
+/// Runs work like [`with_blocking_reads`] that may find nothing. An error of the disk is nothing, too.
+pub fn loaded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
+    with_blocking_reads(work).ok().flatten()
+}
+
+/// Runs work like [`with_blocking_reads`], and again if the disk fails. A record that failed counts as damaged,
+/// so that the work finds it missing then. An index that failed fails again.
+pub fn loading_again<T>(mut work: impl FnMut() -> T) -> Result<T, ReadFailed> {
+    (0..ATTEMPTS).find_map(|_| with_blocking_reads(&mut work).ok()).ok_or(ReadFailed)
+}
+
+/// True if work inside [`with_blocking_reads`] is going to be dropped.
+pub(crate) fn has_failed() -> bool {
+    MODE.get() == Mode::Failed
+}
+
+/// Gives up the work inside [`if_resident`], as if something were not in memory: because it takes
+/// long, or must not be done twice. Returns whether the work is dropped; else it goes on.
+pub fn give_up() -> bool {
+    let watching = matches!(MODE.get(), Mode::Watching | Mode::Sending);
+    if watching {
+        MODE.set(Mode::Cold);
+    }
+    watching || is_cold()
+}
+
+/// True if the work inside [`if_resident`] or [`with_blocking_reads`] is going to be dropped.
+pub fn is_cold() -> bool {
+    matches!(MODE.get(), Mode::Cold | Mode::Failed)
+}
+
+fn in_mode<T>(mode: Mode, work: impl FnOnce() -> T) -> (T, Mode) {
+    /// Puts the mode back, also after a panic.
+    struct Before(Mode);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            MODE.set(self.0);
+        }
+    }
+    let now_ms = STARTED.with(|started| started.elapsed().as_millis() as u32);
+    let going_ms = if mode == Mode::Loading { GOING_LOADING_MS } else { KNOWN_MS };
+    PAGES.with_borrow_mut(|pages| (pages.now_ms, pages.going_ms) = (now_ms, going_ms));
+    let _before = Before(MODE.replace(mode));
+    let done = work();
+    (done, MODE.get())
+}
+
+/// Operation that mapped bytes allow now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum May {
+    Touch,
+    /// And see whether they are in memory.
+    Copy,
+    Nothing,
+}
+
+#[inline]
+fn ask(map: &Map, bytes: &[u8]) -> May {
+    if MODE.get() == Mode::Off { May::Touch } else { find_out(map, bytes) }
+}
+
+fn find_out(map: &Map, bytes: &[u8]) -> May {
+    match MODE.get() {
+        Mode::Off => May::Touch,
+        Mode::Cold | Mode::Failed => May::Nothing,
+        Mode::Watching | Mode::Sending => {
+            match PAGES.with_borrow_mut(|pages| pages.probe(bytes, KNOWN)) {
+                Found::Stays => May::Touch,
+                Found::Goes => May::Copy,
+                Found::Missing => {
+                    MODE.set(Mode::Cold);
+                    May::Nothing
+                }
+            }
+        }
+        Mode::Loading => {
+            if PAGES.with_borrow_mut(|pages| pages.probe(bytes, KNOWN_LOADING)) == Found::Missing {
+                map::will_need(bytes); // all at once: loading alone would read page after page
+                if map.load(bytes).is_err() {
+                    MODE.set(Mode::Failed);
+                    return May::Nothing;
+                }
+            }
+            May::Touch
+        }
+    }
+}
+
+/// True if these mapped bytes may be touched. What may only be copied is left to who may wait.
+pub(crate) fn probe(map: &Map, bytes: &[u8]) -> bool {
+    match ask(map, bytes) {
+        May::Touch => true,
+        May::Copy => !give_up(),
+        May::Nothing => false,
+    }
+}
+
+/// True if they may be sent: touched, or copied first.
+pub(crate) fn probe_to_send(map: &Map, bytes: &[u8]) -> bool {
+    if MODE.get() == Mode::Sending { ask(map, bytes) != May::Nothing } else { probe(map, bytes) }
+}
+
+/// These bytes of a map, to be read at once: as they lie, or copied.
+pub(crate) fn read<'m>(map: &Map, bytes: &'m [u8]) -> Option<Cow<'m, [u8]>> {
+    match ask(map, bytes) {
+        May::Touch => Some(Cow::Borrowed(bytes)),
+        May::Copy => {
+            let mut copied = vec![0; bytes.len()];
+            copy(map, bytes, &mut copied).then_some(Cow::Owned(copied))
+        }
+        May::Nothing => None,
+    }
+}
+
+/// Reads `N` bytes in this way.
+pub(crate) fn read_array<const N: usize>(map: &Map, bytes: &[u8]) -> Option<[u8; N]> {
+    match ask(map, bytes) {
+        May::Touch => Some(format::array(bytes, 0)),
+        May::Copy => {
+            let mut copied = [0; N];
+            copy(map, bytes, &mut copied).then_some(copied)
+        }
+        May::Nothing => None,
+    }
+}
+
+/// Copies these bytes of a map to where they are sent from.
+pub(crate) fn copy_to_send(map: &Map, bytes: &[u8], into: &mut [u8]) -> bool {
+    match ask(map, bytes) {
+        May::Touch => {
+            into.copy_from_slice(bytes);
+            true
+        }
+        May::Copy => copy(map, bytes, into),
+        May::Nothing => false,
+    }
+}
+
+/// Copies these bytes of a map, if all are in memory; else the work is given up.
+fn copy(map: &Map, bytes: &[u8], into: &mut [u8]) -> bool {
+    let copied = map.copy(bytes, into);
+    if copied == NonblockingRead::All {
+        return true;
+    }
+    if map::missing(bytes).is_some() {
+        PAGES.with_borrow_mut(|pages| pages.lose(bytes));
+    } else if copied == NonblockingRead::Unsupported {
+        into.copy_from_slice(bytes);
+        return true;
+    }
+    give_up();
+    false
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs::File;
+
+    use super::super::map::Map;
+    use super::*;
+
+    pub(in super::super) const LEN: u64 = 1 << 20;
+
+    /// A file that is on disk and not in memory, mapped.
+    pub(in super::super) fn cold_map() -> (tempfile::TempDir, Map) {
+        // In the target directory: what lies in a file system in memory is never cold.
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7; LEN as usize]).unwrap();
+        let file = File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let map = Map::new(&file, LEN, 0, 0).unwrap();
+        map.publish(LEN, LEN);
+        (dir, map)
+    }
+
+    #[test]
+    fn what_is_not_in_memory_is_not_touched_until_it_is_loaded() {
+        let (_dir, map) = cold_map();
+        let far = map.bytes(LEN - 10..LEN).unwrap();
+        assert_eq!(if_resident(|| probe(&map, far)), None, "it is not in memory");
+        assert_eq!(if_resident(|| probe(&map, far)), None, "looking has not read it");
+        assert_eq!(with_blocking_reads(|| probe(&map, far)), Ok(true));
+        assert_eq!(far, [7; 10], "which waits for it");
+        assert_eq!(if_resident(|| probe(&map, far)), Some(true));
+        assert_eq!(
+            if_resident(|| probe(&map, map.bytes(0..10).unwrap())),
+            None,
+            "the rest is still cold"
+        );
+    }
+
+    #[test]
+    fn once_cold_all_is_refused_and_afterwards_nothing() {
+        let (_dir, map) = cold_map();
+        let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
+        let done = if_resident(|| {
+            assert!(probe(&map, &warm) && !is_cold());
+            assert!(!probe(&map, far) && is_cold());
+            assert!(!probe(&map, &warm), "the work is given up");
+        });
+        assert!(done.is_none() && !is_cold());
+        assert!(probe(&map, far), "nobody watches");
+        assert!(!give_up(), "nobody is there to do it instead");
+        assert_eq!(if_resident(give_up), None);
+    }
+
+    /// Asking for them again and again took ten times as long as reading them.
+    #[test]
+    fn what_is_in_memory_is_not_asked_for_twice() {
+        let known = |bytes: &[u8]| {
+            let page = map::pages(bytes).next().unwrap();
+            PAGES.with_borrow(|pages| pages.knows(page))
+        };
+        let (_dir, map) = cold_map();
+        let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
+        assert!(with_blocking_reads(|| probe(&map, &warm)).is_ok() && known(&warm));
+        assert!(
+            with_blocking_reads(|| probe(&map, far)).is_ok() && !known(far),
+            "it was on its way"
+        );
+        assert_eq!(far, [7], "which waits for it");
+        assert!(with_blocking_reads(|| probe(&map, far)).is_ok() && known(far));
+    }
+
+    /// Makes this thread act as if memory were short.
+    fn make_memory_short() {
+        PAGES.with_borrow_mut(|pages| pages.lose(&[0]));
+        assert!(memory_is_short());
+    }
+
+    #[test]
+    fn while_pages_go_nothing_is_touched_but_by_who_may_wait() {
+        let (_dir, map) = cold_map();
+        let (far, cold) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
+        assert_eq!(with_blocking_reads(|| probe(&map, far)), Ok(true));
+        assert_eq!(far, [7; 9], "which waits for it");
+        let borrowed = |bytes| match if_resident(|| read(&map, bytes)).flatten() {
+            Some(Cow::Borrowed(_)) => Some(true),
+            Some(Cow::Owned(bytes)) => (bytes == [7; 9]).then_some(false),
+            None => None,
+        };
+        assert_eq!(borrowed(far), Some(true));
+        make_memory_short();
+        assert_eq!(borrowed(far), Some(false));
+        assert_eq!(if_resident(|| read_array::<9>(&map, far)), Some(Some([7; 9])));
+        assert_eq!(if_resident(|| probe(&map, far)), None);
+        assert_eq!(if_sendable(|| probe(&map, far)), None);
+        assert_eq!(if_resident(|| probe_to_send(&map, far)), None);
+        assert_eq!(if_sendable(|| probe_to_send(&map, far)), Some(true));
+        assert_eq!(if_sendable(|| probe_to_send(&map, cold)), None);
+        assert_eq!(borrowed(cold), None);
+        let borrowed = || probe(&map, far) && matches!(read(&map, far), Some(Cow::Borrowed(_)));
+        assert_eq!(with_blocking_reads(borrowed), Ok(true));
+    }
+
+    /// Copies bytes that were in memory a moment ago without a probe: only the copy finds that they
+    /// are gone.
+    #[test]
+    fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
+        let (_dir, map) = cold_map();
+        let (far, near) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
+        let learn = |bytes| PAGES.with_borrow_mut(|pages| pages.believe(bytes));
+        make_memory_short();
+        learn(far);
+        learn(near);
+        assert_eq!(if_sendable(|| probe_to_send(&map, far)), Some(true), "as far as is known");
+        let copied = if_sendable(|| {
+            assert_eq!(read_array::<9>(&map, far), None);
+            assert!(is_cold() && read(&map, near).is_none(), "the work is given up");
+        });
+        assert!(copied.is_none());
+    }
+
+    /// Runs where files are of memory: there are no such copies, and no page leaves.
+    #[test]
+    fn what_cannot_be_copied_and_is_in_memory_is_touched() {
+        let file =
+            File::from(rustix::fs::memfd_create("neve", rustix::fs::MemfdFlags::empty()).unwrap());
+        std::io::Write::write_all(&mut &file, &vec![7; LEN as usize]).unwrap();
+        let map = Map::new(&file, LEN, 0, 0).unwrap();
+        map.publish(LEN, LEN);
+        let bytes = map.bytes(0..9).unwrap();
+        make_memory_short();
+        assert_eq!(if_resident(|| read_array::<9>(&map, bytes)), Some(Some([7; 9])));
+        let mut copied = [0; 9];
+        assert_eq!(if_sendable(|| copy_to_send(&map, bytes, &mut copied)), Some(true));
+        assert_eq!(copied, [7; 9]);
+    }
+
+    #[test]
+    fn a_panic_does_not_leave_the_thread_watching() {
+        let panicked = std::panic::catch_unwind(|| if_resident(|| panic!("on purpose")));
+        assert!(panicked.is_err());
+        assert_eq!(MODE.get(), Mode::Off);
+    }
+}

@@ -1,0 +1,367 @@
+//! Finding logs by their terms.
+//!
+//! A criterion is a list of keys of which a log must have one; a log must meet all criteria. The
+//! heights are gone through in windows of limited size, so that memory is bounded whatever is
+//! asked, and whoever stops early has paid for what was used. In a window the criterion with the
+//! fewest postings gives the candidates, and the others thin them out.
+//!
+//! Where there is no index, or but one height to look at, the terms in the records themselves are
+//! compared. What cannot be read is an error: an answer about logs may be
+//! missing, but must not be incomplete.
+//!
+//! A search says how many bytes it examines, and ends when its caller has seen enough.
+
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use super::view::View;
+use crate::format::Terms;
+use crate::index::postings::{Postings, U32List};
+use crate::memory::residency;
+use crate::segment::{LogTest, Packed, PackedDamage, PackedLogs, RecordRef, Segment};
+
+/// Logs that a window has at most, unless a height has more: 128 Ki, or 1 MiB of candidates.
+const WINDOW_LOGS: u32 = 1 << 17;
+/// Testing one candidate in one list costs about as much as copying so many postings.
+const PROBE_COST: usize = 16;
+/// Bytes that one posting, or one test of a candidate, counts as.
+const POSTING_BYTES: usize = size_of::<u32>();
+/// Packed heights that a thread which must not wait unpacks for one search.
+const UNPACKED_INLINE: usize = 8;
+/// Bytes that looking a key up counts as: its entry in the directory of an index.
+const KEY_BYTES: usize = 16;
+
+/// A height whose logs cannot be looked at: it is not in the store, or it cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the logs of height {height} cannot be read")]
+pub struct Unreadable {
+    /// Height of the record.
+    pub height: u64,
+}
+
+/// A log that meets the criteria.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogAt {
+    /// Height of the block.
+    pub height: u64,
+    /// Number among the block's logs.
+    pub index: u32,
+}
+
+/// A part of the store that may have logs which meet the criteria.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Candidate {
+    /// A log.
+    Log(LogAt),
+    /// A packed height, whose logs the caller unpacks ([`Candidates::unpack`]).
+    Packed(u64),
+}
+
+/// Criteria for a log: one key of each list. Lists are sorted and without zeros.
+pub(crate) struct Criteria(Vec<Vec<u64>>);
+
+impl Criteria {
+    fn new(mut criteria: Vec<Vec<u64>>) -> Self {
+        for keys in &mut criteria {
+            keys.sort_unstable();
+            keys.dedup();
+            keys.retain(|key| *key != 0); // it stands for an absent term
+        }
+        Self(criteria)
+    }
+
+    /// The heights of a packed file, ascending, that may have a log of each criterion.
+    fn heights(&self, packed: &Packed, within: &Range<u64>) -> Result<Vec<u64>, PackedDamage> {
+        let mut all: Option<Vec<u64>> = None;
+        for keys in &self.0 {
+            let mut of_one = Vec::new();
+            for key in keys {
+                let heights = packed.heights_of_term(*key)?;
+                of_one.extend(heights.into_iter().filter(|height| within.contains(height)));
+            }
+            if keys.len() > 1 {
+                of_one.sort_unstable();
+                of_one.dedup();
+            }
+            if let Some(before) = &all {
+                of_one.retain(|height| before.binary_search(height).is_ok());
+            }
+            if of_one.is_empty() {
+                return Ok(of_one);
+            }
+            all = Some(of_one);
+        }
+        Ok(all.unwrap_or_else(|| within.clone().collect()))
+    }
+
+    fn are_met_by(&self, terms: &Terms) -> bool {
+        let has_one = |keys: &Vec<u64>| terms.iter().any(|key| keys.binary_search(key).is_ok());
+        self.0.iter().all(has_one)
+    }
+
+    /// The logs of `index` within a range of ordinals that meet all criteria, ascending, and the
+    /// bytes examined for them.
+    fn find(&self, index: &Postings<'_>, within: &Range<u32>) -> (Vec<u32>, usize) {
+        let lists = |keys: &Vec<u64>| -> Vec<U32List<'_>> {
+            let of_key = keys.iter().map(|key| index.of(*key).within(within));
+            of_key.filter(|list| list.len() > 0).collect()
+        };
+        let mut plan: Vec<Vec<U32List<'_>>> = self.0.iter().map(lists).collect();
+        plan.sort_by_key(|lists| total(lists));
+        let keys: usize = self.0.iter().map(Vec::len).sum();
+        let postings: usize = plan.iter().map(|lists| total(lists)).sum();
+        let mut plan = plan.iter();
+        let mut found = plan.next().map(|rarest| union(rarest)).unwrap_or_default();
+        plan.for_each(|lists| thin_out(&mut found, lists));
+        (found, keys * KEY_BYTES + postings * POSTING_BYTES)
+    }
+}
+
+fn total(lists: &[U32List<'_>]) -> usize {
+    lists.iter().map(U32List::len).sum()
+}
+
+/// The ordinals of all lists, ascending, each once.
+fn union(lists: &[U32List<'_>]) -> Vec<u32> {
+    let mut all = Vec::with_capacity(total(lists));
+    lists.iter().for_each(|list| all.extend(list.iter()));
+    if lists.len() > 1 {
+        all.sort_unstable();
+        all.dedup();
+    }
+    all
+}
+
+/// Keeps what is in one of `lists`.
+fn thin_out(found: &mut Vec<u32>, lists: &[U32List<'_>]) {
+    if found.len() * lists.len() * PROBE_COST < total(lists) {
+        return found.retain(|ordinal| lists.iter().any(|list| list.contains(*ordinal)));
+    }
+    let mut other = union(lists).into_iter().peekable();
+    found.retain(|ordinal| {
+        while other.next_if(|other| other < ordinal).is_some() {}
+        other.peek() == Some(ordinal)
+    });
+}
+
+/// The logs of a range of heights that meet some criteria; see [`crate::Reader::logs`].
+///
+/// It holds the segments that were there when it was made: what is evicted or withdrawn meanwhile
+/// is still found and read.
+pub struct Candidates {
+    view: Arc<View>,
+    criteria: Criteria,
+    /// Those behind the last window.
+    heights: RangeInclusive<u64>,
+    /// The last window's, of which those from `taken` on were not handed out yet.
+    found: Found,
+    taken: usize,
+    /// Packed heights that were handed out so far.
+    packed: usize,
+}
+
+/// Result of a window.
+#[derive(Default)]
+struct Found {
+    logs: Vec<Candidate>,
+    /// Bytes of the store that were examined for it.
+    examined: usize,
+}
+
+impl Candidates {
+    pub(crate) fn new(
+        view: Arc<View>,
+        heights: RangeInclusive<u64>,
+        criteria: Vec<Vec<u64>>,
+    ) -> Self {
+        let criteria = Criteria::new(criteria);
+        Self { view, criteria, heights, found: Found::default(), taken: 0, packed: 0 }
+    }
+
+    /// The record at `height`, also if it is no longer served.
+    pub fn record(&self, height: u64) -> Option<RecordRef> {
+        self.view.record(height)
+    }
+
+    /// Finds the logs of a packed height that `matches` accepts; returns the bytes that were unpacked.
+    pub fn unpack(
+        &self,
+        height: u64,
+        matches: &mut LogTest<'_>,
+        out: &mut PackedLogs,
+    ) -> Result<usize, Unreadable> {
+        let holder = self.view.holder(height).ok_or(Unreadable { height })?;
+        holder.logs_of_packed(height, matches, out).ok_or(Unreadable { height })
+    }
+
+    fn window(&mut self) -> Result<(), Unreadable> {
+        self.found.logs.clear();
+        (self.found.examined, self.taken) = (0, 0);
+        let (next, last) = (*self.heights.start(), *self.heights.end());
+        let segment = self.view.holder(next).ok_or(Unreadable { height: next })?;
+        let heights = next..last.saturating_add(1); // there is no height as great as that
+        let end = segment.logs(heights, &self.criteria, &mut self.found)?;
+        self.heights = end..=last;
+        if segment.is_packed() {
+            self.packed += self.found.logs.len();
+            if self.packed > UNPACKED_INLINE && residency::give_up() {
+                return Err(Unreadable { height: next });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next candidate, or the reason why the next height cannot be looked at; after that
+    /// there is nothing.
+    ///
+    /// `examine` is told of the bytes that were examined, window by window. The search ends when it
+    /// returns false.
+    #[inline]
+    pub fn next_examined(
+        &mut self,
+        examine: &dyn Fn(u64) -> bool,
+    ) -> Option<Result<Candidate, Unreadable>> {
+        loop {
+            if let Some(found) = self.found.logs.get(self.taken) {
+                self.taken += 1;
+                return Some(Ok(*found));
+            }
+            if self.heights.is_empty() {
+                return None;
+            }
+            let looked_up = self.window();
+            if looked_up.is_err() || !examine(self.found.examined as u64) {
+                self.found.logs.clear();
+                self.heights = RangeInclusive::new(1, 0);
+            }
+            if let Err(error) = looked_up {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl Iterator for Candidates {
+    type Item = Result<LogAt, Unreadable>;
+
+    /// The next log, or why the next height cannot be looked at; after that there is nothing. Packed
+    /// heights are unpacked whole.
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let height = match self.next_examined(&|_| true)? {
+                Ok(Candidate::Log(log)) => return Some(Ok(log)),
+                Ok(Candidate::Packed(height)) => height,
+                Err(error) => return Some(Err(error)),
+            };
+            let Some(record) = self.view.record(height) else {
+                self.heights = RangeInclusive::new(1, 0);
+                self.found.logs.clear();
+                return Some(Err(Unreadable { height }));
+            };
+            let mut logs = Found::default();
+            scan(&record, &self.criteria, &mut logs);
+            self.found.logs.splice(self.taken..self.taken, logs.logs);
+        }
+    }
+}
+
+impl Segment {
+    /// Looks at the first of `heights`, and as many more as make a window; returns where it ended.
+    fn logs(
+        &self,
+        heights: Range<u64>,
+        criteria: &Criteria,
+        found: &mut Found,
+    ) -> Result<u64, Unreadable> {
+        let end = heights.end.min(self.end_height());
+        if heights.start >= end {
+            return Err(Unreadable { height: heights.start });
+        }
+        let heights = heights.start..end;
+        if let Some(packed) = self.as_packed() {
+            return self.packed_logs(packed, heights, criteria, found);
+        }
+        // One height is not worth an index, which is read whole before its first use.
+        let one = heights.end - heights.start == 1;
+        if one || criteria.0.is_empty() {
+            return self.scan(heights.start, criteria, found);
+        }
+        let slot = (heights.start - self.base()) as u32;
+        let looked_up = self.logs.at(&self.map, slot, |first, index| {
+            let run = self.base() + u64::from(first);
+            look_up(&index, run, &heights, criteria, found)
+        });
+        looked_up.map_or_else(|| self.scan(heights.start, criteria, found), Ok)
+    }
+
+    /// The heights that have a key of each criterion, as the file's index says.
+    #[cold]
+    fn packed_logs(
+        &self,
+        packed: &Packed,
+        heights: Range<u64>,
+        criteria: &Criteria,
+        found: &mut Found,
+    ) -> Result<u64, Unreadable> {
+        let next = heights.start;
+        if criteria.0.is_empty() {
+            found.logs.push(Candidate::Packed(next));
+            return Ok(next + 1);
+        }
+        let candidates = match criteria.heights(packed, &heights) {
+            Ok(candidates) => candidates,
+            Err(_) if residency::is_cold() => return Err(Unreadable { height: next }),
+            Err(damage) => {
+                self.checked.note_sections(self.base(), &damage.to_string());
+                heights.clone().collect()
+            }
+        };
+        let keys: usize = criteria.0.iter().map(Vec::len).sum();
+        found.examined += keys * KEY_BYTES + candidates.len() * POSTING_BYTES;
+        found.logs.extend(candidates.into_iter().map(Candidate::Packed));
+        Ok(heights.end)
+    }
+
+    /// Compares the terms of all logs of one height.
+    fn scan(&self, height: u64, criteria: &Criteria, found: &mut Found) -> Result<u64, Unreadable> {
+        let record = self.record(height).ok_or(Unreadable { height })?;
+        scan(&record, criteria, found);
+        Ok(height + 1)
+    }
+}
+
+/// Compares the terms of all logs of a record.
+fn scan(record: &RecordRef, criteria: &Criteria, found: &mut Found) {
+    for (index, terms) in (0..).zip(record.terms()) {
+        found.examined += size_of::<Terms>();
+        if criteria.are_met_by(&terms) {
+            found.logs.push(Candidate::Log(LogAt { height: record.height(), index }));
+        }
+    }
+}
+
+/// Looks a window up in the index of the run that begins at height `run`.
+fn look_up(
+    index: &Postings<'_>,
+    run: u64,
+    heights: &Range<u64>,
+    criteria: &Criteria,
+    found: &mut Found,
+) -> u64 {
+    let before = |at: u64| index.before.get(at as usize).unwrap_or_default();
+    let start = heights.start - run;
+    let last = (heights.end - run).min(index.heights().into());
+    let over = index.before.below((before(start) + 1).saturating_add(WINDOW_LOGS)) as u64;
+    let end = (over - 1).clamp(start + 1, last);
+    let mut at = start;
+    let (ordinals, examined) = criteria.find(index, &(before(start)..before(end)));
+    found.examined += examined;
+    for ordinal in ordinals {
+        while at + 1 < end && before(at + 1) <= ordinal {
+            at += 1;
+        }
+        let index = ordinal.saturating_sub(before(at));
+        found.logs.push(Candidate::Log(LogAt { height: run + at, index }));
+    }
+    run + end
+}

@@ -1,0 +1,14 @@
+//! Reading committed records: by height, by hash, by the terms of logs.
+
+mod log_search;
+mod memory_lock;
+mod quarantine_status;
+mod reader;
+mod view;
+
+pub use log_search::{Candidate, Candidates, LogAt, Unreadable};
+pub use memory_lock::LockedTail;
+pub use reader::{Damaged, Reader, Usage};
+
+pub(crate) use quarantine_status::QuarantineStatus;
+pub(crate) use view::View;

@@ -1,0 +1,97 @@
+//! Reading a sealed segment whole, to find damage before a client does.
+//!
+//! It is `verify` of one file whose findings are remembered in the served segment: damaged records
+//! are misses from then on, intact ones need no check at their first read.
+//!
+//! Pages that were read are not given back (`POSIX_FADV_DONTNEED`): that drops every page of the file that
+//! no process has mapped just now, also one that a serving thread has found resident and is about to
+//! touch. The kernel lets pages that were read once go first.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::memory::residency;
+use crate::read::Reader;
+use crate::segment::{PackedCodec, Segment};
+use crate::verify::{self, Finding, Stored, Visitor};
+
+impl Reader {
+    /// Reads the sealed segment of the store in `dir` that begins at `base`. `pause` hears of each
+    /// piece how many bytes it has, and may wait. Returns false if there is no such segment.
+    pub fn scrub(&self, dir: &Path, base: u64, pause: &mut dyn FnMut(u64)) -> Result<bool, Error> {
+        let view = self.view();
+        let sealed = |segment: &&Arc<Segment>| segment.base() == base && !segment.is_active();
+        let Some(segment) = view.segments.iter().find(sealed) else { return Ok(false) };
+        let path = dir.join(segment.name());
+        let mut scrub = Scrub { segment, pause, misplaced: None };
+        match verify::segment(&path, &mut scrub) {
+            Ok(_) => scrub.settle(None),
+            Err(Error::Read { source, .. }) => {
+                segment.checked.note_sections(base, &source.to_string());
+                // Which records cannot be read, record by record.
+                (base..segment.end_height()).for_each(|height| {
+                    let _ = residency::with_blocking_reads(|| segment.record(height));
+                });
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+}
+
+struct Scrub<'a> {
+    segment: &'a Segment,
+    pause: &'a mut dyn FnMut(u64),
+    /// A height whose record is not where the one before ends, which is no damage of its own
+    /// if that one is damaged.
+    misplaced: Option<u64>,
+}
+
+impl Scrub<'_> {
+    fn slot(&self, height: u64) -> Option<u32> {
+        let at = height.checked_sub(self.segment.base())?;
+        (at < u64::from(self.segment.count())).then_some(at as u32)
+    }
+
+    /// Notes the misplaced height as damaged, unless its record is `intact`.
+    fn settle(&mut self, intact: Option<u64>) {
+        let misplaced = self.misplaced.take().filter(|height| intact != Some(*height));
+        if let Some(at) = misplaced.and_then(|height| self.slot(height)) {
+            self.segment.checked.note_damaged(
+                self.segment.base(),
+                at,
+                "record is not in its place",
+            );
+        }
+    }
+}
+
+impl Visitor for Scrub<'_> {
+    fn finding(&mut self, finding: Finding) {
+        self.settle(finding.height);
+        let (base, checked) = (self.segment.base(), &self.segment.checked);
+        match finding.height.and_then(|height| self.slot(height)) {
+            Some(_) if finding.kind == "index" && finding.is_misplaced() => {
+                self.misplaced = finding.height;
+            }
+            Some(at) if finding.kind != "padding" => checked.note_damaged(base, at, finding.kind),
+            _ => checked.note_sections(base, &finding.detail),
+        }
+    }
+
+    fn record(&mut self, record: &Stored<'_>) {
+        self.settle(Some(record.height));
+        if let Some(at) = self.slot(record.height) {
+            self.segment.checked.note_intact(at);
+        }
+    }
+
+    fn codec(&self) -> Option<Arc<dyn PackedCodec>> {
+        Some(Arc::clone(&self.segment.as_packed()?.codec))
+    }
+
+    fn progress(&mut self, bytes: u64) {
+        (self.pause)(bytes);
+    }
+}

@@ -1,0 +1,426 @@
+//! The segment being written: append, publish, seal.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use super::segment::{Lookup, Segment};
+use crate::disk::{Latch, Op, UNFINISHED, disk_bytes, open_regular, segment_name};
+use crate::error::Error;
+use crate::format::{
+    ALIGN, Encoded, PAGE, Part, Record, RecordHeader, SEAL_LEN, SEAL_OFFSET, SECTION_HASHES,
+    SECTION_LOGS, SLOT_LEN, Seal, Section, SegmentHeader, Slot, TERMS_MAX, aligned, all_terms,
+    array, slot_offset,
+};
+use crate::id::Hash;
+use crate::index::postings::LOGS_MAX;
+use crate::index::{LogIndex, entries_of, homes_for, postings, table};
+
+/// The newest record's block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastBlock {
+    pub(crate) height: u64,
+    pub(crate) hash: Hash,
+    pub(crate) timestamp: u64,
+}
+
+/// The active segment, its writer's side.
+pub(crate) struct Active {
+    pub(crate) segment: Arc<Segment>,
+    name: String,
+    /// Place where the next record goes. Everything before it is committed.
+    position: u64,
+    pub(crate) tip: Option<LastBlock>,
+}
+
+impl Active {
+    /// Makes an empty active segment. Its header becomes safe with the first sync of its records;
+    /// without one the file is not worth keeping.
+    pub(crate) fn create(latch: &mut Latch, header: SegmentHeader) -> Result<Self, Error> {
+        let mut active = Self::create_aside(latch, header)?;
+        active.take_name(latch)?;
+        Ok(active)
+    }
+
+    /// Makes an empty active segment whose file is removed at the next opening, unless
+    /// [`Active::take_name`] was called before.
+    pub(crate) fn create_aside(latch: &mut Latch, header: SegmentHeader) -> Result<Self, Error> {
+        let name = format!("{}{UNFINISHED}", segment_name(header.base_height));
+        latch.allocate(&name, header.capacity)?;
+        latch.apply(Op::Write { name: &name, offset: 0, bytes: &header.to_bytes() })?;
+        let segment = Arc::new(Segment::open_active(&latch.dir().join(&name), header)?);
+        Ok(Self { segment, name, position: header.data_offset, tip: None })
+    }
+
+    /// Gives the file the name of a segment, in place of whatever had it.
+    pub(crate) fn take_name(&mut self, latch: &mut Latch) -> Result<(), Error> {
+        let name = segment_name(self.segment.base());
+        latch.apply(Op::Rename { from: &self.name, to: &name })?;
+        self.name = name;
+        // Without it a power failure could lose the name of synced records.
+        latch.apply(Op::SyncDir)
+    }
+
+    /// Name of the file.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes of a segment that a record of `len` bytes fills: itself, and hash table and index of
+    /// logs at their longest.
+    pub(crate) fn bytes_for(len: u64, head: &RecordHeader) -> u64 {
+        aligned(len) + table_len_max(head.transactions as usize + 1) + index_len_max(head.logs)
+    }
+
+    /// True if the record and, later, hash table and index of logs have room.
+    pub(crate) fn fits(&self, record: &Record) -> bool {
+        self.has_room(record.encoded_len(), &RecordHeader::of(record))
+    }
+
+    /// Checks this for a record of `len` bytes.
+    pub(crate) fn has_room(&self, len: u64, head: &RecordHeader) -> bool {
+        let header = &self.segment.header;
+        let entries = self.table_len() + head.transactions as usize + 1;
+        let (logs, index) = match &self.segment.logs {
+            LogIndex::Active(logs) => (logs.logs(), logs.len_max()),
+            LogIndex::Sealed(_) | LogIndex::Absent => (0, 0),
+        };
+        // Room for the index is counted at its longest, as its postings are known at the seal only.
+        let index = index + index_len_max(head.logs);
+        let end = self.position + aligned(len) + table_len_max(entries) + index;
+        self.segment.count() < header.slot_count
+            && end <= header.capacity
+            && logs + u64::from(head.logs) <= LOGS_MAX
+    }
+
+    fn table_len(&self) -> usize {
+        match &self.segment.lookup {
+            Lookup::Active(table) => table.len(),
+            Lookup::Sealed { .. } | Lookup::Packed(_) => 0,
+        }
+    }
+
+    /// Writes the record, then its slot, then lets readers see both.
+    pub(crate) fn append(&mut self, latch: &mut Latch, record: &Record) -> Result<(), Error> {
+        let Encoded { head, bounds, encodings } = record.encode();
+        let mut writing = Writing::new(latch, &self.name, self.position);
+        writing.add(&head)?;
+        record.parts.iter().try_for_each(|Part { bytes, .. }| writing.add(bytes))?;
+        // The slot comes last: a crash before it leaves bytes that no slot names.
+        let slot = Slot {
+            offset: self.position,
+            length: record.encoded_len() as u32,
+            record_crc: writing.finish()?,
+            bounds,
+            encodings,
+            flags: record.flags,
+        };
+        let at = slot_offset(self.segment.count());
+        let bytes = &slot.to_bytes(record.height);
+        latch.apply(Op::Write { name: &self.name, offset: at, bytes })?;
+        self.commit(&slot, &RecordHeader::of(record), &head);
+        Ok(())
+    }
+
+    /// Writes the record at `height` of `from` as it is stored there, damaged or not: a copy must
+    /// not make a checksum anew. Returns whether it is intact.
+    pub(crate) fn append_stored(
+        &mut self,
+        latch: &mut Latch,
+        from: &Segment,
+        height: u64,
+    ) -> Result<bool, Error> {
+        let Some((slot, bytes)) = from.stored(height) else {
+            self.commit_damaged(height, self.position);
+            return Ok(false);
+        };
+        let slot = Slot { offset: self.position, ..slot };
+        let mut writing = Writing::new(latch, &self.name, self.position);
+        writing.add(&bytes)?;
+        let crc = writing.finish()?;
+        let at = slot_offset(self.segment.count());
+        let sector = slot.to_bytes(height);
+        latch.apply(Op::Write { name: &self.name, offset: at, bytes: &sector })?;
+        let head = RecordHeader::read(&bytes).filter(|head| head.fits(height, &slot));
+        match head.filter(|_| crc == slot.record_crc) {
+            Some(head) => self.commit(&slot, &head, &bytes),
+            None => self.commit_damaged(height, aligned(slot.offset + u64::from(slot.length))),
+        }
+        Ok(crc == slot.record_crc)
+    }
+
+    /// Makes the next slot readable, whose record cannot be found nor served.
+    fn commit_damaged(&mut self, height: u64, end: u64) {
+        let at = self.segment.count();
+        self.segment.checked.note_damaged(
+            self.segment.base(),
+            at,
+            "damaged where it was copied from",
+        );
+        if let LogIndex::Active(logs) = &self.segment.logs {
+            logs.push(std::iter::empty());
+        }
+        self.position = end;
+        self.segment.map.publish(slot_offset(at + 1), end);
+        let timestamp = self.tip.map_or(0, |tip| tip.timestamp);
+        // The hash of a damaged record is not known.
+        self.tip = Some(LastBlock { height, hash: Hash::default(), timestamp });
+    }
+
+    /// Makes a written record findable, then readable.
+    /// `record` are its bytes, at least those before its parts.
+    fn commit(&mut self, slot: &Slot, head: &RecordHeader, record: &[u8]) {
+        // Hashes and logs first: a reader that sees the height must find them.
+        if let Lookup::Active(table) = &self.segment.lookup {
+            entries_of(head.height, &head.hash, record, head.transactions)
+                .for_each(|entry| table.insert(entry));
+        }
+        if let LogIndex::Active(logs) = &self.segment.logs {
+            logs.push(all_terms(record, head));
+        }
+        self.position = aligned(slot.offset + u64::from(slot.length));
+        // It was written just now, or its checksum was compared just now.
+        self.segment.checked.note_intact(self.segment.count());
+        let slots_end = slot_offset(self.segment.count() + 1);
+        self.segment.map.publish(slots_end, self.position);
+        self.tip =
+            Some(LastBlock { height: head.height, hash: head.hash, timestamp: head.timestamp });
+    }
+
+    pub(crate) fn sync(&self, latch: &mut Latch) -> Result<(), Error> {
+        latch.apply(Op::Sync { name: &self.name })
+    }
+
+    /// Writes the sections and, once they and all records are safe, the seal; gives the unused end
+    /// back. The segment must have a record.
+    pub(crate) fn seal(&self, latch: &mut Latch) -> Result<Segment, Error> {
+        let (Lookup::Active(hashes), LogIndex::Active(logs)) =
+            (&self.segment.lookup, &self.segment.logs)
+        else {
+            unreachable_seal()
+        };
+        let hashes = table::build(&hashes.sorted_entries());
+        let mut sections = vec![self.section(latch, SECTION_HASHES, self.position, &hashes)?];
+        // An index without the logs of a damaged record would hide them.
+        if self.segment.checked.damaged() == 0 {
+            let offset = self.position + hashes.len() as u64;
+            sections.push(self.section(latch, SECTION_LOGS, offset, &logs.build())?);
+        }
+        let seal = self.seal_sector(sections);
+        // The seal promises whole sections, so they are safe before it is written.
+        self.sync(latch)?;
+        let sector = seal.to_bytes();
+        latch.apply(Op::Write { name: &self.name, offset: SEAL_OFFSET as u64, bytes: &sector })?;
+        self.sync(latch)?;
+        // Space is given back last: a crash before it costs disk only.
+        latch.apply(Op::Punch {
+            name: &self.name,
+            offset: seal.end.next_multiple_of(PAGE as u64),
+        })?;
+        Ok(self.sealed(latch, &seal))
+    }
+
+    fn section(
+        &self,
+        latch: &mut Latch,
+        kind: u32,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<Section, Error> {
+        latch.apply(Op::Write { name: &self.name, offset, bytes })?;
+        let (length, crc) = (bytes.len() as u64, crc32fast::hash(bytes));
+        Ok(Section { kind, encoding: 0, offset, length, crc })
+    }
+
+    fn seal_sector(&self, sections: Vec<Section>) -> Seal {
+        let tip = self.tip.expect("a segment without records is never sealed");
+        Seal {
+            count: self.segment.count(),
+            data_end: self.position,
+            last_timestamp: tip.timestamp,
+            end: sections.last().map_or(self.position, |last| last.offset + last.length),
+            last_hash: tip.hash,
+            sections,
+        }
+    }
+
+    fn sealed(&self, latch: &Latch, seal: &Seal) -> Segment {
+        let header = self.segment.header;
+        let map = Arc::clone(&self.segment.map);
+        map.publish(slot_offset(seal.count), seal.end);
+        let path = latch.dir().join(&self.name);
+        // The map lives on if somebody removed the file.
+        let bytes = open_regular(&path).and_then(|file| disk_bytes(&file));
+        let sealed = Segment::sealed(header, map, seal, bytes.unwrap_or(header.capacity));
+        sealed.with_checked(&self.segment)
+    }
+}
+
+#[allow(clippy::panic, reason = "Active is only ever made with an active lookup")]
+fn unreachable_seal() -> ! {
+    panic!("an active segment has an active hash table and index of logs")
+}
+
+fn table_len_max(entries: usize) -> u64 {
+    16 + 16 * (homes_for(entries) + entries) as u64
+}
+
+fn index_len_max(logs: u32) -> u64 {
+    let postings = u64::from(logs) * TERMS_MAX as u64;
+    postings::encoded_len(1, postings, postings)
+}
+
+/// An unsealed segment after opening.
+pub(crate) enum Recovered {
+    /// The segment has records.
+    Some(Active),
+    /// Nothing was written to it.
+    Nothing,
+    /// Something was, and its first record is not whole. The file is as it was.
+    Doubtful,
+}
+
+/// Opens a segment that was not sealed: commits the records that are whole and linked, drops the
+/// rest, and clears their slots so that they cannot come back.
+pub(crate) fn recover(
+    latch: &mut Latch,
+    header: SegmentHeader,
+    parent: Option<Hash>,
+    notes: &mut Vec<String>,
+) -> Result<Recovered, Error> {
+    let name = segment_name(header.base_height);
+    let path = latch.dir().join(&name);
+    let segment = Arc::new(Segment::open_active(&path, header)?);
+    let mut active = Active { segment, name, position: header.data_offset, tip: None };
+    let read = |error| Error::read(&path, error);
+    let file = open_regular(&path).map_err(read)?;
+    let slots = match read_slots(&file, &header) {
+        Err(error) if Error::is_disk_failure(&error) => return Ok(Recovered::Doubtful),
+        slots => slots.map_err(read)?,
+    };
+    let mut parent = parent;
+    for slot in slots.chunks_exact(SLOT_LEN) {
+        let Some((slot, head, bytes)) = active.next_whole(&file, slot, parent) else { break };
+        active.commit(&slot, &head, &bytes);
+        parent = Some(head.hash);
+    }
+    if active.tip.is_none() {
+        let written = slots.iter().any(|byte| *byte != 0);
+        return Ok(if written { Recovered::Doubtful } else { Recovered::Nothing });
+    }
+    active.clear_seal(latch, &file)?;
+    active.clear_rest(latch, &slots, notes)?;
+    Ok(Recovered::Some(active))
+}
+
+fn read_slots(file: &File, header: &SegmentHeader) -> std::io::Result<Vec<u8>> {
+    let mut slots = vec![0; header.slot_count as usize * SLOT_LEN];
+    file.read_exact_at(&mut slots, slot_offset(0))?;
+    Ok(slots)
+}
+
+impl Active {
+    /// The record of the next slot, if slot and record are intact and the record follows.
+    fn next_whole(
+        &self,
+        file: &File,
+        slot: &[u8],
+        parent: Option<Hash>,
+    ) -> Option<(Slot, RecordHeader, Vec<u8>)> {
+        let header = &self.segment.header;
+        let height = self.segment.end_height();
+        let slot = Slot::parse(&array(slot, 0), height, header.capacity).ok()?;
+        if slot.offset != self.position {
+            return None;
+        }
+        let mut bytes = vec![0; slot.length as usize];
+        file.read_exact_at(&mut bytes, slot.offset).ok()?;
+        let head = RecordHeader::read(&bytes)?;
+        let linked = parent.is_none_or(|parent| parent == head.parent);
+        let intact = crc32fast::hash(&bytes) == slot.record_crc && head.fits(height, &slot);
+        (intact && linked).then_some((slot, head, bytes))
+    }
+
+    /// A seal that was being written must not be taken for one later.
+    fn clear_seal(&self, latch: &mut Latch, file: &File) -> Result<(), Error> {
+        let mut seal = [0; SEAL_LEN];
+        let offset = SEAL_OFFSET as u64;
+        file.read_exact_at(&mut seal, offset)
+            .map_err(|error| Error::read(latch.dir().join(&self.name), error))?;
+        if seal == [0; SEAL_LEN] {
+            return Ok(());
+        }
+        latch.apply(Op::Write { name: &self.name, offset, bytes: &[0; SEAL_LEN] })
+    }
+
+    fn clear_rest(
+        &self,
+        latch: &mut Latch,
+        slots: &[u8],
+        notes: &mut Vec<String>,
+    ) -> Result<(), Error> {
+        let kept = self.segment.count() as usize * SLOT_LEN;
+        let Some(used) = slots.iter().rposition(|byte| *byte != 0).filter(|at| *at >= kept) else {
+            return Ok(());
+        };
+        let dropped = (used - kept) / SLOT_LEN + 1;
+        notes.push(format!(
+            "{}: dropped {dropped} unfinished or damaged record(s) from height {} on",
+            self.name,
+            self.segment.end_height()
+        ));
+        let offset = slot_offset(self.segment.count());
+        let zeros = vec![0; dropped * SLOT_LEN];
+        latch.apply(Op::Write { name: &self.name, offset, bytes: &zeros })?;
+        self.sync(latch)
+    }
+}
+
+/// Bytes from which a piece of a record is written by itself: copying it first would cost more.
+const LARGE: usize = 16 << 10;
+
+/// A record that is being written: small pieces are collected, large ones go as they are.
+struct Writing<'w> {
+    latch: &'w mut Latch,
+    name: &'w str,
+    offset: u64,
+    small: Vec<u8>,
+    crc: crc32fast::Hasher,
+}
+
+impl<'w> Writing<'w> {
+    fn new(latch: &'w mut Latch, name: &'w str, offset: u64) -> Self {
+        Self { latch, name, offset, small: Vec::new(), crc: crc32fast::Hasher::new() }
+    }
+
+    fn add(&mut self, piece: &[u8]) -> Result<(), Error> {
+        self.crc.update(piece);
+        if piece.len() < LARGE {
+            self.small.extend_from_slice(piece);
+            return Ok(());
+        }
+        self.flush()?;
+        self.write(piece)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let small = std::mem::take(&mut self.small);
+        if small.is_empty() { Ok(()) } else { self.write(&small) }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.latch.apply(Op::Write { name: self.name, offset: self.offset, bytes })?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Pads it, and gives its checksum.
+    fn finish(mut self) -> Result<u32, Error> {
+        let end = self.offset + self.small.len() as u64;
+        self.small.resize(self.small.len() + (aligned(end) - end) as usize, 0);
+        self.flush()?;
+        Ok(self.crc.finalize())
+    }
+}
+
+const _: () = assert!(ALIGN == 8, "table_len_max and padding assume it, and 16 is a multiple");

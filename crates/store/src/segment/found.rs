@@ -1,0 +1,90 @@
+//! Reading of a height no more than is wanted.
+
+use super::packed_codec::{LogTest, PackedDamage, PackedLogs, Wanted};
+use super::record_ref::RecordRef;
+use super::segment::Segment;
+use crate::memory::residency;
+
+/// A height as it was found.
+pub enum Found {
+    /// In a segment: its record.
+    Stored(RecordRef),
+    /// In a packed file: what is wanted was unpacked and appended.
+    Unpacked {
+        /// Height of the block.
+        height: u64,
+        /// Number of its transactions, if that is wanted.
+        transactions: usize,
+    },
+}
+
+impl Found {
+    /// Height of the block.
+    pub fn height(&self) -> u64 {
+        match self {
+            Self::Stored(record) => record.height(),
+            Self::Unpacked { height, .. } => *height,
+        }
+    }
+}
+
+impl Segment {
+    /// Reads a height: its record, or what is wanted of it if it is in a packed file.
+    #[inline]
+    pub(crate) fn read(&self, height: u64, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
+        match self.intact(height) {
+            Ok(record) => record.map(Found::Stored),
+            Err(()) => self.read_packed(height, wanted, out),
+        }
+    }
+
+    #[cold]
+    fn read_packed(&self, height: u64, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
+        let before = out.len();
+        let read = self.unpacked(height, |packed| packed.range().read(height, wanted, out));
+        let Some(transactions) = read.flatten() else {
+            out.truncate(before); // an error may have left some
+            return None;
+        };
+        Some(Found::Unpacked { height, transactions })
+    }
+
+    /// Finds the logs of a packed height that `matches` accepts; returns the bytes that were unpacked.
+    pub(crate) fn logs_of_packed(
+        &self,
+        height: u64,
+        matches: &mut LogTest<'_>,
+        out: &mut PackedLogs,
+    ) -> Option<usize> {
+        self.unpacked(height, |packed| packed.range().logs(height, matches, out))
+    }
+
+    /// Does `work` on the packed file that has `height`, and notes whether it is damaged.
+    pub(super) fn unpacked<T>(
+        &self,
+        height: u64,
+        work: impl FnOnce(&super::Packed) -> Result<T, PackedDamage>,
+    ) -> Option<T> {
+        let packed = self.as_packed()?;
+        let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
+        if self.checked.is_damaged(at) || residency::is_cold() {
+            return None;
+        }
+        let damage = match work(packed) {
+            Ok(done) => {
+                self.checked.note_intact(at);
+                return Some(done);
+            }
+            Err(damage) => damage,
+        };
+        if residency::has_failed() {
+            self.checked.note_damaged(self.base(), at, "packed height cannot be read");
+        } else if let PackedDamage::NoMemory(error) = damage {
+            tracing::debug!(height, error, "no memory to unpack");
+        } else if !residency::is_cold() {
+            self.checked.note_damaged(self.base(), at, "packed height is damaged");
+            tracing::debug!(height, %damage, "packed height not read");
+        }
+        None
+    }
+}

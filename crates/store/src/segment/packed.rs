@@ -1,0 +1,193 @@
+//! A packed segment: a whole range of heights in one packed file.
+//!
+//! A read unpacks a height into memory in the form of a record, so that all readers of records read
+//! it. It happens on threads that may wait. The newest unpacked records are kept: a batch, or a
+//! search for logs, reads a height several times.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::packed_codec::{PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedRange};
+use super::record_ref::RecordRef;
+use crate::disk::{disk_bytes, open_regular};
+use crate::error::Error;
+use crate::format::{Encoded, Record, Slot};
+use crate::id::Hash;
+use crate::index::{Entry, Locator, prefix};
+use crate::memory::{Map, PinnedMap, residency};
+
+/// Bytes of unpacked records that are kept, by all stores of the process together.
+const KEPT_BYTES: u64 = 16 << 20;
+
+/// An open packed file, its path and its codec.
+pub(crate) struct Packed {
+    range: Box<dyn PackedRange>,
+    pub(crate) codec: Arc<dyn PackedCodec>,
+    header: PackedHeader,
+    /// Number that no other open file has.
+    number: u64,
+}
+
+/// Packed file that was opened, and its bytes on disk.
+pub(crate) struct OpenedPacked {
+    pub(crate) packed: Arc<Packed>,
+    pub(crate) disk_bytes: u64,
+    pub(crate) bytes: u64,
+    pub(crate) last_timestamp: u64,
+}
+
+impl Packed {
+    /// Opens the file at `path`.
+    pub(crate) fn open(
+        path: &Path,
+        codec: &Arc<dyn PackedCodec>,
+    ) -> Result<Result<OpenedPacked, PackedDamage>, Error> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let read = |error| Error::read(path, error);
+        let file = open_regular(path).map_err(read)?;
+        let len = file.metadata().map_err(read)?.len();
+        let damaged = |what: &str| Ok(Err(PackedDamage::Damaged(what.into())));
+        if len == 0 {
+            return damaged("packed file is empty");
+        }
+        let map = Map::new(&file, len, 0, 0).map_err(read)?;
+        map.publish(len, len);
+        let disk_bytes = disk_bytes(&file).map_err(read)?;
+        let opened =
+            residency::with_blocking_reads(|| codec.open(PackedBytes::mapped(Arc::new(map))));
+        let range = match opened {
+            Err(_) => return damaged("packed file cannot be read"),
+            Ok(Err(damage)) => return Ok(Err(damage)),
+            Ok(Ok(range)) => range,
+        };
+        let header = range.header();
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let packed = Arc::new(Self { range, codec: Arc::clone(codec), header, number });
+        // The newest height that is not damaged: a range without an age would be evicted first.
+        let timestamp = |height| {
+            let record = residency::with_blocking_reads(|| packed.range.record(height));
+            record.ok()?.ok().map(|record| record.timestamp)
+        };
+        let last_timestamp = (header.first..header.end()).rev().find_map(timestamp).unwrap_or(0);
+        Ok(Ok(OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp }))
+    }
+
+    pub(crate) fn header(&self) -> PackedHeader {
+        self.header
+    }
+
+    pub(crate) fn hash(&self, height: u64) -> Option<Hash> {
+        self.range.hash(height)
+    }
+
+    /// Unpacks a height, unless that was done just now.
+    pub(crate) fn record(&self, height: u64) -> Result<RecordRef, PackedDamage> {
+        let key = (self.number, height);
+        if let Some(kept) = kept().get(key) {
+            return Ok(kept);
+        }
+        let record = self.range.record(height)?;
+        if Some(record.hash) != self.hash(height) || record.height != height {
+            return Err(PackedDamage::Damaged("packed height is another block".into()));
+        }
+        let unpacked =
+            in_memory(&record).map_err(|error| PackedDamage::NoMemory(error.to_string()))?;
+        kept().put(key, &unpacked);
+        Ok(unpacked)
+    }
+
+    /// The first candidate for `hash` that `found` takes.
+    pub(crate) fn find<T>(
+        &self,
+        hash: &Hash,
+        found: impl FnMut(Locator) -> Option<T>,
+    ) -> Result<Option<T>, PackedDamage> {
+        let candidates = self.range.candidates(hash)?.into_iter();
+        let locators = candidates.map(|(height, position)| match position {
+            None => Locator::block(height),
+            Some(position) => Locator::transaction(height, position),
+        });
+        Ok(locators.into_iter().find_map(found))
+    }
+
+    pub(crate) fn range(&self) -> &dyn PackedRange {
+        &*self.range
+    }
+
+    /// The entries of all hashes, sorted.
+    pub(crate) fn entries(&self) -> Result<Vec<Entry>, PackedDamage> {
+        let mut entries = Vec::new();
+        for height in self.header.first..self.header.end() {
+            let record = self.range.record(height)?;
+            entries.extend(entries_of(&record));
+        }
+        entries.sort_unstable();
+        Ok(entries)
+    }
+
+    pub(crate) fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage> {
+        self.range.heights_of_term(term)
+    }
+}
+
+/// The entries of a record in a hash table.
+pub(crate) fn entries_of(record: &Record) -> impl Iterator<Item = Entry> + '_ {
+    let block = (prefix(&record.hash), Locator::block(record.height));
+    let transaction = |(at, hash)| (prefix(hash), Locator::transaction(record.height, at));
+    std::iter::once(block).chain(record.transactions.iter().enumerate().map(transaction))
+}
+
+/// The record in memory, as a segment has it.
+fn in_memory(record: &Record) -> std::io::Result<RecordRef> {
+    let Encoded { head, bounds, encodings } = record.encode();
+    let parts = record.parts.iter().map(|part| &part.bytes[..]);
+    let pieces: Vec<&[u8]> = std::iter::once(&head[..]).chain(parts).collect();
+    let mut crc = crc32fast::Hasher::new();
+    pieces.iter().for_each(|piece| crc.update(piece));
+    let slot = Slot {
+        offset: 0,
+        length: record.encoded_len() as u32,
+        record_crc: crc.finalize(),
+        bounds,
+        encodings,
+        flags: record.flags,
+    };
+    let map = PinnedMap::alone(Map::in_memory(&pieces)?);
+    Ok(RecordRef { map, height: record.height, slot })
+}
+
+type Key = (u64, u64);
+
+/// Unpacked records, the newest last.
+#[derive(Default)]
+struct Kept {
+    records: VecDeque<(Key, RecordRef)>,
+    bytes: u64,
+}
+
+fn kept() -> std::sync::MutexGuard<'static, Kept> {
+    static KEPT: Mutex<Kept> = Mutex::new(Kept { records: VecDeque::new(), bytes: 0 });
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kept {
+    fn get(&self, key: Key) -> Option<RecordRef> {
+        let found = self.records.iter().rev().find(|(kept, _)| *kept == key)?;
+        Some(found.1.clone())
+    }
+
+    fn put(&mut self, key: Key, record: &RecordRef) {
+        if record.stored_len() > KEPT_BYTES / 4 || self.get(key).is_some() {
+            return;
+        }
+        self.bytes += record.stored_len();
+        self.records.push_back((key, record.clone()));
+        while self.bytes > KEPT_BYTES
+            && let Some((_, oldest)) = self.records.pop_front()
+        {
+            self.bytes -= oldest.stored_len();
+        }
+    }
+}

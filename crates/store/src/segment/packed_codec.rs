@@ -1,0 +1,223 @@
+//! Codec of packed files, which the caller gives at opening: the store knows no JSON.
+//!
+//! The store decides which heights are packed and when, writes the files, and maps them. A codec
+//! makes their bytes from records, and records from their bytes. docs/PACKED.md has the format.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::format::Record;
+use crate::id::{Hash, Identity};
+use crate::memory::Map;
+use crate::memory::residency;
+use crate::segment::RecordRef;
+
+/// Highest length of a range that one packed file holds.
+pub const RANGE_BLOCKS_MAX: u32 = 1024;
+
+/// Bytes that reads have unpacked, over all stores of the process.
+static UNPACKED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that reads of packed heights have unpacked since the process started.
+pub fn unpacked_bytes() -> u64 {
+    UNPACKED.load(Ordering::Relaxed)
+}
+
+/// Counts bytes that a codec has unpacked for a read.
+pub fn count_unpacked(bytes: u64) {
+    UNPACKED.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// Makes packed files, and opens them.
+pub trait PackedCodec: Send + Sync {
+    /// Packs neighboring heights. Each answer about them is made from the packed bytes and compared
+    /// with the record. `proceed` is called before each height; packing ends when it returns false.
+    fn pack(
+        &self,
+        identity: Identity,
+        range_blocks: u32,
+        records: &[RecordRef],
+        proceed: &mut dyn FnMut() -> bool,
+    ) -> Result<PackedFile, PackFailed>;
+
+    /// Opens a packed file.
+    fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage>;
+}
+
+/// Bytes of a new packed file.
+#[derive(Debug)]
+pub struct PackedFile {
+    /// Bytes of the file.
+    pub bytes: Vec<u8>,
+    /// Heights of which a part is stored as it came, by reason.
+    pub as_it_came: Vec<(&'static str, u64)>,
+}
+
+/// Reason why heights were not packed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PackFailed {
+    /// `proceed` returned false.
+    #[error("stopped")]
+    Stopped,
+    /// The heights cannot be packed by this release.
+    #[error("{0}")]
+    Unpackable(String),
+}
+
+/// Reason why a packed file, or a height of it, cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PackedDamage {
+    /// Another release wrote the file.
+    #[error("{0}")]
+    OtherVersion(String),
+    /// Bytes that no packer writes, or that cannot be read.
+    #[error("{0}")]
+    Damaged(String),
+    /// A thread that must not wait gave its work up: the bytes may be right.
+    #[error("given up")]
+    GivenUp,
+    /// The system gives no memory: the bytes may be right.
+    #[error("no memory to unpack: {0}")]
+    NoMemory(String),
+}
+
+/// Range and identity of a packed file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedHeader {
+    /// Chain of the heights.
+    pub identity: Identity,
+    /// First height.
+    pub first: u64,
+    /// Number of heights.
+    pub heights: u32,
+    /// Parent hash of the first block.
+    pub parent: Hash,
+}
+
+impl PackedHeader {
+    /// Height after the last one.
+    pub fn end(&self) -> u64 {
+        self.first + u64::from(self.heights)
+    }
+}
+
+/// Part of a height that a reader wants. A packed height is unpacked no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted<'h> {
+    /// The number of transactions, and no bytes.
+    Count,
+    /// A part, as a record with these flags has it.
+    Part {
+        /// Number of the part.
+        part: usize,
+        /// Flags of the record.
+        flags: u32,
+    },
+    /// The stretch of a part that is of one transaction.
+    Transaction {
+        /// Number of the part.
+        part: usize,
+        /// Position of the transaction.
+        at: usize,
+        /// Hash that the transaction must have.
+        hash: Option<&'h Hash>,
+    },
+}
+
+/// Logs of a packed height.
+#[derive(Debug, Default)]
+pub struct PackedLogs {
+    /// Texts of the logs, and other bytes between them.
+    pub text: Vec<u8>,
+    /// Place of each log in `text`, in the order of the block.
+    pub found: Vec<Range<usize>>,
+}
+
+/// Test of a log by its address and topics.
+pub type LogTest<'t> = dyn FnMut(&[u8; 20], &[[u8; 32]]) -> bool + 't;
+
+/// An open packed file.
+///
+/// A thread that must not wait may read of it too: what would take long gives its work up
+/// ([`crate::residency::give_up`]) and is an error.
+pub trait PackedRange: Send + Sync {
+    /// Returns range and identity.
+    fn header(&self) -> PackedHeader;
+
+    /// Returns the hash of the block at a height, without reading the height.
+    fn hash(&self, height: u64) -> Option<Hash>;
+
+    /// Unpacks a height whole.
+    fn record(&self, height: u64) -> Result<Record, PackedDamage>;
+
+    /// Appends what is wanted of a height. Returns the number of transactions if that is wanted, else
+    /// any number; `None`, with nothing appended, if there is no such transaction.
+    fn read(
+        &self,
+        height: u64,
+        wanted: Wanted<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<usize>, PackedDamage>;
+
+    /// Finds the logs of a height that `matches` accepts. Returns the bytes that were unpacked.
+    fn logs(
+        &self,
+        height: u64,
+        matches: &mut LogTest<'_>,
+        out: &mut PackedLogs,
+    ) -> Result<usize, PackedDamage>;
+
+    /// Returns the places at which a hash may be: a height and, if it is not the block's, the position
+    /// of a transaction. The caller compares the whole hash.
+    fn candidates(&self, hash: &Hash) -> Result<Vec<(u64, Option<usize>)>, PackedDamage>;
+
+    /// Returns the heights that may have a log with the term, ascending. No such height is missing.
+    fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage>;
+
+    /// Checks all checksums.
+    fn check(&self) -> Result<(), PackedDamage>;
+}
+
+/// Bytes of a packed file: mapped, or in memory.
+#[derive(Clone)]
+pub struct PackedBytes(Inner);
+
+#[derive(Clone)]
+enum Inner {
+    Mapped(Arc<Map>),
+    InMemory(Arc<Vec<u8>>),
+}
+
+impl PackedBytes {
+    pub(crate) fn mapped(map: Arc<Map>) -> Self {
+        Self(Inner::Mapped(map))
+    }
+
+    /// Bytes in memory.
+    pub fn in_memory(bytes: Vec<u8>) -> Self {
+        Self(Inner::InMemory(Arc::new(bytes)))
+    }
+
+    /// Length of the file.
+    #[allow(clippy::len_without_is_empty, reason = "a file of no bytes is no packed file")]
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Inner::Mapped(map) => map.len(),
+            Inner::InMemory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Reads `len` bytes at `offset`. Fails beyond the end, and if the disk does not deliver.
+    pub fn read(&self, offset: u64, len: usize) -> Option<Cow<'_, [u8]>> {
+        let end = offset.checked_add(len as u64)?;
+        match &self.0 {
+            Inner::Mapped(map) => residency::read(map, map.bytes(offset..end)?),
+            Inner::InMemory(bytes) => {
+                let range = usize::try_from(offset).ok()?..usize::try_from(end).ok()?;
+                bytes.get(range).map(Cow::Borrowed)
+            }
+        }
+    }
+}

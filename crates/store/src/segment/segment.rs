@@ -1,0 +1,383 @@
+//! The read side of one segment, active or sealed.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use super::checked::Checked;
+use super::packed::{OpenedPacked, Packed};
+use super::packed_codec::PackedDamage;
+use super::record_ref::RecordRef;
+use super::unreadable;
+use crate::disk::{disk_bytes, open_regular, packed_name, segment_name};
+use crate::error::Error;
+use crate::format::{
+    FormatError, INDEX_OFFSET, SECTION_HASHES, SLOT_LEN, Seal, SegmentHeader, Slot, slot_offset,
+};
+use crate::id::Hash;
+use crate::index::table::Table;
+use crate::index::{ActiveLogs, ActiveTable, Locator, LogIndex};
+use crate::memory::{Map, PinCounts, residency};
+
+/// Index of the hashes of a segment.
+pub(crate) enum Lookup {
+    /// The writer is still adding.
+    Active(ActiveTable),
+    /// The section written at sealing: where it lies in the file.
+    Sealed {
+        /// Offset of the first byte.
+        offset: u64,
+        /// Length in bytes.
+        length: u64,
+        /// Homes in its header, once it was read.
+        homes: OnceLock<u64>,
+    },
+    /// The heights are in a packed file.
+    Packed(Arc<Packed>),
+}
+
+impl Lookup {
+    fn sealed(offset: u64, length: u64) -> Self {
+        Self::Sealed { offset, length, homes: OnceLock::new() }
+    }
+}
+
+/// A segment that can be read.
+pub(crate) struct Segment {
+    pub(crate) header: SegmentHeader,
+    pub(crate) map: Arc<Map>,
+    places: PinCounts,
+    pub(crate) lookup: Lookup,
+    pub(crate) logs: LogIndex,
+    /// At most so many records are served, whatever the map has: less than sealed after a
+    /// withdrawal, until the file is rewritten.
+    pub(crate) count_max: u32,
+    /// Time of the newest block, once sealed.
+    pub(crate) last_timestamp: u64,
+    /// Bytes that it takes on disk.
+    pub(crate) disk_bytes: u64,
+    /// Hash of the newest block, once sealed.
+    last_hash: Option<Hash>,
+    /// Results of the records' checks. All readers of the file share them.
+    pub(crate) checked: Checked,
+}
+
+impl Segment {
+    /// Opens a sealed segment.
+    pub(crate) fn open_sealed(
+        path: &Path,
+        header: SegmentHeader,
+        seal: &Seal,
+    ) -> Result<Self, Error> {
+        let file = open_regular(path).map_err(|error| Error::read(path, error))?;
+        let map = Map::new(&file, header.capacity, INDEX_OFFSET, header.data_offset)
+            .map_err(|error| Error::read(path, error))?;
+        map.publish(slot_offset(seal.count), seal.end);
+        let disk_bytes = disk_bytes(&file).map_err(|error| Error::read(path, error))?;
+        Ok(Self::sealed(header, Arc::new(map), seal, disk_bytes))
+    }
+
+    pub(crate) fn sealed(
+        header: SegmentHeader,
+        map: Arc<Map>,
+        seal: &Seal,
+        disk_bytes: u64,
+    ) -> Self {
+        let section = seal.section(SECTION_HASHES).unwrap_or_default();
+        let checked = Checked::new(header.slot_count);
+        unreadable::note_in(&checked, &map, header);
+        Self {
+            header,
+            map,
+            places: PinCounts::new(),
+            lookup: Lookup::sealed(section.offset, section.length),
+            logs: LogIndex::of(seal),
+            count_max: seal.count,
+            last_timestamp: seal.last_timestamp,
+            disk_bytes,
+            last_hash: Some(seal.last_hash),
+            checked,
+        }
+    }
+
+    /// Makes a segment of the heights of a packed file.
+    pub(crate) fn packed(opened: OpenedPacked) -> std::io::Result<Self> {
+        let found = opened.packed.header();
+        let slots = slot_offset(found.heights);
+        let header = SegmentHeader {
+            slot_count: found.heights,
+            base_height: found.first,
+            identity: found.identity,
+            data_offset: slots,
+            capacity: slots + opened.bytes,
+        };
+        Ok(Self {
+            header,
+            map: Arc::new(Map::zeros(INDEX_OFFSET, slots)?),
+            places: PinCounts::new(),
+            lookup: Lookup::Packed(opened.packed),
+            logs: LogIndex::Absent,
+            count_max: found.heights,
+            last_timestamp: opened.last_timestamp,
+            disk_bytes: opened.disk_bytes,
+            last_hash: None,
+            checked: Checked::new(found.heights),
+        })
+    }
+
+    /// Remembers what is known of the records of `before`, which has the same.
+    pub(crate) fn with_checked(mut self, before: &Self) -> Self {
+        self.checked = before.checked.clone();
+        self
+    }
+
+    /// Maps a segment that is being written, with nothing committed yet.
+    pub(crate) fn open_active(path: &Path, header: SegmentHeader) -> Result<Self, Error> {
+        let file = open_regular(path).map_err(|error| Error::read(path, error))?;
+        let map = Map::new(&file, header.capacity, INDEX_OFFSET, header.data_offset)
+            .map_err(|error| Error::read(path, error))?;
+        let checked = Checked::new(header.slot_count);
+        unreadable::note_in(&checked, &map, header);
+        Ok(Self {
+            header,
+            map: Arc::new(map),
+            places: PinCounts::new(),
+            lookup: Lookup::Active(ActiveTable::new()),
+            logs: LogIndex::Active(ActiveLogs::new()),
+            count_max: header.slot_count,
+            last_timestamp: 0,
+            disk_bytes: header.capacity,
+            last_hash: None,
+            checked,
+        })
+    }
+
+    /// Returns the segment without its records from `count` on.
+    pub(crate) fn cut(&self, count: u32) -> Self {
+        let lookup = match &self.lookup {
+            Lookup::Sealed { offset, length, .. } => Lookup::sealed(*offset, *length),
+            Lookup::Active(_) => Lookup::sealed(0, 0), // findable again when the file is rewritten
+            Lookup::Packed(packed) => Lookup::Packed(Arc::clone(packed)),
+        };
+        Self {
+            header: self.header,
+            map: Arc::clone(&self.map),
+            places: PinCounts::new(),
+            lookup,
+            logs: self.logs.cut(),
+            count_max: count,
+            last_timestamp: self.last_timestamp,
+            disk_bytes: self.disk_bytes,
+            last_hash: None,
+            checked: self.checked.clone(),
+        }
+    }
+
+    pub(crate) fn base(&self) -> u64 {
+        self.header.base_height
+    }
+
+    /// Committed records. What is below never changes; an acquire load.
+    pub(crate) fn count(&self) -> u32 {
+        let slots = (self.map.first_end() - INDEX_OFFSET) / SLOT_LEN as u64;
+        (slots as u32).min(self.count_max)
+    }
+
+    /// The height after the newest committed one.
+    pub(crate) fn end_height(&self) -> u64 {
+        self.base() + u64::from(self.count())
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self.lookup, Lookup::Active(_))
+    }
+
+    /// True if the heights are in a packed file.
+    pub(crate) fn is_packed(&self) -> bool {
+        matches!(self.lookup, Lookup::Packed(_))
+    }
+
+    /// The packed file with the heights, if they are in one.
+    pub(crate) fn as_packed(&self) -> Option<&Packed> {
+        match &self.lookup {
+            Lookup::Packed(packed) => Some(packed),
+            Lookup::Active(_) | Lookup::Sealed { .. } => None,
+        }
+    }
+
+    /// Name of its file, unless that is unfinished.
+    pub(crate) fn name(&self) -> String {
+        if self.is_packed() { packed_name(self.base()) } else { segment_name(self.base()) }
+    }
+
+    /// The record at `height`, if committed here and intact. The slot's checksum is checked each
+    /// time, at a few nanoseconds; the record's own at its first read, by a thread that may wait.
+    pub(crate) fn record(&self, height: u64) -> Option<RecordRef> {
+        self.intact(height).unwrap_or_else(|()| self.unpack(height))
+    }
+
+    /// The same, but an error for all heights of a packed file.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as below")]
+    pub(super) fn intact(&self, height: u64) -> Result<Option<RecordRef>, ()> {
+        let Some((at, slot)) = self.slot(height) else { return Err(()) };
+        if !self.checked.is_intact(at) && !self.check(at, &slot) {
+            return Ok(None);
+        }
+        Ok(Some(RecordRef { map: self.places.hold(&self.map), height, slot }))
+    }
+
+    /// Returns a record also if it is damaged: for a thread that may wait and does not serve it.
+    pub(crate) fn peek(&self, height: u64) -> Option<RecordRef> {
+        let Some((_, slot)) = self.slot(height) else { return self.unpack(height) };
+        Some(RecordRef { map: self.places.hold(&self.map), height, slot })
+    }
+
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "copying a slot is felt: a look-up is 700 instructions"
+    )]
+    fn slot(&self, height: u64) -> Option<(u32, Slot)> {
+        let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
+        let offset = slot_offset(at);
+        let slot = self.map.bytes(offset..offset + SLOT_LEN as u64)?;
+        let slot = residency::read_array(&self.map, slot)?;
+        let slot = match Slot::parse(&slot, height, self.header.capacity) {
+            Ok(slot) => slot,
+            Err(damage) => {
+                self.note_bad_slot(at, damage);
+                return None;
+            }
+        };
+        self.map.bytes(slot.offset..slot.end()?)?; // all of it below the watermark
+        Some((at, slot))
+    }
+
+    /// The slots of a packed segment are zero: they lead here.
+    #[cold]
+    fn note_bad_slot(&self, at: u32, damage: FormatError) {
+        if !self.is_packed() {
+            self.checked.note_damaged(self.base(), at, damage);
+        }
+    }
+
+    /// Unpacks a whole height, if it is in a packed file and intact. A thread that must not wait gives
+    /// its work up.
+    #[cold]
+    fn unpack(&self, height: u64) -> Option<RecordRef> {
+        self.unpacked(height, |packed| {
+            if residency::give_up() {
+                return Err(PackedDamage::GivenUp);
+            }
+            packed.record(height)
+        })
+    }
+
+    /// Compares the checksum of a record that was not read yet. A thread that must not wait gives
+    /// its work up: another one reads the record and does the work again.
+    #[cold]
+    fn check(&self, at: u32, slot: &Slot) -> bool {
+        if self.checked.is_damaged(at) || residency::give_up() {
+            return false;
+        }
+        let damage = match self.map.checksum(slot.offset, slot.length) {
+            Ok(crc) if crc == slot.record_crc => {
+                self.checked.note_intact(at);
+                return self.checked.is_intact(at);
+            }
+            Ok(_) => "record fails its checksum",
+            Err(_) => "record cannot be read",
+        };
+        self.checked.note_damaged(self.base(), at, damage);
+        false
+    }
+
+    /// Slot and bytes of the record at `height` as they are stored, damaged or not; `None` if
+    /// they cannot be read.
+    pub(crate) fn stored(&self, height: u64) -> Option<(Slot, Vec<u8>)> {
+        if self.is_packed() {
+            let record = residency::loaded(|| self.unpack(height))?;
+            return Some((record.slot, record.whole()?.to_vec()));
+        }
+        let (at, slot) = residency::loaded(|| self.slot(height))?;
+        let read = self.map.read(slot.offset, slot.length as usize);
+        let note = |_: &_| self.checked.note_damaged(self.base(), at, "record cannot be read");
+        Some((slot, read.inspect_err(note).ok()?))
+    }
+
+    /// Heights whose record was found damaged.
+    pub(crate) fn damaged(&self) -> impl Iterator<Item = u64> + '_ {
+        let slots = (0..self.count()).filter(|at| self.checked.is_damaged(*at));
+        slots.map(|at| self.base() + u64::from(at))
+    }
+
+    /// Height and hash of the newest record, which need not be intact.
+    pub(crate) fn tip(&self) -> Option<(u64, Hash)> {
+        let last = self.end_height().checked_sub(1).filter(|last| *last >= self.base())?;
+        Some((last, self.hash_at(last)?))
+    }
+
+    /// The hash of the block at `height`, whose record need not be intact.
+    pub(crate) fn hash_at(&self, height: u64) -> Option<Hash> {
+        let sealed = self.last_hash.filter(|_| height + 1 == self.end_height());
+        let packed = || self.as_packed().and_then(|packed| packed.hash(height));
+        sealed.or_else(packed).or_else(|| residency::loaded(|| Some(self.peek(height)?.hash())))
+    }
+
+    /// The first candidate for `hash` that `found` takes.
+    pub(crate) fn find<T>(
+        &self,
+        hash: &Hash,
+        found: impl FnMut(Locator) -> Option<T>,
+    ) -> Option<T> {
+        match &self.lookup {
+            Lookup::Active(table) => table.find(hash, found),
+            Lookup::Sealed { homes, .. } => self.sealed_table(homes).find(hash, found),
+            Lookup::Packed(packed) => self.find_packed(packed, hash, found),
+        }
+    }
+
+    pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
+        match &self.lookup {
+            Lookup::Active(_) | Lookup::Packed(_) => 0,
+            Lookup::Sealed { homes, .. } => self.sealed_table(homes).first_prefix(hash),
+        }
+    }
+
+    #[cold]
+    fn find_packed<T>(
+        &self,
+        packed: &Packed,
+        hash: &Hash,
+        found: impl FnMut(Locator) -> Option<T>,
+    ) -> Option<T> {
+        packed.find(hash, found).unwrap_or_else(|damage| {
+            if !residency::is_cold() {
+                self.checked.note_sections(self.base(), &damage.to_string());
+            }
+            None
+        })
+    }
+
+    /// The sealed hash table; empty for an active or a packed segment.
+    pub(crate) fn table(&self) -> Table<'_> {
+        match &self.lookup {
+            Lookup::Active(_) | Lookup::Packed(_) => Table::new(&[]),
+            Lookup::Sealed { homes, .. } => self.sealed_table(homes),
+        }
+    }
+
+    fn sealed_table<'s>(&'s self, homes: &OnceLock<u64>) -> Table<'s> {
+        Table::remembered(&self.map, self.table_bytes(), homes)
+    }
+
+    /// Bytes of the sealed hash table; none for an active segment.
+    pub(crate) fn table_bytes(&self) -> &[u8] {
+        match self.lookup {
+            Lookup::Sealed { offset, length, .. } => {
+                self.map.bytes(offset..offset.saturating_add(length)).unwrap_or_default()
+            }
+            Lookup::Active(_) | Lookup::Packed(_) => &[],
+        }
+    }
+}

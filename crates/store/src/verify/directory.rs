@@ -1,0 +1,164 @@
+//! A whole store, or one segment file of it.
+
+use std::io;
+use std::path::Path;
+
+use super::finding::{Summary, Visitor, damaged, finding};
+use super::packed_file;
+use super::segment_file::{self, Outcome};
+use super::table_file;
+use crate::disk::{
+    LOCK_NAME, STAMP_NAME, Stamp, list, parse_packed_name, parse_quarantined_name,
+    parse_segment_name, parse_table_name,
+};
+use crate::error::Error;
+use crate::id::Hash;
+
+/// Bytes that verifying `path`, a store or one segment file, will look at.
+pub fn total_bytes(path: &Path) -> Result<u64, Error> {
+    let read = |error| Error::read(path, error);
+    if !path.is_dir() {
+        return Ok(path.metadata().map_err(read)?.len());
+    }
+    let names = list(path)?;
+    let length = |name: &String| path.join(name).metadata().map_or(0, |metadata| metadata.len());
+    Ok(names.iter().filter(|name| base_of(name).is_some()).map(length).sum())
+}
+
+/// Verifies one segment file, wherever it lies. Its neighbours and the stamp are not needed.
+pub fn segment(path: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let outcome = file(path, name, visitor)?;
+    Ok(Summary {
+        segments: 1,
+        records: outcome.records(),
+        tables: 0,
+        range: outcome.first().zip(outcome.tip().map(|(height, _)| height)),
+    })
+}
+
+/// True if `dir` has a file that a store has.
+pub fn is_store(dir: &Path) -> Result<bool, Error> {
+    let ours = |name: &String| {
+        [STAMP_NAME, LOCK_NAME].contains(&name.as_str())
+            || base_of(name).is_some()
+            || parse_quarantined_name(name).is_some()
+            || parse_table_name(name).is_some()
+    };
+    Ok(list(dir)?.iter().any(ours))
+}
+
+/// First height in the name of a segment file or a packed file.
+fn base_of(name: &str) -> Option<u64> {
+    parse_segment_name(name).or_else(|| parse_packed_name(name))
+}
+
+fn file(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
+    // An extension alone: a copy may have any name.
+    if path.extension().is_some_and(|extension| extension == "pack") {
+        return packed_file::verify(path, name, visitor);
+    }
+    segment_file::verify(path, name, visitor)
+}
+
+/// Verifies the store in `dir`.
+pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error> {
+    let names = list(dir)?;
+    let empty = !names.iter().any(|name| base_of(name).is_some());
+    let stamp = if empty { None } else { stamp(dir, visitor)? }; // it comes with the first block
+    let mut walk = Walk { visitor, stamp, before: None, outcomes: Vec::new(), packed_end: None };
+    for name in names.iter().filter(|name| base_of(name).is_some()) {
+        walk.segment(dir, name)?;
+    }
+    let Walk { visitor, outcomes, .. } = walk;
+    let mut summary = Summary {
+        segments: outcomes.len() as u64,
+        records: outcomes.iter().map(Outcome::records).sum(),
+        tables: 0,
+        range: outcomes.iter().find_map(Outcome::first).zip(last(&outcomes)),
+    };
+    for name in names.iter().filter(|name| parse_table_name(name).is_some()) {
+        summary.tables += u64::from(table_file::verify(dir, name, &outcomes, visitor)?);
+    }
+    Ok(summary)
+}
+
+fn last(outcomes: &[Outcome]) -> Option<u64> {
+    outcomes.iter().rev().find_map(Outcome::tip).map(|(height, _)| height)
+}
+
+fn stamp(dir: &Path, visitor: &mut dyn Visitor) -> Result<Option<Stamp>, Error> {
+    let finding = |detail: String| finding(STAMP_NAME, None, 0, "stamp", detail);
+    match Stamp::load(dir) {
+        Ok(None) => visitor.finding(finding("the directory has no stamp".into())),
+        Ok(stamp) => return Ok(stamp),
+        Err(Error::BadStamp { reason, .. }) => visitor.finding(finding(reason)),
+        Err(error) => return Err(error),
+    }
+    Ok(None)
+}
+
+/// Goes over the segments in height order and holds each against the one before.
+struct Walk<'v> {
+    visitor: &'v mut dyn Visitor,
+    stamp: Option<Stamp>,
+    /// The newest record of the segment before.
+    before: Option<(u64, Hash)>,
+    outcomes: Vec<Outcome>,
+    /// Height after the newest packed one.
+    packed_end: Option<u64>,
+}
+
+impl Walk<'_> {
+    fn segment(&mut self, dir: &Path, name: &str) -> Result<(), Error> {
+        // A segment whose heights are packed waits for its removal.
+        if self.packed_end > base_of(name) && parse_segment_name(name).is_some() {
+            return Ok(());
+        }
+        let outcome = match file(&dir.join(name), name, self.visitor) {
+            Ok(outcome) => outcome,
+            Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                // Evicted meanwhile, and with it all before it.
+                (self.before, self.outcomes) = (None, Vec::new());
+                return Ok(());
+            }
+            Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::InvalidInput => {
+                self.visitor.finding(damaged(name, 0, "segment_header", "not a regular file"));
+                return Ok(());
+            }
+            Err(Error::Read { source, .. }) if Error::is_disk_failure(&source) => {
+                let detail = format!("the disk fails to deliver it: {source}");
+                self.visitor.finding(finding(name, None, 0, "unreadable", detail));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.check_identity(name, &outcome);
+        self.check_joins(name, &outcome);
+        if parse_packed_name(name).is_some() {
+            self.packed_end = outcome.tip().map(|(height, _)| height + 1);
+        }
+        self.before = outcome.tip().or(self.before);
+        self.outcomes.push(outcome);
+        Ok(())
+    }
+
+    fn check_identity(&mut self, name: &str, outcome: &Outcome) {
+        let (Some(stamp), Some(found)) = (self.stamp, outcome.identity()) else { return };
+        if found != stamp.identity {
+            let detail = format!("segment holds {found}, the stamp says {}", stamp.identity);
+            self.visitor.finding(finding(name, None, 0, "identity", detail));
+        }
+    }
+
+    fn check_joins(&mut self, name: &str, outcome: &Outcome) {
+        let Some(((height, hash), base)) = self.before.zip(outcome.base()) else { return };
+        if base != height + 1 {
+            let detail = format!("segment begins at {base}, the one before ends at {height}");
+            self.visitor.finding(finding(name, Some(base), 0, "gap", detail));
+        } else if let Some(parent) = outcome.first_parent.filter(|parent| *parent != hash) {
+            let detail = format!("block {base} has parent {parent}, block {height} is {hash}");
+            self.visitor.finding(finding(name, Some(base), 0, "parent_link", detail));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A packed file: all checksums, and each height as its codec unpacks it.
+
+use std::path::Path;
+
+use super::digest::Digest;
+use super::finding::{Stored, Visitor, finding};
+use super::segment_file::Outcome;
+use crate::disk::{open_regular, parse_packed_name};
+use crate::error::Error;
+use crate::format::{PARTS_MAX, Record};
+use crate::id::{Hash, Identity};
+use crate::segment::{PackedBytes, PackedRange, entries_of_record};
+
+const KIND: &str = "packed";
+
+/// Verifies the packed file at `path`, called `name` in what is reported.
+pub(super) fn verify(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
+    let read = |error| Error::read(path, error);
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut open_regular(path).map_err(read)?, &mut bytes).map_err(read)?;
+    let len = bytes.len() as u64;
+    let Some(codec) = visitor.codec() else {
+        visitor.finding(finding(name, None, 0, KIND, "packed files cannot be read here"));
+        return Ok(Outcome::default());
+    };
+    let outcome = match codec.open(PackedBytes::in_memory(bytes)) {
+        Ok(range) => heights(&*range, name, visitor),
+        Err(damage) => {
+            visitor.finding(finding(name, None, 0, KIND, damage.to_string()));
+            Outcome::default()
+        }
+    };
+    visitor.progress(len);
+    Ok(outcome)
+}
+
+fn heights(range: &dyn PackedRange, name: &str, visitor: &mut dyn Visitor) -> Outcome {
+    let header = range.header();
+    if parse_packed_name(name).is_some_and(|base| base != header.first) {
+        let detail = format!("the header says first height {}", header.first);
+        visitor.finding(finding(name, None, 0, KIND, detail));
+    }
+    if let Err(damage) = range.check() {
+        visitor.finding(finding(name, None, 0, KIND, damage.to_string()));
+    }
+    let mut check = Check { range, name, identity: header.identity, before: Some(header.parent) };
+    let (mut records, mut tip, mut digest) = (0, None, Digest::default());
+    for height in header.first..header.end() {
+        if let Some(record) = check.height(height, visitor) {
+            entries_of_record(&record).for_each(|entry| digest.add(entry));
+            (records, tip) = (records + 1, Some((height, record.hash)));
+        }
+    }
+    Outcome::packed(&header, records, tip, digest)
+}
+
+struct Check<'c> {
+    range: &'c dyn PackedRange,
+    name: &'c str,
+    identity: Identity,
+    /// Hash of the block before, if that was read.
+    before: Option<Hash>,
+}
+
+impl Check<'_> {
+    fn height(&mut self, height: u64, visitor: &mut dyn Visitor) -> Option<Record> {
+        let report = |visitor: &mut dyn Visitor, kind, detail: String| {
+            visitor.finding(finding(self.name, Some(height), 0, kind, detail));
+        };
+        let record = match self.range.record(height) {
+            Ok(record) => record,
+            Err(damage) => {
+                report(visitor, "record", damage.to_string());
+                self.before = None;
+                return None;
+            }
+        };
+        if record.height != height || Some(record.hash) != self.range.hash(height) {
+            report(visitor, "record", "the directory names another block".into());
+        }
+        if self.before.is_some_and(|before| before != record.parent) {
+            let detail = format!("block {height} has parent {}", record.parent);
+            report(visitor, "parent_link", detail);
+        }
+        self.before = Some(record.hash);
+        self.check_indexes(&record, visitor);
+        visitor.record(&stored(self.name, self.identity, &record));
+        Some(record)
+    }
+
+    /// Both indexes must lead to each hash and each log.
+    fn check_indexes(&self, record: &Record, visitor: &mut dyn Visitor) {
+        let block = (&record.hash, (record.height, None));
+        let mut terms: Vec<u64> = record.logs.iter().flatten().copied().collect();
+        terms.sort_unstable();
+        terms.dedup();
+        let is_listed = |term: &u64| {
+            let heights = self.range.heights_of_term(*term).unwrap_or_default();
+            *term == 0 || heights.binary_search(&record.height).is_ok()
+        };
+        let is_found = self.range.candidates(block.0).is_ok_and(|found| found.contains(&block.1));
+        if !is_found || !terms.iter().all(is_listed) {
+            let detail = "the indexes do not lead to the height";
+            visitor.finding(finding(self.name, Some(record.height), 0, "index", detail));
+        }
+    }
+}
+
+fn stored<'r>(name: &'r str, identity: Identity, record: &'r Record) -> Stored<'r> {
+    let mut parts = [Default::default(); PARTS_MAX];
+    for (place, part) in parts.iter_mut().zip(&record.parts) {
+        *place = (&part.bytes[..], part.encoding);
+    }
+    Stored {
+        file: name,
+        offset: 0,
+        height: record.height,
+        timestamp: record.timestamp,
+        hash: record.hash,
+        parent: record.parent,
+        transactions: record.transactions.clone(),
+        logs: record.logs.clone(),
+        flags: record.flags,
+        identity,
+        parts,
+    }
+}

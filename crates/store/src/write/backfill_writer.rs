@@ -1,0 +1,148 @@
+//! Heights below the served range: built aside, published whole.
+//!
+//! A [`BackfillWriter`] takes the records of an interval in ascending order, on any thread, and writes
+//! them into segments under unfinished names, which the next opening removes. Nobody sees anything
+//! of it until [`crate::Writer::prepend`] finds that its last block is the parent of the first
+//! served one: so the served range stays one unbroken interval of linked blocks.
+
+use std::sync::Arc;
+
+use super::built_segments::{BuiltSegments, remove};
+use super::options::Options;
+use super::partial_segment::PartialSegment;
+use crate::disk::Latch;
+use crate::error::Error;
+use crate::format::{Record, RecordHeader, SegmentHeader};
+use crate::id::{Hash, Identity};
+use crate::memory::residency;
+use crate::segment::{Active, Segment};
+
+/// Builds segments of an interval of heights.
+pub struct BackfillWriter {
+    latch: Latch,
+    options: Options,
+    identity: Identity,
+    built: BuiltSegments,
+    active: Option<Unfinished>,
+    /// A segment ends before each multiple of it.
+    range_blocks: Option<u32>,
+    /// Height and hash of the newest record.
+    head: Option<(u64, Hash)>,
+}
+
+/// A segment that is being written. Its file goes with it, unless it is whole.
+struct Unfinished {
+    latch: Latch,
+    active: Active,
+    kept: bool,
+}
+
+impl BackfillWriter {
+    pub(crate) fn new(
+        latch: &Latch,
+        options: Options,
+        identity: Identity,
+        range_blocks: Option<u32>,
+    ) -> Self {
+        let built = BuiltSegments { latch: latch.beside(), segments: Vec::new(), last: None };
+        let latch = latch.beside();
+        Self { latch, options, identity, built, active: None, range_blocks, head: None }
+    }
+
+    /// Height and hash of the newest record.
+    pub fn head(&self) -> Option<(u64, Hash)> {
+        self.head
+    }
+
+    /// Adds the next height. The first may have any.
+    pub fn append(&mut self, record: &Record) -> Result<(), Error> {
+        record.check_limits()?;
+        if let Some((height, head)) = self.head {
+            record.check_follows(height, head)?;
+        }
+        let range = self.range_blocks.map(u64::from);
+        let begins_range = range.is_some_and(|range| record.height.is_multiple_of(range));
+        let mut unfinished = match self.active.take() {
+            Some(unfinished) if unfinished.active.fits(record) && !begins_range => unfinished,
+            full => self.roll(full, record)?,
+        };
+        let appended = unfinished.active.append(&mut self.latch, record);
+        self.active = Some(unfinished);
+        appended?;
+        self.head = Some((record.height, record.hash));
+        Ok(())
+    }
+
+    /// Adds the next height as `from` has it. False if it is damaged there: nothing is added.
+    pub(crate) fn append_stored(&mut self, from: &Segment, height: u64) -> Result<bool, Error> {
+        let read = || {
+            let stored = from.record(height)?;
+            Some((stored.parent(), stored.hash(), stored.stored_len(), stored.head()))
+        };
+        let Ok(Some((parent, hash, len, head))) = residency::with_blocking_reads(read) else {
+            return Ok(false);
+        };
+        let follows = self.head.is_none_or(|(last, head)| (last + 1, head) == (height, parent));
+        if !follows {
+            return Ok(false);
+        }
+        let mut unfinished = match self.active.take() {
+            Some(unfinished) if unfinished.active.has_room(len, &head) => unfinished,
+            full => {
+                self.active = full;
+                self.seal()?;
+                self.create(height, Active::bytes_for(len, &head))?
+            }
+        };
+        let appended = unfinished.active.append_stored(&mut self.latch, from, height);
+        self.active = Some(unfinished);
+        let intact = appended?;
+        self.head = Some((height, hash));
+        Ok(intact)
+    }
+
+    /// Begins, or goes on, to take the sealed segment that begins at `base` as a file.
+    pub fn receive(&self, base: u64) -> Result<PartialSegment, Error> {
+        PartialSegment::open(self.latch.beside(), base)
+    }
+
+    fn roll(&mut self, full: Option<Unfinished>, record: &Record) -> Result<Unfinished, Error> {
+        self.active = full;
+        self.seal()?;
+        let alone = Active::bytes_for(record.encoded_len(), &RecordHeader::of(record));
+        self.create(record.height, alone)
+    }
+
+    fn create(&mut self, base: u64, bytes_min: u64) -> Result<Unfinished, Error> {
+        let bytes = self.options.segment_bytes.max(bytes_min);
+        let header = SegmentHeader::new(self.identity, base, self.options.span, bytes);
+        let active = Active::create_aside(&mut self.latch, header)?;
+        Ok(Unfinished { latch: self.latch.beside(), active, kept: false })
+    }
+
+    fn seal(&mut self) -> Result<(), Error> {
+        let Some(mut unfinished) = self.active.take() else { return Ok(()) };
+        // Its first record may not have got there.
+        let Some(tip) = unfinished.active.tip else { return Ok(()) };
+        let segment = unfinished.active.seal(&mut self.latch)?;
+        unfinished.kept = true;
+        let name = unfinished.active.name().to_owned();
+        self.built.segments.push((Arc::new(segment), name));
+        self.built.last = Some((tip.height, tip.hash));
+        Ok(())
+    }
+
+    /// Seals what was appended and makes it safe.
+    pub fn finish(mut self) -> Result<BuiltSegments, Error> {
+        self.seal()?;
+        Ok(self.built)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.kept {
+            remove(&mut self.latch, self.active.name());
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Long work that another thread may do for the writer: syncs, and merges of hash tables.
+
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::writer::Writer;
+use crate::disk::{Latch, Op};
+use crate::error::Error;
+use crate::index::merged_table::{self, FANOUT, Merged, MergedHeader};
+use crate::index::table::{self, Table};
+use crate::memory::{residency, will_need};
+use crate::segment::{Packed, Segment};
+
+impl Writer {
+    /// Makes every record appended so far, and all that was prepended, survive power loss.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        let syncing = self.begin_sync();
+        let synced = syncing.run();
+        self.end_sync(synced)
+    }
+
+    /// Begins a sync on another thread, because it may take long: the caller runs the returned
+    /// value, and its result given to [`Writer::end_sync`].
+    pub fn begin_sync(&mut self) -> Syncing {
+        Syncing {
+            latch: self.latch.beside(),
+            names: std::mem::take(&mut self.names_due),
+            active: self.active.as_ref().map(|active| active.name().to_owned()),
+        }
+    }
+
+    /// Takes the result of [`Syncing::run`]. After a sync that failed nothing more is written.
+    pub fn end_sync(&mut self, synced: Result<(), Error>) -> Result<(), Error> {
+        synced.inspect_err(|error| self.latch.stop(error))
+    }
+
+    /// Merges hash tables until none is due, so that look-ups by hash stay cheap. Returns how
+    /// many files it wrote. A full disk is no error here: it only means more tables to ask.
+    pub fn merge_tables(&mut self) -> Result<usize, Error> {
+        let mut written = 0;
+        while let Some(due) = self.begin_merge() {
+            let merged = due.run();
+            if !self.end_merge(merged)? {
+                break;
+            }
+            written += 1;
+        }
+        Ok(written)
+    }
+
+    /// A merge that is due. The caller runs it on another thread, because it may take long, and its
+    /// result is given to [`Writer::end_merge`] before another is begun.
+    pub fn begin_merge(&self) -> Option<Merging> {
+        let due = self.due_merge()?;
+        let heights = due.heights();
+        let view = self.view.load();
+        let last = heights.end - 1;
+        let last_hash = view.holder(last).and_then(|holder| holder.hash_at(last));
+        let header = MergedHeader {
+            level: due.level(),
+            first: heights.start,
+            last,
+            chain_id: view.segments.first()?.header.identity.chain_id,
+            length: 0,
+            last_hash: last_hash.unwrap_or_default(),
+            table_crc: 0,
+        };
+        Some(Merging { latch: self.latch.beside(), header, due })
+    }
+
+    /// Takes the result of [`Merging::run`]. False if there was no room for it, or if what it
+    /// was made of is no longer there.
+    pub fn end_merge(&mut self, merged: Result<NewTable, Error>) -> Result<bool, Error> {
+        let NewTable(merged, due) = match merged {
+            Ok(merged) => merged,
+            Err(error) if error.is_disk_full() => return Ok(false),
+            Err(error @ Error::NotDelivered(_)) => {
+                tracing::warn!(%error, "hash tables not merged");
+                return Ok(false);
+            }
+            Err(error) => {
+                self.latch.stop(&error);
+                return Err(error);
+            }
+        };
+        let (segments, mut tables) = self.lists();
+        if !due.is_part_of(&segments, &tables) {
+            let stale = [Arc::new(merged)];
+            return self.remove_tables(&stale).map(|()| false);
+        }
+        let old: Vec<_> = tables
+            .extract_if(.., |table| merged.covers(table.header.first, table.header.last))
+            .collect();
+        tables.push(Arc::new(merged));
+        tables.sort_by_key(|table| table.header.first);
+        self.publish(segments, tables);
+        self.remove_tables(&old)?;
+        Ok(true)
+    }
+
+    /// Neighbours only: segments that were prepended lie on the other side of the tables.
+    fn due_merge(&self) -> Option<Due> {
+        let view = self.view.load();
+        // Damaged ones are written anew before.
+        let is_source =
+            |segment: &&Arc<Segment>| !segment.is_active() && !segment.checked.has_damage();
+        let sealed: Vec<_> = view.loose.iter().filter(is_source).collect();
+        let segments = sealed
+            .windows(FANOUT)
+            .find(|all| all.windows(2).all(|pair| pair[0].end_height() == pair[1].base()));
+        if let Some(all) = segments {
+            return Some(Due::Segments(all.iter().map(|one| Arc::clone(one)).collect()));
+        }
+        let mut tables = view.tables.windows(FANOUT);
+        Some(Due::Tables(tables.find(|all| mergeable(all))?.to_vec()))
+    }
+}
+
+/// True if these are neighbours of one level.
+fn mergeable(tables: &[Arc<Merged>]) -> bool {
+    tables.windows(2).all(|pair| {
+        let (one, next) = (&pair[0].header, &pair[1].header);
+        one.level == next.level && one.last + 1 == next.first
+    }) && !tables.iter().any(|table| table.is_unreadable())
+}
+
+/// A merge that is due: neighbours of one level.
+enum Due {
+    Segments(Vec<Arc<Segment>>),
+    Tables(Vec<Arc<Merged>>),
+}
+
+/// A sync that is due.
+pub struct Syncing {
+    latch: Latch,
+    names: bool,
+    active: Option<String>,
+}
+
+impl Syncing {
+    /// Makes what was written before it was begun survive power loss.
+    pub fn run(mut self) -> Result<(), Error> {
+        if self.names {
+            self.latch.apply(Op::SyncDir)?;
+        }
+        let Some(name) = &self.active else { return Ok(()) };
+        match self.latch.apply(Op::Sync { name }) {
+            // Withdrawn meanwhile.
+            Err(Error::Write { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+            synced => synced,
+        }
+    }
+}
+
+/// A merge that is due.
+pub struct Merging {
+    latch: Latch,
+    header: MergedHeader,
+    due: Due,
+}
+
+/// A merged table that readers do not see yet.
+pub struct NewTable(Merged, Due);
+
+impl Merging {
+    /// Writes the merged table.
+    pub fn run(mut self) -> Result<NewTable, Error> {
+        self.due.bytes().for_each(will_need); // they are read from end to end
+        let (latch, header, due) = (&mut self.latch, self.header, &self.due);
+        let packed = residency::with_blocking_reads(|| due.packed_tables())??;
+        let write = || merged_table::write(latch, header, &due.tables(&packed));
+        let merged = residency::with_blocking_reads(write)??;
+        Ok(NewTable(merged, self.due))
+    }
+}
+
+impl Due {
+    /// True if all that it is made of is still there.
+    fn is_part_of(&self, segments: &[Arc<Segment>], tables: &[Arc<Merged>]) -> bool {
+        match self {
+            Self::Segments(all) => {
+                all.iter().all(|one| segments.iter().any(|other| Arc::ptr_eq(one, other)))
+            }
+            Self::Tables(all) => {
+                all.iter().all(|one| tables.iter().any(|other| Arc::ptr_eq(one, other)))
+            }
+        }
+    }
+
+    fn level(&self) -> u32 {
+        match self {
+            Self::Segments(_) => 1,
+            Self::Tables(tables) => tables[0].header.level + 1,
+        }
+    }
+
+    fn heights(&self) -> Range<u64> {
+        match self {
+            Self::Segments(all) => all[0].base()..all[all.len() - 1].end_height(),
+            Self::Tables(all) => all[0].header.first..all[all.len() - 1].header.last + 1,
+        }
+    }
+
+    /// Tables of the packed segments, which have none.
+    fn packed_tables(&self) -> Result<Vec<Vec<u8>>, Error> {
+        let Self::Segments(all) = self else { return Ok(Vec::new()) };
+        let packed = all.iter().filter_map(|one| Some((one, one.as_packed()?)));
+        let table = |(one, packed): (&Arc<Segment>, &Packed)| match packed.entries() {
+            Ok(entries) => Ok(table::build(&entries)),
+            Err(damage) => {
+                one.checked.note_sections(one.base(), &damage.to_string());
+                Err(residency::ReadFailed.into())
+            }
+        };
+        packed.map(table).collect()
+    }
+
+    /// Tables of all sources, in any order.
+    fn tables<'t>(&'t self, packed: &'t [Vec<u8>]) -> Vec<Table<'t>> {
+        match self {
+            Self::Segments(all) => {
+                let unpacked = all.iter().filter(|one| !one.is_packed()).map(|one| one.table());
+                unpacked.chain(packed.iter().map(|bytes| Table::new(bytes))).collect()
+            }
+            Self::Tables(all) => all.iter().map(|one| one.table()).collect(),
+        }
+    }
+
+    fn bytes(&self) -> Box<dyn Iterator<Item = &[u8]> + '_> {
+        match self {
+            Self::Segments(all) => Box::new(all.iter().map(|one| one.table_bytes())),
+            Self::Tables(all) => Box::new(all.iter().map(|one| one.bytes())),
+        }
+    }
+}

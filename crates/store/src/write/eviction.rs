@@ -1,0 +1,79 @@
+//! Removing what retention does not keep.
+
+use super::retention::{Retention, SegmentFacts};
+use super::writer::Writer;
+use crate::disk::Op;
+use crate::error::Error;
+
+/// Files and heights that an eviction deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Evicted {
+    /// Segment files removed.
+    pub segments: usize,
+    /// Quarantined files removed.
+    pub quarantined: usize,
+    /// Heights that are no longer served.
+    pub heights: u64,
+    /// Bytes given back, once the last reply that uses them is sent.
+    pub bytes: u64,
+}
+
+impl Writer {
+    /// Evicts what `retention` does not keep: quarantined files first, then the oldest segments.
+    /// `now` in seconds since 1970.
+    pub fn evict(&mut self, retention: &Retention, now: u64) -> Result<Evicted, Error> {
+        let end_height = self.head.map_or(0, |(height, _)| height + 1);
+        // A system clock that jumps ahead must not empty the store.
+        let now = self.newest_timestamp().map_or(now, |newest| newest.min(now));
+        let mut bytes = self.view.load().disk_bytes();
+        bytes += self.quarantine.shown.usage().1;
+        let dropped =
+            self.quarantine.drop_surplus(|held| retention.drops(held, end_height, &mut bytes, now));
+        let mut evicted = Evicted::default();
+        for aside in &dropped {
+            evicted.quarantined += 1;
+            evicted.bytes += aside.held.disk_bytes;
+            self.latch.apply(Op::Remove { name: &aside.name })?;
+        }
+        self.evict_segments(retention, bytes, now, &mut evicted)?;
+        if evicted != Evicted::default() {
+            self.quarantine.show(self.view.load().first_height());
+        }
+        Ok(evicted)
+    }
+
+    fn evict_segments(
+        &mut self,
+        retention: &Retention,
+        bytes: u64,
+        now: u64,
+        evicted: &mut Evicted,
+    ) -> Result<(), Error> {
+        let (mut segments, mut tables) = self.lists();
+        let end_height = self.head.map_or(0, |(height, _)| height + 1);
+        let held: Vec<SegmentFacts> = segments
+            .iter()
+            .filter(|segment| !segment.is_active())
+            .map(|segment| SegmentFacts {
+                end_height: segment.end_height(),
+                disk_bytes: segment.disk_bytes,
+                last_timestamp: segment.last_timestamp,
+            })
+            .collect();
+        let due = retention.evictable(&held, end_height, bytes, now);
+        let count = due.min(segments.len().saturating_sub(1)); // the head is always served
+        if count == 0 {
+            return Ok(());
+        }
+        let gone: Vec<_> = segments.drain(..count).collect();
+        let first = segments.first().map_or(end_height, |segment| segment.base());
+        let stale: Vec<_> = tables.extract_if(.., |table| table.header.last < first).collect();
+        self.publish(segments, tables);
+        self.remove_tables(&stale)?;
+        self.remove_segments(gone.iter().map(|segment| segment.name()))?;
+        evicted.segments = gone.len();
+        evicted.heights = first - gone[0].base();
+        evicted.bytes += gone.iter().map(|segment| segment.disk_bytes).sum::<u64>();
+        Ok(())
+    }
+}

@@ -1,0 +1,24 @@
+//! Changing a store: opening, appending, retention, backfill.
+
+mod backfill_writer;
+mod background;
+mod built_segments;
+mod eviction;
+mod open;
+mod options;
+mod pack;
+mod partial_segment;
+mod quarantine;
+mod retention;
+mod writer;
+
+pub use backfill_writer::BackfillWriter;
+pub use background::{Merging, NewTable, Syncing};
+pub use built_segments::BuiltSegments;
+pub use eviction::Evicted;
+pub use open::{Opened, open, open_on, open_on_with, open_with};
+pub use options::Options;
+pub use pack::{NewPacked, PackEnd, PackOutcome, PackedHeights, Packing};
+pub use partial_segment::{PartialSegment, arriving};
+pub use retention::Retention;
+pub use writer::Writer;

@@ -1,0 +1,435 @@
+//! Opening a directory: what is whole is served, what is in doubt is set aside.
+//!
+//! The upstream is the truth, so nothing is healed here. The segment that was being written is
+//! walked record by record up to the first doubt. Sealed segments are believed by their header;
+//! each record is checked when it is first read. If segments do not join up, the run that ends at
+//! the newest head is served. The others keep their bytes under another name (`quarantine.rs`).
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustix::fs::FlockOperation;
+
+use super::options::Options;
+use super::quarantine::{Quarantine, set_aside};
+use super::writer::Writer;
+use crate::disk::{
+    self, Disk, LOCK_NAME, Latch, Op, RealDisk, STAMP_NAME, Stamp, UNFINISHED, list, packed_name,
+    parse_packed_name, parse_segment_name, parse_table_name, segment_name, table_name,
+};
+use crate::error::Error;
+use crate::format::{OTHER_VERSION, Seal, SegmentHeader};
+use crate::id::{Hash, Identity};
+use crate::index::merged_table::Merged;
+use crate::read::{Reader, View};
+use crate::segment::{
+    Active, OpenedSegment, Packed, PackedCodec, PackedDamage, Recovered, Segment, inspect, recover,
+};
+
+/// An open store.
+pub struct Opened {
+    /// For the one thread that appends.
+    pub writer: Writer,
+    /// For everyone else; clone it freely.
+    pub reader: Reader,
+    /// Notes of recovery: records dropped, files set aside or served again. Empty after a clean
+    /// stop.
+    pub notes: Vec<String>,
+}
+
+/// Opens the store in `dir`, creating the directory if there is none.
+pub fn open(dir: &Path, options: Options) -> Result<Opened, Error> {
+    fs::create_dir_all(dir).map_err(|error| Error::read(dir, error))?;
+    open_on(Arc::new(RealDisk::new(dir)), options)
+}
+
+/// Opens the store in the directory of `disk`, which exists. For tests that watch or fail writes.
+pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Opened, Error> {
+    options.check()?;
+    open_directory(disk, options, None)
+}
+
+/// Opens the store in `dir`, whose packed files `codec` reads and writes. With a codec, each segment
+/// ends before the next range of heights that a packed file holds.
+pub fn open_with(
+    dir: &Path,
+    options: Options,
+    codec: Arc<dyn PackedCodec>,
+) -> Result<Opened, Error> {
+    fs::create_dir_all(dir).map_err(|error| Error::read(dir, error))?;
+    open_on_with(Arc::new(RealDisk::new(dir)), options, codec)
+}
+
+/// Opens a store with a codec in the directory of `disk`, which exists.
+pub fn open_on_with(
+    disk: Arc<dyn Disk>,
+    options: Options,
+    codec: Arc<dyn PackedCodec>,
+) -> Result<Opened, Error> {
+    options.check()?;
+    open_directory(disk, options, Some(codec))
+}
+
+fn open_directory(
+    disk: Arc<dyn Disk>,
+    options: Options,
+    codec: Option<Arc<dyn PackedCodec>>,
+) -> Result<Opened, Error> {
+    let lock = lock(disk.dir())?;
+    let stamp = Stamp::load(disk.dir())?;
+    let mut opening = Opening {
+        latch: Latch::new(disk, options.disk_reserve_bytes),
+        notes: Vec::new(),
+        expected: options.expected,
+        found: None,
+        stamp,
+        codec,
+    };
+    opening.check_identity(stamp.map(|stamp| stamp.identity))?;
+    let names = list(opening.latch.dir())?;
+    opening.remove_unfinished(&names)?;
+    let (segments, active) = opening.open_segments(&names)?;
+    let tables = opening.open_tables(&names, &segments)?;
+    let quarantine = {
+        let names = list(opening.latch.dir())?;
+        Quarantine::load(opening.latch.dir(), &names, opening.codec.as_ref())
+    };
+    let view = View::new(segments, tables);
+    opening.finish(options, lock, view, active, quarantine)
+}
+
+fn lock(dir: &Path) -> Result<File, Error> {
+    let path = dir.join(LOCK_NAME);
+    // The lock comes before any look at files: another writer may change them.
+    let file = disk::open_lock(&path).map_err(|error| Error::read(&path, error))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked { dir: dir.to_owned() }),
+        Err(error) => Err(Error::read(path, error.into())),
+    }
+}
+
+/// A segment file whose header was believed.
+enum Candidate {
+    Sealed(SegmentHeader, Seal),
+    Active(SegmentHeader),
+    Packed(Box<Segment>),
+}
+
+impl Candidate {
+    fn header(&self) -> &SegmentHeader {
+        match self {
+            Self::Sealed(header, _) | Self::Active(header) => header,
+            Self::Packed(segment) => &segment.header,
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Packed(segment) => segment.name(),
+            Self::Sealed(..) | Self::Active(_) => segment_name(self.header().base_height),
+        }
+    }
+
+    /// The height after its last record; for an unsealed one its base.
+    fn end_height(&self) -> u64 {
+        match self {
+            Self::Sealed(header, seal) => header.base_height + u64::from(seal.count),
+            Self::Active(header) => header.base_height,
+            Self::Packed(segment) => segment.end_height(),
+        }
+    }
+}
+
+struct Opening {
+    latch: Latch,
+    notes: Vec<String>,
+    /// The chain that the caller wants.
+    expected: Option<Identity>,
+    /// The chain that the segments are of.
+    found: Option<Identity>,
+    stamp: Option<Stamp>,
+    codec: Option<Arc<dyn PackedCodec>>,
+}
+
+impl Opening {
+    fn check_identity(&self, found: Option<Identity>) -> Result<(), Error> {
+        let known = self.stamp.map(|stamp| stamp.identity).or(self.found);
+        match (found, self.expected.or(known)) {
+            (Some(found), Some(expected)) if found != expected => {
+                Err(Error::WrongChain { dir: self.latch.dir().to_owned(), found, expected })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes leftovers of ours. Files of others that end alike are left alone.
+    fn remove_unfinished(&mut self, names: &[String]) -> Result<(), Error> {
+        let unfinished = names.iter().filter(|name| is_unfinished(name));
+        unfinished.into_iter().try_for_each(|name| self.latch.apply(Op::Remove { name }))
+    }
+
+    /// Opens the run of segments that ends at the newest head; sets all others aside.
+    fn open_segments(
+        &mut self,
+        names: &[String],
+    ) -> Result<(Vec<Arc<Segment>>, Option<Active>), Error> {
+        let mut runs: Vec<Vec<Candidate>> = Vec::new();
+        for candidate in self.candidates(names)? {
+            let base = candidate.header().base_height;
+            match runs.last_mut() {
+                Some(run) if joins(run, base) => run.push(candidate),
+                _ => runs.push(vec![candidate]),
+            }
+        }
+        // A run of one unsealed segment may turn out empty; then the run below it has the newest head.
+        let mut opened = (Vec::new(), None);
+        while opened.0.is_empty()
+            && let Some(newest) = runs.pop()
+        {
+            opened = self.open_run(newest)?; // empty if nothing in it is whole
+        }
+        for below in runs.iter().flatten() {
+            self.set_aside(&below.name(), "heights above it are missing")?;
+        }
+        Ok(opened)
+    }
+
+    /// All files with a good header, ascending.
+    fn candidates(&mut self, names: &[String]) -> Result<Vec<Candidate>, Error> {
+        let mut found = Vec::new();
+        let packed: Vec<u64> = names.iter().filter_map(|name| parse_packed_name(name)).collect();
+        for base in packed {
+            found.extend(self.inspect_packed(base)?);
+        }
+        let packed: Vec<(u64, u64)> =
+            found.iter().map(|one| (one.header().base_height, one.end_height())).collect();
+        let bases: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
+        for base in bases.iter().copied() {
+            let is_newest = bases.last() == Some(&base);
+            if let Some((_, end)) =
+                packed.iter().find(|(first, end)| (*first..*end).contains(&base))
+            {
+                self.remove_packed_segment(base, *end)?;
+                continue;
+            }
+            found.extend(self.inspect(base, is_newest)?);
+        }
+        found.sort_by_key(|one| one.header().base_height);
+        Ok(found)
+    }
+
+    /// Removes a segment whose heights stand in a packed file that ends at `end`: power went before its
+    /// removal. One that reaches beyond was written by a release that does not know packed files.
+    fn remove_packed_segment(&mut self, base: u64, end: u64) -> Result<(), Error> {
+        let name = segment_name(base);
+        match inspect(&self.latch.dir().join(&name), base)? {
+            OpenedSegment::Sealed(header, seal)
+                if header.base_height + u64::from(seal.count) > end =>
+            {
+                self.set_aside(&name, "it reaches beyond a packed file")
+            }
+            OpenedSegment::Active(_) => {
+                self.set_aside(&name, "a packed file has its first heights")
+            }
+            _ => self.latch.apply(Op::Remove { name: &name }),
+        }
+    }
+
+    /// Opens a packed file; sets it aside if it is damaged.
+    fn inspect_packed(&mut self, base: u64) -> Result<Option<Candidate>, Error> {
+        let name = packed_name(base);
+        let path = self.latch.dir().join(&name);
+        let Some(codec) = &self.codec else { return Err(Error::OtherVersion { path }) };
+        let damage = match Packed::open(&path, codec) {
+            Ok(Ok(opened)) if opened.packed.header().first == base => {
+                let segment = Segment::packed(opened).map_err(|error| Error::read(path, error))?;
+                self.note_identity(segment.header.identity)?;
+                return Ok(Some(Candidate::Packed(Box::new(segment))));
+            }
+            Ok(Ok(_)) => "its header has another first height".to_owned(),
+            Ok(Err(PackedDamage::OtherVersion(_))) => return Err(Error::OtherVersion { path }),
+            Ok(Err(damage)) => damage.to_string(),
+            Err(Error::Read { source, .. }) if is_of_the_file(&source) => source.to_string(),
+            Err(error) => return Err(error),
+        };
+        self.set_aside(&name, &damage).map(|()| None)
+    }
+
+    fn note_identity(&mut self, identity: Identity) -> Result<(), Error> {
+        self.check_identity(Some(identity))?;
+        // From here on other segments must be of this chain, also without a stamp.
+        self.found = Some(identity);
+        Ok(())
+    }
+
+    /// Looks at a segment's header; sets the file aside if it is damaged.
+    fn inspect(&mut self, base: u64, is_newest: bool) -> Result<Option<Candidate>, Error> {
+        let path = self.latch.dir().join(segment_name(base));
+        let candidate = match inspect(&path, base)? {
+            OpenedSegment::Sealed(header, seal) => Candidate::Sealed(header, seal),
+            OpenedSegment::Active(header) => Candidate::Active(header),
+            // A later release may have written it: renaming it would hide its heights from that release.
+            OpenedSegment::Damaged(OTHER_VERSION) => return Err(Error::OtherVersion { path }),
+            // Power went before the first sync of it: nothing in it was ever safe.
+            OpenedSegment::Blank if is_newest => {
+                let name = segment_name(base);
+                self.notes.push(format!("{name}: removed, nothing was written to it"));
+                return self.latch.apply(Op::Remove { name: &name }).map(|()| None);
+            }
+            OpenedSegment::Blank => {
+                return self.set_aside(&segment_name(base), "it is blank").map(|()| None);
+            }
+            OpenedSegment::Damaged(damage) => {
+                return self.set_aside(&segment_name(base), damage).map(|()| None);
+            }
+        };
+        let identity = candidate.header().identity;
+        self.note_identity(identity)?;
+        Ok(Some(candidate))
+    }
+
+    fn set_aside(&mut self, name: &str, why: &str) -> Result<(), Error> {
+        let to = set_aside(&mut self.latch, name)?;
+        self.notes.push(format!("{name}: set aside as {to}, {why}"));
+        Ok(())
+    }
+
+    fn open_run(
+        &mut self,
+        run: Vec<Candidate>,
+    ) -> Result<(Vec<Arc<Segment>>, Option<Active>), Error> {
+        let mut segments: Vec<Arc<Segment>> = Vec::with_capacity(run.len());
+        let mut active = None;
+        for candidate in run {
+            match candidate {
+                Candidate::Sealed(header, seal) => {
+                    let path = self.latch.dir().join(segment_name(header.base_height));
+                    segments.push(Arc::new(Segment::open_sealed(&path, header, &seal)?));
+                }
+                Candidate::Packed(segment) => segments.push(Arc::new(*segment)),
+                Candidate::Active(header) => {
+                    // Its first record must follow the last sealed block, else the range would have a break.
+                    active = self.open_active(header, last_hash(&segments))?;
+                    segments.extend(active.as_ref().map(|active| Arc::clone(&active.segment)));
+                }
+            }
+        }
+        Ok((segments, active))
+    }
+
+    fn open_active(
+        &mut self,
+        header: SegmentHeader,
+        parent: Option<Hash>,
+    ) -> Result<Option<Active>, Error> {
+        match recover(&mut self.latch, header, parent, &mut self.notes)? {
+            Recovered::Some(active) => return Ok(Some(active)),
+            Recovered::Nothing => {
+                let name = segment_name(header.base_height);
+                self.latch.apply(Op::Remove { name: &name })?; // the next may differ
+            }
+            Recovered::Doubtful => {
+                let name = segment_name(header.base_height);
+                self.set_aside(&name, "its first record is damaged")?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens the merged tables that speak of the blocks that are here; removes the others.
+    fn open_tables(
+        &mut self,
+        names: &[String],
+        segments: &[Arc<Segment>],
+    ) -> Result<Vec<Arc<Merged>>, Error> {
+        let mut tables: Vec<Arc<Merged>> = Vec::new();
+        // By first height, the longer one first, so that a finished merge hides its sources.
+        let mut found: Vec<(u64, u64)> =
+            names.iter().filter_map(|name| parse_table_name(name)).collect();
+        found.sort_unstable_by_key(|(first, last)| (*first, std::cmp::Reverse(*last)));
+        for (first, last) in found {
+            let name = table_name(first, last);
+            let after = tables.last().is_none_or(|table| table.header.last < first);
+            match Merged::open(&self.latch.dir().join(&name))? {
+                Ok(table) if after && speaks_of(&table, segments) => tables.push(Arc::new(table)),
+                // A table is derived from segments, so removing one loses nothing.
+                _ => self.latch.apply(Op::Remove { name: &name })?,
+            }
+        }
+        Ok(tables)
+    }
+
+    fn finish(
+        self,
+        options: Options,
+        lock: File,
+        view: View,
+        active: Option<Active>,
+        quarantine: Quarantine,
+    ) -> Result<Opened, Error> {
+        let head = view.segments.last().and_then(|last| last.tip());
+        let view = Arc::new(ArcSwap::from_pointee(view));
+        let mut writer = Writer {
+            latch: self.latch,
+            options,
+            view: Arc::clone(&view),
+            stamp: self.stamp,
+            active,
+            quarantine,
+            codec: self.codec,
+            unpackable: std::collections::BTreeSet::new(),
+            head,
+            rewrite_due: false,
+            names_due: false,
+            _lock: lock,
+        };
+        if let (None, Some(identity)) = (self.stamp, self.found) {
+            writer.bind(identity, 0)?; // it was lost, and the segments know
+        }
+        let mut notes = self.notes;
+        let rejoined = writer.rejoin()?;
+        if rejoined > 0 {
+            notes.push(format!("{rejoined} heights that were set aside are served again"));
+        }
+        let reader = Reader::new(view, Arc::clone(&writer.quarantine.shown));
+        Ok(Opened { writer, reader, notes })
+    }
+}
+
+/// True if a segment with `base` continues `run`. An unsealed one only ever comes last.
+fn joins(run: &[Candidate], base: u64) -> bool {
+    matches!(run.last(), Some(last @ (Candidate::Sealed(..) | Candidate::Packed(_))) if last.end_height() == base)
+}
+
+fn last_hash(segments: &[Arc<Segment>]) -> Option<Hash> {
+    Some(segments.last()?.tip()?.1)
+}
+
+/// True if an error is one of this file, and says nothing of the store.
+fn is_of_the_file(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidInput, UnexpectedEof};
+    matches!(error.kind(), InvalidInput | UnexpectedEof)
+        || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+}
+
+/// True if the file is something of ours that was being written.
+fn is_unfinished(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED).is_some_and(|name| {
+        parse_segment_name(name).is_some()
+            || parse_packed_name(name).is_some()
+            || parse_table_name(name).is_some()
+            || name == STAMP_NAME
+    })
+}
+
+/// True if the table was made from these very blocks: hashes chain, so its last one decides.
+fn speaks_of(table: &Merged, segments: &[Arc<Segment>]) -> bool {
+    let last = table.header.last;
+    let after = segments.partition_point(|segment| segment.base() <= last);
+    let holder = after.checked_sub(1).map(|at| &segments[at]);
+    let hash = holder.filter(|holder| !holder.is_active()).and_then(|holder| holder.hash_at(last));
+    hash == Some(table.header.last_hash)
+}

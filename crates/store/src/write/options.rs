@@ -1,0 +1,46 @@
+//! Opening a store.
+
+use crate::error::Error;
+use crate::format::SPAN_MAX;
+use crate::id::Identity;
+
+/// Sizes of new segments. Opening an existing store takes segments of any size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Heights that a segment has slots for.
+    pub span: u32,
+    /// Bytes reserved for a segment's records and hash table. A record that does not fit an
+    /// empty segment gets a larger one.
+    pub segment_bytes: u64,
+    /// Bytes that must stay free on the file system: below it no segment is allocated.
+    pub disk_reserve_bytes: u64,
+    /// The chain that the store must belong to, if the caller knows.
+    pub expected: Option<Identity>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { span: 4096, segment_bytes: 128 << 20, disk_reserve_bytes: 1 << 30, expected: None }
+    }
+}
+
+impl Options {
+    /// The smallest `segment_bytes`.
+    pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+    /// The largest `segment_bytes`.
+    pub const SEGMENT_BYTES_MAX: u64 = 64 << 30;
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let within = |name, found, min, max| {
+            let allowed = format!("{min} to {max}");
+            if (min..=max).contains(&found) {
+                Ok(())
+            } else {
+                Err(Error::BadOption { name, found, allowed })
+            }
+        };
+        within("span", self.span.into(), 1, SPAN_MAX.into())?;
+        let (min, max) = (Self::SEGMENT_BYTES_MIN, Self::SEGMENT_BYTES_MAX);
+        within("segment_bytes", self.segment_bytes, min, max)
+    }
+}

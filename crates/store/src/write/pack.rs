@@ -1,0 +1,256 @@
+//! Packing: settled sealed segments that fill a whole range become one packed file.
+//!
+//! The file is written aside, synced, and renamed; then readers see it in place of the segments, and
+//! only then are the segments' files removed. Replies under way keep the old files mapped.
+
+use std::sync::Arc;
+
+use super::writer::Writer;
+use crate::disk::{Latch, Op, UNFINISHED, packed_name};
+use crate::error::Error;
+use crate::id::Identity;
+use crate::index::merged_table::Merged;
+use crate::memory::residency;
+use crate::segment::{PackFailed, Packed, PackedCodec, RANGE_BLOCKS_MAX, Segment};
+
+/// Bytes that are written at once.
+const WRITTEN_AT_ONCE: usize = 1 << 20;
+/// A packed file takes less than this part of its segments. Without room for that, packing would be for nothing.
+const PACKED_AT_LEAST: u64 = 3;
+
+/// Length of the ranges of a store whose segments have `span` heights at most.
+pub(crate) fn range_blocks(span: u32) -> u32 {
+    1 << span.clamp(1, RANGE_BLOCKS_MAX).ilog2()
+}
+
+/// Segments that are due to be packed.
+pub struct Packing {
+    latch: Latch,
+    codec: Arc<dyn PackedCodec>,
+    identity: Identity,
+    range_blocks: u32,
+    /// Ascending neighbors that fill one range.
+    sources: Vec<Arc<Segment>>,
+}
+
+/// A packed file that readers do not see yet.
+pub struct NewPacked {
+    segment: Segment,
+    name: String,
+    sources: Vec<Arc<Segment>>,
+    as_it_came: Vec<(&'static str, u64)>,
+}
+
+/// Result of packing.
+pub enum PackOutcome {
+    /// A file was written.
+    Packed(Box<NewPacked>),
+    /// Nothing was written; the same heights may be packed later.
+    Stopped,
+    /// The heights that begin here cannot be packed.
+    Unpackable(u64, String),
+}
+
+/// Heights that were packed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PackedHeights {
+    /// First height.
+    pub first: u64,
+    /// Number of heights.
+    pub heights: u64,
+    /// Bytes on disk before.
+    pub bytes_before: u64,
+    /// Bytes on disk now.
+    pub bytes: u64,
+    /// Heights of which a part is stored as it came, by reason.
+    pub as_it_came: Vec<(&'static str, u64)>,
+}
+
+/// Result of [`Writer::end_pack`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PackEnd {
+    /// Readers see the packed heights.
+    Packed(PackedHeights),
+    /// The segments were evicted, replaced or merged meanwhile. Another range may be due.
+    Overtaken,
+    /// Nothing was packed, and the same range may be due again.
+    NotPacked,
+}
+
+impl Writer {
+    /// Finds the newest range to pack: whole, up to height `settled`, intact, and older than the
+    /// newest `unpacked_bytes` of the store. The caller runs the result on another thread.
+    pub fn begin_pack(&self, settled: u64, unpacked_bytes: u64) -> Option<Packing> {
+        let codec = self.codec.as_ref()?;
+        let identity = self.stamp?.identity;
+        let range_blocks = range_blocks(self.options.span);
+        let view = self.view.load();
+        let (mut bytes, mut group) = (0, Vec::new());
+        for segment in view.segments.iter().rev() {
+            if segment.is_packed() {
+                continue;
+            }
+            let is_hot = bytes < unpacked_bytes;
+            bytes += segment.disk_bytes;
+            if is_hot || !is_source(segment, settled) {
+                continue;
+            }
+            add(&mut group, segment, range_blocks);
+            if is_whole(&group, range_blocks)
+                && !self.unpackable.contains(&group[0].base())
+                && is_covered_alike(&group, &view.tables)
+            {
+                let (latch, codec) = (self.latch.beside(), Arc::clone(codec));
+                return Some(Packing { latch, codec, identity, range_blocks, sources: group });
+            }
+        }
+        None
+    }
+
+    /// Takes the result of [`Packing::run`]: readers see the packed heights, and the segments' files
+    /// are removed.
+    pub fn end_pack(&mut self, outcome: Result<PackOutcome, Error>) -> Result<PackEnd, Error> {
+        let new = match outcome {
+            Ok(PackOutcome::Packed(new)) => new,
+            Ok(PackOutcome::Stopped) => return Ok(PackEnd::NotPacked),
+            Ok(PackOutcome::Unpackable(base, reason)) => {
+                tracing::warn!(base, reason, "range not packed");
+                self.unpackable.insert(base);
+                return Ok(PackEnd::NotPacked);
+            }
+            Err(error) => {
+                // Nothing that is served has changed.
+                tracing::warn!(%error, "range not packed");
+                return if error.is_latched() { Err(error) } else { Ok(PackEnd::NotPacked) };
+            }
+        };
+        let NewPacked { segment, name, sources, as_it_came } = *new;
+        let unfinished = format!("{name}{UNFINISHED}");
+        let (mut segments, tables) = self.lists();
+        let at = segments.iter().position(|segment| Arc::ptr_eq(segment, &sources[0]));
+        let same = |at: &usize| {
+            let found = segments.iter().skip(*at).take(sources.len());
+            found.len() == sources.len()
+                && found.zip(&sources).all(|(found, source)| Arc::ptr_eq(found, source))
+        };
+        // A merge that ended meanwhile may have covered a part of the range.
+        let Some(at) = at.filter(same).filter(|_| is_covered_alike(&sources, &tables)) else {
+            return self.latch.apply(Op::Remove { name: &unfinished }).map(|()| PackEnd::Overtaken);
+        };
+        self.latch.apply(Op::Rename { from: &unfinished, to: &name })?;
+        self.latch.apply(Op::SyncDir)?;
+        let packed = PackedHeights {
+            first: segment.base(),
+            heights: segment.count().into(),
+            bytes_before: sources.iter().map(|source| source.disk_bytes).sum(),
+            bytes: segment.disk_bytes,
+            as_it_came,
+        };
+        segments.splice(at..at + sources.len(), [Arc::new(segment)]);
+        self.publish(segments, tables);
+        self.remove_segments(sources.iter().map(|source| source.name()))?;
+        Ok(PackEnd::Packed(packed))
+    }
+}
+
+/// True if a segment may be packed, as far as that can be told of it alone.
+fn is_source(segment: &Segment, settled: u64) -> bool {
+    !segment.is_active() && !segment.checked.has_damage() && segment.end_height() <= settled + 1
+}
+
+/// Puts `segment` before the others of its range, which follow it; or begins another range with it.
+fn add(group: &mut Vec<Arc<Segment>>, segment: &Arc<Segment>, range_blocks: u32) {
+    let range = |height: u64| height / u64::from(range_blocks);
+    let joins = group.first().is_some_and(|next| {
+        next.base() == segment.end_height() && range(next.base()) == range(segment.base())
+    });
+    if !joins {
+        group.clear();
+    }
+    group.insert(0, Arc::clone(segment));
+}
+
+/// True if the segments fill one range.
+fn is_whole(group: &[Arc<Segment>], range_blocks: u32) -> bool {
+    let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
+    first.base().is_multiple_of(range_blocks.into())
+        && last.end_height() - first.base() == u64::from(range_blocks)
+}
+
+/// True if merged tables cover all of these segments or none. A table must not end inside a range:
+/// the range's own merge would overlap it.
+fn is_covered_alike(group: &[Arc<Segment>], tables: &[Arc<Merged>]) -> bool {
+    let is_covered = |segment: &Arc<Segment>| {
+        tables.iter().any(|table| table.covers(segment.base(), segment.end_height() - 1))
+    };
+    let covered = group.iter().filter(|segment| is_covered(segment)).count();
+    let one_table = |table: &Arc<Merged>| {
+        table.covers(group[0].base(), group[group.len() - 1].end_height() - 1)
+    };
+    covered == 0 || tables.iter().any(one_table)
+}
+
+impl Packing {
+    /// First height.
+    pub fn first(&self) -> u64 {
+        self.sources[0].base()
+    }
+
+    /// Packs, and writes the file aside. `proceed` is called before each height of each pass; it may
+    /// wait, and packing ends when it returns false.
+    pub fn run(mut self, proceed: &mut dyn FnMut() -> bool) -> Result<PackOutcome, Error> {
+        let first = self.first();
+        let end = first + u64::from(self.range_blocks);
+        let record = |height: u64| {
+            let holder = self.sources.iter().find(|source| height < source.end_height())?;
+            residency::loaded(|| holder.record(height))
+        };
+        let mut records = Vec::with_capacity(self.range_blocks as usize);
+        for height in first..end {
+            // A damaged record is repaired first.
+            let Some(record) = record(height) else { return Ok(PackOutcome::Stopped) };
+            records.push(record);
+        }
+        let before: u64 = self.sources.iter().map(|source| source.disk_bytes).sum();
+        self.latch.check_room(before / PACKED_AT_LEAST)?;
+        let made = residency::with_blocking_reads(|| {
+            self.codec.pack(self.identity, self.range_blocks, &records, proceed)
+        })?;
+        let made = match made {
+            Ok(made) => made,
+            Err(PackFailed::Stopped) => return Ok(PackOutcome::Stopped),
+            Err(PackFailed::Unpackable(reason)) => {
+                return Ok(PackOutcome::Unpackable(first, reason));
+            }
+        };
+        let name = packed_name(first);
+        let unfinished = format!("{name}{UNFINISHED}");
+        self.latch.allocate(&unfinished, made.bytes.len() as u64)?;
+        for (at, bytes) in made.bytes.chunks(WRITTEN_AT_ONCE).enumerate() {
+            let offset = (at * WRITTEN_AT_ONCE) as u64;
+            self.latch.apply(Op::Write { name: &unfinished, offset, bytes })?;
+        }
+        self.latch.apply(Op::Sync { name: &unfinished })?;
+        let path = self.latch.dir().join(&unfinished);
+        match Packed::open(&path, &self.codec)? {
+            Ok(opened) => {
+                let segment = Segment::packed(opened).map_err(|error| Error::read(path, error))?;
+                let (sources, as_it_came) = (self.sources, made.as_it_came);
+                let new = NewPacked { segment, name, sources, as_it_came };
+                Ok(PackOutcome::Packed(Box::new(new)))
+            }
+            Err(damage) => Ok(PackOutcome::Unpackable(first, damage.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_the_largest_power_of_two_in_a_segment() {
+        let lengths = [1, 2, 3, 31, 32, 33, 1023, 1024, 4096, 1 << 20].map(range_blocks);
+        assert_eq!(lengths, [1, 2, 2, 16, 32, 32, 512, 1024, 1024, 1024]);
+    }
+}

@@ -1,0 +1,375 @@
+//! The one writer: append, roll, seal, prepend, evict, withdraw, merge.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::backfill_writer::BackfillWriter;
+use super::built_segments::BuiltSegments;
+use super::options::Options;
+use super::pack::range_blocks;
+use super::quarantine::Quarantine;
+use crate::disk::{Latch, Op, STAMP_NAME, Stamp, UNFINISHED, segment_name};
+use crate::error::Error;
+use crate::format::{Record, RecordHeader, SegmentHeader};
+use crate::id::{Hash, Identity, Rules};
+use crate::index::merged_table::Merged;
+use crate::memory::residency;
+use crate::read::View;
+use crate::segment::{Active, PackedCodec, Segment, rewrite};
+
+/// Appends to a store. There is one a directory, and it belongs to one thread.
+pub struct Writer {
+    pub(crate) latch: Latch,
+    pub(crate) options: Options,
+    pub(crate) view: Arc<ArcSwap<View>>,
+    pub(crate) stamp: Option<Stamp>,
+    pub(crate) active: Option<Active>,
+    pub(crate) quarantine: Quarantine,
+    /// Codec of packed files, if the caller has one.
+    pub(crate) codec: Option<Arc<dyn PackedCodec>>,
+    /// First heights of ranges that cannot be packed.
+    pub(crate) unpackable: BTreeSet<u64>,
+    /// Height and hash of the newest record.
+    pub(crate) head: Option<(u64, Hash)>,
+    /// The last segment was cut and its file still has what was withdrawn.
+    pub(crate) rewrite_due: bool,
+    /// Names of published segments wait for a sync of the directory.
+    pub(crate) names_due: bool,
+    /// Held as long as the writer lives.
+    pub(crate) _lock: File,
+}
+
+impl Writer {
+    /// The chain that the directory belongs to, once bound.
+    pub fn stamp(&self) -> Option<Stamp> {
+        self.stamp
+    }
+
+    /// Height and hash of the newest record.
+    pub fn head(&self) -> Option<(u64, Hash)> {
+        self.head
+    }
+
+    /// Binds the directory to a chain, for good, and notes the caller's rules. Refuses another
+    /// chain than before.
+    pub fn bind(&mut self, identity: Identity, rules: Rules) -> Result<(), Error> {
+        let stamp = Stamp { identity, rules };
+        match self.stamp {
+            Some(found) if found.identity != identity => Err(Error::WrongChain {
+                dir: self.latch.dir().to_owned(),
+                found: found.identity,
+                expected: identity,
+            }),
+            Some(found) if found == stamp => Ok(()),
+            _ => self.write_stamp(stamp),
+        }
+    }
+
+    pub(crate) fn write_stamp(&mut self, stamp: Stamp) -> Result<(), Error> {
+        let text = stamp.to_text();
+        let unfinished = format!("{STAMP_NAME}{UNFINISHED}");
+        self.latch.apply(Op::Allocate { name: &unfinished, len: text.len() as u64 })?;
+        self.latch.apply(Op::Write { name: &unfinished, offset: 0, bytes: text.as_bytes() })?;
+        self.latch.apply(Op::Sync { name: &unfinished })?;
+        self.latch.apply(Op::Rename { from: &unfinished, to: STAMP_NAME })?;
+        self.latch.apply(Op::SyncDir)?;
+        self.stamp = Some(stamp);
+        Ok(())
+    }
+
+    /// Adds the next height. When this returns, readers see it; [`Writer::sync`] makes it
+    /// survive power loss.
+    pub fn append(&mut self, record: &Record) -> Result<(), Error> {
+        record.check_limits()?;
+        if let Some((height, head)) = self.head {
+            record.check_follows(height, head)?;
+        }
+        let mut appended = self.append_next(record);
+        if appended.as_ref().is_err_and(Error::is_gone) {
+            self.restore_active()?;
+            appended = self.append_next(record);
+        }
+        appended?;
+        self.head = Some((record.height, record.hash));
+        Ok(())
+    }
+
+    fn append_next(&mut self, record: &Record) -> Result<(), Error> {
+        let mut active = match self.active.take() {
+            Some(active) if self.takes(&active, record) => active,
+            full => self.roll(full, record)?,
+        };
+        let appended = active.append(&mut self.latch, record);
+        self.active = Some(active);
+        appended
+    }
+
+    /// True if the record goes into the active segment. A segment without records, which a full disk
+    /// leaves, takes only its first height.
+    fn takes(&self, active: &Active, record: &Record) -> bool {
+        let is_new = active.tip.is_none();
+        active.segment.end_height() == record.height
+            && active.fits(record)
+            && (is_new || !self.begins_range(record.height))
+    }
+
+    fn begins_range(&self, height: u64) -> bool {
+        self.codec.is_some() && height.is_multiple_of(range_blocks(self.options.span).into())
+    }
+
+    /// Writes the first segment anew, from its map, whose file another program removed. Returns its
+    /// base height, or `None` if all files are there. To be called from time to time: readers do
+    /// not notice, but the next opening would.
+    pub fn restore_lost(&mut self) -> Result<Option<u64>, Error> {
+        self.drop_unreadable_tables()?;
+        let (mut segments, tables) = self.lists();
+        let dir = self.latch.dir().to_owned();
+        let is_lost = |segment: &Arc<Segment>| {
+            let found = dir.join(segment.name()).symlink_metadata();
+            found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        let Some(at) = segments.iter().position(is_lost) else { return Ok(None) };
+        let base = segments[at].base();
+        if segments[at].is_active() {
+            return self.restore_active().map(|()| Some(base));
+        }
+        // Tables of such a segment cover it still: the new file has the same blocks.
+        segments[at] = Arc::new(rewrite(&mut self.latch, &segments[at])?);
+        self.publish(segments, tables);
+        Ok(Some(base))
+    }
+
+    /// Removes merged tables that the disk does not deliver: the segments that they cover are asked
+    /// themselves, and merged again.
+    fn drop_unreadable_tables(&mut self) -> Result<(), Error> {
+        let (segments, mut tables) = self.lists();
+        let lost: Vec<_> = tables.extract_if(.., |table| table.is_unreadable()).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        lost.iter()
+            .for_each(|table| tracing::warn!(file = table.name(), "unreadable hash table removed"));
+        // Readers first: they must not meet a table whose file is gone.
+        self.publish(segments, tables);
+        self.remove_tables(&lost)
+    }
+
+    /// Writes the active segment anew, sealed.
+    fn restore_active(&mut self) -> Result<(), Error> {
+        let Some(active) = self.active.take() else { return Ok(()) };
+        let (mut segments, tables) = self.lists();
+        segments.pop();
+        if active.tip.is_some() {
+            match rewrite(&mut self.latch, &active.segment) {
+                Ok(sealed) => segments.push(Arc::new(sealed)),
+                Err(error) => {
+                    self.active = Some(active);
+                    return Err(error);
+                }
+            }
+        }
+        self.publish(segments, tables);
+        Ok(())
+    }
+
+    /// Seals the full segment, if there is one, and begins the next with `record`'s height.
+    fn roll(&mut self, full: Option<Active>, record: &Record) -> Result<Active, Error> {
+        self.active = full; // still the active one, should sealing or allocating fail
+        let identity = self.stamp.ok_or(Error::Unbound)?.identity;
+        // A withdrawal that failed half-way must be done before heights come above it.
+        self.rewrite_last()?;
+        if self.active.as_ref().is_some_and(|active| active.tip.is_none()) {
+            self.forget_active()?;
+        }
+        self.seal()?;
+        // A record that is longer than a segment gets a segment of its own.
+        let alone = Active::bytes_for(record.encoded_len(), &RecordHeader::of(record));
+        let bytes = self.options.segment_bytes.max(alone);
+        let header = SegmentHeader::new(identity, record.height, self.options.span, bytes);
+        let active = Active::create(&mut self.latch, header)?;
+        let (mut segments, tables) = self.lists();
+        segments.push(Arc::clone(&active.segment));
+        self.publish(segments, tables);
+        Ok(active)
+    }
+
+    /// Removes the active segment, which has no record.
+    fn forget_active(&mut self) -> Result<(), Error> {
+        let Some(active) = self.active.take() else { return Ok(()) };
+        let (mut segments, tables) = self.lists();
+        segments.pop();
+        self.publish(segments, tables);
+        self.latch.apply(Op::Remove { name: active.name() })
+    }
+
+    /// Seals the active segment, if there is one with records.
+    pub fn seal(&mut self) -> Result<(), Error> {
+        let Some(active) = self.active.as_ref().filter(|active| active.tip.is_some()) else {
+            return Ok(());
+        };
+        let sealed = active.seal(&mut self.latch)?;
+        let (mut segments, tables) = self.lists();
+        segments.pop();
+        segments.push(Arc::new(sealed));
+        self.publish(segments, tables);
+        self.active = None;
+        Ok(())
+    }
+
+    /// For building an interval of heights below the served range, on any thread.
+    pub fn history(&self) -> Result<BackfillWriter, Error> {
+        let identity = self.stamp.ok_or(Error::Unbound)?.identity;
+        let range = self.codec.as_ref().map(|_| range_blocks(self.options.span));
+        Ok(BackfillWriter::new(&self.latch, self.options, identity, range))
+    }
+
+    /// Publishes what was built below the served range, if its last block is the parent of the
+    /// first served one; the newest segment first, so that the range grows without a gap. Gives
+    /// how many heights it published. [`Writer::sync`] makes them survive power loss.
+    pub fn prepend(&mut self, mut built: BuiltSegments) -> Result<u64, Error> {
+        self.check_joins(&built)?;
+        let mut heights = 0;
+        while let Some((segment, unfinished)) = built.segments.pop() {
+            let name = segment_name(segment.base());
+            let renamed = self.latch.apply(Op::Rename { from: &unfinished, to: &name });
+            if let Err(error) = renamed {
+                // The next call tries again, from this segment on.
+                built.segments.push((segment, unfinished));
+                return Err(error);
+            }
+            self.names_due = true;
+            heights += segment.end_height() - segment.base();
+            self.put_first(segment)?;
+        }
+        self.rejoin()?;
+        Ok(heights)
+    }
+
+    /// Serves segments again that were set aside, as far as they join the served range from below.
+    /// Returns how many heights.
+    pub(crate) fn rejoin(&mut self) -> Result<u64, Error> {
+        let mut heights = 0;
+        while let Some((first, parent)) = self.first()
+            && let Some(aside) = self.quarantine.take(first, parent)
+        {
+            // A file without a whole header and seal cannot join; it stays in quarantine.
+            let Some(whole) = aside.whole else { continue };
+            let name = whole.name();
+            match self.latch.apply(Op::Rename { from: &aside.name, to: &name }) {
+                Err(error) if error.is_gone() => continue, // an operator removed it
+                renamed => renamed?,
+            }
+            self.names_due = true;
+            let segment = whole.open(self.latch.dir())?;
+            heights += segment.end_height() - segment.base();
+            tracing::info!(segment = name, "segment rejoins the served range");
+            self.put_first(Arc::new(segment))?;
+        }
+        self.quarantine.show(self.view.load().first_height());
+        Ok(heights)
+    }
+
+    /// The lowest served height, and the parent of its block.
+    fn first(&self) -> Option<(u64, Hash)> {
+        let view = self.view.load();
+        let first = view.first_height()?;
+        let parent = || Some(view.holder(first)?.peek(first)?.parent());
+        Some((first, residency::loaded(parent)?))
+    }
+
+    fn check_joins(&self, built: &BuiltSegments) -> Result<(), Error> {
+        let first = self.first();
+        let joins = |last: &(u64, Hash)| first.is_some_and(|first| first == (last.0 + 1, last.1));
+        if built.last.as_ref().is_some_and(joins) {
+            return Ok(());
+        }
+        Err(Error::DoesNotJoin { last: built.last, first })
+    }
+
+    /// Puts a segment before all others. A table that reaches below them was made before an
+    /// eviction; it would overlap those that are made of what comes now.
+    fn put_first(&mut self, segment: Arc<Segment>) -> Result<(), Error> {
+        let (mut segments, mut tables) = self.lists();
+        let end = segment.end_height();
+        let stale: Vec<_> = tables.extract_if(.., |table| table.header.first < end).collect();
+        segments.insert(0, segment);
+        self.publish(segments, tables);
+        self.remove_tables(&stale)
+    }
+
+    /// Time of the newest block.
+    pub fn newest_timestamp(&self) -> Option<u64> {
+        if let Some(tip) = self.active.as_ref().and_then(|active| active.tip) {
+            return Some(tip.timestamp);
+        }
+        Some(self.view.load().segments.last()?.last_timestamp).filter(|time| *time > 0)
+    }
+
+    /// Takes heights from `from` on back: readers stop seeing them at once, then the files follow.
+    /// The next record must have height `from`, or may have any if nothing is left.
+    pub fn withdraw(&mut self, from: u64) -> Result<(), Error> {
+        if self.head.is_none_or(|(height, _)| height < from) {
+            return Ok(());
+        }
+        let (mut segments, mut tables) = self.lists();
+        let stale: Vec<_> = tables.extract_if(.., |table| table.header.last >= from).collect();
+        let gone: Vec<_> = segments.extract_if(.., |segment| segment.base() >= from).collect();
+        let cut = segments.pop_if(|segment| segment.end_height() > from);
+        if let Some(cut) = &cut {
+            segments.push(Arc::new(cut.cut((from - cut.base()) as u32)));
+        }
+        // Readers stop seeing the heights before a file changes.
+        self.active = None;
+        self.publish(segments, tables);
+        self.head = self.view.load().segments.last().and_then(|last| last.tip());
+        self.remove_tables(&stale)?;
+        // The newest file first: a crash in between leaves an unbroken range.
+        self.remove_segments(gone.iter().rev().map(|segment| segment.name()))?;
+        self.rewrite_due = cut.is_some();
+        self.rewrite_last()
+    }
+
+    /// Replaces the file of the last segment, if it was cut, by one that ends where it was cut.
+    fn rewrite_last(&mut self) -> Result<(), Error> {
+        if !self.rewrite_due {
+            return Ok(());
+        }
+        let (mut segments, tables) = self.lists();
+        let Some(cut) = segments.pop() else { return Ok(()) };
+        let rewritten = rewrite(&mut self.latch, &cut)?;
+        segments.push(Arc::new(rewritten));
+        self.publish(segments, tables);
+        self.rewrite_due = false;
+        Ok(())
+    }
+
+    pub(crate) fn lists(&self) -> (Vec<Arc<Segment>>, Vec<Arc<Merged>>) {
+        let view = self.view.load();
+        (view.segments.clone(), view.tables.clone())
+    }
+
+    pub(crate) fn publish(&self, segments: Vec<Arc<Segment>>, tables: Vec<Arc<Merged>>) {
+        self.view.store(Arc::new(View::new(segments, tables)));
+    }
+
+    pub(super) fn remove_tables(&mut self, tables: &[Arc<Merged>]) -> Result<(), Error> {
+        for table in tables {
+            self.latch.apply(Op::Remove { name: &table.name() })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_segments(
+        &mut self,
+        names: impl Iterator<Item = String>,
+    ) -> Result<(), Error> {
+        for name in names {
+            self.latch.apply(Op::Remove { name: &name })?;
+        }
+        self.latch.apply(Op::SyncDir)
+    }
+}

@@ -1,0 +1,171 @@
+//! Flipped bits in sealed segments: what is served is what was stored, or nothing; and a repaired
+//! segment serves everything again.
+
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use neve_store::{Opened, Reader, Record, residency};
+use support::{assert_clean, assert_exactly, assert_holds, block, open, small};
+
+const HEIGHTS: u64 = 20;
+
+fn store(dir: &Path) {
+    let mut opened = open(dir, small());
+    (0..HEIGHTS).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
+    opened.writer.seal().unwrap();
+}
+
+fn segment(dir: &Path) -> std::path::PathBuf {
+    dir.join(format!("{:020}.seg", 8))
+}
+
+/// Asserts that each record is whole or a miss; returns how many are misses.
+fn assert_true_or_missing(reader: &Reader) -> u64 {
+    let mut missing = 0;
+    for height in 0..HEIGHTS {
+        let block = block(height, 0);
+        match reader.record(height) {
+            Some(found) => {
+                assert_eq!(found.hash(), block.hash);
+                for (at, part) in block.parts.iter().enumerate() {
+                    assert_eq!(found.part(at).slice.as_ref(), part.bytes, "part {at} of {height}");
+                }
+                assert_eq!(found.terms().collect::<Vec<_>>(), block.logs);
+            }
+            None => missing += 1,
+        }
+        if let Some(found) = reader.block(&block.hash) {
+            assert_eq!((found.height(), found.hash()), (height, block.hash));
+        }
+    }
+    missing
+}
+
+/// Logs of all heights, or the height that cannot be read.
+fn assert_logs_are_whole_or_an_error(reader: &Reader, stored: &[Record]) {
+    let key = stored[9].logs[0][0];
+    let found: Result<Vec<_>, _> = reader.logs(0..=HEIGHTS - 1, vec![vec![key]]).collect();
+    let Ok(found) = found else { return };
+    let found: Vec<_> = found.iter().map(|log| (log.height, log.index)).collect();
+    assert_eq!(found, support::naive_logs(stored, &[vec![key]]));
+}
+
+/// Repairs all that is known to be damaged, as the follower does it.
+fn repair(opened: &mut Opened, stored: &[Record]) {
+    for damaged in opened.reader.damaged() {
+        let mut repair = opened.writer.repair(damaged.base).unwrap().unwrap();
+        let heights = repair.damaged();
+        for height in repair.heights() {
+            if heights.contains(&height) {
+                repair.append(&stored[height as usize]).unwrap();
+            } else {
+                assert!(repair.keep(height).unwrap(), "{height}");
+            }
+        }
+        assert!(opened.writer.replace(repair.finish().unwrap()).unwrap());
+    }
+    assert_eq!((opened.reader.damaged(), opened.reader.damaged_records()), (vec![], 0));
+}
+
+#[test]
+fn any_flipped_byte_of_a_sealed_segment_is_a_miss_and_is_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    let live = dir.path().join("live");
+    store(&live);
+    let good = fs::read(segment(&live)).unwrap();
+    let stored: Vec<_> = (0..HEIGHTS).map(|height| block(height, 0)).collect();
+    let end = u64::from_le_bytes(good[544..552].try_into().unwrap()) as usize;
+    let mut missing = 0;
+    // The index byte by byte, the rest in steps; headers set the segment aside.
+    for at in (4096..end).filter(|at| at % 13 == 0 || *at < 4096 + 2 * 64) {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        fs::write(segment(&live), &bad).unwrap();
+        let mut opened = open(&live, small());
+        let misses = assert_true_or_missing(&opened.reader);
+        assert!(misses <= 1, "byte {at}");
+        missing += misses;
+        assert_logs_are_whole_or_an_error(&opened.reader, &stored);
+        assert!(opened.reader.scrub(&live, 8, &mut |_| {}).unwrap());
+        assert!(!opened.reader.damaged().is_empty(), "byte {at} is not found");
+        if at % 5 == 0 {
+            repair(&mut opened, &stored);
+            assert_exactly(&opened.reader, &stored);
+            drop(opened);
+            assert_clean(&live);
+        }
+        fs::write(segment(&live), &good).unwrap();
+    }
+    assert!(missing > 100, "{missing}");
+}
+
+#[test]
+fn thread_that_must_not_wait_leaves_the_first_read_to_another() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let opened = open(dir.path(), small());
+    let reader = &opened.reader;
+    assert!(residency::if_resident(|| reader.record(8).is_some()).is_none(), "it was not read yet");
+    assert_eq!(residency::with_blocking_reads(|| reader.record(8).is_some()), Ok(true));
+    assert_eq!(residency::if_resident(|| reader.record(8).is_some()), Some(true));
+    assert!(residency::if_resident(|| reader.record(9).is_some()).is_none());
+}
+
+#[test]
+fn damaged_record_is_a_miss_at_once_after_its_first_read() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let mut bytes = fs::read(segment(dir.path())).unwrap();
+    let offset = u64::from_le_bytes(bytes[4096..4104].try_into().unwrap()) as usize;
+    bytes[offset + 100] ^= 1;
+    fs::write(segment(dir.path()), bytes).unwrap();
+    let opened = open(dir.path(), small());
+    let before = neve_store::damages_found();
+    assert_eq!(residency::with_blocking_reads(|| opened.reader.record(8).is_none()), Ok(true));
+    assert_eq!(residency::if_resident(|| opened.reader.record(8).is_some()), Some(false));
+    assert!(neve_store::damages_found() > before);
+    assert_eq!(opened.reader.damaged()[0].heights, [8]);
+    assert_holds(&opened.reader, &block(9, 0));
+}
+
+#[test]
+fn appended_records_need_no_first_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path(), small());
+    for height in 0..9 {
+        opened.writer.append(&block(height, 0)).unwrap();
+        let reader = &opened.reader;
+        assert_eq!(residency::if_resident(|| reader.record(height).is_some()), Some(true));
+    }
+    // Sealed since, and walked at opening.
+    assert_eq!(residency::if_resident(|| opened.reader.record(0).is_some()), Some(true));
+    drop(opened);
+    let opened = open(dir.path(), small());
+    assert_eq!(residency::if_resident(|| opened.reader.record(8).is_some()), Some(true));
+}
+
+#[test]
+fn withdrawal_does_not_make_a_damaged_record_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    store(dir.path());
+    let mut bytes = fs::read(segment(dir.path())).unwrap();
+    let offset = u64::from_le_bytes(bytes[4096..4104].try_into().unwrap()) as usize;
+    bytes[offset + 100] ^= 1;
+    fs::write(segment(dir.path()), bytes).unwrap();
+    let mut opened = open(dir.path(), small());
+    opened.writer.withdraw(11).unwrap();
+    assert!(opened.reader.record(8).is_none());
+    assert_holds(&opened.reader, &block(9, 0));
+    let logs: Result<Vec<_>, _> = opened.reader.logs(0..=10, vec![vec![1]]).collect();
+    let _ = logs; // it must not panic
+    opened.writer.append(&block(11, 0)).unwrap();
+    drop(opened);
+    let opened = open(dir.path(), small());
+    assert!(opened.reader.record(8).is_none());
+    assert_holds(&opened.reader, &block(10, 0));
+    assert_holds(&opened.reader, &block(11, 0));
+}

@@ -1,0 +1,326 @@
+//! Packing by a made-up codec: what readers, openings and verifications see of packed files, and
+//! what a fault at any change of the file system leaves.
+
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use neve_store::disk::{Disk, Op, RealDisk};
+use neve_store::{Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, Wanted};
+use support::{
+    IDENTITY, assert_clean, assert_exactly, block, logs, naive_logs, open_as, small, verify,
+};
+
+/// A disk of which one change fails.
+struct FailsOnce {
+    real: RealDisk,
+    at: usize,
+    done: AtomicUsize,
+    /// True if a new name is not durable yet.
+    renamed: AtomicBool,
+}
+
+impl Disk for FailsOnce {
+    fn dir(&self) -> &Path {
+        self.real.dir()
+    }
+
+    fn apply(&self, op: Op<'_>) -> io::Result<()> {
+        if self.done.fetch_add(1, Ordering::Relaxed) == self.at {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        match op {
+            Op::Rename { .. } => self.renamed.store(true, Ordering::Relaxed),
+            Op::SyncDir => self.renamed.store(false, Ordering::Relaxed),
+            // Power may keep a removal and lose a rename before it.
+            Op::Remove { name } if !name.contains(".new") => {
+                assert!(
+                    !self.renamed.load(Ordering::Relaxed),
+                    "{name} goes before a name is durable"
+                );
+            }
+            _ => {}
+        }
+        self.real.apply(op)
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.real.free_bytes()
+    }
+}
+
+fn open_failing(dir: &Path, at: usize) -> (Opened, Arc<FailsOnce>) {
+    let disk = Arc::new(FailsOnce {
+        real: RealDisk::new(dir),
+        at,
+        done: AtomicUsize::new(0),
+        renamed: AtomicBool::new(false),
+    });
+    let options = Options { span: 5, ..small() };
+    (open_as(Arc::clone(&disk) as _, options, true), disk)
+}
+
+fn open(dir: &Path) -> Opened {
+    open_failing(dir, usize::MAX).0
+}
+
+/// Heights 2 to 21 in segments that end before each multiple of 4.
+fn fill(dir: &Path) -> Vec<Record> {
+    let records: Vec<_> = (2..22).map(|height| block(height, 0)).collect();
+    let mut store = open(dir);
+    store.writer.bind(IDENTITY, 1).unwrap();
+    records.iter().for_each(|record| store.writer.append(record).unwrap());
+    store.writer.sync().unwrap();
+    records
+}
+
+/// Packs all that is due. Stops at the first error.
+fn pack(store: &mut Opened, settled: u64) -> u64 {
+    support::pack(store, settled).unwrap_or_default()
+}
+
+fn files(dir: &Path, ending: &str) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+    names.retain(|name| name.ends_with(ending));
+    names.sort();
+    names
+}
+
+#[test]
+fn whole_settled_ranges_are_packed_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    assert_eq!(pack(&mut store, 6), 0, "no whole range is settled");
+    assert_eq!(pack(&mut store, 14), 8, "4 to 11");
+    assert!(store.writer.begin_pack(21, 1 << 30).is_none(), "all is within the newest bytes");
+    assert_eq!(pack(&mut store, 21), 8, "12 to 19");
+    let packed = ["04", "08", "12", "16"].map(|base| format!("000000000000000000{base}.pack"));
+    assert_eq!(files(dir.path(), ".pack"), packed);
+    assert_eq!(files(dir.path(), ".seg").len(), 2, "2 to 3, and 20 to 21");
+    assert_exactly(&store.reader, &records);
+    for key in records.iter().flat_map(|record| record.logs.iter().flatten().copied()) {
+        let criteria = [vec![key]];
+        assert_eq!(logs(&store.reader, 2..=21, &criteria), naive_logs(&records, &criteria));
+    }
+    let usage = store.reader.usage();
+    assert_eq!((usage.packed_blocks, usage.segments), (16, 6));
+    drop(store);
+    assert_clean(dir.path());
+    assert_eq!(verify(dir.path()).records.len(), records.len());
+    assert_exactly(&open(dir.path()).reader, &records);
+}
+
+#[test]
+fn a_reader_gets_a_record_or_what_is_wanted_of_a_packed_height() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    assert_eq!(pack(&mut store, 14), 8, "4 to 11");
+    let reader = &store.reader;
+    let wanted = Wanted::Part { part: 1, flags: 0 };
+    for record in &records {
+        let mut out = [Vec::new(), Vec::new(), Vec::new()];
+        let [by_height, by_block, counted] = &mut out;
+        let found = [
+            reader.read(record.height, wanted, by_height).unwrap(),
+            reader.read_block(&record.hash, wanted, by_block).unwrap(),
+            reader.read(record.height, Wanted::Count, counted).unwrap(),
+        ];
+        assert!(found.iter().all(|found| found.height() == record.height));
+        let is_packed = (4..12).contains(&record.height);
+        let unpacked = if is_packed { &record.parts[1].bytes[..] } else { &[] };
+        assert_eq!(out, [unpacked, unpacked, &[]]);
+        for found in found {
+            match found {
+                Found::Stored(stored) => {
+                    assert_eq!(stored.part(1).slice.as_ref(), record.parts[1].bytes);
+                    assert!(!is_packed);
+                }
+                Found::Unpacked { .. } => assert!(is_packed),
+            }
+        }
+        for (at, hash) in record.transactions.iter().enumerate() {
+            let mut out = Vec::new();
+            let (found, position) = reader.read_transaction(hash, 2, &mut out).unwrap();
+            assert_eq!((found.height(), position), (record.height, at));
+            assert_eq!(out, if is_packed { &record.parts[2].bytes[..] } else { &[] });
+        }
+        let mut out = Vec::new();
+        let none = Wanted::Transaction { part: 2, at: 99, hash: None };
+        assert!(reader.read(record.height, none, &mut out).is_none_or(|_| !is_packed));
+        assert!(reader.read_transaction(&Hash([9; 32]), 2, &mut out).is_none() && out.is_empty());
+    }
+    let mut out = Vec::new();
+    assert!(
+        reader.read(22, wanted, &mut out).is_none() && reader.read(1, wanted, &mut out).is_none()
+    );
+    assert_eq!(reader.read_head(wanted, &mut out).unwrap().height(), 21);
+}
+
+#[test]
+fn readers_keep_records_of_segments_that_are_packed_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    let before = store.reader.record(5).unwrap();
+    assert_eq!(pack(&mut store, 21), 16);
+    assert_eq!(before.part(1).slice.as_ref(), records[3].parts[1].bytes);
+    let after = store.reader.record(5).unwrap();
+    drop(store);
+    assert_eq!(after.part(1).slice.as_ref(), records[3].parts[1].bytes);
+}
+
+#[test]
+fn a_fault_at_any_change_leaves_all_heights() {
+    let counted = tempfile::tempdir().unwrap();
+    fill(counted.path());
+    let (mut store, disk) = open_failing(counted.path(), usize::MAX);
+    let before = disk.done.load(Ordering::Relaxed);
+    assert_eq!(pack(&mut store, 21), 16);
+    let after = disk.done.load(Ordering::Relaxed);
+    assert!(after - before > 4 * 6, "{before} to {after}");
+    for at in before..after {
+        let dir = tempfile::tempdir().unwrap();
+        let records = fill(dir.path());
+        let (mut store, _) = open_failing(dir.path(), at);
+        pack(&mut store, 21);
+        assert_exactly(&store.reader, &records);
+        drop(store);
+        let mut store = open(dir.path());
+        assert_exactly(&store.reader, &records);
+        pack(&mut store, 21);
+        assert_eq!(store.reader.usage().packed_blocks, 16, "change {at}");
+        assert_exactly(&store.reader, &records);
+        drop(store);
+        assert_clean(dir.path());
+    }
+}
+
+/// Writes packed heights anew and withdraws from them. Stops at the first error.
+fn change(store: &mut Opened) -> Result<(), Error> {
+    let mut repair = store.writer.repair(8)?.expect("it is there");
+    repair.heights().try_for_each(|height| repair.keep(height).map(|kept| assert!(kept)))?;
+    assert!(store.writer.replace(repair.finish()?)?);
+    store.writer.withdraw(18)
+}
+
+#[test]
+fn fault_at_any_change_of_packed_heights_loses_none_below() {
+    let counted = tempfile::tempdir().unwrap();
+    fill(counted.path());
+    pack(&mut open(counted.path()), 21);
+    let (mut store, disk) = open_failing(counted.path(), usize::MAX);
+    let before = disk.done.load(Ordering::Relaxed);
+    change(&mut store).unwrap();
+    let after = disk.done.load(Ordering::Relaxed);
+    for at in before..after {
+        let dir = tempfile::tempdir().unwrap();
+        let records = fill(dir.path());
+        pack(&mut open(dir.path()), 21);
+        let (mut store, _) = open_failing(dir.path(), at);
+        let _ = change(&mut store);
+        drop(store);
+        let store = open(dir.path());
+        for record in &records[..16] {
+            let found = store.reader.record(record.height);
+            assert_eq!(found.map(|found| found.hash()), Some(record.hash), "change {at}");
+        }
+    }
+}
+
+#[test]
+fn segment_that_reaches_beyond_a_packed_file_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let name = "00000000000000000010.seg";
+    pack(&mut open(dir.path()), 21);
+    // As a release before packing would have written it.
+    let other = tempfile::tempdir().unwrap();
+    let mut store = neve_store::open_on(Arc::new(RealDisk::new(other.path())), small()).unwrap();
+    store.writer.bind(IDENTITY, 1).unwrap();
+    records[8..].iter().for_each(|record| store.writer.append(record).unwrap());
+    store.writer.seal().unwrap();
+    drop(store);
+    fs::copy(other.path().join(name), dir.path().join(name)).unwrap();
+    assert_exactly(&open(dir.path()).reader, &records);
+    assert!(!dir.path().join(name).exists());
+    let names = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let aside = names.filter(|name| name.to_string_lossy().contains(".quarantined-"));
+    assert_eq!(aside.count(), 1);
+}
+
+#[test]
+fn a_flipped_byte_is_found_and_never_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    assert_eq!(pack(&mut open(dir.path()), 21), 16);
+    let name = "00000000000000000008.pack";
+    let good = fs::read(dir.path().join(name)).unwrap();
+    for at in (0..good.len()).step_by(7) {
+        let copy = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(dir.path()).unwrap() {
+            let path = file.unwrap().path();
+            fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+        }
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        fs::write(copy.path().join(name), &bad).unwrap();
+        assert!(!verify(copy.path()).findings.is_empty(), "byte {at}");
+        let store = open(copy.path());
+        for record in &records {
+            let Some(found) = store.reader.record(record.height) else {
+                assert!(record.height < 12, "byte {at}: height {} is missed", record.height);
+                continue;
+            };
+            assert_eq!(found.hash(), record.hash, "byte {at}");
+            for (part, wanted) in record.parts.iter().enumerate() {
+                assert_eq!(found.part(part).slice.as_ref(), wanted.bytes, "byte {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn packed_heights_are_evicted_withdrawn_and_repaired() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    assert_eq!(pack(&mut store, 21), 16);
+    let keep = Retention { blocks: Some(13), ..Retention::default() };
+    let evicted = store.writer.evict(&keep, 0).unwrap();
+    assert_eq!((evicted.segments, evicted.heights), (2, 6), "2 to 3, and 4 to 7");
+    let mut repair = store.writer.repair(8).unwrap().unwrap();
+    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
+    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    assert_eq!(files(dir.path(), ".pack").len(), 2, "12 and 16");
+    assert_exactly(&store.reader, &records[6..]);
+    store.writer.withdraw(18).unwrap();
+    assert_eq!(files(dir.path(), ".pack").len(), 1, "12");
+    assert_exactly(&store.reader, &records[6..16]);
+    drop(store);
+    assert_exactly(&open(dir.path()).reader, &records[6..16]);
+    assert_clean(dir.path());
+}
+
+#[test]
+fn packing_of_a_range_that_goes_meanwhile_is_overtaken() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    let due = store.writer.begin_pack(7, 0).expect("4 to 7");
+    let keep = Retention { blocks: Some(13), ..Retention::default() };
+    assert_eq!(store.writer.evict(&keep, 0).unwrap().heights, 6);
+    let ended = store.writer.end_pack(due.run(&mut || true)).unwrap();
+    assert_eq!(ended, PackEnd::Overtaken);
+    assert_eq!(pack(&mut store, 21), 12, "8 to 19");
+    assert_exactly(&store.reader, &records[6..]);
+    assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
+}

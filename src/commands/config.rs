@@ -1,0 +1,56 @@
+//! `neve config print` and `neve config check`.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::config::settings::{Config, GROUPS};
+use crate::config::{ConfigError, Setting, SettingsFile, Values};
+
+/// Prints every setting with its value and its origin, in the form of the file.
+pub fn print_config(values: &Values) -> ExitCode {
+    let lines: Vec<_> = values.settings().map(|setting| line(values, setting)).collect();
+    written(writeln!(io::stdout(), "{}", lines.join("\n")))
+}
+
+fn line(values: &Values, setting: &Setting) -> String {
+    let (name, origin) = (setting.name, values.origin(setting.name));
+    match (values.shown(name), setting.shown_default()) {
+        (Some(value), _) if setting.kind.switch => format!("{name} = {value}  # {origin}"),
+        (Some(value), _) => format!("{name} = {value:?}  # {origin}"),
+        (None, _) if setting.kind.switch => format!("{name} = false  # {origin}"),
+        (None, Some(text)) => format!("# {name}: {text}  # {origin}"),
+        (None, None) => format!("# {name}: none  # {origin}"),
+    }
+}
+
+/// Checks a file: its keys, its values, and the values against each other. Exit code 1 if one is wrong.
+pub fn check_config(file: &Path) -> ExitCode {
+    match check(file) {
+        // The source of blocks and the directory may come from flags.
+        Ok(()) | Err(ConfigError::NoSource | ConfigError::NoDataDir) => {
+            written(writeln!(io::stdout(), "{}: all keys and values are allowed", file.display()))
+        }
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{error}"); // there is nowhere else to say it
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(file: &Path) -> Result<(), ConfigError> {
+    let file = SettingsFile::read(file, GROUPS)?;
+    Config::of(Values::new(GROUPS, None, Some(&file))?).map(drop)
+}
+
+/// Returns the exit code after printing. A reader that closes the pipe has what it wanted.
+pub(super) fn written(printed: io::Result<()>) -> ExitCode {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            // There is nowhere else to say it.
+            let _ = writeln!(io::stderr(), "neve: cannot write to standard output: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}

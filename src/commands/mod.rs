@@ -1,0 +1,11 @@
+//! Commands of the program, one file each.
+
+pub mod completions;
+pub mod config;
+pub(crate) mod dev;
+pub mod man;
+#[cfg(test)]
+pub(crate) mod reference;
+mod reload;
+pub mod serve;
+pub mod verify;

@@ -1,0 +1,190 @@
+//! The command line: commands, flags and help, made from the tables of settings.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap_complete::Shell;
+
+use super::file::DEFAULT_PATH;
+use super::setting::{Group, Setting};
+
+/// Examples at the end of the help of `neve serve`.
+const EXAMPLES: &str = "\
+Examples:
+  neve serve --dev
+  neve serve --data-dir /var/lib/neve --upstream http://127.0.0.1:9650
+  neve serve --data-dir /var/lib/neve --network mainnet --retain-bytes 100GiB";
+
+/// Words on values at the end of the long help.
+const UNITS: &str = "\
+Values:
+  <BYTES>     a whole number and a unit: 4096, 25MB, 128MiB, 20GiB
+  <COUNT>     a whole number
+  <RATE>      a number a second, also a fraction
+  <DURATION>  a number and a unit: 500ms, 30s, 12h, 7d
+  <HEIGHT>    number of a block: 69000000 or 0x41cdb40
+  <ADDRESS>   HOST:PORT, for example 127.0.0.1:8545 or localhost:8545
+  <URL>       http or https, a host, a port and a path
+  A name with dots (<HOST>...) takes a list: a comma between two values, or the flag again.
+
+Each flag but --dev and --dev-rate is also a variable (--start is NEVE_START) and a key of the file
+(start). A flag goes before a variable, a variable before the file, the file before the default.";
+
+/// Exit codes at the end of the help.
+const CODES: &str =
+    "Exit codes: 0 done, 1 failed or findings, 2 could not read the store, 64 wrong usage.";
+
+/// Returns the command line of neve.
+pub fn command(groups: &'static [Group]) -> Command {
+    Command::new("neve")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A read-only cache for avalanchego's C-chain JSON-RPC.")
+        .max_term_width(100)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .after_help(CODES)
+        .subcommand(serve(groups))
+        .subcommand(VerifyArgs::augment_args(verify()))
+        .subcommand(repair(groups))
+        .subcommand(config(groups))
+        .subcommand(Command::new("man").about("Print the manual page, in the form of man(7)."))
+        .subcommand(completions())
+}
+
+fn completions() -> Command {
+    let shell = Arg::new("shell").value_name("SHELL").required(true);
+    Command::new("completions")
+        .about("Print completions of the command line for a shell.")
+        .arg(shell.value_parser(value_parser!(Shell)).help("The shell that completes."))
+        .after_help("Example:\n  neve completions bash > /etc/bash_completion.d/neve")
+}
+
+fn serve(groups: &'static [Group]) -> Command {
+    let about = "Follow a node, keep a bounded tail of its blocks, and answer reads from it.";
+    settings(Command::new("serve").about(about), groups)
+        .after_help(format!("{EXAMPLES}\n\n`neve serve --help` has all settings."))
+        .after_long_help(format!("{UNITS}\n\n{EXAMPLES}"))
+}
+
+fn repair(groups: &'static [Group]) -> Command {
+    let about = "Read a whole store that no neve runs on, and fetch damaged blocks again.";
+    let long = "It takes the settings of `neve serve`, from the file too.";
+    settings(Command::new("repair").about(about), groups)
+        .long_about(format!("{about} {long}"))
+        .after_help("`neve repair --help` has all settings.")
+        .after_long_help(UNITS)
+}
+
+fn verify() -> Command {
+    Command::new("verify").after_help(
+        "Examples:\n  neve verify --data-dir /var/lib/neve\n  neve verify --segment \
+         0000000000.seg --json",
+    )
+}
+
+fn config(groups: &'static [Group]) -> Command {
+    let file = Arg::new("file").value_name("FILE").required(true);
+    let check = Command::new("check")
+        .about("Check a file of settings: its keys and values. Exit code 1 if one is wrong.")
+        .arg(file.value_parser(value_parser!(PathBuf)).help("The file, in TOML."));
+    let about = "Print the settings that `neve serve` would have, each with its origin.";
+    let print = settings(Command::new("print").about(about), groups);
+    Command::new("config")
+        .about("Print or check the settings of `neve serve`.")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(print.after_help("`neve config print --help` has all settings."))
+        .subcommand(check)
+}
+
+/// Adds all settings to a command.
+fn settings(command: Command, groups: &'static [Group]) -> Command {
+    let config = Arg::new("config").long("config").value_name("FILE|none").env("NEVE_CONFIG");
+    let help = format!(
+        "File of settings, in TOML; `none` for no file. [default: {DEFAULT_PATH} if it exists, \
+         none with --dev]"
+    );
+    let command = command.arg(config.help(help).help_heading("File").hide_env(true));
+    groups.iter().fold(command, |command, group| {
+        command.args(group.settings.iter().map(|setting| arg(setting, group.title)))
+    })
+}
+
+fn arg(setting: &Setting, heading: &'static str) -> Arg {
+    let kind = &setting.kind;
+    let default = setting.shown_default().map(|text| format!(" [default: {text}]"));
+    let help = format!("{}{}", setting.help, default.unwrap_or_default());
+    let arg = Arg::new(setting.name)
+        .long(setting.name)
+        .help(help)
+        .help_heading(heading)
+        .hide_env(true)
+        .hide_short_help(!setting.brief);
+    let arg = match setting.variable() {
+        Some(variable) => arg.env(variable),
+        None => arg,
+    };
+    if kind.switch {
+        return arg.action(ArgAction::SetTrue);
+    }
+    let arg = arg.value_name(kind.shown).allow_hyphen_values(takes_hyphen(setting));
+    if kind.many {
+        arg.action(ArgAction::Append).value_delimiter(',')
+    } else {
+        arg.action(ArgAction::Set)
+    }
+}
+
+/// A height may be a distance, -1000.
+fn takes_hyphen(setting: &Setting) -> bool {
+    setting.kind.shown.contains("-COUNT")
+}
+
+/// Arguments of `neve verify`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Read a whole store and check everything in it. A server may be running on it.",
+    group = clap::ArgGroup::new("what").required(true).multiple(true)
+)]
+pub struct VerifyArgs {
+    /// Directory of the store.
+    #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR", group = "what")]
+    pub data_dir: Option<PathBuf>,
+
+    /// One segment file, in any directory. It goes before `--data-dir`.
+    #[arg(long, value_name = "FILE", group = "what")]
+    pub segment: Option<PathBuf>,
+
+    /// Print JSON lines.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print a digest of all served heights. Stores with the same heights have the same digest,
+    /// however they got them.
+    #[arg(long)]
+    pub digest: bool,
+
+    /// Keys that `neve serve` admits: blocks with other unknown keys are findings.
+    #[arg(
+        long,
+        env = "NEVE_ADMIT_KEYS",
+        hide_env = true,
+        value_name = "OBJECT.KEY",
+        value_delimiter = ','
+    )]
+    pub admit_keys: Vec<String>,
+
+    /// Recover each sender from its signature too. It takes four fifths of the time.
+    #[arg(long)]
+    pub recover_senders: bool,
+}
+
+impl VerifyArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// A mistake in the usage.
+    pub fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Self::from_arg_matches(matches)
+    }
+}

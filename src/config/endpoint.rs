@@ -1,0 +1,355 @@
+//! Where an upstream is: its RPC address, and the WebSocket address that belongs to it.
+//!
+//! Providers put keys into paths and queries, and operators into HTTP headers. So an address shows
+//! its scheme, host and port only, whoever prints it and however.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use hyper::Uri;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::http::uri::{PathAndQuery, Scheme};
+
+/// The paths of the C-chain on a node.
+const RPC_PATH: &str = "/ext/bc/C/rpc";
+const WS_PATH: &str = "/ext/bc/C/ws";
+
+/// Bytes of an `--upstream-header-file`.
+const HEADER_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of a wrong address that are shown.
+const SHOWN_BYTES_MAX: usize = 64;
+
+/// An address of which only scheme, host and port are shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Address(Uri);
+
+impl Address {
+    /// The whole address, for a connection and for nothing else.
+    pub(crate) fn reveal(&self) -> &Uri {
+        &self.0
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let authority = self.0.authority().map_or("", |authority| authority.as_str());
+        write!(f, "{}://{authority}", self.0.scheme_str().unwrap_or("http"))
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An address as an operator typed it, right or wrong. What may be a key is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct AddressArg(String);
+
+impl From<&str> for AddressArg {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Display for AddressArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, rest) = match self.0.split_once("://") {
+            Some((scheme, rest)) => (format!("{scheme}://"), rest),
+            None => (String::new(), self.0.as_str()),
+        };
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        // A password may have a `/`.
+        let cut = rest[host.len()..].contains('@');
+        let known = if cut { "" } else { host.rsplit('@').next().unwrap_or_default() };
+        let hidden = if known.len() < rest.trim_end_matches('/').len() { "/..." } else { "" };
+        let shown = format!("{scheme}{known}");
+        let end = shown.floor_char_boundary(SHOWN_BYTES_MAX);
+        let hidden = if end < shown.len() { "/..." } else { hidden };
+        write!(f, "{}{hidden}", shown[..end].escape_debug())
+    }
+}
+
+impl fmt::Debug for AddressArg {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// HTTP headers that go with each request to an upstream. Their values are never shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UpstreamHeaders(Arc<HeaderMap>);
+
+impl UpstreamHeaders {
+    /// Reads a file with a line `Name: value` for each header. Empty lines and lines that begin with
+    /// `#` say nothing. The error names the line and no value.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+        let len = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+        if len > HEADER_FILE_BYTES_MAX {
+            return Err(format!("{len} bytes, allowed are {HEADER_FILE_BYTES_MAX}"));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+        Self::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut headers = HeaderMap::new();
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (name, value) = header(line).map_err(|why| format!("line {number}: {why}"))?;
+            headers.append(name, value);
+        }
+        Ok(Self(Arc::new(headers)))
+    }
+
+    /// Puts them into a request.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
+        for (name, value) in self.0.iter() {
+            headers.append(name, value.clone());
+        }
+    }
+}
+
+fn header(line: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
+    let (name, value) = line.split_once(':').ok_or("write `Name: value`")?;
+    let name = HeaderName::from_bytes(name.trim_end().as_bytes());
+    let name = name.map_err(|_| "the name is none of an HTTP header")?;
+    let mut value =
+        HeaderValue::from_str(value.trim()).map_err(|_| "the value is none of a header")?;
+    value.set_sensitive(true);
+    if OWN_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("sec-websocket-") {
+        return Err("neve sets this header itself");
+    }
+    Ok((name, value))
+}
+
+/// Headers that say how a request is framed, or which neve sets.
+const OWN_HEADERS: [&str; 13] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "if-range",
+    "keep-alive",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+];
+
+/// An upstream's addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its name in logs, metrics and /health: the shown address, with a number if another upstream
+    /// has the same.
+    pub(crate) name: String,
+    /// For JSON-RPC over HTTP.
+    pub(crate) rpc: Address,
+    /// For subscriptions; `None` to poll.
+    pub(crate) ws: Option<Address>,
+    /// Sent with each request.
+    pub(crate) headers: UpstreamHeaders,
+}
+
+impl Endpoint {
+    /// Takes a node's base address (`http://host:9650`) or the full address of an RPC endpoint.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let example = "write http://127.0.0.1:9650, or the whole address of the C-chain's RPC";
+        let uri: Uri = text.parse().map_err(|error| format!("no address ({error}); {example}"))?;
+        let ws_scheme = match uri.scheme_str() {
+            Some("http") => "ws",
+            Some("https") => "wss",
+            _ => return Err(format!("neither http nor https; {example}")),
+        };
+        let authority = uri.authority().ok_or_else(|| format!("no host; {example}"))?;
+        if authority.as_str().contains('@') {
+            let instead = "use --upstream-header-file for a secret";
+            return Err(format!("user names in the address are not supported; {instead}"));
+        }
+        let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let (rpc_path, ws_path) = match path {
+            "/" => (RPC_PATH.to_owned(), WS_PATH.to_owned()),
+            path => (path.to_owned(), ws_path(path)),
+        };
+        let build = |scheme: &str, path: String| {
+            let uri = Uri::builder().scheme(scheme).authority(authority.clone());
+            uri.path_and_query(path).build().map(Address).map_err(|error| error.to_string())
+        };
+        let rpc = build(uri.scheme().map_or("http", Scheme::as_str), rpc_path)?;
+        let ws = Some(build(ws_scheme, ws_path)?);
+        Ok(Self { name: rpc.to_string(), rpc, ws, headers: UpstreamHeaders::default() })
+    }
+
+    /// Gives endpoints whose shown addresses are equal a number from the second on, in their order.
+    pub(crate) fn number_names(endpoints: &mut [Self]) {
+        for at in 0..endpoints.len() {
+            let (before, rest) = endpoints.split_at_mut(at);
+            let Some(endpoint) = rest.first_mut() else { return };
+            let shown = endpoint.rpc.to_string();
+            let same = before.iter().filter(|other| other.rpc.to_string() == shown).count();
+            endpoint.name = if same == 0 { shown } else { format!("{shown}#{}", same + 1) };
+        }
+    }
+
+    /// Whether two addresses lead to the same upstream: schemes and hosts have no case, and a port
+    /// may be left out.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let key = |endpoint: &Self| {
+            let uri = endpoint.rpc.reveal();
+            let secure = uri.scheme_str() == Some("https");
+            let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+            let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+            (secure, host, port, uri.path_and_query().cloned())
+        };
+        key(self) == key(other)
+    }
+
+    /// Whether it is Avalanche's public API, which limits each address that it is asked from.
+    pub fn is_public(&self) -> bool {
+        matches!(self.rpc.reveal().host(), Some("api.avax.network" | "api.avax-test.network"))
+    }
+
+    /// Takes a WebSocket address, or `none`.
+    pub(crate) fn parse_ws(text: &str) -> Result<Option<Address>, String> {
+        if text == "none" {
+            return Ok(None);
+        }
+        let example = "write ws://127.0.0.1:9650/ext/bc/C/ws, or none";
+        let uri: Uri = text.parse().map_err(|error| format!("no address ({error}); {example}"))?;
+        match uri.scheme_str() {
+            Some("ws" | "wss") if uri.host().is_some() => Ok(Some(Address(uri))),
+            _ => Err(format!("neither ws nor wss; {example}")),
+        }
+    }
+}
+
+/// `.../rpc` becomes `.../ws`; another path stays, as providers do that serve both on one.
+fn ws_path(path: &str) -> String {
+    let (path, query) = path.split_once('?').map_or((path, None), |(path, q)| (path, Some(q)));
+    let mut ws = match path.strip_suffix("/rpc") {
+        Some(chain) => format!("{chain}/ws"),
+        None => path.to_owned(),
+    };
+    if let Some(query) = query {
+        ws = format!("{ws}?{query}");
+    }
+    ws
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(text: &str) -> (String, String) {
+        let endpoint = Endpoint::parse(text).unwrap();
+        (endpoint.rpc.reveal().to_string(), endpoint.ws.unwrap().reveal().to_string())
+    }
+
+    #[test]
+    fn addresses_are_derived_from_each_other() {
+        let node = ("http://host:9650/ext/bc/C/rpc".into(), "ws://host:9650/ext/bc/C/ws".into());
+        assert_eq!(addresses("http://host:9650"), node);
+        assert_eq!(addresses("http://host:9650/"), node);
+        assert_eq!(addresses("http://host:9650/ext/bc/C/rpc"), node);
+        let public = (
+            "https://api.avax.network/ext/bc/C/rpc".into(),
+            "wss://api.avax.network/ext/bc/C/ws".into(),
+        );
+        assert_eq!(addresses("https://api.avax.network/ext/bc/C/rpc"), public);
+        let keyed = ("https://x.example/v1/KEY?a=b".into(), "wss://x.example/v1/KEY?a=b".into());
+        assert_eq!(addresses("https://x.example/v1/KEY?a=b"), keyed);
+        assert_eq!(addresses("http://[::1]:9650").0, "http://[::1]:9650/ext/bc/C/rpc");
+    }
+
+    #[test]
+    fn address_shows_scheme_host_and_port_only() {
+        let of = |text: &str| Endpoint::parse(text).unwrap();
+        assert!(of("https://api.avax.network").is_public());
+        assert!(of("https://api.avax-test.network/ext/bc/C/rpc").is_public());
+        assert!(!of("http://127.0.0.1:9650").is_public());
+        let keyed = of("https://x.example:8443/v1/SECRET?key=SECRET");
+        assert_eq!(keyed.name, "https://x.example:8443");
+        for shown in [format!("{keyed:?}"), format!("{keyed:#?}"), keyed.rpc.to_string()] {
+            assert!(!shown.contains("SECRET") && shown.contains("x.example:8443"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn typed_address_hides_what_may_be_a_key() {
+        for (text, shown) in [
+            ("https://x.example/v1/SECRET", "https://x.example/..."),
+            ("https://x.example?SECRET", "https://x.example/..."),
+            ("https://user:SECRET@x.example/", "https://x.example/..."),
+            ("https://SEC:RET/SECRET@x.example/", "https:///..."),
+            ("x.example:80/SECRET", "x.example:80/..."),
+            ("http://host:9650/", "http://host:9650"),
+            ("foo", "foo"),
+            ("", ""),
+            ("a\nb", "a\\nb"),
+        ] {
+            let typed = AddressArg::from(text);
+            assert_eq!((typed.to_string(), format!("{typed:?}")), (shown.into(), shown.into()));
+        }
+        assert!(AddressArg::from(&*"x".repeat(999)).to_string().len() < 80);
+    }
+
+    #[test]
+    fn equal_hosts_are_numbered() {
+        let urls = ["http://a:1/x", "http://b:1", "http://a:1/y", "http://a:1/z", "http://a:2"];
+        let mut endpoints: Vec<_> = urls.map(|url| Endpoint::parse(url).unwrap()).into();
+        Endpoint::number_names(&mut endpoints);
+        let names: Vec<_> = endpoints.iter().map(|one| one.name.as_str()).collect();
+        let expected = ["http://a:1", "http://b:1", "http://a:1#2", "http://a:1#3", "http://a:2"];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn same_upstream_is_known_in_another_spelling() {
+        let same =
+            |a: &str, b: &str| Endpoint::parse(a).unwrap().is_same(&Endpoint::parse(b).unwrap());
+        assert!(same("http://host", "http://HOST:80/"));
+        assert!(same("https://host:443/ext/bc/C/rpc", "https://host"));
+        assert!(!same("http://host", "https://host") && !same("http://host/a", "http://host/b"));
+    }
+
+    #[test]
+    fn what_is_no_address_is_named() {
+        for bad in ["", "host:9650", "ftp://host", "http://", "http://user@host", "http://ho st"] {
+            assert!(Endpoint::parse(bad).is_err(), "{bad}");
+        }
+        for bad in ["", "http://host", "ws:", "nothing"] {
+            assert!(Endpoint::parse_ws(bad).is_err(), "{bad}");
+        }
+        assert_eq!(Endpoint::parse_ws("none"), Ok(None));
+    }
+
+    #[test]
+    fn headers_are_read_from_lines_and_never_shown() {
+        let text = "# a comment\n\nAuthorization: Bearer SECRET\r\nX-Key : SECRET:2\nx-key: b";
+        let headers = UpstreamHeaders::parse(text).unwrap();
+        let mut all = HeaderMap::new();
+        headers.add_to(&mut all);
+        assert_eq!(all["authorization"], "Bearer SECRET");
+        let keys: Vec<_> = all.get_all("x-key").iter().collect();
+        assert_eq!(keys, ["SECRET:2", "b"]);
+        assert!(!format!("{headers:?}").contains("SECRET"));
+        for (bad, says) in [
+            ("SECRET", "line 1: write `Name: value`"),
+            ("a: 1\nb c: SECRET", "line 2: the name"),
+            ("a: SE\u{1}CRET", "line 1: the value"),
+            ("Host: SECRET", "line 1: neve sets this header itself"),
+            ("Sec-WebSocket-Key: SECRET", "line 1: neve sets"),
+        ] {
+            let error = UpstreamHeaders::parse(bad).unwrap_err();
+            assert!(error.starts_with(says) && !error.contains("SECRET"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! Arguments as typed, settings as meant, units, endpoints, networks.
+
+mod args;
+mod endpoint;
+mod file;
+mod network;
+mod reference;
+mod setting;
+pub mod settings;
+mod source;
+mod units;
+mod values;
+mod variables;
+
+pub use args::{VerifyArgs, command};
+pub use endpoint::Endpoint;
+pub(crate) use endpoint::{Address, UpstreamHeaders};
+pub use file::SettingsFile;
+pub use network::Network;
+pub use reference::{command_line, example_file, settings_table};
+pub use setting::{Group, Setting};
+pub use source::{Changes, SettingsSource};
+pub(crate) use units::{Human, IpNetwork};
+pub use units::{ListenAddress, StartAt};
+pub use values::{ConfigError, Origin, Values};
+pub(crate) use variables::warn_of_unknown;

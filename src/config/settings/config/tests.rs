@@ -1,0 +1,172 @@
+use neve_store::{LockedTail, Options, SPAN_MAX};
+
+use super::*;
+use crate::config::SettingsFile;
+use crate::config::setting::{Bounds, Setting, Unit};
+
+/// Settings that go with another one.
+const COMPANY: &[(&str, &[(&str, &str)])] = &[
+    ("upstream-quorum", &[("upstream", "http://a,http://b")]),
+    ("client-bytes-address-max", &[("client-bytes-total-max", "4GiB")]),
+    ("connections-address-max", &[("connections-max", "10000000")]),
+    ("relayed-requests-address-max", &[("relayed-requests-total-max", "65536")]),
+    ("filters-address-max", &[("filters-max", "10000000")]),
+    ("queued-requests-address-max", &[("queued-requests-total-max", "1048576")]),
+    ("queued-requests-total-max", &[("queued-requests-address-max", "1")]),
+    ("retain-bytes", &[("segment-bytes", "64KiB")]),
+    ("segment-bytes", &[("retain-bytes", "none")]),
+];
+
+fn all() -> impl Iterator<Item = &'static Setting> {
+    GROUPS.iter().flat_map(|group| group.settings)
+}
+
+fn bounded() -> impl Iterator<Item = (&'static Setting, Bounds)> {
+    all().filter_map(|setting| Some((setting, setting.kind.bounds?)))
+}
+
+/// A whole set of settings with this value of one.
+fn company(name: &str, value: &str) -> Vec<(String, String)> {
+    let mut given = match name {
+        "dev-rate" => vec![("dev".to_owned(), "true".to_owned())],
+        _ => vec![("upstream".into(), "http://a".into()), ("data-dir".into(), "x".into())],
+    };
+    for (name, value) in
+        COMPANY.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, with)| with)
+    {
+        given.retain(|(other, _)| other != name);
+        given.push(((*name).to_owned(), (*value).to_owned()));
+    }
+    given.push((name.to_owned(), value.to_owned()));
+    given
+}
+
+/// The outcome of all checks with this value by a flag.
+fn by_flag(name: &str, value: &str) -> Result<(), String> {
+    let flag = |(name, value): (String, String)| match &*value {
+        "true" => format!("--{name}"),
+        _ => format!("--{name}={value}"),
+    };
+    let mut flags = vec!["--config=none".to_owned()];
+    flags.extend(company(name, value).into_iter().map(flag));
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    Config::from_flags(&flags).map(drop)
+}
+
+/// The outcome of all checks with this value in a file.
+fn by_file(name: &str, value: &str) -> Result<(), String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("neve.toml");
+    let lines = company(name, value).into_iter().map(|(name, value)| format!("{name} = {value:?}"));
+    std::fs::write(&path, lines.collect::<Vec<_>>().join("\n")).expect("a file");
+    let file = SettingsFile::read(&path, GROUPS).map_err(|error| error.to_string())?;
+    let values = Values::new(GROUPS, None, Some(&file));
+    values.and_then(Config::of).map(drop).map_err(|error| error.to_string())
+}
+
+/// A value beside a bound: the bound's amount and one more or less of the smallest part.
+fn beside(bounds: &Bounds, text: &str, more: i128) -> Option<String> {
+    let amount = bounds.unit.amount(text).expect("bounds are amounts") + more;
+    let amount = u64::try_from(amount).ok()?;
+    Some(match bounds.unit {
+        Unit::Duration => format!("{}s {}ns", amount / 1_000_000_000, amount % 1_000_000_000),
+        Unit::Bytes | Unit::Count | Unit::Height => amount.to_string(),
+        Unit::Rate => format!("{}.{:06}", amount / 1_000_000, amount % 1_000_000),
+    })
+}
+
+#[test]
+fn every_bound_holds_at_its_edges() {
+    for (Setting { name, .. }, bounds) in bounded() {
+        let max = if *name == "upstream-quorum" { "2" } else { bounds.max }; // of two upstreams
+        assert_eq!(by_flag(name, bounds.min), Ok(()), "{name} {}", bounds.min);
+        assert_eq!(by_flag(name, max), Ok(()), "{name} {max}");
+        let refused = |value: String, why: &str| {
+            let error = by_flag(name, &value).expect_err(name);
+            let named = format!("--{name} {value} (flag): {why}; allowed: {}", bounds.allowed());
+            assert_eq!(error, named);
+        };
+        if let Some(below) = beside(&bounds, bounds.min, -1) {
+            refused(below, "too small");
+        }
+        refused(beside(&bounds, bounds.max, 1).expect("far from overflow"), "too large");
+    }
+}
+
+#[test]
+fn every_bound_holds_in_the_file() {
+    for (Setting { name, .. }, bounds) in bounded().filter(|(setting, _)| !setting.flag_only) {
+        let max = if *name == "upstream-quorum" { "2" } else { bounds.max };
+        assert_eq!(by_file(name, bounds.min), Ok(()), "{name} {}", bounds.min);
+        assert_eq!(by_file(name, max), Ok(()), "{name} {max}");
+        let above = beside(&bounds, bounds.max, 1).expect("far from overflow");
+        let error = by_file(name, &above).expect_err(name);
+        let line = company(name, "").len();
+        let why = format!("neve.toml:{line}: {name} = {above}: too large; allowed: ");
+        assert!(error.contains(&why), "{error:?}, expected {why:?}");
+    }
+}
+
+#[test]
+fn none_is_a_value_of_some_settings_only() {
+    for (Setting { name, .. }, bounds) in bounded() {
+        let outcome = by_flag(name, "none");
+        if bounds.none {
+            assert_eq!(outcome, Ok(()), "{name}");
+        } else if bounds.unit == Unit::Bytes {
+            assert!(outcome.expect_err(name).contains("(flag): no bound; allowed: "));
+        }
+    }
+}
+
+#[test]
+fn absurd_values_are_refused() {
+    for (name, value) in [
+        ("idle-timeout", "0s"),
+        ("idle-timeout", "584000000000y"),
+        ("fsync-interval", "300000000y"),
+        ("dev-rate", "-1"),
+        ("upstream-requests-per-second", "-1"),
+        ("start", "18446744073709551615"),
+        ("start", "-18446744073709551615"),
+        ("backfill-to", "18446744073709551615"),
+    ] {
+        let error = by_flag(name, value).expect_err(name);
+        assert!(error.contains(&format!("--{name} {value} (flag): too ")), "{error}");
+    }
+    for rate in ["NaN", "inf"] {
+        let error = by_flag("dev-rate", rate).expect_err(rate);
+        assert!(error.contains("(flag): write a number"), "{error}");
+    }
+}
+
+#[test]
+fn every_setting_has_one_name_and_an_allowed_default() {
+    let mut names: Vec<_> = all().map(|setting| setting.name).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    for setting in all() {
+        let name = setting.name;
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{name}");
+        assert!(setting.help.ends_with('.') && !setting.help.contains('\n'), "{name}");
+        if let Some(default) = setting.default {
+            assert_eq!(setting.kind.check(default), Ok(()), "{name}");
+        }
+        assert!(!setting.flag_only || !setting.reloads, "{name}");
+    }
+    assert_eq!(all().filter(|setting| setting.brief).count(), 9, "and --config");
+}
+
+/// The table repeats the bounds of the store.
+#[test]
+fn bounds_are_those_of_the_store() {
+    let amount = |name: &str, max: bool| {
+        let (_, bounds) = bounded().find(|(setting, _)| setting.name == name).expect(name);
+        bounds.unit.amount(if max { bounds.max } else { bounds.min }).expect(name)
+    };
+    assert_eq!(amount("segment-bytes", false), i128::from(Options::SEGMENT_BYTES_MIN));
+    assert_eq!(amount("segment-bytes", true), i128::from(Options::SEGMENT_BYTES_MAX));
+    assert_eq!(amount("retain-bytes", false), i128::from(2 * Options::SEGMENT_BYTES_MIN));
+    assert_eq!(amount("segment-blocks", true), i128::from(SPAN_MAX));
+    assert_eq!(amount("lock-newest-bytes", false), i128::from(LockedTail::BYTES_MIN));
+}

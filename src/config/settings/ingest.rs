@@ -1,0 +1,100 @@
+//! Heights to fetch, and proofs of them.
+
+use clap::ValueEnum;
+use neve_chain::AdmittedKeys;
+
+use crate::config::setting::{Group, Setting, bytes, count, height, one_of, text};
+use crate::config::units::{BackfillTo, StartAt};
+use crate::config::values::{ConfigError, Values};
+
+/// Settings of ingest.
+pub(super) const INGEST: Group = Group {
+    title: "Ingest",
+    settings: &[
+        Setting::new(
+            "start",
+            height::<StartAt>("HEIGHT|latest|-COUNT", HEIGHT_MAX),
+            "First height of an empty store: a height, `latest`, or -COUNT for so many blocks \
+             before the latest.",
+        )
+        .otherwise("latest; 0 with --dev; above the newest sealed segment with --mirror-from")
+        .brief(),
+        Setting::new(
+            "backfill-to",
+            height::<BackfillTo>("HEIGHT|-COUNT|retained|none", HEIGHT_MAX),
+            "Lowest height to fetch below the first one, while neve follows: a height, -COUNT for \
+             so many blocks before the latest, `retained` for as far as retention allows, or \
+             `none`.",
+        )
+        .otherwise("none; retained with --mirror-from"),
+        Setting::new(
+            "ingest-bytes-max",
+            bytes("1B", "4GiB"),
+            "Bytes of blocks in flight from the upstreams to the disk. Beyond it: neve requests \
+             no more.",
+        )
+        .or("32MiB"),
+        Setting::new(
+            "prove-threads",
+            count("1", "1024"),
+            "Threads that prove blocks while catching up, and the senders of a large one at the \
+             head.",
+        )
+        .otherwise("number of CPUs"),
+        Setting::new(
+            "recover-senders",
+            one_of::<Senders>("live|always|never"),
+            "Recover senders from signatures and compare them: while following the head, always \
+             or never. It takes four fifths of the time of catching up.",
+        )
+        .or("live"),
+        Setting::new(
+            "admit-keys",
+            text::<String>("OBJECT.KEY").many(),
+            "Keys of a later avalanchego that neve does not know: block.KEY, transaction.KEY, \
+             receipt.KEY, log.KEY. neve rejects a block with any other unknown key, since clients \
+             may take it for a known one.",
+        ),
+    ],
+};
+
+/// Far above any height, and far below any overflow.
+const HEIGHT_MAX: &str = "1000000000000000";
+
+/// Condition for recovering senders from signatures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Senders {
+    /// While following the head; not while catching up, where it would take four fifths of the time.
+    #[default]
+    Live,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Lowest height of backfill. None unless asked for: a cache of the newest blocks is full soon
+/// enough by itself.
+pub type BackfillTarget = BackfillTo;
+
+/// Returns the lowest height of backfill. A mirror has the heights of its source.
+pub(super) fn backfill(values: &Values) -> Result<BackfillTarget, ConfigError> {
+    let mirrors = values.is_given("mirror-from");
+    let default = if mirrors { BackfillTo::Retained } else { BackfillTo::None };
+    Ok(values.get("backfill-to")?.unwrap_or(default))
+}
+
+/// Returns the first height of an empty store. A development chain is short: all of it is kept.
+pub(super) fn start(values: &Values) -> Result<StartAt, ConfigError> {
+    let dev = values.switch("dev");
+    let default = if dev { StartAt::Height(0) } else { StartAt::BeforeHead(0) };
+    Ok(values.get("start")?.unwrap_or(default))
+}
+
+/// Reads the names of `--admit-keys`.
+///
+/// # Errors
+/// The first name that is none, and why.
+pub fn admitted_keys(names: &[String]) -> Result<AdmittedKeys, (String, String)> {
+    AdmittedKeys::parse(names)
+}

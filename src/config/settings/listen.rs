@@ -1,0 +1,210 @@
+//! Addresses, clients behind proxies, paths, threads.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use hyper::StatusCode;
+
+use super::limits::Deadlines;
+use super::websocket::WsLimits;
+use crate::config::setting::{Group, SWITCH, Setting, count, one_of, text};
+use crate::config::units::{IpNetwork, ListenAddress, ListenAt};
+use crate::config::values::{ConfigError, Values};
+
+/// Settings of the listeners.
+pub(super) const LISTEN: Group = Group {
+    title: "Listen",
+    settings: &[
+        Setting::new(
+            "listen",
+            text::<ListenAddress>("ADDRESS"),
+            "Address for JSON-RPC, HOST:PORT. Port 0 is any free port.",
+        )
+        .or("127.0.0.1:8545")
+        .brief(),
+        Setting::new(
+            "admin-listen",
+            text::<ListenAt>("ADDRESS|none"),
+            "Address for the full /health, and /metrics. If the default is in use, neve warns and \
+             goes on without it.",
+        )
+        .otherwise("127.0.0.1:8549; a free port if --listen has port 0; none with --admin-on-main")
+        .brief(),
+        Setting::new(
+            "admin-on-main",
+            SWITCH,
+            "Answer the full /health, and /metrics, on the main address too. Every client then \
+             sees the data directory and the upstreams.",
+        ),
+        Setting::new(
+            "allowed-hosts",
+            text::<String>("HOST").many(),
+            "Names that a request's Host may have; * for any. Addresses are always allowed.",
+        )
+        .or("*"),
+        Setting::new(
+            "trusted-proxies",
+            text::<IpNetwork>("CIDR").many(),
+            "Networks or addresses of fronts that name their clients (--client-address-from). \
+             Limits for each address then count the clients, and not the front.",
+        ),
+        Setting::new(
+            "client-address-from",
+            one_of::<AddressSource>("SOURCE"),
+            "Source from which trusted proxies name their clients. With proxy-protocol, each of \
+             their connections must begin with its header, within 4 KiB and 5 s.",
+        )
+        .or("x-forwarded-for"),
+        Setting::new(
+            "rpc-paths",
+            text::<String>("PATH").many(),
+            "Further paths of JSON-RPC, besides / and the node's.",
+        ),
+        Setting::new(
+            "threads",
+            count("1", "1024"),
+            "Serving threads. Each has another one beside it for requests off the fast path.",
+        )
+        .otherwise("number of CPUs"),
+        Setting::new(
+            "miss-status",
+            count("200", "599"),
+            "HTTP status of a miss: 200, or 400 to 599. Some routers need another one than 421.",
+        )
+        .or("421"),
+        Setting::new(
+            "drain-timeout",
+            crate::config::setting::duration("0s", "1h"),
+            "Time that responses in flight may take after SIGTERM. Beyond it: their connections \
+             are cut.",
+        )
+        .or("10s")
+        .reloads(),
+    ],
+};
+
+/// The source of the client's address behind a trusted proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum AddressSource {
+    /// The header `X-Forwarded-For` of each request.
+    #[default]
+    XForwardedFor,
+    /// The header `Forwarded` of each request (RFC 7239).
+    Forwarded,
+    /// The PROXY protocol, version 1 or 2, at the begin of each connection.
+    ProxyProtocol,
+}
+
+/// Serving.
+#[derive(Debug, Clone)]
+pub struct HttpConfig {
+    /// Downloads and streams of mirrors that may be open; none where mirrors are given nothing. Not
+    /// given unless asked for: a mirror takes all there is, as quickly as it can.
+    pub mirrors_max: usize,
+    /// Address for JSON-RPC.
+    pub listen: ListenAddress,
+    /// Address for the administrator's pages.
+    pub admin_listen: AdminListen,
+    /// True if they are on the main address too. Not unless asked for: they name the data directory
+    /// and the upstreams.
+    pub admin_on_main: bool,
+    /// Serving threads, each with another beside it for requests off the fast path.
+    pub threads: usize,
+    /// The status of a miss.
+    pub miss_status: StatusCode,
+    /// Names that a request's `Host` may have. A node serves localhost only by default; a cache stands
+    /// behind any name that its operator gives it, and has nothing that is secret.
+    pub allowed_hosts: Arc<[String]>,
+    /// Proxies that name their clients. None unless named: any client can write the headers.
+    pub(crate) trusted_proxies: Arc<[IpNetwork]>,
+    /// The source of the client's address behind them.
+    pub client_address_from: AddressSource,
+    /// Paths of JSON-RPC besides the node's.
+    pub rpc_paths: Arc<[String]>,
+    /// Bytes of a request's line and headers. A node allows 1 MiB; no client needs that. A connection's
+    /// buffer has this size, for which hyper has a minimum of 8 KiB.
+    pub header_bytes_max: usize,
+    /// Limits of a WebSocket.
+    pub(crate) ws: WsLimits,
+    /// Time after which silent connections are closed.
+    pub(crate) patience: Deadlines,
+    /// Time that responses in flight may take at the end.
+    pub drain_timeout: Duration,
+}
+
+/// The listener of the administrator's pages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminListen {
+    /// No listener.
+    Off,
+    /// An address that was given: neve does not start without it.
+    Given(ListenAddress),
+    /// The default address, which another process may have.
+    Default(ListenAddress),
+}
+
+/// Loopback, so that only this machine sees the pages; the port is beside that of `--listen`.
+const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8549);
+
+impl HttpConfig {
+    pub(super) fn of(values: &Values) -> Result<Self, ConfigError> {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = values.get::<usize>("threads")?.unwrap_or(cores);
+        let mirrors_max =
+            if values.switch("serve-mirrors") { values.count("mirrors-max")? } else { 0 };
+        Ok(Self {
+            mirrors_max,
+            listen: values.of("listen")?,
+            admin_listen: admin_listen(values)?,
+            admin_on_main: values.switch("admin-on-main"),
+            threads,
+            miss_status: miss_status(values)?,
+            allowed_hosts: values.texts("allowed-hosts").into(),
+            trusted_proxies: values.list("trusted-proxies")?.into(),
+            client_address_from: values.word("client-address-from")?,
+            rpc_paths: rpc_paths(values)?,
+            header_bytes_max: values.bytes("header-bytes-max")?,
+            ws: WsLimits::of(values)?,
+            patience: Deadlines::of(values)?,
+            drain_timeout: values.duration("drain-timeout")?,
+        })
+    }
+}
+
+fn admin_listen(values: &Values) -> Result<AdminListen, ConfigError> {
+    let main: ListenAddress = values.of("listen")?;
+    Ok(match values.get("admin-listen")? {
+        Some(ListenAt(Some(address))) if address == main && main.port() != 0 => {
+            return values.refuse("admin-listen", "must be another address than --listen");
+        }
+        Some(ListenAt(Some(address))) => AdminListen::Given(address),
+        Some(ListenAt(None)) => AdminListen::Off,
+        None if values.switch("admin-on-main") => AdminListen::Off,
+        // An operator who takes any port does not expect a second neve to find this one taken.
+        None if main.port() == 0 => {
+            AdminListen::Default(SocketAddr::new(ADMIN_LISTEN.ip(), 0).into())
+        }
+        None => AdminListen::Default(ADMIN_LISTEN.into()),
+    })
+}
+
+fn rpc_paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {
+    let paths = values.texts("rpc-paths");
+    match paths.iter().find(|path| !path.starts_with('/')) {
+        Some(path) => Err(values.wrong("rpc-paths", path, "a path begins with /")),
+        None => Ok(paths.into()),
+    }
+}
+
+/// A router must be able to tell a miss, so no success but 200 itself, for routers that look into
+/// the body only.
+fn miss_status(values: &Values) -> Result<StatusCode, ConfigError> {
+    let status = values.count::<u16>("miss-status")?;
+    match StatusCode::from_u16(status) {
+        Ok(code) if status == 200 || code.is_client_error() || code.is_server_error() => Ok(code),
+        _ => values.refuse("miss-status", "allowed: 200, or 400 to 599"),
+    }
+}

@@ -1,0 +1,26 @@
+//! The tables of all settings by group, and the settings as meant.
+
+mod config;
+mod health;
+mod ingest;
+mod limits;
+mod listen;
+mod logs;
+mod mirror;
+mod relay;
+mod store;
+mod upstream;
+mod websocket;
+
+pub use config::{Config, GROUPS};
+pub(crate) use health::LiveReady;
+pub use health::{ReadyConfig, StaleHeads};
+pub use ingest::{BackfillTarget, Senders, admitted_keys};
+pub use limits::Limits;
+pub(crate) use limits::{Deadlines, QueueLimits, WorkLimits};
+pub use listen::{AddressSource, AdminListen, HttpConfig};
+pub use logs::{LogConfig, LogFormat};
+pub(crate) use relay::MissPolicy;
+pub use relay::{MissConfig, RelayConfig};
+pub use upstream::{FetchConfig, UpstreamConfig};
+pub(crate) use websocket::WsLimits;

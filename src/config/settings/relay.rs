@@ -1,0 +1,259 @@
+//! Misses: refused, or relayed to an upstream.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use neve_jsonrpc::default_methods;
+
+use crate::config::setting::{Group, Setting, bytes, count, duration, one_of, rate, text};
+use crate::config::units::Rate;
+use crate::config::values::{ConfigError, Values};
+
+/// Settings of misses.
+pub(super) const MISSES: Group = Group {
+    title: "Misses",
+    settings: &[
+        Setting::new(
+            "on-miss",
+            one_of::<OnMiss>("refuse|relay"),
+            "Treatment of a call that neve cannot answer: `refuse` it with HTTP 421, or `relay` it \
+             to an upstream and stream the answer back.",
+        )
+        .or("refuse"),
+        Setting::new(
+            "batch-miss",
+            one_of::<BatchMiss>("whole|split"),
+            "Treatment of a batch with a miss: refuse or relay it `whole`, or `split` it. A split \
+             batch is HTTP 200; each missing call is relayed, or gets the error of a miss.",
+        )
+        .otherwise("split with --on-miss relay, else whole"),
+        Setting::new(
+            "relay-methods",
+            text::<String>("METHOD").many(),
+            "Methods that may be relayed. `default` stands for a node's default API without \
+             eth_sendTransaction, eth_sign, eth_signTransaction, eth_fillTransaction and \
+             eth_resend. admin_*, personal_* and keystore methods are refused.",
+        )
+        .or("default"),
+        Setting::new(
+            "relay-paths",
+            text::<String>("PATH").many(),
+            "Other paths of the node that are relayed, such as /ext/info, /ext/health or /ext/bc/P. \
+             Each is one exact path; paths of admin and keystore are refused.",
+        ),
+        Setting::new(
+            "relay-requests-per-second",
+            rate("0.01", "1000000").or_none("RATE|none"),
+            "Relayed requests a second to each upstream. Beyond it: HTTP 429.",
+        )
+        .otherwise("half of --upstream-requests-per-second"),
+        Setting::new(
+            "relayed-requests-total-max",
+            count("1", "65536"),
+            "Relayed requests in flight. Beyond it: HTTP 429.",
+        )
+        .or("256"),
+        Setting::new(
+            "relayed-requests-address-max",
+            count("1", "65536"),
+            "Relayed requests in flight of one client address. Beyond it: HTTP 429.",
+        )
+        .otherwise("a quarter of --relayed-requests-total-max, at least 1"),
+        Setting::new(
+            "relay-timeout",
+            duration("100ms", "1h"),
+            "Time that a relayed request may take, up to the last byte of its response. Beyond it: \
+             HTTP 504, or the end of the connection.",
+        )
+        .or("35s"),
+        Setting::new(
+            "relay-response-bytes-max",
+            bytes("1KiB", "4GiB"),
+            "Bytes of a relayed response. Beyond it: HTTP 502, or the end of the connection.",
+        )
+        .or("64MiB"),
+    ],
+};
+
+/// Treatment of a miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OnMiss {
+    /// The client is told to ask a full node.
+    Refuse,
+    /// An upstream is asked.
+    Relay,
+}
+
+/// Treatment of a batch with a miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BatchMiss {
+    /// All of its calls are misses.
+    Whole,
+    /// Each call is treated as if it stood alone.
+    Split,
+}
+
+/// Misses.
+#[derive(Debug, Clone)]
+pub struct MissConfig {
+    /// The relay, if there is one.
+    pub relay: Option<RelayConfig>,
+    /// True if a batch with a miss is split.
+    pub split: bool,
+}
+
+/// Treatment of misses, as far as a call needs it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MissPolicy {
+    /// Methods that are relayed, if misses are.
+    pub(crate) relay: Option<RelayMethods>,
+    /// True if a batch with a miss is split.
+    pub(crate) split: bool,
+}
+
+impl MissPolicy {
+    /// True if a call of `method` that is a miss is relayed.
+    pub(crate) fn relays(&self, method: &str) -> bool {
+        self.relay.as_ref().is_some_and(|methods| methods.allow(method))
+    }
+}
+
+/// The relay.
+#[derive(Debug, Clone)]
+pub struct RelayConfig {
+    /// Methods that may be relayed.
+    pub(crate) methods: RelayMethods,
+    /// Other paths of the node.
+    pub(crate) paths: Arc<[String]>,
+    /// Requests a second to each upstream; `None` for what suits it.
+    pub requests_per_second: Option<Option<f64>>,
+    /// Requests in flight.
+    pub in_flight_total_max: usize,
+    /// Requests in flight of one address.
+    pub in_flight_address_max: usize,
+    /// Time up to the last byte of a response.
+    pub timeout: Duration,
+    /// Bytes of a response.
+    pub response_bytes_max: usize,
+}
+
+/// Methods that may be relayed.
+#[derive(Debug, Clone)]
+pub(crate) struct RelayMethods(Arc<HashSet<String>>);
+
+impl RelayMethods {
+    /// True if `method` may be relayed.
+    pub(crate) fn allow(&self, method: &str) -> bool {
+        self.0.contains(method)
+    }
+}
+
+impl MissConfig {
+    pub(super) fn of(values: &Values) -> Result<Self, ConfigError> {
+        let relay = RelayConfig::of(values)?; // also if it is not used: a mistake is told at once
+        let used = values.word::<OnMiss>("on-miss")? == OnMiss::Relay;
+        let given = values.words::<BatchMiss>("batch-miss")?.pop();
+        let split = given.map_or(used, |given| given == BatchMiss::Split);
+        Ok(Self { relay: used.then_some(relay), split })
+    }
+
+    /// The treatment of misses.
+    pub(crate) fn policy(&self) -> MissPolicy {
+        let relay = self.relay.as_ref().map(|relay| relay.methods.clone());
+        MissPolicy { relay, split: self.split }
+    }
+}
+
+impl RelayConfig {
+    fn of(values: &Values) -> Result<Self, ConfigError> {
+        let total: usize = values.count("relayed-requests-total-max")?;
+        Ok(Self {
+            methods: methods(values)?,
+            paths: paths(values)?,
+            requests_per_second: requests_per_second(values)?.map(|rate| rate.0),
+            in_flight_total_max: total,
+            in_flight_address_max: address_max(values, total)?,
+            timeout: values.duration("relay-timeout")?,
+            response_bytes_max: values.bytes("relay-response-bytes-max")?,
+        })
+    }
+}
+
+/// Namespaces that reach a node's keys and settings.
+const REFUSED: [&str; 3] = ["admin", "personal", "keystore"];
+
+fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
+    let mut methods = HashSet::new();
+    for name in values.texts("relay-methods") {
+        if name == "default" {
+            methods.extend(default_methods().map(str::to_owned));
+            continue;
+        }
+        let wrong = |why: &str| Err(values.wrong("relay-methods", name, why));
+        let Some((space, rest)) = name.split_once(['_', '.']) else {
+            return wrong("no method; write NAMESPACE_NAME, or default");
+        };
+        if REFUSED.iter().any(|refused| space.eq_ignore_ascii_case(refused)) {
+            return wrong("never relayed: it reaches the keys or settings of a node");
+        }
+        let is_word = |text: &str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        if !is_word(space) || !is_word(rest) {
+            return wrong("no method; allowed: letters, digits and _");
+        }
+        methods.insert(name.clone());
+    }
+    Ok(RelayMethods(Arc::new(methods)))
+}
+
+fn paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {
+    let paths = values.texts("relay-paths");
+    for path in paths {
+        let wrong = |why: &str| Err(values.wrong("relay-paths", path, why));
+        let Some(rest) = path.strip_prefix('/') else { return wrong("a path begins with /") };
+        let is_clean = |element: &str| {
+            let letters =
+                element.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.~".contains(&b));
+            letters && !matches!(element, "" | "." | "..")
+        };
+        if !rest.split('/').all(is_clean) {
+            return wrong(
+                "no clean path; allowed: letters, digits and -_.~ between single slashes",
+            );
+        }
+        let is_refused = |element: &str| REFUSED.iter().any(|no| element.eq_ignore_ascii_case(no));
+        if rest.split('/').any(is_refused) {
+            return wrong("never relayed: it reaches the keys or settings of a node");
+        }
+    }
+    Ok(paths.into())
+}
+
+/// A relay that could take all that an upstream gives would hold up following.
+fn requests_per_second(values: &Values) -> Result<Option<Rate>, ConfigError> {
+    let whole: Option<Rate> = values.get("upstream-requests-per-second")?;
+    let half = whole.map(|Rate(whole)| Rate(whole.map(|whole| whole / 2.0)));
+    let given: Option<Rate> = values.get("relay-requests-per-second")?;
+    match (given, half) {
+        (None, half) => Ok(half),
+        (Some(Rate(given)), Some(Rate(Some(half)))) if given.is_none_or(|given| given > half) => {
+            let why = format!("allowed: up to {half}, half of --upstream-requests-per-second");
+            values.refuse("relay-requests-per-second", why)
+        }
+        (given, _) => Ok(given),
+    }
+}
+
+fn address_max(values: &Values, total: usize) -> Result<usize, ConfigError> {
+    match values.get::<usize>("relayed-requests-address-max")? {
+        None => Ok((total / 4).max(1)),
+        Some(most) if most <= total => Ok(most),
+        Some(_) => {
+            let why = format!("allowed: 1 to {total}, which is --relayed-requests-total-max");
+            values.refuse("relayed-requests-address-max", why)
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! An upstream that is a neve and is mirrored: its stream beside its answers, its segments' files
+//! in place of history that is asked for height by height.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use metrics::{counter, gauge};
+use neve_chain::{Checks, Settlement};
+use neve_store::{PartialSegment, SealedPage};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tracing::{info, warn};
+
+use super::interval::{BackfillError, BackfillInterval, goal, has_room};
+use super::segment_verifier::{SegmentError, VerifiedSegment, check};
+use crate::client::Backoff;
+use crate::fetch::run::Follower;
+use crate::fetch::{HeightFetcher, RejectedPayload, unsettled};
+use crate::mirror::{Channel, Frame, Listed, Listing, MirrorSource, SourceError};
+use crate::upstream::{Announced, Priority, Upstream, UpstreamPool};
+
+/// How often it is looked whether a session has begun.
+const NOT_BEGUN: Duration = Duration::from_millis(10);
+const AGAIN_FIRST: Duration = Duration::from_millis(100);
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+/// A peer without what a mirror needs may get it with its next release.
+const LATER: Duration = Duration::from_secs(30);
+/// Attempts at a segment's file, each from where the one before ended.
+const ATTEMPTS_MAX: u32 = 8;
+/// Pieces of a file that wait for the disk.
+const PIECES_AHEAD: usize = 16;
+
+/// Follows the peer's stream for ever.
+pub(crate) struct StreamFollower {
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) pool: Arc<UpstreamPool>,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) peer: Arc<MirrorSource>,
+    pub(crate) newest: watch::Sender<Announced>,
+}
+
+impl StreamFollower {
+    pub(crate) async fn run(self) {
+        let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+        loop {
+            let Some(from) = self.next() else {
+                tokio::time::sleep(NOT_BEGUN).await; // no session has said yet where it begins
+                continue;
+            };
+            let ended = self.stream(from, &mut backoff).await;
+            self.peer.feed.end();
+            gauge!("neve_mirror_stream_connected").set(0.0);
+            let wait = match &ended {
+                Err(SourceError::NoSuchPath(_)) => LATER,
+                _ => backoff.wait(),
+            };
+            match ended {
+                Ok(()) => self.say(&SourceError::Unreachable("its stream ended".into())),
+                Err(why) => self.say(&why),
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn say(&self, why: &SourceError) {
+        self.peer.say(Channel::Stream, Some(why));
+    }
+
+    /// The height that is needed next.
+    fn next(&self) -> Option<u64> {
+        let begun = self.follower.status.catch_up_from()?;
+        Some(self.stored().max(begun))
+    }
+
+    /// The height above the head.
+    fn stored(&self) -> u64 {
+        self.follower.serving.reader.range().map_or(0, |range| range.end() + 1)
+    }
+
+    async fn stream(&self, from: u64, backoff: &mut Backoff) -> Result<(), SourceError> {
+        let mut frames = self.peer.records(from).await?;
+        self.peer.feed.begin(from);
+        gauge!("neve_mirror_stream_connected").set(1.0);
+        self.peer.say(Channel::Stream, None);
+        let mut next = from;
+        while let Some(frame) = frames.next().await? {
+            backoff.reset();
+            self.follower.status.heard();
+            match frame {
+                Frame::Record { height, block, receipts } if height == next => {
+                    next += 1;
+                    counter!("neve_mirror_received_records_total").increment(1);
+                    self.peer.feed.put(height, (block, receipts), self.stored()).await;
+                    self.newest.send_modify(|newest| newest.height = Some(height));
+                }
+                Frame::Record { height, .. } => {
+                    return Err(SourceError::Malformed(
+                        format!("height {height} instead of {next}").into(),
+                    ));
+                }
+                Frame::Withdrawn { from } => {
+                    next = next.min(from);
+                    self.withdrawn(from);
+                }
+                Frame::Idle => {}
+                Frame::Gone => {
+                    return Err(SourceError::Malformed(format!("it has no height {next}").into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn withdrawn(&self, from: u64) {
+        info!(from, peer = self.peer.name, "mirror source withdrew heights");
+        self.peer.feed.withdraw(from);
+        {
+            let mut state = self.upstream.state();
+            state.head = state.head.min(from.saturating_sub(1));
+        }
+        self.pool.withdrawn(from);
+    }
+}
+
+/// Next step below the first height.
+pub(crate) enum BackfillStep {
+    /// Something was published: look again.
+    Again,
+    /// Ask for heights one by one, not below this one.
+    Ask { from: u64 },
+    /// Nothing.
+    Nothing,
+}
+
+/// Takes segments of the peer that lie below the first height, newest first.
+pub(crate) async fn fill(
+    follower: &Follower,
+    source: &HeightFetcher,
+    peer: &Arc<MirrorSource>,
+) -> Result<BackfillStep, BackfillError> {
+    let Some(range) = follower.serving.reader.range() else { return Ok(BackfillStep::Nothing) };
+    let (first, head) = (*range.start(), *range.end());
+    let goal = goal(follower, head);
+    if follower.status.verified().is_none_or(|verified| verified + 1 < first) {
+        return Ok(BackfillStep::Nothing); // until something above can prove it
+    }
+    if first <= goal {
+        return Ok(BackfillStep::Ask { from: first }); // of which nothing comes but what /health shows
+    }
+    let listing = match peer.list().await {
+        Ok(listing) => listing,
+        Err(why) => {
+            peer.say(Channel::Files, Some(&why));
+            return Ok(BackfillStep::Ask { from: 0 });
+        }
+    };
+    let ours = follower.serving.identity();
+    if listing.identity() != ours {
+        return Ok(BackfillStep::Ask { from: 0 }); // its keeper has said so
+    }
+    let mut wanted: Vec<Listed> = Vec::new();
+    let mut end = first;
+    for listed in listing.segments.iter().rev().skip_while(|listed| listed.end() > first) {
+        if listed.end() != end || end <= goal || peer.is_refused(listed.base) {
+            break;
+        }
+        end = listed.base;
+        wanted.push(*listed);
+    }
+    if wanted.is_empty() {
+        return Ok(below(&listing, first, follower.endpoints.len() == 1));
+    }
+    peer.say(Channel::Files, None);
+    take_all(follower, source, peer, &listing, wanted).await
+}
+
+/// What is not there as a whole segment is asked for, as far as the peer or anybody has it.
+fn below(listing: &Listing, first: u64, alone: bool) -> BackfillStep {
+    let last = first.saturating_sub(1);
+    let holder = listing.segments.iter().find(|listed| (listed.base..listed.end()).contains(&last));
+    let lowest = listing.first.unwrap_or(first);
+    match holder {
+        Some(holder) => BackfillStep::Ask { from: holder.base },
+        None if alone && lowest >= first => BackfillStep::Nothing,
+        None if alone => BackfillStep::Ask { from: lowest },
+        None => BackfillStep::Ask { from: 0 },
+    }
+}
+
+async fn take_all(
+    follower: &Follower,
+    source: &HeightFetcher,
+    peer: &Arc<MirrorSource>,
+    listing: &Listing,
+    wanted: Vec<Listed>,
+) -> Result<BackfillStep, BackfillError> {
+    let lowest = listing.first.unwrap_or_default();
+    let ahead = follower.config.prove_threads.min(8) + 1;
+    // One comes while those before it are proven.
+    let downloads = &Semaphore::new(1);
+    let taking = |listed| async move {
+        (listed, SegmentTransfer { follower, source, peer, listed, lowest, downloads }.run().await)
+    };
+    let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(ahead));
+    while let Some((listed, outcome)) = taken.next().await {
+        match outcome {
+            Ok(checked) => match publish(follower, source, listed, checked).await {
+                Ok(()) => {
+                    follower.status.change_mirror(|mirror| mirror.taken += 1);
+                    counter!("neve_mirror_received_segments_total", "outcome" => "accepted")
+                        .increment(1);
+                }
+                // Its last heights, which headers above it settle.
+                Err(BackfillError::Disproved(disproof)) => {
+                    refuse(follower, peer, listed, &SegmentError::disproved(&disproof));
+                    return Ok(BackfillStep::Ask { from: listed.base });
+                }
+                Err(stop) => return Err(stop),
+            },
+            Err(TransferError::Full) => return Ok(BackfillStep::Ask { from: listed.base }),
+            Err(TransferError::BackfillError(stop)) => return Err(stop),
+            Err(TransferError::MirrorSource(why)) => {
+                warn!(base = listed.base, peer = peer.name, error = %why, "segment not downloaded");
+                return Ok(BackfillStep::Ask { from: listed.base });
+            }
+            Err(TransferError::SegmentError(wrong)) => {
+                counter!("neve_blocks_rejected_total", "reason" => wrong.reason).increment(1);
+                refuse(follower, peer, listed, &wrong);
+                return Ok(BackfillStep::Ask { from: listed.base });
+            }
+        }
+    }
+    Ok(BackfillStep::Again)
+}
+
+/// A segment did not check out: it is left alone, and what is wrong of it is kept.
+fn refuse(follower: &Follower, peer: &MirrorSource, listed: Listed, wrong: &SegmentError) {
+    warn!(base = listed.base, peer = peer.name, error = %wrong, "segment rejected");
+    counter!("neve_mirror_received_segments_total", "outcome" => "rejected").increment(1);
+    peer.refuse(listed.base);
+    if let Some(texts) = wrong.texts.clone() {
+        let (height, upstream) = (wrong.height.unwrap_or(listed.base), peer.name.clone());
+        let answer = RejectedPayload { height, upstream, texts };
+        follower.evidence.keep(answer, wrong.reason, &wrong.to_string());
+    }
+}
+
+/// Reason why a segment was not taken.
+enum TransferError {
+    /// The retention rule would delete the segment.
+    Full,
+    SegmentError(SegmentError),
+    MirrorSource(SourceError),
+    BackfillError(BackfillError),
+}
+
+impl<E: Into<BackfillError>> From<E> for TransferError {
+    fn from(error: E) -> Self {
+        Self::BackfillError(error.into())
+    }
+}
+
+/// A segment on its way.
+struct SegmentTransfer<'f> {
+    follower: &'f Follower,
+    source: &'f HeightFetcher,
+    peer: &'f Arc<MirrorSource>,
+    listed: Listed,
+    /// The lowest height that the peer has.
+    lowest: u64,
+    /// A place among the downloads.
+    downloads: &'f Semaphore,
+}
+
+impl SegmentTransfer<'_> {
+    async fn run(self) -> Result<VerifiedSegment, TransferError> {
+        let reader = &self.follower.serving.reader;
+        let range = reader.range().ok_or(TransferError::Full)?;
+        let above = reader.record(*range.start()).ok_or(TransferError::Full)?;
+        if !has_room(self.follower, &above, self.follower.ingest.segment_bytes()) {
+            return Err(TransferError::Full);
+        }
+        let downloading = self.downloads.acquire().await.ok();
+        let incoming = self.download().await?;
+        drop(downloading);
+        let page = self.sensible(&incoming)?;
+        let checks = self.checks();
+        let window = self.window(checks).await;
+        let _turn = self.source.prover.turns.acquire().await.ok();
+        let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
+        match checked.await?? {
+            Ok(checked) => Ok(checked),
+            Err(wrong) => {
+                self.forget().await?;
+                Err(TransferError::SegmentError(wrong))
+            }
+        }
+    }
+
+    fn checks(&self) -> Checks {
+        BackfillInterval::new(self.follower, self.source, self.listed.base..=self.listed.base)
+            .checks
+    }
+
+    /// The heights below that the segment's headers settle. What is below all that the peer has
+    /// cannot be had, nor proven.
+    async fn window(&self, checks: Checks) -> Settlement {
+        let before = self.listed.base.checked_sub(1).filter(|before| *before >= self.lowest);
+        let reader = &self.follower.serving.reader;
+        unsettled::rebuild(reader, self.source, before, Priority::Backfill, checks).await.0
+    }
+
+    /// Nothing is to be kept of it.
+    async fn forget(&self) -> Result<(), TransferError> {
+        let history = self.follower.ingest.raw_history().await??;
+        let base = self.listed.base;
+        let forgotten = tokio::task::spawn_blocking(move || history.receive(base)?.restart());
+        Ok(forgotten.await??)
+    }
+
+    /// What its header page says, as far as that can be told without the rest.
+    fn sensible(&self, incoming: &PartialSegment) -> Result<SealedPage, TransferError> {
+        let page = incoming.page().filter(|page| {
+            Some(page.identity) == self.follower.serving.identity()
+                && (page.base, page.records) == (self.listed.base, self.listed.records)
+        });
+        page.cloned().ok_or_else(|| {
+            TransferError::MirrorSource(SourceError::Malformed(
+                "a segment that is not the one in its list".into(),
+            ))
+        })
+    }
+
+    /// Gets the file, from where it is, in several attempts if need be.
+    async fn download(&self) -> Result<PartialSegment, TransferError> {
+        let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+        let mut attempts = 0;
+        loop {
+            let why = match self.attempt().await {
+                Ok(Some(incoming)) => return Ok(incoming),
+                Ok(None) => SourceError::Unreachable("its file ended early".into()),
+                Err(TransferError::MirrorSource(
+                    why @ (SourceError::NoSuchPath(_) | SourceError::Malformed(_)),
+                )) => {
+                    return Err(TransferError::MirrorSource(why));
+                }
+                Err(TransferError::MirrorSource(why)) => why,
+                Err(failed) => return Err(failed),
+            };
+            attempts += 1;
+            if attempts >= ATTEMPTS_MAX {
+                return Err(TransferError::MirrorSource(why));
+            }
+            tokio::time::sleep(backoff.wait()).await;
+        }
+    }
+
+    /// `None` if it is not whole yet.
+    async fn attempt(&self) -> Result<Option<PartialSegment>, TransferError> {
+        let history = self.follower.ingest.raw_history().await??;
+        let base = self.listed.base;
+        let mut incoming = tokio::task::spawn_blocking(move || history.receive(base)).await??;
+        if incoming.is_whole() {
+            return Ok(Some(incoming));
+        }
+        let (have, tag) = (incoming.have(), incoming.page().map(|page| page.tag.clone()));
+        let asked = self.peer.segment(base, have, tag.as_deref()).await;
+        let (from, mut pieces) = asked.map_err(TransferError::MirrorSource)?;
+        if from != have {
+            incoming = tokio::task::spawn_blocking(move || incoming.restart().map(|()| incoming))
+                .await??;
+        }
+        info!(base, from, peer = self.peer.name, "segment requested");
+        let (out, arrived) = mpsc::channel(PIECES_AHEAD);
+        let writing = tokio::task::spawn_blocking(move || write(incoming, arrived));
+        let broken = loop {
+            match pieces.next().await {
+                Ok(Some(bytes)) => {
+                    counter!("neve_mirror_received_segment_bytes_total")
+                        .increment(bytes.len() as u64);
+                    if out.send(bytes).await.is_err() {
+                        break None; // writing says why
+                    }
+                }
+                Ok(None) => break None,
+                Err(why) => break Some(why),
+            }
+        };
+        drop(out);
+        let Some(incoming) = writing.await?? else {
+            self.forget().await?;
+            let why = "a segment that is none, or longer than it says".to_owned();
+            return Err(TransferError::MirrorSource(SourceError::Malformed(why.into())));
+        };
+        match broken {
+            _ if incoming.is_whole() => Ok(Some(incoming)),
+            Some(why) => Err(TransferError::MirrorSource(why)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Writes what arrives. `None` if it cannot be a segment.
+fn write(
+    mut incoming: PartialSegment,
+    mut arrived: mpsc::Receiver<Bytes>,
+) -> Result<Option<PartialSegment>, neve_store::Error> {
+    while let Some(bytes) = arrived.blocking_recv() {
+        if !incoming.write(&bytes)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(incoming))
+}
+
+/// Publishes a segment, once the stored headers above it have settled its last heights.
+async fn publish(
+    follower: &Follower,
+    source: &HeightFetcher,
+    listed: Listed,
+    checked: VerifiedSegment,
+) -> Result<(), BackfillError> {
+    let begun = Instant::now();
+    let VerifiedSegment { built, mut window } = checked;
+    let last = listed.end() - 1;
+    BackfillInterval::new(follower, source, listed.base..=last).settle_above(&mut window)?;
+    let heights = follower.ingest.prepend(built).await??;
+    info!(first = listed.base, last, heights, took = ?begun.elapsed(), "segment accepted");
+    Ok(())
+}

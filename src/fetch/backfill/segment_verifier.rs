@@ -1,0 +1,124 @@
+//! A segment's file against the chain: every record made again from its block and receipts, with
+//! the proofs of ingest, and compared. Checksums alone say nothing: whoever lies makes them anew.
+
+use bytes::Bytes;
+use metrics::counter;
+use neve_chain::{CheckedHeader, Checks, Disproof, Proof, Settlement};
+use neve_record::assemble::{Assembled, assemble};
+use neve_record::compare::differences;
+use neve_record::parts::{FULL, RECEIPTS};
+use neve_store::verify::{Finding, Stored, Visitor};
+use neve_store::{BuiltSegments, PartialSegment, SealedPage};
+
+/// Of a damaged file so many bytes are kept, from where it is damaged.
+const DAMAGED_BYTES: usize = 64 << 10;
+
+/// Fault of a segment.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}{}: {detail}", .height.map_or(String::new(), |height| format!(" at height {height}")))]
+pub(crate) struct SegmentError {
+    /// A short label, for the metric.
+    pub(crate) reason: &'static str,
+    pub(crate) height: Option<u64>,
+    detail: String,
+    /// For people: the block and the receipts that are wrong, or the bytes that are damaged.
+    pub(crate) texts: Option<(Bytes, Bytes)>,
+}
+
+impl SegmentError {
+    /// A header above the segment disproves receipts in it.
+    pub(crate) fn disproved(disproof: &Disproof) -> Self {
+        let (reason, detail) = (disproof.reason(), disproof.to_string());
+        Self { reason, height: None, detail, texts: None }
+    }
+}
+
+/// A segment that checks out and is safe on the disk, and the window of heights that headers above
+/// it will settle.
+pub(crate) struct VerifiedSegment {
+    pub(crate) built: BuiltSegments,
+    pub(crate) window: Settlement,
+}
+
+/// Looks at all of `incoming`. `window` has the heights below it that are not settled before it.
+pub(crate) fn check(
+    incoming: PartialSegment,
+    page: &SealedPage,
+    checks: Checks,
+    window: Settlement,
+) -> Result<Result<VerifiedSegment, SegmentError>, neve_store::Error> {
+    let mut look = SegmentVerifier { checks, window, wrong: None, damaged_at: None, timestamp: 0 };
+    let summary = incoming.verify(&mut look)?;
+    if summary.records != u64::from(page.records) || look.timestamp != page.last_timestamp {
+        look.damaged(0, "seal", None, "it says another number of records, or another time".into());
+    }
+    if let Some(mut wrong) = look.wrong {
+        if let Some(offset) = look.damaged_at {
+            wrong.texts = Some((incoming.piece(offset, DAMAGED_BYTES).into(), Bytes::new()));
+        }
+        return Ok(Err(wrong));
+    }
+    Ok(Ok(VerifiedSegment { built: incoming.finish()?, window: look.window }))
+}
+
+struct SegmentVerifier {
+    checks: Checks,
+    window: Settlement,
+    wrong: Option<SegmentError>,
+    /// Offset of damage in the file.
+    damaged_at: Option<u64>,
+    timestamp: u64,
+}
+
+impl SegmentVerifier {
+    /// A damaged file. What was wrong first is told.
+    fn damaged(&mut self, at: u64, reason: &'static str, height: Option<u64>, detail: String) {
+        if self.wrong.is_none() {
+            self.wrong = Some(SegmentError { reason, height, detail, texts: None });
+            self.damaged_at = Some(at);
+        }
+    }
+
+    /// Fault of a record's block or receipts.
+    fn falsehood(&mut self, stored: &Stored<'_>) -> Option<(&'static str, String)> {
+        let (block, receipts) = (stored.parts[FULL].0, stored.parts[RECEIPTS].0);
+        let assembled = match assemble(block, receipts, &self.checks) {
+            Ok(assembled) => assembled,
+            Err(refusal) => return Some((refusal.reason(), refusal.to_string())),
+        };
+        if let Some(different) = differences(stored, &assembled).pop() {
+            return Some(different);
+        }
+        let disproof = self.settle(assembled).err()?;
+        Some((disproof.reason(), disproof.to_string()))
+    }
+
+    fn settle(&mut self, assembled: Assembled) -> Result<(), Disproof> {
+        let proof = self.window.settle(&CheckedHeader::of(&assembled.header))?;
+        if matches!(proof, Proof::Unprovable { .. }) {
+            counter!("neve_settlements_unproven_total").increment(1);
+        }
+        assembled.unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
+        Ok(())
+    }
+}
+
+impl Visitor for SegmentVerifier {
+    fn finding(&mut self, finding: Finding) {
+        self.damaged(finding.offset, finding.kind, finding.height, finding.detail);
+    }
+
+    fn record(&mut self, stored: &Stored<'_>) {
+        if self.wrong.is_some() {
+            return; // it is refused as a whole
+        }
+        self.timestamp = stored.timestamp;
+        if let Some((reason, detail)) = self.falsehood(stored) {
+            let text = |part: usize| Bytes::copy_from_slice(stored.parts[part].0);
+            let (height, texts) = (Some(stored.height), Some((text(FULL), text(RECEIPTS))));
+            self.wrong = Some(SegmentError { reason, height, detail, texts });
+        }
+    }
+
+    fn progress(&mut self, _: u64) {}
+}

@@ -1,0 +1,451 @@
+//! A session: one run of following, up to the first contradiction.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use metrics::counter;
+use neve_chain::{CheckedHeader, Checks, Disproof, Header, Proof, Settlement, TotalDifficulty};
+use neve_jsonrpc::Rules;
+use neve_record::assemble::Assembled;
+use neve_record::parts::{FULL, RECEIPTS, readable_part};
+use neve_store::residency::loaded;
+use neve_store::{Error, Hash, Record};
+use tokio::sync::watch;
+use tokio::task::JoinError;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{info, warn};
+
+use crate::config::StartAt;
+use crate::config::settings::Senders;
+use crate::fetch::run::{Follower, proven_height};
+use crate::fetch::{Fetched, HeightFetcher, Payload, refuse, unsettled};
+use crate::ingest::Stopped;
+use crate::shared::{IngestBudget, IngestReservation, Phase};
+use crate::upstream::{PoolState, Priority};
+
+/// This close to the head counts as following it.
+const FOLLOWING_WITHIN: u64 = 16;
+
+/// This close to the head a height does not wait for others.
+const LIVE_WITHIN: u64 = 4;
+
+/// Reason why a session ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SessionEnd {
+    /// No upstream is left.
+    #[error("no upstream is left")]
+    Lost,
+    /// A block that does not fit those before it.
+    #[error("block {height} does not fit what the upstream sent before: {why}")]
+    Contradiction {
+        /// Height.
+        height: u64,
+        /// Description of the contradiction.
+        why: String,
+    },
+    /// The store refused.
+    #[error("{0}")]
+    Store(#[from] Error),
+    /// A task ended otherwise than by finishing.
+    #[error("fetching ended: {0}")]
+    Task(#[from] JoinError),
+    /// The writer has stopped.
+    #[error("the writer has stopped")]
+    Stopped,
+}
+
+impl From<Stopped> for SessionEnd {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+impl SessionEnd {
+    pub(crate) fn phase(&self) -> Phase {
+        match self {
+            Self::Store(Error::WrongChain { .. }) => Phase::WrongChain,
+            Self::Stopped => Phase::Stopped,
+            _ => Phase::Waiting,
+        }
+    }
+}
+
+/// A session.
+pub(crate) struct Session<'f> {
+    follower: &'f Follower,
+    source: HeightFetcher,
+    sight: watch::Receiver<PoolState>,
+    checks: Checks,
+    window: Settlement,
+    /// The height that this session began with.
+    first: u64,
+    /// Height and hash of what was published last.
+    last: Option<(u64, Hash)>,
+    /// Heights up to here were disproved once: they are published only when proven.
+    distrust: Option<u64>,
+    /// Proven in themselves, and waiting for a header to prove their receipts.
+    held: VecDeque<(Record, IngestReservation)>,
+    /// Upstreams that gave the unsettled heights.
+    givers: VecDeque<(u64, usize)>,
+    published: u64,
+}
+
+impl<'f> Session<'f> {
+    pub(crate) fn new(
+        follower: &'f Follower,
+        source: HeightFetcher,
+        distrust: Option<u64>,
+    ) -> Self {
+        let sight = source.pool.sight();
+        Self {
+            follower,
+            source,
+            sight,
+            checks: Checks { chain_id: 0, senders: false, admitted: follower.config.admitted },
+            window: Settlement::new(0),
+            first: 0,
+            last: None,
+            distrust,
+            held: VecDeque::new(),
+            givers: VecDeque::new(),
+            published: 0,
+        }
+    }
+
+    pub(crate) fn distrust(&self) -> Option<u64> {
+        self.distrust
+    }
+
+    pub(crate) fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Runs until something is odd.
+    pub(crate) async fn run(&mut self) -> SessionEnd {
+        match self.follow().await {
+            Ok(never) => match never {},
+            Err(end) => end,
+        }
+    }
+
+    async fn follow(&mut self) -> Result<std::convert::Infallible, SessionEnd> {
+        let sight = *self.sight.borrow_and_update();
+        let identity = *self.source.pool.identity.get().ok_or(SessionEnd::Lost)?;
+        self.checks.chain_id = identity.chain_id;
+        self.follower.ingest.bind(identity, sight.rules()).await??;
+        self.follower.serving.relayed.ask_again();
+        self.last = self.follower.ingest.barrier().await?;
+        self.agree(sight.head).await?;
+        let next = self.resume(sight.head).await?;
+        self.pump(next, sight).await
+    }
+
+    /// Finds where store and upstreams agree, and takes unproven heights above it back. What is
+    /// proven was compared when they were admitted.
+    async fn agree(&mut self, upstream_head: u64) -> Result<(), SessionEnd> {
+        let proven = proven_height(&self.follower.serving.reader);
+        let mut from = None;
+        let mut next = self.last.map(|(head, _)| head.min(upstream_head));
+        while let Some((height, ours)) = next.and_then(|height| self.stored_hash(height)) {
+            let settled = proven.is_none_or(|proven| height <= proven);
+            if settled || !self.is_denied(height, ours).await {
+                break;
+            }
+            from = Some(height);
+            next = height.checked_sub(1);
+        }
+        if let Some(from) = from {
+            self.follower.ingest.withdraw(from).await??;
+            self.last = self.follower.ingest.barrier().await?;
+        }
+        Ok(())
+    }
+
+    /// True if upstreams have another block there, and none has ours.
+    async fn is_denied(&self, height: u64, ours: Hash) -> bool {
+        let mut denied = false;
+        for (_, upstream) in self.source.pool.admitted() {
+            match upstream.client.hash(height).await {
+                Ok(Some(theirs)) if theirs == ours => return false,
+                Ok(Some(theirs)) => {
+                    let upstream = &upstream.name;
+                    warn!(height, %ours, %theirs, upstream, "upstream has another block");
+                    denied = true;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    upstream.fails(error);
+                    self.source.pool.changed(false);
+                }
+            }
+        }
+        denied
+    }
+
+    fn stored_hash(&self, height: u64) -> Option<(u64, Hash)> {
+        let record = || self.follower.serving.reader.record(height).map(|record| record.hash());
+        Some((height, loaded(record)?))
+    }
+
+    /// The next height, with the window of unsettled ones before it.
+    async fn resume(&mut self, head: u64) -> Result<u64, SessionEnd> {
+        let next = match (self.last, self.follower.start) {
+            (Some((height, _)), _) => height + 1,
+            (None, StartAt::Height(height)) => height,
+            (None, StartAt::BeforeHead(0)) => self.source.start().await.unwrap_or(head).min(head),
+            (None, StartAt::BeforeHead(back)) => head.saturating_sub(back),
+        };
+        let reader = &self.follower.serving.reader;
+        let before = next.checked_sub(1).filter(|before| *before <= head);
+        let rebuilt =
+            unsettled::rebuild(reader, &self.source, before, Priority::CatchUp, self.checks);
+        let mut sight = self.source.pool.sight();
+        let (window, givers) = tokio::select! {
+            rebuilt = rebuilt => rebuilt,
+            _ = sight.wait_for(|sight| sight.admitted == 0) => return Err(SessionEnd::Lost),
+        };
+        (self.window, self.givers) = (window, givers.into());
+        self.first = next;
+        self.note_verified();
+        self.follower.status.begin_catch_up(next);
+        info!(next, upstream_head = head, "following");
+        Ok(next)
+    }
+
+    fn note_verified(&self) {
+        self.follower.status.set_verified(self.window.settled());
+    }
+
+    /// Fetches and publishes for ever.
+    async fn pump(
+        &mut self,
+        mut next: u64,
+        mut sight: PoolState,
+    ) -> Result<std::convert::Infallible, SessionEnd> {
+        let (budget, pool) = (self.follower.budget.consumer(), self.source.pool.clone());
+        let mut pipeline = FuturesOrdered::new();
+        loop {
+            let (mut full, mut long) = (false, false);
+            while next <= sight.head && !full && !long {
+                long = pool.queue_is_long() && !pipeline.is_empty();
+                let room = if long { None } else { self.room(&budget, pipeline.is_empty()) };
+                full = room.is_none();
+                if let Some(room) = room {
+                    pipeline.push_back(self.start_fetch(next, sight.head, room));
+                    next += 1;
+                }
+            }
+            self.note_phase(sight.head);
+            let alone = pipeline.is_empty();
+            tokio::select! {
+                biased;
+                Ok(()) = self.sight.changed() => {
+                    let before = std::mem::replace(&mut sight, *self.sight.borrow_and_update());
+                    self.seen(before, sight).await?;
+                }
+                Some(fetched) = pipeline.next() => {
+                    let (fetched, room) = fetched?;
+                    self.publish(fetched, room).await?;
+                }
+                () = pool.queue_shortens(), if long => {}
+                () = budget.freed(alone), if full && !long => {}
+            }
+        }
+    }
+
+    /// Room for one more height. What is held back waits for headers that are still to come: these
+    /// are fetched whether there is room or not.
+    fn room(&self, budget: &IngestBudget, alone: bool) -> Option<IngestReservation> {
+        let forced = alone && !self.held.is_empty();
+        budget.take(alone).or_else(|| forced.then_some(IngestReservation::Forced))
+    }
+
+    /// Something is new with the upstreams.
+    async fn seen(&self, before: PoolState, now: PoolState) -> Result<(), SessionEnd> {
+        if now.admitted == 0 {
+            return Err(SessionEnd::Lost);
+        }
+        if now.connections != before.connections {
+            self.follower.serving.relayed.ask_again();
+        }
+        if now.withdrawn != before.withdrawn {
+            return Err(self.withdrawn(now.withdrawn.1).await?);
+        }
+        if now.rules() != self.follower.serving.rules() {
+            let identity = *self.source.pool.identity.get().ok_or(SessionEnd::Lost)?;
+            self.follower.ingest.bind(identity, now.rules()).await??;
+        }
+        Ok(())
+    }
+
+    /// Who is mirrored found something wrong with what no header has proven yet. It is not waited
+    /// for that to be found here too.
+    async fn withdrawn(&self, from: u64) -> Result<SessionEnd, SessionEnd> {
+        let proven = proven_height(&self.follower.serving.reader);
+        let height = from.max(proven.map_or(0, |proven| proven + 1));
+        self.follower.ingest.withdraw(height).await??;
+        Ok(SessionEnd::Contradiction { height, why: "it was taken back there".to_owned() })
+    }
+
+    fn start_fetch(
+        &self,
+        height: u64,
+        target: u64,
+        mut room: IngestReservation,
+    ) -> AbortOnDropHandle<(Fetched, IngestReservation)> {
+        let live = height + FOLLOWING_WITHIN > target;
+        let senders = match self.follower.config.recover_senders {
+            Senders::Always => true,
+            Senders::Never => false,
+            Senders::Live => live,
+        };
+        let newest = height + LIVE_WITHIN > target;
+        let purpose = if newest { Priority::Follow } else { Priority::CatchUp };
+        let (source, checks) = (self.source.clone(), Checks { senders, ..self.checks });
+        let budget = self.follower.budget.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let fetched = source.fetch(height, purpose, checks).await;
+            budget.fit(&mut room, fetched.assembled.record.encoded_len());
+            (fetched, room)
+        }))
+    }
+
+    fn note_phase(&self, target: u64) {
+        let next = self.last.map_or(self.first, |(height, _)| height + 1);
+        let near = (target + 1).saturating_sub(next) <= FOLLOWING_WITHIN;
+        self.follower.status.set_phase(if near { Phase::Following } else { Phase::CatchingUp });
+    }
+
+    /// Holds a proven height against those before it, and publishes it.
+    async fn publish(
+        &mut self,
+        fetched: Fetched,
+        room: IngestReservation,
+    ) -> Result<(), SessionEnd> {
+        let Fetched { assembled, from } = fetched;
+        let Assembled { record, header, unsettled, difficulty } = assembled;
+        let height = record.height;
+        self.givers.push_back((height, from));
+        if let Some((_, hash)) = self.last.filter(|(_, hash)| *hash != record.parent) {
+            let why = format!("its parent is {}, the block before is {hash}", record.parent);
+            let upstream = &self.source.pool.upstreams[from];
+            refuse(height, Some(&upstream.name), "parent_link", &why);
+            self.source.refused(height, upstream, texts_of(&record), "parent_link", &why);
+            return Err(SessionEnd::Contradiction { height, why });
+        }
+        match self.window.settle(&CheckedHeader::of(&header)) {
+            Ok(proof) => note_proof(height, &proof),
+            Err(disproof) => return Err(self.disproved(height, &disproof).await?),
+        }
+        unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
+        self.last = Some((height, record.hash));
+        self.note_rules(from, difficulty, &header);
+        self.held.push_back((record, room));
+        self.release().await
+    }
+
+    /// A block is linked and proven, and shows by which rules its giver answers.
+    fn note_rules(&self, from: usize, difficulty: TotalDifficulty, header: &Header) {
+        let pool = &self.source.pool;
+        let rules = rules_of(difficulty, self.follower.serving.rules());
+        let before = std::mem::replace(&mut pool.upstreams[from].state().rules, rules);
+        if before != rules {
+            pool.changed(false);
+        }
+        if header.settles().is_some() {
+            pool.note_asynchronous();
+        }
+    }
+
+    /// A header contradicts receipts that are published: they go, and come back only proven.
+    async fn disproved(
+        &mut self,
+        height: u64,
+        disproof: &Disproof,
+    ) -> Result<SessionEnd, SessionEnd> {
+        refuse(height, None, disproof.reason(), &disproof.to_string());
+        let why = disproof.to_string();
+        if let Disproof::ReceiptsRoot { from, through, .. }
+        | Disproof::LogsBloom { from, through, .. } = disproof
+            && from <= through
+        {
+            self.distrust = Some(height);
+            self.blame(*from..=*through, disproof);
+            self.follower.ingest.withdraw(*from).await??;
+        }
+        Ok(SessionEnd::Contradiction { height, why })
+    }
+
+    /// Keeps what was disproved, and doubts who gave it.
+    fn blame(&self, heights: RangeInclusive<u64>, disproof: &Disproof) {
+        let why = disproof.to_string();
+        for (height, by) in self.givers.iter().filter(|(height, _)| heights.contains(height)) {
+            let held = self.held.iter().find(|(record, ..)| record.height == *height);
+            let stored = || {
+                let stored = self.follower.serving.reader.record(*height)?;
+                let text =
+                    |part| Some(Bytes::copy_from_slice(readable_part(&stored, part)?.as_ref()));
+                Some((text(FULL)?, text(RECEIPTS)?))
+            };
+            let texts = held.map(|(record, ..)| texts_of(record)).or_else(|| loaded(stored));
+            let upstream = &self.source.pool.upstreams[*by];
+            let reason = disproof.reason();
+            self.source.refused(*height, upstream, texts.unwrap_or_default(), reason, &why);
+        }
+    }
+
+    /// Publishes what may be: everything, but for heights that were disproved once and are not
+    /// proven yet, and those behind them.
+    async fn release(&mut self) -> Result<(), SessionEnd> {
+        let settled = self.window.settled();
+        while self
+            .givers
+            .pop_front_if(|(height, _)| settled.is_some_and(|s| *height <= s))
+            .is_some()
+        {}
+        while let Some((record, room)) = self.held.pop_front_if(|(record, ..)| {
+            let trusted = self.distrust.is_none_or(|distrust| record.height > distrust);
+            trusted || settled.is_some_and(|settled| record.height <= settled)
+        }) {
+            self.published += 1;
+            let rules = self.source.pool.sight().borrow().rules();
+            self.follower.ingest.append(record, rules, room).await?;
+        }
+        self.note_verified();
+        Ok(())
+    }
+}
+
+/// Block and receipts of a record that is not stored yet.
+fn texts_of(record: &Record) -> Payload {
+    let text =
+        |part: usize| record.parts.get(part).map_or_else(Bytes::new, |part| part.bytes.clone());
+    (text(FULL), text(RECEIPTS))
+}
+
+/// The rules that a form of the total difficulty tells of.
+pub(crate) fn rules_of(form: TotalDifficulty, current: Rules) -> Rules {
+    match form {
+        TotalDifficulty::Number => Rules::BeforeHelicon,
+        TotalDifficulty::Zero => Rules::Helicon,
+        TotalDifficulty::Unknown => current,
+    }
+}
+
+pub(crate) fn note_proof(height: u64, proof: &Proof) {
+    if let Proof::Unprovable { from, through } = proof {
+        let from = from.map_or("the start".to_owned(), |from| from.to_string());
+        warn!(height, from, through, "settled receipts not stored");
+        counter!("neve_settlements_unproven_total").increment(1);
+    }
+}
+
+impl fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("last", &self.last).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,390 @@
+//! A height from whichever upstream has it: complete and proven, however often it takes.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use metrics::counter;
+use neve_chain::{Checks, ProofError, TotalDifficulty};
+use neve_jsonrpc::Rules;
+use neve_record::assemble::Assembled;
+use tokio::task::JoinError;
+use tracing::{debug, warn};
+
+use super::evidence::{Evidence, RejectedPayload};
+use super::payload::{BlockName, Payload, is_of_another, one_batch, two_calls};
+use super::prover::{Prover, StageTimes, add};
+use crate::client::{Backoff, CallError};
+use crate::mirror::Channel;
+use crate::shared::lock::lock;
+use crate::upstream::{FetchNeed, FetchPermit, LATE, Priority, Upstream, UpstreamPool};
+
+/// A height that is announced but not there: behind a balancer that takes some milliseconds.
+const NOT_YET_FIRST: Duration = Duration::from_millis(20);
+const NOT_YET_MAX: Duration = Duration::from_secs(1);
+/// After a refused block. The upstream may come to its senses; asking faster does not help it.
+const REFUSED_FIRST: Duration = Duration::from_millis(250);
+const REFUSED_MAX: Duration = Duration::from_secs(30);
+/// After bad luck. All that is above this height waits for it.
+const UNLUCKY_FIRST: Duration = Duration::from_millis(10);
+/// With several upstreams a height is asked of another when one takes so long, and so many times as
+/// long as usual.
+const STALL_MIN: Duration = Duration::from_secs(2);
+const STALLS: u32 = 8;
+/// How often it is said that a height is still awaited.
+const SAY_EVERY: Duration = Duration::from_secs(30);
+/// Heights whose next answer is kept.
+const DISPUTED_MAX: usize = 256;
+/// Time that whoever confirmed or denied a hash is not asked again.
+const CONFIRM_EVERY: Duration = Duration::from_millis(250);
+
+/// Fetches heights. Clones share everything.
+#[derive(Clone)]
+pub(crate) struct HeightFetcher {
+    pub(crate) pool: Arc<UpstreamPool>,
+    pub(crate) evidence: Evidence,
+    pub(crate) prover: Prover,
+    /// Upstreams that must agree on a hash.
+    agree: usize,
+    /// Heights of which something was refused: what is accepted in its place is kept too.
+    disputed: Arc<Mutex<BTreeSet<u64>>>,
+}
+
+/// A proven height, and who gave it.
+pub(crate) struct Fetched {
+    pub(crate) assembled: Assembled,
+    /// The upstream's place.
+    pub(crate) from: usize,
+}
+
+/// Reason why an attempt failed.
+#[derive(Debug)]
+pub(crate) enum FetchError {
+    /// Not there, or not executed.
+    NotYet,
+    /// There, and wrong.
+    Refused(&'static str, String),
+    /// No answer for much longer than it usually takes, while another upstream could be asked.
+    Stalled,
+    /// No answer.
+    Call(CallError),
+}
+
+impl From<CallError> for FetchError {
+    fn from(error: CallError) -> Self {
+        if !error.is_absent() {
+            return Self::Call(error);
+        }
+        debug!(%error, "height not there");
+        Self::NotYet
+    }
+}
+
+impl From<JoinError> for FetchError {
+    fn from(error: JoinError) -> Self {
+        Self::Call(CallError::Unreachable(error.to_string().into()))
+    }
+}
+
+impl From<ProofError> for FetchError {
+    fn from(refusal: ProofError) -> Self {
+        Self::Refused(refusal.reason(), refusal.to_string())
+    }
+}
+
+/// Waits between attempts at one height.
+struct RetryState {
+    not_yet: Backoff,
+    refused: Backoff,
+    unlucky: Backoff,
+    said: Instant,
+}
+
+impl HeightFetcher {
+    pub(crate) fn new(
+        pool: Arc<UpstreamPool>,
+        evidence: Evidence,
+        busy: Arc<StageTimes>,
+        config: &crate::config::settings::FetchConfig,
+    ) -> Self {
+        let prover = Prover::new(config.prove_threads, config.precompress, busy);
+        Self { pool, evidence, prover, agree: config.quorum, disputed: Arc::default() }
+    }
+
+    /// Place where an empty store begins, if a neve is mirrored and says so.
+    pub(crate) async fn start(&self) -> Option<u64> {
+        let peer = self.pool.upstreams.iter().find_map(|upstream| upstream.peer.as_ref())?;
+        let listing = peer.list().await;
+        listing.inspect_err(|why| peer.say(Channel::Files, Some(why))).ok()?.start()
+    }
+
+    /// A height, however often it takes. It ends only with a height that is proven in itself.
+    pub(crate) async fn fetch(&self, height: u64, purpose: Priority, checks: Checks) -> Fetched {
+        self.fetch_needed(FetchNeed::new(height, purpose), checks).await
+    }
+
+    /// The same, of a block whose hash may be known.
+    pub(crate) async fn fetch_needed(&self, mut need: FetchNeed, checks: Checks) -> Fetched {
+        let begun = Instant::now();
+        let (height, purpose) = (need.height, need.purpose);
+        let mut patience = RetryState {
+            not_yet: Backoff::new(NOT_YET_FIRST, NOT_YET_MAX),
+            refused: Backoff::new(REFUSED_FIRST, REFUSED_MAX),
+            unlucky: Backoff::new(UNLUCKY_FIRST, REFUSED_MAX),
+            said: begun,
+        };
+        loop {
+            let lease = self.pool.lease(need.clone()).await;
+            match self.attempt(&lease, &need, checks).await {
+                Ok((assembled, texts)) => {
+                    let fetched = Fetched { assembled, from: lease.place };
+                    let upstream = Arc::clone(&lease.upstream);
+                    drop(lease);
+                    if !self.confirmed(&fetched, purpose, &texts).await {
+                        need.not(fetched.from, patience.refused.wait());
+                        continue;
+                    }
+                    if self.disputed().remove(&height) {
+                        self.keep(height, &upstream, texts, "accepted", "");
+                    }
+                    upstream.gave_height();
+                    add(&self.prover.busy.fetch, begun);
+                    return fetched;
+                }
+                Err((failed, texts)) => {
+                    self.after(&lease, failed, texts, &mut need, &mut patience);
+                }
+            }
+            if patience.said.elapsed() > SAY_EVERY {
+                warn!(height, "no upstream has the height");
+                patience.said = Instant::now();
+            }
+        }
+    }
+
+    /// What follows from a failure: the height goes elsewhere, or comes back later.
+    fn after(
+        &self,
+        lease: &FetchPermit,
+        failed: FetchError,
+        texts: Payload,
+        need: &mut FetchNeed,
+        patience: &mut RetryState,
+    ) {
+        let upstream = &lease.upstream;
+        match failed {
+            FetchError::NotYet => {
+                let head = upstream.state().head;
+                if need.height + LATE < head {
+                    debug!(need.height, upstream = upstream.name, "upstream lacks height");
+                    upstream.mark_missing(need.height);
+                }
+                need.not(lease.place, patience.not_yet.wait());
+            }
+            FetchError::Stalled => {
+                debug!(need.height, upstream = upstream.name, "upstream stalls");
+                upstream.penalize("stalled");
+                upstream.state().window.refused(Instant::now());
+                need.not(lease.place, patience.refused.wait());
+            }
+            FetchError::Call(CallError::Throttled { after, status }) => {
+                debug!(need.height, %status, ?after, "throttled");
+                let wait = after.unwrap_or_default().max(patience.refused.wait());
+                upstream.pause(wait);
+            }
+            FetchError::Call(error) if upstream.tolerates(&error) => {
+                debug!(need.height, upstream = upstream.name, %error, "asked again");
+                need.not(lease.place, patience.unlucky.wait());
+            }
+            FetchError::Call(error) => {
+                upstream.fails(error);
+                self.pool.changed(false);
+            }
+            FetchError::Refused(reason, why) => {
+                refuse(need.height, Some(&upstream.name), reason, &why);
+                self.refused(need.height, upstream, texts, reason, &why);
+                need.not(lease.place, patience.refused.wait());
+            }
+        }
+    }
+
+    fn disputed(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        lock(&self.disputed)
+    }
+
+    /// Keeps an answer that was refused, and doubts who gave it.
+    pub(crate) fn refused(
+        &self,
+        height: u64,
+        upstream: &Upstream,
+        texts: Payload,
+        reason: &'static str,
+        why: &str,
+    ) {
+        upstream.penalize(reason);
+        let mut disputed = self.disputed();
+        if disputed.len() < DISPUTED_MAX {
+            disputed.insert(height);
+        }
+        drop(disputed);
+        self.keep(height, upstream, texts, reason, why);
+    }
+
+    fn keep(
+        &self,
+        height: u64,
+        upstream: &Upstream,
+        texts: Payload,
+        verdict: &'static str,
+        why: &str,
+    ) {
+        let upstream = upstream.name.clone();
+        self.evidence.keep(RejectedPayload { height, upstream, texts }, verdict, why);
+    }
+
+    /// Asks for a height, by its number unless it is the newest.
+    async fn attempt(
+        &self,
+        lease: &FetchPermit,
+        need: &FetchNeed,
+        checks: Checks,
+    ) -> Result<(Assembled, Payload), (FetchError, Payload)> {
+        let (upstream, height) = (&lease.upstream, need.height);
+        if need.purpose == Priority::Follow && upstream.is_newest(height) {
+            let newest = self.attempt_named(lease, need, checks, BlockName::Latest).await;
+            match &newest {
+                Err((failed, texts)) if is_of_another(failed, texts, height) => {
+                    debug!(height, upstream = upstream.name, "latest is another block");
+                    upstream.newest_was_another();
+                }
+                _ => return newest,
+            }
+        }
+        self.attempt_named(lease, need, checks, BlockName::Height(height)).await
+    }
+
+    async fn attempt_named(
+        &self,
+        lease: &FetchPermit,
+        need: &FetchNeed,
+        checks: Checks,
+        named: BlockName,
+    ) -> Result<(Assembled, Payload), (FetchError, Payload)> {
+        let follows = need.purpose == Priority::Follow;
+        let mut begun = None;
+        let came = |block: &Bytes| {
+            begun = follows.then(|| self.prover.begin(block.clone(), checks));
+        };
+        let texts = self.ask(lease, need, named, came).await;
+        lease.answered();
+        let texts = texts.map_err(|failed| (failed, Payload::default()))?;
+        let assembled = match begun {
+            Some(begun) => begun.end(texts.1.clone()).await,
+            None => self.prover.prove(texts.clone(), checks).await,
+        };
+        match assembled.and_then(|assembled| self.fitting(assembled, need)) {
+            Ok(assembled) => Ok((assembled, texts)),
+            Err(failed) => Err((failed, texts)),
+        }
+    }
+
+    /// Gets a height's texts; `came` is told of the block, which may be there first.
+    async fn ask(
+        &self,
+        lease: &FetchPermit,
+        need: &FetchNeed,
+        named: BlockName,
+        came: impl FnOnce(&Bytes),
+    ) -> Result<Payload, FetchError> {
+        let upstream = &lease.upstream;
+        let ask = async {
+            if let Some(peer) = &upstream.peer
+                && let Some(texts) = peer.feed.take(need.height).await
+            {
+                came(&texts.0);
+                return Ok(texts);
+            }
+            match need.purpose {
+                Priority::Follow => two_calls(upstream, named, came).await,
+                _ => one_batch(upstream, named).await,
+            }
+        };
+        if self.pool.sight().borrow().admitted < 2 {
+            return ask.await;
+        }
+        let mean = Duration::from_secs_f64(upstream.state().window.mean());
+        let answers = tokio::time::timeout(STALL_MIN.max(STALLS * mean), ask).await;
+        answers.unwrap_or(Err(FetchError::Stalled))
+    }
+
+    /// A proven block, if it is the one that was asked for.
+    fn fitting(&self, assembled: Assembled, need: &FetchNeed) -> Result<Assembled, FetchError> {
+        let found = assembled.record.height;
+        if found != need.height {
+            return Err(FetchError::Refused("height", format!("the upstream sent block {found}")));
+        }
+        if let Some(hash) = need.hash.filter(|hash| *hash != assembled.record.hash) {
+            let why = format!("it is {}, its child names {hash}", assembled.record.hash);
+            return Err(FetchError::Refused("backfill_link", why));
+        }
+        if self.is_of_old_rules(&assembled) {
+            let why = "it answers by rules that another upstream has left".to_owned();
+            return Err(FetchError::Refused("old_rules", why));
+        }
+        Ok(assembled)
+    }
+
+    /// Another upstream has gone over to newer rules, by which all answers are given from then on.
+    fn is_of_old_rules(&self, assembled: &Assembled) -> bool {
+        let sight = *self.pool.sight().borrow();
+        assembled.difficulty == TotalDifficulty::Number
+            && sight.rules() == Rules::Helicon
+            && sight.admitted > 1
+    }
+
+    /// True if as many upstreams as wanted have this block. Waits for them; it is not confirmed if
+    /// as many have another.
+    async fn confirmed(&self, fetched: &Fetched, purpose: Priority, texts: &Payload) -> bool {
+        // The hash of history is known before it is asked for.
+        if self.agree < 2 || purpose == Priority::Backfill {
+            return true;
+        }
+        let record = &fetched.assembled.record;
+        let (mut agreed, mut denied) = (vec![fetched.from], Vec::new());
+        loop {
+            for (place, upstream) in self.pool.admitted() {
+                if agreed.contains(&place) || denied.contains(&place) {
+                    continue;
+                }
+                upstream.charge(1);
+                match upstream.client.hash(record.height).await {
+                    Ok(Some(hash)) if hash == record.hash => agreed.push(place),
+                    Ok(Some(hash)) => {
+                        let upstream = &upstream.name;
+                        warn!(record.height, ours = %record.hash, theirs = %hash, upstream, "upstreams disagree");
+                        counter!("neve_upstream_disagreements_total").increment(1);
+                        denied.push(place);
+                    }
+                    Ok(None) | Err(_) => {} // not yet, or its keeper will notice
+                }
+                if agreed.len() >= self.agree {
+                    return true;
+                }
+            }
+            if denied.len() >= self.agree.min(self.pool.upstreams.len() - 1) {
+                let upstream = &self.pool.upstreams[fetched.from];
+                let why = format!("{} others have another block", denied.len());
+                self.refused(record.height, upstream, texts.clone(), "disagrees", &why);
+                return false;
+            }
+            tokio::time::sleep(CONFIRM_EVERY).await;
+        }
+    }
+}
+
+/// Says and counts that a height is refused. `upstream` sent it, if that is known.
+pub(crate) fn refuse(height: u64, upstream: Option<&str>, reason: &'static str, why: &str) {
+    warn!(height, upstream, reason, why, "upstream data rejected");
+    counter!("neve_blocks_rejected_total", "reason" => reason).increment(1);
+}

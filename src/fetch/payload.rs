@@ -1,0 +1,160 @@
+//! What a height is asked with: its block and its receipts.
+//!
+//! A head is asked for as `latest`, while it is. Of its newest block a node has in memory what it
+//! read and recovered to accept it; by its number, the same block is read from the node's database,
+//! and its senders are recovered anew (coreth's `eth/api_backend.go`, `BlockByNumber`). The texts
+//! are the same.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use neve_chain::Block;
+use tracing::debug;
+
+use super::height_fetcher::FetchError;
+use crate::client::{CallError, CallResult, join};
+use crate::upstream::Upstream;
+
+/// Receipts asked for in one batch where there is no call for all of them.
+const RECEIPTS_A_BATCH: usize = 100;
+
+/// Name of a block in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockName {
+    Height(u64),
+    /// The newest: whichever that is when the question is answered.
+    Latest,
+}
+
+/// Writes it as JSON.
+impl fmt::Display for BlockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Height(height) => write!(f, "\"{height:#x}\""),
+            Self::Latest => f.write_str("\"latest\""),
+        }
+    }
+}
+
+/// A block and its receipts, as they came.
+pub(crate) type Payload = (Bytes, Bytes);
+
+/// Asked for at the same time: what is soonest there.
+pub(crate) async fn two_calls(
+    upstream: &Upstream,
+    named: BlockName,
+    came: impl FnOnce(&Bytes),
+) -> Result<Payload, FetchError> {
+    let block = async {
+        let block = upstream.client.block(named).await?.ok_or(FetchError::NotYet)?;
+        came(&block);
+        Ok::<_, FetchError>(block)
+    };
+    if !upstream.block_receipts.load(Ordering::Relaxed) {
+        return with_each_receipt(upstream, block.await?).await;
+    }
+    let params = format!("[{named}]");
+    let receipts = upstream.client.call("eth_getBlockReceipts", &params);
+    let (block, receipts) = tokio::join!(block, receipts);
+    with_receipts(upstream, block?, receipts).await
+}
+
+/// Asked for in one request: what costs both sides least.
+pub(crate) async fn one_batch(
+    upstream: &Upstream,
+    named: BlockName,
+) -> Result<Payload, FetchError> {
+    let both = [&upstream.block_receipts, &upstream.batches];
+    if !both.iter().all(|able| able.load(Ordering::Relaxed)) {
+        return two_calls(upstream, named, |_| ()).await;
+    }
+    let (block, receipts) = (format!("[{named},true]"), format!("[{named}]"));
+    let calls = [("eth_getBlockByNumber", &*block), ("eth_getBlockReceipts", &*receipts)];
+    let [block, receipts] = match upstream.client.pair(calls).await {
+        Ok(pair) => pair,
+        Err(error @ (CallError::InvalidJson(_) | CallError::Rpc { .. })) => {
+            debug!(%error, upstream = upstream.name, "upstream takes no batches");
+            upstream.batches.store(false, Ordering::Relaxed);
+            return two_calls(upstream, named, |_| ()).await;
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let block = match block {
+        Err(error) if error.is_absent() => None,
+        block => block?,
+    };
+    with_receipts(upstream, block.ok_or(FetchError::NotYet)?, receipts).await
+}
+
+async fn with_receipts(
+    upstream: &Upstream,
+    block: Bytes,
+    receipts: CallResult,
+) -> Result<Payload, FetchError> {
+    match receipts {
+        Ok(receipts) => Ok((block, receipts.ok_or(FetchError::NotYet)?)),
+        Err(error) if error.is_no_method() => {
+            upstream.block_receipts.store(false, Ordering::Relaxed);
+            debug!("no eth_getBlockReceipts");
+            with_each_receipt(upstream, block).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn with_each_receipt(upstream: &Upstream, block: Bytes) -> Result<Payload, FetchError> {
+    let hashes: Vec<String> = {
+        let block = Block::parse(&block)?;
+        block.transactions.iter().map(|tx| format!("[\"{:#x}\"]", tx.hash)).collect()
+    };
+    let mut receipts = Vec::with_capacity(hashes.len());
+    for hashes in hashes.chunks(RECEIPTS_A_BATCH) {
+        let batch = upstream.client.batch("eth_getTransactionReceipt", hashes).await?;
+        for receipt in batch {
+            receipts.push(receipt.ok_or(FetchError::NotYet)?);
+        }
+    }
+    Ok((block, join(&receipts)))
+}
+
+/// True if it may be that nothing is wrong with what failed for `latest` but that another block is
+/// the newest by now, or that whoever answers does not take the name.
+pub(crate) fn is_of_another(failed: &FetchError, texts: &Payload, height: u64) -> bool {
+    match failed {
+        FetchError::NotYet => true,
+        FetchError::Refused(..) => !are_of(texts, height),
+        FetchError::Call(error) => error.is_about_the_question(),
+        FetchError::Stalled => false,
+    }
+}
+
+/// True if texts call themselves those of a height.
+fn are_of((block, receipts): &Payload, height: u64) -> bool {
+    let Ok(block) = Block::parse(block) else { return true };
+    let told = format!("\"blockNumber\":\"{height:#x}\"");
+    let receipts_are = if block.transactions.is_empty() {
+        receipts.trim_ascii() == b"[]"
+    } else {
+        memchr::memmem::find(receipts, told.as_bytes()).is_some()
+    };
+    block.header.number == height && receipts_are
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_may_be_asked_by_number_is_of_another_block() {
+        let of = |failed| is_of_another(&failed, &Payload::default(), 1);
+        let rpc = CallError::Rpc { code: -32602, message: "invalid argument 0".into() };
+        assert!(of(FetchError::NotYet) && of(FetchError::Call(rpc)));
+        assert!(of(FetchError::Call(CallError::TooLarge(1))));
+        assert!(!of(FetchError::Stalled));
+        assert!(!of(FetchError::Call(CallError::TimedOut(Duration::ZERO))));
+        assert!(!of(FetchError::Refused("json", "no block at all".to_owned())));
+    }
+}

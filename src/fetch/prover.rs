@@ -1,0 +1,138 @@
+//! Proving what came: computation, on threads of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use neve_chain::{Block, Checks, ProofError, Receipts};
+use neve_record::assemble::{Assembled, cut};
+use neve_record::coding::Coding;
+use neve_record::precompressed::pack;
+use neve_store::Part;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::warn;
+
+use super::height_fetcher::FetchError;
+use super::payload::Payload;
+
+/// Time spent in each stage, in nanoseconds, over all threads.
+#[derive(Debug, Default)]
+pub(crate) struct StageTimes {
+    /// Heights under way, whatever they wait for.
+    pub(crate) fetch: AtomicU64,
+    /// Parsing and proving.
+    pub(crate) prove: AtomicU64,
+    /// Cutting into parts, and compressing.
+    pub(crate) cut: AtomicU64,
+}
+
+/// Adds the time since `from` and gives now.
+pub(crate) fn add(to: &AtomicU64, from: Instant) -> Instant {
+    let now = Instant::now();
+    to.fetch_add(now.duration_since(from).as_nanos() as u64, Ordering::Relaxed);
+    now
+}
+
+/// Proves heights, cuts them into parts and compresses these. Clones share everything.
+#[derive(Clone)]
+pub(crate) struct Prover {
+    pub(crate) busy: Arc<StageTimes>,
+    /// Proving is computation: no more at a time than there are cores for it.
+    pub(crate) turns: Arc<Semaphore>,
+    /// The most for the senders of one height.
+    threads: usize,
+    /// In which codings large parts are kept besides.
+    compress: &'static [Coding],
+}
+
+impl Prover {
+    pub(crate) fn new(threads: usize, compress: &'static [Coding], busy: Arc<StageTimes>) -> Self {
+        Self { busy, turns: Arc::new(Semaphore::new(threads)), threads, compress }
+    }
+
+    /// Proves a height that is here, when it is its turn.
+    pub(crate) async fn prove(
+        &self,
+        (block, receipts): Payload,
+        checks: Checks,
+    ) -> Result<Assembled, FetchError> {
+        let _turn = self.turns.acquire().await.ok();
+        let prover = self.clone();
+        spawn_blocking(move || prover.run(&block, &checks, || Ok(receipts))).await?
+    }
+
+    /// Proves a block while its receipts are on their way, and beside it its senders, which take
+    /// longer than all else. Who follows does not wait for those who catch up.
+    pub(crate) fn begin(&self, block: Bytes, checks: Checks) -> Begun {
+        let (receipts, coming) = oneshot::channel();
+        let senders = checks.senders.then(|| self.begin_senders(block.clone()));
+        let (prover, checks) = (self.clone(), Checks { senders: false, ..checks });
+        let height = spawn_blocking(move || {
+            let receipts = || coming.blocking_recv().map_err(|_| FetchError::NotYet);
+            prover.run(&block, &checks, receipts)
+        });
+        Begun { receipts, height, senders }
+    }
+
+    fn begin_senders(&self, block: Bytes) -> JoinHandle<Result<(), ProofError>> {
+        let (busy, threads) = (Arc::clone(&self.busy), self.threads);
+        spawn_blocking(move || {
+            let begun = Instant::now();
+            let proven = Block::parse(&block).and_then(|block| block.check_senders(threads));
+            add(&busy.prove, begun);
+            proven
+        })
+    }
+
+    fn run(
+        &self,
+        block: &Bytes,
+        checks: &Checks,
+        receipts: impl FnOnce() -> Result<Bytes, FetchError>,
+    ) -> Result<Assembled, FetchError> {
+        let begun = Instant::now();
+        let checked = Block::parse(block)?.check(checks)?;
+        add(&self.busy.prove, begun);
+        let receipts = receipts()?;
+        let begun = Instant::now();
+        let proven = Receipts::parse(&receipts)?.check(&checked)?;
+        let begun = add(&self.busy.prove, begun);
+        let mut assembled = cut(block.clone(), receipts.clone(), &checked, &proven);
+        self.compress(&mut assembled);
+        add(&self.busy.cut, begun);
+        Ok(assembled)
+    }
+
+    fn compress(&self, assembled: &mut Assembled) {
+        if self.compress.is_empty() {
+            return;
+        }
+        match pack(&assembled.record.parts, self.compress) {
+            Ok(packed) => assembled.record.parts.push(Part::uncompressed(packed)),
+            // It is served all the same, not compressed.
+            Err(error) => warn!(height = assembled.record.height, %error, "not compressed"),
+        }
+    }
+}
+
+/// A height whose receipts are not here yet. Dropped, it ends.
+pub(crate) struct Begun {
+    receipts: oneshot::Sender<Bytes>,
+    height: JoinHandle<Result<Assembled, FetchError>>,
+    senders: Option<JoinHandle<Result<(), ProofError>>>,
+}
+
+impl Begun {
+    /// They are here.
+    pub(crate) async fn end(self, receipts: Bytes) -> Result<Assembled, FetchError> {
+        // Nobody takes them if the block was refused.
+        let _ = self.receipts.send(receipts);
+        let assembled = self.height.await??;
+        if let Some(senders) = self.senders {
+            senders.await??;
+        }
+        Ok(assembled)
+    }
+}

@@ -1,0 +1,240 @@
+//! Following nodes: from their heads to records in the store, in order, proven.
+//!
+//! Each upstream has a *keeper*, which admits it when it is of the right chain and follows its
+//! head. A *session* begins where store and upstreams agree; then heights are fetched from
+//! whichever upstream answers soonest, and published in order. Whatever is odd ends the session:
+//! the next begins by asking again. *Backfill* goes on beside it. One scheduler decides who is
+//! asked for what.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use neve_store::{Identity, Reader, Retention};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use super::evidence::Evidence;
+use super::height_fetcher::HeightFetcher;
+use super::prover::StageTimes;
+use crate::client::{Backoff, RpcClient};
+use crate::config::settings::{BackfillTarget, FetchConfig};
+use crate::config::{Endpoint, StartAt};
+use crate::fetch::backfill::StreamFollower;
+use crate::fetch::follow::{Session, SessionEnd};
+use crate::ingest::Ingest;
+use crate::mirror::MirrorSource;
+use crate::shared::{IngestBudget, Phase, Serving, Status};
+use crate::upstream::{HeadListener, PoolSlot, Upstream, UpstreamMonitor, UpstreamPool};
+
+/// Time that `neve repair` waits for an upstream.
+const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
+const SESSION_FIRST: Duration = Duration::from_millis(250);
+const SESSION_MAX: Duration = Duration::from_secs(15);
+/// What Avalanche's public API bears from one address: some 25 requests a second, and three
+/// WebSocket connects a minute, beyond which it blocks for a day.
+const PUBLIC_REQUESTS_PER_SECOND: f64 = 20.0;
+const PUBLIC_CONNECT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Follows upstreams.
+pub(crate) struct Follower {
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) tls: rustls::ClientConfig,
+    pub(crate) config: FetchConfig,
+    pub(crate) start: StartAt,
+    pub(crate) backfill: BackfillTarget,
+    pub(crate) retention: Retention,
+    /// The chain that the upstreams must serve, if that is known.
+    pub(crate) expected: Option<Identity>,
+    /// True if the last endpoint is a neve to be a copy of.
+    pub(crate) mirror: bool,
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) ingest: Ingest,
+    pub(crate) budget: IngestBudget,
+    pub(crate) evidence: Evidence,
+    pub(crate) busy: Arc<StageTimes>,
+    /// Place of the pool, for others who ask its upstreams.
+    pub(crate) pool: PoolSlot,
+}
+
+impl Follower {
+    /// Follows until the writer stops.
+    pub(crate) async fn run(self) {
+        let follower = Arc::new(self);
+        let mut beside = JoinSet::new(); // ends with this
+        let (pool, peer) = follower.connect(&mut beside);
+        let (serving, status) = (Arc::clone(&follower.serving), Arc::clone(&follower.status));
+        let bytes_max = follower.config.relayed_bytes_max;
+        beside.spawn(crate::fetch::follow::run(Arc::clone(&pool), serving, status, bytes_max));
+        let source = follower.source(&pool);
+        beside.spawn(crate::fetch::backfill::run(Arc::clone(&follower), source.clone(), peer));
+        beside.spawn(crate::fetch::backfill::repair_all(Arc::clone(&follower), source.clone()));
+        follower.follow(&source).await;
+    }
+
+    /// Repairs all segments with known damage. Returns those that it could not repair, and why.
+    pub(crate) async fn repair(self) -> Vec<(u64, String)> {
+        let follower = Arc::new(self);
+        let mut beside = JoinSet::new(); // ends with this
+        let (pool, _) = follower.connect(&mut beside);
+        let source = follower.source(&pool);
+        let mut sight = pool.sight();
+        let admitted = sight.wait_for(|sight| sight.admitted > 0);
+        let answers = tokio::time::timeout(ADMISSION_TIMEOUT, admitted).await.is_ok();
+        let mut failed = Vec::new();
+        for damaged in follower.serving.reader.damaged() {
+            let repaired = if answers {
+                crate::fetch::backfill::segment(&follower, &source, damaged.base).await
+            } else {
+                Err(crate::fetch::backfill::BackfillError::NoUpstream)
+            };
+            failed.extend(repaired.err().map(|why| (damaged.base, why.to_string())));
+        }
+        failed
+    }
+
+    /// Begins to listen to all upstreams.
+    fn connect(
+        self: &Arc<Self>,
+        beside: &mut JoinSet<()>,
+    ) -> (Arc<UpstreamPool>, Option<Arc<MirrorSource>>) {
+        let follower = self;
+        let peer = follower.peer();
+        let upstreams: Vec<_> = (1..)
+            .zip(&follower.endpoints)
+            .map(|(count, at)| {
+                let last = count == follower.endpoints.len();
+                Arc::new(follower.upstream(at, peer.clone().filter(|_| last)))
+            })
+            .collect();
+        let pool = UpstreamPool::new(upstreams);
+        let _ = follower.pool.set(Arc::clone(&pool)); // a follower runs once
+        if follower.holds_asynchronous() {
+            pool.note_asynchronous();
+        }
+        for (endpoint, upstream) in follower.endpoints.iter().zip(&pool.upstreams) {
+            let (newest, heads) = follower.listen(endpoint, beside);
+            if let Some(peer) = upstream.peer.clone() {
+                let following = StreamFollower {
+                    follower: Arc::clone(follower),
+                    pool: Arc::clone(&pool),
+                    upstream: Arc::clone(upstream),
+                    peer,
+                    newest,
+                };
+                beside.spawn(following.run());
+            }
+            let keeper = UpstreamMonitor {
+                follower: Arc::clone(follower),
+                pool: Arc::clone(&pool),
+                upstream: Arc::clone(upstream),
+                heads,
+            };
+            beside.spawn(keeper.run());
+        }
+        beside.spawn(Arc::clone(&pool).run(Arc::clone(&follower.status)));
+        (pool, peer)
+    }
+
+    /// True if the newest stored block is asynchronous.
+    fn holds_asynchronous(&self) -> bool {
+        use neve_record::parts::{SPANS, uncompressed_part};
+        use neve_record::spans::SpansRef;
+        let Some(head) = self.serving.reader.head() else { return false };
+        uncompressed_part(&head, SPANS)
+            .is_some_and(|spans| SpansRef(spans.as_ref()).settled().is_some())
+    }
+
+    /// The neve that is mirrored.
+    fn peer(&self) -> Option<Arc<MirrorSource>> {
+        let endpoint = self.endpoints.last().filter(|_| self.mirror)?;
+        let status = Arc::clone(&self.status);
+        Some(Arc::new(MirrorSource::new(endpoint, self.tls.clone(), self.config, status)))
+    }
+
+    fn upstream(&self, endpoint: &Endpoint, peer: Option<Arc<MirrorSource>>) -> Upstream {
+        let client =
+            RpcClient::new(endpoint, self.tls.clone(), self.config, Arc::clone(&self.status));
+        let public = endpoint.is_public().then_some(PUBLIC_REQUESTS_PER_SECOND);
+        let pace = self.config.requests_per_second.unwrap_or(public);
+        Upstream::new(endpoint.name.clone(), client, self.config.concurrency, pace).mirrored(peer)
+    }
+
+    fn source(&self, pool: &Arc<UpstreamPool>) -> HeightFetcher {
+        let (evidence, busy) = (self.evidence.clone(), Arc::clone(&self.busy));
+        HeightFetcher::new(Arc::clone(pool), evidence, busy, &self.config)
+    }
+
+    fn listen(
+        &self,
+        endpoint: &Endpoint,
+        beside: &mut JoinSet<()>,
+    ) -> (watch::Sender<crate::upstream::Announced>, watch::Receiver<crate::upstream::Announced>)
+    {
+        let (newest, heads) = watch::channel(crate::upstream::Announced::default());
+        let interval = if endpoint.is_public() { PUBLIC_CONNECT_INTERVAL } else { Duration::ZERO };
+        if let Some(uri) = endpoint.ws.clone() {
+            let listener = HeadListener {
+                uri,
+                headers: endpoint.headers.clone(),
+                tls: self.tls.clone(),
+                config: self.config,
+                status: Arc::clone(&self.status),
+                connect_interval: interval,
+                newest: newest.clone(),
+            };
+            beside.spawn(listener.run());
+        }
+        (newest, heads)
+    }
+
+    async fn follow(&self, source: &HeightFetcher) {
+        let mut backoff = Backoff::new(SESSION_FIRST, SESSION_MAX);
+        let mut distrust = None;
+        let mut sight = source.pool.sight();
+        loop {
+            // The sender is in the pool.
+            let _ = sight.wait_for(|sight| sight.admitted > 0).await;
+            let mut session = Session::new(self, source.clone(), distrust);
+            let end = session.run().await;
+            distrust = session.distrust();
+            if session.published() > 0 {
+                backoff.reset();
+            }
+            match end {
+                SessionEnd::Stopped => {
+                    self.status.set_phase(Phase::Stopped);
+                    return;
+                }
+                SessionEnd::Lost => {} // its keeper has said why
+                end => {
+                    let wait = backoff.wait();
+                    self.report(&end, wait);
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    fn report(&self, end: &SessionEnd, wait: Duration) {
+        let retry_in = format_args!("{wait:.1?}");
+        let text = end.to_string();
+        let again = self.status.words().upstream_error.as_ref() == Some(&text);
+        match end.phase() {
+            Phase::WrongChain => error!(error = %end, retry_in, "following stopped"),
+            _ if again => info!(error = %end, retry_in, "following still interrupted"),
+            _ => warn!(error = %end, retry_in, "following interrupted"),
+        }
+        self.status.set_upstream_error(end.phase(), text);
+    }
+}
+
+/// The highest stored height that the newest stored header has proven.
+pub(crate) fn proven_height(reader: &Reader) -> Option<u64> {
+    use neve_record::parts::{SPANS, uncompressed_part};
+    use neve_record::spans::SpansRef;
+    let head = reader.head()?;
+    let spans = uncompressed_part(&head, SPANS)?;
+    Some(SpansRef(spans.as_ref()).settled().unwrap_or(head.height()))
+}

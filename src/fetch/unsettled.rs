@@ -1,0 +1,68 @@
+//! The window of published heights that no header has settled yet, and its rebuilding.
+
+use neve_chain::{CheckedHeader, Checks, Settlement};
+use neve_record::assemble::{Assembled, assemble};
+use neve_record::parts::{FULL, RECEIPTS, readable_part};
+use neve_store::Reader;
+use neve_store::residency::loaded;
+use tracing::warn;
+
+use super::height_fetcher::HeightFetcher;
+use crate::upstream::Priority;
+
+/// Memory for unsettled receipts. Ten heights of mainnet take half a MiB.
+const BYTES_MAX: usize = 16 << 20;
+
+/// A window, and which upstreams gave what is in it and is not stored.
+pub(crate) type Rebuilt = (Settlement, Vec<(u64, usize)>);
+
+/// The window for the height after `last`: empty below the first height of a chain, else rebuilt
+/// from the store or, for what is not stored, from upstreams.
+pub(crate) async fn rebuild(
+    reader: &Reader,
+    source: &HeightFetcher,
+    last: Option<u64>,
+    purpose: Priority,
+    checks: Checks,
+) -> Rebuilt {
+    let mut givers = Vec::new();
+    let Some(last) = last else { return (Settlement::new(BYTES_MAX), givers) };
+    let checks = Checks { senders: false, ..checks };
+    let header = height(reader, source, last, purpose, checks).await.0.header;
+    let mut window = Settlement::resume(&CheckedHeader::of(&header), BYTES_MAX);
+    for unsettled in window.unsettled() {
+        let (assembled, from) = height(reader, source, unsettled, purpose, checks).await;
+        givers.extend(from.map(|from| (unsettled, from)));
+        assembled.unsettled.into_iter().for_each(|receipts| window.push(receipts));
+    }
+    (window, givers)
+}
+
+async fn height(
+    reader: &Reader,
+    source: &HeightFetcher,
+    height: u64,
+    purpose: Priority,
+    checks: Checks,
+) -> (Assembled, Option<usize>) {
+    if let Some(assembled) = stored(reader, height, checks) {
+        return (assembled, None);
+    }
+    let fetched = source.fetch(height, purpose, checks).await;
+    (fetched.assembled, Some(fetched.from))
+}
+
+/// A stored height, proven again.
+pub(crate) fn stored(reader: &Reader, height: u64, checks: Checks) -> Option<Assembled> {
+    let (block, receipts) = loaded(|| {
+        let record = reader.record(height)?;
+        Some((readable_part(&record, FULL)?, readable_part(&record, RECEIPTS)?))
+    })?;
+    match assemble(block.as_ref(), receipts.as_ref(), &checks) {
+        Ok(assembled) => Some(assembled),
+        Err(error) => {
+            warn!(height, %error, "stored record fails its proof");
+            None
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Answers to requests that carry nothing to answer, in the node's words.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+
+use hyper::header::{
+    CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Response, StatusCode};
+
+use super::hosts::BadHost;
+use crate::body::ResponseBody;
+
+/// Refusal of a request, as the client gets it.
+pub(crate) struct ErrorResponse {
+    status: StatusCode,
+    text: Cow<'static, str>,
+}
+
+const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+impl ErrorResponse {
+    pub(crate) const METHOD: Self =
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+    pub(crate) const USE_GET: Self =
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed, use GET\n");
+    pub(crate) const NOT_FOUND: Self = Self::new(StatusCode::NOT_FOUND, "404 page not found\n");
+    pub(crate) const NO_SUCH_CHAIN: Self = Self::new(StatusCode::NOT_FOUND, "");
+    pub(crate) const EXPECTATION: Self = Self::new(StatusCode::EXPECTATION_FAILED, "");
+    pub(crate) const HOSTS: Self =
+        Self::new(StatusCode::BAD_REQUEST, "400 Bad Request: too many Host headers");
+    pub(crate) const MEDIA_TYPE: Self = Self::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "invalid content type, only application/json is supported\n",
+    );
+
+    pub(crate) const NO_ROOM: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "memory for clients is used up; try again later\n",
+    );
+
+    /// Refusal for a client whose request was not read.
+    pub(crate) const NO_ROOM_RAW: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+        Connection: close\r\nContent-Length: 47\r\nRetry-After: 1\r\n\r\n\
+        memory for clients is used up; try again later\n";
+
+    pub(crate) const FAILED: Self =
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error\n");
+    pub(crate) const BUSY: Self = Self::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too many requests wait for an answer; try again later\n",
+    );
+
+    const fn new(status: StatusCode, text: &'static str) -> Self {
+        Self { status, text: Cow::Borrowed(text) }
+    }
+
+    pub(crate) fn too_long(len: u64, limit: u64) -> Self {
+        let text = format!("content length too large ({len}>{limit})\n").into();
+        Self { status: StatusCode::PAYLOAD_TOO_LARGE, text }
+    }
+
+    pub(crate) fn host(bad: BadHost) -> Self {
+        match bad {
+            BadHost::Malformed => {
+                Self::new(StatusCode::BAD_REQUEST, "400 Bad Request: malformed Host header")
+            }
+            BadHost::NotAllowed => Self::new(StatusCode::FORBIDDEN, "invalid host specified\n"),
+        }
+    }
+
+    /// No upstream gave a response.
+    pub(crate) fn relay(status: StatusCode, why: impl Display) -> Self {
+        Self { status, text: format!("{why}\n").into() }
+    }
+
+    /// An answer to what is no WebSocket handshake, as gorilla/websocket gives it.
+    pub(crate) fn handshake(status: StatusCode) -> Response<ResponseBody> {
+        let text = format!("{}\n", status.canonical_reason().unwrap_or_default()).into();
+        let mut response = Self { status, text }.response();
+        let headers = response.headers_mut();
+        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        headers.remove(CONNECTION);
+        response
+    }
+
+    /// True if the connection closes behind it.
+    pub(crate) fn closes(&self) -> bool {
+        closes(self.status)
+    }
+
+    /// The answer, as Go's `http.Error` writes it.
+    pub(crate) fn response(self) -> Response<ResponseBody> {
+        let typed = !self.text.is_empty();
+        let text = self.text.into_owned();
+        let mut response = Response::new(ResponseBody::from(text.into_bytes()));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        if typed {
+            headers.insert(CONTENT_TYPE, PLAIN);
+            headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if closes(self.status) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+/// After these the node closes: a body that nobody wants may follow.
+fn closes(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::EXPECTATION_FAILED | StatusCode::BAD_REQUEST
+    )
+}
+
+/// Each refusal: status, body, cause. docs/reference/errors.md has them.
+#[cfg(test)]
+pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
+    let all = [
+        (ErrorResponse::HOSTS, "more than one `Host`"),
+        (ErrorResponse::host(BadHost::Malformed), "a `Host` that is none"),
+        (ErrorResponse::host(BadHost::NotAllowed), "a `Host` that `--allowed-hosts` does not name"),
+        (ErrorResponse::NOT_FOUND, "no such path on this listener"),
+        (ErrorResponse::NO_SUCH_CHAIN, "`Avalanche-Api-Route` names another chain"),
+        (ErrorResponse::METHOD, "`PUT` or `DELETE` to JSON-RPC"),
+        (ErrorResponse::USE_GET, "another method than `GET` to a page for operators"),
+        (ErrorResponse::too_long(6_000_000, 5_242_880), "a body over `--body-bytes-max`"),
+        (ErrorResponse::MEDIA_TYPE, "a media type that is not JSON"),
+        (ErrorResponse::EXPECTATION, "an `Expect` other than `100-continue`"),
+        (ErrorResponse::FAILED, "neve failed; the log has the reason"),
+        (
+            ErrorResponse::NO_ROOM,
+            "beyond `--client-bytes-total-max` or `--client-bytes-address-max`",
+        ),
+        (
+            ErrorResponse::BUSY,
+            "beyond `--queued-requests-total-max` or `--queued-requests-address-max`",
+        ),
+    ];
+    let row = |(refusal, cause): (ErrorResponse, &'static str)| {
+        (refusal.status.as_u16(), refusal.text.trim_end().to_owned(), cause)
+    };
+    all.into_iter().map(row).collect()
+}

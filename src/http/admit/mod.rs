@@ -1,0 +1,14 @@
+//! Decides the fate of a request by host, route, origin, media type and length.
+
+mod cors;
+mod error_response;
+mod hosts;
+pub(crate) mod media_type;
+mod route;
+
+pub(crate) use cors::Cors;
+pub(crate) use error_response::ErrorResponse;
+#[cfg(test)]
+pub(crate) use error_response::table;
+pub(crate) use hosts::Hosts;
+pub(crate) use route::{REST, Route, decode, route};

@@ -1,0 +1,117 @@
+//! From an accepted connection to one that is served: the address of its client, and the share of
+//! that address.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use super::proxies::Proxies;
+use super::proxy_protocol;
+use super::proxy_protocol::Begin;
+use super::seats::Seats;
+use crate::http::Arrived;
+use crate::http::server::{Role, Shared};
+
+/// A connection whose header of the PROXY protocol came, unless none did.
+type Told = Option<(TcpStream, SocketAddr, Begin)>;
+
+/// Admits connections of one listener.
+pub(crate) struct Admission {
+    proxies: Proxies,
+    seats: Arc<Seats>,
+    /// Connections that must begin with a header of the PROXY protocol.
+    telling: JoinSet<Told>,
+}
+
+impl Admission {
+    pub(crate) fn new(shared: &Shared, role: Role) -> Self {
+        let seats = Seats::new(shared.limits.connections_address_max);
+        // Operators ask the admin listener themselves, from the front's machine too.
+        let trusting = role != Role::Admin;
+        let proxies = if trusting { Proxies::of(&shared.http) } else { Proxies::none() };
+        Self { proxies, seats, telling: JoinSet::new() }
+    }
+
+    /// Number of connections that are not admitted yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.telling.len()
+    }
+
+    /// Admits a connection, unless its address has its share or its client is not known yet.
+    pub(crate) fn admit(&mut self, stream: TcpStream, from: SocketAddr) -> Option<Arrived> {
+        if !self.proxies.trust(from.ip()) {
+            return self.seat(stream, from, Bytes::new());
+        }
+        if self.proxies.speak_proxy_protocol() {
+            self.telling.spawn(listen(stream, from));
+            return None;
+        }
+        // Each request has a client of its own: there is no one whose connection it is.
+        let (address, proxied) = (from.ip().into(), true);
+        arrived(stream, |stream| Arrived {
+            stream,
+            read: Bytes::new(),
+            address,
+            proxied,
+            seat: None,
+        })
+    }
+
+    /// The next connection whose client became known; pending while there is none.
+    pub(crate) async fn next(&mut self) -> Option<Arrived> {
+        let Some(told) = self.telling.join_next().await else {
+            return std::future::pending().await;
+        };
+        let (stream, from, begin) = told.ok().flatten()?;
+        let client = begin.client.map_or(from, |client| SocketAddr::new(client, from.port()));
+        self.seat(stream, client, begin.rest)
+    }
+
+    fn seat(&self, stream: TcpStream, client: SocketAddr, read: Bytes) -> Option<Arrived> {
+        let address = client.ip().into();
+        let Some(seat) = self.seats.take(address) else {
+            refuse(&stream, client);
+            return None;
+        };
+        let (proxied, seat) = (false, Some(seat));
+        arrived(stream, |stream| Arrived { stream, read, address, proxied, seat })
+    }
+}
+
+async fn listen(stream: TcpStream, from: SocketAddr) -> Told {
+    match proxy_protocol::read(&stream).await {
+        Ok(begin) => Some((stream, from, begin)),
+        Err(error) => {
+            debug!(%from, %error, "connection of a proxy refused");
+            None
+        }
+    }
+}
+
+fn arrived(
+    stream: TcpStream,
+    with: impl FnOnce(std::net::TcpStream) -> Arrived,
+) -> Option<Arrived> {
+    // A failure leaves Nagle's algorithm on: slower, and correct.
+    let _ = stream.set_nodelay(true);
+    match stream.into_std() {
+        Ok(stream) => Some(with(stream)),
+        Err(error) => {
+            warn!(%error, "cannot serve a connection");
+            None
+        }
+    }
+}
+
+/// Says why, as far as the socket takes it at once, and closes.
+pub(crate) fn refuse(stream: &TcpStream, from: SocketAddr) {
+    debug!(%from, "too many connections");
+    let text = "too many connections\n";
+    let head = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n";
+    let reply = format!("{head}Content-Length: {}\r\n\r\n{text}", text.len());
+    let _ = stream.try_write(reply.as_bytes());
+}

@@ -1,0 +1,76 @@
+//! A number of things that clients may have open, with a share for each address.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::shared::ClientAddress;
+use crate::shared::lock::lock;
+
+/// Counts of open things by address.
+#[derive(Debug)]
+pub(crate) struct Seats {
+    /// Highest number of connections of one address.
+    most: usize,
+    taken: Mutex<HashMap<ClientAddress, usize>>,
+}
+
+/// A seat, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    seats: Arc<Seats>,
+    address: ClientAddress,
+}
+
+impl Seats {
+    /// At most `most` for each address.
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, taken: Mutex::default() })
+    }
+
+    /// Takes one more for `address`; `None` if it has its share.
+    pub(crate) fn take(self: &Arc<Self>, address: ClientAddress) -> Option<Seat> {
+        let mut taken = self.lock();
+        let count = taken.entry(address).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(Seat { seats: Arc::clone(self), address })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientAddress, usize>> {
+        lock(&self.taken)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.lock();
+        if let Entry::Occupied(mut count) = taken.entry(self.address) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove(); // as many addresses are kept as have something open
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn address_has_its_share_and_gives_it_back() {
+        let at = |last: u8| ClientAddress::from(IpAddr::from([10, 0, 0, last]));
+        let seats = Seats::new(2);
+        let taken = [seats.take(at(1)), seats.take(at(1)), seats.take(at(2))];
+        assert!(taken.iter().all(Option::is_some));
+        assert!(seats.take(at(1)).is_none());
+        drop(taken);
+        assert!(seats.lock().is_empty());
+        assert!(seats.take(at(1)).is_some());
+    }
+}

@@ -1,0 +1,8 @@
+//! The end of connections that a stopping server tells.
+
+use tokio::sync::watch;
+
+/// Waits until connections are to end.
+pub(crate) async fn draining(drain: &mut watch::Receiver<bool>) {
+    let _ = drain.wait_for(|drain| *drain).await; // that nobody can say so any more says it too
+}

@@ -1,0 +1,359 @@
+//! A connection on the short way from a socket to an answer and back, for plain requests.
+//!
+//! A connection is here as long as its requests are plain. It has no buffer of its own: what comes
+//! is read into one that all connections of a thread share. The first request of another form
+//! takes the connection to hyper, with what was read of it.
+
+use std::io;
+use std::io::{ErrorKind, IoSlice};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use bytes::Bytes;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::request::{FastRequest, Persistence, Seen};
+use super::response_writer::{ResponseWriter, Sent};
+use crate::config::settings::Deadlines;
+use crate::http::admit::ErrorResponse;
+use crate::http::full::Service;
+use crate::http::{
+    BlockingWork, ConnectionGuard, OffloadedRequest, OpenConnection, UnsentResponse, send,
+};
+use crate::rpc::RpcResponse;
+use crate::shared::{ClientAddress, FREE_BYTES, Holder, Reservation, Timeout, add};
+
+/// A request that is longer is not plain.
+pub(crate) const ROOM: usize = 16 << 10;
+/// A client that sends one request behind another gets so many answers before it is another's turn.
+const TURN: usize = 16;
+
+/// Next step of a connection.
+pub(crate) enum NextStep {
+    /// Something from the client: a request, or that it reads.
+    Client,
+    /// Next turn.
+    Turn,
+    /// The disk, which may have to be waited for.
+    Disk(BlockingWork),
+    /// Hyper, which understands what came.
+    Hyper(Bytes),
+    /// Nothing: it is over.
+    Nothing,
+}
+
+/// A connection.
+pub(crate) struct FastConnection {
+    /// None while whoever waits for the disk has it.
+    stream: Option<TcpStream>,
+    /// Time when bytes were last sent.
+    sent: Instant,
+    /// An answer that is not sent whole.
+    out: Option<Box<ResponseWriter>>,
+    /// True if the client sends no more, so that the end is to be read.
+    ends: bool,
+    /// True if nothing comes behind the answer that is under way.
+    last: bool,
+    /// Received bytes without a response.
+    rest: Vec<u8>,
+    address: ClientAddress,
+    proxied: bool,
+    /// Covers what came, if that is much.
+    held: Option<Reservation>,
+    counted: ConnectionGuard,
+}
+
+impl FastConnection {
+    pub(crate) fn new(moved: OpenConnection) -> Self {
+        let OpenConnection { stream, read, sent, address, proxied, held, counted } = moved;
+        let (rest, out) = (read.to_vec(), None); // what it was read into may be large
+        let stream = Some(stream);
+        Self { stream, sent, out, ends: false, last: false, rest, address, proxied, held, counted }
+    }
+
+    /// Gives the connection to another thread.
+    pub(crate) fn leave(self, read: Bytes) -> Option<OpenConnection> {
+        let Self { stream, sent, address, proxied, held, counted, .. } = self;
+        Some(OpenConnection { stream: stream?, read, sent, address, proxied, held, counted })
+    }
+
+    /// Socket, unless somebody else has it.
+    pub(crate) fn stream(&self) -> io::Result<&TcpStream> {
+        self.stream.as_ref().ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+
+    /// Closes the connection once what is under way is sent.
+    #[cfg(test)]
+    pub(crate) fn ends_after_this(&mut self) {
+        self.last = true;
+    }
+
+    /// Notes that the client sends no more.
+    pub(crate) fn note_end(&mut self) {
+        self.ends = true;
+    }
+
+    /// True if nothing is owed to the client.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.out.is_none() && !self.waits()
+    }
+
+    /// True if it has anything to do now that its socket can be read from, or written to.
+    pub(crate) fn wants(&self, readable: bool) -> bool {
+        readable || self.out.is_some()
+    }
+
+    /// True if the disk is waited for.
+    pub(crate) fn waits(&self) -> bool {
+        self.stream.is_none()
+    }
+
+    /// The wait that ends at the deadline.
+    pub(crate) fn wait_kind(&self) -> Timeout {
+        if self.out.is_some() { Timeout::Write } else { Timeout::Idle }
+    }
+
+    /// Time at which neve closes it, if nothing is sent until then.
+    pub(crate) fn deadline(&self, patience: Deadlines) -> Option<Instant> {
+        let limit = match self.wait_kind() {
+            Timeout::Idle => patience.idle,
+            Timeout::Write => patience.write,
+        };
+        (!self.waits()).then(|| self.sent + limit)
+    }
+
+    /// Gives its socket to whoever waits for the disk.
+    pub(crate) fn wait(&mut self) -> Option<TcpStream> {
+        self.stream.take()
+    }
+
+    /// Takes it back, with what is left of an answer.
+    pub(crate) fn answered(&mut self, mut left: UnsentResponse, now: Instant) {
+        if left.out.has_moved() {
+            self.sent = now;
+        }
+        (self.stream, self.out) = (Some(left.stream), Some(left.out));
+    }
+
+    /// Takes it back, with a request that hyper is to answer and all that came behind it; false if
+    /// there is no memory for them.
+    pub(crate) fn unanswered(
+        &mut self,
+        service: &Service,
+        stream: TcpStream,
+        request: &[u8],
+    ) -> bool {
+        self.stream = Some(stream);
+        self.rest.splice(..0, request.iter().copied());
+        self.rest.len() <= FREE_BYTES || self.hold(service, self.rest.len())
+    }
+
+    /// Bytes that came and are not answered.
+    pub(crate) fn take_rest(&mut self) -> Bytes {
+        std::mem::take(&mut self.rest).into()
+    }
+
+    /// Goes on as long as nothing has to be waited for.
+    pub(crate) fn go_on(&mut self, service: &Service, room: &mut [u8], now: Instant) -> NextStep {
+        let mut room = ReadBuffer { bytes: room, len: 0, drained: false };
+        room.add(&std::mem::take(&mut self.rest));
+        let need = self.go_on_in(service, &mut room, now).unwrap_or(NextStep::Nothing);
+        self.rest = room.came().to_vec();
+        if self.rest.len() <= FREE_BYTES {
+            self.held.take_if(|_| !matches!(need, NextStep::Hyper(_)));
+            return need;
+        }
+        if self.hold(service, self.rest.len()) { need } else { self.refuse() }
+    }
+
+    /// Sees to it that what came may be kept.
+    fn hold(&mut self, service: &Service, bytes: usize) -> bool {
+        service.rpc.memory.account(self.address).hold(&mut self.held, Holder::Head, bytes)
+    }
+
+    /// Says that there is no memory, as far as that goes at once, and ends.
+    fn refuse(&mut self) -> NextStep {
+        if let (None, Ok(stream)) = (&self.out, self.stream()) {
+            let _ = send(stream, &[IoSlice::new(ErrorResponse::NO_ROOM_RAW)]);
+        }
+        NextStep::Nothing
+    }
+
+    fn go_on_in(
+        &mut self,
+        service: &Service,
+        room: &mut ReadBuffer<'_>,
+        now: Instant,
+    ) -> io::Result<NextStep> {
+        if let Some(out) = self.out.take()
+            && let Some(need) = self.send(*out, service, now)?
+        {
+            return Ok(need);
+        }
+        for _ in 0..TURN {
+            if self.last {
+                // What came behind and is not read would have the system reset the connection.
+                let _ = recv(self.stream()?, &mut *room.bytes, RecvFlags::empty());
+                return Ok(NextStep::Nothing);
+            }
+            let plain = match self.request(service, room)? {
+                Ok(plain) => plain,
+                Err(need) => return Ok(need),
+            };
+            self.last = plain.persistence != Persistence::Kept;
+            let client = plain.client.unwrap_or(self.address);
+            let reply = match answer(service, room.came(), &plain, client) {
+                Some(reply) if reply.needs_upstream() => return Ok(self.hyper(service, room)),
+                Some(reply) => reply,
+                None => return Ok(self.wait_for_disk(service, room, &plain, client)),
+            };
+            room.take(plain.body.end);
+            if let Some(need) = self.send(service.out(reply, plain.persistence), service, now)? {
+                return Ok(need);
+            }
+        }
+        Ok(NextStep::Turn)
+    }
+
+    /// Has a request answered by who may wait for the disk, if there is memory for it.
+    fn wait_for_disk(
+        &mut self,
+        service: &Service,
+        room: &mut ReadBuffer<'_>,
+        plain: &FastRequest,
+        address: ClientAddress,
+    ) -> NextStep {
+        let (body_at, end) = (plain.body.start, plain.body.end);
+        let request = Bytes::copy_from_slice(&room.bytes[..end]);
+        room.take(end);
+        let mut held = None;
+        let account = service.rpc.memory.account(address);
+        if end > FREE_BYTES && !account.hold(&mut held, Holder::Body, end) {
+            return self.refuse();
+        }
+        let (accepts, persistence) = (plain.accepts, plain.persistence);
+        let question =
+            OffloadedRequest { request, body_at, accepts, persistence, address, _held: held };
+        NextStep::Disk(BlockingWork::Answer(question))
+    }
+
+    /// The next request, or what it takes to get one.
+    fn request(
+        &mut self,
+        service: &Service,
+        room: &mut ReadBuffer<'_>,
+    ) -> io::Result<Result<FastRequest, NextStep>> {
+        loop {
+            let need = match service.parse_fast(room.came(), self.proxied) {
+                Seen::FastRequest(plain) => return Ok(Ok(plain)),
+                Seen::Begin if room.len < ROOM => self.read(service, room)?,
+                Seen::Begin | Seen::Other => Some(self.hyper(service, room)),
+            };
+            if let Some(need) = need {
+                return Ok(Err(need));
+            }
+        }
+    }
+
+    /// Has hyper go on with what came, if there is memory for it.
+    fn hyper(&mut self, service: &Service, room: &mut ReadBuffer<'_>) -> NextStep {
+        if room.len > FREE_BYTES && !self.hold(service, room.len) {
+            room.len = 0;
+            return self.refuse();
+        }
+        room.hyper()
+    }
+
+    /// Reads what came, or says what it takes.
+    fn read(
+        &mut self,
+        service: &Service,
+        room: &mut ReadBuffer<'_>,
+    ) -> io::Result<Option<NextStep>> {
+        if room.drained && !self.ends {
+            return Ok(Some(NextStep::Client));
+        }
+        match recv(self.stream()?, &mut room.bytes[room.len..], RecvFlags::empty()) {
+            Ok((_, 0)) if room.len > 0 => Ok(Some(self.hyper(service, room))),
+            Ok((_, 0)) => Ok(Some(NextStep::Nothing)),
+            Ok((_, more)) => {
+                room.len += more;
+                room.drained = room.len < room.bytes.len();
+                Ok(None)
+            }
+            Err(Errno::AGAIN) => Ok(Some(NextStep::Client)),
+            Err(Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sends an answer, or says what it takes to send the rest.
+    fn send(
+        &mut self,
+        mut out: ResponseWriter,
+        service: &Service,
+        now: Instant,
+    ) -> io::Result<Option<NextStep>> {
+        let sent = out.send(self.stream()?)?;
+        if out.has_moved() {
+            self.sent = now;
+        }
+        Ok(match sent {
+            Sent::All => None,
+            _ if !out.reserve(service.rpc.memory.account(self.address)) => Some(NextStep::Nothing),
+            Sent::Full => {
+                self.out = Some(Box::new(out));
+                Some(NextStep::Client)
+            }
+            Sent::Cold => Some(NextStep::Disk(BlockingWork::Send(Box::new(out)))),
+        })
+    }
+}
+
+fn answer(
+    service: &Service,
+    came: &[u8],
+    plain: &FastRequest,
+    address: ClientAddress,
+) -> Option<RpcResponse> {
+    let reply = service.answer_if_resident(&came[plain.body.clone()], plain.accepts, address);
+    if !reply.as_ref().is_some_and(RpcResponse::needs_upstream) {
+        let tally = &service.rpc.tally; // hyper's thread counts the others
+        add(&tally.requests, 1);
+        add(&tally.plain, 1);
+    }
+    reply
+}
+
+/// The buffer, and how much of it is in use.
+struct ReadBuffer<'r> {
+    bytes: &'r mut [u8],
+    len: usize,
+    /// True if the last read left some of it empty: what comes after that is told anew.
+    drained: bool,
+}
+
+impl ReadBuffer<'_> {
+    fn came(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn add(&mut self, more: &[u8]) {
+        let end = self.len + more.len();
+        self.bytes[self.len..end].copy_from_slice(more);
+        self.len = end;
+    }
+
+    /// Takes a request out.
+    fn take(&mut self, len: usize) {
+        self.bytes.copy_within(len..self.len, 0);
+        self.len -= len;
+    }
+
+    fn hyper(&mut self) -> NextStep {
+        let came = Bytes::copy_from_slice(self.came());
+        self.len = 0;
+        NextStep::Hyper(came)
+    }
+}

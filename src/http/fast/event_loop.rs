@@ -1,0 +1,266 @@
+//! The loop of a serving thread: who is ready has a turn, and nobody is waited for.
+//!
+//! This is what an event loop without tasks comes to. A task for each connection costs two visits
+//! to memory of its own for each request, once to wake it and once to run it, and that memory has
+//! left the nearest caches by then when there are hundreds of connections (docs/decisions/0017).
+//! What has to wait for more than its own socket goes to the worker's other thread, which has a
+//! runtime.
+
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use bytes::Bytes;
+use mio::event::Event;
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use slab::Slab;
+use tokio::sync::mpsc::UnboundedSender;
+use tracing::{error, warn};
+
+use super::connection::{FastConnection, NextStep, ROOM};
+use crate::config::settings::Deadlines;
+use crate::http::full::Service;
+use crate::http::{Handoff, OpenConnection, ToFast, ToFull, Waited};
+
+#[cfg(test)]
+mod tests;
+
+/// Highest number of events of one wait.
+const EVENTS: usize = 1024;
+const DOOR: Token = Token(usize::MAX);
+/// Between two looks for connections that wait for too long.
+const LOOKS_APART: Duration = Duration::from_millis(50);
+/// After a failure that should not be: trying again at once would spin.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The connections of a thread that are on the short way.
+pub(crate) struct EventLoop {
+    poll: Poll,
+    coming: Receiver<ToFast>,
+    leaving: UnboundedSender<ToFull>,
+    service: Arc<Service>,
+    patience: Deadlines,
+    open: Slab<FastConnection>,
+    /// Buffer for requests.
+    room: Vec<u8>,
+    /// Those that want another turn.
+    again: Vec<usize>,
+    /// Time of the next look for connections that wait too long: not after the first is due.
+    look_at: Option<Instant>,
+    /// Connections are to end.
+    draining: bool,
+    /// No more will come.
+    last: bool,
+}
+
+impl EventLoop {
+    pub(crate) fn new(
+        service: Arc<Service>,
+        patience: Deadlines,
+        leaving: UnboundedSender<ToFull>,
+    ) -> io::Result<(Self, Handoff)> {
+        let poll = Poll::new()?;
+        let (sender, coming) = mpsc::channel();
+        let waker = Arc::new(Waker::new(poll.registry(), DOOR)?);
+        let (open, room, again) = (Slab::new(), vec![0; ROOM], Vec::new());
+        let (look_at, draining, last) = (None, false, false);
+        let lanes = Self {
+            poll,
+            coming,
+            leaving,
+            service,
+            patience,
+            open,
+            room,
+            again,
+            look_at,
+            draining,
+            last,
+        };
+        Ok((lanes, Handoff { sender, waker }))
+    }
+
+    /// Serves until there is nothing more to come, and then what is left.
+    pub(crate) fn run(mut self) {
+        let (mut events, mut now) = (Events::with_capacity(EVENTS), Instant::now());
+        while !self.last || !self.open.is_empty() {
+            if let Err(error) = self.poll.poll(&mut events, self.timeout(now)) {
+                complain(&error);
+                continue;
+            }
+            now = Instant::now();
+            events.iter().for_each(|event| self.event(event, now));
+            // After the others, so that none of those is taken for one of a new connection.
+            if events.iter().any(|event| event.token() == DOOR) {
+                self.open_door(now);
+            }
+            self.turns(now);
+            self.close_expired(now);
+        }
+    }
+
+    /// Lets those go on that want another turn: once each, whatever else they had.
+    fn turns(&mut self, now: Instant) {
+        let mut again = std::mem::take(&mut self.again);
+        again.sort_unstable();
+        again.dedup();
+        again.into_iter().for_each(|key| self.turn(key, now));
+    }
+
+    /// Time until the next duty at `now`.
+    fn timeout(&self, now: Instant) -> Option<Duration> {
+        if !self.again.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        self.look_at.map(|at| at.saturating_duration_since(now))
+    }
+
+    fn event(&mut self, event: &Event, now: Instant) {
+        let Token(key) = event.token();
+        let Some(lane) = self.open.get_mut(key) else { return };
+        let ends = event.is_read_closed() || event.is_error();
+        if ends {
+            lane.note_end();
+        }
+        if lane.wants(event.is_readable() || ends) {
+            self.turn(key, now);
+        }
+    }
+
+    /// Takes what was brought.
+    fn open_door(&mut self, now: Instant) {
+        while let Ok(come) = self.coming.try_recv() {
+            match come {
+                ToFast::Connection(moved) => self.enter(moved, now),
+                ToFast::Answer(key, waited) => self.answered(key, waited, now),
+                ToFast::Drain => self.drain(),
+                ToFast::Last => self.last = true,
+            }
+        }
+    }
+
+    fn enter(&mut self, moved: OpenConnection, now: Instant) {
+        if moved.read.len() > ROOM {
+            return drop(self.leaving.send(ToFull::Connection(moved))); // no plain request begins so
+        }
+        let came = !moved.read.is_empty();
+        let lane = FastConnection::new(moved);
+        let fd = lane.stream().map(AsRawFd::as_raw_fd);
+        let key = self.open.insert(lane);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        let registered =
+            fd.and_then(|fd| registry.register(&mut SourceFd(&fd), Token(key), interest));
+        if let Err(error) = registered {
+            warn!(%error, "cannot serve a connection");
+            return self.remove(key);
+        }
+        self.look_by(key);
+        if came || self.draining {
+            self.turn(key, now);
+        }
+    }
+
+    fn answered(&mut self, key: usize, waited: Option<Waited>, now: Instant) {
+        let (Some(lane), Some(waited)) = (self.open.get_mut(key), waited) else {
+            return self.remove(key);
+        };
+        match waited {
+            Waited::Unsent(left) => lane.answered(left, now),
+            Waited::Unanswered(stream, request) => {
+                if !lane.unanswered(&self.service, stream, &request) {
+                    return self.remove(key);
+                }
+                let read = lane.take_rest();
+                return self.leave(key, read);
+            }
+        }
+        self.turn(key, now);
+        self.look_by(key); // while it waited, no look could count with it
+    }
+
+    /// Connections end once nothing is owed to them: idle ones in a turn of their own, for a
+    /// request may have come.
+    fn drain(&mut self) {
+        self.draining = true;
+        let idle = self.open.iter().filter(|(_, lane)| lane.is_idle());
+        self.again.extend(idle.map(|(key, _)| key));
+    }
+
+    /// Lets a connection go on, unless it waits. A fault in one must not end the others.
+    fn turn(&mut self, key: usize, now: Instant) {
+        let Some(lane) = self.open.get_mut(key).filter(|lane| !lane.waits()) else { return };
+        let (service, room) = (&self.service, &mut self.room);
+        let need = catch_unwind(AssertUnwindSafe(|| lane.go_on(service, room, now)));
+        match need.unwrap_or(NextStep::Nothing) {
+            NextStep::Client if self.draining && lane.is_idle() => self.remove(key),
+            // Due later than before, if anything was sent: unless idling ends sooner than sending.
+            NextStep::Client if lane.is_idle() && self.patience.idle >= self.patience.write => {}
+            NextStep::Client => self.look_by(key),
+            NextStep::Turn => self.again.push(key),
+            NextStep::Disk(wait) => {
+                // Whoever waits sends too: what was just read from the disk may go again at once. The
+                // socket stays registered, and what is told of it meanwhile is looked for afterwards.
+                let leave = lane.wait().map(|stream| ToFull::Disk(key, stream, wait));
+                if leave.is_none_or(|leave| self.leaving.send(leave).is_err()) {
+                    self.remove(key);
+                }
+            }
+            NextStep::Hyper(read) => self.leave(key, read),
+            NextStep::Nothing => self.remove(key),
+        }
+    }
+
+    fn leave(&mut self, key: usize, read: Bytes) {
+        let Some(moved) = self.open.remove(key).leave(read) else { return };
+        let fd = moved.stream.as_raw_fd();
+        match self.poll.registry().deregister(&mut SourceFd(&fd)) {
+            // The other thread ends only after this one.
+            Ok(()) => drop(self.leaving.send(ToFull::Connection(moved))),
+            Err(error) => warn!(%error, "cannot serve a connection"),
+        }
+    }
+
+    /// Closes a connection; what is closed is no longer told of.
+    fn remove(&mut self, key: usize) {
+        let _ = self.open.try_remove(key);
+    }
+
+    /// Sees to it that the next look is not later than this connection is due.
+    fn look_by(&mut self, key: usize) {
+        let due = self.open.get(key).and_then(|lane| lane.deadline(self.patience));
+        self.look_at = [self.look_at, due].into_iter().flatten().min();
+    }
+
+    /// Closes connections that wait for too long.
+    fn close_expired(&mut self, now: Instant) {
+        if self.look_at.is_none_or(|at| now < at) {
+            return;
+        }
+        let (mut next, patience) = (None::<Instant>, self.patience);
+        let tally = &self.service.rpc.tally;
+        self.open.retain(|_, lane| {
+            let Some(due) = lane.deadline(patience) else { return true };
+            if due > now {
+                next = Some(next.map_or(due, |next| next.min(due)));
+            } else {
+                tally.time_out(lane.wait_kind());
+            }
+            due > now
+        });
+        self.look_at = next.map(|next| next.max(now + LOOKS_APART));
+    }
+}
+
+/// Says what is wrong, unless it was a signal.
+fn complain(error: &io::Error) {
+    if error.kind() != ErrorKind::Interrupted {
+        error!(%error, "cannot wait for connections");
+        thread::park_timeout(PAUSE);
+    }
+}

@@ -1,0 +1,212 @@
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use neve_store::Options;
+use tempfile::TempDir;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
+
+use super::*;
+use crate::body::BodyBuilder;
+use crate::config::settings::Config;
+use crate::http::fast::response_writer::tests::{LONG, cold_body};
+use crate::http::fast::{Persistence, ResponseWriter};
+use crate::http::server::{Role, Shared};
+use crate::http::{Arrived, BlockingWork, ConnectionGuard, Offload, UnsentResponse, worker};
+use crate::observe::Admin;
+use crate::rpc::RpcResponse;
+use crate::rpc::cursors::Filters;
+use crate::shared::tests::plenty;
+use crate::shared::{IngestBudget, Serving};
+
+const REQUEST: &str =
+    "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]";
+
+/// A loop over an empty store that is not running, and what it needs to be one.
+struct Idle {
+    lanes: EventLoop,
+    left: UnboundedReceiver<ToFull>,
+    _dir: TempDir,
+}
+
+impl Idle {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (config, _) = Config::from_flags(&["--dev"]).expect("the defaults are allowed");
+        let options = Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..config.store };
+        let opened = neve_store::open(dir.path(), options).expect("an empty store");
+        let (leaving, left) = unbounded_channel();
+        let shared = shared(&config, Arc::new(Serving::new(opened.reader)), &dir);
+        let service = worker::service(&shared, Role::Rpc { admin: true }, &Arc::default());
+        let patience = shared.http.patience;
+        let (lanes, _) = EventLoop::new(Arc::new(service), patience, leaving).expect("an epoll");
+        Self { lanes, left, _dir: dir }
+    }
+
+    /// A connection on which this has come, seen from the client; it is the only one.
+    fn connect(&mut self, read: &str) -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, from) = listener.accept().expect("it was asked");
+        stream.set_nonblocking(true).expect("a socket");
+        client.set_read_timeout(Some(Duration::from_mins(1))).expect("a socket");
+        let connections = Arc::new(AtomicUsize::new(0));
+        let read = Bytes::copy_from_slice(read.as_bytes());
+        let (address, proxied, seat) = (from.ip().into(), false, None);
+        let arrived = Arrived { stream, read, address, proxied, seat };
+        let moved =
+            OpenConnection::new(arrived, ConnectionGuard::new(&Arc::default(), &connections));
+        self.lanes.enter(moved, Instant::now());
+        client
+    }
+
+    /// Number of answered requests.
+    fn answered(&self) -> u64 {
+        self.lanes.service.rpc.tally.plain.load(Ordering::Relaxed)
+    }
+}
+
+fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
+    let (connections, (_, drain)) = (Arc::default(), watch::channel(false));
+    let admin = Admin {
+        serving: Arc::clone(&serving),
+        status: Arc::default(),
+        tallies: Vec::new(),
+        connections: Arc::clone(&connections),
+        queue_bytes: Arc::default(),
+        budget: IngestBudget::new(config.fetch.ingest_bytes_max),
+        busy: Arc::default(),
+        written: Arc::default(),
+        memory: plenty(),
+        metrics: None,
+        ready: Arc::new(ArcSwap::from_pointee(config.ready)),
+        upstream: String::new(),
+        data_dir: dir.path().to_owned(),
+    };
+    Shared {
+        serving,
+        memory: Arc::clone(&admin.memory),
+        admin: Arc::new(admin),
+        filters: Arc::new(Filters::new(config.limits.filters_max, config.limits.filters_max)),
+        limits: config.limits,
+        offload: Offload::new(1, config.limits.queue),
+        http: config.http.clone(),
+        connections,
+        drain,
+        mirrors: None,
+        misses: config.misses.policy(),
+        relay: None,
+    }
+}
+
+#[test]
+fn who_asks_for_much_at_once_has_it_in_turns() {
+    let mut idle = Idle::new();
+    let _client = idle.connect(&REQUEST.repeat(40));
+    for (expected, more) in [(16, true), (32, true), (40, false)] {
+        assert_eq!((idle.answered(), !idle.lanes.again.is_empty()), (expected, more));
+        // Wanted twice, as when more comes meanwhile: it is one turn all the same.
+        idle.lanes.again = vec![0, 0];
+        idle.lanes.turns(Instant::now());
+    }
+}
+
+#[test]
+fn who_waited_for_an_answer_is_looked_after_again() {
+    let mut idle = Idle::new();
+    let mut client = idle.connect("");
+    let stream = idle.lanes.open[0].wait().expect("it has one");
+    let later = Instant::now() + idle.lanes.patience.idle;
+    idle.lanes.close_expired(later);
+    assert_eq!((idle.lanes.open.len(), idle.lanes.look_at), (1, None), "it does not time out");
+    let reply = RpcResponse::Answer(BodyBuilder::default().finish());
+    let out = idle.lanes.service.out(reply, Persistence::Kept);
+    let left = UnsentResponse { stream, out: Box::new(out) };
+    idle.lanes.answered(0, Some(Waited::Unsent(left)), later);
+    let mut begin = [0; 15];
+    client.read_exact(&mut begin).expect("an answer");
+    assert_eq!(&begin, b"HTTP/1.1 200 OK");
+    let due = later + idle.lanes.patience.idle;
+    assert_eq!(idle.lanes.look_at, Some(due));
+    idle.lanes.close_expired(due);
+    assert!(idle.lanes.open.is_empty(), "it has said nothing for too long");
+}
+
+/// A look that an answer waited for is as far off as that may take; idling then may end sooner.
+#[test]
+fn idling_can_end_sooner_than_sending() {
+    let mut idle = Idle::new();
+    idle.lanes.patience = Deadlines { idle: Duration::from_secs(1), write: Duration::from_mins(1) };
+    let mut client = idle.connect("");
+    let now = Instant::now();
+    idle.lanes.look_at = Some(now + idle.lanes.patience.write);
+    client.write_all(REQUEST.as_bytes()).expect("it goes at once");
+    for _ in 0..1000 {
+        idle.lanes.turn(0, now);
+        if idle.answered() > 0 {
+            break;
+        }
+        thread::park_timeout(Duration::from_millis(10)); // it is on its way
+    }
+    assert_eq!((idle.answered(), idle.lanes.look_at), (1, Some(now + idle.lanes.patience.idle)));
+}
+
+#[test]
+fn who_waits_in_vain_is_cut() {
+    let mut idle = Idle::new();
+    let mut client = idle.connect("");
+    drop(idle.lanes.open[0].wait());
+    idle.lanes.answered(0, None, Instant::now());
+    assert_eq!(client.read(&mut [0; 1]).ok(), Some(0));
+    assert!(idle.lanes.open.is_empty());
+}
+
+#[test]
+fn more_than_a_plain_request_can_be_goes_to_hyper_at_once() {
+    let mut idle = Idle::new();
+    let client = idle.connect("");
+    let key = idle.lanes.open.iter().next().expect("it is there").0;
+    let moved = idle.lanes.open.remove(key).leave(Bytes::from(vec![b'x'; ROOM + 1]));
+    let moved = moved.expect("it has a socket");
+    idle.lanes.enter(moved, Instant::now());
+    assert!(idle.lanes.open.is_empty());
+    let Ok(ToFull::Connection(moved)) = idle.left.try_recv() else { unreachable!("it left") };
+    assert_eq!(moved.read.len(), ROOM + 1);
+    drop(client);
+}
+
+#[test]
+fn what_is_left_and_no_longer_in_memory_is_waited_for() {
+    let mut idle = Idle::new();
+    let mut client = idle.connect("");
+    let (body, _, bytes) = cold_body(LONG);
+    let mut out = ResponseWriter::plain(body, Persistence::Closed, None);
+    out.age();
+    let stream = idle.lanes.open[0].wait().expect("it has one");
+    let mut left = Some(UnsentResponse { stream, out: Box::new(out) });
+    let reads = thread::spawn(move || {
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).map(|_| read)
+    });
+    idle.lanes.open[0].ends_after_this();
+    let (mut waited, mut events) = (0, Events::with_capacity(EVENTS));
+    let over = Instant::now() + Duration::from_mins(1);
+    while !idle.lanes.open.is_empty() && Instant::now() < over {
+        if let Some(left) = left.take() {
+            idle.lanes.answered(0, Some(Waited::Unsent(left)), Instant::now());
+        }
+        if let Ok(ToFull::Disk(0, stream, BlockingWork::Send(out))) = idle.left.try_recv() {
+            waited += 1;
+            left = UnsentResponse { stream, out }.send();
+            assert!(left.is_some(), "a client that reads");
+            continue;
+        }
+        idle.lanes.poll.poll(&mut events, Some(Duration::from_millis(10))).expect("an epoll");
+        events.iter().for_each(|event| idle.lanes.event(event, Instant::now()));
+    }
+    let read = reads.join().expect("it reads").expect("a socket");
+    assert!(read.ends_with(&bytes), "{} bytes", read.len());
+    assert!(waited > 0, "it was all in memory");
+}

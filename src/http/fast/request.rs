@@ -1,0 +1,188 @@
+//! Requests of the plainest form: a POST of JSON with its length, whole in the buffer.
+//!
+//! That is how nearly every client asks. Taking apart what such a request does not need costs more
+//! than answering it, so these are read here, with the parser of hyper (httparse), and answered at
+//! once. What has any other form, or is to be refused, is left to hyper and [`crate::http::full`],
+//! whose answers to a plain request are the same to the byte.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use httparse::{Header, Request, Status};
+use memchr::memchr_iter;
+
+use crate::body::AcceptEncoding;
+use crate::http::admit::{Route, media_type, route};
+use crate::http::full::Service;
+use crate::shared::ClientAddress;
+
+/// Plain requests have fewer headers.
+const HEADERS: usize = 32;
+/// And a shorter head; it is below what `--header-bytes-max` may be set to.
+const HEAD_BYTES: usize = 4 << 10;
+
+/// Kind of the bytes that came.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Perhaps the begin of a plain request.
+    Begin,
+    /// A plain request, and perhaps more behind it.
+    FastRequest(FastRequest),
+    /// Anything else.
+    Other,
+}
+
+/// A plain request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FastRequest {
+    /// Place where its body is. It ends with it.
+    pub(crate) body: Range<usize>,
+    pub(crate) accepts: AcceptEncoding,
+    pub(crate) persistence: Persistence,
+    /// The client, if a trusted proxy names one.
+    pub(crate) client: Option<ClientAddress>,
+}
+
+/// What becomes of the connection behind the answer (RFC 9112, 9.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// The connection stays open.
+    Kept,
+    /// The connection closes, as the client requested.
+    Closed,
+    /// The connection closes, as in HTTP/1.0.
+    Old,
+}
+
+/// Headers that matter to the fast path.
+#[derive(Default)]
+struct Said<'h> {
+    host: Option<&'h [u8]>,
+    content_type: Option<&'h [u8]>,
+    len: Option<usize>,
+    connection: Option<&'h [u8]>,
+    accepts: AcceptEncoding,
+}
+
+impl Service {
+    /// Looks at what came; `proxied` from a trusted proxy whose requests name their clients.
+    pub(crate) fn parse_fast(&self, bytes: &[u8], proxied: bool) -> Seen {
+        if bytes.is_empty() {
+            return Seen::Begin;
+        }
+        if !self.rpc_here {
+            return Seen::Other;
+        }
+        let mut headers = [const { MaybeUninit::uninit() }; HEADERS];
+        let mut request = Request::new(&mut []);
+        match request.parse_with_uninit_headers(bytes, &mut headers) {
+            Ok(Status::Complete(head)) if ends_lines_with_crlf(&request, &bytes[..head]) => {
+                self.plain(&request, bytes.len(), head, proxied)
+            }
+            Ok(Status::Partial) if bytes.len() < HEAD_BYTES => Seen::Begin,
+            Ok(_) | Err(_) => Seen::Other,
+        }
+    }
+
+    /// A request whose head has `head` of the `came` bytes.
+    fn plain(&self, request: &Request<'_, '_>, came: usize, head: usize, proxied: bool) -> Seen {
+        let said = match Said::of(request.headers) {
+            Some(said) if head <= HEAD_BYTES && self.takes(request, &said) => said,
+            _ => return Seen::Other,
+        };
+        let Some(persistence) = said.persistence(request.version) else { return Seen::Other };
+        match said.len {
+            Some(len) if len > self.rpc.limits.body_bytes_max => Seen::Other,
+            Some(len) if len > came - head => Seen::Begin,
+            Some(len) => {
+                let client = if proxied { self.proxies.client_of(request.headers) } else { None };
+                let (body, accepts) = (head..head + len, said.accepts);
+                Seen::FastRequest(FastRequest { body, accepts, persistence, client })
+            }
+            None => Seen::Other,
+        }
+    }
+
+    fn takes(&self, request: &Request<'_, '_>, said: &Said<'_>) -> bool {
+        let path = request.path.unwrap_or_default();
+        request.method == Some("POST")
+            && said.host.is_some()
+            && self.hosts.check(said.host).is_ok()
+            && said.content_type.is_some_and(media_type::is_json)
+            && matches!(route(path, &self.rpc_paths), Route::Rpc { .. })
+    }
+}
+
+impl<'h> Said<'h> {
+    /// `None` if one of them makes a request other than plain.
+    fn of(headers: &[Header<'h>]) -> Option<Self> {
+        let mut said = Self::default();
+        for header in headers {
+            let Header { name, value } = *header;
+            let is = |known: &str| name.eq_ignore_ascii_case(known);
+            if is("content-length") {
+                once(&mut said.len, length(value)?)?;
+            } else if is("content-type") {
+                once(&mut said.content_type, value)?;
+            } else if is("host") {
+                once(&mut said.host, value)?;
+            } else if is("accept-encoding") {
+                said.accepts.add(value);
+            } else if is("connection") {
+                once(&mut said.connection, value)?;
+            } else if OTHERS.iter().any(|other| is(other)) {
+                return None;
+            }
+        }
+        Some(said)
+    }
+
+    /// `None` if that is not plain, as keeping a connection of HTTP/1.0 is not.
+    fn persistence(&self, version: Option<u8>) -> Option<Persistence> {
+        let is =
+            |known: &[u8]| self.connection.is_some_and(|said| said.eq_ignore_ascii_case(known));
+        match version {
+            Some(1) if self.connection.is_none() || is(b"keep-alive") => Some(Persistence::Kept),
+            Some(1) if is(b"close") => Some(Persistence::Closed),
+            Some(0) if self.connection.is_none() || is(b"close") => Some(Persistence::Old),
+            _ => None,
+        }
+    }
+}
+
+/// What is between the path of a request line and its end.
+const VERSION: usize = " HTTP/1.1".len();
+
+/// False if a line ends with LF alone: httparse takes that, and fronts may not.
+fn ends_lines_with_crlf(request: &Request<'_, '_>, head: &[u8]) -> bool {
+    is_tidy(request, head) || memchr_iter(b'\n', head).all(|at| at > 0 && head[at - 1] == b'\r')
+}
+
+/// True if each line ends with CR and LF, and no value is empty or has spaces behind it. That takes
+/// a look behind each value; a search for each LF would take more than all else that a head takes
+/// here.
+fn is_tidy(request: &Request<'_, '_>, head: &[u8]) -> bool {
+    let is_cr = |at: usize| head.get(at) == Some(&b'\r');
+    let start = head.as_ptr().addr();
+    let end = |piece: &[u8]| piece.as_ptr().addr().wrapping_sub(start).wrapping_add(piece.len());
+    let path = request.path.unwrap_or_default().as_bytes();
+    !head.starts_with(b"\r")
+        && !head.starts_with(b"\n")
+        && is_cr(end(path).wrapping_add(VERSION))
+        && request.headers.iter().all(|header| !header.value.is_empty() && is_cr(end(header.value)))
+        && is_cr(head.len().wrapping_sub(2))
+}
+
+/// What has one of these wants more than an answer.
+const OTHERS: [&str; 5] =
+    ["origin", "expect", "upgrade", "transfer-encoding", "avalanche-api-route"];
+
+/// `None` if it was said before.
+fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    place.replace(value).is_none().then_some(())
+}
+
+fn length(digits: &[u8]) -> Option<usize> {
+    let digits = digits.iter().all(u8::is_ascii_digit).then_some(digits)?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}

@@ -1,0 +1,267 @@
+//! Tells heads from bodies in the bytes that hyper is to read.
+//!
+//! hyper bounds its buffer and not a head, so that a head somewhat over the limit is taken or
+//! refused by how TCP cut it; and it takes a line that ends without CR, which a front may see as
+//! part of a longer one. So hyper gets one request at a time: of a head at most as many bytes as
+//! are allowed, and nothing of the next request before it has taken this one apart. hyper says
+//! itself how the body is framed, so that both always agree on where it ends.
+
+use memchr::memchr_iter;
+
+/// In place of a bare LF: no head has NUL, and hyper refuses it as it refuses any malformed one.
+pub(crate) const MALFORMED: &[u8] = b"\0\r\n\r\n";
+
+/// The length of a body, as hyper has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Length {
+    Bytes(u64),
+    Chunked,
+}
+
+/// A place between the bytes of a connection.
+#[derive(Debug)]
+pub(crate) struct Framing {
+    part: Part,
+    /// Bytes of a head.
+    head_max: usize,
+}
+
+#[derive(Debug)]
+enum Part {
+    Head(Head),
+    /// Behind a head, whose body hyper knows.
+    Behind,
+    Body(u64),
+    Chunks(Chunk),
+    /// No request: anything may pass.
+    Other,
+}
+
+#[derive(Debug, Default)]
+struct Head {
+    /// Bytes that passed.
+    len: usize,
+    /// Those of the last line.
+    line: usize,
+    /// True if there was a line that is not empty.
+    begun: bool,
+    /// True if CR came last.
+    cr: bool,
+}
+
+#[derive(Debug)]
+enum Chunk {
+    Size(u64),
+    Extension(u64),
+    Data(u64),
+    End,
+    Trailer { empty: bool },
+}
+
+/// Bytes that may pass.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) len: usize,
+    /// True if a bare LF comes behind them: nothing more may pass but [`MALFORMED`].
+    pub(crate) bare_lf: bool,
+}
+
+impl Framing {
+    pub(crate) fn new(head_max: usize) -> Self {
+        Self { part: Part::Head(Head::default()), head_max }
+    }
+
+    /// True if the length of the body must be told before more can pass.
+    pub(crate) fn is_behind_head(&self) -> bool {
+        matches!(self.part, Part::Behind)
+    }
+
+    /// Tells the length of the body that begins.
+    pub(crate) fn body(&mut self, length: Length) {
+        self.part = match length {
+            Length::Bytes(0) => Part::Head(Head::default()),
+            Length::Bytes(len) => Part::Body(len),
+            Length::Chunked => Part::Chunks(Chunk::Size(0)),
+        };
+    }
+
+    /// Passes a begin of `bytes`: all of it, or up to the end of a head or a body.
+    pub(crate) fn pass(&mut self, bytes: &[u8]) -> Passed {
+        let mut bare_lf = false;
+        let len = match &mut self.part {
+            Part::Head(head) => {
+                let most = bytes.len().min(self.head_max - head.len);
+                let (len, end) = head.pass(&bytes[..most]);
+                bare_lf = end == End::BareLf;
+                match end {
+                    End::No => {}
+                    End::Head => self.part = Part::Behind,
+                    End::BareLf => self.part = Part::Other,
+                }
+                len
+            }
+            Part::Body(left) => {
+                let len = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= len as u64;
+                if *left == 0 {
+                    self.part = Part::Head(Head::default());
+                }
+                len
+            }
+            Part::Chunks(chunk) => {
+                let (len, next) = chunk.pass(bytes);
+                self.part = next.unwrap_or_else(|| std::mem::replace(&mut self.part, Part::Other));
+                len
+            }
+            Part::Behind | Part::Other => bytes.len(),
+        };
+        Passed { len, bare_lf }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    No,
+    Head,
+    BareLf,
+}
+
+impl Head {
+    /// Number of bytes that pass, and what is behind them.
+    fn pass(&mut self, bytes: &[u8]) -> (usize, End) {
+        let mut line_start = 0;
+        for at in memchr_iter(b'\n', bytes) {
+            let cr = if at == 0 { self.cr } else { bytes[at - 1] == b'\r' };
+            if !cr {
+                return (at, End::BareLf);
+            }
+            let empty = self.line + (at - line_start) == 1; // the CR alone
+            if empty && self.begun {
+                return (at + 1, End::Head);
+            }
+            self.begun |= !empty;
+            (self.line, line_start) = (0, at + 1);
+        }
+        self.len += bytes.len();
+        self.line += bytes.len() - line_start;
+        self.cr = bytes.last().map_or(self.cr, |last| *last == b'\r');
+        (bytes.len(), End::No)
+    }
+}
+
+impl Chunk {
+    /// Number of bytes that pass, and the next part if this one ends with them. What is malformed
+    /// need not be told from what is not: hyper refuses it, and reads no further.
+    fn pass(&mut self, bytes: &[u8]) -> (usize, Option<Part>) {
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            at += 1;
+            *self = match (&*self, byte) {
+                (Self::Size(0) | Self::Extension(0), b'\n') => Self::Trailer { empty: true },
+                (Self::Size(size) | Self::Extension(size), b'\n') => Self::Data(*size),
+                (Self::Size(size), digit) if digit.is_ascii_hexdigit() => {
+                    let digit = u64::from((*digit as char).to_digit(16).unwrap_or_default());
+                    match size.checked_mul(16) {
+                        Some(size) => Self::Size(size + digit),
+                        None => return (bytes.len(), Some(Part::Other)),
+                    }
+                }
+                (Self::Size(size) | Self::Extension(size), _) => Self::Extension(*size),
+                (Self::Data(left), _) => {
+                    let left_here = (bytes.len() - at + 1) as u64;
+                    let skipped = left_here.min(*left);
+                    at += skipped as usize - 1;
+                    if *left == skipped { Self::End } else { Self::Data(*left - skipped) }
+                }
+                (Self::End, b'\n') => Self::Size(0),
+                (Self::End, _) => Self::End,
+                (Self::Trailer { empty: true }, b'\n') => {
+                    return (at, Some(Part::Head(Head::default())));
+                }
+                (Self::Trailer { .. }, b'\n') => Self::Trailer { empty: true },
+                (Self::Trailer { empty }, b'\r') => Self::Trailer { empty: *empty },
+                (Self::Trailer { .. }, _) => Self::Trailer { empty: false },
+            };
+        }
+        (at, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &[u8] = b"\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    /// Passes `bytes` in pieces; how many pass before the length of a body must be told.
+    fn head_len(bytes: &[u8], piece: usize, max: usize) -> (usize, bool) {
+        let (mut framing, mut all) = (Framing::new(max), 0);
+        for piece in bytes.chunks(piece) {
+            let passed = framing.pass(piece);
+            all += passed.len;
+            if passed.bare_lf || passed.len < piece.len() || framing.is_behind_head() {
+                return (all, passed.bare_lf);
+            }
+        }
+        (all, false)
+    }
+
+    #[test]
+    fn head_ends_at_the_same_byte_in_whatever_pieces_it_comes() {
+        let bytes = [HEAD, b"POST / HTTP/1.1\r\n\r\n"].concat();
+        for piece in 1..=bytes.len() {
+            assert_eq!(head_len(&bytes, piece, 100), (HEAD.len(), false), "{piece}");
+            assert_eq!(head_len(&bytes, piece, HEAD.len()), (HEAD.len(), false), "{piece}");
+            let over = head_len(&bytes, piece, HEAD.len() - 1);
+            assert_eq!(over, (HEAD.len() - 1, false), "{piece}: no byte more than the limit");
+        }
+    }
+
+    #[test]
+    fn bare_lf_stops_a_head_where_it_is() {
+        for (bytes, at) in [
+            (&b"GET / HTTP/1.1\nHost: x\r\n\r\n"[..], 14),
+            (b"GET / HTTP/1.1\r\nHost: x\n\r\n", 23),
+            (b"GET / HTTP/1.1\r\nHost: x\r\n\n", 25),
+            (b"\nGET / HTTP/1.1\r\n\r\n", 0),
+        ] {
+            for piece in 1..=bytes.len() {
+                assert_eq!(head_len(bytes, piece, 100), (at, true), "{piece}");
+            }
+        }
+    }
+
+    /// Bytes of a body that pass, in pieces.
+    fn body_len(length: Length, bytes: &[u8], piece: usize) -> usize {
+        let (mut framing, mut all) = (Framing::new(100), 0);
+        assert_eq!(framing.pass(HEAD).len, HEAD.len());
+        assert!(framing.is_behind_head());
+        framing.body(length);
+        for piece in bytes.chunks(piece) {
+            let passed = framing.pass(piece).len;
+            all += passed;
+            if passed < piece.len() || matches!(framing.part, Part::Head(_)) {
+                break;
+            }
+        }
+        assert!(matches!(framing.part, Part::Head(_)), "{framing:?}");
+        all
+    }
+
+    #[test]
+    fn bodies_end_at_the_same_byte_in_whatever_pieces_they_come() {
+        for body in [
+            &b"0\r\n\r\n"[..],
+            b"5\r\nab\ncd\r\n1a;x=\"0\"\r\nabcdefghijklmnopqrstuvwxyz\r\n0\r\n\r\n",
+            b"000A\r\n0\r\n\r\n12345\r\n0;y\r\nName: value\r\nOther:\r\n\r\n",
+        ] {
+            let bytes = [body, HEAD].concat();
+            for piece in 1..=bytes.len() {
+                assert_eq!(body_len(Length::Chunked, &bytes, piece), body.len(), "{piece}");
+            }
+        }
+        for piece in 1..9 {
+            assert_eq!(body_len(Length::Bytes(4), b"\n\n\n\nGET ", piece), 4);
+        }
+    }
+}

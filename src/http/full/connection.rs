@@ -1,0 +1,146 @@
+//! A connection in hyper's hands, for whatever is not a plain request.
+//!
+//! hyper keeps 14 kB for each connection that it serves, most of it buffers. Most connections of a
+//! public endpoint are kept and say nothing; so one that has been quiet for a second is taken out
+//! of hyper's hands, and waits where a connection takes next to nothing (`lanes`).
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+
+use hyper::Request;
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONNECTION, HeaderMap};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+use super::service::{Client, Service};
+use crate::config::settings::Deadlines;
+use crate::http::ws::Upgrade;
+use crate::http::{Handoff, IdleState, OpenConnection, Socket, ToFast, draining, ws};
+use crate::shared::ClientAddress;
+
+/// State of a connection after some requests.
+enum ConnectionEnd {
+    /// Nothing.
+    Nothing,
+    /// A WebSocket, and the client that asked for it.
+    WebSocket(OnUpgrade, ClientAddress),
+    /// A connection that is quiet, and still open.
+    IdleState(Box<Socket>),
+}
+
+/// Serves a connection until it closes, until it has answered what it is answering when it is to
+/// end, or until it is quiet.
+pub(crate) async fn serve(
+    moved: OpenConnection,
+    service: &Arc<Service>,
+    patience: Deadlines,
+    mut drain: watch::Receiver<bool>,
+    door: &Handoff,
+) {
+    let OpenConnection { stream, read, sent, address, proxied, held, counted } = moved;
+    let stream = match TcpStream::from_std(stream) {
+        Ok(stream) => stream,
+        Err(error) => return warn!(%error, "cannot serve a connection"),
+    };
+    let tally = Arc::clone(&service.rpc.tally);
+    let memory = Arc::clone(&service.rpc.memory);
+    let socket = Socket::new(stream, sent.into(), address, patience, tally, memory);
+    let socket = socket.with_read(read).proxied(proxied).header_bytes_max(service.header_bytes_max);
+    match talk(socket.holding(held), service, &mut drain).await {
+        ConnectionEnd::Nothing => {}
+        ConnectionEnd::WebSocket(upgraded, client) => {
+            debug!(?client, "WebSocket opened");
+            ws::run(upgraded, service, client, drain).await;
+        }
+        ConnectionEnd::IdleState(quiet) => match quiet.leave(counted) {
+            Ok(moved) => door.bring(ToFast::Connection(moved)),
+            Err(error) => warn!(%error, "cannot serve a connection"),
+        },
+    }
+}
+
+/// Answers requests until there are none for a while.
+async fn talk(
+    mut socket: Socket,
+    service: &Arc<Service>,
+    drain: &mut watch::Receiver<bool>,
+) -> ConnectionEnd {
+    let (upgrade, quiet) = (Arc::new(Upgrade::default()), Arc::new(IdleState::default()));
+    socket.tell(Arc::clone(&quiet));
+    let (named, proxied) = socket.client();
+    let respond = service_fn(|request: Request<Incoming>| {
+        quiet.comes(request.body().size_hint().exact());
+        let (service, upgrade) = (Arc::clone(service), Arc::clone(&upgrade));
+        let address = if proxied { service.proxies.client(request.headers()) } else { None };
+        if proxied {
+            quiet.names(address);
+        }
+        let client = Client { address: address.unwrap_or(named), quiet: Arc::clone(&quiet) };
+        async move {
+            client.quiet.answers(true);
+            let response = service.respond(request, &upgrade, &client).await;
+            client.quiet.answers(false);
+            let closes = response.as_ref().is_ok_and(|response| closes(response.headers()));
+            client.quiet.leaves_unread(closes);
+            response
+        }
+    });
+    let mut connection =
+        builder(service).serve_connection(TokioIo::new(socket), respond).with_upgrades();
+    let mut draining = pin!(draining(drain));
+    let mut told = false;
+    let ended = poll_fn(|context| {
+        let polled = Pin::new(&mut connection).poll(context);
+        if polled.is_ready() || told {
+            return polled;
+        }
+        told = quiet.is_parked() || draining.as_mut().poll(context).is_ready();
+        if !told {
+            return Poll::Pending;
+        }
+        Pin::new(&mut connection).graceful_shutdown();
+        let polled = Pin::new(&mut connection).poll(context);
+        if polled.is_pending() {
+            quiet.goes_on(); // an answer is under way
+        }
+        polled
+    })
+    .await;
+    if let Err(error) = &ended {
+        debug!(%error, "connection ended early");
+    }
+    if let Some((upgraded, client)) = upgrade.take() {
+        return ConnectionEnd::WebSocket(upgraded, client);
+    }
+    let Some(parts) = connection.into_parts() else { return ConnectionEnd::Nothing };
+    let socket = parts.io.into_inner();
+    if ended.is_ok() && quiet.is_parked() {
+        return ConnectionEnd::IdleState(Box::new(socket.with_read(parts.read_buf)));
+    }
+    // A head that hyper refused, or for which there was no memory, may be followed by more, too.
+    if quiet.is_unread() || socket.is_refused() || ended.is_err_and(|error| error.is_parse()) {
+        socket.linger().await;
+    }
+    ConnectionEnd::Nothing
+}
+
+fn closes(headers: &HeaderMap) -> bool {
+    headers.get(CONNECTION).is_some_and(|value| value == "close")
+}
+
+/// What hyper is told. `pipeline_flush` stays off: it would copy every answer into one buffer.
+fn builder(service: &Service) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    // Who has sent all his requests and says so still wants the answers. In turn hyper does not
+    // look, while it answers, whether the client has gone.
+    builder.header_read_timeout(None).max_buf_size(service.header_bytes_max).half_close(true);
+    builder
+}

@@ -1,0 +1,108 @@
+//! Reading a request's body, bounded in length, and together with others; the socket bounds the
+//! time.
+
+use std::future::poll_fn;
+use std::pin::pin;
+
+use bytes::{Bytes, BytesMut};
+use hyper::Request;
+use hyper::body::{Body, Incoming};
+use hyper::header::EXPECT;
+
+use crate::shared::{Account, FREE_BYTES, Holder, Reservation};
+
+/// Memory is reserved in steps.
+const STEP: usize = 16 << 10;
+
+/// A body, and the memory that it takes if it did not come at once.
+pub(crate) struct Whole {
+    pub(crate) bytes: Bytes,
+    /// True if nothing of it was left unread.
+    pub(crate) ended: bool,
+    _reservation: Option<Reservation>,
+}
+
+impl From<Bytes> for Whole {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, ended: true, _reservation: None }
+    }
+}
+
+/// Reason for which there is none.
+pub(crate) enum Unread {
+    /// The client left, or sent no body.
+    Broken,
+    /// Clients use too much memory.
+    NoRoom,
+}
+
+/// Reads a body of at most `limit` bytes; what is longer is cut there, as the node does with a body
+/// whose length was not declared. Only one that does not come at once is copied, and reserves
+/// memory: a buffer of the declared length fills as it comes; one that grows is counted with all
+/// that it has.
+pub(crate) async fn read(
+    body: Incoming,
+    limit: usize,
+    account: Account<'_>,
+) -> Result<Whole, Unread> {
+    let declared = body.size_hint().exact().and_then(|len| usize::try_from(len).ok());
+    let declared = declared.filter(|len| *len <= limit);
+    let mut body = pin!(body);
+    let (mut all, mut len, mut taken, mut refused) = (BytesMut::new(), 0, None, false);
+    let mut ended = true;
+    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+        let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+        if len == 0 && body.is_end_stream() {
+            return Ok(Whole::from(cut(data, limit))); // nearly always, and not copied
+        }
+        len += data.len();
+        let held = match declared {
+            Some(_) => len.next_multiple_of(STEP),
+            None if len <= all.capacity() => all.capacity(),
+            None => 2 * len.max(STEP),
+        };
+        if !refused && (held <= FREE_BYTES || account.hold(&mut taken, Holder::Body, held)) {
+            all.reserve(declared.map_or(held, |declared| declared.max(len)) - all.len());
+            all.extend_from_slice(&data);
+        } else {
+            // The rest is read and dropped: a client hears why only when it has sent all.
+            (all, taken, refused) = (BytesMut::new(), None, true);
+        }
+        if len >= limit {
+            ended = body.is_end_stream();
+            break;
+        }
+    }
+    let whole = Whole { bytes: cut(all.freeze(), limit), ended, _reservation: taken };
+    if refused { Err(Unread::NoRoom) } else { Ok(whole) }
+}
+
+fn cut(mut bytes: Bytes, limit: usize) -> Bytes {
+    bytes.truncate(limit);
+    bytes
+}
+
+/// Bytes of a body that nobody wants which are read all the same, so that the connection can go on;
+/// Go's server reads as many (`net/http`, `maxPostHandlerReadBytes`).
+const UNWANTED_MAX: u64 = 256 << 10;
+
+/// Reads a body that nobody wants, if it is short; true if none of it is left. A client that waits
+/// for `100 Continue` is not asked for it.
+pub(crate) async fn read_unwanted(request: &mut Request<Incoming>) -> bool {
+    let expects = request.headers().contains_key(EXPECT);
+    let mut body = pin!(request.body_mut());
+    if body.is_end_stream() {
+        return true; // nearly always
+    }
+    let mut left = UNWANTED_MAX;
+    if expects || body.size_hint().lower() > left {
+        return false;
+    }
+    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+        let Ok(frame) = frame else { return false };
+        let len = frame.data_ref().map_or(0, Bytes::len) as u64;
+        let Some(less) = left.checked_sub(len) else { return false };
+        left = less;
+    }
+    true
+}

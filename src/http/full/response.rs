@@ -1,0 +1,174 @@
+//! Responses to JSON-RPC, with the HTTP headers that say where they come from.
+
+use std::fmt::Write;
+
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+    VARY,
+};
+use hyper::{Response, StatusCode};
+
+use super::service::Service;
+use crate::body::ResponseBody;
+use crate::http::HttpBody;
+use crate::http::admit::ErrorResponse;
+use crate::http::relay::NotRelayed;
+use crate::relay::Failure;
+use crate::rpc::{Mixed, Outbound, RpcResponse};
+
+/// Says which heights are served, with each miss.
+const SERVED: HeaderName = HeaderName::from_static("x-neve-served");
+/// Says where a response comes from.
+const NEVE: HeaderName = HeaderName::from_static("x-neve");
+/// Counts the calls of a batch that nobody answered.
+const MISSES: HeaderName = HeaderName::from_static("x-neve-misses");
+/// Names the newest served height.
+const HEAD: HeaderName = HeaderName::from_static("x-neve-head");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// In Vary, of an answer that is there in several codings.
+pub(crate) const BY_CODING: HeaderValue = HeaderValue::from_static("Accept-Encoding");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// Source of a response.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    /// neve.
+    Hit,
+    /// Nobody.
+    Miss,
+    /// An upstream.
+    Relay,
+    /// neve, and for other calls of the batch another one, or nobody.
+    Mixed,
+}
+
+impl Source {
+    fn value(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Hit => "hit",
+            Self::Miss => "miss",
+            Self::Relay => "relay",
+            Self::Mixed => "mixed",
+        })
+    }
+}
+
+impl Service {
+    /// Response to JSON-RPC that neve makes itself.
+    pub(crate) fn response(&self, reply: RpcResponse) -> Response<ResponseBody> {
+        match reply {
+            RpcResponse::Answer(body) => {
+                let mut response = with_type(Response::new(body), JSON);
+                self.name_source(response.headers_mut(), Source::Hit);
+                coded(response)
+            }
+            RpcResponse::Miss(body) => {
+                let mut response = self.miss(body);
+                self.name_source(response.headers_mut(), Source::Miss);
+                response
+            }
+            RpcResponse::Mixed(mixed) => self.mixed(mixed),
+            // They are relayed where the thread may wait.
+            RpcResponse::Relay(call) => self.not_relayed(&call, &Failure::NoUpstream.into()),
+            RpcResponse::Split(split) => {
+                self.not_relayed(&split.outbound, &Failure::NoUpstream.into())
+            }
+            RpcResponse::NoRoom => ErrorResponse::NO_ROOM.response(),
+        }
+    }
+
+    /// Response to a batch that was split.
+    pub(super) fn mixed(&self, mixed: Mixed) -> Response<ResponseBody> {
+        let mut response = with_type(Response::new(mixed.body), JSON);
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        if mixed.misses > 0 {
+            headers.insert(MISSES, HeaderValue::from(mixed.misses));
+        }
+        self.name_source(headers, if mixed.answered { Source::Mixed } else { Source::Miss });
+        coded(response)
+    }
+
+    /// Says by status and headers that a full node must be asked; the body says so too.
+    pub(crate) fn miss(&self, body: ResponseBody) -> Response<ResponseBody> {
+        let mut response = with_type(Response::new(body), JSON);
+        *response.status_mut() = self.miss_status;
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        if let Some(range) = self.rpc.serving.reader.range() {
+            let text = format!("{}-{}", range.start(), range.end());
+            headers.extend(HeaderValue::try_from(text).ok().map(|value| (SERVED, value)));
+        }
+        response
+    }
+
+    /// Names an upstream as the source of a response.
+    pub(super) fn relayed(&self, mut response: Response<HttpBody>) -> Response<HttpBody> {
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, NO_STORE);
+        self.name_source(headers, Source::Relay);
+        response
+    }
+
+    /// Says that no upstream gave a response.
+    pub(super) fn not_relayed(&self, call: &Outbound, why: &NotRelayed) -> Response<ResponseBody> {
+        let failure = match why {
+            NotRelayed::NoRoom => return ErrorResponse::NO_ROOM.response(),
+            NotRelayed::Failure(failure) => failure,
+        };
+        let mut response = self.miss(ResponseBody::from(call.error(&failure.error())));
+        if let Some(status) = failure.status() {
+            *response.status_mut() = status;
+        }
+        let headers = response.headers_mut();
+        if matches!(failure, Failure::Limited | Failure::NoUpstream) {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        self.name_source(headers, Source::Miss);
+        response
+    }
+
+    fn name_source(&self, headers: &mut HeaderMap, source: Source) {
+        headers.insert(NEVE, source.value());
+        if let Some(head) = self.rpc.serving.head() {
+            let mut text = String::with_capacity(18);
+            let _ = write!(text, "{head:#x}"); // to a String, which cannot fail
+            headers.extend(HeaderValue::try_from(text).ok().map(|value| (HEAD, value)));
+        }
+    }
+}
+
+/// Says that no upstream gave a response for another path of the node.
+pub(super) fn path_not_relayed(why: &NotRelayed) -> Response<ResponseBody> {
+    let failure = match why {
+        NotRelayed::NoRoom => return ErrorResponse::NO_ROOM.response(),
+        NotRelayed::Failure(failure) => failure,
+    };
+    ErrorResponse::relay(failure.status().unwrap_or(StatusCode::BAD_GATEWAY), failure).response()
+}
+
+/// Names the content coding, if there is one. Nobody may keep the answer to a POST, so it is said
+/// only then that it depends on the request.
+fn coded(response: Response<ResponseBody>) -> Response<ResponseBody> {
+    let mut response = name_coding(response);
+    if response.body().coding().is_some() {
+        response.headers_mut().append(VARY, BY_CODING);
+    }
+    response
+}
+
+pub(crate) fn name_coding(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    if let Some(coding) = response.body().coding() {
+        let name = HeaderValue::from_static(coding.name());
+        response.headers_mut().insert(CONTENT_ENCODING, name);
+    }
+    response
+}
+
+pub(crate) fn with_type(
+    mut response: Response<ResponseBody>,
+    value: HeaderValue,
+) -> Response<ResponseBody> {
+    response.headers_mut().insert(CONTENT_TYPE, value);
+    response
+}

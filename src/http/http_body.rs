@@ -1,0 +1,103 @@
+//! The body of any answer: made whole, or coming in pieces from a task of its own.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+use super::copied_body::CopiedBody;
+use crate::shared::{ClientAddress, MemoryBudget};
+
+/// A body.
+#[derive(Debug)]
+pub(crate) enum HttpBody {
+    /// Nearly always.
+    Whole(CopiedBody),
+    /// For mirrors.
+    Stream(StreamBody),
+    /// From an upstream.
+    Streamed(Streamed),
+}
+
+/// A body that comes from elsewhere. After an error the connection is cut.
+pub(crate) struct Streamed(pub(crate) Pin<Box<dyn Body<Data = Bytes, Error = io::Error> + Send>>);
+
+impl fmt::Debug for Streamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Streamed")
+    }
+}
+
+/// A body that comes in pieces.
+#[derive(Debug)]
+pub(crate) struct StreamBody {
+    pub(crate) pieces: mpsc::Receiver<Bytes>,
+    /// Bytes still to come, if that is known. Should fewer come, the connection is cut, so that
+    /// nobody takes a part for the whole.
+    pub(crate) left: Option<u64>,
+}
+
+impl HttpBody {
+    /// Names the client for which what is left of a body takes memory.
+    pub(crate) fn charge(&mut self, memory: &Arc<MemoryBudget>, address: ClientAddress) {
+        if let Self::Whole(body) = self {
+            body.charge(memory, address);
+        }
+    }
+
+    /// Bytes that are known to be sent.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Whole(body) => body.len(),
+            Self::Stream(_) | Self::Streamed(_) => 0, // counted as they come
+        }
+    }
+}
+
+impl StreamBody {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let piece = std::task::ready!(self.pieces.poll_recv(context));
+        if let (Some(left), Some(piece)) = (&mut self.left, &piece) {
+            *left = left.saturating_sub(piece.len() as u64);
+        }
+        Poll::Ready(piece)
+    }
+}
+
+impl Body for HttpBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let piece = match self.get_mut() {
+            Self::Whole(body) => body.poll(context),
+            Self::Stream(body) => body.poll(context),
+            Self::Streamed(body) => return body.0.as_mut().poll_frame(context),
+        };
+        piece.map(|piece| Some(Ok(Frame::data(piece?))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(body) => body.len() == 0,
+            Self::Stream(body) => body.left == Some(0),
+            Self::Streamed(body) => body.0.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(body) => SizeHint::with_exact(body.len() as u64),
+            Self::Stream(body) => body.left.map_or_else(SizeHint::default, SizeHint::with_exact),
+            Self::Streamed(body) => body.0.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The state that a connection on the full path shares with its socket.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::framing::Length;
+use crate::shared::ClientAddress;
+use crate::shared::lock::lock;
+
+/// How things stand with a connection; its socket and whoever serves it share it.
+#[derive(Debug, Default)]
+pub(crate) struct IdleState {
+    /// A request is being answered.
+    answering: AtomicBool,
+    /// Nobody needs buffers for it now.
+    parked: AtomicBool,
+    /// The last response says that the connection closes, and some of its request is unread.
+    unread: AtomicBool,
+    /// Bytes of the body behind the last head; [`CHUNKED`] if they are not known.
+    body: AtomicU64,
+    /// The socket is to look whether the client has gone.
+    look: AtomicBool,
+    /// The client has gone.
+    gone: AtomicBool,
+    /// Client that a trusted proxy named for the last request.
+    client: Mutex<Option<ClientAddress>>,
+}
+
+/// No body is as long.
+const CHUNKED: u64 = u64::MAX;
+
+impl IdleState {
+    /// Notes the length of the body behind a head that came; `None` if it is not known.
+    pub(crate) fn comes(&self, bytes: Option<u64>) {
+        // Relaxed, here and below: both sides are the same task.
+        self.body.store(bytes.unwrap_or(CHUNKED), Ordering::Relaxed);
+    }
+
+    /// Notes whether a request is being answered.
+    pub(crate) fn answers(&self, answering: bool) {
+        self.answering.store(answering, Ordering::Relaxed);
+    }
+
+    /// Notes whether the connection closes with some of the request unread.
+    pub(crate) fn leaves_unread(&self, unread: bool) {
+        self.unread.store(unread, Ordering::Relaxed);
+    }
+
+    /// True if the connection closes with some of the request unread.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.unread.load(Ordering::Relaxed)
+    }
+
+    /// Notes the client that a trusted proxy named.
+    pub(crate) fn names(&self, client: Option<ClientAddress>) {
+        *lock(&self.client) = client;
+    }
+
+    /// Called when nothing was sent or came for a while.
+    pub(crate) fn park(&self) {
+        let busy = self.answering.load(Ordering::Relaxed);
+        self.parked.store(!busy, Ordering::Relaxed);
+    }
+
+    /// Length of the body behind the last head.
+    pub(crate) fn body(&self) -> Length {
+        match self.body.load(Ordering::Relaxed) {
+            CHUNKED => Length::Chunked,
+            bytes => Length::Bytes(bytes),
+        }
+    }
+
+    /// Client that a trusted proxy named for the last request.
+    pub(crate) fn client(&self) -> Option<ClientAddress> {
+        *lock(&self.client)
+    }
+
+    /// True if a request is being answered.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.answering.load(Ordering::Relaxed)
+    }
+
+    /// It is not quiet: it goes on, and ends as any other does.
+    pub(crate) fn goes_on(&self) {
+        self.answering.store(true, Ordering::Relaxed);
+        self.parked.store(false, Ordering::Relaxed);
+    }
+
+    /// Asks the socket whether the client has gone, and returns what it found when it was last
+    /// asked. hyper does not look while it answers; it flushes the socket after each turn of an
+    /// answer.
+    pub(crate) fn look_for_client(&self) -> bool {
+        self.look.store(true, Ordering::Relaxed);
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Lets the socket answer that, if it was asked.
+    pub(crate) fn found(&self, gone: impl FnOnce() -> bool) {
+        if self.look.load(Ordering::Relaxed) {
+            self.look.store(false, Ordering::Relaxed);
+            self.gone.store(gone(), Ordering::Relaxed);
+        }
+    }
+
+    /// True if the socket must be left as it is, though whoever had it is done.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,251 @@
+//! For mirrors: sealed segments as files, records as a stream. See docs/RPC.md, "Mirrors".
+//!
+//! Each download and each stream has a task of its own, reads a piece ahead of its client and no
+//! more, and ends with its connection, which is cut if the client does not read. One that has gone
+//! is noticed when something is sent: of a stream at the second of what it sends every five
+//! seconds. Their number is bounded.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
+    IF_RANGE, RANGE, RETRY_AFTER,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
+use metrics::counter;
+use neve_store::SealedFile;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::spawn_blocking;
+
+use super::record_stream::RecordStream;
+use crate::body::ResponseBody;
+use crate::http::admit::ErrorResponse;
+use crate::http::clients::{Seat, Seats};
+use crate::http::full::{JSON, with_type};
+use crate::http::{CopiedBody, HttpBody, StreamBody, draining};
+use crate::mirror::{Listing, RECORDS, ROOT, SEGMENT, SEGMENTS};
+use crate::shared::{ClientAddress, Serving};
+
+/// Bytes of a file that are read at once.
+const PIECE: u64 = 256 << 10;
+/// Pieces that wait for the client.
+const AHEAD: usize = 1;
+
+/// A download or a stream that is open, as long as it lives.
+struct Permit(
+    #[allow(dead_code, reason = "held")] OwnedSemaphorePermit,
+    #[allow(dead_code, reason = "held")] Seat,
+);
+
+/// Endpoint for mirrors.
+#[derive(Clone)]
+pub(crate) struct MirrorEndpoint {
+    pub(crate) serving: Arc<Serving>,
+    /// Directory of the segments.
+    pub(crate) dir: PathBuf,
+    /// Downloads and streams that may be open.
+    pub(crate) room: Arc<Semaphore>,
+    /// The share of each address in them.
+    pub(crate) seats: Arc<Seats>,
+    pub(crate) drain: watch::Receiver<bool>,
+}
+
+impl MirrorEndpoint {
+    /// True if `path` is one of ours.
+    pub(crate) fn knows(path: &str) -> bool {
+        path.starts_with(ROOT)
+    }
+
+    /// The most that one address may have open of so many: a quarter, and two at least. A mirror
+    /// needs that, for a stream and a download.
+    pub(crate) fn share(all: usize) -> usize {
+        (all / 4).max(2).min(all)
+    }
+
+    pub(crate) async fn respond(
+        &self,
+        request: &Parts,
+        client: ClientAddress,
+    ) -> Response<HttpBody> {
+        if request.method != Method::GET {
+            return whole(ErrorResponse::USE_GET.response());
+        }
+        let path = request.uri.path();
+        match path {
+            SEGMENTS => whole(self.list()),
+            RECORDS => self.records(request.uri.query(), client),
+            _ => match path.strip_prefix(SEGMENT).and_then(|base| base.parse().ok()) {
+                Some(base) => self.segment(base, &request.headers, client).await,
+                None => whole(ErrorResponse::NOT_FOUND.response()),
+            },
+        }
+    }
+
+    fn list(&self) -> Response<ResponseBody> {
+        let Some(identity) = self.serving.identity() else {
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "the chain is not known yet");
+        };
+        let listing = Listing::of(&self.serving.reader, identity);
+        let text = serde_json::to_vec(&listing).unwrap_or_default(); // numbers and a hash
+        let mut response = with_type(Response::new(ResponseBody::from(text)), JSON);
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
+    fn enter(&self, client: ClientAddress) -> Option<Permit> {
+        let seat = self.seats.take(client)?;
+        Some(Permit(Arc::clone(&self.room).try_acquire_owned().ok()?, seat))
+    }
+
+    async fn segment(
+        &self,
+        base: u64,
+        headers: &HeaderMap,
+        client: ClientAddress,
+    ) -> Response<HttpBody> {
+        let Some(permit) = self.enter(client) else { return full() };
+        // What is stored and no longer served, or not yet, is not given.
+        let served = self.serving.reader.unpacked().iter().any(|(sealed, _)| *sealed == base);
+        let dir = self.dir.clone();
+        let opened = spawn_blocking(move || SealedFile::open(&dir, base)).await;
+        let file = match opened {
+            Ok(Ok(Some(file))) if served => file,
+            Ok(Ok(_)) => {
+                return whole(plain(StatusCode::NOT_FOUND, "no sealed segment begins there"));
+            }
+            _ => return whole(plain(StatusCode::INTERNAL_SERVER_ERROR, "it cannot be read")),
+        };
+        let tag = format!("\"{}\"", file.page.tag);
+        let len = file.page.bytes;
+        let Ok(range) = range(headers, &tag, len) else {
+            let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "it is not so long");
+            set(response.headers_mut(), CONTENT_RANGE, format!("bytes */{len}"));
+            return whole(response);
+        };
+        let (from, to) = range.unwrap_or((0, len));
+        let (out, pieces) = mpsc::channel(AHEAD);
+        tokio::spawn(send_file(file, from, to, out, permit));
+        let body = HttpBody::Stream(StreamBody { pieces, left: Some(to - from) });
+        let mut response = stream(body);
+        set(response.headers_mut(), ETAG, tag);
+        response.headers_mut().insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if range.is_some() {
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+            let text = format!("bytes {from}-{}/{len}", to - 1);
+            set(response.headers_mut(), CONTENT_RANGE, text);
+        }
+        response
+    }
+
+    fn records(&self, query: Option<&str>, client: ClientAddress) -> Response<HttpBody> {
+        let from = query.and_then(|query| query.strip_prefix("from=")?.parse().ok());
+        let Some(from) = from else {
+            let why = "write ?from= and the height to begin with, in decimal digits";
+            return whole(plain(StatusCode::BAD_REQUEST, why));
+        };
+        let Some(permit) = self.enter(client) else { return full() };
+        let (out, pieces) = mpsc::channel(AHEAD);
+        let (serving, mut drain) = (Arc::clone(&self.serving), self.drain.clone());
+        tokio::spawn(async move {
+            let _permit = permit;
+            tokio::select! {
+                () = RecordStream::new(&serving, from, out).run() => {}
+                () = draining(&mut drain) => {}
+            }
+        });
+        stream(HttpBody::Stream(StreamBody { pieces, left: None }))
+    }
+}
+
+/// Sends the bytes `from..to`, as long as somebody takes them.
+async fn send_file(
+    file: SealedFile,
+    from: u64,
+    to: u64,
+    out: mpsc::Sender<Bytes>,
+    _permit: Permit,
+) {
+    let (file, mut at) = (Arc::new(file), from);
+    while at < to {
+        let (reading, len) = (Arc::clone(&file), PIECE.min(to - at));
+        let read = spawn_blocking(move || reading.read(at, len as usize)).await;
+        let Ok(Ok(bytes)) = read else { return }; // the connection is cut: too little came
+        at += len;
+        counter!("neve_mirror_sent_bytes_total").increment(len);
+        if out.send(bytes.into()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The part that is asked for: all if it is not asked for in the one form that is known, or is that
+/// of another file (RFC 9110, 13.1.5 and 14.2).
+fn range(headers: &HeaderMap, tag: &str, len: u64) -> Result<Option<(u64, u64)>, ()> {
+    let other = headers.get(IF_RANGE).is_some_and(|wanted| wanted.as_bytes() != tag.as_bytes());
+    let text = headers.get(RANGE).filter(|_| !other).and_then(|range| range.to_str().ok());
+    let Some((from, to)) = text.and_then(|text| text.strip_prefix("bytes=")?.split_once('-'))
+    else {
+        return Ok(None);
+    };
+    let to = if to.is_empty() { Ok(u64::MAX) } else { to.parse::<u64>() };
+    let (Ok(from), Ok(to)) = (from.parse::<u64>(), to) else { return Ok(None) };
+    let to = to.saturating_add(1).min(len);
+    if from < to { Ok(Some((from, to))) } else { Err(()) }
+}
+
+fn stream(body: HttpBody) -> Response<HttpBody> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn full() -> Response<HttpBody> {
+    let why = "too many mirrors, of all or of this address (--mirrors-max)";
+    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, why);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    whole(response)
+}
+
+fn plain(status: StatusCode, why: &'static str) -> Response<ResponseBody> {
+    let body = ResponseBody::from(format!("{why}\n").into_bytes());
+    let mut response = with_type(Response::new(body), HeaderValue::from_static("text/plain"));
+    *response.status_mut() = status;
+    response
+}
+
+fn set(headers: &mut HeaderMap, name: hyper::header::HeaderName, text: String) {
+    headers.extend(HeaderValue::try_from(text).ok().map(|value| (name, value)));
+}
+
+pub(crate) fn whole(response: Response<ResponseBody>) -> Response<HttpBody> {
+    response.map(|body| HttpBody::Whole(CopiedBody::new(body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_given_of_the_same_file_only() {
+        let of = |asked: &'static str, tag: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RANGE, HeaderValue::from_static(asked));
+            headers.extend(tag.map(|tag| (IF_RANGE, HeaderValue::from_static(tag))));
+            range(&headers, "\"a\"", 100)
+        };
+        assert_eq!(of("bytes=7-", None), Ok(Some((7, 100))));
+        assert_eq!(of("bytes=7-9", Some("\"a\"")), Ok(Some((7, 10))));
+        assert_eq!(of("bytes=7-1000", None), Ok(Some((7, 100))));
+        assert_eq!(of("bytes=7-", Some("\"b\"")), Ok(None), "another file");
+        for all in ["bytes=-5", "bytes=0-1,5-6", "lines=1-", "bytes=x-", "bytes"] {
+            assert_eq!(of(all, None), Ok(None), "{all}");
+        }
+        assert_eq!(of("bytes=100-", None), Err(()));
+        assert_eq!(of("bytes=9-7", None), Err(()));
+    }
+}

@@ -1,0 +1,131 @@
+//! The stream of records to one mirror: what is committed, then what is published, as it is.
+//!
+//! Heights that were sent may be taken back and come again, perhaps between two looks. So the
+//! newest that were sent are remembered, by hash and checksum, and compared with what is stored.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use metrics::counter;
+use neve_record::parts::{FULL, RECEIPTS, uncompressed_part};
+use neve_store::{Hash, RecordRef, residency};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::mirror::{Frame, record};
+use crate::shared::Serving;
+
+/// Interval of idle frames.
+const IDLE_AFTER: Duration = Duration::from_secs(5);
+/// Heights that are remembered. What is withdrawn is not settled yet, which is fewer.
+const REMEMBERED: usize = 4096;
+
+/// A stream.
+pub(crate) struct RecordStream<'s> {
+    serving: &'s Arc<Serving>,
+    next: u64,
+    /// Sent heights, ascending to `next - 1`.
+    sent: VecDeque<(u64, Hash, u32)>,
+    out: mpsc::Sender<Bytes>,
+}
+
+/// The mirror is gone, or is to go.
+struct StreamEnd;
+
+impl<'s> RecordStream<'s> {
+    pub(crate) fn new(serving: &'s Arc<Serving>, from: u64, out: mpsc::Sender<Bytes>) -> Self {
+        Self { serving, next: from, sent: VecDeque::new(), out }
+    }
+
+    /// Sends until the mirror is gone.
+    pub(crate) async fn run(mut self) {
+        let mut heads = self.serving.heads();
+        loop {
+            heads.borrow_and_update();
+            if self.catch_up().await.is_err() {
+                return;
+            }
+            tokio::select! {
+                changed = timeout(IDLE_AFTER, heads.changed()) => {
+                    if changed.is_err() && self.send(Frame::Idle.encode()).await.is_err() {
+                        return;
+                    }
+                }
+                () = self.out.closed() => return,
+            }
+        }
+    }
+
+    /// Sends all that there is.
+    async fn catch_up(&mut self) -> Result<(), StreamEnd> {
+        loop {
+            self.take_back().await?;
+            let (reader, next) = (self.serving.reader.clone(), self.next);
+            let Some(record) = stored(move || reader.record(next)).await.ok_or(StreamEnd)? else {
+                if self.serving.reader.range().is_none_or(|range| self.next >= *range.start()) {
+                    return Ok(());
+                }
+                self.send(Frame::Gone.encode()).await?;
+                return Err(StreamEnd);
+            };
+            let (frame, sent) = stored(move || frame(&record)).await.flatten().ok_or(StreamEnd)?;
+            self.send(frame).await?;
+            counter!("neve_mirror_sent_records_total").increment(1);
+            self.sent.push_back(sent);
+            if self.sent.len() > REMEMBERED {
+                self.sent.pop_front();
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Says which of the heights that were sent are no longer what they were.
+    async fn take_back(&mut self) -> Result<(), StreamEnd> {
+        let first = self.serving.reader.range().map_or(0, |range| *range.start());
+        let mut from = None;
+        while let Some((height, hash, checksum)) = self.sent.back().copied() {
+            let reader = self.serving.reader.clone();
+            let same =
+                move |record: RecordRef| record.checksum() == checksum && record.hash() == hash;
+            let is_same = stored(move || reader.record(height).is_some_and(same));
+            if height < first || is_same.await.ok_or(StreamEnd)? {
+                break; // evicted, or as it was
+            }
+            self.sent.pop_back();
+            from = Some(height);
+        }
+        let Some(from) = from else { return Ok(()) };
+        self.next = from;
+        self.send(Frame::Withdrawn { from }.encode()).await
+    }
+
+    async fn send(&self, frame: Bytes) -> Result<(), StreamEnd> {
+        counter!("neve_mirror_sent_bytes_total").increment(frame.len() as u64);
+        self.out.send(frame).await.map_err(|_| StreamEnd)
+    }
+}
+
+type Encoded = (Bytes, (u64, Hash, u32));
+
+/// What `probe` finds in the store, on a thread that may wait if it is not in memory; nothing when
+/// the server is about to end, or the disk fails.
+async fn stored<T: Send + 'static>(probe: impl Fn() -> T + Send + 'static) -> Option<T> {
+    match residency::if_resident(&probe) {
+        Some(found) => Some(found), // nearly always
+        None => spawn_blocking(move || residency::with_blocking_reads(probe)).await.ok()?.ok(),
+    }
+}
+
+/// A record's frame; `None` if its parts cannot be read.
+fn frame(stored: &RecordRef) -> Option<Encoded> {
+    let (block, receipts) =
+        (uncompressed_part(stored, FULL)?, uncompressed_part(stored, RECEIPTS)?);
+    if !block.probe() || !receipts.probe() {
+        return None; // it is made again elsewhere
+    }
+    let frame = record(stored.height(), block.as_ref(), receipts.as_ref());
+    Some((frame, (stored.height(), stored.hash(), stored.checksum())))
+}

@@ -1,0 +1,281 @@
+//! Threads for requests that must not hold up a serving thread, with a share of them per address.
+//!
+//! Two pools, so that a search waits for searches only: cold reads wait for the disk, searches take
+//! processors. A pool has twice as many threads as one address may use, and each address has a
+//! queue of its own, which take turns: whoever asks for much waits for itself. Queues are bounded;
+//! beyond that a request is refused.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use rustix::process::setpriority_process;
+use tokio::sync::oneshot;
+use tracing::{debug, warn};
+
+use crate::config::settings::QueueLimits;
+use crate::shared::ClientAddress;
+use crate::shared::lock::{lock, recover};
+
+/// Cold reads of one address at a time, for each worker.
+const COLD_READS: usize = 16;
+/// Nice value of threads that search: serving threads come first.
+const SEARCH_NICE: i32 = 10;
+/// Time without a job after which a thread ends.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// Kind of work that is offloaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Look-ups of what may not be in memory.
+    ColdRead,
+    /// Searches, fee histories, binary forms, and requests whose reading alone takes long.
+    Search,
+}
+
+/// Reason why work has no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotDone {
+    /// Too much waits already.
+    Full,
+    /// The work panicked.
+    Failed,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The pools.
+pub(crate) struct Offload {
+    cold_reads: Pool,
+    searches: Pool,
+}
+
+impl Offload {
+    /// Pools for so many workers; threads start when they are needed.
+    pub(crate) fn new(workers: usize, queue: QueueLimits) -> Arc<Self> {
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let cold_reads = Pool::new("cold_read", workers * COLD_READS, 0, queue);
+        let searches = Pool::new("search", processors, SEARCH_NICE, queue);
+        Arc::new(Self { cold_reads, searches })
+    }
+
+    /// Does `work` on a thread of a pool.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        class: Class,
+        address: ClientAddress,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotDone> {
+        let pool = match class {
+            Class::ColdRead => &self.cold_reads,
+            Class::Search => &self.searches,
+        };
+        let (done, waiting) = oneshot::channel();
+        // Whoever waited may have gone meanwhile.
+        let job = Box::new(move || drop(done.send(work())));
+        if !pool.submit(address, job) {
+            counter!("neve_offload_refused_requests_total", "pool" => pool.0.name).increment(1);
+            return Err(NotDone::Full);
+        }
+        waiting.await.map_err(|_| NotDone::Failed)
+    }
+}
+
+/// Threads, and what they do next. They end with it.
+struct Pool(Arc<Shared>);
+
+struct Shared {
+    name: &'static str,
+    /// Threads that one address may use; the pool has twice as many.
+    address_threads_max: usize,
+    nice: i32,
+    queue: QueueLimits,
+    state: Mutex<State>,
+    /// Told of a job, or of the end.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    shares: HashMap<ClientAddress, Share>,
+    /// Addresses with jobs that wait, next first.
+    turns: VecDeque<ClientAddress>,
+    /// Jobs that wait.
+    waiting: usize,
+    /// Jobs under way.
+    running: usize,
+    threads: usize,
+    /// Threads that wait for a job.
+    idle: usize,
+    ended: bool,
+}
+
+/// Jobs of one address.
+#[derive(Default)]
+struct Share {
+    waiting: VecDeque<Job>,
+    running: usize,
+}
+
+impl Pool {
+    fn new(name: &'static str, address_threads_max: usize, nice: i32, queue: QueueLimits) -> Self {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        Self(Arc::new(Shared { name, address_threads_max, nice, queue, state, changed }))
+    }
+
+    /// Takes a job, unless too many wait.
+    fn submit(&self, address: ClientAddress, job: Job) -> bool {
+        let shared = &self.0;
+        let mut state = shared.state();
+        let QueueLimits { address_max, total_max } = shared.queue;
+        let share = state.shares.get(&address);
+        let (jobs, running) =
+            share.map_or((0, 0), |share| (share.waiting.len() + share.running, share.running));
+        let may_run = running < shared.address_threads_max;
+        // A job does not wait if there is a thread for it, though none has taken it yet.
+        if jobs >= address_max.saturating_add(shared.address_threads_max)
+            || state.waiting + state.running >= total_max.saturating_add(shared.threads_max())
+        {
+            return false;
+        }
+        state.push(address, job);
+        let spawns = may_run && state.waiting > state.idle && state.threads < shared.threads_max();
+        state.threads += usize::from(spawns);
+        drop(state);
+        gauge!("neve_offload_queued_requests", "pool" => shared.name).increment(1.0);
+        shared.changed.notify_one();
+        if spawns {
+            self.spawn();
+        }
+        true
+    }
+
+    fn spawn(&self) {
+        let shared = Arc::clone(&self.0);
+        let name = shared.name.replace('_', "-");
+        let spawned = thread::Builder::new().name(name).spawn(move || shared.work());
+        if let Err(error) = spawned {
+            warn!(%error, "cannot start a thread");
+            let mut state = self.0.state();
+            state.threads -= 1;
+            if state.threads == 0 {
+                let gauge = gauge!("neve_offload_queued_requests", "pool" => self.0.name);
+                (0..state.waiting).for_each(|_| gauge.decrement(1.0));
+                state.forget(); // nobody would do them: their clients are told so
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.0.state().ended = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn threads_max(&self) -> usize {
+        2 * self.address_threads_max
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Does jobs until there are none for a while.
+    fn work(&self) {
+        // Of this thread only: that is how Linux takes it.
+        if self.nice != 0
+            && let Err(error) = setpriority_process(None, self.nice)
+        {
+            debug!(%error, "thread priority unchanged");
+        }
+        while let Some((address, job)) = self.next() {
+            gauge!("neve_offload_queued_requests", "pool" => self.name).decrement(1.0);
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                warn!(pool = self.name, "offloaded work panicked");
+            }
+            self.state().finish(address);
+        }
+    }
+
+    /// Waits for a job; `None` if the thread is to end.
+    fn next(&self) -> Option<(ClientAddress, Job)> {
+        let mut state = self.state();
+        loop {
+            if let Some(next) = state.pop(self.address_threads_max) {
+                return Some(next);
+            }
+            if state.ended {
+                state.threads -= 1;
+                return None;
+            }
+            state.idle += 1;
+            let waited = self.changed.wait_timeout(state, IDLE_MAX);
+            let timeout;
+            (state, timeout) = recover(waited);
+            state.idle -= 1;
+            if timeout.timed_out() && state.waiting == 0 {
+                state.threads -= 1;
+                return None;
+            }
+        }
+    }
+}
+
+impl State {
+    fn push(&mut self, address: ClientAddress, job: Job) {
+        let share = self.shares.entry(address).or_default();
+        if share.waiting.is_empty() {
+            self.turns.push_back(address);
+        }
+        share.waiting.push_back(job);
+        self.waiting += 1;
+    }
+
+    /// The next job of an address that uses fewer threads than it may.
+    fn pop(&mut self, address_threads_max: usize) -> Option<(ClientAddress, Job)> {
+        for _ in 0..self.turns.len() {
+            let address = self.turns.pop_front()?;
+            let share = self.shares.get_mut(&address)?; // it has jobs, or it would have no turn
+            let job =
+                if share.running < address_threads_max { share.waiting.pop_front() } else { None };
+            if !share.waiting.is_empty() {
+                self.turns.push_back(address);
+            }
+            if let Some(job) = job {
+                share.running += 1;
+                (self.waiting, self.running) = (self.waiting - 1, self.running + 1);
+                return Some((address, job));
+            }
+        }
+        None
+    }
+
+    /// Notes that a job of this address is done.
+    fn finish(&mut self, address: ClientAddress) {
+        self.running -= 1;
+        if let Some(share) = self.shares.get_mut(&address) {
+            share.running -= 1;
+            if share.running == 0 && share.waiting.is_empty() {
+                self.shares.remove(&address);
+            }
+        }
+    }
+
+    /// Drops all jobs that wait.
+    fn forget(&mut self) {
+        self.shares.values_mut().for_each(|share| share.waiting.clear());
+        self.shares.retain(|_, share| share.running > 0);
+        self.turns.clear();
+        self.waiting = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! What goes from one thread of a worker to the other, and from the acceptor to both.
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::body::AcceptEncoding;
+use crate::http::clients::Seat;
+use crate::http::fast::{Persistence, ResponseWriter};
+use crate::shared::{ClientAddress, Reservation};
+
+/// A connection that was just accepted.
+pub(crate) struct Arrived {
+    pub(crate) stream: TcpStream,
+    /// Bytes that were read and have no response.
+    pub(crate) read: Bytes,
+    /// Address of the client, or of a trusted proxy whose requests name theirs.
+    pub(crate) address: ClientAddress,
+    pub(crate) proxied: bool,
+    /// Place among the connections of its address.
+    pub(crate) seat: Option<Seat>,
+}
+
+/// A connection, between two ways of serving it.
+pub(crate) struct OpenConnection {
+    pub(crate) stream: TcpStream,
+    /// Bytes that were read and have no response.
+    pub(crate) read: Bytes,
+    /// Time when bytes were last sent.
+    pub(crate) sent: Instant,
+    /// Address of the other side.
+    pub(crate) address: ClientAddress,
+    /// True if that is a trusted proxy whose requests name their clients.
+    pub(crate) proxied: bool,
+    /// Covers what was read.
+    pub(crate) held: Option<Reservation>,
+    pub(crate) counted: ConnectionGuard,
+}
+
+impl OpenConnection {
+    /// Makes one that was just opened.
+    pub(crate) fn new(arrived: Arrived, counted: ConnectionGuard) -> Self {
+        let Arrived { stream, read, address, proxied, seat } = arrived;
+        let counted = counted.with(seat);
+        Self { stream, read, sent: Instant::now(), address, proxied, held: None, counted }
+    }
+}
+
+/// To the short way.
+pub(crate) enum ToFast {
+    /// A connection.
+    Connection(OpenConnection),
+    /// What the connection of this key waits for; nothing if making or sending it failed, and then
+    /// the connection is closed.
+    Answer(usize, Option<Waited>),
+    /// Connections are to end.
+    Drain,
+    /// No more will be accepted.
+    Last,
+}
+
+/// To the long way.
+pub(crate) enum ToFull {
+    /// A connection.
+    Connection(OpenConnection),
+    /// The socket of the connection of this key, and what it waits for.
+    Disk(usize, TcpStream, BlockingWork),
+}
+
+/// What is left of an answer, and the socket for it.
+pub(crate) struct UnsentResponse {
+    pub(crate) stream: TcpStream,
+    pub(crate) out: Box<ResponseWriter>,
+}
+
+impl UnsentResponse {
+    /// Sends what goes at once, on a thread that may wait for the disk; nothing is left if that
+    /// failed.
+    pub(crate) fn send(mut self) -> Option<Self> {
+        self.out.send_loading(&self.stream).is_ok().then_some(self)
+    }
+}
+
+/// Outcome of a wait.
+pub(crate) enum Waited {
+    /// What is left of an answer.
+    Unsent(UnsentResponse),
+    /// The socket, and a request that hyper is to answer.
+    Unanswered(TcpStream, Bytes),
+}
+
+/// Work that may wait for the disk.
+pub(crate) enum BlockingWork {
+    /// Answering this.
+    Answer(OffloadedRequest),
+    /// Sending what is left of an answer.
+    Send(Box<ResponseWriter>),
+}
+
+/// A question whose answer may have to be waited for.
+pub(crate) struct OffloadedRequest {
+    /// The whole request.
+    pub(crate) request: Bytes,
+    /// Place where its body begins.
+    pub(crate) body_at: usize,
+    pub(crate) accepts: AcceptEncoding,
+    pub(crate) persistence: Persistence,
+    pub(crate) address: ClientAddress,
+    /// Covers the request.
+    pub(crate) _held: Option<Reservation>,
+}
+
+impl OffloadedRequest {
+    /// Body of the request.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.request[self.body_at..]
+    }
+}
+
+/// The way in, for other threads.
+#[derive(Clone)]
+pub(crate) struct Handoff {
+    pub(crate) sender: Sender<ToFast>,
+    pub(crate) waker: Arc<mio::Waker>,
+}
+
+impl Handoff {
+    /// Brings something. Who has gone needs nothing more.
+    pub(crate) fn bring(&self, come: ToFast) {
+        if self.sender.send(come).is_ok() {
+            let _ = self.waker.wake(); // an eventfd that is open takes it
+        }
+    }
+}
+
+/// An open connection, as long as it lives: one of its worker, one of the process, and one of its
+/// address.
+pub(crate) struct ConnectionGuard([Arc<AtomicUsize>; 2], Option<Seat>);
+
+impl ConnectionGuard {
+    pub(crate) fn new(worker: &Arc<AtomicUsize>, process: &Arc<AtomicUsize>) -> Self {
+        let counts = [worker, process].map(Arc::clone);
+        counts.iter().for_each(|count| _ = count.fetch_add(1, Ordering::Relaxed));
+        Self(counts, None)
+    }
+
+    fn with(mut self, seat: Option<Seat>) -> Self {
+        self.1 = seat;
+        self
+    }
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|count| _ = count.fetch_sub(1, Ordering::Relaxed));
+    }
+}

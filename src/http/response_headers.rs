@@ -1,0 +1,112 @@
+//! Heads of answers, written as hyper writes them.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use httpdate::HttpDate;
+use hyper::Response;
+
+use crate::http::fast::Persistence;
+
+/// The same as [`write()`] for an answer that is JSON and is not compressed, as nearly all are; it
+/// need not be a response first. `newest` is the served head.
+pub(crate) fn write_json_ok(
+    out: &mut Vec<u8>,
+    len: usize,
+    persistence: Persistence,
+    newest: Option<u64>,
+) {
+    put(out, &[version(persistence)]);
+    PLAIN.with_borrow_mut(|prepared| {
+        if prepared.newest != newest || prepared.text.is_empty() {
+            prepared.write(newest);
+        }
+        out.extend_from_slice(&prepared.text);
+    });
+    write_end(out, len, persistence);
+}
+
+/// Status and headers of such an answer, which are written once for each head.
+struct Prepared {
+    newest: Option<u64>,
+    text: Vec<u8>,
+}
+
+impl Prepared {
+    #[cold]
+    fn write(&mut self, newest: Option<u64>) {
+        let Self { text, .. } = self;
+        text.clear();
+        put(text, &[" 200 OK\r\ncontent-type: application/json\r\nx-neve: hit\r\n"]);
+        if let Some(head) = newest {
+            let _ = write!(text, "x-neve-head: {head:#x}\r\n"); // a Vec takes all
+        }
+        put(text, &["vary: Origin\r\n"]);
+        self.newest = newest;
+    }
+}
+
+/// Writes status and headers of an answer of `len` bytes.
+pub(crate) fn write<B>(
+    out: &mut Vec<u8>,
+    response: &Response<B>,
+    len: usize,
+    persistence: Persistence,
+) {
+    let status = response.status();
+    let reason = status.canonical_reason().unwrap_or("<none>");
+    put(out, &[version(persistence), " ", status.as_str(), " ", reason, "\r\n"]);
+    for (name, value) in response.headers() {
+        put(out, &[name.as_str(), ": "]);
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    write_end(out, len, persistence);
+}
+
+fn version(persistence: Persistence) -> &'static str {
+    match persistence {
+        Persistence::Kept | Persistence::Closed => "HTTP/1.1",
+        Persistence::Old => "HTTP/1.0",
+    }
+}
+
+fn write_end(out: &mut Vec<u8>, len: usize, persistence: Persistence) {
+    if persistence == Persistence::Closed {
+        put(out, &["connection: close\r\n"]);
+    }
+    put(out, &["content-length: ", itoa::Buffer::new().format(len), "\r\ndate: "]);
+    write_date(out);
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+fn put(out: &mut Vec<u8>, words: &[&str]) {
+    words.iter().for_each(|word| out.extend_from_slice(word.as_bytes()));
+}
+
+/// A second, and how it is written.
+struct Written {
+    second: u64,
+    text: Vec<u8>,
+}
+
+thread_local! {
+    static PLAIN: RefCell<Prepared> =
+        const { RefCell::new(Prepared { newest: None, text: Vec::new() }) };
+    static NOW: RefCell<Written> = const { RefCell::new(Written { second: 0, text: Vec::new() }) };
+}
+
+/// The time (RFC 9110, 5.6.7), which is written once a second.
+fn write_date(out: &mut Vec<u8>) {
+    let now = SystemTime::now();
+    let second = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    NOW.with_borrow_mut(|written| {
+        if written.second != second {
+            written.second = second;
+            written.text.clear();
+            let _ = write!(written.text, "{}", HttpDate::from(now)); // a Vec takes all
+        }
+        out.extend_from_slice(&written.text);
+    });
+}

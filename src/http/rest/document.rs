@@ -1,0 +1,298 @@
+//! Documents for caches that know HTTP: a block, its header, its receipts, a transaction, a
+//! receipt, each under an address of its own, each the `result` of a JSON-RPC answer to the byte.
+//!
+//! What a settled height shows never changes, so it may be kept for good. See docs/RPC.md, "REST",
+//! and docs/openapi.json.
+
+use std::sync::{Arc, LazyLock};
+
+use alloy_primitives::{hex, keccak256};
+use bytes::Bytes;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, VARY};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
+use neve_jsonrpc::{BlockId, Method as RpcMethod};
+use neve_record::parts::{FULL, HASHES, HEADER, RECEIPTS};
+use neve_record::precompressed;
+use neve_record::spans::SpansRef;
+use neve_store::{RecordRef, residency};
+
+use super::etag::{Condition, Shown, coded_tag, condition, tag};
+use super::path::{ParsedPath, Resource};
+use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
+use crate::http::full::{BY_CODING, JSON, Service, name_coding, with_type};
+use crate::http::{Class, NotDone};
+use crate::rpc::methods::{BlockForm, Miss, execute};
+use crate::rpc::{missing_data, range_json};
+use crate::shared::{ClientAddress, Outcome, Serving, add};
+
+/// The description of these documents, in the words of `OpenAPI` 3.1.
+const OPENAPI: &str = include_str!("../../../docs/openapi.json");
+static OPENAPI_TAG: LazyLock<String> =
+    LazyLock::new(|| format!("\"{}\"", hex::encode(keccak256(OPENAPI))));
+
+/// Settled, and asked for by what names one block for good.
+const FOR_GOOD: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+/// A height that no header has settled: it may be withdrawn. A second spares the upstream of a
+/// cache a crowd, and must be over before it asks again.
+const A_SECOND: HeaderValue = HeaderValue::from_static("public, max-age=1, must-revalidate");
+/// A tag: it moves.
+const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
+const A_WHILE: HeaderValue = HeaderValue::from_static("public, max-age=300");
+const NOT_KEPT: HeaderValue = HeaderValue::from_static("no-store");
+const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD");
+
+/// Content, and the time for which a cache may keep it.
+struct Document {
+    content: Content,
+    tag: String,
+    keep: HeaderValue,
+}
+
+enum Content {
+    OpenApi,
+    Of(RecordRef, Shown),
+}
+
+impl Service {
+    /// Answers a request for a document.
+    pub(crate) async fn document(
+        &self,
+        request: &Parts,
+        address: ClientAddress,
+    ) -> Response<ResponseBody> {
+        let response = match ParsedPath::of(request.uri.path()) {
+            Err(bad) => self.turn_away(StatusCode::NOT_FOUND, -32601, bad.message()),
+            Ok(wanted) => match request.method {
+                Method::GET | Method::HEAD => self.get(&wanted, request, address).await,
+                _ => self.use_get(),
+            },
+        };
+        if request.method == Method::HEAD { without_body(response) } else { response }
+    }
+
+    async fn get(
+        &self,
+        wanted: &ParsedPath,
+        request: &Parts,
+        address: ClientAddress,
+    ) -> Response<ResponseBody> {
+        let serving = &self.rpc.serving;
+        let asked = match wanted.asked(request.uri.query()) {
+            Ok(asked) => asked,
+            Err(bad) => return self.turn_away(StatusCode::BAD_REQUEST, -32602, bad.message()),
+        };
+        let answered = match residency::if_sendable(|| answer(serving, asked, &request.headers)) {
+            Some(answered) => answered,
+            None => match self.answer_document_elsewhere(asked, &request.headers, address).await {
+                Ok(answered) => answered,
+                Err(not_done) => return self.not_done(not_done),
+            },
+        };
+        let outcome = if answered.is_ok() { Outcome::Hit } else { Outcome::Miss };
+        counted_as(asked)
+            .into_iter()
+            .for_each(|method| self.rpc.tally.call(method.into(), outcome));
+        answered.unwrap_or_else(|miss| self.missing(miss))
+    }
+
+    /// On a thread that may wait for the disk.
+    async fn answer_document_elsewhere(
+        &self,
+        asked: Resource,
+        headers: &HeaderMap,
+        address: ClientAddress,
+    ) -> Result<Result<Response<ResponseBody>, Miss>, NotDone> {
+        add(&self.rpc.tally.handed_over, 1);
+        let (serving, copied) = (Arc::clone(&self.rpc.serving), headers.clone());
+        let work = move || {
+            let answered = residency::loading_again(|| answer(&serving, asked, &copied));
+            answered.unwrap_or(Err(Miss::Disk))
+        };
+        self.offload.run(Class::ColdRead, address, work).await
+    }
+
+    /// A miss, in the words of JSON-RPC.
+    fn missing(&self, miss: Miss) -> Response<ResponseBody> {
+        let range = self.rpc.serving.reader.range();
+        let error = missing_data(miss, range.as_ref());
+        let data = range_json(range.as_ref());
+        self.miss(problem(error.code, &error.message, Some(&data)))
+    }
+
+    fn turn_away(&self, status: StatusCode, code: i32, why: &str) -> Response<ResponseBody> {
+        self.rpc.tally.refuse(status.as_u16());
+        let mut response = with_type(Response::new(problem(code, why, None)), JSON);
+        *response.status_mut() = status;
+        response.headers_mut().insert(CACHE_CONTROL, NOT_KEPT);
+        response
+    }
+
+    fn use_get(&self) -> Response<ResponseBody> {
+        let why = "method not allowed, use GET or HEAD";
+        let mut response = self.turn_away(StatusCode::METHOD_NOT_ALLOWED, -32600, why);
+        response.headers_mut().insert(ALLOW, ALLOWED);
+        response
+    }
+}
+
+/// An error as JSON; `why` needs no escapes.
+fn problem(code: i32, why: &str, data: Option<&str>) -> ResponseBody {
+    let data = data.map_or_else(String::new, |data| format!(",\"data\":{data}"));
+    let text = format!("{{\"error\":{{\"code\":{code},\"message\":\"{why}\"{data}}}}}");
+    ResponseBody::from(text.into_bytes())
+}
+
+/// The method of JSON-RPC that answers the same.
+fn counted_as(asked: Resource) -> Option<RpcMethod> {
+    Some(match asked {
+        Resource::OpenApi => return None,
+        Resource::Full(BlockId::Hash(_)) | Resource::Hashes(BlockId::Hash(_)) => {
+            RpcMethod::BlockByHash
+        }
+        Resource::Full(_) | Resource::Hashes(_) => RpcMethod::BlockByNumber,
+        Resource::Header(BlockId::Hash(_)) => RpcMethod::HeaderByHash,
+        Resource::Header(_) => RpcMethod::HeaderByNumber,
+        Resource::Receipts(_) => RpcMethod::BlockReceipts,
+        Resource::Transaction(_) => RpcMethod::TransactionByHash,
+        Resource::Receipt(_) => RpcMethod::TransactionReceipt,
+    })
+}
+
+fn answer(
+    serving: &Serving,
+    asked: Resource,
+    headers: &HeaderMap,
+) -> Result<Response<ResponseBody>, Miss> {
+    find(serving, asked).and_then(|found| found.answer(headers))
+}
+
+fn find(serving: &Serving, asked: Resource) -> Result<Document, Miss> {
+    let (at, shown): (BlockId, fn(BlockForm) -> Shown) = match asked {
+        Resource::OpenApi => return Ok(openapi()),
+        Resource::Transaction(hash) => return of_transaction(serving, hash, Shown::Transaction),
+        Resource::Receipt(hash) => return of_transaction(serving, hash, Shown::Receipt),
+        Resource::Full(at) => (at, Shown::Full),
+        Resource::Hashes(at) => (at, Shown::Hashes),
+        Resource::Header(at) => (at, Shown::Header),
+        Resource::Receipts(at) => (at, |_| Shown::Receipts),
+    };
+    // Before the record: one that takes the place of a withdrawn one must not pass for settled
+    // because a newer head was looked at.
+    let settled = execute::settled(serving)?;
+    let record = execute::record(serving, at)?;
+    let mut found = Document::of(record, shown(BlockForm::of(serving, at)), settled)?;
+    if matches!(at, BlockId::Tag(_)) {
+        found.keep = ASK_AGAIN;
+    }
+    Ok(found)
+}
+
+fn of_transaction(
+    serving: &Serving,
+    hash: [u8; 32],
+    shown: fn(usize) -> Shown,
+) -> Result<Document, Miss> {
+    let settled = execute::settled(serving)?; // first, as above
+    let (record, position) = execute::by_transaction(serving, hash)?;
+    Document::of(record, shown(position), settled)
+}
+
+fn openapi() -> Document {
+    Document { content: Content::OpenApi, tag: OPENAPI_TAG.clone(), keep: A_WHILE }
+}
+
+/// True if a header has settled the record, `settled` being the newest height that one has.
+fn is_settled(record: &RecordRef, settled: u64) -> Result<bool, Miss> {
+    if record.height() <= settled {
+        return Ok(true);
+    }
+    Ok(SpansRef(&execute::spans(record)?).settled().is_none()) // a synchronous block settles itself
+}
+
+impl Document {
+    fn of(record: RecordRef, shown: Shown, settled: u64) -> Result<Self, Miss> {
+        let is_settled = is_settled(&record, settled)?;
+        let tag = tag(&record, shown, is_settled);
+        let keep = if is_settled { FOR_GOOD } else { A_SECOND };
+        Ok(Self { content: Content::Of(record, shown), tag, keep })
+    }
+
+    /// Which bytes they are hangs on the codings that the client takes, and so does the tag: the
+    /// body is put together before it is known whether anybody wants it, which costs next to
+    /// nothing.
+    fn answer(self, asked: &HeaderMap) -> Result<Response<ResponseBody>, Miss> {
+        let varies = self.content.has_codings();
+        let body = self.content.body(AcceptEncoding::of(asked))?;
+        let tag = coded_tag(&self.tag, body.coding());
+        let mut response = match condition(asked, &tag) {
+            Condition::Met => name_coding(with_type(Response::new(body), JSON)),
+            Condition::NotModified => empty(StatusCode::NOT_MODIFIED),
+            Condition::Failed => empty(StatusCode::PRECONDITION_FAILED),
+        };
+        let kept = response.status() != StatusCode::PRECONDITION_FAILED;
+        let headers = response.headers_mut();
+        // A tag is made of hex digits, dashes and letters.
+        headers.extend(HeaderValue::try_from(tag).ok().map(|tag| (ETAG, tag)));
+        headers.insert(CACHE_CONTROL, if kept { self.keep } else { NOT_KEPT });
+        if varies {
+            headers.append(VARY, BY_CODING);
+        }
+        Ok(response)
+    }
+}
+
+impl Content {
+    /// True if the bytes depend on what the client takes, be they plain this time or not.
+    fn has_codings(&self) -> bool {
+        let Self::Of(record, shown) = self else { return false };
+        shown.part().is_some_and(|part| precompressed::has_any(record, part))
+    }
+
+    fn body(self, accepts: AcceptEncoding) -> Result<ResponseBody, Miss> {
+        let mut out = BodyBuilder::new(1, accepts);
+        match self {
+            Self::OpenApi => return Ok(ResponseBody::from(Bytes::from_static(OPENAPI.as_bytes()))),
+            Self::Of(record, shown) => match shown {
+                Shown::Full(form) => execute::block_of(&record, FULL, form, &mut out)?,
+                Shown::Hashes(form) => execute::block_of(&record, HASHES, form, &mut out)?,
+                Shown::Header(form) => execute::block_of(&record, HEADER, form, &mut out)?,
+                Shown::Receipts => {
+                    out.part(&record, RECEIPTS, execute::part(&record, RECEIPTS)?);
+                }
+                Shown::Transaction(at) => out.stored(execute::transaction_of(record, at)?),
+                Shown::Receipt(at) => out.stored(execute::receipt_of(record, at)?),
+            },
+        }
+        Ok(out.finish())
+    }
+}
+
+impl Shown {
+    /// The part of the record that is shown whole.
+    fn part(self) -> Option<usize> {
+        match self {
+            Self::Full(_) => Some(FULL),
+            Self::Hashes(_) => Some(HASHES),
+            Self::Header(_) => Some(HEADER),
+            Self::Receipts => Some(RECEIPTS),
+            Self::Transaction(_) | Self::Receipt(_) => None,
+        }
+    }
+}
+
+fn empty(status: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(BodyBuilder::default().finish());
+    *response.status_mut() = status;
+    response
+}
+
+/// Returns the response to HEAD.
+fn without_body(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
+    let len = response.body().len();
+    if response.status() != StatusCode::NOT_MODIFIED {
+        response.headers_mut().insert(CONTENT_LENGTH, len.into());
+    }
+    *response.body_mut() = BodyBuilder::default().finish();
+    response
+}

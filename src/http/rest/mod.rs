@@ -1,0 +1,5 @@
+//! Documents under /v1/.
+
+mod document;
+mod etag;
+mod path;

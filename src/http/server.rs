@@ -1,0 +1,128 @@
+//! Serving: workers that do nothing else, each with its own connections.
+//!
+//! One task accepts and hands each connection to the worker that has the fewest, so that work is
+//! spread evenly at any number of connections, whichever of them end; from then on a connection
+//! stays with its worker. A worker is two threads
+//! (`worker`): one answers plain requests in a loop of its own (`lanes`), and what is anything else
+//! goes to the other one, which has a runtime and hyper (`connection`).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::drain::draining;
+use super::offload::Offload;
+use super::worker::Worker;
+use crate::config::settings::{HttpConfig, Limits, MissPolicy};
+use crate::http::clients::{Admission, refuse};
+use crate::http::mirror::MirrorEndpoint;
+use crate::http::relay::RelayShared;
+use crate::observe::Admin;
+use crate::rpc::cursors::Filters;
+use crate::shared::{MemoryBudget, Serving, ThreadCounters};
+
+/// A pause after the process ran out of descriptors: trying again at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// State that all listeners share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) admin: Arc<Admin>,
+    pub(crate) filters: Arc<Filters>,
+    /// Budget of the memory of clients.
+    pub(crate) memory: Arc<MemoryBudget>,
+    pub(crate) limits: Limits,
+    pub(crate) offload: Arc<Offload>,
+    pub(crate) http: HttpConfig,
+    pub(crate) connections: Arc<AtomicUsize>,
+    /// Turns true when connections are to end.
+    pub(crate) drain: watch::Receiver<bool>,
+    /// Endpoint for mirrors, if any.
+    pub(crate) mirrors: Option<MirrorEndpoint>,
+    /// Treatment of misses.
+    pub(crate) misses: MissPolicy,
+    /// The relay of misses, if any.
+    pub(crate) relay: Option<RelayShared>,
+}
+
+/// Duty of a listener.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// JSON-RPC, /ready, and a short /health.
+    Rpc {
+        /// True if the full /health, and /metrics, are here too.
+        admin: bool,
+    },
+    /// The administrator's pages only.
+    Admin,
+}
+
+/// The serving threads.
+pub(crate) struct Workers {
+    workers: Vec<Worker>,
+    role: Role,
+}
+
+impl Workers {
+    /// Starts a worker for each two tallies.
+    pub(crate) fn start(
+        shared: &Shared,
+        role: Role,
+        tallies: &[[Arc<ThreadCounters>; 2]],
+    ) -> io::Result<Self> {
+        let start = |(at, tallies)| Worker::start(at, shared, role, tallies);
+        let workers = tallies.iter().enumerate().map(start).collect::<io::Result<_>>()?;
+        Ok(Self { workers, role })
+    }
+
+    /// Accepts until drained, and hands connections out.
+    pub(crate) async fn accept(&self, listener: TcpListener, shared: &Shared) {
+        let mut drain = shared.drain.clone();
+        let mut admission = Admission::new(shared, self.role);
+        for turn in (0..self.workers.len()).cycle() {
+            let open = self.open() + admission.waiting();
+            let arrived = tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, from)) if open >= shared.limits.connections_max => {
+                        refuse(&stream, from);
+                        continue;
+                    }
+                    Ok((stream, from)) => admission.admit(stream, from),
+                    Err(error) => {
+                        warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    }
+                },
+                arrived = admission.next() => arrived,
+                () = draining(&mut drain) => return,
+            };
+            if let Some(arrived) = arrived {
+                self.least(turn).take(arrived, &shared.connections);
+            }
+        }
+    }
+
+    /// Number of open connections.
+    fn open(&self) -> usize {
+        self.workers.iter().map(Worker::open).sum()
+    }
+
+    /// The worker that has the fewest connections; of several, the next from `turn` on.
+    fn least(&self, turn: usize) -> &Worker {
+        let (before, from) = self.workers.split_at(turn);
+        let least = from.iter().chain(before).min_by_key(|worker| worker.open());
+        least.expect("there is a worker, or it would not be its turn")
+    }
+
+    /// Lets the threads end once their connections have.
+    pub(crate) fn join(self) {
+        self.workers.into_iter().for_each(Worker::join);
+    }
+}

@@ -1,0 +1,126 @@
+//! End of a connection.
+
+use std::io;
+use std::time::Duration;
+
+use futures_util::SinkExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::error::{CapacityError, ProtocolError};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
+use tracing::debug;
+
+use super::connection::Socket;
+use crate::http::NO_ROOM;
+use crate::shared::WsClose;
+
+/// Time that a client may take to go once it was told.
+const LINGER: Duration = Duration::from_secs(2);
+/// Bytes that are discarded at a time meanwhile.
+const WASTE: usize = 16 << 10;
+
+/// Reason why a connection ends.
+#[derive(Debug)]
+pub(crate) enum CloseReason {
+    /// The network ended it.
+    Gone(Error),
+    /// The client ended it, and is answered.
+    Closed,
+    /// The client gets the reason in a close frame.
+    Told(WsClose, CloseCode, Utf8Bytes),
+    /// Without a close frame, as the node ends what it cannot read.
+    Silently(WsClose),
+}
+
+impl From<Error> for CloseReason {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Capacity(CapacityError::MessageTooLong { .. }) => {
+                Self::told(WsClose::TooLarge, CloseCode::Size, "")
+            }
+            Error::Utf8(_) => Self::told(WsClose::Protocol, CloseCode::Invalid, ""),
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
+                Self::Silently(WsClose::Client)
+            }
+            Error::Protocol(error) => {
+                Self::told(WsClose::Protocol, CloseCode::Protocol, error.to_string())
+            }
+            Error::ConnectionClosed => Self::Closed,
+            Error::Io(error) if error.kind() == NO_ROOM => Self::no_room(),
+            error => Self::Gone(error),
+        }
+    }
+}
+
+impl CloseReason {
+    pub(crate) fn told(why: WsClose, code: CloseCode, reason: impl Into<Utf8Bytes>) -> Self {
+        Self::Told(why, code, reason.into())
+    }
+
+    /// There is no memory for what the client sends or asks for.
+    pub(crate) fn no_room() -> Self {
+        let reason = "memory for clients is used up; try again later";
+        Self::told(WsClose::Memory, CloseCode::Again, reason)
+    }
+
+    /// Reason under which it counts.
+    pub(crate) fn reason(&self) -> WsClose {
+        match self {
+            Self::Told(why, ..) | Self::Silently(why) => *why,
+            Self::Gone(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                WsClose::WriteTimeout
+            }
+            Self::Gone(_) | Self::Closed => WsClose::Client,
+        }
+    }
+
+    /// Ends the connection. A client that does not even read this is cut off by the socket's
+    /// time-out.
+    pub(crate) async fn close(self, socket: &mut Socket) {
+        let closed = match self {
+            Self::Gone(error) => return debug!(%error, "WebSocket ended"),
+            Self::Closed | Self::Silently(_) => socket.flush().await,
+            Self::Told(_, code, reason) => {
+                debug!(?code, %reason, "WebSocket closed by neve");
+                socket.close(Some(CloseFrame { code, reason })).await
+            }
+        };
+        if let Err(error) = closed {
+            debug!(%error, "WebSocket closed uncleanly");
+        }
+        let _ = timeout(LINGER, linger(socket)).await; // there is nothing more to be done
+    }
+}
+
+/// Throws away what still comes. Closing with something unread would reset the connection, and
+/// the client might lose what it was told.
+async fn linger(socket: &mut Socket) -> io::Result<()> {
+    let io = socket.get_mut().io();
+    io.shutdown().await?;
+    let mut waste = vec![0; WASTE];
+    while io.read(&mut waste).await? > 0 {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_have_reasons() {
+        let io = |kind: io::ErrorKind| CloseReason::from(Error::Io(kind.into())).reason();
+        assert_eq!(io(io::ErrorKind::TimedOut), WsClose::WriteTimeout);
+        assert_eq!(io(io::ErrorKind::ConnectionReset), WsClose::Client);
+        assert_eq!(CloseReason::from(Error::ConnectionClosed).reason(), WsClose::Client);
+        let long = Error::Capacity(CapacityError::MessageTooLong { size: 2, max_size: 1 });
+        assert_eq!(CloseReason::from(long).reason(), WsClose::TooLarge);
+        let bare = Error::Protocol(ProtocolError::ResetWithoutClosingHandshake);
+        assert_eq!(CloseReason::from(bare).reason(), WsClose::Client);
+        let refused = CloseReason::from(Error::Io(NO_ROOM.into()));
+        assert_eq!(refused.reason(), WsClose::Memory);
+        let unmasked = Error::Protocol(ProtocolError::UnmaskedFrameFromClient);
+        assert_eq!(CloseReason::from(unmasked).reason(), WsClose::Protocol);
+    }
+}

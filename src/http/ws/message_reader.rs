@@ -1,0 +1,155 @@
+//! A connection below its frames: memory is reserved for messages that come, and responses go out
+//! as slices.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::kept_bytes::Kept;
+use crate::http::fast::{ResponseWriter, Sent};
+use crate::http::{NO_ROOM, Socket as Tcp};
+use crate::shared::{FREE_BYTES, Holder, Reservation};
+
+/// Memory is reserved in steps.
+const STEP: usize = 16 << 10;
+
+/// A connection whose messages take memory.
+///
+/// The memory of the longest frame stays reserved until the connection ends: tungstenite keeps the
+/// buffer into which it read the frame.
+pub(crate) struct MessageReader {
+    io: Tcp,
+    kept: Kept,
+    held: Option<Reservation>,
+    sending: Sending,
+}
+
+/// Response that is not sent whole.
+enum Sending {
+    /// None is.
+    Nothing,
+    Here(Box<ResponseWriter>),
+    /// A thread that may wait for the disk has it.
+    Away(JoinHandle<(Box<ResponseWriter>, io::Result<()>)>),
+    /// The connection ended inside a frame.
+    Broken,
+}
+
+impl MessageReader {
+    /// A connection of which these bytes have been read.
+    pub(crate) fn new(tcp: Tcp, read: &[u8]) -> Self {
+        let mut kept = Kept::default();
+        kept.add(read);
+        Self { io: tcp, kept, held: None, sending: Sending::Nothing }
+    }
+
+    /// A message was answered: only the buffers that tungstenite keeps take memory.
+    pub(crate) fn message_ends(&mut self) {
+        let kept = self.kept.longest_frame().next_multiple_of(STEP);
+        self.held.iter_mut().for_each(|held| held.shrink_to(kept));
+    }
+
+    /// The connection itself, for what is not kept.
+    pub(crate) fn io(&mut self) -> &mut Tcp {
+        &mut self.io
+    }
+
+    /// True if the client has gone.
+    pub(crate) fn has_gone(&self) -> bool {
+        self.io.has_gone()
+    }
+
+    /// Begins to send. Nothing else may be under way.
+    pub(crate) fn begin(&mut self, out: ResponseWriter) {
+        self.sending = Sending::Here(Box::new(out));
+    }
+
+    /// Ready once all of it is sent. What tungstenite writes comes behind it.
+    pub(crate) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let next = match &mut self.sending {
+                Sending::Nothing => return Poll::Ready(Ok(())),
+                Sending::Broken => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+                Sending::Here(out) => match ready!(self.io.poll_out(context, out)) {
+                    Ok(Sent::All) => Ok(Sending::Nothing),
+                    Ok(Sent::Full | Sent::Cold) => self.load(),
+                    Err(error) => Err(error),
+                },
+                Sending::Away(away) => match ready!(Pin::new(away).poll(context)) {
+                    Ok((out, Ok(()))) => Ok(Sending::Here(out)),
+                    Ok((_, Err(error))) => Err(error),
+                    // The pool takes nothing more when the server is about to end.
+                    Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+                },
+            };
+            match next {
+                Ok(next) => self.sending = next,
+                Err(error) => {
+                    self.sending = Sending::Broken;
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Has a thread that may wait for the disk send what comes next.
+    fn load(&mut self) -> io::Result<Sending> {
+        let Sending::Here(mut out) = std::mem::replace(&mut self.sending, Sending::Broken) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let tcp = &self.io;
+        if !out.reserve(tcp.account()) {
+            return Err(NO_ROOM.into());
+        }
+        let stream = tcp.try_clone()?;
+        Ok(Sending::Away(spawn_blocking(move || {
+            let sent = out.send_loading(&stream);
+            (out, sent)
+        })))
+    }
+
+    /// True if there is memory for what has come.
+    fn fits(&mut self) -> bool {
+        let kept = self.kept.bytes();
+        kept <= FREE_BYTES || {
+            let account = self.io.account();
+            account.hold(&mut self.held, Holder::Message, kept.next_multiple_of(STEP))
+        }
+    }
+}
+
+impl AsyncRead for MessageReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(context, buf))?;
+        self.kept.add(&buf.filled()[before..]);
+        Poll::Ready(if self.fits() { Ok(()) } else { Err(NO_ROOM.into()) })
+    }
+}
+
+impl AsyncWrite for MessageReader {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_send(context))?;
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_send(context))?;
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,12 @@
+//! WebSockets: one connection, its messages, and its frames.
+
+mod close;
+mod connection;
+mod kept_bytes;
+mod message_reader;
+mod notification;
+mod upgrade;
+mod write_stall;
+
+pub(crate) use connection::run;
+pub(crate) use upgrade::Upgrade;

@@ -1,0 +1,84 @@
+//! From a request to a WebSocket (RFC 6455, 4.2), refused as gorilla/websocket refuses.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{
+    CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use hyper::upgrade::OnUpgrade;
+use hyper::{Method, Request, Response, StatusCode};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use crate::body::ResponseBody;
+use crate::http::admit::ErrorResponse;
+use crate::shared::ClientAddress;
+use crate::shared::lock::lock;
+
+/// What becomes of one connection: HTTP to its end, or a WebSocket from some request on.
+#[derive(Default)]
+pub(crate) struct Upgrade(Mutex<Option<(OnUpgrade, ClientAddress)>>);
+
+impl Upgrade {
+    /// True if a request that may also be plain HTTP asks for a WebSocket.
+    pub(crate) fn is_wanted<B>(request: &Request<B>) -> bool {
+        let headers = request.headers();
+        has_token(headers, &CONNECTION, "upgrade") && has_token(headers, &UPGRADE, "websocket")
+    }
+
+    /// Answers a handshake.
+    pub(crate) fn accept(
+        &self,
+        request: Request<Incoming>,
+        client: ClientAddress,
+    ) -> Response<ResponseBody> {
+        match accept_key(&request) {
+            Ok(key) => {
+                let upgrade = hyper::upgrade::on(request);
+                *lock(&self.0) = Some((upgrade, client));
+                switching(key)
+            }
+            Err(status) => ErrorResponse::handshake(status),
+        }
+    }
+
+    /// The WebSocket that the connection goes on as, if one was accepted, and its client.
+    pub(crate) fn take(&self) -> Option<(OnUpgrade, ClientAddress)> {
+        lock(&self.0).take()
+    }
+}
+
+/// Checks a handshake.
+fn accept_key<B>(request: &Request<B>) -> Result<HeaderValue, StatusCode> {
+    let headers = request.headers();
+    if has_token(headers, &UPGRADE, "websocket") && request.method() != Method::GET {
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    if !Upgrade::is_wanted(request) {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    let key = headers.get(SEC_WEBSOCKET_KEY).map_or(&b""[..], HeaderValue::as_bytes);
+    // A key is 16 bytes in base64.
+    if !has_token(headers, &SEC_WEBSOCKET_VERSION, "13") || key.len() != 24 || !key.ends_with(b"==")
+    {
+        return Err(StatusCode::BAD_REQUEST);
+    }
+    HeaderValue::try_from(derive_accept_key(key)).map_err(|_| StatusCode::BAD_REQUEST)
+}
+
+fn switching(key: HeaderValue) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::from(Bytes::new()));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = response.headers_mut();
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, key);
+    response
+}
+
+fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|found| found.trim().eq_ignore_ascii_case(token))
+}

@@ -1,0 +1,126 @@
+//! The packer: a thread of the lowest priority that packs a range of heights, while neve is not
+//! behind its upstream.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use metrics::counter;
+use neve_store::{Error, PackEnd, PackOutcome, PackedHeights, Packing, Writer};
+use tokio::sync::oneshot;
+use tracing::{debug, info, warn};
+
+use crate::config::Human;
+use crate::shared::{Phase, Status};
+
+/// Interval at which the packer looks whether neve has caught up.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time without packing after a range could not be packed: the disk is full, say, and packing is dear.
+const AGAIN_AFTER: Duration = Duration::from_mins(5);
+/// nice(1): every other thread goes first.
+const NICE: i32 = 19;
+
+/// The packer, as the writer thread sees it. Dropping it stops the work.
+pub(super) struct Packer {
+    /// Newest bytes that stay unpacked; `None`: nothing is packed.
+    unpacked_bytes: Option<u64>,
+    status: Arc<Status>,
+    under_way: Option<oneshot::Receiver<Result<PackOutcome, Error>>>,
+    stop: Arc<AtomicBool>,
+    /// Nothing is packed before.
+    not_before: Option<Instant>,
+}
+
+impl Packer {
+    pub(super) fn new(unpacked_bytes: Option<u64>, status: &Arc<Status>) -> Self {
+        let status = Arc::clone(status);
+        Self { unpacked_bytes, status, under_way: None, stop: Arc::default(), not_before: None }
+    }
+
+    /// Begins to pack the next range that is due, unless one is being packed.
+    pub(super) fn begin(&mut self, writer: &Writer) {
+        let (Some(unpacked), Some(settled)) = (self.unpacked_bytes, self.status.verified()) else {
+            return;
+        };
+        // A range that waits until neve has caught up may be evicted by then.
+        if self.under_way.is_none()
+            && self.status.phase() != Phase::CatchingUp
+            && self.not_before.is_none_or(|time| Instant::now() >= time)
+            && let Some(due) = writer.begin_pack(settled, unpacked)
+        {
+            self.start(due);
+        }
+    }
+
+    /// Publishes packed heights, and packs on.
+    pub(super) fn publish(
+        &mut self,
+        writer: &mut Writer,
+        outcome: Result<PackOutcome, Error>,
+    ) -> Result<(), Error> {
+        match writer.end_pack(outcome)? {
+            PackEnd::Packed(packed) => note(&packed),
+            PackEnd::Overtaken => debug!("range changed while it was packed"),
+            PackEnd::NotPacked => self.wait_before_the_next(),
+        }
+        self.begin(writer);
+        Ok(())
+    }
+
+    /// Packs on a thread of its own.
+    fn start(&mut self, due: Packing) {
+        let (done, under_way) = oneshot::channel();
+        let (status, stop) = (Arc::clone(&self.status), Arc::clone(&self.stop));
+        let started = thread::Builder::new().name("packer".to_owned()).spawn(move || {
+            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                debug!(%error, "packer keeps its priority");
+            }
+            let _ = done.send(due.run(&mut || proceed(&status, &stop))); // the writer may be gone
+        });
+        match started {
+            Ok(_) => self.under_way = Some(under_way),
+            Err(error) => warn!(%error, "packer not started"),
+        }
+    }
+
+    /// Waits for the end of the work; `None` at once if there is none, or if it panicked.
+    pub(super) async fn ended(&mut self) -> Option<Result<PackOutcome, Error>> {
+        let ended = self.under_way.as_mut()?.await;
+        self.under_way = None;
+        if ended.is_err() {
+            self.wait_before_the_next(); // it panicked, and would again
+        }
+        ended.ok()
+    }
+
+    fn wait_before_the_next(&mut self) {
+        self.not_before = Some(Instant::now() + AGAIN_AFTER);
+    }
+}
+
+impl Drop for Packer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits while neve is behind. False if packing must end.
+#[allow(clippy::disallowed_methods, reason = "the packer has a thread of its own")]
+fn proceed(status: &Status, stop: &AtomicBool) -> bool {
+    while status.phase() == Phase::CatchingUp && !stop.load(Ordering::Relaxed) {
+        thread::sleep(LOOK_EVERY);
+    }
+    !stop.load(Ordering::Relaxed)
+}
+
+/// Logs and counts packed heights.
+fn note(packed: &PackedHeights) {
+    let PackedHeights { first, heights, bytes_before, bytes, as_it_came } = packed;
+    counter!("neve_store_packed_heights_total").increment(*heights);
+    for (reason, heights) in as_it_came {
+        counter!("neve_store_packed_texts_total", "reason" => *reason).increment(*heights);
+    }
+    let (before, now) = (Human(*bytes_before), Human(*bytes));
+    info!(first, heights, %before, %now, "range packed");
+}

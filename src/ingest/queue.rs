@@ -1,0 +1,141 @@
+//! The queue to the writer thread: work in order, and its results.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use neve_jsonrpc::Rules;
+use neve_store::{BackfillWriter, BuiltSegments, Error, Hash, Identity, Options, Record, Repair};
+use tokio::sync::{mpsc, oneshot};
+
+use super::backfill_thread::BackfillThread;
+use super::written::Stopped;
+use crate::shared::IngestReservation;
+
+/// Messages that may wait. What bounds memory is their room.
+const MESSAGES_MAX: usize = 1024;
+
+/// Work of the writer thread.
+pub(super) enum Work {
+    Append(Box<Record>, Rules, IngestReservation),
+    /// Gives what builds heights below the first one.
+    BackfillWriter(oneshot::Sender<Result<BackfillWriter, Error>>),
+    Prepend(BuiltSegments, oneshot::Sender<Result<u64, Error>>),
+    /// Gives what writes the sealed segment with this base anew.
+    Repair(u64, oneshot::Sender<Result<Option<Repair>, Error>>),
+    Replace(BuiltSegments, oneshot::Sender<Result<bool, Error>>),
+    Bind(Identity, Rules, oneshot::Sender<Result<(), Error>>),
+    Withdraw(u64, oneshot::Sender<Result<(), Error>>),
+    /// Says when everything before it is done, and what the head is then.
+    Barrier(oneshot::Sender<Option<(u64, Hash)>>),
+}
+
+/// Sends work to the writer thread.
+#[derive(Clone)]
+pub(crate) struct Ingest {
+    work: mpsc::Sender<Work>,
+    queued: Arc<AtomicU64>,
+    options: Options,
+    busy: Arc<AtomicU64>,
+}
+
+impl Ingest {
+    /// Makes a queue, and the end from which the writer thread takes work.
+    pub(super) fn new(
+        queued: Arc<AtomicU64>,
+        options: Options,
+        busy: Arc<AtomicU64>,
+    ) -> (Self, mpsc::Receiver<Work>) {
+        let (work, incoming) = mpsc::channel(MESSAGES_MAX);
+        (Self { work, queued, options, busy }, incoming)
+    }
+
+    /// Appends a record after all that was sent before.
+    pub(crate) async fn append(
+        &self,
+        record: Record,
+        rules: Rules,
+        room: IngestReservation,
+    ) -> Result<(), Stopped> {
+        self.queued.fetch_add(record.encoded_len(), Ordering::Relaxed);
+        self.send(Work::Append(Box::new(record), rules, room)).await
+    }
+
+    /// Bytes of records in a segment.
+    pub(crate) fn segment_bytes(&self) -> u64 {
+        self.options.segment_bytes
+    }
+
+    /// Heights of a segment.
+    pub(crate) fn segment_blocks(&self) -> u32 {
+        self.options.span
+    }
+
+    /// Begins heights below the first one.
+    pub(crate) async fn history(&self) -> Result<Result<BackfillThread, Error>, Stopped> {
+        let history = self.raw_history().await?;
+        Ok(history.map(|history| BackfillThread::start(history, Arc::clone(&self.busy))))
+    }
+
+    /// Returns a backfill that the caller writes.
+    pub(crate) async fn raw_history(&self) -> Result<Result<BackfillWriter, Error>, Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.send(Work::BackfillWriter(done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Publishes heights below the first one. Gives how many.
+    pub(crate) async fn prepend(
+        &self,
+        built: BuiltSegments,
+    ) -> Result<Result<u64, Error>, Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.send(Work::Prepend(built, done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Begins to write the sealed segment that begins at `base` anew; `None` if there is none.
+    pub(crate) async fn repair(&self, base: u64) -> Result<Result<Option<Repair>, Error>, Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.send(Work::Repair(base, done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Serves a segment that was written anew. False if the old one has gone.
+    pub(crate) async fn replace(
+        &self,
+        built: BuiltSegments,
+    ) -> Result<Result<bool, Error>, Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.send(Work::Replace(built, done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Binds the store to a chain.
+    pub(crate) async fn bind(
+        &self,
+        identity: Identity,
+        rules: Rules,
+    ) -> Result<Result<(), Error>, Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.send(Work::Bind(identity, rules, done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Takes heights from `from` on back.
+    pub(crate) async fn withdraw(&self, from: u64) -> Result<Result<(), Error>, Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.send(Work::Withdraw(from, done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// The head once everything sent so far is stored.
+    pub(crate) async fn barrier(&self) -> Result<Option<(u64, Hash)>, Stopped> {
+        let (done, answer) = oneshot::channel();
+        self.send(Work::Barrier(done)).await?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    async fn send(&self, work: Work) -> Result<(), Stopped> {
+        self.work.send(work).await.map_err(|_| Stopped)
+    }
+}

@@ -1,0 +1,371 @@
+//! The writer thread: the only one that appends, syncs, evicts and withdraws.
+//!
+//! Records bring the room that they take with them (see `shared/ingest_budget.rs`), so that a slow
+//! disk slows fetching down and memory stays what it is. A full disk is waited out; any other
+//! failure of a write stops the thread, and serving goes on from what is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use metrics::{counter, histogram};
+use neve_jsonrpc::Rules;
+use neve_store::{
+    BuiltSegments, Error, Evicted, Identity, NewTable, Options, Record, Retention, Writer,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tracing::{error, info, warn};
+
+use super::clock::Clock;
+use super::packer::Packer;
+use super::queue::{Ingest, Work};
+use super::written::note_written;
+use crate::config::Human;
+use crate::shared::{Phase, Serving, Status};
+
+/// Time that a full disk is left alone.
+const DISK_FULL_PAUSE: Duration = Duration::from_secs(2);
+/// How often the retention is looked at when nothing is rolled: it is what `--retain-age` needs.
+const EVICT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Parts of the writer thread.
+pub(crate) struct Setup {
+    pub(crate) writer: Writer,
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) retention: Retention,
+    pub(crate) fsync_interval: Duration,
+    /// Bytes of records that wait.
+    pub(crate) queued: Arc<AtomicU64>,
+    /// Newest bytes that stay unpacked; `None`: nothing is packed.
+    pub(crate) unpacked_bytes: Option<u64>,
+    /// Sizes of segments.
+    pub(crate) options: Options,
+    /// Nanoseconds that writing took.
+    pub(crate) busy: Arc<AtomicU64>,
+}
+
+/// Starts the writer thread. It ends when every [`Ingest`] is dropped, after a last sync.
+pub(crate) fn start(setup: Setup) -> std::io::Result<(Ingest, thread::JoinHandle<()>)> {
+    let (queued, busy) = (Arc::clone(&setup.queued), Arc::clone(&setup.busy));
+    let (ingest, incoming) = Ingest::new(queued, setup.options, busy);
+    let thread = thread::Builder::new().name("writer".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(Loop::new(setup).run(incoming)),
+            Err(error) => error!(%error, "the writer cannot start"),
+        }
+    })?;
+    Ok((ingest, thread))
+}
+
+struct Loop {
+    setup: Setup,
+    /// Time when something was appended that is not synced yet.
+    dirty_since: Option<Instant>,
+    evicted_at: Instant,
+    segments: usize,
+    clock: Clock,
+    /// A segment file was removed by another program; there may be more.
+    is_losing: bool,
+    /// Under way on threads of their own: a record does not wait for them.
+    syncing: Option<JoinHandle<Result<(), Error>>>,
+    merging: Option<JoinHandle<Result<NewTable, Error>>>,
+    packer: Packer,
+}
+
+impl Loop {
+    fn new(setup: Setup) -> Self {
+        let packer = Packer::new(setup.unpacked_bytes, &setup.status);
+        Self {
+            setup,
+            dirty_since: None,
+            evicted_at: Instant::now(),
+            segments: 0,
+            clock: Clock::default(),
+            is_losing: false,
+            syncing: None,
+            merging: None,
+            packer,
+        }
+    }
+
+    async fn run(mut self, mut incoming: mpsc::Receiver<Work>) {
+        loop {
+            let pause = self.next_pause();
+            let done = tokio::select! {
+                biased;
+                work = incoming.recv() => match work {
+                    Some(work) => self.handle(work, &incoming).await,
+                    None => break,
+                },
+                Some(synced) = ended(&mut self.syncing) => self.setup.writer.end_sync(synced),
+                Some(merged) = ended(&mut self.merging) => self.merged(merged),
+                Some(packed) = self.packer.ended() => self.packer.publish(&mut self.setup.writer, packed),
+                () = tokio::time::sleep(pause) => Ok(()),
+            };
+            if let Err(error) = done.and_then(|()| self.upkeep()) {
+                self.give_up(&error);
+                return;
+            }
+        }
+        if let Err(error) = self.restore_all() {
+            error!(%error, "removed segment files not written anew");
+        }
+        let synced = match ended(&mut self.syncing).await {
+            Some(Err(error)) => self.setup.writer.end_sync(Err(error)),
+            _ => self.setup.writer.sync(),
+        };
+        match synced {
+            Ok(()) => info!("store synced"),
+            Err(error) => error!(%error, "the last sync failed"),
+        }
+    }
+
+    fn next_pause(&self) -> Duration {
+        if self.is_losing {
+            return Duration::ZERO;
+        }
+        let dirty = self.dirty_since.filter(|_| self.syncing.is_none());
+        let sync = dirty.map(|since| self.setup.fsync_interval.saturating_sub(since.elapsed()));
+        let evict = EVICT_INTERVAL.saturating_sub(self.evicted_at.elapsed());
+        sync.map_or(evict, |sync| sync.min(evict))
+    }
+
+    async fn handle(&mut self, work: Work, incoming: &mpsc::Receiver<Work>) -> Result<(), Error> {
+        match work {
+            Work::Append(record, rules, room) => {
+                self.set_rules(rules)?;
+                self.append(&record, incoming).await?;
+                self.setup.queued.fetch_sub(record.encoded_len(), Ordering::Relaxed);
+                drop(room);
+            }
+            Work::BackfillWriter(done) => drop(done.send(self.setup.writer.history())),
+            Work::Prepend(built, done) => drop(done.send(self.prepend(built))),
+            Work::Repair(base, done) => drop(done.send(self.setup.writer.repair(base))),
+            Work::Replace(built, done) => {
+                self.dirty_since.get_or_insert_with(Instant::now);
+                drop(done.send(self.setup.writer.replace(built)));
+            }
+            Work::Bind(identity, rules, done) => {
+                let bound = self.bind(identity, rules);
+                let _ = done.send(bound); // whoever asked may be gone
+            }
+            Work::Withdraw(from, done) => {
+                let withdrawn = self.withdraw(from);
+                let failed = withdrawn.as_ref().err().map(ToString::to_string);
+                let _ = done.send(withdrawn);
+                if let Some(error) = failed {
+                    warn!(error, "withdrawn heights still on disk");
+                }
+            }
+            Work::Barrier(done) => {
+                let _ = done.send(self.setup.writer.head());
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends, and again and again while the disk is full, unless all is about to end.
+    async fn append(
+        &mut self,
+        record: &Record,
+        incoming: &mpsc::Receiver<Work>,
+    ) -> Result<(), Error> {
+        loop {
+            let begun = Instant::now();
+            let appended = self.setup.writer.append(record);
+            self.setup.busy.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            match appended {
+                Ok(()) => break,
+                Err(error) if error.is_disk_full() => {
+                    self.disk_full(&error);
+                    if incoming.is_closed() {
+                        return Ok(());
+                    }
+                    tokio::time::sleep(DISK_FULL_PAUSE).await;
+                    self.evict()?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.setup.status.words().store_error.is_some() {
+            info!("disk has space again");
+            self.setup.status.set_store_error(None);
+        }
+        self.setup.serving.head_moved();
+        self.dirty_since.get_or_insert_with(Instant::now);
+        counter!("neve_blocks_stored_total").increment(1);
+        note_written(record);
+        Ok(())
+    }
+
+    fn disk_full(&self, error: &Error) {
+        if self.setup.status.words().store_error.is_none() {
+            error!(%error, "storing paused");
+        }
+        self.setup.status.set_store_error(Some(error.to_string()));
+    }
+
+    fn bind(&mut self, identity: Identity, rules: Rules) -> Result<(), Error> {
+        self.setup.writer.bind(identity, stamp_rules(rules))?;
+        self.setup.serving.identify(identity);
+        self.setup.serving.set_rules(rules);
+        Ok(())
+    }
+
+    /// Before a record of the new form is seen, answers take the new form.
+    fn set_rules(&mut self, rules: Rules) -> Result<(), Error> {
+        if self.setup.serving.rules() == rules {
+            return Ok(());
+        }
+        info!(?rules, "upstream rules changed");
+        self.setup.serving.set_rules(rules);
+        match self.setup.writer.stamp() {
+            Some(stamp) => self.setup.writer.bind(stamp.identity, stamp_rules(rules)),
+            None => Ok(()),
+        }
+    }
+
+    fn withdraw(&mut self, from: u64) -> Result<(), Error> {
+        let head = self.setup.writer.head().map_or(0, |(height, _)| height);
+        let count = (head + 1).saturating_sub(from);
+        if count > 0 {
+            warn!(from, count, "withdrawing unproven heights");
+            counter!("neve_blocks_withdrawn_total").increment(count);
+        }
+        let withdrawn = self.setup.writer.withdraw(from);
+        self.setup.serving.head_moved();
+        withdrawn
+    }
+
+    fn prepend(&mut self, built: BuiltSegments) -> Result<u64, Error> {
+        let heights = self.setup.writer.prepend(built)?;
+        self.dirty_since.get_or_insert_with(Instant::now);
+        counter!("neve_blocks_backfilled_total").increment(heights);
+        Ok(heights)
+    }
+
+    /// Does the work that is due besides appending: sync, evict, merge.
+    fn upkeep(&mut self) -> Result<(), Error> {
+        let due = |since: Instant| since.elapsed() >= self.setup.fsync_interval;
+        if self.syncing.is_none() && self.dirty_since.is_some_and(due) {
+            let syncing = self.setup.writer.begin_sync();
+            self.syncing = Some(tokio::task::spawn_blocking(move || {
+                let begun = Instant::now();
+                let synced = syncing.run();
+                histogram!("neve_store_fsync_duration_seconds").record(begun.elapsed());
+                synced
+            }));
+            self.dirty_since = None;
+        }
+        let segments = self.setup.serving.reader.usage().segments;
+        let is_due = self.evicted_at.elapsed() >= EVICT_INTERVAL;
+        if is_due {
+            self.watch_clock();
+        }
+        if is_due || self.is_losing {
+            self.restore_lost()?; // one at a time: records come in between
+        }
+        if segments != self.segments || is_due {
+            self.evict()?;
+            self.begin_merge();
+            self.packer.begin(&self.setup.writer);
+            self.segments = self.setup.serving.reader.usage().segments;
+        }
+        Ok(())
+    }
+
+    /// Writes a segment anew whose file somebody removed. Readers have it mapped and do not notice.
+    fn restore_lost(&mut self) -> Result<(), Error> {
+        let restored = self.setup.writer.restore_lost();
+        self.is_losing = matches!(restored, Ok(Some(_)));
+        match restored {
+            Ok(Some(segment)) => {
+                warn!(segment, "removed segment file written anew");
+                counter!("neve_store_lost_files_total").increment(1);
+                self.dirty_since.get_or_insert_with(Instant::now);
+                Ok(())
+            }
+            Ok(None) => Ok(()),
+            Err(error) if error.is_disk_full() => {
+                warn!(%error, "removed segment file not written anew");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn restore_all(&mut self) -> Result<(), Error> {
+        self.is_losing = true;
+        while self.is_losing {
+            self.restore_lost()?;
+        }
+        Ok(())
+    }
+
+    fn watch_clock(&mut self) {
+        let doubt = self.clock.doubt(self.setup.writer.newest_timestamp());
+        if let Some(doubt) = doubt.as_ref().filter(|_| self.setup.status.words().clock.is_none()) {
+            warn!(reason = doubt, "system clock is wrong");
+        }
+        self.setup.status.set_clock(doubt);
+    }
+
+    fn begin_merge(&mut self) {
+        if self.merging.is_none() {
+            let due = self.setup.writer.begin_merge();
+            self.merging = due.map(|due| tokio::task::spawn_blocking(move || due.run()));
+        }
+    }
+
+    /// One merge often makes another due.
+    fn merged(&mut self, merged: Result<NewTable, Error>) -> Result<(), Error> {
+        if self.setup.writer.end_merge(merged)? {
+            self.begin_merge();
+        }
+        Ok(())
+    }
+
+    fn evict(&mut self) -> Result<(), Error> {
+        self.evicted_at = Instant::now();
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_secs());
+        let evicted = self.setup.writer.evict(&self.setup.retention, now)?;
+        let Evicted { segments, quarantined, heights, bytes } = evicted;
+        if segments + quarantined > 0 {
+            counter!("neve_blocks_evicted_total").increment(heights);
+            info!(segments, quarantined, heights, bytes = %Human(bytes), "evicted");
+        }
+        Ok(())
+    }
+
+    fn give_up(&self, error: &Error) {
+        error!(%error, "writer stops");
+        self.setup.status.set_store_error(Some(error.to_string()));
+        self.setup.status.set_phase(Phase::Stopped);
+    }
+}
+
+/// The result of what is under way, once it has ended; `None` if nothing is. What panicked is done
+/// again when it is due again.
+async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<T> {
+    let ended = under_way.as_mut()?.await;
+    *under_way = None;
+    ended.ok()
+}
+
+/// Rules as the stamp has them.
+pub(crate) fn stamp_rules(rules: Rules) -> neve_store::Rules {
+    match rules {
+        Rules::BeforeHelicon => 0,
+        Rules::Helicon => 1,
+    }
+}
+
+/// Rules from the stamp. A number of a later release is taken for the newest rules known here.
+pub(crate) fn rules_of_stamp(rules: neve_store::Rules) -> Rules {
+    if rules == 0 { Rules::BeforeHelicon } else { Rules::Helicon }
+}

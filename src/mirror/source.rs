@@ -1,0 +1,295 @@
+//! The neve that is mirrored: its list, its files, its stream, over HTTP.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming as Body;
+use hyper::header::{ETAG, IF_RANGE, RANGE, USER_AGENT};
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use neve_store::{FORMAT_VERSION, Identity};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::rejected_segments::RejectedSegments;
+use super::stream_buffer::StreamBuffer;
+use super::wire::{Frame, Listing, RECORDS, SEGMENT, SEGMENTS};
+use crate::client::{AGENT, PeerText, connector};
+use crate::config::settings::FetchConfig;
+use crate::config::{Address, Endpoint, UpstreamHeaders};
+use crate::shared::Status;
+use crate::shared::lock::lock;
+
+/// A list of a million segments.
+const LIST_BYTES_MAX: usize = 64 << 20;
+/// A stream, or a file, of which nothing comes for so long is dead: a peer says every few seconds
+/// that there is nothing.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+/// Reason why the peer is of no use, or not for this.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SourceError {
+    /// No connection, or it broke.
+    #[error("cannot reach it: {0}")]
+    Unreachable(PeerText),
+    /// Nothing came in time.
+    #[error("nothing came for {0:?}")]
+    Silent(Duration),
+    /// The source serves no segments.
+    #[error("it serves no segments (HTTP {0}); does it run with --serve-mirrors?")]
+    NoSuchPath(StatusCode),
+    /// The source wants a later request.
+    #[error("it has too many mirrors (HTTP {0})")]
+    Busy(StatusCode),
+    /// Segments are of another format.
+    #[error("its segments are of format {found}, this release reads format {FORMAT_VERSION}")]
+    OtherFormat {
+        /// Theirs.
+        found: u32,
+    },
+    /// The source sent a malformed response.
+    #[error("what it sent is malformed: {0}")]
+    Malformed(PeerText),
+}
+
+/// Channel of a mirror besides JSON-RPC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channel {
+    /// Sealed segments.
+    Files,
+    /// Records.
+    Stream,
+}
+
+impl Channel {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Files => "segments as files",
+            Self::Stream => "records as a stream",
+        }
+    }
+}
+
+/// A neve that is mirrored.
+pub(crate) struct MirrorSource {
+    /// Address without a key.
+    pub(crate) name: String,
+    /// Records that its stream has brought.
+    pub(crate) feed: StreamBuffer,
+    http: HyperClient<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    base: Address,
+    headers: UpstreamHeaders,
+    config: FetchConfig,
+    /// Segments that did not check out: those heights are asked for one by one.
+    refused: Mutex<RejectedSegments>,
+    status: Arc<Status>,
+    /// Last log line about each channel.
+    said: Mutex<[Option<String>; 2]>,
+}
+
+impl MirrorSource {
+    pub(crate) fn new(
+        endpoint: &Endpoint,
+        tls: rustls::ClientConfig,
+        config: FetchConfig,
+        status: Arc<Status>,
+    ) -> Self {
+        status.change_mirror(|mirror| mirror.url.clone_from(&endpoint.name));
+        // Each question has a connection of its own: most of them take long.
+        Self {
+            name: endpoint.name.clone(),
+            feed: StreamBuffer::default(),
+            http: HyperClient::builder(TokioExecutor::new())
+                .pool_max_idle_per_host(0)
+                .build(connector(tls, config.connect_timeout)),
+            base: endpoint.rpc.clone(),
+            headers: endpoint.headers.clone(),
+            config,
+            refused: Mutex::default(),
+            status,
+            said: Mutex::default(),
+        }
+    }
+
+    /// Fetches the list of its segments, in a format that this release reads.
+    pub(crate) async fn list(&self) -> Result<Listing, SourceError> {
+        let listing = self.list_of_any_format().await?;
+        match listing.format {
+            FORMAT_VERSION => Ok(listing),
+            found => Err(SourceError::OtherFormat { found }),
+        }
+    }
+
+    /// The chain that it says to serve. Nothing in its blocks would tell more, but the genesis
+    /// block, which it may not have.
+    pub(crate) async fn identity(&self) -> Option<Identity> {
+        self.list_of_any_format().await.ok()?.identity()
+    }
+
+    async fn list_of_any_format(&self) -> Result<Listing, SourceError> {
+        let response = self.get(SEGMENTS, &[]).await?;
+        let body = Limited::new(response.into_body(), LIST_BYTES_MAX).collect();
+        let body = timeout(self.config.request_timeout, body).await;
+        let body = body.map_err(|_| SourceError::Silent(self.config.request_timeout))?;
+        let body =
+            body.map_err(|error| SourceError::Unreachable(error.to_string().into()))?.to_bytes();
+        serde_json::from_slice(&body)
+            .map_err(|error| SourceError::Malformed(error.to_string().into()))
+    }
+
+    /// The file of a segment from byte `from` on, if it is the one with this tag; else all of it.
+    /// Says where it begins.
+    pub(crate) async fn segment(
+        &self,
+        base: u64,
+        from: u64,
+        tag: Option<&str>,
+    ) -> Result<(u64, ByteStream), SourceError> {
+        let mut headers = Vec::new();
+        if let Some(tag) = tag.filter(|_| from > 0) {
+            headers.push((RANGE, format!("bytes={from}-")));
+            headers.push((IF_RANGE, format!("\"{tag}\"")));
+        }
+        let response = self.get(&format!("{SEGMENT}{base}"), &headers).await?;
+        let resumed = response.status() == StatusCode::PARTIAL_CONTENT;
+        if !response.headers().contains_key(ETAG) {
+            return Err(SourceError::Malformed("a segment without a tag".into()));
+        }
+        Ok((if resumed { from } else { 0 }, ByteStream { body: response.into_body() }))
+    }
+
+    /// The records from `from` on.
+    pub(crate) async fn records(&self, from: u64) -> Result<FrameStream, SourceError> {
+        let response = self.get(&format!("{RECORDS}?from={from}"), &[]).await?;
+        let max = 2 * self.config.response_bytes_max + 64;
+        let pieces = ByteStream { body: response.into_body() };
+        Ok(FrameStream { pieces, bytes: BytesMut::new(), max })
+    }
+
+    async fn get(
+        &self,
+        path: &str,
+        headers: &[(hyper::header::HeaderName, String)],
+    ) -> Result<Response<Body>, SourceError> {
+        let base = self.base.reveal();
+        let uri = Uri::builder()
+            .scheme(base.scheme_str().unwrap_or("http"))
+            .authority(base.authority().map_or("", |authority| authority.as_str()))
+            .path_and_query(path)
+            .build();
+        let uri = uri.map_err(|error| SourceError::Unreachable(error.to_string().into()))?;
+        let mut request = Request::get(uri).header(USER_AGENT, AGENT);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Empty::new());
+        let mut request =
+            request.map_err(|error| SourceError::Malformed(error.to_string().into()))?;
+        self.headers.add_to(request.headers_mut());
+        let response = timeout(self.config.request_timeout, self.http.request(request)).await;
+        let response = response.map_err(|_| SourceError::Silent(self.config.request_timeout))?;
+        let response = response.map_err(|error| SourceError::Unreachable(whole_story(&error)))?;
+        match response.status() {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
+            status @ (StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
+                Err(SourceError::Busy(status))
+            }
+            status => Err(SourceError::NoSuchPath(status)),
+        }
+    }
+
+    /// Segment at `base` did not check out.
+    pub(crate) fn refuse(&self, base: u64) {
+        self.status.change_mirror(|mirror| mirror.refused += 1);
+        let mut refused = lock(&self.refused);
+        refused.add(base, Instant::now());
+    }
+
+    /// True if its segment at `base` did not check out, and is not to be tried again yet.
+    pub(crate) fn is_refused(&self, base: u64) -> bool {
+        let refused = lock(&self.refused);
+        refused.has(base, Instant::now())
+    }
+
+    /// Says, once, why one of its means is of no use, or that it is again.
+    pub(crate) fn say(&self, means: Channel, why: Option<&SourceError>) {
+        let error = why.map(ToString::to_string);
+        self.status.change_mirror(|mirror| match means {
+            Channel::Files => mirror.segments_error = error,
+            Channel::Stream => (mirror.stream, mirror.stream_error) = (error.is_none(), error),
+        });
+        let (peer, name) = (&self.name, means.name());
+        let text = why.map_or_else(String::new, ToString::to_string);
+        let mut said = lock(&self.said);
+        let said = &mut said[means as usize];
+        if said.as_ref() == Some(&text) {
+            return;
+        }
+        if let Some(error) = why {
+            warn!(peer, means = name, %error, "mirror source unusable, using JSON-RPC");
+        } else {
+            info!(peer, means = name, "mirror source usable");
+        }
+        *said = Some(text);
+    }
+}
+
+fn whole_story(error: &dyn std::error::Error) -> PeerText {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text.into()
+}
+
+/// A body as it comes.
+pub(crate) struct ByteStream {
+    body: Body,
+}
+
+impl ByteStream {
+    /// The next bytes; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        loop {
+            let frame = timeout(SILENCE_MAX, self.body.frame()).await;
+            let frame = frame.map_err(|_| SourceError::Silent(SILENCE_MAX))?;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|error| SourceError::Unreachable(whole_story(&error)))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+}
+
+/// A stream of records.
+pub(crate) struct FrameStream {
+    pieces: ByteStream,
+    bytes: BytesMut,
+    max: usize,
+}
+
+impl FrameStream {
+    /// The next frame; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, SourceError> {
+        loop {
+            let frame = Frame::decode(&mut self.bytes, self.max);
+            if let Some(frame) =
+                frame.map_err(|why| SourceError::Malformed(why.to_string().into()))?
+            {
+                return Ok(Some(frame));
+            }
+            match self.pieces.next().await? {
+                Some(bytes) => self.bytes.extend_from_slice(&bytes),
+                None => return Ok(None),
+            }
+        }
+    }
+}

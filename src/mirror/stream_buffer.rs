@@ -1,0 +1,184 @@
+//! Records that the stream has brought and nobody has taken yet.
+//!
+//! Whoever needs a height waits here for it while the stream is on its way there, and asks over
+//! JSON-RPC otherwise. What waits is bounded in bytes: the stream is not read on until there is
+//! room.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::shared::lock::lock;
+
+/// Bytes that may wait. One record more always may.
+const BYTES_MAX: usize = 4 << 20;
+/// A stream that brings nothing for so long is not waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Time after which a record that was not taken came from elsewhere.
+const UNWANTED_AFTER: Duration = Duration::from_secs(1);
+
+/// A block and its receipts, as they came.
+type StreamedPayload = (Bytes, Bytes);
+
+/// Records between the stream and those who need them.
+#[derive(Debug)]
+pub(crate) struct StreamBuffer {
+    state: Mutex<State>,
+    /// Changes whenever the state does.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    live: bool,
+    /// The height that the stream brings next.
+    next: u64,
+    waiting: BTreeMap<u64, StreamedPayload>,
+    bytes: usize,
+}
+
+impl State {
+    fn remove(&mut self, height: u64) -> Option<StreamedPayload> {
+        let texts = self.waiting.remove(&height)?;
+        self.bytes -= texts.0.len() + texts.1.len();
+        Some(texts)
+    }
+
+    fn keep(&mut self, wanted: impl Fn(u64) -> bool) {
+        let unwanted: Vec<u64> = self.waiting.keys().copied().filter(|at| !wanted(*at)).collect();
+        unwanted.into_iter().for_each(|height| drop(self.remove(height)));
+    }
+}
+
+impl Default for StreamBuffer {
+    fn default() -> Self {
+        Self { state: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+impl StreamBuffer {
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let changed = change(&mut self.state());
+        self.changes.send_modify(|count| *count += 1);
+        changed
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        lock(&self.state)
+    }
+
+    /// A stream begins with `next`.
+    pub(crate) fn begin(&self, next: u64) {
+        self.change(|state| *state = State { live: true, next, ..State::default() });
+    }
+
+    /// Notes that the stream has ended.
+    pub(crate) fn end(&self) {
+        self.change(|state| *state = State::default());
+    }
+
+    /// Takes a height from the stream, once there is room. What is below `stored` is not needed.
+    pub(crate) async fn put(&self, height: u64, texts: StreamedPayload, stored: u64) {
+        let mut changes = self.changes.subscribe();
+        while self.is_full(stored) {
+            changes.borrow_and_update();
+            if timeout(UNWANTED_AFTER, changes.changed()).await.is_err() {
+                self.change(|state| state.keep(|_| false));
+            }
+        }
+        self.change(|state| {
+            state.next = height + 1;
+            state.bytes += texts.0.len() + texts.1.len();
+            state.waiting.insert(height, texts);
+        });
+    }
+
+    fn is_full(&self, stored: u64) -> bool {
+        let mut state = self.state();
+        state.keep(|height| height >= stored);
+        state.bytes >= BYTES_MAX
+    }
+
+    /// Heights from `from` on were taken back.
+    pub(crate) fn withdraw(&self, from: u64) {
+        self.change(|state| {
+            state.keep(|height| height < from);
+            state.next = state.next.min(from);
+        });
+    }
+
+    /// The texts of a height; `None` if the stream does not bring it.
+    pub(crate) async fn take(&self, height: u64) -> Option<StreamedPayload> {
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.borrow_and_update();
+            {
+                let mut state = self.state();
+                if !state.live || height < state.next {
+                    let texts = state.remove(height);
+                    drop(state);
+                    if texts.is_some() {
+                        self.change(|_| {}); // there is room
+                    }
+                    return texts;
+                }
+            }
+            timeout(PATIENCE, changes.changed()).await.ok()?.ok()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(len: usize) -> StreamedPayload {
+        (Bytes::from(vec![b'b'; len]), Bytes::from_static(b"[]"))
+    }
+
+    #[tokio::test]
+    async fn a_height_is_waited_for_while_the_stream_is_on_its_way_there() {
+        let feed = StreamBuffer::default();
+        assert_eq!(feed.take(7).await, None, "there is no stream");
+        feed.begin(5);
+        let (five, seven, ()) = tokio::join!(feed.take(5), feed.take(7), async {
+            for height in 5..8 {
+                feed.put(height, texts(height as usize), 0).await;
+            }
+        });
+        assert_eq!((five, seven), (Some(texts(5)), Some(texts(7))));
+        assert_eq!(feed.take(6).await, Some(texts(6)));
+        assert_eq!(feed.take(6).await, None, "it was taken");
+        assert_eq!(feed.take(8).await, None, "nothing comes");
+        let (eight, ()) = tokio::join!(feed.take(8), async { feed.end() });
+        assert_eq!(eight, None, "it has ended");
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_bounded_and_what_nobody_takes_goes() {
+        let feed = StreamBuffer::default();
+        feed.begin(0);
+        for height in 0..8 {
+            feed.put(height, texts(1 << 20), 0).await;
+            assert!(feed.state().bytes <= BYTES_MAX + (1 << 20) + 64);
+        }
+        feed.put(8, texts(1), 8).await;
+        assert_eq!(feed.state().waiting.len(), 1, "what is stored is not needed");
+    }
+
+    #[tokio::test]
+    async fn what_was_taken_back_comes_again() {
+        let feed = StreamBuffer::default();
+        feed.begin(1);
+        feed.put(1, texts(1), 0).await;
+        feed.put(2, texts(2), 0).await;
+        feed.withdraw(2);
+        let (two, ()) = tokio::join!(feed.take(2), feed.put(2, texts(3), 0));
+        assert_eq!((feed.take(1).await, two), (Some(texts(1)), Some(texts(3))));
+    }
+}

@@ -1,0 +1,219 @@
+//! The table of alerts. The rules for Prometheus, their test and docs/reference/alerts.md come from it.
+
+/// Urgency of an alert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Severity {
+    /// Clients notice, or soon will: wake somebody.
+    Page,
+    /// Somebody looks at it within a day.
+    Ticket,
+}
+
+impl Severity {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Page => "page",
+            Self::Ticket => "ticket",
+        }
+    }
+}
+
+/// An alert.
+pub(super) struct Alert {
+    pub name: &'static str,
+    pub severity: Severity,
+    /// Expression of Prometheus.
+    pub expr: &'static str,
+    /// Time for which the expression must hold.
+    pub hold: &'static str,
+    /// Meaning, as one sentence.
+    pub summary: &'static str,
+    /// Steps for the person who is alerted.
+    pub steps: &'static [&'static str],
+    /// Series that make it fire within an hour, in promtool's notation, a value a minute.
+    pub fires: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! alerts {
+    ($($severity:ident $name:literal for $hold:literal if $expr:literal: $summary:literal
+        [$($step:literal),* $(,)?] fires [$(($series:literal, $values:literal)),* $(,)?])*) => {
+        &[$(Alert {
+            name: $name,
+            severity: Severity::$severity,
+            expr: $expr,
+            hold: $hold,
+            summary: $summary,
+            steps: &[$($step),*],
+            fires: &[$(($series, $values)),*],
+        }),*]
+    };
+}
+
+/// Every alert.
+pub(super) const ALERTS: &[Alert] = alerts! {
+    Page "NeveDown" for "1m"
+        if "up{job=\"neve\"} == 0":
+        "Prometheus cannot scrape neve."
+        [
+            "`systemctl status neve` and `journalctl -u neve -n 50` say why it ended.",
+            "If it runs, compare `--admin-listen` with the target of the scrape.",
+        ]
+        fires [("up{job=\"neve\", instance=\"a\"}", "0x60")]
+    Page "NeveBehind" for "1m"
+        if "neve_lag_heights > 10":
+        "neve serves a head that is over 10 heights below the upstream's."
+        [
+            "During catch-up after a start this is usual: `backfill` and `blocks.lag` of `/health` shrink.",
+            "Otherwise look for refusals of the upstream: `neve_upstream_call_errors_total` by reason.",
+            "Look at the disk: `neve_ingest_stage_seconds_total{stage=\"write\"}` grows faster than the clock if it is slow.",
+        ]
+        fires [("neve_lag_heights{job=\"neve\", instance=\"a\"}", "11x60")]
+    Page "NeveUpstreamSilent" for "1m"
+        if "neve_upstream_silence_seconds > 60":
+        "No upstream has responded for a minute."
+        [
+            "Request `eth_blockNumber` from the upstream by hand, from the machine of neve.",
+            "`upstreams` of `/health` has the last error of each.",
+            "neve goes on by itself when an upstream responds.",
+        ]
+        fires [("neve_upstream_silence_seconds{job=\"neve\", instance=\"a\"}", "61x60")]
+    Page "NeveHeadOld" for "1m"
+        if "neve_head_age_seconds > 60":
+        "The newest served block is over a minute old."
+        [
+            "If `neve_lag_heights` is 0, the chain stands still or all upstreams do: compare with another node.",
+            "Compare the clock with a time server: the age is taken by the clock of this machine.",
+            "On a chain that may be quiet for minutes, remove this alert.",
+        ]
+        fires [("neve_head_age_seconds{job=\"neve\", instance=\"a\"}", "61x60")]
+    Page "NeveNotWriting" for "1m"
+        if "neve_store_writable == 0":
+        "neve stores no new blocks: the disk is full, or a write failed."
+        [
+            "If the log says `disk nearly full`, free some space or lower `--retain-bytes`. Storing goes on by itself.",
+            "If it says `writer stops`, check the disk (`dmesg`), then restart neve.",
+        ]
+        fires [("neve_store_writable{job=\"neve\", instance=\"a\"}", "0x60")]
+    Ticket "NeveDiskFills" for "10m"
+        if "neve_disk_free_bytes < 2147483648":
+        "The file system with the data directory has under 2 GiB left."
+        [
+            "neve stops storing at `--disk-reserve-bytes` (1 GiB). It keeps its own files below `--retain-bytes`.",
+            "Find what else fills the file system, or lower `--retain-bytes`.",
+        ]
+        fires [("neve_disk_free_bytes{job=\"neve\", instance=\"a\"}", "2147483647x60")]
+    Ticket "NeveFalseData" for "0m"
+        if "sum by (job, instance) (neve_blocks_rejected_total) - \
+            (sum by (job, instance) (neve_blocks_rejected_total offset 10m) or \
+            sum by (job, instance) (neve_blocks_rejected_total) * 0) > 0":
+        "An upstream sent a block or receipts that fail a proof. Clients did not see them."
+        [
+            "The log line `upstream data rejected` names the upstream, the height and the proof.",
+            "Compare the file under `evidence/` with another node.",
+            "Replace the upstream if the block is wrong there only.",
+        ]
+        fires [("neve_blocks_rejected_total{job=\"neve\", instance=\"a\", reason=\"parent_link\"}", "_x49 1x10")]
+    Page "NeveBlocksWithdrawn" for "0m"
+        if "increase(neve_blocks_withdrawn_total[10m]) > 0":
+        "A header disproved receipts that neve had served, and neve withdrew those heights."
+        [
+            "The log line `withdrawing unproven heights` names the upstream and the heights.",
+            "Distrust that upstream: its receipts were false. `--upstream-quorum 2` asks two.",
+        ]
+        fires [("neve_blocks_withdrawn_total{job=\"neve\", instance=\"a\"}", "0x49 1x10")]
+    Ticket "NeveSettlementStops" for "5m"
+        if "neve_unsettled_heights > 100":
+        "Headers have not committed to the receipts of the newest 100 heights."
+        [
+            "On a chain before Helicon this cannot happen: report it.",
+            "Otherwise execution of the network is behind. Compare with another node.",
+        ]
+        fires [("neve_unsettled_heights{job=\"neve\", instance=\"a\"}", "101x60")]
+    Ticket "NeveUpstreamDown" for "5m"
+        if "neve_upstream_up == 0":
+        "neve does not fetch from one of its upstreams."
+        [
+            "`upstreams` of `/health` has its state and its last error.",
+            "`neve_upstream_faults_total` counts the reasons.",
+        ]
+        fires [("neve_upstream_up{job=\"neve\", instance=\"a\", upstream=\"http://node:9650\"}", "0x60")]
+    Ticket "NeveUpstreamsDisagree" for "0m"
+        if "increase(neve_upstream_disagreements_total[10m]) > 0":
+        "Two upstreams have different blocks at one height. neve serves neither."
+        ["The log line `upstreams disagree` has both hashes. Ask a third node which one is right."]
+        fires [("neve_upstream_disagreements_total{job=\"neve\", instance=\"a\"}", "0x49 1x10")]
+    Ticket "NeveDamage" for "0m"
+        if "increase(neve_store_damaged_records_total[10m]) > 0":
+        "The disk returned other bytes than neve had written. Clients get a miss for that height."
+        [
+            "neve fetches the record again by itself: see `neve_store_repaired_records_total`.",
+            "Check the disk and the memory: `dmesg`, `smartctl -a`.",
+        ]
+        fires [("neve_store_damaged_records_total{job=\"neve\", instance=\"a\"}", "0x49 1x10")]
+    Ticket "NeveNotRepaired" for "1h"
+        if "neve_store_unrepaired_records > 0":
+        "Damaged records are still misses after an hour."
+        [
+            "No upstream has these heights, or they are not settled: add an upstream with older blocks.",
+            "Or let them go: they leave with the retention rule.",
+        ]
+        fires [("neve_store_unrepaired_records{job=\"neve\", instance=\"a\"}", "1x120")]
+    Ticket "NeveQuarantine" for "1h"
+        if "neve_store_gap_heights > 0 or neve_store_quarantined_files > 0":
+        "Segment files are missing or damaged, and the gap is not filled after an hour."
+        [
+            "`storage.gap` of `/health` names the heights. Upstreams must have them: add one with older blocks.",
+            "Remove quarantined files once `storage.gap` is null and `neve verify` is clean.",
+        ]
+        fires [("neve_store_gap_heights{job=\"neve\", instance=\"a\"}", "20x120")]
+    Page "NeveLostFiles" for "0m"
+        if "increase(neve_store_lost_files_total[10m]) > 0":
+        "Another program removes segment files of the running store."
+        ["Find it and stop it. neve wrote the files anew, as long as it had them mapped."]
+        fires [("neve_store_lost_files_total{job=\"neve\", instance=\"a\"}", "0x49 1x10")]
+    Ticket "NeveClientMemory" for "5m"
+        if "sum by (job, instance) (rate(neve_client_refused_reservations_total[5m])) > 0":
+        "Clients use up the memory that neve gives them, and some get 503 or 1013."
+        [
+            "The label `reason` says which memory: `unread` is clients that do not read their responses.",
+            "Behind a front set `--trusted-proxies`, so that each client has a share of its own.",
+            "If the clients are good ones, raise `--client-bytes-total-max`.",
+        ]
+        fires [("neve_client_refused_reservations_total{job=\"neve\", instance=\"a\", reason=\"unread\"}", "0+1x60")]
+    Ticket "NeveOverloaded" for "5m"
+        if "sum by (job, instance) (rate(neve_offload_refused_requests_total[5m])) > 0":
+        "Searches or reads from the disk wait in full queues, and some get 503."
+        [
+            "`pool=\"search\"`: too many `eth_getLogs`. Behind a front set `--trusted-proxies`.",
+            "`pool=\"cold_read\"`: the disk is slow, or memory is short for the blocks that clients request.",
+        ]
+        fires [("neve_offload_refused_requests_total{job=\"neve\", instance=\"a\", pool=\"search\"}", "0+1x60")]
+    Ticket "NeveMisses" for "15m"
+        if "sum by (job, instance) (rate(neve_rpc_calls_total{outcome=\"miss\"}[5m])) / \
+            sum by (job, instance) (rate(neve_rpc_calls_total[5m])) > 0.5":
+        "Over half of the calls are misses, so a full node answers them."
+        [
+            "`neve_rpc_calls_total` by method says which calls. Route methods that neve does not serve to the node.",
+            "If clients request blocks below `neve_first_height`, raise `--retain-bytes`.",
+        ]
+        fires [
+            ("neve_rpc_calls_total{job=\"neve\", instance=\"a\", method=\"eth_call\", outcome=\"miss\"}", "0+60x60"),
+            ("neve_rpc_calls_total{job=\"neve\", instance=\"a\", method=\"eth_chainId\", outcome=\"hit\"}", "0+50x60"),
+        ]
+    Ticket "NeveMemory" for "10m"
+        if "neve_memory_anonymous_bytes > 536870912":
+        "neve holds over 512 MiB of memory, which is the ceiling with default settings."
+        [
+            "With a larger `--client-bytes-total-max` or `--connections-max`, raise the bound of this alert.",
+            "Otherwise report it, with `/metrics` of that time.",
+        ]
+        fires [("neve_memory_anonymous_bytes{job=\"neve\", instance=\"a\"}", "536870913x60")]
+    Ticket "NeveWaitsForDisk" for "10m"
+        if "rate(neve_major_page_faults_total[5m]) > 10":
+        "Threads of neve wait for the disk, so responses are slow."
+        [
+            "Memory is short: what else takes it? [Size](../operating/size.md#locked-memory) says what neve locks.",
+            "If the log says that locking is refused, raise `LimitMEMLOCK`.",
+        ]
+        fires [("neve_major_page_faults_total{job=\"neve\", instance=\"a\"}", "0+1200x60")]
+};

@@ -1,0 +1,186 @@
+//! Files for Prometheus and a page of docs/reference, generated from the table of alerts.
+
+use std::fmt::Write;
+
+use super::alert_table::{ALERTS, Alert};
+use super::metric_table::METRICS;
+
+const PAGE: &str = "docs/reference/alerts.md";
+
+/// A string of YAML. JSON's strings are such.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("text has a JSON form")
+}
+
+fn anchor(alert: &Alert) -> String {
+    format!("{PAGE}#{}", alert.name.to_lowercase())
+}
+
+/// The rules.
+fn rules() -> String {
+    let mut file = "# Alert rules for Prometheus, generated from the code: `UPDATE=1 cargo test --lib generated`.\n\
+                    # They expect that the job of neve's admin listener is named `neve`.\ngroups:\n  - name: neve\n    rules:\n"
+        .to_owned();
+    for alert in ALERTS {
+        write!(
+            file,
+            "      - alert: {}\n        expr: {}\n        for: {}\n        labels:\n          severity: {}\n        \
+             annotations:\n          summary: {}\n          runbook: {}\n",
+            alert.name,
+            quoted(alert.expr),
+            alert.hold,
+            alert.severity.word(),
+            quoted(alert.summary),
+            anchor(alert),
+        )
+        .expect("a string grows");
+    }
+    file
+}
+
+/// The test of the rules: each alert fires on its series and on no quiet ones.
+fn rules_test() -> String {
+    let mut file =
+        "# Test of neve.rules.yml, generated with it: `promtool test rules neve.rules.test.yml`.\n\
+                    rule_files: [neve.rules.yml]\nevaluation_interval: 1m\ntests:\n"
+            .to_owned();
+    for alert in ALERTS {
+        let minutes = if alert.hold.ends_with('h') { 119 } else { 55 };
+        file += "  - interval: 1m\n    input_series:\n";
+        for (series, values) in alert.fires {
+            write!(
+                file,
+                "      - series: {}\n        values: {}\n",
+                quoted(series),
+                quoted(values)
+            )
+            .expect("a string grows");
+        }
+        write!(
+            file,
+            "    alert_rule_test:\n      - eval_time: {minutes}m\n        alertname: {}\n        exp_alerts:\n          \
+             - exp_labels:\n",
+            alert.name
+        )
+        .expect("a string grows");
+        for (label, value) in labels(alert) {
+            writeln!(file, "              {label}: {}", quoted(value)).expect("a string grows");
+        }
+        write!(
+            file,
+            "            exp_annotations:\n              summary: {}\n              runbook: {}\n",
+            quoted(alert.summary),
+            anchor(alert)
+        )
+        .expect("a string grows");
+    }
+    file += &quiet();
+    file
+}
+
+/// Labels of the alert that fires: those of its series, less what the expression adds up.
+fn labels(alert: &Alert) -> Vec<(&'static str, &'static str)> {
+    let (_, inside) = alert.fires[0].0.split_once('{').expect("a series has labels");
+    let own = inside.trim_end_matches('}').split(", ").map(|label| {
+        let (name, value) = label.split_once('=').expect("a label has a value");
+        (name, value.trim_matches('"'))
+    });
+    let adds_up = alert.expr.starts_with("sum by (job, instance)");
+    let own = own.filter(|(name, _)| !adds_up || ["job", "instance"].contains(name));
+    own.chain([("severity", alert.severity.word())]).collect()
+}
+
+/// A neve that is well: no alert fires.
+fn quiet() -> String {
+    let series = [
+        ("up", "1x60"),
+        ("neve_lag_heights", "10x60"),
+        ("neve_upstream_silence_seconds", "60x60"),
+        ("neve_head_age_seconds", "60x60"),
+        ("neve_store_writable", "1x60"),
+        ("neve_disk_free_bytes", "2147483648x60"),
+        ("neve_blocks_rejected_total", "3x60"),
+        ("neve_blocks_withdrawn_total", "3x60"),
+        ("neve_unsettled_heights", "100x60"),
+        ("neve_upstream_up", "1x60"),
+        ("neve_upstream_disagreements_total", "3x60"),
+        ("neve_store_damaged_records_total", "3x60"),
+        ("neve_store_unrepaired_records", "0x60"),
+        ("neve_store_gap_heights", "0x60"),
+        ("neve_store_quarantined_files", "0x60"),
+        ("neve_store_lost_files_total", "0x60"),
+        ("neve_client_refused_reservations_total", "7x60"),
+        ("neve_offload_refused_requests_total", "7x60"),
+        ("neve_memory_anonymous_bytes", "536870912x60"),
+        ("neve_major_page_faults_total", "0+600x60"),
+        ("neve_rpc_calls_total{outcome=\"hit\"}", "0+50x60"),
+        ("neve_rpc_calls_total{outcome=\"miss\"}", "0+50x60"),
+    ];
+    let mut test = "  - interval: 1m\n    input_series:\n".to_owned();
+    for (series, values) in series {
+        let (name, more) = series.trim_end_matches('}').split_once('{').unwrap_or((series, ""));
+        let comma = if more.is_empty() { "" } else { ", " };
+        let series = quoted(&format!("{name}{{job=\"neve\", instance=\"a\"{comma}{more}}}"));
+        write!(test, "      - series: {series}\n        values: {}\n", quoted(values))
+            .expect("a string grows");
+    }
+    test += "    alert_rule_test:\n";
+    for alert in ALERTS {
+        writeln!(test, "      - {{ eval_time: 55m, alertname: {}, exp_alerts: [] }}", alert.name)
+            .expect("a string grows");
+    }
+    test
+}
+
+/// The page for the person who is alerted.
+fn page() -> String {
+    let mut page = "# Alerts\n\nGenerated from `ALERTS` in the code. The rules are in\n\
+                    [packaging/prometheus](../../packaging/prometheus/neve.rules.yml). [Recover](../operating/recover.md) explains the\n\
+                    messages of the log. `page`: clients notice, or soon will. `ticket`: look at it within a day.\n"
+        .to_owned();
+    for alert in ALERTS {
+        write!(
+            page,
+            "\n## {}\n\n{} Severity: `{}`.\n\n```promql\n{}\n```\n\n",
+            alert.name,
+            alert.summary,
+            alert.severity.word(),
+            alert.expr
+        )
+        .expect("a string grows");
+        match alert.hold {
+            "0m" => page += "It fires at once.\n\n",
+            hold => {
+                writeln!(page, "It fires once that has held for {hold}.\n")
+                    .expect("a string grows");
+            }
+        }
+        for (at, step) in alert.steps.iter().enumerate() {
+            writeln!(page, "{}. {step}", at + 1).expect("a string grows");
+        }
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::reference;
+
+    #[test]
+    fn generated_rules_and_page_of_alerts_are_those_of_the_table() {
+        reference::check("alerts.md", &page());
+        reference::check("../../packaging/prometheus/neve.rules.yml", &rules());
+        reference::check("../../packaging/prometheus/neve.rules.test.yml", &rules_test());
+    }
+
+    #[test]
+    fn alert_names_only_metrics_of_the_table() {
+        for alert in ALERTS {
+            let words = alert.expr.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            for word in words.filter(|word| word.starts_with("neve_")) {
+                assert!(METRICS.iter().any(|metric| metric.name == word), "{}: {word}", alert.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! /health, /ready and /metrics: the pages for operators, and the short form of them for everybody.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use metrics::{counter, gauge};
+use metrics_exporter_prometheus::PrometheusHandle;
+use neve_jsonrpc::Rules;
+use neve_store::Identity;
+use serde_json::{Value, json};
+
+use super::process::Memory;
+use crate::body::ResponseBody;
+use crate::config::settings::LiveReady;
+use crate::fetch::StageTimes;
+use crate::shared::{
+    IngestBudget, MemoryBudget, Phase, Serving, Status, ThreadCounters, UpstreamStatus, freshness,
+};
+
+/// The pages of a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// /ready, and a /health that names neither a path of this machine nor an upstream.
+    Public,
+    /// The full /health, /ready and /metrics.
+    All,
+}
+
+impl Pages {
+    /// True if `path` is one of them.
+    pub(crate) fn has(self, path: &str) -> bool {
+        matches!(path, "/health" | "/ready") || (self == Self::All && path == "/metrics")
+    }
+}
+
+/// Answers the administrator.
+pub(crate) struct Admin {
+    /// Served range and its reader.
+    pub serving: Arc<Serving>,
+    /// State of ingest and upstreams.
+    pub status: Arc<Status>,
+    /// The serving threads' counts.
+    pub tallies: Vec<Arc<ThreadCounters>>,
+    /// Open connections.
+    pub connections: Arc<AtomicUsize>,
+    /// Bytes of blocks that wait for the disk.
+    pub queue_bytes: Arc<AtomicU64>,
+    /// Room for blocks on their way.
+    pub budget: IngestBudget,
+    /// Time spent in each stage of ingest.
+    pub busy: Arc<StageTimes>,
+    /// Nanoseconds that writing took.
+    pub written: Arc<AtomicU64>,
+    /// Budget of the memory of clients.
+    pub memory: Arc<MemoryBudget>,
+    /// Renders metrics.
+    pub metrics: Option<PrometheusHandle>,
+    /// Conditions under which /ready returns 503.
+    pub(crate) ready: LiveReady,
+    /// The upstream's address, without a query: it may hold a key.
+    pub upstream: String,
+    /// Data directory.
+    pub data_dir: PathBuf,
+}
+
+impl Admin {
+    /// Answers `path`, which is one of the pages.
+    pub(crate) fn respond(&self, path: &str, pages: Pages) -> Response<ResponseBody> {
+        match path {
+            "/metrics" => reply(StatusCode::OK, "text/plain; version=0.0.4", self.metrics()),
+            "/ready" => self.ready(),
+            _ if pages == Pages::Public => json_reply(StatusCode::OK, &self.short_health()),
+            _ => json_reply(StatusCode::OK, &self.health()),
+        }
+    }
+
+    fn ready(&self) -> Response<ResponseBody> {
+        match self.not_ready() {
+            None => json_reply(StatusCode::OK, &json!({ "ready": true })),
+            Some(why) => {
+                let body = json!({ "ready": false, "reason": why });
+                json_reply(StatusCode::SERVICE_UNAVAILABLE, &body)
+            }
+        }
+    }
+
+    /// Reason why a router should send its requests elsewhere, if it should.
+    fn not_ready(&self) -> Option<String> {
+        let ready = **self.ready.load();
+        if self.serving.reader.range().is_none() {
+            return Some("no block is stored yet".to_owned());
+        }
+        let Some(silence) = self.status.silence() else {
+            return Some("the upstream has not answered yet".to_owned());
+        };
+        if silence > ready.silence_max {
+            let limit = ready.silence_max;
+            return Some(format!(
+                "the upstream has been silent for {silence:.0?}, allowed is {limit:?}"
+            ));
+        }
+        let phase = self.status.words().phase;
+        if matches!(phase, Phase::WrongChain | Phase::Disagrees | Phase::Stopped) {
+            return Some(format!("following has stopped: {}", phase.name()));
+        }
+        let lag = self.lag().unwrap_or(0);
+        let limit = ready.lag_max;
+        if lag > limit {
+            return Some(format!("{lag} blocks behind the upstream, allowed are {limit}"));
+        }
+        let (age, max) = freshness::stale_age(&ready, &self.serving)?;
+        let age = Duration::from_secs(age.as_secs());
+        Some(format!("the newest block is {age:?} old, allowed is {max:?} (--ready-age-max)"))
+    }
+
+    fn lag(&self) -> Option<u64> {
+        let head = self.serving.reader.range().map(|range| *range.end());
+        Some(self.upstream_head()?.saturating_sub(head?))
+    }
+
+    /// The upstream's head as it is believed: a header is proven there, or its block is stored.
+    fn upstream_head(&self) -> Option<u64> {
+        let stored = self.serving.reader.range().map(|range| *range.end());
+        let proven = self.status.proven_head()?;
+        Some(stored.map_or(proven, |stored| stored.max(proven)))
+    }
+
+    /// The object that /health of the main listener shows, where every client sees it.
+    fn short_health(&self) -> Value {
+        let not_ready = self.not_ready();
+        let range = self.serving.reader.range();
+        json!({
+            "status": if not_ready.is_none() { "ok" } else { "not_ready" },
+            "reason": not_ready,
+            "version": env!("CARGO_PKG_VERSION"),
+            "blocks": {
+                "min_height": range.as_ref().map(|range| *range.start()),
+                "max_contiguous_height": range.as_ref().map(|range| *range.end()),
+                "head_age_seconds": self.serving.freshness.head_age().map(|age| age.as_secs_f64()),
+            },
+        })
+    }
+
+    /// The object that /health of the admin listener shows. `blocks.min_height` and
+    /// `blocks.max_contiguous_height` have the names that load scripts know.
+    fn health(&self) -> Value {
+        let words = self.status.words();
+        let not_ready = self.not_ready();
+        json!({
+            "status": if not_ready.is_none() { "ok" } else { "not_ready" },
+            "reason": not_ready,
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_seconds": self.status.uptime().as_secs(),
+            "chain_id": self.serving.identity().map(|identity| identity.chain_id),
+            "genesis": self.serving.identity().map(|identity: Identity| identity.genesis.to_string()),
+            "blocks": self.blocks(),
+            "backfill": self.backfill(),
+            "mirror": self.mirror(),
+            "upstreams": self.status.upstreams().iter().map(upstream).collect::<Vec<_>>(),
+            "upstream": {
+                "url": self.upstream,
+                "state": words.phase.name(),
+                "error": words.upstream_error,
+                "websocket": self.status.ws_live(),
+                "silence_seconds": self.status.silence().map(|silence| silence.as_secs_f64()),
+                "rules": rules(self.serving.rules()),
+            },
+            "storage": self.storage(words.store_error.as_deref()),
+            "clock": { "error": words.clock },
+            "memory": memory(&self.memory),
+            "connections": self.connections.load(Ordering::Relaxed),
+        })
+    }
+
+    fn blocks(&self) -> Value {
+        let range = self.serving.reader.range();
+        let head = range.as_ref().map(|range| *range.end());
+        json!({
+            "min_height": range.as_ref().map(|range| *range.start()),
+            "max_contiguous_height": head,
+            "head": head,
+            "settled_height": self.verified(),
+            "unsettled": self.unverified(),
+            "upstream_head": self.upstream_head(),
+            "lag": self.lag(),
+            "head_time": self.serving.freshness.head_time(),
+            "head_age_seconds": self.serving.freshness.head_age().map(|age| age.as_secs_f64()),
+        })
+    }
+
+    fn backfill(&self) -> Value {
+        self.status.backfill().map_or(Value::Null, |backfill| {
+            json!({
+                "goal": backfill.goal,
+                "remaining": backfill.first - backfill.goal,
+                "segment": backfill.interval.map(|(first, next)| json!([first, next])),
+            })
+        })
+    }
+
+    fn mirror(&self) -> Value {
+        self.status.mirror().map_or(Value::Null, |mirror| {
+            json!({
+                "url": mirror.url,
+                "stream": { "connected": mirror.stream, "error": mirror.stream_error },
+                "segments": {
+                    "accepted": mirror.taken,
+                    "rejected": mirror.refused,
+                    "error": mirror.segments_error,
+                },
+            })
+        })
+    }
+
+    /// Proven heights that are served.
+    fn verified(&self) -> Option<u64> {
+        let range = self.serving.reader.range()?;
+        self.status.verified().map(|height| height.min(*range.end())).filter(|h| h >= range.start())
+    }
+
+    fn unverified(&self) -> u64 {
+        let Some(range) = self.serving.reader.range() else { return 0 };
+        let from = self.verified().map_or(*range.start(), |height| height + 1);
+        (range.end() + 1).saturating_sub(from)
+    }
+
+    fn storage(&self, error: Option<&str>) -> Value {
+        let usage = self.serving.reader.usage();
+        json!({
+            "data_dir": self.data_dir,
+            "bytes": usage.disk_bytes,
+            "segments": usage.segments,
+            "packed_heights": usage.packed_blocks,
+            "quarantined": { "files": usage.quarantined, "bytes": usage.quarantined_bytes },
+            "unrepaired_records": self.serving.reader.damaged_records(),
+            "gap": self.serving.reader.gap().map(|gap| json!([gap.start, gap.end - 1])),
+            "merged_tables": usage.tables,
+            "free_bytes": neve_store::disk::free_bytes(&self.data_dir).ok(),
+            "queue_bytes": self.queue_bytes.load(Ordering::Relaxed),
+            "error": error,
+        })
+    }
+
+    fn metrics(&self) -> String {
+        super::metrics::publish(&self.tallies);
+        super::metrics::publish_memory(&self.memory);
+        let range = self.serving.reader.range();
+        let usage = self.serving.reader.usage();
+        let memory = Memory::now();
+        set("neve_first_height", range.as_ref().map(|range| *range.start()));
+        set("neve_head_height", range.as_ref().map(|range| *range.end()));
+        set("neve_settled_height", self.verified());
+        set("neve_unsettled_heights", Some(self.unverified()));
+        set("neve_upstream_head_height", self.upstream_head());
+        set("neve_lag_heights", self.lag());
+        let silence = self.status.silence().map_or(f64::INFINITY, |silence| silence.as_secs_f64());
+        gauge!("neve_upstream_silence_seconds").set(silence);
+        if let Some(age) = self.serving.freshness.head_age() {
+            gauge!("neve_head_age_seconds").set(age.as_secs_f64());
+        }
+        self.upstream_metrics();
+        set("neve_ingest_reserved_bytes", Some(self.budget.taken()));
+        set("neve_backfill_remaining_heights", self.status.backfill().map(|at| at.first - at.goal));
+        set("neve_upstream_ws_connected", Some(self.status.ws_live().into()));
+        set("neve_store_bytes", Some(usage.disk_bytes));
+        set("neve_store_segments", Some(usage.segments as u64));
+        set("neve_store_packed_heights", Some(usage.packed_blocks));
+        set("neve_store_packed_bytes", Some(usage.packed_bytes));
+        counter!("neve_store_unpacked_bytes_total").absolute(neve_store::unpacked_bytes());
+        counter!("neve_store_damaged_records_total").absolute(neve_store::damages_found());
+        set("neve_store_unrepaired_records", Some(self.serving.reader.damaged_records()));
+        set("neve_store_quarantined_files", Some(usage.quarantined));
+        set("neve_store_quarantined_bytes", Some(usage.quarantined_bytes));
+        let gap = self.serving.reader.gap().map_or(0, |gap| gap.end - gap.start);
+        set("neve_store_gap_heights", Some(gap));
+        set("neve_disk_free_bytes", neve_store::disk::free_bytes(&self.data_dir).ok());
+        let writable = self.status.words().store_error.is_none();
+        set("neve_store_writable", Some(writable.into()));
+        set("neve_ingest_queue_bytes", Some(self.queue_bytes.load(Ordering::Relaxed)));
+        set("neve_http_connections", Some(self.connections.load(Ordering::Relaxed) as u64));
+        set("process_resident_memory_bytes", memory.map(|memory| memory.resident));
+        set("neve_memory_anonymous_bytes", memory.map(|memory| memory.anonymous));
+        if let Some(faults) = Memory::major_faults() {
+            counter!("neve_major_page_faults_total").absolute(faults);
+        }
+        self.metrics.as_ref().map(super::metrics::render).unwrap_or_default()
+    }
+}
+
+impl Admin {
+    /// A series for each upstream, and for each stage of ingest.
+    fn upstream_metrics(&self) {
+        for one in self.status.upstreams() {
+            let labelled = |name: &'static str, value: f64| {
+                gauge!(name, "upstream" => one.url.clone()).set(value);
+            };
+            #[allow(clippy::cast_precision_loss, reason = "gauges are doubles")]
+            labelled("neve_upstream_concurrency_limit", one.window as f64);
+            #[allow(clippy::cast_precision_loss, reason = "gauges are doubles")]
+            labelled("neve_upstream_in_flight_heights", one.in_flight as f64);
+            labelled("neve_upstream_mean_response_seconds", one.answer_seconds);
+            labelled("neve_upstream_up", f64::from(u8::from(one.is_asked())));
+        }
+        let stages = [
+            ("fetch", &self.busy.fetch),
+            ("prove", &self.busy.prove),
+            ("assemble", &self.busy.cut),
+            ("write", &self.written),
+        ];
+        for (stage, nanoseconds) in stages {
+            let time = Duration::from_nanos(nanoseconds.load(Ordering::Relaxed));
+            gauge!("neve_ingest_stage_seconds_total", "stage" => stage).set(time.as_secs_f64());
+        }
+    }
+}
+
+/// An upstream as /health has it.
+fn upstream(one: &UpstreamStatus) -> Value {
+    json!({
+        "url": one.url,
+        "state": one.state,
+        "error": one.error,
+        "head": one.head,
+        "missing_below": one.lacks_below,
+        "rules": rules(one.rules),
+        "concurrency_limit": one.window,
+        "in_flight": one.in_flight,
+        "response_seconds": one.answer_seconds,
+        "blocks": one.heights,
+    })
+}
+
+fn rules(rules: Rules) -> &'static str {
+    match rules {
+        Rules::BeforeHelicon => "before_helicon",
+        Rules::Helicon => "helicon",
+    }
+}
+
+fn set(name: &'static str, value: Option<u64>) {
+    if let Some(value) = value {
+        #[allow(clippy::cast_precision_loss, reason = "gauges are doubles")]
+        gauge!(name).set(value as f64);
+    }
+}
+
+fn memory(budget: &MemoryBudget) -> Value {
+    let memory = Memory::now();
+    json!({
+        "resident_bytes": memory.map(|memory| memory.resident),
+        "anonymous_bytes": memory.map(|memory| memory.anonymous),
+        "client_reserved_bytes": budget.used(),
+        "mapped_file_bytes": memory.map(|memory| memory.resident.saturating_sub(memory.anonymous)),
+    })
+}
+
+fn json_reply(status: StatusCode, value: &Value) -> Response<ResponseBody> {
+    reply(status, "application/json", format!("{value:#}\n"))
+}
+
+fn reply(status: StatusCode, kind: &'static str, text: String) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::from(text.into_bytes()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

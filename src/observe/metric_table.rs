@@ -1,0 +1,302 @@
+//! The table of metrics. The descriptions in /metrics and docs/reference/metrics.md come from it.
+
+use metrics::Unit;
+
+/// Kind of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MetricKind {
+    /// Grows from 0.
+    Counter,
+    /// Grows from 0 by fractions. The recorder's counters are whole numbers, so it is a gauge
+    /// there.
+    Sum,
+    /// A present value.
+    Gauge,
+    /// Times, counted by their length.
+    Histogram,
+}
+
+/// A metric.
+pub(crate) struct Metric {
+    pub kind: MetricKind,
+    pub name: &'static str,
+    pub unit: Unit,
+    /// Names of the labels, and the values of each: words with a space between, or a sentence in
+    /// parentheses.
+    pub labels: &'static [(&'static str, &'static str)],
+    /// Meaning, without the labels.
+    pub meaning: &'static str,
+}
+
+impl Metric {
+    /// Meaning and labels in one sentence.
+    pub(crate) fn help(&self) -> String {
+        let label = |(name, values): &(&str, &str)| {
+            let is_open = values.starts_with('(');
+            if is_open {
+                (*name).to_owned()
+            } else {
+                format!("{name} ({})", values.replace(' ', ", "))
+            }
+        };
+        let labels: Vec<_> = self.labels.iter().map(label).collect();
+        if labels.is_empty() {
+            return self.meaning.to_owned();
+        }
+        format!("{}, by {}", self.meaning, labels.join(" and "))
+    }
+}
+
+macro_rules! metrics {
+    ($($kind:ident $unit:ident $name:literal [$($label:literal: $values:expr),*] $meaning:literal)*) => {
+        &[$(Metric {
+            kind: MetricKind::$kind,
+            name: $name,
+            unit: Unit::$unit,
+            labels: &[$(($label, $values)),*],
+            meaning: $meaning,
+        }),*]
+    };
+}
+
+const UPSTREAM: &str = "(scheme, host and port of the upstream)";
+const METHOD: &str = "(name of a JSON-RPC method; `other` for a name that no node knows)";
+const CALL: &str = "(name of the JSON-RPC method)";
+const KINDS: &str = "new_heads logs";
+const POOLS: &str = "cold_read search";
+const CALL_ERRORS: &str =
+    "unreachable timeout throttled not_served http_status too_large invalid_json rpc_error";
+const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status too_large invalid_json not_served abandoned";
+const FAULTS: &str = "(a reason of `neve_upstream_call_errors_total` or `neve_blocks_rejected_total`, or `stalled`, \
+     `missing_height`, `wrong_chain`, `disagrees`, `inconsistent`, `false_head`)";
+const TEXT_REASONS: &str =
+    "receipts_text block_form signature quantity total_difficulty block_differs receipts_differ";
+const REJECTIONS: &str = "(the failed proof: see below)";
+
+/// Every metric.
+pub(crate) const METRICS: &[Metric] = metrics! {
+    Counter Count "neve_rpc_calls_total" ["method": METHOD, "outcome": "hit error miss"]
+        "JSON-RPC calls, those of batches included"
+    Counter Count "neve_http_requests_total" []
+        "HTTP requests to the main listener"
+    Counter Count "neve_http_fast_requests_total" []
+        "HTTP requests that the fast path answered"
+    Counter Count "neve_http_offloaded_requests_total" []
+        "HTTP requests that a blocking thread answered"
+    Counter Count "neve_http_refused_requests_total"
+        ["reason": "bad_request host path method too_large media_type expectation busy failed"]
+        "HTTP requests refused before JSON-RPC"
+    Counter Bytes "neve_http_response_bytes_total" []
+        "Bytes of HTTP response bodies"
+    Counter Count "neve_http_connection_timeouts_total" ["reason": "idle write"]
+        "Connections closed because the client sent no request or did not read"
+    Gauge Count "neve_http_connections" []
+        "Open connections of the main listener"
+    Gauge Count "neve_offload_queued_requests" ["pool": POOLS]
+        "Requests that wait for a blocking thread"
+    Counter Count "neve_offload_refused_requests_total" ["pool": POOLS]
+        "Requests refused because the queue for a blocking thread was full"
+    Gauge Count "neve_ws_connections" []
+        "Open WebSocket connections"
+    Gauge Count "neve_ws_subscriptions" ["kind": KINDS]
+        "Open WebSocket subscriptions"
+    Counter Count "neve_ws_notifications_total" ["kind": KINDS]
+        "WebSocket notifications sent"
+    Counter Count "neve_ws_closed_connections_total"
+        ["reason": "client lagging write_timeout ping_timeout too_large memory busy protocol malformed unreadable drain"]
+        "WebSocket connections closed"
+    Gauge Bytes "neve_client_reserved_bytes" []
+        "Memory that clients make neve hold, of --client-bytes-total-max"
+    Counter Count "neve_client_refused_reservations_total" ["reason": "header body message response unread filter relay"]
+        "Reservations refused because the memory for clients was used up"
+    Counter Count "neve_relay_requests_total" ["outcome": RELAYED]
+        "Requests relayed to upstreams"
+    Gauge Count "neve_relay_in_flight_requests" []
+        "Relayed requests in flight"
+    Counter Bytes "neve_relay_response_bytes_total" []
+        "Bytes of relayed responses"
+    Histogram Seconds "neve_relay_duration_seconds" []
+        "Times of relayed requests, up to the last byte of the response"
+    Gauge Count "neve_first_height" []
+        "Lowest served height"
+    Gauge Count "neve_head_height" []
+        "Highest served height"
+    Gauge Seconds "neve_head_age_seconds" []
+        "Seconds between the time of the head's block and the system clock"
+    Gauge Count "neve_settled_height" []
+        "Highest served height whose receipts a header commits to"
+    Gauge Count "neve_unsettled_heights" []
+        "Served heights above neve_settled_height"
+    Gauge Count "neve_lag_heights" []
+        "Heights between the head and the upstream head"
+    Gauge Count "neve_upstream_head_height" []
+        "Highest upstream head with a proven header or a stored block"
+    Gauge Seconds "neve_upstream_silence_seconds" []
+        "Seconds since an upstream last answered"
+    Gauge Count "neve_upstream_ws_connected" []
+        "1 while an upstream announces heads over WebSocket, 0 while neve polls"
+    Counter Count "neve_upstream_ws_connections_total" []
+        "WebSocket connections opened to upstreams"
+    Gauge Count "neve_upstream_up" ["upstream": UPSTREAM]
+        "1 while neve fetches from the upstream, else 0"
+    Counter Count "neve_upstream_call_errors_total" ["method": CALL, "reason": CALL_ERRORS]
+        "Calls to upstreams that failed"
+    Counter Count "neve_upstream_faults_total" ["upstream": UPSTREAM, "reason": FAULTS]
+        "Faults for which neve paused, penalized or ejected an upstream"
+    Counter Count "neve_upstream_blocks_total" ["upstream": UPSTREAM]
+        "Proven heights that came from the upstream"
+    Counter Count "neve_upstream_latest_mismatches_total" ["upstream": UPSTREAM]
+        "Requests by the tag latest that returned another block than the announced head"
+    Counter Count "neve_upstream_disagreements_total" []
+        "Block hashes that the upstreams of a quorum did not confirm"
+    Counter Count "neve_upstream_rejected_values_total" ["method": CALL, "reason": "malformed too_large type"]
+        "Values that only the upstream knows, rejected because of their form"
+    Counter Bytes "neve_upstream_received_bytes_total" []
+        "Bytes of response bodies from upstreams"
+    Gauge Count "neve_upstream_concurrency_limit" ["upstream": UPSTREAM]
+        "Heights that neve may have in flight to the upstream"
+    Gauge Count "neve_upstream_in_flight_heights" ["upstream": UPSTREAM]
+        "Heights requested from the upstream and not yet answered"
+    Gauge Seconds "neve_upstream_mean_response_seconds" ["upstream": UPSTREAM]
+        "Recent mean time of the upstream's responses during catch-up and backfill"
+    Histogram Seconds "neve_upstream_response_duration_seconds" []
+        "Times of upstream responses with a block and its receipts during catch-up and backfill"
+    Gauge Count "neve_mirror_stream_connected" []
+        "1 while the mirror source streams records, else 0"
+    Counter Count "neve_mirror_received_records_total" []
+        "Records received from the stream of the mirror source"
+    Counter Count "neve_mirror_received_segments_total" ["outcome": "accepted rejected"]
+        "Segments received from the mirror source"
+    Counter Bytes "neve_mirror_received_segment_bytes_total" []
+        "Bytes of segment files received from the mirror source"
+    Counter Bytes "neve_mirror_sent_bytes_total" []
+        "Bytes of segments and records sent to mirrors"
+    Counter Count "neve_mirror_sent_records_total" []
+        "Records sent to mirrors"
+    Counter Count "neve_evidence_files_total" []
+        "Files written under evidence/"
+    Sum Seconds "neve_ingest_stage_seconds_total" ["stage": "fetch prove assemble write"]
+        "Seconds spent in a stage of ingest, added over all threads"
+    Gauge Bytes "neve_ingest_reserved_bytes" []
+        "Memory reserved for heights in flight, of --ingest-bytes-max"
+    Gauge Bytes "neve_ingest_queue_bytes" []
+        "Bytes of records that wait for the writer thread"
+    Counter Count "neve_blocks_stored_total" []
+        "Heights appended above the head"
+    Counter Count "neve_blocks_backfilled_total" []
+        "Heights published below the first one"
+    Counter Count "neve_blocks_rejected_total" ["reason": REJECTIONS]
+        "Heights whose upstream data failed a proof"
+    Counter Count "neve_blocks_withdrawn_total" []
+        "Published heights withdrawn because a later header disproved them"
+    Counter Count "neve_blocks_evicted_total" []
+        "Heights deleted by the retention rule"
+    Counter Count "neve_settlements_unproven_total" []
+        "Headers that settle heights whose receipts the store does not have"
+    Gauge Count "neve_backfill_remaining_heights" []
+        "Heights that backfill has still to fetch"
+    Counter Bytes "neve_store_written_bytes_total" []
+        "Bytes of records written, those of backfill included"
+    Counter Count "neve_logs_stored_total" []
+        "Logs in the records written, those of backfill included"
+    Histogram Seconds "neve_store_fsync_duration_seconds" []
+        "Times of fsync calls for appended records"
+    Gauge Bytes "neve_store_bytes" []
+        "Disk used by the store, reserved space included"
+    Gauge Count "neve_store_segments" []
+        "Segment files that are served"
+    Gauge Count "neve_store_packed_heights" []
+        "Served heights in packed files"
+    Gauge Bytes "neve_store_packed_bytes" []
+        "Disk used by packed files"
+    Counter Bytes "neve_store_unpacked_bytes_total" []
+        "Bytes that reads of packed heights unpacked"
+    Counter Count "neve_store_packed_heights_total" []
+        "Heights packed"
+    Counter Count "neve_store_packed_texts_total" ["reason": TEXT_REASONS]
+        "Packed heights of which a part is stored as it came"
+    Gauge Count "neve_store_writable" []
+        "1 while the writer stores records, 0 while the disk is full or the writer has stopped"
+    Counter Count "neve_store_damaged_records_total" []
+        "Records and indexes found damaged"
+    Gauge Count "neve_store_unrepaired_records" []
+        "Damaged records that are not repaired"
+    Counter Count "neve_store_repaired_records_total" []
+        "Damaged records fetched again and written anew"
+    Counter Count "neve_store_lost_files_total" []
+        "Segment files that another program removed and neve wrote anew"
+    Gauge Count "neve_store_gap_heights" []
+        "Heights missing between the served range and the newest quarantined segment below it"
+    Gauge Count "neve_store_quarantined_files" []
+        "Segment files in quarantine"
+    Gauge Bytes "neve_store_quarantined_bytes" []
+        "Disk used by segment files in quarantine"
+    Counter Bytes "neve_store_scrubbed_bytes_total" []
+        "Bytes of sealed segments read by the scrubber"
+    Counter Count "neve_store_scrub_passes_total" []
+        "Passes of the scrubber over the whole store"
+    Gauge Bytes "neve_store_locked_bytes" []
+        "Bytes of the newest records that the kernel keeps in memory"
+    Gauge Bytes "neve_program_locked_bytes" []
+        "Bytes of the program and its libraries that the kernel keeps in memory"
+    Gauge Bytes "neve_disk_free_bytes" []
+        "Free bytes of the file system with the data directory"
+    Gauge Bytes "neve_memory_anonymous_bytes" []
+        "Resident memory without mapped files"
+    Gauge Bytes "process_resident_memory_bytes" []
+        "Resident memory, mapped files included"
+    Counter Count "neve_major_page_faults_total" []
+        "Page faults that waited for the disk"
+    Gauge Count "neve_build_info" ["version": "(version of the program)"]
+        "1, for the running version of neve"
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::reference;
+    use crate::shared::HOLDERS;
+    use crate::shared::{OUTCOMES, REFUSED, TIMEOUTS, WS_ENDS, WS_KINDS};
+
+    fn values(name: &str, label: &str) -> Vec<&'static str> {
+        let metric = METRICS.iter().find(|metric| metric.name == name).expect("it is there");
+        let (_, values) = metric.labels.iter().find(|(own, _)| *own == label).expect("it is there");
+        values.split(' ').collect()
+    }
+
+    #[test]
+    fn label_values_are_those_that_the_threads_count() {
+        assert_eq!(values("neve_rpc_calls_total", "outcome"), OUTCOMES);
+        let refused = values("neve_http_refused_requests_total", "reason");
+        assert_eq!(refused, REFUSED.map(|(_, name)| name));
+        let timeouts = values("neve_http_connection_timeouts_total", "reason");
+        assert_eq!(timeouts, TIMEOUTS.map(|(_, name)| name));
+        let closed = values("neve_ws_closed_connections_total", "reason");
+        assert_eq!(closed, WS_ENDS.map(|(_, name)| name));
+        assert_eq!(values("neve_ws_subscriptions", "kind"), WS_KINDS.map(|(_, name)| name));
+        let holders = values("neve_client_refused_reservations_total", "reason");
+        assert_eq!(holders, HOLDERS.map(|(_, name)| name));
+    }
+
+    #[test]
+    fn name_ends_with_the_unit_and_the_kind() {
+        for metric in METRICS {
+            let counts = matches!(metric.kind, MetricKind::Counter | MetricKind::Sum);
+            assert_eq!(metric.name.ends_with("_total"), counts, "{}", metric.name);
+            let name = metric.name.trim_end_matches("_total");
+            let unit = match metric.unit {
+                Unit::Bytes => "_bytes",
+                Unit::Seconds => "_seconds",
+                _ => "",
+            };
+            assert!(name.ends_with(unit), "{}", metric.name);
+            let times = metric.kind == MetricKind::Histogram;
+            assert_eq!(name.ends_with("_duration_seconds"), times, "{}", metric.name);
+        }
+    }
+
+    #[test]
+    fn page_of_metrics_is_generated_from_the_table() {
+        reference::check("metrics.md", &reference::metrics());
+    }
+}

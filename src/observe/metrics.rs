@@ -1,0 +1,227 @@
+//! Metrics that many threads count, and logging.
+
+use std::io;
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::time::{MissedTickBehavior, interval};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::reload::Handle;
+
+use super::metric_table::{METRICS, Metric, MetricKind};
+use super::progress::Beside;
+use crate::config::settings::{LogConfig, LogFormat};
+use crate::shared::{
+    HOLDERS, MemoryBudget, MethodLabel, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters,
+    WS_ENDS, WS_KINDS,
+};
+
+/// Bounds of the buckets of histograms.
+const SECONDS: [f64; 16] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
+
+/// Installs the recorder and describes every metric.
+pub(crate) fn install() -> Option<PrometheusHandle> {
+    let mut times = METRICS.iter().filter(|metric| metric.kind == MetricKind::Histogram);
+    let builder = times.try_fold(PrometheusBuilder::new(), |builder, metric| {
+        builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), &SECONDS)
+    });
+    let handle = builder.ok()?.install_recorder().ok()?;
+    for metric in METRICS {
+        match metric.kind {
+            MetricKind::Counter => describe_counter!(metric.name, metric.unit, metric.help()),
+            MetricKind::Gauge | MetricKind::Sum => {
+                describe_gauge!(metric.name, metric.unit, metric.help());
+            }
+            MetricKind::Histogram => describe_histogram!(metric.name, metric.unit, metric.help()),
+        }
+    }
+    begin();
+    gauge!("neve_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    Some(handle)
+}
+
+/// Renders /metrics. A sum is a gauge of the recorder and a counter of Prometheus.
+pub(crate) fn render(handle: &PrometheusHandle) -> String {
+    let sums = METRICS.iter().filter(|metric| metric.kind == MetricKind::Sum);
+    sums.fold(handle.render(), |page, Metric { name, .. }| {
+        page.replace(&format!("# TYPE {name} gauge"), &format!("# TYPE {name} counter"))
+    })
+}
+
+/// Begins each counter without labels at 0: a counter that appears with its first event has no increase.
+fn begin() {
+    for metric in METRICS {
+        if metric.kind == MetricKind::Counter && metric.labels.is_empty() {
+            counter!(metric.name).increment(0);
+        }
+    }
+    for outcome in ["accepted", "rejected"] {
+        counter!("neve_mirror_received_segments_total", "outcome" => outcome).increment(0);
+    }
+}
+
+/// Publishes what clients make neve hold.
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+pub(crate) fn publish_memory(memory: &MemoryBudget) {
+    gauge!("neve_client_reserved_bytes").set(memory.used() as f64);
+    for (holder, name) in HOLDERS {
+        counter!("neve_client_refused_reservations_total", "reason" => name)
+            .absolute(memory.refused(holder));
+    }
+}
+
+/// Adds up what the serving threads have counted.
+pub(crate) fn publish(tallies: &[Arc<ThreadCounters>]) {
+    for (method, label) in MethodLabel::all() {
+        for (outcome, name) in
+            [Outcome::Hit, Outcome::Error, Outcome::Miss].into_iter().zip(OUTCOMES)
+        {
+            let sum = tallies.iter().map(|tally| tally.calls(method, outcome)).sum::<u64>();
+            if sum > 0 {
+                counter!("neve_rpc_calls_total", "method" => label, "outcome" => name)
+                    .absolute(sum);
+            }
+        }
+    }
+    let sum = |count: fn(&ThreadCounters) -> &std::sync::atomic::AtomicU64| {
+        let load =
+            |tally: &Arc<ThreadCounters>| count(tally).load(std::sync::atomic::Ordering::Relaxed);
+        tallies.iter().map(load).sum::<u64>()
+    };
+    counter!("neve_http_requests_total").absolute(sum(|tally| &tally.requests));
+    counter!("neve_http_fast_requests_total").absolute(sum(|tally| &tally.plain));
+    counter!("neve_http_response_bytes_total").absolute(sum(|tally| &tally.bytes));
+    counter!("neve_http_offloaded_requests_total").absolute(sum(|tally| &tally.handed_over));
+    publish_refusals(tallies);
+    publish_websockets(tallies);
+}
+
+/// Refused requests, and connections closed because a wait ran out.
+fn publish_refusals(tallies: &[Arc<ThreadCounters>]) {
+    for (at, (_, reason)) in REFUSED.iter().enumerate() {
+        let sum = tallies.iter().map(|tally| tally.refused()[at]).sum::<u64>();
+        counter!("neve_http_refused_requests_total", "reason" => *reason).absolute(sum);
+    }
+    for (wait, reason) in TIMEOUTS {
+        let sum = tallies.iter().map(|tally| tally.timeouts(wait)).sum::<u64>();
+        counter!("neve_http_connection_timeouts_total", "reason" => reason).absolute(sum);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+fn publish_websockets(tallies: &[Arc<ThreadCounters>]) {
+    let sum = |count: &dyn Fn(&ThreadCounters) -> u64| {
+        tallies.iter().map(|tally| count(tally)).sum::<u64>()
+    };
+    gauge!("neve_ws_connections").set(sum(&ThreadCounters::ws_open) as f64);
+    for (kind, name) in WS_KINDS {
+        let open = sum(&|tally| tally.ws_subscriptions(kind));
+        gauge!("neve_ws_subscriptions", "kind" => name).set(open as f64);
+        let sent = sum(&|tally| tally.ws_notifications(kind));
+        counter!("neve_ws_notifications_total", "kind" => name).absolute(sent);
+    }
+    for (why, name) in WS_ENDS {
+        counter!("neve_ws_closed_connections_total", "reason" => name)
+            .absolute(sum(&|tally| tally.ws_ended(why)));
+    }
+}
+
+/// Samples of a histogram stay in memory until they are counted, which a scrape does, and this.
+pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Runs the recorder's upkeep for ever, whether anybody scrapes or not.
+pub(crate) async fn keep_up(every: Duration, upkeep: impl Fn()) {
+    let mut tick = interval(every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        upkeep();
+    }
+}
+
+/// Starts logging to standard error.
+pub(crate) fn log(config: &LogConfig) -> LogLevels {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter(config))
+        .with_writer(|| Beside)
+        .log_internal_errors(false) // it would panic where standard error is closed
+        .with_ansi(io::stderr().is_terminal());
+    let (levels, started) = match config.format {
+        LogFormat::Text => {
+            let builder = builder.with_target(false).with_filter_reloading();
+            (LogLevels::new(builder.reload_handle()), builder.try_init())
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            (LogLevels::new(builder.reload_handle()), builder.try_init())
+        }
+    };
+    if let Err(error) = started {
+        let _ = writeln!(io::stderr(), "neve: logging is set up already: {error}"); // or nowhere
+    }
+    levels
+}
+
+/// Returns the filter of the settings; without one, that of `RUST_LOG`.
+fn filter(config: &LogConfig) -> EnvFilter {
+    let given = config.filter.as_ref().map(EnvFilter::new);
+    let of_variable = || EnvFilter::try_from_default_env().ok();
+    given.or_else(of_variable).unwrap_or_else(|| EnvFilter::new("info"))
+}
+
+/// The levels of the log, to change while neve runs.
+pub(crate) struct LogLevels(Box<dyn Fn(EnvFilter) + Send + Sync>);
+
+impl LogLevels {
+    fn new<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
+        // It fails only if the log is gone, and then there is nothing to filter.
+        Self(Box::new(move |filter| drop(handle.reload(filter))))
+    }
+
+    /// Sets the levels of these settings.
+    pub(crate) fn set(&self, config: &LogConfig) {
+        (self.0)(filter(config));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics::{histogram, with_local_recorder};
+
+    use super::*;
+    use crate::observe::process::Memory;
+
+    const ROUNDS: u64 = 32;
+    const SAMPLES: u64 = 1 << 20;
+
+    #[tokio::test]
+    async fn samples_that_nobody_scrapes_are_counted_and_freed() {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Full("times".to_owned()), &SECONDS)
+            .expect("there are buckets")
+            .build_recorder();
+        let handle = recorder.handle();
+        let (ran, mut runs) = tokio::sync::watch::channel(());
+        let upkeep = tokio::spawn(keep_up(Duration::from_millis(1), move || {
+            handle.run_upkeep();
+            ran.send_replace(());
+        }));
+        let before = Memory::now().expect("of this process").anonymous;
+        for _ in 0..ROUNDS {
+            let times = with_local_recorder(&recorder, || histogram!("times"));
+            (0..SAMPLES).for_each(|_| times.record(0.01));
+            runs.mark_unchanged();
+            runs.changed().await.expect("it runs for ever");
+        }
+        let grown = Memory::now().expect("of this process").anonymous.saturating_sub(before);
+        upkeep.abort();
+        let all = ROUNDS * SAMPLES * size_of::<f64>() as u64;
+        assert!(grown < all / 2, "{grown} of {all} bytes are held");
+        let count = format!("times_count {}", ROUNDS * SAMPLES);
+        assert!(recorder.handle().render().contains(&count));
+    }
+}

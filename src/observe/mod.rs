@@ -1,0 +1,20 @@
+//! neve as an operator sees it: health, metrics, log, progress, and what the kernel says of the process.
+//!
+//! It knows no HTTP.
+
+#[cfg(test)]
+mod alert_table;
+#[cfg(test)]
+mod alerts;
+#[cfg(test)]
+mod dashboard;
+mod health;
+mod metric_table;
+pub(crate) mod metrics;
+pub(crate) mod page;
+pub(crate) mod process;
+pub(crate) mod progress;
+
+pub(crate) use health::{Admin, Pages};
+#[cfg(test)]
+pub(crate) use metric_table::{METRICS, Metric, MetricKind};

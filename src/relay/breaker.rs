@@ -1,0 +1,99 @@
+//! Circuit breaker: an upstream that fails is left alone for a while. Pure: the time comes from the
+//! caller.
+
+use std::time::{Duration, Instant};
+
+/// Failures in a row after which the breaker opens.
+const FAILURES_MAX: u32 = 5;
+/// Time for which it is open at first; twice as long each further time.
+const OPEN: Duration = Duration::from_secs(1);
+const OPEN_MAX: Duration = Duration::from_secs(30);
+
+/// State of the breaker of one upstream.
+#[derive(Debug, Default)]
+pub(super) struct Breaker {
+    /// Failures since the last success.
+    failures: u32,
+    /// No request is made before then.
+    closed_from: Option<Instant>,
+    /// Time of the last opening.
+    open: Duration,
+}
+
+impl Breaker {
+    /// Takes the right to make a request. While the breaker is about to close, one request at a time
+    /// gets it.
+    pub(super) fn enter(&mut self, now: Instant) -> bool {
+        let Some(from) = self.closed_from else { return true };
+        if now < from {
+            return false;
+        }
+        if self.failures >= FAILURES_MAX {
+            self.closed_from = Some(now + OPEN); // others wait for this one's outcome
+        }
+        true
+    }
+
+    /// The upstream answered.
+    pub(super) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The upstream did not answer.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures >= FAILURES_MAX {
+            self.open = (2 * self.open).clamp(OPEN, OPEN_MAX);
+            self.closed_from = Some(now + self.open);
+        }
+    }
+
+    /// The upstream wants to be left alone for `time`.
+    pub(super) fn pause(&mut self, time: Duration, now: Instant) {
+        let until = now + time.min(OPEN_MAX);
+        self.closed_from = Some(self.closed_from.map_or(until, |from| from.max(until)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn breaker_opens_after_failures_in_a_row_and_tries_one_request() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        (0..4).for_each(|_| breaker.failed(now));
+        assert!(breaker.enter(now));
+        breaker.failed(now);
+        assert!(!breaker.enter(now) && !breaker.enter(now + SECOND / 2));
+        assert!(breaker.enter(now + SECOND), "one request tries");
+        assert!(!breaker.enter(now + SECOND), "others wait for it");
+        breaker.failed(now + SECOND);
+        assert!(!breaker.enter(now + 2 * SECOND), "twice as long");
+        assert!(breaker.enter(now + 3 * SECOND));
+        breaker.succeeded();
+        assert!(breaker.enter(now + 3 * SECOND) && breaker.enter(now + 3 * SECOND));
+    }
+
+    #[test]
+    fn success_between_failures_keeps_the_breaker_closed() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        for _ in 0..20 {
+            (0..4).for_each(|_| breaker.failed(now));
+            breaker.succeeded();
+        }
+        assert!(breaker.enter(now));
+    }
+
+    #[test]
+    fn pause_is_bounded() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        breaker.pause(Duration::from_hours(1), now);
+        assert!(!breaker.enter(now + 29 * SECOND) && breaker.enter(now + 30 * SECOND));
+    }
+}

@@ -1,0 +1,79 @@
+//! Reasons why an upstream gave no response, as clients and metrics see them.
+
+use hyper::StatusCode;
+use neve_jsonrpc::RpcError;
+
+/// Code of an error about limits (EIP-1474).
+const LIMIT_EXCEEDED: i32 = -32005;
+/// Code of an error of the server.
+const INTERNAL: i32 = -32603;
+
+/// Reason why an upstream gave no response. It names no upstream: an address may hold a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Failure {
+    /// No upstream is known to work.
+    #[error("relay: no upstream answers now; try again later")]
+    NoUpstream,
+    /// A limit of relayed requests, or one of the upstream.
+    #[error("relay: too many requests; try again later")]
+    Limited,
+    /// No connection, or it broke.
+    #[error("relay: the upstream cannot be reached")]
+    Unreachable,
+    /// The response did not come in time.
+    #[error("request timed out")]
+    TimedOut,
+    /// Another status than 200.
+    #[error("relay: the upstream answered with HTTP {0}")]
+    Status(u16),
+    /// The response is longer than `--relay-response-bytes-max`.
+    #[error("relay: the response is longer than {0} bytes")]
+    TooLong(usize),
+    /// The response is not JSON.
+    #[error("relay: the upstream's response is not JSON")]
+    NotJson,
+    /// The upstream is a neve that does not have it.
+    #[error("header not found: the upstream does not have it; {}", RpcError::NOT_AVAILABLE)]
+    NotHeld,
+}
+
+impl Failure {
+    /// A short label, for the metric.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::NoUpstream => "no_upstream",
+            Self::Limited => "limited",
+            Self::Unreachable => "unreachable",
+            Self::TimedOut => "timeout",
+            Self::Status(_) => "http_status",
+            Self::TooLong(_) => "too_large",
+            Self::NotJson => "invalid_json",
+            Self::NotHeld => "not_served",
+        }
+    }
+
+    /// Status of the response to the client; `None` for that of a miss.
+    pub(crate) fn status(self) -> Option<StatusCode> {
+        match self {
+            Self::NoUpstream => Some(StatusCode::SERVICE_UNAVAILABLE),
+            Self::Limited => Some(StatusCode::TOO_MANY_REQUESTS),
+            Self::TimedOut => Some(StatusCode::GATEWAY_TIMEOUT),
+            Self::Unreachable | Self::Status(_) | Self::TooLong(_) | Self::NotJson => {
+                Some(StatusCode::BAD_GATEWAY)
+            }
+            Self::NotHeld => None,
+        }
+    }
+
+    /// The error in the response.
+    pub(crate) fn error(self) -> RpcError {
+        let code = match self {
+            Self::Limited => LIMIT_EXCEEDED,
+            Self::TimedOut => RpcError::TIMED_OUT.code,
+            Self::TooLong(_) => RpcError::RESPONSE_TOO_LARGE.code,
+            Self::NotHeld => -32000,
+            Self::NoUpstream | Self::Unreachable | Self::Status(_) | Self::NotJson => INTERNAL,
+        };
+        RpcError { code, message: self.to_string().into() }
+    }
+}

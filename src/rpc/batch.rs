@@ -1,0 +1,180 @@
+//! Batches: answered whole, refused or relayed whole, or split into calls that neve answers and
+//! others.
+
+use std::time::{Duration, Instant};
+
+use neve_jsonrpc::{Kind, Message, RpcError, envelope};
+use neve_store::residency;
+
+use super::call::{
+    Caller, Calls, Missing, Rpc, RpcResponse, Unanswered, dropped, ids_fit, is_given_up,
+    lone_error, missing_data, range_json,
+};
+use super::outbound::Outbound;
+use super::split::Split;
+use crate::body::ResponseBody;
+use crate::rpc::methods::Miss;
+use crate::shared::{MethodLabel, Outcome, Stop};
+
+/// A batch that takes longer goes to a thread where it holds up nobody: what a search of little
+/// that is long, or fees of many blocks, take is not limited by how many there are.
+const LONG_BATCH: Duration = Duration::from_millis(2);
+/// After so many calls the clock is looked at.
+const LOOK_EVERY: usize = 8;
+
+/// Reason why a batch is not answered to its end.
+enum Stopped {
+    /// The batch as a whole has this reply.
+    With(RpcResponse),
+    /// A call is a miss, and batches are not split.
+    Missed(Missing),
+    /// The messages from this one on get this error.
+    From(usize, RpcError),
+}
+
+impl Rpc {
+    /// Answers a batch.
+    pub(super) fn batch(&self, messages: &[Message<'_>], caller: &mut Caller<'_>) -> RpcResponse {
+        if messages.is_empty() {
+            return RpcResponse::Answer(lone_error(b"null", &RpcError::EMPTY_BATCH));
+        }
+        if messages.len() > self.limits.batch_items_max {
+            return RpcResponse::Answer(too_many(messages));
+        }
+        if !ids_fit(messages, caller) {
+            return RpcResponse::NoRoom;
+        }
+        let mut split = Split::new(messages.len(), caller.accepts());
+        match self.items(messages, caller, &mut split) {
+            Ok(()) => split.end(),
+            Err(Stopped::With(reply)) => return reply,
+            Err(Stopped::Missed(why)) => {
+                caller.changes.undo(&self.filters);
+                drop(split);
+                return self.missed_batch(messages, &why, caller);
+            }
+            Err(Stopped::From(at, error)) => split.cut_short(&messages[at..], &error),
+        }
+        split.into_reply(messages)
+    }
+
+    fn items(
+        &self,
+        messages: &[Message<'_>],
+        caller: &mut Caller<'_>,
+        split: &mut Split,
+    ) -> Result<(), Stopped> {
+        let (mut result_bytes, began) = (0, Instant::now());
+        for (at, message) in messages.iter().enumerate() {
+            if at % LOOK_EVERY == LOOK_EVERY - 1
+                && began.elapsed() > LONG_BATCH
+                && residency::give_up()
+            {
+                return Err(Stopped::With(dropped()));
+            }
+            match caller.work.check() {
+                None | Some(Stop::Examined) => {}
+                Some(Stop::Late) => return Err(Stopped::From(at, RpcError::TIMED_OUT)),
+                Some(Stop::Gone) => {
+                    caller.changes.undo(&self.filters);
+                    return Err(Stopped::With(dropped()));
+                }
+            }
+            result_bytes += self.item(message, caller, split)?;
+            if !caller.memory.covers(split.held()) {
+                return Err(Stopped::With(RpcResponse::NoRoom));
+            }
+            if result_bytes > self.limits.batch_response_bytes_max {
+                return Err(Stopped::From(at + 1, RpcError::RESPONSE_TOO_LARGE));
+            }
+        }
+        match caller.work.ended() {
+            Some(Stop::Late) => Err(Stopped::From(messages.len(), RpcError::TIMED_OUT)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers one message; returns the bytes that count for the limit of results.
+    fn item(
+        &self,
+        message: &Message<'_>,
+        caller: &mut Caller<'_>,
+        split: &mut Split,
+    ) -> Result<usize, Stopped> {
+        let before = split.begin();
+        match self.message(message, caller, split.out()) {
+            Ok(result_len) => {
+                // An error has no result, and counts too: the node has no bound for it.
+                let len = split.served(before);
+                Ok(if result_len > 0 { result_len } else { len })
+            }
+            Err(Unanswered::Silent) => {
+                split.take_back(before);
+                Ok(0)
+            }
+            Err(Unanswered::Missed(_)) if is_given_up() => Err(Stopped::With(dropped())),
+            Err(Unanswered::Missed(why)) if self.misses.split => {
+                self.missed_item(message, &why, before, split);
+                Ok(0)
+            }
+            Err(Unanswered::Missed(why)) => Err(Stopped::Missed(why)),
+            Err(Unanswered::NoRoom) => Err(Stopped::With(RpcResponse::NoRoom)),
+        }
+    }
+
+    /// Leaves a missed message of a batch to an upstream, or refuses it alone.
+    fn missed_item(&self, message: &Message<'_>, why: &Missing, before: usize, split: &mut Split) {
+        let is_call = message.kind() == Kind::Call;
+        if !is_call {
+            split.take_back(before);
+        }
+        if self.misses.relays(&message.method()) {
+            split.leave(message);
+        } else {
+            let error = is_call.then(|| self.refusal(why));
+            split.refused(message, error);
+        }
+    }
+
+    /// Has an upstream asked for all of a batch, or refuses all of it: a router that hears of a miss
+    /// asks a full node for the whole, because few can merge. Each call is a miss, also those that
+    /// could have been served.
+    pub(super) fn missed_batch(
+        &self,
+        messages: &[Message<'_>],
+        why: &Missing,
+        caller: &mut Caller<'_>,
+    ) -> RpcResponse {
+        caller.calls = Calls::default();
+        let calls = || messages.iter().filter(|message| message.kind() == Kind::Call);
+        calls().for_each(|message| caller.calls.note(MethodLabel::of(message), Outcome::Miss));
+        let relays = |message: &Message<'_>| {
+            !matches!(message.kind(), Kind::Call | Kind::Notification)
+                || self.misses.relays(&message.method())
+        };
+        if self.misses.relay.is_some() && messages.iter().all(relays) {
+            return RpcResponse::Relay(Outbound::batch(messages));
+        }
+        // The text is the same for all: it names no method or block, which would be another call's.
+        let range = self.serving.reader.range();
+        let error = match why {
+            Missing::Data(Miss::Empty) => missing_data(Miss::Empty, None),
+            _ => missing_data(Miss::InBatch, range.as_ref()),
+        };
+        let (mut out, held) = (Vec::new(), range_json(range.as_ref()));
+        for message in calls() {
+            out.push(if out.is_empty() { b'[' } else { b',' });
+            envelope::error_with_data(&mut out, message.id(), &error, &held);
+        }
+        out.extend_from_slice(if out.is_empty() { b"[]\n" } else { b"]\n" });
+        RpcResponse::Miss(ResponseBody::from(out))
+    }
+}
+
+fn too_many(messages: &[Message<'_>]) -> ResponseBody {
+    let call = messages.iter().find(|message| message.kind() == Kind::Call);
+    let mut out = vec![b'['];
+    envelope::error(&mut out, call.map_or(b"null", Message::id), &RpcError::BATCH_TOO_LARGE);
+    out.push(b']');
+    ResponseBody::from(out)
+}

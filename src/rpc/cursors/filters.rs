@@ -1,0 +1,393 @@
+//! Filters: what a caller asks again and again for news of.
+//!
+//! A filter is a cursor, as a subscription is (`src/ws`), so it costs no more than what it looks
+//! for, however long nobody asks. Those that nobody asks for five minutes are removed, as the node
+//! removes them (libevm and coreth, `eth/filters/api.go`: after five to ten, by a timer).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use neve_jsonrpc::{LogRange, RpcError};
+use neve_record::log_matcher::LogMatcher;
+
+use crate::shared::lock::lock;
+use crate::shared::{Account, Holder, Place, Reservation};
+
+/// Time that a filter is kept whose changes nobody asks for.
+const IDLE_MAX: Duration = Duration::from_mins(5);
+
+/// Kind of a filter.
+#[derive(Debug)]
+pub(crate) enum FilterKind {
+    /// Blocks.
+    Blocks,
+    /// Logs of a range.
+    Logs(LogRange, LogMatcher),
+}
+
+/// One filter. Its cursor is locked while its changes are collected, and nothing else is.
+#[derive(Debug)]
+pub(crate) struct OpenFilter {
+    /// Kind of the filter.
+    pub(crate) topic: FilterKind,
+    /// The next height that it has not told of; `None` if nothing was held when it was made.
+    next: Mutex<Option<u64>>,
+    /// Memory, and its place among the filters of its address.
+    _held: (Reservation, Place),
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    filter: Arc<OpenFilter>,
+    asked: Instant,
+}
+
+/// All filters of the server.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    max: usize,
+    /// Filters of one address.
+    address_max: usize,
+    held: Mutex<HashMap<String, Entry>>,
+}
+
+impl Filters {
+    /// None yet, and never more than `max`, of which an address may have `address_max`.
+    pub(crate) fn new(max: usize, address_max: usize) -> Self {
+        Self { max, address_max, held: Mutex::default() }
+    }
+
+    /// Makes one of this id, that tells of what comes after `head`.
+    pub(crate) fn open(
+        &self,
+        id: String,
+        topic: FilterKind,
+        head: Option<u64>,
+        now: Instant,
+        account: Account<'_>,
+    ) -> Result<String, RpcError> {
+        let bytes = topic.bytes();
+        let mut held = self.held();
+        let mut place = self.place(&held, bytes, account);
+        if place.is_err() {
+            held.retain(|_, entry| !entry.is_idle(now));
+            place = self.place(&held, bytes, account);
+        }
+        let reserved = place?;
+        let next = Mutex::new(head.map(|head| head + 1));
+        let filter = Arc::new(OpenFilter { topic, next, _held: reserved });
+        held.insert(id.clone(), Entry { filter, asked: now });
+        Ok(id)
+    }
+
+    /// Memory and a place for one more filter.
+    fn place(
+        &self,
+        held: &HashMap<String, Entry>,
+        bytes: usize,
+        account: Account<'_>,
+    ) -> Result<(Reservation, Place), RpcError> {
+        if held.len() >= self.max {
+            return Err(too_many(self.max));
+        }
+        let reservation = account.reserve(Holder::Filter, bytes).ok_or_else(no_room)?;
+        let place = reservation.place(self.address_max);
+        let place = place.ok_or_else(|| too_many_of_address(self.address_max))?;
+        Ok((reservation, place))
+    }
+
+    /// A filter, which does not count as asked (as the node's `eth_getFilterLogs`).
+    pub(crate) fn get(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
+        let mut held = self.held();
+        if held.get(id)?.is_idle(now) {
+            held.remove(id);
+        }
+        held.get(id).map(|entry| Arc::clone(&entry.filter))
+    }
+
+    /// A filter whose changes are asked for.
+    pub(crate) fn poll(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
+        let filter = self.get(id, now)?;
+        if let Some(entry) = self.held().get_mut(id) {
+            entry.asked = now;
+        }
+        Some(filter)
+    }
+
+    /// Removes a filter, and gives it away if there was one.
+    pub(crate) fn close(&self, id: &str, now: Instant) -> Option<Entry> {
+        let removed = self.held().remove(id);
+        removed.filter(|entry| !entry.is_idle(now))
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+        lock(&self.held)
+    }
+}
+
+impl Entry {
+    fn is_idle(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked) >= IDLE_MAX
+    }
+}
+
+impl OpenFilter {
+    /// Takes the heights up to `head` that it has not told of yet, which then count as told: all of
+    /// them, or none if `take` fails. Two callers at once get each height once. Returns what was
+    /// next before and what is now.
+    pub(crate) fn take<E>(
+        &self,
+        head: u64,
+        take: impl FnOnce(Option<u64>) -> Result<(), E>,
+    ) -> Result<(Option<u64>, Option<u64>), E> {
+        let mut next = self.next();
+        let before = *next;
+        take(before)?;
+        *next = Some(before.unwrap_or(0).max(head + 1));
+        Ok((before, *next))
+    }
+
+    fn next(&self) -> MutexGuard<'_, Option<u64>> {
+        lock(&self.next)
+    }
+}
+
+/// Something that answering has changed.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// The filter of this id was made.
+    Opened(String),
+    /// The filter was removed.
+    Closed(String, Entry),
+    /// The filter has delivered more.
+    Told {
+        /// The filter itself.
+        filter: Arc<OpenFilter>,
+        /// Next height before the call.
+        before: Option<u64>,
+        /// Next height after the call.
+        after: Option<u64>,
+    },
+}
+
+/// What answering a body has changed, in order. A batch that is refused is asked of another server,
+/// so nobody hears what it was told here.
+#[derive(Debug, Default)]
+pub(crate) struct UndoLog(RefCell<Vec<Change>>);
+
+impl UndoLog {
+    /// Notes one.
+    pub(crate) fn note(&self, change: Change) {
+        self.0.borrow_mut().push(change);
+    }
+
+    /// Takes in those of the next call.
+    pub(crate) fn add(&mut self, next: Self) {
+        self.0.get_mut().append(&mut next.0.into_inner());
+    }
+
+    /// Takes all back, but for what somebody else was told since. (If that is refused as well,
+    /// nobody hears what came before: two who share a filter have always had to live with what the
+    /// other hears.)
+    pub(crate) fn undo(&mut self, filters: &Filters) {
+        for change in self.0.get_mut().drain(..).rev() {
+            match change {
+                Change::Opened(id) => drop(filters.held().remove(&id)),
+                Change::Closed(id, entry) => drop(filters.held().insert(id, entry)),
+                Change::Told { filter, before, after } => {
+                    let mut next = filter.next();
+                    if *next == after {
+                        *next = before;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl FilterKind {
+    /// Bytes in memory, approximately.
+    fn bytes(&self) -> usize {
+        let fixed = size_of::<OpenFilter>() + size_of::<Entry>();
+        match self {
+            Self::Blocks => fixed,
+            Self::Logs(_, wanted) => fixed + wanted.bytes(),
+        }
+    }
+}
+
+/// An id of a subscription as the node makes them: 128 random bits in hex, without leading zeros.
+pub(crate) fn new_id() -> String {
+    format!("{:#x}", fastrand::u128(..))
+}
+
+fn too_many(max: usize) -> RpcError {
+    let message = format!("too many filters, allowed are {max}; remove some or try again later");
+    RpcError { code: -32005, message: message.into() }
+}
+
+fn too_many_of_address(max: usize) -> RpcError {
+    let message = format!(
+        "too many filters of this address, allowed are {max}; remove some or try again later"
+    );
+    RpcError { code: -32005, message: message.into() }
+}
+
+/// What a caller is told for whom there is no room.
+pub(crate) fn no_room() -> RpcError {
+    let message = "filters and subscriptions take all the memory that they may; \
+                   list fewer addresses and topics, or try again later";
+    RpcError { code: -32005, message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use neve_jsonrpc::LogFilter;
+
+    use super::*;
+    use crate::shared::MemoryBudget;
+    use crate::shared::tests::{address, plenty};
+
+    fn filters(max: usize) -> (Filters, Instant) {
+        (Filters::new(max, max), Instant::now())
+    }
+
+    impl Filters {
+        /// Opens one for an address without a bound on its memory.
+        fn open_one(
+            &self,
+            topic: FilterKind,
+            head: Option<u64>,
+            now: Instant,
+        ) -> Result<String, RpcError> {
+            self.open(new_id(), topic, head, now, plenty().account(address(1)))
+        }
+    }
+
+    fn next(
+        filters: &Filters,
+        id: &str,
+        head: u64,
+        now: Instant,
+    ) -> Result<Option<u64>, &'static str> {
+        let told =
+            filters.poll(id, now).ok_or("gone")?.take(head, |_| Ok::<(), &'static str>(()))?;
+        Ok(told.0)
+    }
+
+    #[test]
+    fn each_height_is_told_once() {
+        let (filters, now) = filters(2);
+        let id = filters.open_one(FilterKind::Blocks, Some(9), now).unwrap();
+        assert_eq!(next(&filters, &id, 9, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &id, 12, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &id, 12, now), Ok(Some(13)));
+        let filter = filters.poll(&id, now).unwrap();
+        assert_eq!(filter.take(20, |_| Err("no")), Err("no"));
+        assert_eq!(next(&filters, &id, 20, now), Ok(Some(13)));
+        assert!(filters.close(&id, now).is_some() && filters.close(&id, now).is_none());
+        assert_eq!(next(&filters, &id, 20, now), Err("gone"));
+    }
+
+    #[test]
+    fn what_a_refused_batch_was_told_is_told_again() {
+        let (filters, now) = filters(9);
+        let [told, closed] =
+            [(); 2].map(|()| filters.open_one(FilterKind::Blocks, Some(9), now).unwrap());
+        let mut changes = UndoLog::default();
+        let mut tell = |head| {
+            let filter = filters.poll(&told, now).unwrap();
+            let (before, after) = filter.take(head, |_| Ok::<_, ()>(())).unwrap();
+            let next = UndoLog::default();
+            next.note(Change::Told { filter, before, after });
+            changes.add(next);
+        };
+        tell(12);
+        tell(15);
+        let opened = filters.open_one(FilterKind::Blocks, Some(9), now).unwrap();
+        changes.note(Change::Opened(opened.clone()));
+        let entry = filters.close(&closed, now).unwrap();
+        changes.note(Change::Closed(closed.clone(), entry));
+        changes.undo(&filters);
+        assert_eq!(next(&filters, &told, 15, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &closed, 15, now), Ok(Some(10)));
+        assert_eq!(next(&filters, &opened, 15, now), Err("gone"));
+        // What somebody else was told since stays told.
+        let filter = filters.poll(&told, now).unwrap();
+        let (before, after) = filter.take(20, |_| Ok::<_, ()>(())).unwrap();
+        changes.note(Change::Told { filter, before, after });
+        assert_eq!(next(&filters, &told, 30, now), Ok(Some(21)));
+        changes.undo(&filters);
+        assert_eq!(next(&filters, &told, 30, now), Ok(Some(31)));
+    }
+
+    #[test]
+    fn whoever_is_not_asked_for_five_minutes_goes() {
+        let (filters, start) = filters(9);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let [asked, read, left] =
+            [(); 3].map(|()| filters.open_one(FilterKind::Blocks, None, start).unwrap());
+        assert!(filters.poll(&asked, at(299)).is_some());
+        assert!(filters.get(&read, at(299)).is_some());
+        // Asking for changes keeps a filter, asking for its logs does not.
+        assert!(filters.get(&asked, at(598)).is_some());
+        assert!(filters.get(&read, at(300)).is_none());
+        assert!(filters.close(&left, at(300)).is_none());
+        assert!(filters.get(&asked, at(599)).is_none());
+        assert!(filters.held().is_empty());
+    }
+
+    #[test]
+    fn there_are_at_most_so_many() {
+        let (filters, start) = filters(2);
+        let first = filters.open_one(FilterKind::Blocks, None, start).unwrap();
+        assert!(filters.open_one(FilterKind::Blocks, None, start).is_ok());
+        let error = filters.open_one(FilterKind::Blocks, None, start).unwrap_err();
+        assert!(error.message.contains("allowed are 2"), "{error:?}");
+        drop(filters.close(&first, start));
+        assert!(filters.open_one(FilterKind::Blocks, None, start).is_ok());
+        // Those that are forgotten make room.
+        assert!(filters.open_one(FilterKind::Blocks, None, start + IDLE_MAX).is_ok());
+        assert_eq!(filters.held().len(), 1);
+    }
+
+    #[test]
+    fn filters_take_memory_of_their_address() {
+        let wanted = |addresses: usize| {
+            let filter = LogFilter { addresses: vec![[7; 20]; addresses], topics: Vec::new() };
+            let range = LogRange::Block([0; 32]);
+            FilterKind::Logs(range, LogMatcher::new(&filter.addresses, &filter.topics))
+        };
+        let memory = MemoryBudget::new(2 << 20, 1 << 20);
+        let [one, other] = [1, 2].map(|last| memory.account(address(last)));
+        let (filters, now) = (Filters::new(1000, 1000), Instant::now());
+        assert!(filters.open(new_id(), wanted(1 << 16), None, now, one).is_err());
+        let count = std::iter::repeat_with(|| filters.open(new_id(), wanted(1000), None, now, one));
+        let count = count.take_while(Result::is_ok).count();
+        assert!((20..60).contains(&count), "{count}");
+        let error = filters.open(new_id(), wanted(1000), None, now, one).unwrap_err();
+        assert_eq!(error, no_room());
+        assert!(filters.open(new_id(), wanted(1000), None, now, other).is_ok());
+        assert!(filters.open(new_id(), wanted(1000), None, now + IDLE_MAX, one).is_ok());
+        assert_eq!(filters.held().len(), 1);
+        drop(filters.held().drain());
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn address_has_a_part_of_the_filters() {
+        let memory = plenty();
+        let [one, other] = [1, 2].map(|last| memory.account(address(last)));
+        let (filters, now) = (Filters::new(4, 2), Instant::now());
+        let open = |account| filters.open(new_id(), FilterKind::Blocks, None, now, account);
+        let first = open(one).unwrap();
+        assert!(open(one).is_ok());
+        let error = open(one).unwrap_err();
+        assert!(error.message.contains("of this address, allowed are 2"), "{error:?}");
+        assert!(open(other).is_ok());
+        drop(filters.close(&first, now));
+        assert!(open(one).is_ok() && open(one).is_err());
+    }
+}

@@ -1,0 +1,362 @@
+//! Subscriptions of one connection.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use neve_jsonrpc::{LogRange, RpcError, Subscription};
+use neve_record::log_matcher::LogMatcher;
+
+use super::filters::{new_id, no_room};
+use crate::shared::{Account, Holder, Reservation, ThreadCounters, WsKind};
+
+/// The subscriptions of a connection.
+#[derive(Default)]
+pub(crate) struct Subscriptions {
+    held: Vec<OpenSubscription>,
+    /// Highest number of subscriptions.
+    max: usize,
+    /// Counts them.
+    tally: Arc<ThreadCounters>,
+    /// Which frame from the client is being answered.
+    frame: u64,
+    /// What this frame has ended, and where that was, in case that it is refused.
+    closed: Vec<(usize, OpenSubscription)>,
+}
+
+/// One of them.
+pub(crate) struct OpenSubscription {
+    pub(crate) id: String,
+    pub(crate) topic: SubscriptionKind,
+    /// The height that it is to hear of next; `None` until there is a first one.
+    next: Option<u64>,
+    /// True if it has heard of all there was: from then on it must keep up.
+    live: bool,
+    /// The frame that opened it.
+    frame: u64,
+    _reservation: Reservation,
+    _counted: Counted,
+}
+
+/// Counts a subscription for as long as it lives.
+struct Counted(Arc<ThreadCounters>, WsKind);
+
+impl Counted {
+    fn new(tally: &Arc<ThreadCounters>, kind: WsKind) -> Self {
+        tally.ws_subscribed(kind);
+        Self(Arc::clone(tally), kind)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.ws_unsubscribed(self.1);
+    }
+}
+
+/// What it is to hear of.
+pub(crate) enum SubscriptionKind {
+    /// Each head.
+    Heads,
+    /// The logs that match, of heights up to the last one.
+    Logs(LogMatcher, Option<u64>),
+}
+
+/// Reason why there is no new subscription.
+pub(crate) enum NotOpened {
+    /// The caller is told.
+    Error(RpcError),
+    /// The height to begin at is not held any more, or nothing is.
+    Missing(u64),
+}
+
+impl Subscriptions {
+    /// None yet, and at most `max`. `tally` is that of the thread on which they live.
+    pub(crate) fn new(max: usize, tally: Arc<ThreadCounters>) -> Self {
+        Self { max, tally, ..Self::default() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// True if any of them is about logs.
+    pub(crate) fn have_logs(&self) -> bool {
+        self.held.iter().any(|held| matches!(held.topic, SubscriptionKind::Logs(..)))
+    }
+
+    /// Begins a frame, which [`Self::undo`] takes back.
+    pub(crate) fn begin(&mut self) {
+        self.frame += 1;
+        self.closed.clear();
+    }
+
+    /// Ends a frame that was answered: what it has ended is gone.
+    pub(crate) fn keep(&mut self) {
+        self.closed.clear();
+    }
+
+    /// Takes back what the frame has opened and ended: a batch that is refused has done nothing.
+    pub(crate) fn undo(&mut self) {
+        let frame = self.frame;
+        while let Some((at, held)) = self.closed.pop() {
+            self.held.insert(at, held); // backwards, so each is where it was
+        }
+        self.held.retain(|held| held.frame != frame);
+    }
+
+    /// Opens one, which hears of what comes after `served`, or from a height on that is served or
+    /// will be.
+    pub(crate) fn open(
+        &mut self,
+        wanted: Subscription,
+        served: Option<RangeInclusive<u64>>,
+        account: Account<'_>,
+    ) -> Result<&str, NotOpened> {
+        if self.held.len() >= self.max {
+            return Err(NotOpened::Error(too_many(self.max)));
+        }
+        let (topic, from) = match wanted {
+            Subscription::NewHeads { from_block } => (SubscriptionKind::Heads, from_block),
+            Subscription::Logs { query, from_block } => (
+                SubscriptionKind::Logs(
+                    LogMatcher::new(&query.filter.addresses, &query.filter.topics),
+                    last(query.range),
+                ),
+                from_block,
+            ),
+            Subscription::Unsubscribe(_) => {
+                return Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND));
+            }
+        };
+        let next = next(from, served.as_ref())?;
+        let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
+        let reservation = account.reserve(Holder::Filter, topic.bytes());
+        let reservation = reservation.ok_or_else(|| NotOpened::Error(no_room()))?;
+        let counted = Counted::new(&self.tally, topic.kind());
+        self.held.push(OpenSubscription {
+            id: new_id(),
+            topic,
+            next,
+            live,
+            frame: self.frame,
+            _reservation: reservation,
+            _counted: counted,
+        });
+        Ok(self.held.last().map_or("", |held| &held.id))
+    }
+
+    /// Ends one; false if there is none of this id.
+    pub(crate) fn close(&mut self, id: &str) -> bool {
+        let at = self.held.iter().position(|held| held.id == id);
+        self.closed.extend(at.map(|at| (at, self.held.remove(at))));
+        at.is_some()
+    }
+
+    /// The height to tell next, if it is there: the lowest of those at the head, whom a long range
+    /// that another one replays must not hold up; else the lowest of all.
+    pub(crate) fn due(&self, first: u64, head: u64) -> Option<u64> {
+        let lowest = |live: bool| {
+            let held = self.held.iter().filter(|held| held.live == live);
+            held.map(|held| held.next.unwrap_or(first)).min().filter(|next| *next <= head)
+        };
+        lowest(true).or_else(|| lowest(false))
+    }
+
+    /// The heights that the slowest of those who were at the head is behind it now.
+    pub(crate) fn lag(&self, head: u64) -> u64 {
+        let live = self.held.iter().filter(|held| held.live).filter_map(|held| held.next);
+        live.map(|next| (head + 1).saturating_sub(next)).max().unwrap_or(0)
+    }
+
+    /// Those who are to hear of `height`, which counts as told.
+    pub(crate) fn notify(&mut self, height: u64, first: u64, head: u64) -> Vec<&OpenSubscription> {
+        let due = |held: &&mut OpenSubscription| held.next.unwrap_or(first) == height;
+        let told = self.held.iter_mut().filter(due).map(|held| {
+            held.next = Some(height + 1);
+            held.live |= height == head;
+            &*held
+        });
+        told.collect()
+    }
+}
+
+impl SubscriptionKind {
+    fn kind(&self) -> WsKind {
+        match self {
+            Self::Heads => WsKind::Heads,
+            Self::Logs(..) => WsKind::Logs,
+        }
+    }
+
+    /// What it takes in memory, about.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Heads => size_of::<OpenSubscription>(),
+            Self::Logs(wanted, _) => size_of::<OpenSubscription>() + wanted.bytes(),
+        }
+    }
+}
+
+/// The height to begin with: `from`, or what comes after the head. `None` while there is no head.
+fn next(from: Option<u64>, served: Option<&RangeInclusive<u64>>) -> Result<Option<u64>, NotOpened> {
+    match (from, served) {
+        (None, served) => Ok(served.map(|served| served.end() + 1)),
+        (Some(from), Some(served)) if from >= *served.start() => Ok(Some(from)),
+        (Some(from), _) => Err(NotOpened::Missing(from)),
+    }
+}
+
+/// The last height that a subscription is about, if a number says so.
+fn last(range: LogRange) -> Option<u64> {
+    match range {
+        LogRange::Range { to, .. } => to.number(),
+        LogRange::Block(_) => None,
+    }
+}
+
+fn too_many(max: usize) -> RpcError {
+    let message = format!("too many subscriptions on this connection, allowed are {max}");
+    RpcError { code: -32000, message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::MemoryBudget;
+    use crate::shared::tests::{address, plenty};
+
+    const HEADS: Subscription = Subscription::NewHeads { from_block: None };
+
+    fn none(max: usize) -> Subscriptions {
+        Subscriptions::new(max, Arc::default())
+    }
+
+    fn from(height: u64) -> Subscription {
+        Subscription::NewHeads { from_block: Some(height) }
+    }
+
+    fn open(
+        all: &mut Subscriptions,
+        wanted: Subscription,
+        served: Option<RangeInclusive<u64>>,
+    ) -> Option<String> {
+        all.open(wanted, served, plenty().account(address(1))).ok().map(str::to_owned)
+    }
+
+    fn told(all: &mut Subscriptions, first: u64, head: u64) -> Vec<(u64, usize)> {
+        let mut told = Vec::new();
+        while let Some(height) = all.due(first, head) {
+            told.push((height, all.notify(height, first, head).len()));
+        }
+        told
+    }
+
+    #[test]
+    fn each_hears_of_each_height_once() {
+        let mut all = none(9);
+        assert_eq!(all.due(5, 9), None);
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        open(&mut all, from(8), Some(5..=9)).unwrap();
+        open(&mut all, from(12), Some(5..=9)).unwrap(); // not there yet
+        assert_eq!(told(&mut all, 5, 9), [(8, 1), (9, 1)]);
+        assert_eq!(told(&mut all, 5, 12), [(10, 2), (11, 2), (12, 3)]);
+        // Withdrawn and published again: nothing is told twice.
+        assert_eq!(told(&mut all, 5, 10), []);
+        assert_eq!(told(&mut all, 5, 13), [(13, 3)]);
+    }
+
+    #[test]
+    fn a_range_that_is_replayed_holds_up_nobody() {
+        let mut all = none(9);
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        open(&mut all, from(7), Some(5..=9)).unwrap();
+        assert_eq!(all.due(5, 9), Some(7));
+        all.notify(7, 5, 9);
+        assert_eq!(told(&mut all, 5, 11), [(10, 1), (11, 1), (8, 1), (9, 1), (10, 1), (11, 1)]);
+        assert_eq!(told(&mut all, 5, 12), [(12, 2)]);
+    }
+
+    #[test]
+    fn the_first_of_an_empty_store_is_heard_of() {
+        let mut all = none(9);
+        assert!(open(&mut all, from(3), None).is_none());
+        open(&mut all, HEADS, None).unwrap();
+        assert_eq!(told(&mut all, 7, 8), [(7, 1), (8, 1)]);
+    }
+
+    #[test]
+    fn what_is_not_held_any_more_is_missing() {
+        let mut all = none(9);
+        assert!(open(&mut all, from(4), Some(5..=9)).is_none());
+        assert!(open(&mut all, from(5), Some(5..=9)).is_some());
+    }
+
+    #[test]
+    fn only_who_was_at_the_head_lags() {
+        let mut all = none(9);
+        open(&mut all, from(5), Some(5..=9)).unwrap();
+        assert_eq!(all.lag(9), 0);
+        told(&mut all, 5, 9);
+        assert_eq!(all.lag(9), 0);
+        assert_eq!(all.lag(19), 10);
+    }
+
+    #[test]
+    fn a_refused_frame_has_done_nothing() {
+        let mut all = none(3);
+        all.begin();
+        let first = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        let other = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        all.begin();
+        assert!(all.close(&first) && !all.close(&first));
+        let second = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        let third = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        assert!(open(&mut all, HEADS, Some(5..=9)).is_none());
+        assert!(all.close(&second));
+        all.undo();
+        let ids: Vec<_> = all.held.iter().map(|held| &held.id).collect();
+        assert_eq!(ids, [&first, &other]);
+        all.begin();
+        assert!(!all.close(&second) && !all.close(&third));
+        assert!(all.close(&first) && all.close(&other));
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn they_are_counted_while_they_live() {
+        let tally = Arc::new(ThreadCounters::default());
+        let mut all = Subscriptions::new(9, Arc::clone(&tally));
+        let open_now = || tally.ws_subscriptions(WsKind::Heads);
+        all.begin();
+        let first = open(&mut all, HEADS, Some(5..=9)).unwrap();
+        all.keep();
+        assert_eq!((open_now(), tally.ws_subscriptions(WsKind::Logs)), (1, 0));
+        all.begin();
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        assert!(all.close(&first));
+        all.undo();
+        assert_eq!(open_now(), 1, "a refused frame has done nothing");
+        all.begin();
+        assert!(all.close(&first));
+        all.keep();
+        assert_eq!(open_now(), 0, "at once, not with the next frame");
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        drop(all);
+        assert_eq!(open_now(), 0);
+    }
+
+    #[test]
+    fn they_take_room_while_they_live() {
+        let memory =
+            MemoryBudget::new(2 * size_of::<OpenSubscription>(), size_of::<OpenSubscription>());
+        let [one, other] = [1, 2].map(|last| memory.account(address(last)));
+        let mut all = none(9);
+        all.begin();
+        let id = all.open(HEADS, None, one).ok().map(str::to_owned).unwrap();
+        assert!(matches!(all.open(HEADS, None, one), Err(NotOpened::Error(_))));
+        assert!(all.open(HEADS, None, other).is_ok());
+        assert!(all.close(&id));
+        all.begin();
+        assert!(all.open(HEADS, None, one).is_ok());
+    }
+}

@@ -1,0 +1,144 @@
+//! `eth_feeHistory`, computed from the stored blocks.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use alloy_primitives::U256;
+use neve_chain::{
+    BlockFees, FeeHistory, FeeRequest, FeeRule, Header, HeaderAnswer, NewestBlock, next_base_fee,
+};
+use neve_jsonrpc::{BlockId, RpcError, Rules, Tag};
+use neve_record::parts::{FULL, HEADER, RECEIPTS};
+use neve_store::residency;
+
+use super::execute::{DROPPED, Miss, QueryContext, QueryError, fresh, readable, settled};
+use crate::body::BodyBuilder;
+
+/// More blocks take too long for a thread that serves others.
+const LONG_BLOCKS: u64 = 64;
+
+/// Appends the fee history of up to `count` blocks that end with `newest`.
+pub(crate) fn history(
+    asking: &QueryContext<'_>,
+    count: u64,
+    newest: BlockId,
+    percentiles: &[f64],
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let rule = match asking.serving.rules() {
+        Rules::BeforeHelicon => FeeRule::BeforeHelicon,
+        Rules::Helicon => FeeRule::Helicon,
+    };
+    let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
+    let head = *held.end();
+    let newest = newest_block(asking, newest, head)?;
+    let request = FeeRequest { count, newest };
+    let heights = request
+        .blocks(rule, head)
+        .map_err(|refusal| RpcError { code: -32000, message: refusal.to_string().into() })?;
+    if !heights.is_empty() && heights.start < *held.start() {
+        return Err(Miss::Height(heights.start).into());
+    }
+    let with_tips = !percentiles.is_empty();
+    if heights.end - heights.start > LONG_BLOCKS && residency::give_up() {
+        return Err(DROPPED.into());
+    }
+    let fees: Vec<Arc<BlockFees>> = heights
+        .clone()
+        .map(|height| fees(asking, height, rule, with_tips))
+        .collect::<Result<_, QueryError>>()?;
+    let next = next_fee(asking, &heights, head, rule)?;
+    match FeeHistory::write(rule, &fees, next, percentiles) {
+        FeeHistory::Whole(text) => {
+            out.text().extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+        _ => Err(Miss::NotRelayed("eth_feeHistory").into()),
+    }
+}
+
+/// Bytes that a block counts as, also if its fees are remembered: its header and its share of the text.
+const BLOCK_BYTES: u64 = 4 << 10;
+
+/// What the upstream has and we do not have yet is missing, not beyond the head.
+fn newest_block(
+    asking: &QueryContext<'_>,
+    newest: BlockId,
+    head: u64,
+) -> Result<NewestBlock, Miss> {
+    match newest {
+        BlockId::Tag(Tag::Earliest) => {}
+        BlockId::Number(height) if height <= head => {}
+        _ => fresh(asking.serving)?,
+    }
+    let height = match newest {
+        BlockId::Tag(Tag::Pending) => return Ok(NewestBlock::Pending),
+        BlockId::Tag(Tag::Earliest) => 0,
+        BlockId::Tag(Tag::Safe | Tag::Finalized) if asking.serving.rules() == Rules::Helicon => {
+            settled(asking.serving)?
+        }
+        BlockId::Number(height) => height,
+        BlockId::Tag(_) | BlockId::Hash(_) => head, // never a hash
+    };
+    if height > head && asking.status.upstream_head().is_some_and(|upstream| height <= upstream) {
+        return Err(Miss::Height(height));
+    }
+    Ok(NewestBlock::Height(height))
+}
+
+/// What a block paid: remembered, because pages of prices ask for the same blocks again and again.
+fn fees(
+    asking: &QueryContext<'_>,
+    height: u64,
+    rule: FeeRule,
+    with_tips: bool,
+) -> Result<Arc<BlockFees>, QueryError> {
+    if !asking.work.examine(BLOCK_BYTES) {
+        return Err(asking.work.error().into());
+    }
+    let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
+    let unreadable = |_| Miss::Unreadable(height);
+    if !with_tips {
+        let header = readable(&record, HEADER)?;
+        return Ok(BlockFees::from_header(header.as_ref()).map(Arc::new).map_err(unreadable)?);
+    }
+    let make = || {
+        let block = readable(&record, FULL)?;
+        asking.work.examine(block.len() as u64);
+        let fees = match rule {
+            FeeRule::Helicon => BlockFees::from_block(block.as_ref()),
+            FeeRule::BeforeHelicon => {
+                BlockFees::from_receipts(block.as_ref(), readable(&record, RECEIPTS)?.as_ref())
+            }
+        };
+        fees.map_err(unreadable)
+    };
+    Ok(asking.serving.fees.get_or(record.hash(), rule, make)?)
+}
+
+/// The base fee after the last block: the next header's, or what the head's clock says.
+fn next_fee(
+    asking: &QueryContext<'_>,
+    heights: &Range<u64>,
+    head: u64,
+    rule: FeeRule,
+) -> Result<Option<U256>, Miss> {
+    if rule == FeeRule::BeforeHelicon || heights.is_empty() {
+        return Ok(None);
+    }
+    if heights.end <= head {
+        let next = header(asking, heights.end)?;
+        return Ok(Some(next.base_fee_per_gas.unwrap_or_default()));
+    }
+    let from = settled(asking.serving)?;
+    let headers: Vec<Header> =
+        (from..=head).map(|height| header(asking, height)).collect::<Result<_, _>>()?;
+    Ok(next_base_fee(&headers))
+}
+
+fn header(asking: &QueryContext<'_>, height: u64) -> Result<Header, Miss> {
+    let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
+    let text = readable(&record, HEADER)?;
+    let answer = HeaderAnswer::parse(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
+    Ok(answer.header)
+}

@@ -1,0 +1,162 @@
+//! Answers about filters.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Instant;
+
+use neve_jsonrpc::{LogBound, LogRange, RpcError};
+use neve_store::{Hash, Wanted};
+
+use super::execute::{Miss, QueryContext, QueryError, fresh};
+use super::logs;
+use crate::body::BodyBuilder;
+use crate::rpc::cursors::{Change, FilterKind, is_filter_id, new_filter_id};
+
+/// Makes a filter and appends its id.
+pub(crate) fn open(
+    asking: &QueryContext<'_>,
+    topic: FilterKind,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
+    admit(asking, &topic, &held)?;
+    let (head, account) = (Some(*held.end()), asking.memory.account());
+    let id = new_filter_id(&asking.serving.identity().ok_or(Miss::Empty)?);
+    let id = asking.filters.open(id, topic, head, Instant::now(), account)?;
+    asking.changes.note(Change::Opened(id.clone()));
+    out.text().extend_from_slice(format!("\"{id}\"").as_bytes());
+    Ok(())
+}
+
+/// Fails for a filter that a full node must keep: its logs are not all here, or its head is too old.
+fn admit(
+    asking: &QueryContext<'_>,
+    topic: &FilterKind,
+    held: &RangeInclusive<u64>,
+) -> Result<(), Miss> {
+    let FilterKind::Logs(range, _) = topic else { return fresh(asking.serving) };
+    match *range {
+        LogRange::Block(hash) => {
+            let reader = &asking.serving.reader;
+            let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new());
+            found.ok_or(Miss::Hash(hash))?;
+        }
+        LogRange::Range { from, to } => {
+            let below = |bound: LogBound| bound.number().filter(|n| n < held.start());
+            if let Some(height) = below(from).or_else(|| below(to)) {
+                return Err(Miss::Height(height));
+            }
+        }
+    }
+    fresh(asking.serving)
+}
+
+/// Appends what came since the filter was last asked.
+pub(crate) fn changes(
+    asking: &QueryContext<'_>,
+    id: &str,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
+    let (first, head) = (*held.start(), *held.end());
+    fresh(asking.serving)?;
+    let filter = asking.filters.poll(id, Instant::now());
+    let filter = filter.ok_or_else(|| not_found(asking, id))?;
+    let (before, after) = filter.take(head, |next| {
+        let next = next.unwrap_or(first);
+        if next < first {
+            // Nobody knows any more what came first: the caller begins anew.
+            return Err(RpcError::FILTER_NOT_FOUND.into());
+        }
+        match &filter.topic {
+            FilterKind::Blocks => hashes(asking, next..=head, out),
+            FilterKind::Logs(range, wanted) => {
+                logs::list(asking, within(range, next, head), wanted.clone(), out)
+            }
+        }
+    })?;
+    asking.changes.note(Change::Told { filter: Arc::clone(&filter), before, after });
+    Ok(())
+}
+
+/// The new heights that a filter is about: numbers bound it, tags do not.
+fn within(range: &LogRange, next: u64, head: u64) -> RangeInclusive<u64> {
+    match range {
+        LogRange::Range { from, to } => {
+            let from = from.number().filter(|_| !matches!(from, LogBound::Tag(_))).unwrap_or(0);
+            next.max(from)..=to.number().unwrap_or(head).min(head)
+        }
+        LogRange::Block(_) => next..=head,
+    }
+}
+
+fn hashes(
+    asking: &QueryContext<'_>,
+    heights: RangeInclusive<u64>,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let mut list = vec![b'['];
+    for height in heights {
+        let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
+        if list.len() > 1 {
+            list.push(b',');
+        }
+        list.extend_from_slice(format!("\"{}\"", record.hash()).as_bytes());
+        if !asking.memory.covers(out.held() + 2 * list.capacity()) {
+            return Err(QueryError::NoRoom);
+        }
+    }
+    list.push(b']');
+    out.text().append(&mut list);
+    Ok(())
+}
+
+/// Appends all logs that a filter of logs asks for, as `eth_getLogs` gives them.
+pub(crate) fn all_logs(
+    asking: &QueryContext<'_>,
+    id: &str,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let filter = asking.filters.get(id, Instant::now());
+    match filter.as_deref().map(|filter| &filter.topic) {
+        Some(FilterKind::Logs(range, wanted)) => {
+            let first = asking.serving.reader.range().map_or(0, |range| *range.start());
+            logs::logs(asking, *range, wanted.clone(), out).map_err(|why| match why {
+                // They were here when the filter was made. A full node does not know the filter, so
+                // the caller begins anew.
+                QueryError::Miss(Miss::Height(height)) if height < first => {
+                    RpcError::FILTER_NOT_FOUND.into()
+                }
+                QueryError::Miss(Miss::Hash(_)) => RpcError::FILTER_NOT_FOUND.into(),
+                why => why,
+            })
+        }
+        Some(FilterKind::Blocks) => Err(RpcError::FILTER_NOT_FOUND.into()),
+        None => Err(not_found(asking, id)),
+    }
+}
+
+/// A filter that is not here: gone if neve made it, else perhaps at a full node.
+fn not_found(asking: &QueryContext<'_>, id: &str) -> QueryError {
+    match asking.serving.identity() {
+        Some(chain) if is_filter_id(id, &chain) => RpcError::FILTER_NOT_FOUND.into(),
+        _ => Miss::Filter.into(),
+    }
+}
+
+/// Removes a filter and appends whether there was one.
+pub(crate) fn close(
+    asking: &QueryContext<'_>,
+    id: &str,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let closed = asking.filters.close(id, Instant::now());
+    if let (None, QueryError::Miss(miss)) = (&closed, not_found(asking, id)) {
+        return Err(miss.into());
+    }
+    out.text().extend_from_slice(if closed.is_some() { b"true" } else { b"false" });
+    if let Some(closed) = closed {
+        asking.changes.note(Change::Closed(id.to_owned(), closed));
+    }
+    Ok(())
+}

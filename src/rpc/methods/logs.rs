@@ -1,0 +1,140 @@
+//! `eth_getLogs`: which heights are meant, whether all of them are here, and their logs.
+
+use std::ops::RangeInclusive;
+
+use neve_jsonrpc::{LogFilter, LogHeads, LogRange, RpcError, Rules, log_heights};
+use neve_record::log_matcher::{LogMatcher, LogText};
+use neve_store::{Hash, Wanted, residency};
+
+use super::execute::{DROPPED, Miss, QueryContext, QueryError, fresh, settled};
+use crate::body::BodyBuilder;
+
+/// Logs between two looks at the memory that a list takes.
+const LOOK_EVERY: usize = 512;
+
+/// Makes a filter ready, if there is memory for it.
+pub(crate) fn wanted(
+    asking: &QueryContext<'_>,
+    filter: &LogFilter,
+    out: &BodyBuilder,
+) -> Result<LogMatcher, QueryError> {
+    if !asking.memory.covers(out.held() + LogMatcher::bytes_of(&filter.addresses, &filter.topics)) {
+        return Err(QueryError::NoRoom);
+    }
+    Ok(LogMatcher::new(&filter.addresses, &filter.topics))
+}
+
+/// Appends the logs that are asked for, as a list.
+pub(crate) fn logs(
+    asking: &QueryContext<'_>,
+    range: LogRange,
+    wanted: LogMatcher,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    if let Some(heights) = heights(asking, range)? {
+        list(asking, heights, wanted, out)
+    } else {
+        out.text().extend_from_slice(b"[]");
+        Ok(())
+    }
+}
+
+/// The heights that are meant, all of which are here; `None` if there are none.
+fn heights(
+    asking: &QueryContext<'_>,
+    range: LogRange,
+) -> Result<Option<RangeInclusive<u64>>, QueryError> {
+    let reader = &asking.serving.reader;
+    let (from, to) = match range {
+        LogRange::Block(hash) => {
+            // An unknown block is never an error here: the node may have it, or get it at any time.
+            let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new());
+            let height = found.ok_or(Miss::Hash(hash))?.height();
+            return Ok(Some(height..=height));
+        }
+        LogRange::Range { from, to } => (from, to),
+    };
+    let held = reader.range().ok_or(Miss::Empty)?;
+    let head = *held.end();
+    let is_past = |bound: neve_jsonrpc::LogBound| bound.number().is_some_and(|n| n <= head);
+    if !(is_past(from) && is_past(to)) {
+        fresh(asking.serving)?;
+    }
+    // What the upstream has and we do not have yet is missing, not beyond the head.
+    let upstream = asking.status.upstream_head().unwrap_or(head).max(head);
+    let ahead = |bound: neve_jsonrpc::LogBound| {
+        bound.number().filter(|n| (head + 1..=upstream).contains(n))
+    };
+    if let Some(height) = ahead(from).or_else(|| ahead(to)) {
+        return Err(Miss::Height(height).into());
+    }
+    let rules = asking.serving.rules();
+    let settled = if rules == Rules::Helicon { settled(asking.serving)? } else { head };
+    let Some(heights) = log_heights(from, to, rules, LogHeads { latest: head, settled })? else {
+        return Ok(None);
+    };
+    if !held.contains(heights.start()) {
+        return Err(Miss::Height(*heights.start()).into());
+    }
+    let max = asking.limits.logs_blocks_max;
+    if heights.end() - heights.start() >= max {
+        return Err(RpcError::too_many_blocks(&heights, max).into());
+    }
+    Ok(Some(heights))
+}
+
+/// More logs take too long for a thread that serves others. It is a choice: so many take about a
+/// millisecond or two (5,100 logs without a filter).
+const LONG_LOGS: usize = 2048;
+
+/// A search of more heights, times what is looked for, takes too long as well, however little it finds: some
+/// 0.1 µs each (docs/benchmarks/log/store.md has a frequent address and topic).
+const LONG_SEARCH: u64 = 10_000;
+
+/// Appends the logs of heights that are all here, or nothing of them.
+pub(crate) fn list(
+    asking: &QueryContext<'_>,
+    heights: RangeInclusive<u64>,
+    wanted: LogMatcher,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let count = heights.end().saturating_sub(*heights.start()) + 1;
+    if count.saturating_mul(wanted.terms()) > LONG_SEARCH && residency::give_up() {
+        return Err(DROPPED.into());
+    }
+    let limit = asking.limits.logs_bytes_max;
+    let mut list = BodyBuilder::default();
+    list.text().push(b'[');
+    let (mut logs, mut found) =
+        (neve_record::log_matcher::logs(&asking.serving.reader, wanted, heights), 0);
+    while let Some(log) = logs.next_examined(&|bytes| asking.work.examine(bytes)) {
+        if found == LONG_LOGS && residency::give_up() {
+            return Err(DROPPED.into());
+        }
+        found += 1;
+        let log = log.map_err(|unreadable| Miss::Unreadable(unreadable.height))?;
+        match log {
+            LogText::Stored(log) if list.len() > 1 => list.next_stored(log),
+            LogText::Stored(log) => list.stored(log),
+            LogText::Unpacked(log) if list.len() > 1 => list.next_unpacked(&log),
+            LogText::Unpacked(log) => list.text().extend_from_slice(&log),
+        }
+        if found % LOOK_EVERY == 0 && !asking.memory.covers(out.held() + list.held()) {
+            return Err(QueryError::NoRoom);
+        }
+        if list.len() > limit {
+            return Err(too_long(limit).into());
+        }
+    }
+    if asking.work.is_stopped() {
+        return Err(asking.work.error().into()); // the search ended early
+    }
+    list.text().push(b']');
+    out.append(list);
+    Ok(())
+}
+
+fn too_long(limit: usize) -> RpcError {
+    let what = format!("the logs are longer than {limit} bytes; ask for fewer blocks at a time");
+    RpcError { code: -32005, message: what.into() }
+}

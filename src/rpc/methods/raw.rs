@@ -1,0 +1,91 @@
+//! Binary forms, made again from the stored text: they are asked for too seldom to be stored.
+
+use neve_chain::{ProofError, raw_block, raw_header, raw_receipts, raw_transaction};
+use neve_jsonrpc::BlockId;
+use neve_record::parts::{FULL, HEADER, RECEIPTS};
+
+use super::execute::{DROPPED, Miss, QueryContext, QueryError, readable, record, transaction_of};
+use crate::body::BodyBuilder;
+
+/// Appends bytes as the node writes them: a string of hex.
+pub(crate) fn hex(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(2 * bytes.len() + 4);
+    out.extend_from_slice(b"\"0x");
+    for byte in bytes {
+        out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+    }
+    out.push(b'"');
+}
+
+/// Appends a transaction of a block.
+pub(crate) fn transaction(
+    record: &neve_store::RecordRef,
+    index: usize,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let text = transaction_of(record.clone(), index)?;
+    if !text.probe() {
+        return Err(DROPPED.into());
+    }
+    let raw = raw_transaction(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
+    hex(&raw, out.text());
+    Ok(())
+}
+
+pub(crate) fn header(
+    asking: &QueryContext<'_>,
+    at: BlockId,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    encoded(asking, at, HEADER, raw_header, out)
+}
+
+pub(crate) fn block(
+    asking: &QueryContext<'_>,
+    at: BlockId,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    encoded(asking, at, FULL, raw_block, out)
+}
+
+/// Appends what `encode` makes of a part.
+fn encoded(
+    asking: &QueryContext<'_>,
+    at: BlockId,
+    which: usize,
+    encode: fn(&[u8]) -> Result<Vec<u8>, ProofError>,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let record = record(asking.serving, at)?;
+    let text = readable(&record, which)?;
+    if !asking.work.examine(text.len() as u64) {
+        return Err(asking.work.error().into());
+    }
+    let raw = encode(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
+    hex(&raw, out.text());
+    Ok(())
+}
+
+pub(crate) fn receipts(
+    asking: &QueryContext<'_>,
+    at: BlockId,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
+    let record = record(asking.serving, at)?;
+    let text = readable(&record, RECEIPTS)?;
+    if !asking.work.examine(text.len() as u64) {
+        return Err(asking.work.error().into());
+    }
+    let raw = raw_receipts(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
+    let out = out.text();
+    out.push(b'[');
+    for (at, receipt) in raw.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        hex(receipt, out);
+    }
+    out.push(b']');
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Calls for an upstream.
+//!
+//! They are written anew from the parts that were checked. An upstream that reads odd JSON in
+//! another way, such as a key that stands twice, could take the client's own text for another call.
+
+use neve_jsonrpc::{Kind, Message, RpcError, envelope};
+
+use super::call::Calls;
+use crate::shared::{Reservation, ThreadCounters};
+
+/// A call, or a batch of calls, for an upstream.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    /// The request.
+    pub(crate) body: Vec<u8>,
+    /// True if a second upstream may be asked when the first one fails: it only reads.
+    pub(crate) repeatable: bool,
+    /// Ids of the calls, as the client wrote them.
+    ids: Vec<Box<[u8]>>,
+    batch: bool,
+    /// Calls to count when it is relayed.
+    pub(crate) calls: Option<Calls>,
+    reserved: Option<Reservation>,
+}
+
+impl Outbound {
+    /// A call that stands alone.
+    pub(crate) fn single(message: &Message<'_>) -> Self {
+        let mut outbound = Self::empty(false);
+        outbound.add(message);
+        outbound
+    }
+
+    /// All of a batch.
+    pub(super) fn batch(messages: &[Message<'_>]) -> Self {
+        let mut outbound = Self::empty(true);
+        messages.iter().for_each(|message| outbound.add(message));
+        outbound.end();
+        outbound
+    }
+
+    pub(super) fn empty(batch: bool) -> Self {
+        let (body, ids) = (Vec::new(), Vec::new());
+        Self { body, repeatable: true, ids, batch, calls: None, reserved: None }
+    }
+
+    fn add(&mut self, message: &Message<'_>) {
+        let id = matches!(message.kind(), Kind::Call | Kind::Invalid).then(|| message.id());
+        self.add_as(message, id);
+    }
+
+    /// Adds a call whose id is its number among the calls, or a notification.
+    pub(super) fn add_numbered(&mut self, message: &Message<'_>) {
+        let number = itoa::Buffer::new().format(self.ids.len()).to_owned();
+        let id = (message.kind() == Kind::Call).then_some(number.as_bytes());
+        self.add_as(message, id);
+    }
+
+    fn add_as(&mut self, message: &Message<'_>, id: Option<&[u8]>) {
+        let kind = message.kind();
+        if kind == Kind::Response {
+            return; // no server answers it
+        }
+        if self.batch {
+            self.body.push(if self.body.is_empty() { b'[' } else { b',' });
+        }
+        match (kind, id) {
+            (Kind::Invalid, id) => write_invalid(&mut self.body, id.unwrap_or(b"null")),
+            (_, id) => {
+                let method = message.method();
+                write_call(&mut self.body, id, &method, message.params());
+                self.repeatable &= only_reads(&method);
+            }
+        }
+        if id.is_some() {
+            self.ids.push(message.id().into());
+        }
+    }
+
+    /// Ends a batch.
+    pub(super) fn end(&mut self) {
+        if self.batch && !self.body.is_empty() {
+            self.body.push(b']');
+        }
+    }
+
+    /// True if nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    /// Ids of the calls, as the client wrote them.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &[u8]> {
+        self.ids.iter().map(AsRef::as_ref)
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn held(&self) -> usize {
+        let ids = self.ids.iter().map(|id| id.len() + size_of::<Box<[u8]>>());
+        self.body.capacity() + ids.sum::<usize>()
+    }
+
+    /// Keeps a reservation until the upstream has answered.
+    pub(crate) fn keep(&mut self, reservation: Option<Reservation>) {
+        self.reserved = reservation;
+    }
+
+    /// Counts its calls: when it is relayed, and not when it is only handed on.
+    pub(crate) fn count(&mut self, tally: &ThreadCounters) {
+        self.calls.take().into_iter().for_each(|calls| calls.count(tally));
+    }
+
+    /// Response with an error for each call.
+    pub(crate) fn error(&self, error: &RpcError) -> Vec<u8> {
+        let mut out = Vec::new();
+        for id in &self.ids {
+            if self.batch {
+                out.push(if out.is_empty() { b'[' } else { b',' });
+            }
+            envelope::error(&mut out, id, error);
+        }
+        match (self.batch, out.is_empty()) {
+            (true, true) => out.extend_from_slice(b"[]\n"),
+            (true, false) => out.extend_from_slice(b"]\n"),
+            (false, true) => envelope::error(&mut out, b"null", error),
+            (false, false) => out.extend_from_slice(envelope::NEWLINE),
+        }
+        out
+    }
+}
+
+/// Appends a call; without an id it wants no answer.
+fn write_call(out: &mut Vec<u8>, id: Option<&[u8]>, method: &str, params: Option<&[u8]>) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+    if let Some(id) = id {
+        out.extend_from_slice(b",\"id\":");
+        out.extend_from_slice(id);
+    }
+    // A name that may be relayed has letters, digits and `_`.
+    out.extend_from_slice(b",\"method\":\"");
+    out.extend_from_slice(method.as_bytes());
+    out.push(b'"');
+    if let Some(params) = params {
+        out.extend_from_slice(b",\"params\":");
+        out.extend_from_slice(params);
+    }
+    out.push(b'}');
+}
+
+/// Appends a message that no server takes for a call. Its id comes back with the error.
+fn write_invalid(out: &mut Vec<u8>, id: &[u8]) {
+    out.extend_from_slice(b"{\"id\":");
+    out.extend_from_slice(id);
+    out.push(b'}');
+}
+
+/// True if a method changes nothing at the node, so that it may be called twice.
+fn only_reads(method: &str) -> bool {
+    let known = matches!(
+        method,
+        "eth_call" | "eth_callDetailed" | "eth_estimateGas" | "eth_createAccessList"
+    );
+    let named = ["eth_get", "net_", "web3_"].iter().any(|start| method.starts_with(start));
+    // Changes that a filter has told once it does not tell again.
+    (known || named) && method != "eth_getFilterChanges"
+}
+
+#[cfg(test)]
+mod tests {
+    use neve_jsonrpc::{Request, parse};
+
+    use super::*;
+
+    fn outbound(body: &str) -> Outbound {
+        let Request::Single(message) = parse(body.as_bytes()) else { panic!("{body}") };
+        Outbound::single(&message)
+    }
+
+    #[test]
+    fn call_is_written_anew_from_the_parts_that_were_read() {
+        let twice = r#" {"x":1,"method":"eth_sign","ID":"a<","Method":"eth_\u0063all","jsonrpc":"2.0","params":[ 1 ]}, junk"#;
+        let made = outbound(twice);
+        let expected = r#"{"jsonrpc":"2.0","id":"a<","method":"eth_call","params":[ 1 ]}"#;
+        assert_eq!(String::from_utf8_lossy(&made.body), expected);
+        let silent = outbound(r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction"}"#);
+        let expected = r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction"}"#;
+        assert_eq!(String::from_utf8_lossy(&silent.body), expected);
+    }
+
+    #[test]
+    fn error_has_the_id_of_the_call() {
+        let made = outbound(r#"{"jsonrpc":"2.0","id":"<","method":"eth_call"}"#);
+        let text = String::from_utf8(made.error(&RpcError::TIMED_OUT)).unwrap();
+        let expected = "{\"jsonrpc\":\"2.0\",\"id\":\"\\u003c\",\"error\":{\"code\":-32002,\"message\":\"request timed out\"}}\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn method_with_an_effect_is_not_repeated() {
+        for read in ["eth_getBalance", "eth_call", "net_version", "eth_getLogs"] {
+            assert!(only_reads(read), "{read}");
+        }
+        for other in ["eth_sendRawTransaction", "eth_newFilter", "eth_getFilterChanges", "x"] {
+            assert!(!only_reads(other), "{other}");
+        }
+    }
+}

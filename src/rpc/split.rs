@@ -1,0 +1,263 @@
+//! A batch while it is made, with a gap for each call that an upstream answers.
+
+use bytes::Bytes;
+use neve_jsonrpc::{Kind, Message, RpcError, envelope};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::call::RpcResponse;
+use super::outbound::Outbound;
+use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
+use crate::shared::{Account, Reservation};
+
+/// A batch that is answered in part.
+#[derive(Debug)]
+pub(crate) struct Split {
+    /// Calls for an upstream, numbered from 0 in their order.
+    pub(crate) outbound: Outbound,
+    /// Text before each gap.
+    parts: Vec<BodyBuilder>,
+    /// Bytes that the parts take in memory.
+    parts_held: usize,
+    /// Text behind the last gap.
+    out: BodyBuilder,
+    accepts: AcceptEncoding,
+    /// Answers, gaps included.
+    answers: usize,
+    /// Answers of neve.
+    served: usize,
+    /// Messages that are refused.
+    refused: usize,
+    reserved: Option<Reservation>,
+}
+
+/// A batch that is made whole again.
+#[derive(Debug)]
+pub(crate) struct Mixed {
+    pub(crate) body: ResponseBody,
+    /// Calls that nobody answered.
+    pub(crate) misses: usize,
+    /// True if some were answered.
+    pub(crate) answered: bool,
+}
+
+impl Split {
+    pub(super) fn new(answers: usize, accepts: AcceptEncoding) -> Self {
+        Self {
+            outbound: Outbound::empty(true),
+            parts: Vec::new(),
+            parts_held: 0,
+            out: BodyBuilder::new(answers, accepts),
+            accepts,
+            answers: 0,
+            served: 0,
+            refused: 0,
+            reserved: None,
+        }
+    }
+
+    /// Place for the next answer.
+    pub(super) fn out(&mut self) -> &mut BodyBuilder {
+        &mut self.out
+    }
+
+    /// Begins an answer; returns the length so far.
+    pub(super) fn begin(&mut self) -> usize {
+        let before = self.out.len();
+        self.out.text().push(if self.answers == 0 { b'[' } else { b',' });
+        before
+    }
+
+    /// Takes back what was begun.
+    pub(super) fn take_back(&mut self, before: usize) {
+        debug_assert_eq!(self.out.len(), before + 1);
+        self.out.text().pop();
+    }
+
+    /// Notes that neve answered; returns the bytes of the answer.
+    pub(super) fn served(&mut self, before: usize) -> usize {
+        (self.answers, self.served) = (self.answers + 1, self.served + 1);
+        self.out.len() - before
+    }
+
+    /// Leaves a message to an upstream. A notification leaves no gap.
+    pub(super) fn leave(&mut self, message: &Message<'_>) {
+        self.outbound.add_numbered(message);
+        if message.kind() == Kind::Call {
+            self.answers += 1;
+            let next = BodyBuilder::new(0, self.accepts);
+            let part = std::mem::replace(&mut self.out, next);
+            self.parts_held += part.held() + size_of::<BodyBuilder>();
+            self.parts.push(part);
+        }
+    }
+
+    /// Refuses a message; `error` has the error of a call and its data.
+    pub(super) fn refused(&mut self, message: &Message<'_>, error: Option<(RpcError, String)>) {
+        self.refused += 1;
+        if let Some((error, data)) = error {
+            envelope::error_with_data(self.out.text(), message.id(), &error, &data);
+            self.answers += 1;
+        }
+    }
+
+    /// Bytes that it takes in memory.
+    pub(crate) fn held(&self) -> usize {
+        self.parts_held + self.out.held() + self.outbound.held()
+    }
+
+    /// Keeps a reservation until the batch is whole.
+    pub(super) fn keep(&mut self, reservation: Option<Reservation>) {
+        self.reserved = reservation;
+    }
+
+    pub(super) fn end(&mut self) {
+        if self.answers > 0 {
+            self.out.text().extend_from_slice(b"]\n");
+        }
+    }
+
+    /// The results so far are too long, or took too long: what is left of the batch is told so. The
+    /// answer that crossed the limit stands, and there is no newline (libevm, rpc/handler.go).
+    pub(super) fn cut_short(&mut self, left: &[Message<'_>], error: &RpcError) {
+        for message in left {
+            if matches!(message.kind(), Kind::Call | Kind::Invalid) {
+                self.begin();
+                envelope::error(self.out.text(), message.id(), error);
+                (self.answers, self.served) = (self.answers + 1, self.served + 1);
+            }
+        }
+        if self.answers > 0 {
+            self.out.text().push(b']');
+        }
+    }
+
+    /// The response, or what it takes to have one. If nobody answered any of it here, an upstream's
+    /// response to the whole can be streamed.
+    pub(super) fn into_reply(mut self, messages: &[Message<'_>]) -> RpcResponse {
+        self.outbound.end();
+        if !self.outbound.is_empty() {
+            if self.served == 0 && self.refused == 0 {
+                return RpcResponse::Relay(Outbound::batch(messages));
+            }
+            return RpcResponse::Split(Box::new(self));
+        }
+        let (misses, answered) = (self.refused, self.served > 0);
+        let body = self.out.finish();
+        if misses == 0 {
+            RpcResponse::Answer(body)
+        } else {
+            RpcResponse::Mixed(Mixed { body, misses, answered })
+        }
+    }
+
+    /// Fills the gaps with an upstream's answers, or all of them with an error. `None` if clients use
+    /// too much memory.
+    pub(crate) fn fill(
+        self,
+        answers: Result<&Bytes, &RpcError>,
+        account: Account<'_>,
+    ) -> Option<Mixed> {
+        let count = self.parts.len();
+        let texts = answers.map_or_else(|_| vec![None; count], |bytes| answers_of(bytes, count));
+        let absent =
+            RpcError { code: -32603, message: "relay: the upstream did not answer".into() };
+        let error = answers.err().unwrap_or(&absent);
+        let mut whole = BodyBuilder::new(0, self.accepts);
+        let mut misses = self.refused;
+        let gaps = self.outbound.ids().zip(texts);
+        for (part, (id, text)) in self.parts.into_iter().zip(gaps) {
+            whole.append(part);
+            if let Some(text) = text {
+                envelope::write_id(whole.text(), id);
+                whole.text().extend_from_slice(&text);
+            } else {
+                envelope::error(whole.text(), id, error);
+                misses += 1;
+            }
+        }
+        let answered = self.served > 0 || misses < self.refused + count;
+        whole.append(self.out);
+        let mut body = whole.finish();
+        body.keep(self.reserved);
+        let held = body.held();
+        body.reserve(account, held).then_some(Mixed { body, misses, answered })
+    }
+}
+
+/// An answer of a batch.
+#[derive(Deserialize)]
+struct Numbered<'a> {
+    id: usize,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+/// The answers in a batch's response, by their numbers, each from behind its id on.
+fn answers_of(bytes: &Bytes, count: usize) -> Vec<Option<Bytes>> {
+    let mut found = vec![None; count];
+    let items: Vec<&RawValue> = serde_json::from_slice(bytes).unwrap_or_default();
+    for item in items {
+        let known = known_form(item.get()).map(|(id, rest)| (id, bytes.slice_ref(rest.as_bytes())));
+        let Some((id, rest)) = known.or_else(|| other_form(item.get())) else { continue };
+        if let Some(place) = found.get_mut(id) {
+            place.get_or_insert(rest);
+        }
+    }
+    found
+}
+
+/// `{"jsonrpc":"2.0","id":7` and the rest, as the node writes it.
+fn known_form(item: &str) -> Option<(usize, &str)> {
+    let rest = item.strip_prefix("{\"jsonrpc\":\"2.0\",\"id\":")?;
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (id, rest) = rest.split_at(digits);
+    let known = rest.starts_with(",\"result\":") || rest.starts_with(",\"error\":");
+    known.then_some((id.parse().ok()?, rest))
+}
+
+fn other_form(item: &str) -> Option<(usize, Bytes)> {
+    let Numbered { id, result, error } = serde_json::from_str(item).ok()?;
+    let (name, value) = match (result, error) {
+        (_, Some(error)) => ("error", error.get()),
+        (result, None) => ("result", result.map_or("null", RawValue::get)),
+    };
+    Some((id, format!(",\"{name}\":{value}}}").into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(body: &str, count: usize) -> Vec<Option<String>> {
+        let found = answers_of(&Bytes::copy_from_slice(body.as_bytes()), count);
+        found.into_iter().map(|text| Some(String::from_utf8(text?.to_vec()).unwrap())).collect()
+    }
+
+    #[test]
+    fn answers_are_found_by_their_numbers_in_any_order_and_form() {
+        let body = concat!(
+            r#"[{"jsonrpc":"2.0","id":2,"result":"c"},"#,
+            r#" {"result": [1], "id": 0, "jsonrpc": "2.0"},"#,
+            r#"{"jsonrpc":"2.0","id":2,"result":"again"},{"jsonrpc":"2.0","id":9,"result":1},"#,
+            r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"<"}},7]"#,
+        );
+        let expected = [
+            Some(",\"result\":[1]}"),
+            Some(",\"error\":{\"code\":1,\"message\":\"<\"}}"),
+            Some(",\"result\":\"c\"}"),
+            None,
+        ];
+        assert_eq!(texts(body, 4), expected.map(|text| text.map(str::to_owned)));
+    }
+
+    #[test]
+    fn what_is_no_batch_has_no_answers() {
+        for body in ["", "{}", "null", "[1,", r#"{"jsonrpc":"2.0","id":0,"result":1}"#, "\u{fffd}"]
+        {
+            assert_eq!(texts(body, 1), [None], "{body}");
+        }
+    }
+}

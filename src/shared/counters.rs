@@ -1,0 +1,311 @@
+//! Counts that the serving threads keep, each its own, and that are added up when asked for: no
+//! request writes to a cache line that another thread writes to.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use neve_jsonrpc::{Message, Method, UNSERVED_METHODS, unserved_methods};
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// With a result.
+    Hit,
+    /// With the node's own error, or its own null.
+    Error,
+    /// With a refusal: a full node must be asked.
+    Miss,
+}
+
+/// The label of an [`Outcome`].
+pub(crate) const OUTCOMES: [&str; 3] = ["hit", "error", "miss"];
+
+/// What a subscriber is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WsKind {
+    /// New heads.
+    Heads,
+    /// Logs.
+    Logs,
+}
+
+/// The label of a [`WsKind`].
+pub(crate) const WS_KINDS: [(WsKind, &str); 2] =
+    [(WsKind::Heads, "new_heads"), (WsKind::Logs, "logs")];
+
+/// Reason why a WebSocket ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WsClose {
+    /// The client or the network ended it.
+    Client,
+    /// The client fell too far behind.
+    Lagging,
+    /// It read nothing for too long.
+    WriteTimeout,
+    /// It did not answer a ping.
+    PingTimeout,
+    /// A message was too long.
+    TooLarge,
+    /// Clients use too much memory.
+    Memory,
+    /// Too many requests waited for an answer.
+    Busy,
+    /// A frame was against the protocol.
+    Protocol,
+    /// A message was not JSON.
+    Malformed,
+    /// A stored block could not be read.
+    Unreadable,
+    /// The server stops.
+    Drain,
+}
+
+/// The label of a [`WsClose`].
+pub(crate) const WS_ENDS: [(WsClose, &str); 11] = [
+    (WsClose::Client, "client"),
+    (WsClose::Lagging, "lagging"),
+    (WsClose::WriteTimeout, "write_timeout"),
+    (WsClose::PingTimeout, "ping_timeout"),
+    (WsClose::TooLarge, "too_large"),
+    (WsClose::Memory, "memory"),
+    (WsClose::Busy, "busy"),
+    (WsClose::Protocol, "protocol"),
+    (WsClose::Malformed, "malformed"),
+    (WsClose::Unreadable, "unreadable"),
+    (WsClose::Drain, "drain"),
+];
+
+/// Reasons for which a request is refused before JSON-RPC: the HTTP status, and its label. The last
+/// one is for any other status.
+pub(crate) const REFUSED: [(u16, &str); 9] = [
+    (400, "bad_request"),
+    (403, "host"),
+    (404, "path"),
+    (405, "method"),
+    (413, "too_large"),
+    (415, "media_type"),
+    (417, "expectation"),
+    (503, "busy"),
+    (500, "failed"),
+];
+
+/// Wait that a client let run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    /// For the next request.
+    Idle,
+    /// For the client to read a response.
+    Write,
+}
+
+/// The label of a [`Timeout`].
+pub(crate) const TIMEOUTS: [(Timeout, &str); 2] =
+    [(Timeout::Idle, "idle"), (Timeout::Write, "write")];
+
+/// A method as a label of metrics: of a closed set, whatever clients call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MethodLabel(u8);
+
+/// Label of every name that is not known.
+const OTHER: usize = Method::ALL.len() + UNSERVED_METHODS;
+const _: () = assert!(OTHER <= u8::MAX as usize, "labels take a byte");
+
+impl MethodLabel {
+    /// Label of a call, whether its method is served or not.
+    pub(crate) fn of(message: &Message<'_>) -> Self {
+        message.served().map_or_else(|| Self::unserved(&message.method()), Self::from)
+    }
+
+    fn unserved(name: &str) -> Self {
+        let at = unserved_methods().position(|known| known == name);
+        Self(at.map_or(OTHER, |at| Method::ALL.len() + at) as u8)
+    }
+
+    /// All labels with their names.
+    pub(crate) fn all() -> impl Iterator<Item = (Self, &'static str)> {
+        let served = Method::ALL.iter().map(|method| method.name());
+        let names = served.chain(unserved_methods()).chain(["other"]);
+        (0..=u8::MAX).map(Self).zip(names)
+    }
+}
+
+impl From<Method> for MethodLabel {
+    fn from(method: Method) -> Self {
+        Self(method as u8)
+    }
+}
+
+/// The counts of one thread.
+#[derive(Debug)]
+#[repr(align(128))] // two cache lines: the prefetcher fetches pairs
+pub(crate) struct ThreadCounters {
+    calls: [[AtomicU64; OUTCOMES.len()]; OTHER + 1],
+    /// HTTP requests, of any kind.
+    pub requests: AtomicU64,
+    /// Those of them that went the short way: POST of JSON in the plainest form.
+    pub plain: AtomicU64,
+    refused: [AtomicU64; REFUSED.len()],
+    /// Bytes of reply bodies.
+    pub bytes: AtomicU64,
+    timeouts: [AtomicU64; TIMEOUTS.len()],
+    /// Requests that were handed to a thread that may wait for the disk.
+    pub handed_over: AtomicU64,
+    /// WebSockets that were opened.
+    pub ws_opened: AtomicU64,
+    ws_ended: [AtomicU64; WS_ENDS.len()],
+    /// Subscriptions that were opened and ended, by kind.
+    ws_subscribed: [[AtomicU64; 2]; WS_KINDS.len()],
+    ws_notified: [AtomicU64; WS_KINDS.len()],
+}
+
+impl Default for ThreadCounters {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            calls: std::array::from_fn(|_| std::array::from_fn(|_| zero())),
+            requests: zero(),
+            plain: zero(),
+            refused: std::array::from_fn(|_| zero()),
+            bytes: zero(),
+            timeouts: std::array::from_fn(|_| zero()),
+            handed_over: zero(),
+            ws_opened: zero(),
+            ws_ended: std::array::from_fn(|_| zero()),
+            ws_subscribed: std::array::from_fn(|_| [zero(), zero()]),
+            ws_notified: std::array::from_fn(|_| zero()),
+        }
+    }
+}
+
+/// Adds to a count that only this thread adds to, without a locked instruction.
+pub(crate) fn add(count: &AtomicU64, more: u64) {
+    count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+impl ThreadCounters {
+    /// Counts a call.
+    pub(crate) fn call(&self, method: MethodLabel, outcome: Outcome) {
+        add(&self.calls[usize::from(method.0)][outcome as usize], 1);
+    }
+
+    /// Number of calls of `method` that ended so.
+    pub(crate) fn calls(&self, method: MethodLabel, outcome: Outcome) -> u64 {
+        self.calls[usize::from(method.0)][outcome as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Of HTTP.
+impl ThreadCounters {
+    /// Counts a request that is refused before JSON-RPC with `status`.
+    pub(crate) fn refuse(&self, status: u16) {
+        let at = REFUSED.iter().position(|(known, _)| *known == status);
+        add(&self.refused[at.unwrap_or(REFUSED.len() - 1)], 1);
+    }
+
+    /// Requests refused so far, in the order of [`REFUSED`].
+    pub(crate) fn refused(&self) -> [u64; REFUSED.len()] {
+        std::array::from_fn(|at| self.refused[at].load(Ordering::Relaxed))
+    }
+
+    /// Counts a connection that is closed because a wait ran out.
+    pub(crate) fn time_out(&self, wait: Timeout) {
+        add(&self.timeouts[wait as usize], 1);
+    }
+
+    /// Connections closed so far because a wait ran out.
+    pub(crate) fn timeouts(&self, wait: Timeout) -> u64 {
+        self.timeouts[wait as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// Of WebSockets. What is open is what was opened less what ended: read from another thread in
+/// between, it may be off by one for a moment, and is never below zero.
+impl ThreadCounters {
+    /// Counts the end of a WebSocket.
+    pub(crate) fn ws_end(&self, why: WsClose) {
+        add(&self.ws_ended[why as usize], 1);
+    }
+
+    /// Number of connections that ended so.
+    pub(crate) fn ws_ended(&self, why: WsClose) -> u64 {
+        self.ws_ended[why as usize].load(Ordering::Relaxed)
+    }
+
+    /// WebSockets that are open.
+    pub(crate) fn ws_open(&self) -> u64 {
+        let ended: u64 = WS_ENDS.iter().map(|(why, _)| self.ws_ended(*why)).sum();
+        self.ws_opened.load(Ordering::Relaxed).saturating_sub(ended)
+    }
+
+    /// Counts a new subscription, from whatever thread.
+    pub(crate) fn ws_subscribed(&self, kind: WsKind) {
+        self.ws_subscribed[kind as usize][0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the end of one, from whatever thread.
+    pub(crate) fn ws_unsubscribed(&self, kind: WsKind) {
+        self.ws_subscribed[kind as usize][1].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Subscriptions that are open.
+    pub(crate) fn ws_subscriptions(&self, kind: WsKind) -> u64 {
+        let [opened, ended] = &self.ws_subscribed[kind as usize];
+        let ended = ended.load(Ordering::Relaxed);
+        opened.load(Ordering::Relaxed).saturating_sub(ended)
+    }
+
+    /// Counts a notification.
+    pub(crate) fn ws_notified(&self, kind: WsKind) {
+        add(&self.ws_notified[kind as usize], 1);
+    }
+
+    /// Notifications so far.
+    pub(crate) fn ws_notifications(&self, kind: WsKind) -> u64 {
+        self.ws_notified[kind as usize].load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Labels stand at the index that counts have.
+    #[test]
+    fn every_label_is_in_its_place() {
+        assert!(WS_ENDS.iter().enumerate().all(|(at, (why, _))| *why as usize == at));
+        assert!(TIMEOUTS.iter().enumerate().all(|(at, (wait, _))| *wait as usize == at));
+        assert!(WS_KINDS.iter().enumerate().all(|(at, (kind, _))| *kind as usize == at));
+    }
+
+    #[test]
+    fn refusal_with_an_unlisted_status_counts_as_failed() {
+        let tally = ThreadCounters::default();
+        [400, 404, 404, 500, 501].into_iter().for_each(|status| tally.refuse(status));
+        assert_eq!(tally.refused(), [1, 0, 2, 0, 0, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn calls_are_kept_apart() {
+        let tally = ThreadCounters::default();
+        let (receipts, other) =
+            (MethodLabel::from(Method::BlockReceipts), MethodLabel(OTHER as u8));
+        tally.call(receipts, Outcome::Hit);
+        tally.call(receipts, Outcome::Hit);
+        tally.call(other, Outcome::Miss);
+        assert_eq!(tally.calls(receipts, Outcome::Hit), 2);
+        assert_eq!(tally.calls(receipts, Outcome::Miss), 0);
+        assert_eq!(tally.calls(other, Outcome::Miss), 1);
+    }
+
+    #[test]
+    fn every_known_method_has_a_label_of_its_own() {
+        let all: Vec<_> = MethodLabel::all().collect();
+        assert_eq!(all.len(), OTHER + 1);
+        assert_eq!(all[OTHER], (MethodLabel(OTHER as u8), "other"));
+        for (label, name) in &all[..OTHER] {
+            let found =
+                Method::from_name(name).map_or_else(|| MethodLabel::unserved(name), Into::into);
+            assert_eq!(found, *label, "{name}");
+        }
+        assert_eq!(MethodLabel::unserved("eth_nonsense"), MethodLabel(OTHER as u8));
+    }
+}

@@ -1,0 +1,28 @@
+//! Locks whose holders may have panicked.
+//!
+//! The values behind them change in whole steps, so after a panic they are as good as before: one
+//! failed request must not fail all that come later.
+
+use std::sync::{
+    LockResult, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+
+/// Returns what a wait for a lock gives, also after a panic.
+pub(crate) fn recover<T>(result: LockResult<T>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks `mutex`.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    recover(mutex.lock())
+}
+
+/// Locks `lock` for reading.
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    recover(lock.read())
+}
+
+/// Locks `lock` for writing.
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    recover(lock.write())
+}

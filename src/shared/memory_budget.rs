@@ -1,0 +1,342 @@
+//! Memory that clients make neve hold: one budget for all of them, and a share of it for each
+//! address.
+//!
+//! Everything whose length a client chooses is reserved here while neve holds it: HTTP heads,
+//! bodies, messages, filters, text of responses, slices that wait to be sent. A connection holds a
+//! few kilobytes without a reservation, which `--connections-max` bounds; so a usual request
+//! touches nothing that threads share.
+
+use std::array;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use super::client_address::ClientAddress;
+use super::lock::lock;
+
+/// Locks over the shares: addresses that reserve at the same time seldom wait for one another.
+const SHARDS: usize = 16;
+
+/// Bytes of each thing that a connection holds without a reservation.
+pub(crate) const FREE_BYTES: usize = 4 << 10;
+
+/// Bytes of text and slices that a response holds without a reservation.
+const RESPONSE_FREE_BYTES: usize = 8 << 10;
+/// Responses reserve in steps.
+const RESPONSE_STEP: usize = 16 << 10;
+
+/// Thing that memory is reserved for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// HTTP head, or other bytes that are read and not used yet.
+    Head,
+    /// Body of an HTTP request.
+    Body,
+    /// Message over WebSocket.
+    Message,
+    /// Response while it is made.
+    Response,
+    /// Rest of a response that the client does not read.
+    Unread,
+    /// Filter or subscription.
+    Filter,
+    /// Relayed request.
+    Relay,
+}
+
+/// The label of each [`Holder`].
+pub(crate) const HOLDERS: [(Holder, &str); 7] = [
+    (Holder::Head, "header"),
+    (Holder::Body, "body"),
+    (Holder::Message, "message"),
+    (Holder::Response, "response"),
+    (Holder::Unread, "unread"),
+    (Holder::Filter, "filter"),
+    (Holder::Relay, "relay"),
+];
+
+/// Budget of all clients.
+#[derive(Debug)]
+pub(crate) struct MemoryBudget {
+    total_max: usize,
+    address_max: usize,
+    used: AtomicUsize,
+    refused: [AtomicU64; HOLDERS.len()],
+    shares: [Mutex<Shares>; SHARDS],
+}
+
+type Shares = HashMap<ClientAddress, Weak<Share>>;
+
+/// Part of the budget that one address uses. It exists as long as the address has reservations.
+#[derive(Debug)]
+struct Share {
+    budget: Arc<MemoryBudget>,
+    address: ClientAddress,
+    used: AtomicUsize,
+    /// Filters of this address.
+    filters: AtomicUsize,
+}
+
+/// Bytes reserved for one thing, until dropped.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    share: Arc<Share>,
+    bytes: usize,
+    holder: Holder,
+}
+
+/// Place of a filter among those of its address, until dropped.
+#[derive(Debug)]
+pub(crate) struct Place(Arc<Share>);
+
+/// Client for which memory is reserved.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Account<'m> {
+    memory: &'m Arc<MemoryBudget>,
+    address: ClientAddress,
+}
+
+/// Memory of one response while it is made.
+#[derive(Debug)]
+pub(crate) struct Meter<'m> {
+    account: Account<'m>,
+    held: RefCell<Option<Reservation>>,
+    /// Bytes that need no further reservation.
+    covered: Cell<usize>,
+}
+
+impl MemoryBudget {
+    /// A budget of `total_max` bytes, of which one address may use `address_max`.
+    pub(crate) fn new(total_max: usize, address_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            total_max,
+            address_max,
+            used: AtomicUsize::new(0),
+            refused: array::from_fn(|_| AtomicU64::new(0)),
+            shares: array::from_fn(|_| Mutex::default()),
+        })
+    }
+
+    /// The account of an address.
+    pub(crate) fn account(self: &Arc<Self>, address: ClientAddress) -> Account<'_> {
+        Account { memory: self, address }
+    }
+
+    /// Bytes that are reserved.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Reservations that were refused.
+    pub(crate) fn refused(&self, holder: Holder) -> u64 {
+        self.refused[holder as usize].load(Ordering::Relaxed)
+    }
+
+    fn share(self: &Arc<Self>, address: ClientAddress) -> Arc<Share> {
+        let mut shares = self.shard(address);
+        if let Some(share) = shares.get(&address).and_then(Weak::upgrade) {
+            return share;
+        }
+        let (used, filters) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let share = Arc::new(Share { budget: Arc::clone(self), address, used, filters });
+        shares.insert(address, Arc::downgrade(&share));
+        share
+    }
+
+    fn shard(&self, address: ClientAddress) -> MutexGuard<'_, Shares> {
+        let mut hasher = DefaultHasher::new();
+        address.hash(&mut hasher);
+        let shard = &self.shares[hasher.finish() as usize % SHARDS];
+        lock(shard)
+    }
+}
+
+impl Account<'_> {
+    /// Reserves bytes; `None` if the total or the address has fewer left.
+    pub(crate) fn reserve(self, holder: Holder, bytes: usize) -> Option<Reservation> {
+        let share = self.memory.share(self.address);
+        let mut reservation = Reservation { share, bytes: 0, holder };
+        reservation.grow(bytes).then_some(reservation)
+    }
+
+    /// Has `held` cover `bytes`. False, and `held` as before, if too few are left.
+    pub(crate) fn hold(self, held: &mut Option<Reservation>, holder: Holder, bytes: usize) -> bool {
+        if let Some(held) = held {
+            return held.grow_to(bytes);
+        }
+        *held = self.reserve(holder, bytes);
+        held.is_some()
+    }
+}
+
+impl Reservation {
+    /// Reserves more bytes; false, and as many as before, if fewer are left.
+    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let Share { budget, used, .. } = &*self.share;
+        let fits = take(used, bytes, budget.address_max)
+            && (take(&budget.used, bytes, budget.total_max) || {
+                used.fetch_sub(bytes, Ordering::Relaxed);
+                false
+            });
+        if fits {
+            self.bytes += bytes;
+        } else {
+            budget.refused[self.holder as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Reserves up to `bytes` in all.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
+        bytes <= self.bytes || self.grow(bytes - self.bytes)
+    }
+
+    /// Gives back all but `bytes`.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.share.used.fetch_sub(less, Ordering::Relaxed);
+        self.share.budget.used.fetch_sub(less, Ordering::Relaxed);
+        self.bytes -= less;
+    }
+
+    /// Counts a filter of this address; `None` if it has `max` already.
+    pub(crate) fn place(&self, max: usize) -> Option<Place> {
+        take(&self.share.filters, 1, max).then(|| Place(Arc::clone(&self.share)))
+    }
+}
+
+impl<'m> Meter<'m> {
+    pub(crate) fn new(account: Account<'m>) -> Self {
+        Self { account, held: RefCell::default(), covered: Cell::new(RESPONSE_FREE_BYTES) }
+    }
+
+    /// Client whose response it is.
+    pub(crate) fn account(&self) -> Account<'m> {
+        self.account
+    }
+
+    /// Sees to it that the response may hold `bytes`; false if too few are left.
+    #[inline]
+    pub(crate) fn covers(&self, bytes: usize) -> bool {
+        bytes <= self.covered.get() || self.reserve(bytes)
+    }
+
+    #[cold]
+    fn reserve(&self, bytes: usize) -> bool {
+        let bytes = bytes.next_multiple_of(RESPONSE_STEP);
+        let fits = self.account.hold(&mut self.held.borrow_mut(), Holder::Response, bytes);
+        if fits {
+            self.covered.set(bytes);
+        }
+        fits
+    }
+
+    /// Reservation, which the response keeps until it is sent.
+    pub(crate) fn into_reservation(self) -> Option<Reservation> {
+        self.held.into_inner()
+    }
+}
+
+/// Adds to `used` unless that exceeds `max`.
+fn take(used: &AtomicUsize, more: usize, max: usize) -> bool {
+    let add = |used: usize| used.checked_add(more).filter(|used| *used <= max);
+    // Relaxed: the number guards no other datum.
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.share.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.share.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.filters.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut shares = self.budget.shard(self.address);
+        // Another share may have taken the place since the last reference to this one went.
+        if shares.get(&self.address).is_some_and(|share| share.strong_count() == 0) {
+            shares.remove(&self.address);
+            if shares.is_empty() {
+                shares.shrink_to_fit();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    pub(crate) fn address(last: u8) -> ClientAddress {
+        IpAddr::from([127, 0, 0, last]).into()
+    }
+
+    /// A budget without a bound that a test reaches.
+    pub(crate) fn plenty() -> Arc<MemoryBudget> {
+        MemoryBudget::new(usize::MAX, usize::MAX)
+    }
+
+    #[test]
+    fn address_and_total_are_bounded_and_all_comes_back() {
+        let memory = MemoryBudget::new(10, 6);
+        let [one, other] = [1, 2].map(|last| memory.account(address(last)));
+        let mut held = one.reserve(Holder::Body, 3).unwrap();
+        assert!(held.grow(2) && held.grow_to(6) && held.grow_to(5) && !held.grow(1));
+        assert!(one.reserve(Holder::Head, 1).is_none() && one.reserve(Holder::Head, 0).is_some());
+        let rest = other.reserve(Holder::Message, 4).unwrap();
+        assert!(other.reserve(Holder::Message, 1).is_none(), "the total is used up");
+        assert_eq!((memory.used(), held.bytes, rest.bytes), (10, 6, 4));
+        drop(held);
+        assert!(one.reserve(Holder::Body, 6).is_some(), "a refused reservation takes nothing");
+        assert!(other.reserve(Holder::Body, 2).is_some());
+        drop(rest);
+        assert_eq!(memory.used(), 0);
+        let refused = HOLDERS.map(|(holder, _)| memory.refused(holder));
+        assert_eq!(refused, [1, 1, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn share_exists_while_its_address_has_reservations() {
+        let memory = MemoryBudget::new(100, 100);
+        let count =
+            || memory.shares.iter().map(|shares| shares.lock().unwrap().len()).sum::<usize>();
+        let mut held: Vec<_> = (0..50)
+            .map(|last| memory.account(address(last)).reserve(Holder::Body, 1).unwrap())
+            .collect();
+        let again = memory.account(address(0)).reserve(Holder::Body, 1);
+        assert_eq!(count(), 50);
+        held.truncate(1);
+        assert_eq!(count(), 1);
+        drop(held);
+        assert_eq!(count(), 1, "it has another reservation");
+        drop(again);
+        assert_eq!(count(), 0);
+    }
+
+    #[test]
+    fn filters_of_an_address_are_counted() {
+        let memory = plenty();
+        let one = memory.account(address(1)).reserve(Holder::Filter, 1).unwrap();
+        let places: Vec<_> = (0..2).map_while(|_| one.place(2)).collect();
+        assert!(places.len() == 2 && one.place(2).is_none());
+        assert!(memory.account(address(2)).reserve(Holder::Filter, 1).unwrap().place(2).is_some());
+        drop(places);
+        assert!(one.place(2).is_some());
+    }
+
+    #[test]
+    fn every_label_is_in_its_place() {
+        assert!(HOLDERS.iter().enumerate().all(|(at, (holder, _))| *holder as usize == at));
+    }
+}

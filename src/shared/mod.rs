@@ -1,0 +1,28 @@
+//! Values that one thread writes and another reads. It decides nothing and waits for nothing.
+
+mod client_address;
+mod counters;
+pub(crate) mod freshness;
+mod ingest_budget;
+pub(crate) mod lock;
+mod memory_budget;
+mod serving;
+mod status;
+mod upstream_values;
+mod work;
+
+pub(crate) use client_address::ClientAddress;
+pub(crate) use counters::{
+    MethodLabel, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters, Timeout, WS_ENDS, WS_KINDS,
+    WsClose, WsKind, add,
+};
+pub(crate) use ingest_budget::{IngestBudget, IngestReservation};
+#[cfg(test)]
+pub(crate) use memory_budget::tests;
+pub(crate) use memory_budget::{
+    Account, FREE_BYTES, HOLDERS, Holder, MemoryBudget, Meter, Place, Reservation,
+};
+pub(crate) use serving::Serving;
+pub(crate) use status::{Phase, Status, UpstreamStatus};
+pub(crate) use upstream_values::{CONSTANT, CURRENT};
+pub(crate) use work::{Began, GONE_INTERVAL, Stop, Work, has_gone};

@@ -1,0 +1,117 @@
+//! What is being served: shared by the threads that answer and the one that ingests.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use neve_jsonrpc::Rules;
+use neve_store::{Identity, Reader};
+use tokio::sync::watch;
+
+use super::freshness::Freshness;
+use super::upstream_values::UpstreamValues;
+use crate::rpc::cursors::HeadCache;
+use crate::rpc::methods::FeeCache;
+
+/// The store's reader and the little that answers need besides.
+pub(crate) struct Serving {
+    /// The store.
+    pub reader: Reader,
+    /// What only the upstream knows.
+    pub relayed: UpstreamValues,
+    /// New heads, as subscribers see them.
+    pub head_texts: HeadCache,
+    /// What blocks paid.
+    pub fees: FeeCache,
+    /// Age of the head.
+    pub freshness: Freshness,
+    chain: OnceLock<(Identity, ChainIdText)>,
+    helicon: AtomicBool,
+    heads: watch::Sender<Option<u64>>,
+    /// The head, or [`NO_HEAD`].
+    head: AtomicU64,
+}
+
+/// No height is as high.
+const NO_HEAD: u64 = u64::MAX;
+
+/// The chain id as results, quotes included.
+pub(crate) struct ChainIdText {
+    /// For `eth_chainId`.
+    pub hex: Box<str>,
+    /// For `net_version`.
+    pub decimal: Box<str>,
+}
+
+impl Serving {
+    /// Serves what `reader` has, by the rules before Helicon until told otherwise.
+    pub(crate) fn new(reader: Reader) -> Self {
+        let freshness = Freshness::default();
+        freshness.set_head_time(head_time(&reader));
+        let head = reader.range().map_or(NO_HEAD, |range| *range.end());
+        Self {
+            reader,
+            relayed: UpstreamValues::default(),
+            head_texts: HeadCache::default(),
+            fees: FeeCache::default(),
+            freshness,
+            chain: OnceLock::new(),
+            helicon: AtomicBool::new(false),
+            heads: watch::Sender::new(None),
+            head: AtomicU64::new(head),
+        }
+    }
+
+    /// Wakes those who wait for heads, after one was published or withdrawn.
+    pub(crate) fn head_moved(&self) {
+        self.freshness.set_head_time(head_time(&self.reader));
+        let head = self.reader.range().map(|range| *range.end());
+        self.head.store(head.unwrap_or(NO_HEAD), Ordering::Relaxed);
+        self.heads.send_replace(head);
+    }
+
+    /// The head, as it was last told.
+    pub(crate) fn head(&self) -> Option<u64> {
+        // Relaxed: it belongs to no other datum.
+        Some(self.head.load(Ordering::Relaxed)).filter(|head| *head != NO_HEAD)
+    }
+
+    /// Changes with the head.
+    pub(crate) fn heads(&self) -> watch::Receiver<Option<u64>> {
+        self.heads.subscribe()
+    }
+
+    /// Says which chain it is. Only the first time counts: a store never changes its chain.
+    pub(crate) fn identify(&self, identity: Identity) {
+        let id = identity.chain_id;
+        let texts = || ChainIdText {
+            hex: format!("\"{id:#x}\"").into(),
+            decimal: format!("\"{id}\"").into(),
+        };
+        self.chain.get_or_init(|| (identity, texts()));
+    }
+
+    /// The chain id, once known.
+    pub(crate) fn chain(&self) -> Option<&ChainIdText> {
+        self.chain.get().map(|(_, texts)| texts)
+    }
+
+    /// The chain, once known.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        self.chain.get().map(|(identity, _)| *identity)
+    }
+
+    /// Under which rules the upstream answers.
+    pub(crate) fn rules(&self) -> Rules {
+        // Relaxed: it belongs to no other datum. A record tells for itself in which form it is.
+        if self.helicon.load(Ordering::Relaxed) { Rules::Helicon } else { Rules::BeforeHelicon }
+    }
+
+    /// Notes under which rules the upstream answers.
+    pub(crate) fn set_rules(&self, rules: Rules) {
+        self.helicon.store(rules == Rules::Helicon, Ordering::Relaxed);
+    }
+}
+
+fn head_time(reader: &Reader) -> Option<u64> {
+    reader.head().map(|head| head.timestamp())
+}

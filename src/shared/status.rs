@@ -1,0 +1,323 @@
+//! How the upstream and the store are doing: written by who knows, read by /health and /metrics.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use neve_jsonrpc::Rules;
+
+use super::lock::lock;
+
+/// What the follower is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Phase {
+    /// Asking the upstream who it is.
+    #[default]
+    Connecting,
+    /// Fetching what came before now.
+    CatchingUp,
+    /// At the head.
+    Following,
+    /// Waiting to try again.
+    Waiting,
+    /// The upstream serves another chain than the store holds: nothing is stored.
+    WrongChain,
+    /// The upstream has another block at a height that is proven here: nothing is stored.
+    Disagrees,
+    /// The writer has stopped: nothing is stored.
+    Stopped,
+}
+
+impl Phase {
+    /// Name in /health.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::CatchingUp => "catching_up",
+            Self::Following => "following",
+            Self::Waiting => "waiting",
+            Self::WrongChain => "wrong_chain",
+            Self::Disagrees => "disagrees",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// What is told in words.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StatusText {
+    /// What the follower is doing.
+    pub phase: Phase,
+    /// The last error of the upstream, until it works again.
+    pub upstream_error: Option<String>,
+    /// Reason why nothing is stored, while nothing is.
+    pub store_error: Option<String>,
+    /// Reason why the system clock is in doubt, while it is.
+    pub clock: Option<String>,
+}
+
+/// How one upstream is.
+#[derive(Debug, Clone)]
+pub(crate) struct UpstreamStatus {
+    /// Address, without a query.
+    pub url: String,
+    /// `asked`, `doubted`, `resting`, or why it is not asked.
+    pub state: &'static str,
+    /// Last error, until it works again.
+    pub error: Option<String>,
+    /// Head.
+    pub head: Option<u64>,
+    /// It has no heights below this one, as far as was seen.
+    pub lacks_below: Option<u64>,
+    /// By which rules it answers.
+    pub rules: Rules,
+    /// Heights that may be under way.
+    pub window: usize,
+    /// Heights that are.
+    pub in_flight: usize,
+    /// Seconds that an answer takes.
+    pub answer_seconds: f64,
+    /// Heights that it gave.
+    pub heights: u64,
+}
+
+impl UpstreamStatus {
+    /// True if heights are asked of it now.
+    pub(crate) fn is_asked(&self) -> bool {
+        matches!(self.state, "up" | "penalized")
+    }
+}
+
+/// Where backfill is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Backfill {
+    /// The lowest height that is wanted.
+    pub goal: u64,
+    /// The lowest height that is served.
+    pub first: u64,
+    /// The first height of the segment that is being made below it, and the next one of it.
+    pub interval: Option<(u64, u64)>,
+}
+
+/// How the neve is that is mirrored.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MirrorStatus {
+    /// Address, without a query.
+    pub url: String,
+    /// True if records come as a stream.
+    pub stream: bool,
+    /// Reason why they do not.
+    pub stream_error: Option<String>,
+    /// Reason why segments do not come as files.
+    pub segments_error: Option<String>,
+    /// Segments that were taken since the start.
+    pub taken: u64,
+    /// Segments that did not check out.
+    pub refused: u64,
+}
+
+/// How things are.
+#[derive(Debug)]
+pub(crate) struct Status {
+    started: Instant,
+    words: Mutex<StatusText>,
+    /// Milliseconds from the start to the upstream's last answer, plus 1; 0: none yet.
+    heard: AtomicU64,
+    /// The highest head that an upstream says to have and that is asked for, plus 1; 0: not known
+    /// yet.
+    upstream_head: AtomicU64,
+    /// The highest with a proven header, plus 1.
+    proven_head: AtomicU64,
+    /// The highest height whose receipts a header has proven, plus 1; 0: none.
+    verified: AtomicU64,
+    /// WebSockets over which heads come.
+    ws_live: AtomicUsize,
+    upstreams: Mutex<Vec<UpstreamStatus>>,
+    backfill: Mutex<Option<Backfill>>,
+    mirror: Mutex<Option<MirrorStatus>>,
+    /// Place where the catch-up under way began, plus 1.
+    catch_up_from: AtomicU64,
+    /// True if the upstream writes heads as v1.15 does.
+    helicon_heads: AtomicBool,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            words: Mutex::default(),
+            heard: AtomicU64::new(0),
+            upstream_head: AtomicU64::new(0),
+            proven_head: AtomicU64::new(0),
+            verified: AtomicU64::new(0),
+            ws_live: AtomicUsize::new(0),
+            upstreams: Mutex::default(),
+            backfill: Mutex::default(),
+            mirror: Mutex::default(),
+            catch_up_from: AtomicU64::new(0),
+            helicon_heads: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Status {
+    fn lock(&self) -> MutexGuard<'_, StatusText> {
+        // Words are whole whatever happened to who wrote them.
+        lock(&self.words)
+    }
+
+    /// What is told in words.
+    pub(crate) fn words(&self) -> StatusText {
+        self.lock().clone()
+    }
+
+    /// Activity of the follower.
+    pub(crate) fn phase(&self) -> Phase {
+        self.lock().phase
+    }
+
+    /// Says what the follower is doing.
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        let mut words = self.lock();
+        words.phase = phase;
+        if matches!(phase, Phase::CatchingUp | Phase::Following) {
+            words.upstream_error = None;
+        }
+    }
+
+    /// Says why the follower cannot go on.
+    pub(crate) fn set_upstream_error(&self, phase: Phase, error: String) {
+        let mut words = self.lock();
+        words.phase = phase;
+        words.upstream_error = Some(error);
+    }
+
+    /// Says why nothing is stored, or that it is again.
+    pub(crate) fn set_store_error(&self, error: Option<String>) {
+        self.lock().store_error = error;
+    }
+
+    /// Says why the system clock is in doubt, or that it is not.
+    pub(crate) fn set_clock(&self, doubt: Option<String>) {
+        self.lock().clock = doubt;
+    }
+
+    /// The upstream has answered.
+    pub(crate) fn heard(&self) {
+        let since = self.started.elapsed().as_millis() as u64;
+        self.heard.store(since + 1, Ordering::Relaxed);
+    }
+
+    /// Time that the upstream has been silent; `None` if it has never answered.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        let heard = self.heard.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.started.elapsed().saturating_sub(Duration::from_millis(heard)))
+    }
+
+    /// Notes the head that is asked for, and the highest one with a proven header.
+    pub(crate) fn set_upstream_head(&self, head: u64, proven: u64) {
+        self.upstream_head.store(head.saturating_add(1), Ordering::Relaxed);
+        self.proven_head.store(proven.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// The highest head of an upstream that a header proves: lag is measured by it. Blocks that are
+    /// stored prove more.
+    pub(crate) fn proven_head(&self) -> Option<u64> {
+        self.proven_head.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// The upstream's head, if known, as far as it is asked for: unproven for a moment.
+    pub(crate) fn upstream_head(&self) -> Option<u64> {
+        self.upstream_head.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Notes up to which height receipts are proven; `None`: none are.
+    pub(crate) fn set_verified(&self, height: Option<u64>) {
+        self.verified.store(height.map_or(0, |height| height + 1), Ordering::Relaxed);
+    }
+
+    /// Up to which height receipts are proven.
+    pub(crate) fn verified(&self) -> Option<u64> {
+        self.verified.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Notes how the upstream writes heads.
+    pub(crate) fn set_helicon_heads(&self, helicon: bool) {
+        self.helicon_heads.store(helicon, Ordering::Relaxed);
+    }
+
+    /// True if the last head that the upstream announced had the keys of Helicon, which v1.15
+    /// writes before Helicon too.
+    pub(crate) fn helicon_heads(&self) -> bool {
+        self.helicon_heads.load(Ordering::Relaxed)
+    }
+
+    /// Notes that heads come over one WebSocket more, or less.
+    pub(crate) fn ws_changed(&self, live: bool) {
+        if live {
+            self.ws_live.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.ws_live.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// True if heads come by WebSocket.
+    pub(crate) fn ws_live(&self) -> bool {
+        self.ws_live.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes how each upstream is.
+    pub(crate) fn set_upstreams(&self, upstreams: Vec<UpstreamStatus>) {
+        *lock(&self.upstreams) = upstreams;
+    }
+
+    /// How each upstream is.
+    pub(crate) fn upstreams(&self) -> Vec<UpstreamStatus> {
+        lock(&self.upstreams).clone()
+    }
+
+    /// Notes what backfill wants, and what is served.
+    pub(crate) fn set_backfill(&self, goal: u64, first: u64) {
+        let backfill = Backfill { goal: goal.min(first), first, interval: None };
+        *lock(&self.backfill) = Some(backfill);
+    }
+
+    /// Notes how far a segment of history is.
+    pub(crate) fn set_backfill_interval(&self, first: u64, next: u64) {
+        let mut backfill = lock(&self.backfill);
+        if let Some(backfill) = &mut *backfill {
+            backfill.interval = Some((first, next));
+        }
+    }
+
+    /// Where backfill is, if it is wanted.
+    pub(crate) fn backfill(&self) -> Option<Backfill> {
+        *lock(&self.backfill)
+    }
+
+    /// Notes something of the neve that is mirrored.
+    pub(crate) fn change_mirror(&self, change: impl FnOnce(&mut MirrorStatus)) {
+        let mut mirror = lock(&self.mirror);
+        change(mirror.get_or_insert_default());
+    }
+
+    /// How the neve is that is mirrored, if one is.
+    pub(crate) fn mirror(&self) -> Option<MirrorStatus> {
+        lock(&self.mirror).clone()
+    }
+
+    /// A session begins with this height.
+    pub(crate) fn begin_catch_up(&self, from: u64) {
+        self.catch_up_from.store(from + 1, Ordering::Relaxed);
+    }
+
+    /// The height that the session began with.
+    pub(crate) fn catch_up_from(&self) -> Option<u64> {
+        self.catch_up_from.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// Since when this process runs.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}

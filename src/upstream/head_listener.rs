@@ -1,0 +1,240 @@
+//! New heads over WebSocket: a wake-up, never the only source.
+//!
+//! A frame says that the upstream has executed a height, and by its keys of which release the
+//! upstream is. What it says beyond that is not used: blocks come by HTTP and are proven. When the
+//! socket is silent, pings included, it is dead and opened anew; meanwhile the follower polls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use metrics::counter;
+use rustls::pki_types::ServerName;
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, interval_at, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+use tracing::{debug, info};
+
+use crate::client::{AGENT, Backoff, PeerText};
+use crate::config::settings::FetchConfig;
+use crate::config::{Address, UpstreamHeaders};
+use crate::shared::Status;
+
+/// A head's frame has a few KiB.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+const RECONNECT_FIRST: Duration = Duration::from_secs(1);
+const RECONNECT_MAX: Duration = Duration::from_mins(1);
+
+/// A key that v1.15 writes in every head, and v1.14 in none (see [`neve_chain::HeaderForm`]).
+const HELICON_KEY: &str = "\"targetExponent\":";
+
+/// A connection, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+type Socket = WebSocketStream<Box<dyn Stream>>;
+
+/// Listens for heads.
+pub(crate) struct HeadListener {
+    pub(crate) uri: Address,
+    pub(crate) headers: UpstreamHeaders,
+    pub(crate) tls: rustls::ClientConfig,
+    pub(crate) config: FetchConfig,
+    pub(crate) status: Arc<Status>,
+    /// At least so long from one connect to the next: the public API allows few a minute, and
+    /// blocks for a day whoever makes more.
+    pub(crate) connect_interval: Duration,
+    /// The newest height announced, and a count that changes with each connection: after a cut
+    /// the upstream may answer by other rules.
+    pub(crate) newest: watch::Sender<Announced>,
+}
+
+/// What the socket has said so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Announced {
+    /// The newest height.
+    pub(crate) height: Option<u64>,
+    /// Connections so far.
+    pub(crate) connections: u64,
+    /// True if heads come over it now.
+    pub(crate) live: bool,
+}
+
+/// Reason why a socket ended.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("{}", PeerText::new(&.0.to_string()))]
+    Socket(#[from] Error),
+    #[error("nothing came for {0:?}")]
+    Silent(Duration),
+    #[error("closed by the upstream")]
+    Closed,
+    #[error("subscribing failed: {0}")]
+    Refused(PeerText),
+}
+
+#[derive(Deserialize)]
+struct HeadMessage {
+    params: Option<Params>,
+    error: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Params {
+    result: Head,
+}
+
+#[derive(Deserialize)]
+struct Head {
+    number: String,
+}
+
+impl HeadListener {
+    /// Listens for ever.
+    pub(crate) async fn run(self) {
+        let mut backoff = Backoff::new(RECONNECT_FIRST, RECONNECT_MAX);
+        let mut live = Live { status: Arc::clone(&self.status), live: false };
+        loop {
+            let begun = Instant::now();
+            let ended = self.listen(&mut backoff, &mut live).await;
+            live.set(false);
+            self.newest.send_modify(|newest| newest.live = false);
+            let wait = backoff.wait().max(self.connect_interval.saturating_sub(begun.elapsed()));
+            match ended {
+                // No WebSocket there is normal; a dead one is worth a line.
+                Err(error @ Ended::Socket(Error::Http(_) | Error::Io(_))) => {
+                    debug!(%error, ?wait, "no WebSocket, polling");
+                }
+                Err(why) => info!(%why, ?wait, "WebSocket ended, polling"),
+                Ok(never) => match never {},
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn listen(
+        &self,
+        backoff: &mut Backoff,
+        live: &mut Live,
+    ) -> Result<std::convert::Infallible, Ended> {
+        let mut socket = self.connect().await?;
+        counter!("neve_upstream_ws_connections_total").increment(1);
+        let subscribe =
+            r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
+        socket.send(Message::text(subscribe)).await?;
+        self.newest.send_modify(|newest| newest.connections += 1);
+        self.read(&mut socket, backoff, live).await
+    }
+
+    async fn connect(&self) -> Result<Socket, Ended> {
+        let mut request = self.uri.reveal().clone().into_client_request()?;
+        let agent = AGENT.try_into().expect("a constant");
+        request.headers_mut().insert(hyper::header::USER_AGENT, agent);
+        self.headers.add_to(request.headers_mut());
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(FRAME_BYTES_MAX))
+            .max_frame_size(Some(FRAME_BYTES_MAX));
+        let limit = self.config.connect_timeout;
+        let shake_hands = async {
+            let stream = self.stream().await?;
+            client_async_with_config(request, stream, Some(config)).await
+        };
+        let connected = timeout(limit, shake_hands).await.map_err(|_| Ended::Silent(limit))?;
+        Ok(connected?.0)
+    }
+
+    async fn stream(&self) -> Result<Box<dyn Stream>, Error> {
+        let uri = self.uri.reveal();
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let secure = uri.scheme_str() == Some("wss");
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        if !secure {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
+        let connector = TlsConnector::from(Arc::new(self.tls.clone()));
+        Ok(Box::new(connector.connect(name, stream).await?))
+    }
+
+    async fn read(
+        &self,
+        socket: &mut Socket,
+        backoff: &mut Backoff,
+        live: &mut Live,
+    ) -> Result<std::convert::Infallible, Ended> {
+        let limit = self.config.ws_idle_timeout;
+        let ping_every = limit / 3;
+        let mut ping = interval_at(Instant::now() + ping_every, ping_every);
+        let mut heard = Instant::now();
+        loop {
+            tokio::select! {
+                frame = socket.next() => {
+                    heard = Instant::now();
+                    self.take(frame.ok_or(Ended::Closed)??, backoff, live)?;
+                }
+                _ = ping.tick() => {
+                    if heard.elapsed() >= limit {
+                        return Err(Ended::Silent(limit));
+                    }
+                    let sent = timeout(ping_every, socket.send(Message::Ping(Vec::new().into())));
+                    sent.await.map_err(|_| Ended::Silent(ping_every))??;
+                }
+            }
+        }
+    }
+
+    fn take(&self, message: Message, backoff: &mut Backoff, live: &mut Live) -> Result<(), Ended> {
+        let Message::Text(text) = message else {
+            return if message.is_close() { Err(Ended::Closed) } else { Ok(()) };
+        };
+        self.status.heard();
+        // The answer to the subscription has a string as result, and no params: no head.
+        let Ok(frame) = serde_json::from_str::<HeadMessage>(text.trim_end()) else { return Ok(()) };
+        if let Some(error) = frame.error {
+            return Err(Ended::Refused(error.to_string().into()));
+        }
+        let Some(height) = frame.params.and_then(|params| quantity(&params.result.number)) else {
+            live.set(true);
+            self.newest.send_modify(|newest| newest.live = true);
+            backoff.reset();
+            return Ok(());
+        };
+        self.status.set_helicon_heads(text.contains(HELICON_KEY));
+        self.newest.send_modify(|newest| newest.height = Some(height));
+        Ok(())
+    }
+}
+
+/// Whether heads come over this WebSocket, as the status counts it.
+struct Live {
+    status: Arc<Status>,
+    live: bool,
+}
+
+impl Live {
+    fn set(&mut self, live: bool) {
+        if std::mem::replace(&mut self.live, live) != live {
+            self.status.ws_changed(live);
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.set(false);
+    }
+}
+
+/// A hex quantity.
+pub(crate) fn quantity(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}

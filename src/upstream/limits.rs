@@ -1,0 +1,262 @@
+//! How much one upstream is asked at a time, and how often. Pure: the time comes from the caller.
+
+use std::time::{Duration, Instant};
+
+/// Heights under way at first: an upstream that nothing is known of.
+const BEGIN: f64 = 8.0;
+/// An upstream whose quickest answers take less is next door: a head takes there as long as it
+/// waits for what else is asked.
+const NEAR: Duration = Duration::from_millis(10);
+/// In so long the quickest time is forgotten: an upstream may become slower for good. By the clock
+/// and not by samples, of which a large window has many before it is seen that they queue.
+const FORGET: Duration = Duration::from_mins(10);
+/// An answer counts for so many times the mean at most: one in twenty may be twenty times as slow,
+/// from a disk or over a network, and no answer waits for another. When they do, all become slower.
+const OUTLIER: f64 = 2.0;
+/// The share of an old mean that a new one keeps.
+const KEEP: f64 = 0.9;
+
+/// How long answers may wait for each other at the upstream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Queue {
+    /// An answer that takes so many times as long as the quickest ones waited for others: more at a
+    /// time would only make it wait longer.
+    times: f64,
+    /// Below this, waiting is not worth a smaller window.
+    at_least: Duration,
+}
+
+impl Queue {
+    const USUAL: Self = Self { times: 3.0, at_least: Duration::from_millis(5) };
+    /// Of an upstream next door, beside heads.
+    const BESIDE_HEADS: Self = Self { times: 2.0, at_least: Duration::from_millis(3) };
+
+    /// Of history, beside which heads are followed, if the upstream's quickest answers take so
+    /// long.
+    fn of_history(quickest: f64) -> Self {
+        if quickest < NEAR.as_secs_f64() { Self::BESIDE_HEADS } else { Self::USUAL }
+    }
+
+    fn limit(self, quickest: f64) -> f64 {
+        (quickest * self.times).max(self.at_least.as_secs_f64())
+    }
+}
+
+/// Heights that may be under way, by additive increase and multiplicative decrease.
+#[derive(Debug, Clone)]
+pub(crate) struct ConcurrencyLimit {
+    size: f64,
+    max: f64,
+    /// Of recent answers, and of the quickest ones; seconds.
+    mean: f64,
+    quickest: f64,
+    /// Time when the last one came.
+    last: Option<Instant>,
+    /// It shrinks once for what was under way together.
+    shrunk: Option<Instant>,
+}
+
+impl ConcurrencyLimit {
+    pub(crate) fn new(max: usize) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "it is at most 1024")]
+        let max = max as f64;
+        Self { size: BEGIN.min(max), max, mean: 0.0, quickest: 0.0, last: None, shrunk: None }
+    }
+
+    /// Heights that may be under way.
+    pub(crate) fn size(&self) -> usize {
+        #[expect(clippy::cast_sign_loss, reason = "it is at least 1")]
+        let size = self.size as usize;
+        size
+    }
+
+    /// Seconds that an answer takes.
+    pub(crate) fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// An answer came after `took`, while `in_flight` were asked for. The window grows by one each
+    /// time that it was used up and answered, unless answers begin to wait for each other.
+    pub(crate) fn answered(
+        &mut self,
+        took: Duration,
+        in_flight: usize,
+        history: bool,
+        now: Instant,
+    ) {
+        let took = took.as_secs_f64();
+        let first = self.mean == 0.0;
+        let seen = took.min(OUTLIER * self.mean);
+        self.mean = if first { took } else { self.mean.mul_add(KEEP, seen * (1.0 - KEEP)) };
+        let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        let forgotten = 1.0 + since.as_secs_f64() / FORGET.as_secs_f64();
+        self.quickest = if first { took } else { took.min(self.quickest * forgotten) };
+        self.last = Some(now);
+        let queue = if history { Queue::of_history(self.quickest) } else { Queue::USUAL };
+        if self.mean > queue.limit(self.quickest) {
+            self.shrink(0.8, now);
+        } else if in_flight + 1 >= self.size() {
+            self.size = (self.size + 1.0 / self.size).min(self.max);
+        }
+    }
+
+    /// The upstream refused, or did not answer.
+    pub(crate) fn refused(&mut self, now: Instant) {
+        self.shrink(0.5, now);
+    }
+
+    /// The upstream failed, so many times in a row by now: once is bad luck.
+    pub(crate) fn failed(&mut self, in_a_row: u32, now: Instant) {
+        if in_a_row > 1 {
+            self.refused(now);
+        }
+    }
+
+    fn shrink(&mut self, by: f64, now: Instant) {
+        let pause = Duration::from_secs_f64(self.mean.clamp(0.01, 10.0));
+        if self.shrunk.is_none_or(|at| now.duration_since(at) >= pause) {
+            self.size = (self.size * by).max(1.0);
+            self.shrunk = Some(now);
+        }
+    }
+}
+
+/// Requests a second: as many as one second has may come at once after a pause.
+#[derive(Debug, Clone)]
+pub(crate) struct RateLimiter {
+    a_second: f64,
+    left: f64,
+    at: Instant,
+}
+
+impl RateLimiter {
+    pub(crate) fn new(a_second: f64, now: Instant) -> Self {
+        Self { a_second, left: a_second, at: now }
+    }
+
+    /// Time until a request may be made; zero for now.
+    pub(crate) fn wait(&mut self, now: Instant) -> Duration {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        self.left = since.mul_add(self.a_second, self.left).min(self.a_second.max(1.0));
+        self.at = now;
+        Duration::from_secs_f64(((1.0 - self.left) / self.a_second).max(0.0))
+    }
+
+    /// So many requests were made. What could not wait makes the next ones wait longer.
+    pub(crate) fn made(&mut self, requests: u32) {
+        self.left -= f64::from(requests);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_window_grows_by_one_a_round_and_halves_once_a_round() {
+        let mut now = Instant::now();
+        let mut window = ConcurrencyLimit::new(64);
+        let round = |window: &mut ConcurrencyLimit, now: &mut Instant| {
+            let size = window.size();
+            for _ in 0..size {
+                window.answered(30 * MS, size, false, *now);
+            }
+            *now += 30 * MS;
+        };
+        (0..10).for_each(|_| round(&mut window, &mut now));
+        assert!((16..=18).contains(&window.size()), "{window:?}");
+        let before = window.size();
+        (0..before).for_each(|_| window.refused(now));
+        assert_eq!(window.size(), before / 2);
+        (0..200).for_each(|_| round(&mut window, &mut now));
+        assert_eq!(window.size(), 64);
+        for _ in 0..20 {
+            now += Duration::from_secs(1);
+            window.refused(now);
+        }
+        assert_eq!(window.size(), 1);
+    }
+
+    #[test]
+    fn one_failure_is_bad_luck_and_two_in_a_row_are_not() {
+        let now = Instant::now();
+        let mut window = ConcurrencyLimit::new(64);
+        window.failed(1, now);
+        assert_eq!(window.size(), 8);
+        window.failed(2, now);
+        assert_eq!(window.size(), 4);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_up_does_not_grow() {
+        let mut window = ConcurrencyLimit::new(64);
+        (0..100).for_each(|_| window.answered(30 * MS, 1, false, Instant::now()));
+        assert_eq!(window.size(), 8);
+    }
+
+    /// The upstream answers all, only later and later.
+    #[test]
+    fn the_window_settles_where_answers_begin_to_wait() {
+        assert!((10..=50).contains(&settled(50 * MS, 10, false)));
+    }
+
+    #[test]
+    fn beside_heads_less_history_is_asked_of_who_is_next_door() {
+        let near = [false, true].map(|history| settled(2 * MS, 4, history));
+        assert!(near[0] > near[1] && near[1] >= 4, "{near:?}");
+        let far = [false, true].map(|history| settled(50 * MS, 4, history));
+        assert_eq!(far[0], far[1]);
+    }
+
+    /// The median window when `at_once` answers take `took`, and more wait for each other.
+    fn settled(took: Duration, at_once: u32, history: bool) -> usize {
+        let (mut now, mut window, mut sizes) =
+            (Instant::now(), ConcurrencyLimit::new(1024), Vec::new());
+        for _ in 0..2000 {
+            let size = window.size();
+            let took = took * (size as u32).max(at_once) / at_once;
+            (0..size).for_each(|_| window.answered(took, size, history, now));
+            now += took;
+            sizes.push(size);
+        }
+        sizes.sort_unstable();
+        sizes[1000]
+    }
+
+    /// One answer in twenty is twenty times as slow, whatever is asked for.
+    #[test]
+    fn slow_answers_among_quick_ones_are_no_queue() {
+        for (usual, history) in [(40 * MS, false), (40 * MS, true), (2 * MS, true)] {
+            let (mut now, mut window) = (Instant::now(), ConcurrencyLimit::new(64));
+            for answer in 0..20_000_u32 {
+                let took = if answer % 20 == 7 { 20 * usual } else { usual };
+                let size = window.size();
+                window.answered(took, size, history, now);
+                now += 2 * MS;
+            }
+            assert_eq!(window.size(), 64, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn requests_are_paced() {
+        let start = Instant::now();
+        let mut pace = RateLimiter::new(20.0, start);
+        let mut made = 0;
+        for step in 0..3000 {
+            let now = start + MS * step;
+            if pace.wait(now).is_zero() {
+                pace.made(2);
+                made += 2;
+            }
+        }
+        // A second's worth at once, and three seconds'; two at a time may overdraw by one.
+        assert!((78..=82).contains(&made), "{made}");
+        let end = start + 3 * Duration::from_secs(1);
+        pace.made(40);
+        assert!(pace.wait(end) > Duration::from_secs(1));
+        assert!(pace.wait(end + 3 * Duration::from_secs(1)).is_zero());
+    }
+}

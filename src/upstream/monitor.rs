@@ -1,0 +1,324 @@
+//! Looks after one upstream: admits it when it is who it should be, follows its head, and takes it
+//! out when it fails, until it is better.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use neve_chain::{Block, Checks, TotalDifficulty};
+use neve_jsonrpc::Rules;
+use neve_store::residency::loaded;
+use neve_store::{Hash, Identity};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::{error, info, warn};
+
+use super::head_listener::Announced;
+use super::pool::UpstreamPool;
+use super::state::{Upstream, is_near};
+use crate::client::{Backoff, CallError};
+use crate::fetch::BlockName;
+use crate::fetch::follow::rules_of;
+use crate::fetch::run::{Follower, proven_height};
+use crate::shared::Phase;
+
+const FIRST: Duration = Duration::from_millis(250);
+const MAX: Duration = Duration::from_secs(15);
+/// At most so often a head far above all others makes its upstream be asked for its header.
+const FAR_HEAD_INTERVAL: Duration = Duration::from_secs(1);
+/// With a WebSocket the head is asked for so much more seldom.
+const POLLS_SKIPPED: u32 = 10;
+
+/// Reason why an upstream is not asked.
+#[derive(Debug, thiserror::Error)]
+enum EjectReason {
+    /// It does not answer.
+    #[error("{0}")]
+    Call(#[from] CallError),
+    /// It serves another chain.
+    #[error("the upstream serves {found}, but {expected} is wanted")]
+    WrongChain {
+        /// Chain.
+        found: Identity,
+        /// The store's, or the network's.
+        expected: Identity,
+    },
+    /// What it says of itself does not check out.
+    #[error("the upstream's {0}")]
+    Senseless(String),
+    /// It has another block where ours is proven.
+    #[error(
+        "at height {height} the upstream has block {theirs}, the store has {ours}, which is proven; \
+             if the chain was started anew, use another data directory"
+    )]
+    Disagrees {
+        /// Where.
+        height: u64,
+        /// Block.
+        theirs: Hash,
+        /// The stored one.
+        ours: Hash,
+    },
+}
+
+impl EjectReason {
+    fn phase(&self) -> Phase {
+        match self {
+            Self::WrongChain { .. } => Phase::WrongChain,
+            Self::Disagrees { .. } => Phase::Disagrees,
+            Self::Call(_) | Self::Senseless(_) => Phase::Waiting,
+        }
+    }
+
+    /// A short label, for the metric.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Call(error) => error.reason(),
+            Self::WrongChain { .. } => "wrong_chain",
+            Self::Senseless(_) => "inconsistent",
+            Self::Disagrees { .. } => "disagrees",
+        }
+    }
+
+    /// The shortest wait before it is asked again: what it asked for.
+    fn at_least(&self) -> Duration {
+        match self {
+            Self::Call(CallError::Throttled { after, .. }) => after.unwrap_or_default(),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// Looks after an upstream.
+pub(crate) struct UpstreamMonitor {
+    pub(crate) follower: Arc<Follower>,
+    pub(crate) pool: Arc<UpstreamPool>,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) heads: watch::Receiver<Announced>,
+}
+
+impl UpstreamMonitor {
+    /// For ever.
+    pub(crate) async fn run(mut self) {
+        let mut backoff = Backoff::new(FIRST, MAX);
+        loop {
+            if self.pool.admitted().is_empty() {
+                self.follower.status.set_phase(Phase::Connecting);
+            }
+            let heights = self.upstream.heights();
+            let out = self.keep().await;
+            if self.upstream.heights() > heights {
+                backoff.reset();
+            }
+            let wait = out.at_least().max(backoff.wait());
+            self.eject(&out, wait);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn eject(&self, out: &EjectReason, wait: Duration) {
+        let text = out.to_string();
+        let again = self.upstream.error().as_ref() == Some(&text);
+        self.upstream.eject(out.reason(), out.phase(), text.clone());
+        self.note_head(false);
+        let (upstream, status) = (&self.upstream.name, &self.follower.status);
+        let retry_in = format_args!("{wait:.1?}");
+        match out.phase() {
+            Phase::WrongChain | Phase::Disagrees => {
+                error!(upstream, error = %out, retry_in, "upstream not used");
+            }
+            _ if again => info!(upstream, error = %out, retry_in, "upstream still failing"),
+            _ => warn!(upstream, error = %out, retry_in, "upstream failed"),
+        }
+        if self.pool.admitted().is_empty() {
+            status.set_upstream_error(out.phase(), text);
+        }
+    }
+
+    async fn keep(&mut self) -> EjectReason {
+        let admitted = self.admit().await;
+        match admitted {
+            Ok(()) => self.watch().await,
+            Err(out) => out,
+        }
+    }
+
+    async fn admit(&self) -> Result<(), EjectReason> {
+        let identity = self.identify().await?;
+        let head = self.upstream.client.head().await?;
+        let form = self.upstream.client.proven_header(head).await?;
+        self.upstream.charge(4);
+        if form.is_none() && !is_near(head, self.believed()) {
+            return Err(EjectReason::Senseless(format!(
+                "head {head} has no header that proves it"
+            )));
+        }
+        self.agree(head).await?;
+        if *self.pool.identity.get_or_init(|| identity) != identity {
+            let expected = *self.pool.identity.get_or_init(|| identity);
+            return Err(EjectReason::WrongChain { found: identity, expected });
+        }
+        let rules = self.rules_by(form);
+        self.upstream.admit(head, form.map_or(0, |_| head), rules);
+        self.note_head(true);
+        Ok(())
+    }
+
+    /// Who it is: its chain id and genesis block, proven, and as expected.
+    async fn identify(&self) -> Result<Identity, EjectReason> {
+        let client = &self.upstream.client;
+        let chain_id = client.chain_id().await?;
+        let block = client.block(BlockName::Height(0)).await;
+        if !matches!(block, Ok(Some(_)))
+            && let Some(found) = self.told(chain_id).await
+        {
+            return self.expect(found);
+        }
+        let block =
+            block?.ok_or_else(|| EjectReason::Senseless("genesis block is missing".into()))?;
+        let senseless = |refusal| {
+            EjectReason::Senseless(format!("genesis block does not check out: {refusal}"))
+        };
+        let admitted = self.follower.config.admitted;
+        let checks = Checks { chain_id, senders: false, admitted };
+        let block =
+            Block::parse(&block).and_then(|block| block.check(&checks)).map_err(senseless)?;
+        self.expect(Identity { chain_id, genesis: Hash(block.hash.0) })
+    }
+
+    /// Who a neve says to be that has not got the genesis block: in its list for mirrors or, if it
+    /// has none, by its chain id alone.
+    async fn told(&self, chain_id: u64) -> Option<Identity> {
+        let peer = self.upstream.peer.as_ref()?;
+        let known = [self.follower.expected, self.follower.serving.identity()];
+        let told = peer.identity().await.or(known.into_iter().flatten().next());
+        told.filter(|told| told.chain_id == chain_id)
+    }
+
+    fn expect(&self, found: Identity) -> Result<Identity, EjectReason> {
+        let stored = self.follower.serving.identity();
+        for expected in [self.follower.expected, stored].into_iter().flatten() {
+            if expected != found {
+                return Err(EjectReason::WrongChain { found, expected });
+            }
+        }
+        Ok(found)
+    }
+
+    /// By which rules it answers, as a header shows.
+    fn rules_by(&self, form: Option<TotalDifficulty>) -> Rules {
+        let current = self.follower.serving.rules();
+        form.map_or(current, |form| rules_of(form, current))
+    }
+
+    /// The highest head that is believed of any upstream: it has a proven header, or is stored.
+    fn believed(&self) -> u64 {
+        let stored = self.follower.serving.reader.range().map_or(0, |range| *range.end());
+        self.pool.sight().borrow().proven.max(stored)
+    }
+
+    /// Nothing is taken from an upstream that differs in what is proven: it is another chain.
+    async fn agree(&self, head: u64) -> Result<(), EjectReason> {
+        let reader = &self.follower.serving.reader;
+        let Some(proven) = proven_height(reader) else { return Ok(()) };
+        let height = proven.min(head);
+        let ours = loaded(|| reader.record(height).map(|record| record.hash()));
+        let Some(ours) = ours else { return Ok(()) };
+        let Some(theirs) = self.upstream.client.hash(height).await? else { return Ok(()) };
+        if theirs == ours {
+            return Ok(());
+        }
+        Err(EjectReason::Disagrees { height, theirs, ours })
+    }
+
+    /// Follows its head until it fails.
+    async fn watch(&mut self) -> EjectReason {
+        let mut poll = interval(self.follower.config.poll_interval);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        poll.tick().await; // its head was asked for just now
+        let mut skipped = 0;
+        let mut connections = self.heads.borrow_and_update().connections;
+        let (mut looked_at, mut waits) = (Instant::now(), false);
+        loop {
+            let looked = tokio::select! {
+                error = self.upstream.failure() => return error.into(),
+                Ok(()) = self.heads.changed() => {
+                    let announced = *self.heads.borrow_and_update();
+                    let near = announced.height.is_none_or(|height| self.announced(height));
+                    let connected = announced.connections != connections;
+                    connections = announced.connections;
+                    let soon = looked_at.elapsed() < FAR_HEAD_INTERVAL;
+                    waits = !near && soon;
+                    if connected || !near && !soon {
+                        looked_at = Instant::now();
+                        self.look(connected).await
+                    } else {
+                        Ok(())
+                    }
+                }
+                _ = poll.tick() => {
+                    skipped += 1;
+                    let is_open = self.upstream.state().head > self.believed();
+                    let is_due = skipped >= POLLS_SKIPPED || is_open || waits;
+                    if self.heads.borrow().live && !is_due {
+                        continue;
+                    }
+                    (skipped, waits, looked_at) = (0, false, Instant::now());
+                    self.look(false).await
+                }
+            };
+            if let Err(out) = looked {
+                return out;
+            }
+        }
+    }
+
+    /// Takes an announced head. Returns false if it is too far above all others to be believed.
+    fn announced(&self, head: u64) -> bool {
+        let is_near = self.upstream.announces(head, self.believed());
+        if is_near {
+            self.note_head(false);
+        }
+        is_near
+    }
+
+    /// Asks for its head and, unless that is believed already, for a header there. Before Helicon
+    /// the header is asked for in any case: the switch to v1.15 changes the answers about old
+    /// blocks, whether or not there are new ones.
+    async fn look(&self, connected: bool) -> Result<(), EjectReason> {
+        if self.upstream.resting().is_some() {
+            return Ok(());
+        }
+        self.upstream.charge(1);
+        let head = match self.upstream.client.head().await {
+            Ok(head) => head,
+            Err(CallError::Throttled { after, .. }) if after.is_some() => {
+                self.upstream.pause(after.unwrap_or_default());
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let believed = self.believed();
+        let is_old = self.upstream.state().rules == Rules::BeforeHelicon;
+        if is_old || connected || head > believed {
+            self.upstream.charge(1);
+            let form = self.upstream.client.proven_header(head).await?;
+            self.upstream.answers_head(head, form.is_some() || head <= believed, believed);
+            if form.is_some() {
+                self.upstream.state().rules = self.rules_by(form);
+            }
+        } else {
+            self.upstream.answers_head(head, true, believed);
+        }
+        self.note_head(connected);
+        Ok(())
+    }
+
+    fn note_head(&self, connected: bool) {
+        self.pool.changed(connected);
+        if self.pool.sight().borrow().admitted == 0 {
+            return; // the last heads that were known stay
+        }
+        let sight = *self.pool.sight().borrow();
+        self.follower.status.set_upstream_head(sight.head, sight.proven);
+    }
+}

@@ -1,0 +1,428 @@
+//! The scheduler: which upstream is asked for which height, and when.
+//!
+//! Whoever needs a height asks for a [`FetchPermit`]. What is needed for following goes first, then what
+//! lies between store and head, then history, each by height. It goes to the upstream that will
+//! likely answer soonest, among those that are of the right chain and rules, have the height, are
+//! not resting, and have room in their window and pace. Following does not wait for a window, and
+//! history comes one height at a time while a head is under way.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use metrics::histogram;
+use neve_jsonrpc::Rules;
+use neve_store::{Hash, Identity};
+use tokio::sync::{Notify, oneshot, watch};
+
+use super::state::{State, Upstream};
+use crate::shared::Status;
+use crate::shared::lock::lock;
+
+/// How often /health is told about the upstreams.
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Upstreams, of several, that must answer by newer rules before these are believed.
+const RULES_AGREE: usize = 2;
+
+/// Needs that may wait; whoever has more keeps them.
+const QUEUE_LONG: usize = 32;
+/// After so many that cannot be served the others cannot either, most likely.
+const REFUSED_MAX: usize = 16;
+
+/// What a height is for. What comes first is served first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Priority {
+    /// Following the head.
+    Follow,
+    /// Between the store's head and the upstream's.
+    CatchUp,
+    /// Below the first served height.
+    Backfill,
+}
+
+impl Priority {
+    /// True if an upstream may be asked for one more height, of which `in_flight` are, `following`
+    /// of them to follow.
+    fn has_room(self, in_flight: usize, following: usize, window: usize) -> bool {
+        match self {
+            Self::Follow => true,
+            // Whatever else an upstream does makes it slower with the head. One at a time goes on,
+            // for heads may come as fast as answers.
+            Self::Backfill if following > 0 => in_flight == following,
+            Self::CatchUp | Self::Backfill => in_flight < window,
+        }
+    }
+}
+
+/// A height that is needed.
+#[derive(Debug, Clone)]
+pub(crate) struct FetchNeed {
+    pub(crate) height: u64,
+    pub(crate) purpose: Priority,
+    /// The hash of its block, if that is known.
+    pub(crate) hash: Option<Hash>,
+    /// Upstreams, by place, that are not asked for it before then.
+    pub(crate) not: Vec<(usize, Instant)>,
+}
+
+impl FetchNeed {
+    pub(crate) fn new(height: u64, purpose: Priority) -> Self {
+        Self { height, purpose, hash: None, not: Vec::new() }
+    }
+
+    /// Lets an upstream alone with it for a while.
+    pub(crate) fn not(&mut self, place: usize, wait: Duration) {
+        self.not.retain(|(other, _)| *other != place);
+        self.not.push((place, Instant::now() + wait));
+    }
+
+    fn not_before(&self, place: usize, now: Instant) -> Option<Instant> {
+        let until = self.not.iter().find(|(other, _)| *other == place)?.1;
+        (until > now).then_some(until)
+    }
+}
+
+/// What all upstreams together have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PoolState {
+    /// Upstreams that are asked.
+    pub(crate) admitted: usize,
+    /// The highest head that is asked for.
+    pub(crate) head: u64,
+    /// The highest head with a proven header.
+    pub(crate) proven: u64,
+    /// True if answers are by the rules of v1.15: the chain is, or two upstreams answer so, or the
+    /// only one.
+    pub(crate) helicon: bool,
+    /// Changes with each connection to an upstream.
+    pub(crate) connections: u64,
+    /// How often heights were taken back by who is mirrored, and from which on the last time.
+    pub(crate) withdrawn: (u64, u64),
+}
+
+impl PoolState {
+    pub(crate) fn rules(&self) -> Rules {
+        if self.helicon { Rules::Helicon } else { Rules::BeforeHelicon }
+    }
+}
+
+/// All upstreams.
+pub(crate) struct UpstreamPool {
+    pub(crate) upstreams: Vec<Arc<Upstream>>,
+    /// The chain that the first admitted upstream is of.
+    pub(crate) identity: OnceLock<Identity>,
+    /// True if a linked block of the chain is asynchronous: only nodes of v1.15 have such blocks.
+    asynchronous: AtomicBool,
+    waiting: Mutex<Waiting>,
+    /// Something may be possible now that was not before.
+    wake: Notify,
+    /// Fewer wait.
+    short: Notify,
+    sight: watch::Sender<PoolState>,
+}
+
+/// The pool, once following has begun: for others who ask its upstreams.
+pub(crate) type PoolSlot = Arc<OnceLock<Arc<UpstreamPool>>>;
+
+#[derive(Default)]
+struct Waiting {
+    needs: BTreeMap<(Priority, u64, u64), (FetchNeed, oneshot::Sender<FetchPermit>)>,
+    count: u64,
+}
+
+/// The right to ask one upstream for one height.
+pub(crate) struct FetchPermit {
+    pool: Arc<UpstreamPool>,
+    /// Place in the pool.
+    pub(crate) place: usize,
+    pub(crate) upstream: Arc<Upstream>,
+    purpose: Priority,
+    at: Instant,
+}
+
+impl UpstreamPool {
+    pub(crate) fn new(upstreams: Vec<Arc<Upstream>>) -> Arc<Self> {
+        Arc::new(Self {
+            upstreams,
+            identity: OnceLock::new(),
+            asynchronous: AtomicBool::new(false),
+            waiting: Mutex::default(),
+            wake: Notify::new(),
+            short: Notify::new(),
+            sight: watch::Sender::new(PoolState::default()),
+        })
+    }
+
+    /// What all upstreams together have, and its changes.
+    pub(crate) fn sight(&self) -> watch::Receiver<PoolState> {
+        self.sight.subscribe()
+    }
+
+    /// An upstream has come, gone, or got a head.
+    pub(crate) fn changed(&self, connected: bool) {
+        let (mut next, mut helicon) = (PoolState::default(), 0);
+        for upstream in &self.upstreams {
+            let state = upstream.state();
+            if state.admitted {
+                next.admitted += 1;
+                next.head = next.head.max(state.head);
+                next.proven = next.proven.max(state.proven);
+                helicon += usize::from(state.rules == Rules::Helicon);
+            }
+        }
+        // The form of an answer is in no hash: one upstream of several could lie.
+        let agreed = helicon >= RULES_AGREE.min(next.admitted).max(1);
+        next.helicon = next.admitted > 0 && (agreed || self.asynchronous.load(Ordering::Relaxed));
+        self.sight.send_if_modified(|sight| {
+            next.connections = sight.connections + u64::from(connected);
+            next.withdrawn = sight.withdrawn;
+            std::mem::replace(sight, next) != next
+        });
+        self.wake.notify_one();
+    }
+
+    /// The chain has an asynchronous block.
+    pub(crate) fn note_asynchronous(&self) {
+        if !self.asynchronous.swap(true, Ordering::Relaxed) {
+            self.changed(false);
+        }
+    }
+
+    /// Who is mirrored has taken heights back.
+    pub(crate) fn withdrawn(&self, from: u64) {
+        self.sight.send_modify(|sight| sight.withdrawn = (sight.withdrawn.0 + 1, from));
+        self.changed(false);
+    }
+
+    /// Waits for the right to ask somebody.
+    pub(crate) async fn lease(self: &Arc<Self>, need: FetchNeed) -> FetchPermit {
+        let granted = {
+            let mut waiting = self.waiting();
+            // Nobody who came earlier is passed by, unless for following.
+            if (waiting.needs.is_empty() || need.purpose == Priority::Follow)
+                && let Ok(lease) = self.pick(&need, Instant::now())
+            {
+                return lease;
+            }
+            let (grant, granted) = oneshot::channel();
+            waiting.count += 1;
+            let key = (need.purpose, need.height, waiting.count);
+            waiting.needs.insert(key, (need, grant));
+            granted
+        };
+        self.wake.notify_one();
+        // The sender is in the pool, which lives as long as this.
+        granted.await.unwrap_or_else(|_| unreachable_grant())
+    }
+
+    /// Serves those who wait, for ever.
+    pub(crate) async fn run(self: Arc<Self>, status: Arc<Status>) {
+        let mut report = tokio::time::interval(REPORT_INTERVAL);
+        loop {
+            let later = self.serve();
+            let later = later.unwrap_or(Instant::now() + REPORT_INTERVAL);
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep_until(later.into()) => {}
+                _ = report.tick() => {
+                    let rules = self.sight.borrow().rules();
+                    let all = self.upstreams.iter().map(|one| one.status(rules));
+                    status.set_upstreams(all.collect());
+                }
+            }
+        }
+    }
+
+    /// Gives leases as far as possible; says when there may be more, if time brings it.
+    fn serve(self: &Arc<Self>) -> Option<Instant> {
+        let now = Instant::now();
+        let (mut later, mut passed, mut refused) = (None, None, 0);
+        let mut waiting = self.waiting();
+        while refused < REFUSED_MAX {
+            let after = passed.map_or(Bound::Unbounded, Bound::Excluded);
+            let Some((&key, (need, grant))) = waiting.needs.range((after, Bound::Unbounded)).next()
+            else {
+                break;
+            };
+            passed = Some(key);
+            let picked = if grant.is_closed() { None } else { Some(self.pick(need, now)) };
+            if let Some(Err(at)) = picked {
+                later = [later, at].into_iter().flatten().min();
+                refused += 1;
+                continue;
+            }
+            let gone = waiting.needs.remove(&key);
+            if let (Some(Ok(lease)), Some((_, grant))) = (picked, gone) {
+                drop(grant.send(lease)); // back to us, if whoever waited has just gone
+            }
+        }
+        if waiting.needs.len() < QUEUE_LONG {
+            self.short.notify_waiters();
+        }
+        later
+    }
+
+    /// True if more needs would only wait. They take no room in memory, but who asks for more takes
+    /// some for what comes.
+    pub(crate) fn queue_is_long(&self) -> bool {
+        self.waiting().needs.len() >= QUEUE_LONG
+    }
+
+    /// Waits until fewer wait.
+    pub(crate) async fn queue_shortens(&self) {
+        self.short.notified().await;
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        lock(&self.waiting)
+    }
+
+    /// The upstream to ask, or when to look again if time alone may change that.
+    fn pick(
+        self: &Arc<Self>,
+        need: &FetchNeed,
+        now: Instant,
+    ) -> Result<FetchPermit, Option<Instant>> {
+        let helicon = self.sight.borrow().helicon;
+        let (mut best, mut later): (Option<(Rank, usize)>, _) = (None, None);
+        for (place, upstream) in self.upstreams.iter().enumerate() {
+            let mut state = upstream.state();
+            let old = helicon && state.rules == Rules::BeforeHelicon;
+            if !state.admitted || old || state.head < need.height {
+                continue;
+            }
+            let not_before = [
+                need.not_before(place, now),
+                state.resting(now),
+                state.lacking(need.height, now).filter(|_| self.upstreams.len() > 1),
+            ];
+            if let Some(until) = not_before.into_iter().flatten().max() {
+                later = Some(later.map_or(until, |later: Instant| later.min(until)));
+                continue;
+            }
+            let rank = Rank::of(&mut state, need.purpose, now);
+            if best.is_none_or(|(best, _)| rank.before(&best)) {
+                best = Some((rank, place));
+            }
+        }
+        match best {
+            Some((Rank { free: true, .. }, place)) => Ok(self.grant(place, need.purpose, now)),
+            Some((Rank { at: Some(at), .. }, _)) => {
+                Err(Some(later.map_or(at, |later| later.min(at))))
+            }
+            _ => Err(later),
+        }
+    }
+
+    fn grant(self: &Arc<Self>, place: usize, purpose: Priority, now: Instant) -> FetchPermit {
+        let upstream = Arc::clone(&self.upstreams[place]);
+        {
+            let mut state = upstream.state();
+            state.in_flight += 1;
+            state.following += usize::from(purpose == Priority::Follow);
+        }
+        upstream.charge(upstream.requests_a_height());
+        FetchPermit { pool: Arc::clone(self), place, upstream, purpose, at: now }
+    }
+
+    /// The upstreams that are asked, the least doubted and quickest first.
+    pub(crate) fn admitted(&self) -> Vec<(usize, Arc<Upstream>)> {
+        let now = Instant::now();
+        let mut all: Vec<_> = self
+            .upstreams
+            .iter()
+            .enumerate()
+            .filter_map(|(place, upstream)| {
+                let state = upstream.state();
+                let rank =
+                    (state.penalized(now), state.resting(now).is_some(), state.window.mean());
+                state.admitted.then(|| (rank, place, Arc::clone(upstream)))
+            })
+            .collect();
+        all.sort_by(|(a, ..), (b, ..)| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+        all.into_iter().map(|(_, place, upstream)| (place, upstream)).collect()
+    }
+}
+
+/// How good an upstream is for a need.
+#[derive(Clone, Copy)]
+struct Rank {
+    penalized: bool,
+    /// It may be asked now.
+    free: bool,
+    /// If not, when its pace allows it.
+    at: Option<Instant>,
+    /// Seconds that an answer will likely take.
+    wait: f64,
+}
+
+impl Rank {
+    fn of(state: &mut State, purpose: Priority, now: Instant) -> Self {
+        let pause = state.pace.as_mut().map(|pace| pace.wait(now)).unwrap_or_default();
+        let size = state.window.size();
+        let room = purpose.has_room(state.in_flight, state.following, size);
+        #[expect(clippy::cast_precision_loss, reason = "an estimate of small numbers")]
+        let load = 1.0 + state.in_flight as f64 / size as f64;
+        Self {
+            penalized: state.penalized(now),
+            free: room && pause.is_zero(),
+            at: (!pause.is_zero()).then(|| now + pause),
+            wait: state.window.mean() * load,
+        }
+    }
+
+    /// A doubted one is asked only if there is no other; a busy one only waits.
+    fn before(&self, other: &Self) -> bool {
+        let key = |rank: &Self| (rank.penalized, !rank.free);
+        key(self) < key(other) || (key(self) == key(other) && self.wait < other.wait)
+    }
+}
+
+impl FetchPermit {
+    /// The upstream answered, whatever it said.
+    pub(crate) fn answered(&self) {
+        if self.purpose == Priority::Follow {
+            return; // it may have waited for the block to be executed
+        }
+        let now = Instant::now();
+        let mut state = self.upstream.state();
+        let (took, in_flight) = (now.duration_since(self.at), state.in_flight);
+        let history = self.purpose == Priority::Backfill;
+        state.window.answered(took, in_flight, history, now);
+        drop(state);
+        histogram!("neve_upstream_response_duration_seconds").record(took);
+    }
+}
+
+impl Drop for FetchPermit {
+    fn drop(&mut self) {
+        let mut state = self.upstream.state();
+        state.in_flight = state.in_flight.saturating_sub(1);
+        state.following -= usize::from(self.purpose == Priority::Follow);
+        drop(state);
+        self.pool.wake.notify_one();
+    }
+}
+
+#[expect(clippy::panic, reason = "the pool holds the sender and is held by whoever waits")]
+fn unreachable_grant() -> ! {
+    panic!("a pool does not forget who waits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_comes_one_height_at_a_time_while_a_head_is_under_way() {
+        let history = |in_flight, following| Priority::Backfill.has_room(in_flight, following, 8);
+        assert!(history(7, 0) && !history(8, 0), "as many as the window has");
+        assert!(history(1, 1) && history(3, 3), "but one, beside heads");
+        assert!(!history(2, 1) && !history(7, 1), "and no more");
+        assert!(Priority::CatchUp.has_room(7, 1, 8) && !Priority::CatchUp.has_room(8, 1, 8));
+        assert!(Priority::Follow.has_room(100, 1, 8), "a head waits for nothing");
+    }
+}

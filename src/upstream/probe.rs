@@ -1,0 +1,69 @@
+//! What an upstream is asked besides heights: who it is, what it has, by which rules it answers.
+
+use bytes::Bytes;
+use neve_chain::{Block, Form, HeaderAnswer, TotalDifficulty};
+use neve_store::Hash;
+
+use super::head_listener::quantity;
+use crate::client::{CallError, RpcClient};
+use crate::fetch::BlockName;
+
+impl RpcClient {
+    /// Head: the newest executed height.
+    pub(crate) async fn head(&self) -> Result<u64, CallError> {
+        self.quantity("eth_blockNumber").await
+    }
+
+    pub(crate) async fn chain_id(&self) -> Result<u64, CallError> {
+        self.quantity("eth_chainId").await
+    }
+
+    async fn quantity(&self, method: &'static str) -> Result<u64, CallError> {
+        let result = self.call(method, "[]").await?;
+        let text = result.as_deref().and_then(|json| serde_json::from_slice::<&str>(json).ok());
+        text.and_then(quantity)
+            .ok_or_else(|| CallError::InvalidJson(format!("{method} is no quantity").into()))
+    }
+
+    /// The text of a block, unproven; `None` if it has none there.
+    pub(crate) async fn block(&self, named: BlockName) -> Result<Option<Bytes>, CallError> {
+        let params = format!("[{named},true]");
+        match self.call("eth_getBlockByNumber", &params).await {
+            Err(error) if error.is_absent() => Ok(None),
+            result => result,
+        }
+    }
+
+    /// The hash of its block at a height, as it says.
+    pub(crate) async fn hash(&self, height: u64) -> Result<Option<Hash>, CallError> {
+        let Some(block) = self.block(BlockName::Height(height)).await? else { return Ok(None) };
+        let block = Block::parse(&block);
+        let block = block.map_err(|refusal| {
+            CallError::InvalidJson(format!("block {height}: {refusal}").into())
+        })?;
+        Ok(Some(Hash(block.hash.0)))
+    }
+
+    /// Proves that it has a header at a height: one of that number that hashes to its hash. Returns
+    /// in which form it gives the total difficulty, which no hash binds; `None` without such a
+    /// header.
+    pub(crate) async fn proven_header(
+        &self,
+        height: u64,
+    ) -> Result<Option<TotalDifficulty>, CallError> {
+        let params = format!("[\"{height:#x}\"]");
+        let header = match self.call("eth_getHeaderByNumber", &params).await {
+            Ok(header) => header,
+            Err(error) if error.is_absent() => None,
+            // Not every upstream has the method.
+            Err(CallError::Rpc { .. }) => self.block(BlockName::Height(height)).await?,
+            Err(error) => return Err(error),
+        };
+        // It is not stored, so its layout is of no interest.
+        let answer = header.and_then(|header| HeaderAnswer::parse_as(&header, Form::Any).ok());
+        let Some(answer) = answer.filter(|a| a.header.number == height && a.check().is_ok()) else {
+            return Ok(None);
+        };
+        Ok(TotalDifficulty::of(answer.total_difficulty, height).ok())
+    }
+}

@@ -1,0 +1,342 @@
+//! An upstream: its client, and what is known of it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use metrics::counter;
+use neve_jsonrpc::Rules;
+use tokio::sync::Notify;
+
+use super::limits::{ConcurrencyLimit, RateLimiter};
+use crate::client::{CallError, RpcClient};
+use crate::mirror::MirrorSource;
+use crate::shared::lock::lock;
+use crate::shared::{Phase, UpstreamStatus};
+
+/// Whoever sent what did not check out is asked last for so long, and twice as long each time.
+const DOUBT: Duration = Duration::from_secs(10);
+const DOUBT_MAX: Duration = Duration::from_mins(30);
+/// So many failures in a row may be bad luck.
+const FORGIVEN: u32 = 3;
+/// Time for which it is remembered that an upstream lacks old heights: it may be fetching them
+/// itself.
+const LACKS: Duration = Duration::from_mins(1);
+/// A head's block and receipts are asked for apart.
+const NEWEST_REQUESTS: u32 = 2;
+/// Time that the newest block is asked for by its number once something else came for `latest`.
+const BY_NUMBER: Duration = Duration::from_mins(1);
+/// So far below its head an upstream that has not got a height is not just late.
+pub(crate) const LATE: u64 = 64;
+
+/// An upstream. Shared by its keeper, the scheduler, and whoever asks it.
+pub(crate) struct Upstream {
+    /// Address without a key.
+    pub(crate) name: String,
+    pub(crate) client: RpcClient,
+    /// True if it has `eth_getBlockReceipts`; the public API does not.
+    pub(crate) block_receipts: AtomicBool,
+    /// True if it takes batches.
+    pub(crate) batches: AtomicBool,
+    /// Stream and its files, if it is a neve that is mirrored.
+    pub(crate) peer: Option<Arc<MirrorSource>>,
+    /// Heights that it gave, all proven.
+    heights: AtomicU64,
+    state: Mutex<State>,
+    /// Tells its keeper that it failed.
+    failed: Notify,
+}
+
+/// What is known of an upstream now.
+pub(crate) struct State {
+    /// True if it is asked: it is of the right chain, and answers.
+    pub(crate) admitted: bool,
+    pub(crate) rules: Rules,
+    /// The height up to which it is asked: its head, as far as that is believed.
+    pub(crate) head: u64,
+    /// The highest head of it with a proven header.
+    pub(crate) proven: u64,
+    /// Time until which its newest block is requested by number.
+    by_number: Option<Instant>,
+    /// It lacks heights below this one, as far as was seen, until then.
+    lacks: Option<(u64, Instant)>,
+    /// It wants to be left alone until then.
+    resting: Option<Instant>,
+    /// What it sent did not check out: it is asked last until then.
+    penalized: Option<(Instant, Duration)>,
+    pub(crate) window: ConcurrencyLimit,
+    pub(crate) pace: Option<RateLimiter>,
+    pub(crate) in_flight: usize,
+    /// Of them, for following.
+    pub(crate) following: usize,
+    /// Calls that failed since it last gave a height.
+    failures: u32,
+    failure: Option<CallError>,
+    phase: Phase,
+    error: Option<String>,
+}
+
+impl Upstream {
+    pub(crate) fn new(name: String, client: RpcClient, window: usize, pace: Option<f64>) -> Self {
+        let now = Instant::now();
+        Self {
+            name,
+            client,
+            block_receipts: AtomicBool::new(true),
+            batches: AtomicBool::new(true),
+            peer: None,
+            heights: AtomicU64::new(0),
+            state: Mutex::new(State {
+                admitted: false,
+                rules: Rules::BeforeHelicon,
+                head: 0,
+                proven: 0,
+                by_number: None,
+                lacks: None,
+                resting: None,
+                penalized: None,
+                window: ConcurrencyLimit::new(window),
+                pace: pace.map(|a_second| RateLimiter::new(a_second, now)),
+                in_flight: 0,
+                following: 0,
+                failures: 0,
+                failure: None,
+                phase: Phase::Connecting,
+                error: None,
+            }),
+            failed: Notify::new(),
+        }
+    }
+
+    /// The same, with what else it gives.
+    pub(crate) fn mirrored(mut self, peer: Option<Arc<MirrorSource>>) -> Self {
+        self.peer = peer;
+        self
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held; and every state is a possible one.
+        lock(&self.state)
+    }
+
+    /// It answers, and is of the right chain. `proven` is its head if that has a proven header,
+    /// else 0.
+    pub(crate) fn admit(&self, head: u64, proven: u64, rules: Rules) {
+        let mut state = self.state();
+        (state.admitted, state.head, state.proven, state.rules) = (true, head, proven, rules);
+        (state.failure, state.error, state.phase) = (None, None, Phase::Following);
+    }
+
+    /// It is not asked until it is admitted again.
+    pub(crate) fn eject(&self, reason: &'static str, phase: Phase, error: String) {
+        self.fault(reason);
+        let mut state = self.state();
+        state.admitted = false;
+        (state.phase, state.error) = (phase, Some(error));
+    }
+
+    /// Notes a head that it announced, if that is little above `believed`, the highest head that is
+    /// believed of any upstream: asking for its block proves it. One that is far above has to be
+    /// proven first.
+    pub(crate) fn announces(&self, head: u64, believed: u64) -> bool {
+        let is_near = is_near(head, believed);
+        if is_near {
+            let mut state = self.state();
+            state.head = state.head.max(head);
+        }
+        is_near
+    }
+
+    /// Notes the head that it answered with, which may be lower than what it announced before.
+    /// Without a proven header there, only a head that is little above `believed` is taken.
+    pub(crate) fn answers_head(&self, head: u64, has_header: bool, believed: u64) {
+        let mut state = self.state();
+        state.proven = if has_header { head } else { state.proven.min(head) };
+        state.head = if has_header || is_near(head, believed) { head } else { state.proven };
+        drop(state);
+        if !has_header && !is_near(head, believed) {
+            self.penalize("false_head");
+        }
+    }
+
+    /// True if a height is asked for as its newest.
+    pub(crate) fn is_newest(&self, height: u64) -> bool {
+        let able = self.peer.is_none() && self.block_receipts.load(Ordering::Relaxed);
+        let state = self.state();
+        let by_number = state.by_number.is_some_and(|until| until > Instant::now());
+        able && state.head == height && !by_number
+    }
+
+    /// What it gave as its newest was another block, and it has to be asked again. Where heads come
+    /// as fast as answers that would be often.
+    pub(crate) fn newest_was_another(&self) {
+        counter!("neve_upstream_latest_mismatches_total", "upstream" => self.name.clone())
+            .increment(1);
+        self.state().by_number = Some(Instant::now() + BY_NUMBER);
+        self.charge(NEWEST_REQUESTS);
+    }
+
+    /// It gave a height that was proven.
+    pub(crate) fn gave_height(&self) {
+        self.heights.fetch_add(1, Ordering::Relaxed);
+        self.state().failures = 0;
+        counter!("neve_upstream_blocks_total", "upstream" => self.name.clone()).increment(1);
+    }
+
+    /// Heights that it gave so far.
+    pub(crate) fn heights(&self) -> u64 {
+        self.heights.load(Ordering::Relaxed)
+    }
+
+    /// HTTP requests that a height takes.
+    pub(crate) fn requests_a_height(&self) -> u32 {
+        let one =
+            self.block_receipts.load(Ordering::Relaxed) && self.batches.load(Ordering::Relaxed);
+        if one { 1 } else { 2 }
+    }
+
+    /// So many requests are made of it.
+    pub(crate) fn charge(&self, requests: u32) {
+        if let Some(pace) = &mut self.state().pace {
+            pace.made(requests);
+        }
+    }
+
+    /// It wants to be asked later.
+    pub(crate) fn pause(&self, time: Duration) {
+        self.fault("throttled");
+        let now = Instant::now();
+        let mut state = self.state();
+        let until = now + time;
+        state.resting = Some(state.resting.map_or(until, |resting| resting.max(until)));
+        state.window.refused(now);
+    }
+
+    /// Time that it still wants to be left alone.
+    pub(crate) fn resting(&self) -> Option<Duration> {
+        let until = self.state().resting?;
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    /// True if a failure may be bad luck: one question in a hundred that fails is no reason to
+    /// begin from who it is, nor to ask less at a time. Several in a row are.
+    pub(crate) fn tolerates(&self, error: &CallError) -> bool {
+        let luck = matches!(error, CallError::Status(..) | CallError::TimedOut(_));
+        let mut state = self.state();
+        state.failures += 1;
+        let forgiven = luck && state.failures <= FORGIVEN;
+        if forgiven {
+            let (in_a_row, now) = (state.failures, Instant::now());
+            match error {
+                CallError::TimedOut(_) => state.window.refused(now),
+                _ => state.window.failed(in_a_row, now),
+            }
+            drop(state);
+            self.fault(error.reason());
+        }
+        forgiven
+    }
+
+    /// It did not answer, or not as an upstream does: its keeper looks after it.
+    pub(crate) fn fails(&self, error: CallError) {
+        let mut state = self.state();
+        state.window.refused(Instant::now());
+        state.admitted = false;
+        state.failure.get_or_insert(error);
+        self.failed.notify_one();
+    }
+
+    /// Waits until it failed.
+    pub(crate) async fn failure(&self) -> CallError {
+        loop {
+            if let Some(error) = self.state().failure.take() {
+                return error;
+            }
+            self.failed.notified().await;
+        }
+    }
+
+    /// What it sent did not check out.
+    pub(crate) fn penalize(&self, reason: &'static str) {
+        self.fault(reason);
+        let now = Instant::now();
+        let mut state = self.state();
+        let time = state.penalized.map_or(DOUBT, |(until, time)| {
+            if until > now { time } else { (2 * time).min(DOUBT_MAX) }
+        });
+        state.penalized = Some((now + time, time));
+    }
+
+    /// It has not got a height that it should have: it is too young, or prunes.
+    pub(crate) fn mark_missing(&self, height: u64) {
+        self.fault("missing_height");
+        let mut state = self.state();
+        let before = state.lacks.map_or(0, |(below, _)| below);
+        state.lacks = Some((before.max(height + 1), Instant::now() + LACKS));
+    }
+
+    fn fault(&self, reason: &'static str) {
+        let upstream = self.name.clone();
+        counter!("neve_upstream_faults_total", "upstream" => upstream, "reason" => reason)
+            .increment(1);
+    }
+
+    /// Last error, until it is admitted again.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.state().error.clone()
+    }
+
+    /// As /health has it. `rules` are the newest of all upstreams.
+    pub(crate) fn status(&self, rules: Rules) -> UpstreamStatus {
+        let now = Instant::now();
+        let state = self.state();
+        UpstreamStatus {
+            url: self.name.clone(),
+            state: state.name(rules, now),
+            error: state.error.clone(),
+            head: state.admitted.then_some(state.head),
+            lacks_below: state.lacks.filter(|(_, until)| *until > now).map(|(below, _)| below),
+            rules: state.rules,
+            window: state.window.size(),
+            in_flight: state.in_flight,
+            answer_seconds: state.window.mean(),
+            heights: self.heights(),
+        }
+    }
+}
+
+/// True if a head is so little above one that is believed that its block is just asked for.
+pub(crate) fn is_near(head: u64, believed: u64) -> bool {
+    head <= believed.saturating_add(LATE)
+}
+
+impl State {
+    fn name(&self, rules: Rules, now: Instant) -> &'static str {
+        if !self.admitted {
+            self.phase.name()
+        } else if self.rules == Rules::BeforeHelicon && rules == Rules::Helicon {
+            "old_rules"
+        } else if self.resting.is_some_and(|until| until > now) {
+            "paused"
+        } else if self.penalized(now) {
+            "penalized"
+        } else {
+            "up"
+        }
+    }
+
+    pub(crate) fn penalized(&self, now: Instant) -> bool {
+        self.penalized.is_some_and(|(until, _)| until > now)
+    }
+
+    /// Until when it is left alone.
+    pub(crate) fn resting(&self, now: Instant) -> Option<Instant> {
+        self.resting.filter(|until| *until > now)
+    }
+
+    /// Until when it is not asked for `height`, which it lacks.
+    pub(crate) fn lacking(&self, height: u64, now: Instant) -> Option<Instant> {
+        let (below, until) = self.lacks?;
+        (height < below && until > now).then_some(until)
+    }
+}

@@ -1,0 +1,9 @@
+//! Bytes of responses over HTTP, and which requests get one.
+
+mod corpus;
+mod encoding;
+mod fast_path;
+mod filters;
+mod http_rows;
+mod misses;
+mod request_heads;

@@ -1,0 +1,12 @@
+//! Clients of many kinds, directly and behind a front.
+
+mod fronts;
+mod idle_connections;
+mod install;
+mod libraries;
+mod limits;
+mod mixed_clients;
+mod overload;
+mod session;
+mod shipped_nginx;
+mod worker_balance;

@@ -1,0 +1,268 @@
+//! Clients that ask for much: how much work that is, and who waits for it.
+
+use std::io::{BufReader, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use neve_devnet::{ChainConfig, Config, DevnetThread, Profile};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use serde_json::Value;
+
+use crate::support::client::{Response, read};
+use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::ws::{End, Ws};
+
+/// Blocks with hundreds of logs each, of which a search of everything finds more than it may.
+const HEAD: u64 = 12;
+const GREEDY: u8 = 2;
+/// A batch of these has no bound but time: each search ends in an error.
+const UNBOUNDED: [&str; 8] = [
+    "--logs-bytes-max",
+    "1MB",
+    "--request-examined-bytes-max",
+    "none",
+    "--request-duration-max",
+    "10m",
+    "--batch-items-max",
+    "40000",
+];
+/// As many as a body holds: they take longer than a client waits.
+const LONGEST: usize = 40_000;
+
+fn start(arguments: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
+    let config = Config {
+        chain: ChainConfig { profile: Profile::many_logs(), ..ChainConfig::c_chain(1) },
+        ..Config::test()
+    };
+    let devnet = DevnetThread::start(config.with_head(HEAD)).expect("loopback has free ports");
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let fixed = ["--upstream", &url, "--start", "0"];
+    let neve = Neve::start(dir.path(), &[&fixed, arguments].concat());
+    neve.wait_for_head(HEAD);
+    (devnet, dir, neve)
+}
+
+/// A search of everything.
+const EVERYTHING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"eth_getLogs","params":[{"fromBlock":"0x0","toBlock":"latest"}]}"#;
+
+fn batch(count: usize) -> String {
+    format!("[{}]", vec![EVERYTHING; count].join(","))
+}
+
+/// A connection from the address 127.0.0.`last`.
+fn connect_from(last: u8, neve: &Neve) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, last), 0)).unwrap();
+    let SocketAddr::V4(address) = neve.address else { panic!("neve listens on 127.0.0.1") };
+    connect(&socket, &address).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+/// Sends a request, in the form of the fast path or with a header that only hyper knows.
+fn send(mut stream: &TcpStream, body: &str, hyper: bool) {
+    let header = if hyper { "Origin: http://a\r\n" } else { "" };
+    let head =
+        format!("POST / HTTP/1.1\r\nHost: neve\r\nContent-Type: application/json\r\n{header}");
+    let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).unwrap();
+}
+
+fn receive(stream: &TcpStream) -> Response {
+    read(&mut BufReader::new(stream), false).expect("an answer comes")
+}
+
+fn code(item: &Value) -> i64 {
+    item["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {item}"))
+}
+
+/// Processor time that neve has used (proc(5), `stat`: fields 14 and 15; hundredths of a second).
+fn cpu_time(neve: &Neve) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", neve.pid())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(10 * ticks)
+}
+
+/// Waits until neve has used less than a fifth of a processor for a second.
+fn wait_for_rest(neve: &Neve) {
+    let until = Instant::now() + LIMIT;
+    loop {
+        let before = cpu_time(neve);
+        thread::park_timeout(Duration::from_secs(1));
+        let used = cpu_time(neve).saturating_sub(before);
+        if used < Duration::from_millis(200) {
+            return;
+        }
+        assert!(Instant::now() < until, "still {used:?} of CPU in a second");
+    }
+}
+
+fn queued(neve: &Neve, pool: &str) -> f64 {
+    neve.metric(&format!("neve_offload_queued_requests{{pool=\"{pool}\"}}")).unwrap_or(0.0)
+}
+
+fn wait_for_queue(neve: &Neve, at_least: f64) {
+    neve.wait("searches that wait", |_| (queued(neve, "search") >= at_least).then_some(()));
+}
+
+/// Work for clients that have left, on all three paths, is given up. Not given up, it takes minutes.
+#[test]
+fn work_ends_when_its_client_has_closed_the_connection() {
+    let (_devnet, _dir, neve) = start(&UNBOUNDED);
+    let (short, long, longest) = (batch(100), batch(1000), batch(LONGEST));
+    let mut sockets: Vec<_> = (0..3).map(|_| Ws::open(&neve)).collect();
+    sockets.iter_mut().for_each(|socket| socket.send(&long));
+    let streams: Vec<_> = (0..60).map(|_| connect_from(GREEDY, &neve)).collect();
+    for (at, stream) in streams.iter().enumerate() {
+        let body = if at % 2 == 0 {
+            &short
+        } else if at < 20 {
+            &longest
+        } else {
+            &long
+        };
+        send(stream, body, at % 4 > 0);
+    }
+    wait_for_queue(&neve, 30.0);
+    // One that only says that it sends nothing more counts as gone, as in Go's server.
+    streams[0].shutdown(Shutdown::Write).unwrap();
+    drop((streams, sockets));
+    neve.wait("an empty queue", |_| (queued(&neve, "search") < 1.0).then_some(()));
+    wait_for_rest(&neve);
+    assert_eq!(neve.client().call("eth_newBlockFilter", "[]").status, 200);
+}
+
+#[test]
+fn calls_of_other_addresses_do_not_wait_for_a_hundred_searches() {
+    let (_devnet, _dir, neve) = start(&UNBOUNDED);
+    let streams: Vec<_> = (0..100).map(|_| connect_from(GREEDY, &neve)).collect();
+    // The first would use all threads, for longer than a client waits.
+    let threads = 2 * thread::available_parallelism().unwrap().get();
+    let (longest, long) = (batch(LONGEST), batch(1000));
+    for (at, stream) in streams.iter().enumerate() {
+        send(stream, if at < threads { &longest } else { &long }, at < threads);
+    }
+    wait_for_queue(&neve, 80.0);
+    let mut client = neve.client();
+    let filter = client.result("eth_newBlockFilter", "[]").to_string();
+    let logs = client.result("eth_newFilter", "[{}]").to_string();
+    let mut socket = Ws::open(&neve);
+    for _ in 0..5 {
+        assert_eq!(client.call("eth_getFilterChanges", &format!("[{filter}]")).status, 200);
+        assert_eq!(client.call("eth_getFilterChanges", &format!("[{logs}]")).status, 200);
+        assert_eq!(client.call("eth_feeHistory", "[\"0x400\",\"latest\",[]]").status, 200);
+        socket.call("eth_uninstallFilter", "[\"0x1\"]");
+    }
+    assert!(queued(&neve, "search") >= 80.0, "the others still wait");
+}
+
+#[test]
+fn requests_beyond_the_queue_are_refused() {
+    let limits = ["--queued-requests-address-max", "2", "--queued-requests-total-max", "3"];
+    let (_devnet, _dir, neve) = start(&[&UNBOUNDED[..], &limits].concat());
+    let threads = thread::available_parallelism().unwrap().get();
+    let mut streams: Vec<_> = (0..threads + 2).map(|_| connect_from(GREEDY, &neve)).collect();
+    streams.iter().for_each(|stream| send(stream, &batch(1000), false));
+    wait_for_queue(&neve, 2.0);
+    for hyper in [false, true] {
+        let stream = connect_from(GREEDY, &neve);
+        send(&stream, &batch(1000), hyper);
+        let refused = receive(&stream);
+        let text = "too many requests wait for an answer; try again later\n";
+        assert_eq!((refused.status, refused.text().as_str()), (503, text));
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        // What needs no thread is answered on the same connection.
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+        send(&stream, call, hyper);
+        assert_eq!(receive(&stream).status, 200);
+    }
+    // Another address has threads of its own, and one place in the queue.
+    let more = (0..=threads).map(|_| connect_from(3, &neve));
+    streams.extend(more.inspect(|stream| send(stream, &batch(1000), false)));
+    wait_for_queue(&neve, 3.0);
+    let mut socket = Ws::open(&neve);
+    socket.send(&batch(1000));
+    let reason = "too many requests wait for an answer; try again later";
+    assert_eq!(socket.end(), End::Frame(Some((1013, reason.to_owned()))));
+    assert_eq!(neve.count("neve_ws_closed_connections_total{reason=\"busy\"}"), 1);
+    assert_eq!(neve.count("neve_offload_refused_requests_total{pool=\"search\"}"), 3);
+    drop(streams);
+    wait_for_rest(&neve);
+}
+
+/// As the node answers what takes too long, in less time.
+#[test]
+fn items_after_the_deadline_of_a_batch_are_timed_out() {
+    let bounds = ["--logs-bytes-max", "1MB", "--request-examined-bytes-max", "none"];
+    let (_devnet, _dir, neve) =
+        start(&[&bounds[..], &["--request-duration-max", "300ms"]].concat());
+    let answer = neve.client().post(&batch(1000));
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.ends_with(b"}]"), "no newline");
+    let items = answer.json();
+    let codes: Vec<_> = items.as_array().unwrap().iter().map(code).collect();
+    let first_late = codes.iter().position(|code| *code == -32002).expect("it was late");
+    assert_eq!(codes.len(), 1000);
+    assert!(codes[..first_late].iter().all(|code| *code == -32005), "{codes:?}");
+    assert!(codes[first_late..].iter().all(|code| *code == -32002), "{codes:?}");
+    assert_eq!(items[999]["error"]["message"], "request timed out");
+    let mut socket = Ws::open(&neve);
+    socket.send(&batch(1000));
+    let answer = socket.text();
+    assert!(answer.ends_with("{\"code\":-32002,\"message\":\"request timed out\"}}]\n"));
+}
+
+#[test]
+fn searches_of_a_request_share_the_bytes_that_they_may_examine() {
+    let bounds = ["--logs-bytes-max", "1MB", "--request-examined-bytes-max", "2500000"];
+    let (_devnet, _dir, neve) = start(&bounds);
+    let block =
+        r#"{"jsonrpc":"2.0","id":8,"method":"eth_getBlockByNumber","params":["0x1",false]}"#;
+    let body = format!("[{},{block}]", [EVERYTHING; 4].join(","));
+    let items = neve.client().post(&body).json();
+    let message = |at: usize| items[at]["error"]["message"].as_str().unwrap_or_default();
+    assert!(message(0).contains("longer than 1000000 bytes"), "{}", message(0));
+    for at in [2, 3] {
+        let text = "the request examined more than 2500000 bytes; ask for fewer blocks at a time";
+        assert_eq!((code(&items[at]), message(at)), (-32005, text));
+    }
+    assert_eq!(items[4]["result"]["number"], "0x1", "it examines nothing");
+    let alone = neve.client().call("eth_getLogs", "[{\"fromBlock\":\"0x0\"}]");
+    assert!(alone.text().contains("longer than 1000000 bytes"), "{}", alone.text());
+}
+
+#[test]
+fn errors_count_towards_the_length_of_a_batch() {
+    let (_devnet, _dir, neve) = start(&["--batch-response-bytes-max", "1000"]);
+    let wrong = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[7]}"#;
+    let items = neve.client().post(&format!("[{}]", vec![wrong; 100].join(","))).json();
+    let codes: Vec<_> = items.as_array().unwrap().iter().map(code).collect();
+    let cut = codes.iter().position(|code| *code == -32003).expect("it was cut");
+    assert!((5..12).contains(&cut) && codes.len() == 100, "{codes:?}");
+    assert!(codes[cut..].iter().all(|code| *code == -32003), "{codes:?}");
+}
+
+/// Reading them alone takes long.
+#[test]
+fn long_bodies_are_answered_where_they_hold_up_nobody() {
+    let (_devnet, _dir, neve) = start(&[]);
+    let handed_over = || neve.count("neve_http_offloaded_requests_total");
+    let padded = |len: usize| {
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+        format!("{call}{}", " ".repeat(len - call.len()))
+    };
+    let (long, longer) = (padded(32 << 10), padded((32 << 10) + 1));
+    let (mut client, mut socket) = (neve.client(), Ws::open(&neve));
+    let short = client.post(&padded(100)).text();
+    assert_eq!(client.post(&long).text(), short);
+    socket.send(&long);
+    assert_eq!(socket.text(), short);
+    assert_eq!(handed_over(), 0);
+    assert_eq!(client.post(&longer).text(), short);
+    socket.send(&longer);
+    assert_eq!(socket.text(), short);
+    assert_eq!(handed_over(), 2);
+}

@@ -1,0 +1,184 @@
+//! Heights below the first one, while the head is followed: fetched, proven, published a segment at a
+//! time, as far as is asked for and as is kept.
+
+use std::path::Path;
+
+use neve_devnet::{Config, DevnetThread, Fault, Helicon, Older, Profile};
+use serde_json::Value;
+
+use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::served::serves;
+
+const HEAD: u64 = 400;
+
+fn devnet(helicon: Helicon) -> DevnetThread {
+    DevnetThread::start(Config::test().with_head(HEAD).with_helicon(helicon))
+        .expect("loopback has free ports")
+}
+
+fn start(dir: &Path, devnet: &DevnetThread, arguments: &[&str]) -> Neve {
+    let url = devnet.base_url();
+    let fixed = ["--upstream", &url, "--start", "-20", "--segment-blocks", "64"];
+    Neve::start(dir, &[&fixed, arguments].concat())
+}
+
+fn wait_for_first(neve: &Neve, height: u64) {
+    neve.wait(&format!("first height {height}"), |health| {
+        (health["blocks"]["min_height"].as_u64()? <= height).then_some(())
+    });
+}
+
+fn assert_verifies(dir: &Path) {
+    let store = dir.join("store").display().to_string();
+    let verified = run(&["verify", "--data-dir", &store]);
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stdout));
+}
+
+#[test]
+fn a_store_is_filled_to_the_genesis_while_it_follows() {
+    for helicon in [Helicon::Never, Helicon::FromGenesis, Helicon::At(150)] {
+        let (devnet, dir) = (devnet(helicon), fresh_dir());
+        let neve = start(dir.path(), &devnet, &["--backfill-to", "0"]);
+        neve.wait_for_head(HEAD);
+        devnet.advance(30);
+        wait_for_first(&neve, 0);
+        neve.wait_for_head(HEAD + 30);
+        devnet.advance(1);
+        neve.wait_for_head(HEAD + 31);
+        serves(&neve, &devnet, 0..=HEAD + 31);
+        assert_eq!(neve.count("neve_blocks_backfilled_total"), HEAD - 20, "{helicon:?}");
+        assert_eq!(neve.count("neve_settlements_unproven_total"), 0, "{helicon:?}");
+        neve.wait("the goal", |health| (health["backfill"]["remaining"] == 0).then_some(()));
+        let (status, _) = neve.stop();
+        assert!(status.success());
+        assert_verifies(dir.path());
+    }
+}
+
+/// Under Helicon receipts are proven by later headers: without them nothing is published.
+#[test]
+fn history_waits_for_what_settles_it() {
+    let (devnet, dir) = (devnet(Helicon::FromGenesis), fresh_dir());
+    let url = devnet.base_url();
+    let arguments = ["--upstream", &url, "--backfill-to", "390"];
+    let neve = Neve::start(dir.path(), &arguments); // begins at the head
+    neve.wait_for_head(HEAD);
+    let proven = neve.health()["blocks"]["settled_height"].clone();
+    assert_eq!(proven, Value::Null, "nothing that is served is proven");
+    neve.wait("the plan", |health| (health["backfill"]["remaining"] == 10).then_some(()));
+    assert_eq!(neve.health()["blocks"]["min_height"], HEAD);
+    devnet.advance(30);
+    wait_for_first(&neve, 390);
+    serves(&neve, &devnet, 390..=HEAD + 30);
+}
+
+#[test]
+fn what_was_filled_survives_a_kill_and_goes_on() {
+    let (devnet, dir) = (devnet(Helicon::FromGenesis), fresh_dir());
+    devnet.advance(20);
+    let slow = devnet.faults().inject(Fault::Latency(std::time::Duration::from_millis(15)));
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "0"]);
+    wait_for_first(&neve, 300);
+    neve.kill();
+    slow.clear();
+    assert_verifies(dir.path());
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "0"]);
+    assert!(neve.health()["blocks"]["min_height"].as_u64().unwrap() <= 300);
+    wait_for_first(&neve, 0);
+    serves(&neve, &devnet, (0..=HEAD).step_by(7));
+    neve.stop();
+    assert_verifies(dir.path());
+}
+
+/// Nothing is fetched that retention would drop at once.
+#[test]
+fn it_stops_where_retention_would_drop_it() {
+    let (devnet, dir) = (devnet(Helicon::Never), fresh_dir());
+    let arguments = ["--backfill-to", "retained", "--retain-blocks", "150"];
+    let neve = start(dir.path(), &devnet, &arguments);
+    wait_for_first(&neve, HEAD + 1 - 150);
+    neve.wait("the goal", |health| (health["backfill"]["remaining"] == 0).then_some(()));
+    assert_eq!(neve.health()["blocks"]["min_height"], HEAD + 1 - 150);
+    assert_eq!(neve.count("neve_blocks_evicted_total"), 0);
+    drop(neve);
+
+    let mut config = Config::test().with_head(HEAD);
+    config.chain.profile = Profile::c_chain();
+    let devnet = DevnetThread::start(config).expect("loopback has free ports");
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let arguments = [
+        "--upstream",
+        &url,
+        "--start",
+        "-20",
+        "--backfill-to",
+        "retained",
+        "--retain-bytes",
+        "12MiB",
+        "--segment-bytes",
+        "2MiB",
+        "--recover-senders",
+        "never",
+    ];
+    let neve = Neve::start(dir.path(), &arguments);
+    wait_for_first(&neve, HEAD - 40);
+    let mut calls = 0;
+    neve.wait("no more to do", |health| (health["backfill"]["remaining"] == 0).then_some(()));
+    neve.wait("an end of fetching", |_| {
+        let now = devnet.counters().calls("eth_getBlockReceipts");
+        (std::mem::replace(&mut calls, now) == now && now > 50).then_some(())
+    });
+    assert_eq!(neve.count("neve_blocks_evicted_total"), 0);
+    let bytes = neve.health()["storage"]["bytes"].as_u64().unwrap();
+    assert!((6 << 20..=12 << 20).contains(&bytes), "{bytes}");
+}
+
+/// A height that is refused is asked for again; what is published is true.
+#[test]
+fn a_lie_about_history_is_refused_and_kept() {
+    let (devnet, dir) = (devnet(Helicon::Never), fresh_dir());
+    let lie = devnet.faults().inject(Fault::LyingReceipts.at(350).times(2));
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "300"]);
+    neve.wait_for_log("upstream data rejected height=350");
+    wait_for_first(&neve, 300);
+    assert_eq!(lie.hits(), 2);
+    serves(&neve, &devnet, 300..=HEAD);
+    let kept = evidence(dir.path());
+    assert_eq!(kept.len(), 2, "{kept:?}");
+    assert!(kept[0].contains("-350-") && kept[1].ends_with("-350-accepted"), "{kept:?}");
+}
+
+/// Under Helicon only a later header tells: nothing of it was published by then.
+#[test]
+fn receipts_of_history_that_a_header_disproves_are_never_served() {
+    let (devnet, dir) = (devnet(Helicon::FromGenesis), fresh_dir());
+    devnet.advance(20);
+    let lie = devnet.faults().inject(Fault::LyingReceipts.at(370));
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "350"]);
+    neve.wait_for_log("the receipts of history do not check out");
+    assert!(neve.health()["blocks"]["min_height"].as_u64().unwrap() > 370);
+    assert_eq!(neve.count("neve_blocks_withdrawn_total"), 0);
+    lie.clear();
+    wait_for_first(&neve, 350);
+    serves(&neve, &devnet, 350..=HEAD);
+}
+
+/// A node that has not got them all gives what it has; the rest is waited for.
+#[test]
+fn an_upstream_without_old_heights_is_waited_for() {
+    let config = Config { keep_heights: 100, older: Older::Absent, ..Config::test() };
+    let devnet = DevnetThread::start(config.with_head(HEAD)).expect("loopback has free ports");
+    let dir = fresh_dir();
+    let neve = start(dir.path(), &devnet, &["--backfill-to", "310"]);
+    wait_for_first(&neve, 310);
+    serves(&neve, &devnet, 310..=HEAD);
+}
+
+/// Names under `evidence/`, oldest first.
+pub(crate) fn evidence(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir.join("store/evidence")).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,7 @@
+//! Mirrors and their source.
+
+mod between;
+mod copies;
+mod false_segments;
+mod protocol;
+mod sources;

@@ -1,0 +1,190 @@
+//! What a source lacks, takes back, limits, or has in another format.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use neve_devnet::{Fault, Helicon};
+use serde_json::Value;
+
+use super::between::Between;
+use super::sources::{
+    HEAD, devnet, digest, large_devnet, mirror, mirror_in, source, taken, wait_for_first,
+};
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::served::serves;
+use crate::support::ws::Ws;
+
+/// A neve that gives no segments is an upstream like any other.
+#[test]
+fn without_segments_it_is_followed_over_json_rpc() {
+    let (devnet, source_dir) = (devnet(Helicon::FromGenesis), fresh_dir());
+    let url = devnet.base_url();
+    let source = Neve::start(source_dir.path(), &["--upstream", &url, "--start", "0"]);
+    source.wait_for_head(HEAD);
+    assert_eq!(source.client().get("/mirror/v1/segments").status, 404);
+    let dir = fresh_dir();
+    let mirror = mirror_in(dir.path(), source.address, &["--start", "-100"]);
+    mirror.wait_for_head(HEAD);
+    devnet.advance(20);
+    mirror.wait_for_log("does it run with --serve-mirrors?");
+    let about = &mirror.health()["mirror"];
+    let says = |error: &Value| error.as_str().is_some_and(|error| error.contains("HTTP 404"));
+    assert!(!about["stream"]["connected"].as_bool().unwrap() && says(&about["stream"]["error"]));
+    wait_for_first(&mirror, 0);
+    mirror.wait_for_head(HEAD + 20);
+    serves(&mirror, &devnet, (0..=HEAD + 20).step_by(7));
+    assert_eq!(taken(&mirror, "accepted"), 0);
+}
+
+/// Who is asked for more than it holds is followed all the same, whatever status it says so with.
+#[test]
+fn what_the_source_does_not_hold_ends_nothing() {
+    for status in ["421", "200", "404", "503"] {
+        let devnet = devnet(Helicon::Never);
+        let url = devnet.base_url();
+        let from = |start| ["--upstream", &url, "--start", start, "--backfill-to", "none"];
+        let (source_dir, dir) = (fresh_dir(), fresh_dir());
+        let tail = [&from("350")[..], &["--miss-status", status]].concat();
+        let source = Neve::start(source_dir.path(), &tail);
+        source.wait_for_head(HEAD);
+        // So that it knows which chain it is: neither the genesis block nor a list is there.
+        let neve = Neve::start(dir.path(), &from("380"));
+        neve.wait_for_head(HEAD);
+        neve.stop();
+        let mirror = mirror_in(dir.path(), source.address, &["--backfill-to", "0"]);
+        let peer = format!("upstream=\"http://{}\"", source.address);
+        let lacks = format!("neve_upstream_faults_total{{{peer},reason=\"missing_height\"}}");
+        mirror.wait("what is not held", |_| (mirror.count(&lacks) > 0).then_some(()));
+        for _ in 0..10 {
+            mirror.wait_for_head(devnet.advance(1));
+        }
+        assert_eq!(mirror.health()["blocks"]["min_height"], 380);
+        let metrics = mirror.admin().get("/metrics").text();
+        let faults = metrics.lines().filter(|line| line.starts_with("neve_upstream_faults_total{"));
+        let other: Vec<_> = faults.filter(|line| !line.contains("missing_height")).collect();
+        assert!(other.is_empty(), "{other:?}\n{}", mirror.log());
+        assert!(!mirror.log().contains("retry_in"), "{}", mirror.log());
+    }
+}
+
+/// Files of a later format are left alone; what the stream brings is not the format's.
+#[test]
+fn segments_of_another_format_are_left_alone() {
+    let devnet = devnet(Helicon::Never);
+    let (source_dir, source) = source(&devnet, &[]);
+    let newer = Between::of_format(source.address, 2);
+    let dir = fresh_dir();
+    let mirror = mirror_in(dir.path(), newer.address, &[]);
+    mirror.wait_for_log("its segments are of format 2, this release reads format 1");
+    wait_for_first(&mirror, 0);
+    devnet.advance(30);
+    mirror.wait_for_head(HEAD + 30);
+    serves(&mirror, &devnet, (0..=HEAD + 30).step_by(7));
+    assert_eq!(taken(&mirror, "accepted"), 0);
+    assert!(mirror.count("neve_mirror_received_records_total") >= 30);
+    source.stop();
+    mirror.stop();
+    assert_eq!(digest(dir.path()), digest(source_dir.path()));
+}
+
+/// Under Helicon receipts may be disproved seconds later: what the source takes back goes here too.
+#[test]
+fn what_the_source_takes_back_goes_here_too() {
+    let devnet = devnet(Helicon::FromGenesis);
+    let (source_dir, source) = source(&devnet, &[]);
+    devnet.advance(20);
+    let (dir, mirror) = mirror(&source);
+    wait_for_first(&mirror, 0);
+    mirror.wait_for_head(HEAD + 20);
+    let lie = devnet.faults().inject(Fault::LyingReceipts.at(HEAD + 22));
+    devnet.advance(3);
+    mirror.wait_for_head(HEAD + 23); // nothing tells yet
+    devnet.advance(22);
+    source.wait_for_log("withdrawing unproven heights");
+    mirror.wait_for_log("mirror source withdrew heights");
+    lie.clear();
+    devnet.advance(5);
+    source.wait_for_head(HEAD + 50);
+    mirror.wait_for_head(HEAD + 50);
+    serves(&mirror, &devnet, HEAD..=HEAD + 50);
+    source.stop();
+    mirror.stop();
+    assert_eq!(digest(dir.path()), digest(source_dir.path()));
+}
+
+#[test]
+fn a_mirror_that_does_not_read_is_cut_off_and_their_number_is_bounded() {
+    let devnet = large_devnet(200);
+    // Time enough to ask for more while it is not cut yet.
+    let more = ["--write-timeout", "5s", "--mirrors-max", "1"];
+    let (_dir, source) = source(&devnet, &more);
+    let mut slow = TcpStream::connect(source.address).unwrap();
+    let request = "GET /mirror/v1/records?from=0 HTTP/1.1\r\nHost: x\r\n\r\n";
+    std::io::Write::write_all(&mut slow, request.as_bytes()).unwrap();
+    slow.read_exact(&mut [0; 12]).unwrap();
+    let full = source.client().get("/mirror/v1/segment/0");
+    assert_eq!((full.status, full.header("retry-after")), (503, Some("1")));
+    source.wait("the cut", |_| {
+        (source.count("neve_http_connection_timeouts_total{reason=\"write\"}") >= 1).then_some(())
+    });
+    source.wait("room for another", |_| {
+        (source.client().get("/mirror/v1/segment/0").status == 200).then_some(())
+    });
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let devnet = devnet(Helicon::Never);
+    let (_dir, source) = source(&devnet, &[]);
+    let mut client = source.client();
+    let list = client.get("/mirror/v1/segments").json();
+    assert_eq!((&list["format"], &list["head"]), (&Value::from(1), &Value::from(HEAD)));
+    assert_eq!(list["segments"][1], serde_json::json!({ "base": 64, "records": 64 }));
+    let whole = client.get("/mirror/v1/segment/64");
+    assert_eq!((whole.status, whole.header("accept-ranges")), (200, Some("bytes")));
+    let tag = whole.header("etag").unwrap().to_owned();
+    let range = [("Range", "bytes=100-299"), ("If-Range", &*tag)];
+    let part = client.request("GET", "/mirror/v1/segment/64", &range, b"");
+    assert_eq!((part.status, &part.body[..]), (206, &whole.body[100..300]));
+    let range = [("Range", "bytes=100-299"), ("If-Range", "\"other\"")];
+    assert_eq!(client.request("GET", "/mirror/v1/segment/64", &range, b"").body, whole.body);
+    for (path, status) in [
+        ("/mirror/v1/segment/65", 404),
+        ("/mirror/v1/segment/384", 404), // not sealed yet
+        ("/mirror/v1/segment/x", 404),
+        ("/mirror/v1/", 404),
+        ("/mirror/v1/records", 400),
+        ("/mirror/v1/records?from=0x1", 400),
+    ] {
+        assert_eq!(client.get(path).status, status, "{path}");
+    }
+}
+
+/// A head comes over the stream, and not with the next poll. docs/benchmarks/log/mirrors.md has the measurement of
+/// the delay.
+#[test]
+fn a_head_arrives_with_one_hop_of_delay() {
+    let devnet = devnet(Helicon::FromGenesis);
+    let (_source_dir, source) = source(&devnet, &[]);
+    let dir = fresh_dir();
+    let mirror = mirror_in(dir.path(), source.address, &["--upstream-poll-interval", "1h"]);
+    mirror.wait_for_head(HEAD);
+    let mut sockets = [Ws::open(&source), Ws::open(&mirror)];
+    for ws in &mut sockets {
+        ws.send(r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#);
+        ws.text();
+    }
+    let [mut there, mut here] = sockets;
+    let mut delays: Vec<Duration> = (0..40)
+        .map(|_| {
+            devnet.advance(1);
+            there.text();
+            let begun = Instant::now();
+            here.text();
+            begun.elapsed()
+        })
+        .collect();
+    delays.sort_unstable();
+    eprintln!("one hop: median {:?}, most {:?}", delays[20], delays[39]);
+}

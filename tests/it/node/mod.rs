@@ -1,0 +1,4 @@
+//! A real avalanchego.
+
+mod feed;
+mod real_node;

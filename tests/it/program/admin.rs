@@ -1,0 +1,223 @@
+//! The pages for operators: on a listener of their own, and the short ones that every client sees.
+
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::{Value, json};
+
+use crate::support::corpus::MAIN;
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::recorded::Recorded;
+
+fn start(arguments: &[&str]) -> (Recorded, tempfile::TempDir, Neve) {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let url = node.url();
+    let arguments = [&["--upstream", &url, "--start", "300"], arguments].concat();
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_log("following");
+    (node, dir, neve)
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    value.as_object().expect("an object").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn main_listener_names_no_path_and_no_upstream() {
+    let (node, dir, neve) = start(&[]);
+    neve.wait_for_head(339);
+    assert_ne!(neve.admin, neve.address);
+    let mut main = neve.client();
+    let health = main.get("/health");
+    assert_eq!(health.status, 200);
+    let (text, health) = (health.text(), health.json());
+    assert_eq!(health["status"], "ok");
+    assert_eq!(health["reason"], Value::Null);
+    assert_eq!(health["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(health["blocks"]["min_height"], 300);
+    assert_eq!(health["blocks"]["max_contiguous_height"], 339);
+    let upstream = node.url();
+    let upstream = upstream.strip_prefix("http://").unwrap();
+    for secret in [upstream, &dir.path().display().to_string(), "upstream", "storage", "memory"] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+    assert_eq!(main.get("/ready").json(), json!({ "ready": true }));
+    assert_eq!(main.get("/metrics").status, 404);
+    let full = neve.health();
+    assert!(keys(&full).contains(&"storage") && keys(&full).contains(&"upstreams"));
+    assert!(neve.admin().get("/metrics").text().contains("neve_head_height 339"));
+    assert_eq!(neve.admin().call("eth_chainId", "[]").status, 404);
+    assert!(neve.log().contains(&format!("admin listener address={}", neve.admin)));
+}
+
+#[test]
+fn admin_on_main_puts_all_pages_on_the_main_listener() {
+    let (_node, _dir, neve) = start(&["--admin-on-main"]);
+    assert_eq!(neve.admin, neve.address);
+    assert!(keys(&neve.health()).contains(&"storage"));
+    assert_eq!(neve.client().get("/metrics").status, 200);
+}
+
+#[test]
+fn no_page_of_another_origin_reads_what_is_for_operators() {
+    let (_node, _dir, neve) = start(&["--serve-mirrors", "--admin-on-main"]);
+    let origin = ("Origin", "https://a.example");
+    let preflight = [origin, ("Access-Control-Request-Method", "GET")];
+    let is_cors =
+        |(name, _): &(String, String)| name.starts_with("access-control") || name == "vary";
+    for path in ["/health", "/ready", "/metrics", "/mirror/v1/segments", "/mirror/v1/x"] {
+        let answer = neve.client().request("GET", path, &[origin], b"");
+        assert!(!answer.headers.iter().any(is_cors), "{path}: {answer:?}");
+        let asked = neve.client().request("OPTIONS", path, &preflight, b"");
+        assert_eq!(asked.status, 405, "{path}");
+        assert!(!asked.headers.iter().any(is_cors), "{path}: {asked:?}");
+    }
+    let rpc = neve.client().request(
+        "OPTIONS",
+        "/",
+        &[origin, ("Access-Control-Request-Method", "POST")],
+        b"",
+    );
+    assert_eq!(rpc.header("access-control-allow-origin"), Some("*"));
+}
+
+#[test]
+fn admin_listener_on_loopback_refuses_names_that_point_to_it() {
+    let (_node, _dir, neve) = start(&[]);
+    let ask = |host: &str| {
+        let request = format!("GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        neve.admin().raw(request.as_bytes()).unwrap().status
+    };
+    assert_eq!(ask("evil.example"), 403);
+    assert_eq!(ask("localhost:8549"), 200);
+    assert_eq!(ask("127.0.0.1:8549"), 200);
+    assert_eq!(
+        neve.client().raw(b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n").unwrap().status,
+        200
+    );
+}
+
+#[test]
+fn admin_listener_can_be_turned_off() {
+    let (_node, _dir, neve) = start(&["--admin-listen", "none"]);
+    assert_eq!(neve.admin, neve.address, "the greeting names the short page");
+    assert_eq!(neve.client().get("/metrics").status, 404);
+    assert!([200, 503].contains(&neve.client().get("/ready").status));
+}
+
+/// Only the default may be left out: an address that was given is wanted.
+#[test]
+fn given_admin_address_in_use_ends_the_start() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let (url, store) = (node.url(), dir.path().join("store").display().to_string());
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", &store, "--upstream", &url];
+    let output =
+        crate::support::neve::run(&[&arguments[..], &["--admin-listen", &address]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        stderr.contains(&format!("--admin-listen {address} (flag): port in use; stop its owner")),
+        "{stderr}"
+    );
+}
+
+/// A second neve on a machine must start, too.
+#[test]
+fn default_admin_address_in_use_is_a_warning() {
+    // Whoever has it, this test or another process: it is in use.
+    let _taken = TcpListener::bind("127.0.0.1:8549");
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let (url, store) = (node.url(), dir.path().join("store").display().to_string());
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("127.0.0.1:{port}");
+    let arguments = ["serve", "--listen", &listen, "--data-dir", &store, "--upstream", &url];
+    let neve = Neve::spawn(dir.path(), &[&arguments[..], &["--start", "300"]].concat());
+    neve.wait_for_log("no admin listener");
+    assert_eq!(neve.admin, neve.address);
+    assert_eq!(neve.client().get("/health").status, 200);
+}
+
+/// Descriptors are what both listeners have in common.
+#[test]
+fn ready_answers_while_clients_hold_all_descriptors_that_they_may() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let arguments =
+        ["--upstream", &node.url(), "--start", "300", "--connections-address-max", "10000"];
+    let neve =
+        Neve::start_by(&["sh", "-c", "ulimit -n 320; exec \"$@\"", "sh"], dir.path(), &arguments);
+    neve.wait_for_head(339);
+    neve.wait_for_log("few descriptors, fewer connections connections_max=80");
+    let held: Vec<_> = (0..400).map(|_| TcpStream::connect(neve.address).unwrap()).collect();
+    for _ in 0..20 {
+        assert_eq!(neve.admin().get("/ready").status, 200);
+    }
+    drop(held);
+}
+
+/// Who takes all connections of the main listener must not have a healthy server taken for a dead one.
+#[test]
+fn ready_answers_while_clients_hold_all_connections() {
+    let (_node, _dir, neve) = start(&["--connections-max", "8"]);
+    neve.wait_for_head(339);
+    let held: Vec<_> = (0..20).map(|_| TcpStream::connect(neve.address).unwrap()).collect();
+    for _ in 0..20 {
+        assert_eq!(neve.admin().get("/ready").status, 200);
+    }
+    drop(held);
+}
+
+/// A browser's header. Clients of a node send none such, and get the node's 404.
+const HTML: (&str, &str) = ("Accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8");
+
+#[test]
+fn browser_gets_the_status_page_on_both_listeners_and_clients_get_404() {
+    let (_node, _dir, neve) = start(&[]);
+    for mut client in [neve.client(), neve.admin()] {
+        let page = client.request("GET", "/", &[HTML], b"");
+        assert_eq!(page.status, 200);
+        assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+        let policy = page.header("content-security-policy").expect("it has a policy");
+        assert!(policy.starts_with("default-src 'none'; "), "{policy}");
+        assert_eq!(page.header("access-control-allow-origin"), None);
+        assert!(page.text().contains("<title>neve</title>"));
+        assert_eq!(client.get("/").status, 404);
+    }
+    // The same request of another host is refused, as any other.
+    let foreign = b"GET / HTTP/1.1\r\nHost: evil.example\r\nAccept: text/html\r\n\r\n";
+    assert_eq!(neve.admin().raw(foreign).unwrap().status, 403);
+}
+
+/// The page after its script has run.
+fn rendered(address: std::net::SocketAddr) -> String {
+    let profile = fresh_dir();
+    let output = std::process::Command::new("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--virtual-time-budget=5000",
+            "--dump-dom",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("http://{address}/"))
+        .output()
+        .expect("chromium runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+#[ignore = "needs chromium: ./check browser"]
+fn status_page_shows_the_state_in_a_browser() {
+    let (node, _dir, neve) = start(&[]);
+    neve.wait_for_head(339);
+    neve.wait("readiness", |health| (health["status"] == "ok").then_some(()));
+    let main = rendered(neve.address);
+    assert!(main.contains(r#"id="state" role="status">ready<"#), "{main}");
+    assert!(main.contains("<dt>Head</dt><dd>339</dd>"), "{main}");
+    let upstream = node.url();
+    let upstream = upstream.strip_prefix("http://").unwrap();
+    assert!(!main.contains(upstream) && !main.contains("Disk used</dt>"), "{main}");
+    let full = rendered(neve.admin);
+    assert!(full.contains(upstream) && full.contains("Disk used</dt>"), "{full}");
+}

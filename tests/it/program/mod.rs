@@ -1,0 +1,10 @@
+//! The program: usage, output, limits of the system, pages for operators.
+
+mod admin;
+mod cli;
+mod config;
+mod dev;
+mod memory;
+mod outputs;
+mod prometheus;
+mod sandbox;

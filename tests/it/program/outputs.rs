@@ -1,0 +1,145 @@
+//! Standard output and error that are full or closed, and signals: neve neither panics nor stops.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::corpus::MAIN;
+use crate::support::neve::{LIMIT, Neve, fresh_dir, run};
+use crate::support::node::wait::{Miss, wait_until};
+use crate::support::recorded::Recorded;
+
+fn full() -> Stdio {
+    File::options().write(true).open("/dev/full").expect("Linux has one").into()
+}
+
+/// A pipe whose reader is gone.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
+
+fn command(arguments: &[&str], out: Stdio, error: Stdio) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_neve"));
+    command.args(arguments).env("RUST_LOG", "info").stdin(Stdio::null()).stdout(out).stderr(error);
+    command
+}
+
+/// Waits for its end, which must come soon.
+fn end(mut command: Command) -> ExitStatus {
+    let mut child = command.spawn().expect("the binary starts");
+    let ended = wait_until("the end", LIMIT, || match child.try_wait() {
+        Ok(Some(status)) => Ok(status),
+        _ => Err(Miss::NotYet("it runs".to_owned())),
+    });
+    ended.unwrap_or_else(|why| {
+        let _ = child.kill();
+        panic!("{why}")
+    })
+}
+
+#[test]
+fn help_ends_with_1_where_output_is_full_and_with_0_where_it_is_closed() {
+    for arguments in [&["--help"][..], &["serve", "--help"], &["--version"]] {
+        assert_eq!(end(command(arguments, full(), Stdio::null())).code(), Some(1), "{arguments:?}");
+        assert_eq!(end(command(arguments, full(), full())).code(), Some(1), "{arguments:?}");
+        assert_eq!(end(command(arguments, closed(), closed())).code(), Some(0), "{arguments:?}");
+    }
+    for error in [full(), closed()] {
+        assert_eq!(end(command(&["serve", "--nonsense"], full(), error)).code(), Some(64));
+    }
+    let wrong = ["serve", "--dev", "--idle-timeout", "0s"];
+    assert_eq!(end(command(&wrong, closed(), closed())).code(), Some(64));
+}
+
+fn small_store(dir: &Path) -> String {
+    let node = Recorded::start(MAIN);
+    let neve = Neve::start(dir, &["--upstream", &node.url(), "--start", "300"]);
+    neve.wait_for_head(MAIN.head);
+    neve.stop();
+    dir.join("store").display().to_string()
+}
+
+#[test]
+fn verify_ends_with_2_where_output_is_full_and_with_0_where_it_is_closed() {
+    let dir = fresh_dir();
+    let store = small_store(dir.path());
+    let verify = ["verify", "--data-dir", &store, "--digest"];
+    assert!(run(&verify).status.success());
+    assert_eq!(end(command(&verify, full(), full())).code(), Some(2));
+    assert_eq!(end(command(&verify, closed(), closed())).code(), Some(0));
+    let none = ["verify", "--data-dir", "/nonexistent"];
+    assert_eq!(end(command(&none, full(), full())).code(), Some(2));
+}
+
+#[test]
+fn serve_goes_on_where_its_outputs_are_full_or_closed() {
+    let node = Recorded::start(MAIN);
+    for (out, error) in [(full(), full()), (closed(), closed())] {
+        let dir = fresh_dir();
+        let store = dir.path().join("store").display().to_string();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (listen, url) = (free.to_string(), node.url());
+        let arguments = [
+            "serve",
+            "--listen",
+            &listen,
+            "--data-dir",
+            &store,
+            "--upstream",
+            &url,
+            "--start",
+            "300",
+            "--disk-reserve-bytes",
+            "1MiB",
+        ];
+        let mut child = command(&arguments, out, error).spawn().expect("the binary starts");
+        let up = wait_until("the head", LIMIT, || {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Err(Miss::Never(format!("it ended with {status}")));
+            }
+            let head = "eth_getBlockByNumber";
+            let params = format!("[\"{:#x}\",false]", MAIN.head);
+            std::net::TcpStream::connect(free).map_err(|why| Miss::NotYet(why.to_string()))?;
+            let answer = crate::support::client::Client::new(free).call(head, &params);
+            if answer.status == 200 { Ok(()) } else { Err(Miss::NotYet(answer.text())) }
+        });
+        let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+        let status = child.wait().expect("it is our child");
+        up.unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(status.code(), Some(0), "{:?}", status.signal());
+    }
+}
+
+#[test]
+fn sighup_is_logged_and_stops_nothing() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("no settings file at the start");
+    neve.signal(Signal::HUP);
+    neve.wait_for_head(MAIN.head);
+    let (status, took) = neve.stop();
+    assert!(status.success() && took < Duration::from_mins(1), "{status}");
+}
+
+/// The first line is all that `head -1` reads.
+#[test]
+fn findings_are_counted_though_only_the_first_is_read() {
+    let dir = fresh_dir();
+    let store = small_store(dir.path());
+    let verify = ["verify", "--data-dir", &store, "--digest"];
+    let mut child = command(&verify, Stdio::piped(), Stdio::null()).spawn().expect("it starts");
+    let mut first = String::new();
+    let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+    output.read_line(&mut first).expect("text");
+    drop(output);
+    assert!(child.wait().expect("it is our child").success());
+    assert!(first.contains("0 findings"), "{first}");
+}

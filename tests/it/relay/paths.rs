@@ -1,0 +1,77 @@
+//! Other paths of the node.
+
+use crate::support::client::{Client, Response};
+use crate::support::neve::{fresh_dir, run};
+use crate::support::served::{devnet, follow};
+
+const JSON: [(&str, &str); 1] = [("Content-Type", "application/json")];
+
+fn told(response: &Response) -> (u16, String, Option<&str>) {
+    (response.status, response.text(), response.header("content-type"))
+}
+
+#[test]
+fn named_path_gets_the_response_of_the_node_and_no_other_path_does() {
+    let node = devnet(5);
+    let paths = ["--on-miss", "relay", "--relay-paths", "/ext/health,/ext/info,/ext/none"];
+    let (_dir, neve) = follow(&node, &paths);
+    let mut client = neve.client();
+    for (method, path, body) in [
+        ("GET", "/ext/health", &b""[..]),
+        ("POST", "/ext/info", br#"{"jsonrpc":"2.0","id":1,"method":"info.getNodeID"}"#),
+        ("GET", "/ext/none", b""),
+    ] {
+        let relayed = client.request(method, path, &JSON, body);
+        let expected = Client::new(node.address()).request(method, path, &JSON, body);
+        assert_eq!(told(&relayed), told(&expected), "{path}");
+        assert_eq!(relayed.header("x-neve"), Some("relay"));
+    }
+    let relayed = || neve.count("neve_relay_requests_total{outcome=\"ok\"}");
+    let before = relayed();
+    assert_eq!(before, 3);
+    for path in [
+        "/ext/health/",
+        "/ext/health?x=1",
+        "/ext//health",
+        "/ext/./health",
+        "/ext/x/../health",
+        "/ext%2fhealth",
+        "/ext%5chealth",
+        "/ext/%2568ealth",
+        "/ext/bc/P",
+        "/ext/admin",
+    ] {
+        let other = client.get(path);
+        assert!(matches!(other.status, 301 | 404), "{path}: {}", other.status);
+        assert_eq!(other.header("x-neve"), None, "{path}");
+    }
+    let route = [("Avalanche-Api-Route", "P")];
+    assert_eq!(client.request("GET", "/ext/health", &route, b"").status, 404);
+    assert_eq!(client.request("PUT", "/ext/health", &[], b"x").status, 405);
+    assert_eq!(relayed(), before);
+    assert_eq!(client.get("/ext/%68ealth").header("x-neve"), Some("relay"), "one decoding");
+}
+
+#[test]
+fn path_of_keys_or_settings_is_refused_at_the_start() {
+    let dir = fresh_dir();
+    let store = dir.path().display().to_string();
+    for path in [
+        "/ext/admin",
+        "/ext/keystore",
+        "/ext/bc/C/Admin",
+        "ext",
+        "/",
+        "/a//b",
+        "/a/../b",
+        "/a?b",
+        "/%61",
+    ] {
+        let arguments = ["serve", "--data-dir", &store, "--upstream", "http://127.0.0.1:1"];
+        let more = ["--on-miss", "relay", "--relay-paths", path];
+        let output = run(&[&arguments[..], &more].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{said}");
+        assert!(said.contains(&format!("--relay-paths {path} (flag): ")), "{said}");
+    }
+}

@@ -1,0 +1,61 @@
+//! Calls over WebSocket that an upstream answers.
+
+use neve_devnet::{DevnetThread, Fault};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::client::Client;
+use crate::support::neve::Neve;
+use crate::support::served::{devnet, follow};
+use crate::support::ws::Ws;
+
+const BALANCE: &str = r#"{"jsonrpc":"2.0","id":7,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
+const NUMBER: &str = r#"{"jsonrpc":"2.0","id":8,"method":"eth_blockNumber"}"#;
+
+fn start() -> (DevnetThread, TempDir, Neve) {
+    let node = devnet(5);
+    let (dir, neve) = follow(&node, &["--on-miss", "relay"]);
+    (node, dir, neve)
+}
+
+#[test]
+fn missed_call_over_websocket_gets_the_text_of_the_node() {
+    let (node, _dir, neve) = start();
+    let mut ws = Ws::open(&neve);
+    let batch = format!("[{NUMBER},{BALANCE}]");
+    for message in [BALANCE, &batch] {
+        ws.send(message);
+        assert_eq!(ws.text(), Client::new(node.address()).post(message).text());
+    }
+    // A method that is not relayed is a miss.
+    ws.send(r#"{"jsonrpc":"2.0","id":1,"method":"eth_sendTransaction","params":[{}]}"#);
+    let miss: Value = serde_json::from_str(&ws.text()).unwrap();
+    assert_eq!((&miss["id"], miss["error"].is_object()), (&json!(1), true), "{miss}");
+    assert_eq!(node.counters().calls("eth_sendTransaction"), 0);
+}
+
+#[test]
+fn calls_and_heads_go_on_while_an_upstream_is_waited_for() {
+    let (node, _dir, neve) = start();
+    let mut ws = Ws::open(&neve);
+    let heads = ws.subscribe(r#"["newHeads"]"#);
+    let stall = node.faults().inject(Fault::Stall.on("eth_getBalance"));
+    ws.send(BALANCE);
+    ws.send(NUMBER);
+    assert!(ws.text().contains("\"id\":8"), "the second message is answered first");
+    node.advance(1);
+    assert_eq!(ws.heads(&heads, 1), [6]);
+    stall.clear();
+    assert!(ws.text().contains("\"id\":7,\"result\":"), "and the first one at last");
+    // One that leaves takes its request along.
+    let stall = node.faults().inject(Fault::Stall.on("eth_getBalance"));
+    ws.send(BALANCE);
+    neve.wait("a relayed request", |_| {
+        (neve.metric("neve_relay_in_flight_requests") > Some(0.0)).then_some(())
+    });
+    drop(ws);
+    neve.wait("its end", |_| {
+        (neve.metric("neve_relay_in_flight_requests") == Some(0.0)).then_some(())
+    });
+    stall.clear();
+}

@@ -1,0 +1,6 @@
+//! Documents under `/v1/`.
+
+mod changes;
+mod documents;
+mod tester;
+mod varnish;

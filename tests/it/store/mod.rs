@@ -1,0 +1,11 @@
+//! What is on disk: damage, kills, packed files, retention, cold pages.
+
+mod cold;
+mod damage;
+mod kill;
+mod kill_packing;
+mod packed;
+mod packed_reader;
+mod retention;
+mod scale;
+mod verify;

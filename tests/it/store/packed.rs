@@ -1,0 +1,236 @@
+//! Packed files: every answer is the one of an unpacked neve, before and after a restart.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use neve_devnet::{Config, DevnetThread};
+
+use crate::support::neve::{Neve, run};
+
+/// Heights of the chain: three whole ranges, and a part of another.
+const HEAD: u64 = 110;
+const PACKED: u64 = 96;
+
+fn chain() -> DevnetThread {
+    DevnetThread::start(Config::test().with_head(HEAD)).expect("loopback has free ports")
+}
+
+fn start(dir: &Path, node: &DevnetThread, unpacked: &str) -> Neve {
+    let url = node.base_url();
+    let fixed =
+        ["--upstream", &url, "--start", "0", "--segment-blocks", "32", "--api", "debug-raw"];
+    let neve = Neve::start(dir, &[&fixed[..], &["--unpacked-bytes", unpacked]].concat());
+    neve.wait_for_head(HEAD);
+    neve
+}
+
+fn wait_until_packed(neve: &Neve) {
+    neve.wait("packed heights", |_| {
+        (neve.count("neve_store_packed_heights") >= PACKED).then_some(())
+    });
+}
+
+fn packed_files(dir: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(dir.join("store")).expect("the store is there");
+    let files = files.map(|file| file.expect("it can be listed").path());
+    let mut packed: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|extension| extension == "pack"))
+        .collect();
+    packed.sort();
+    packed
+}
+
+/// Calls of every method about stored heights.
+fn calls(neve: &Neve) -> Vec<(String, String)> {
+    let mut calls = Vec::new();
+    let mut client = neve.client();
+    let mut call = |method: &str, params: String| calls.push((method.to_owned(), params));
+    for height in 0..=HEAD {
+        let block = client.result("eth_getBlockByNumber", &format!("[\"{height:#x}\",false]"));
+        let hash = block["hash"].as_str().expect("it has a hash").to_owned();
+        let by = [format!("\"{height:#x}\""), format!("\"{hash}\"")];
+        for full in [true, false] {
+            call("eth_getBlockByNumber", format!("[{},{full}]", by[0]));
+            call("eth_getBlockByHash", format!("[{},{full}]", by[1]));
+        }
+        call("eth_getHeaderByNumber", format!("[{}]", by[0]));
+        call("eth_getHeaderByHash", format!("[{}]", by[1]));
+        for at in &by {
+            call("eth_getBlockReceipts", format!("[{at}]"));
+            call("debug_getRawBlock", format!("[{at}]"));
+            call("debug_getRawHeader", format!("[{at}]"));
+            call("debug_getRawReceipts", format!("[{at}]"));
+        }
+        call("eth_getBlockTransactionCountByNumber", format!("[{}]", by[0]));
+        call("eth_getBlockTransactionCountByHash", format!("[{}]", by[1]));
+        call("eth_getUncleCountByBlockNumber", format!("[{}]", by[0]));
+        call("eth_getLogs", format!("[{{\"blockHash\":{}}}]", by[1]));
+        call("eth_feeHistory", format!("[\"0x5\",{},[10,50,90]]", by[0]));
+        let transactions = block["transactions"].as_array().expect("it has transactions");
+        for (at, transaction) in transactions.iter().enumerate() {
+            call("eth_getTransactionByHash", format!("[{transaction}]"));
+            call("eth_getTransactionReceipt", format!("[{transaction}]"));
+            call("eth_getRawTransactionByHash", format!("[{transaction}]"));
+            call("debug_getRawTransaction", format!("[{transaction}]"));
+            call("eth_getTransactionByBlockNumberAndIndex", format!("[{},\"{at:#x}\"]", by[0]));
+            call("eth_getTransactionByBlockHashAndIndex", format!("[{},\"{at:#x}\"]", by[1]));
+        }
+        let past = transactions.len();
+        call("eth_getTransactionByBlockNumberAndIndex", format!("[{},\"{past:#x}\"]", by[0]));
+    }
+    let all = format!("\"fromBlock\":\"0x0\",\"toBlock\":\"{HEAD:#x}\"");
+    call("eth_getLogs", format!("[{{{all}}}]"));
+    let logs = client.result("eth_getLogs", &format!("[{{{all}}}]"));
+    let logs = logs.as_array().expect("it is a list");
+    assert!(!logs.is_empty(), "the chain has logs");
+    for log in logs.iter().step_by(7) {
+        let (address, topics) = (&log["address"], &log["topics"]);
+        call("eth_getLogs", format!("[{{{all},\"address\":{address}}}]"));
+        call("eth_getLogs", format!("[{{{all},\"address\":{address},\"topics\":{topics}}}]"));
+        call("eth_getLogs", format!("[{{{all},\"topics\":[null,[{}]]}}]", log["topics"][1]));
+    }
+    calls
+}
+
+/// Asks two servers the same.
+fn compare(one: &Neve, other: &Neve) {
+    let (mut client, mut other_client) = (one.client(), other.client());
+    let calls = calls(one);
+    for (method, params) in &calls {
+        let (wanted, found) = (client.call(method, params), other_client.call(method, params));
+        assert_eq!(found.status, wanted.status, "{method} {params}");
+        assert!(
+            found.body == wanted.body,
+            "{method} {params}:\n{}\n{}",
+            found.text(),
+            wanted.text()
+        );
+    }
+    let batch = |calls: &[(String, String)]| {
+        let calls: Vec<_> = calls
+            .iter()
+            .map(|(method, params)| {
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
+            })
+            .collect();
+        format!("[{}]", calls.join(","))
+    };
+    for calls in calls.chunks(50) {
+        let body = batch(calls);
+        assert!(client.post(&body).body == other_client.post(&body).body, "{body}");
+    }
+    for height in 0..=HEAD {
+        for path in ["", "?transactions=full", "/receipts", "/header"] {
+            let path = format!("/v1/blocks/{height}{path}");
+            let (wanted, found) = (client.get(&path), other_client.get(&path));
+            assert_eq!((found.status, found.body), (wanted.status, wanted.body), "{path}");
+        }
+    }
+}
+
+#[test]
+fn packed_heights_give_the_answers_of_unpacked_ones() {
+    let node = chain();
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (plain, packing) = (dir.path().join("plain"), dir.path().join("packing"));
+    let unpacked = start(&plain, &node, "none");
+    let packed = start(&packing, &node, "0B");
+    wait_until_packed(&packed);
+    assert_eq!(packed_files(&packing).len() as u64, PACKED / 32);
+    assert_eq!(packed_files(&plain), Vec::<PathBuf>::new());
+    compare(&unpacked, &packed);
+    packed.stop_in_time();
+    let packed = start(&packing, &node, "0B");
+    wait_until_packed(&packed);
+    compare(&unpacked, &packed);
+    packed.stop_in_time();
+    unpacked.stop_in_time();
+    assert_eq!(verified(&packing), verified(&plain), "the content is the same");
+}
+
+#[test]
+fn a_read_of_a_packed_height_unpacks_only_what_it_needs() {
+    let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = start(dir.path(), &node, "0B");
+    wait_until_packed(&neve);
+    let mut client = neve.client();
+    let mut unpacked = |method: &str, params: &str| {
+        let before = neve.count("neve_store_unpacked_bytes_total");
+        let result = client.result(method, params);
+        (neve.count("neve_store_unpacked_bytes_total") - before, result)
+    };
+    let all = format!("\"fromBlock\":\"0x0\",\"toBlock\":\"{:#x}\"", PACKED - 1);
+    let (_, logs) = unpacked("eth_getLogs", &format!("[{{{all}}}]"));
+    let (log, hash) = (&logs[0], &logs[0]["transactionHash"]);
+    for method in ["eth_getTransactionByHash", "eth_getTransactionReceipt"] {
+        let (bytes, _) = unpacked(method, &format!("[{hash}]"));
+        assert!((1..=64 << 10).contains(&bytes), "{method} unpacks {bytes}");
+    }
+    let (whole, _) = unpacked("eth_getBlockReceipts", &format!("[{}]", log["blockNumber"]));
+    let (bytes, _) = unpacked("eth_getBlockByNumber", &format!("[{},true]", log["blockNumber"]));
+    assert_eq!((whole > 0, bytes), (true, whole), "no height is unpacked twice");
+    let (bytes, _) =
+        unpacked("eth_getUncleByBlockNumberAndIndex", &format!("[{},\"0x0\"]", log["blockNumber"]));
+    assert_eq!(bytes, 0);
+    // What the index of the file excludes is not unpacked.
+    let nobody = format!("\"address\":\"0x{:040}\"", 9);
+    let one = format!("\"fromBlock\":{0},\"toBlock\":{0}", log["blockNumber"]);
+    let by_hash = format!("\"blockHash\":{}", log["blockHash"]);
+    for heights in [&all, &one, &by_hash] {
+        let (bytes, found) = unpacked("eth_getLogs", &format!("[{{{heights},{nobody}}}]"));
+        assert_eq!((bytes, found), (0, serde_json::json!([])), "{heights}");
+        let of = format!("\"address\":{},\"topics\":{}", log["address"], log["topics"]);
+        let (bytes, found) = unpacked("eth_getLogs", &format!("[{{{heights},{of}}}]"));
+        assert!(bytes > 0 && !found.as_array().expect("a list").is_empty(), "{heights}");
+    }
+    neve.stop_in_time();
+}
+
+/// Code and last line of `neve verify`.
+fn verified(dir: &Path) -> (Option<i32>, String) {
+    let store = dir.join("store").display().to_string();
+    let output = run(&["verify", "--digest", "--data-dir", &store]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.code(), text.lines().last().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_flipped_byte_of_a_packed_file_is_found() {
+    let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = start(dir.path(), &node, "0B");
+    wait_until_packed(&neve);
+    neve.stop_in_time();
+    assert_eq!(verified(dir.path()).0, Some(0));
+    let file = packed_files(dir.path()).remove(1);
+    let good = fs::read(&file).expect("it can be read");
+    for part in 0..40 {
+        let mut bad = good.clone();
+        bad[part * good.len() / 40] ^= 1;
+        fs::write(&file, &bad).expect("it can be written");
+        assert_eq!(verified(dir.path()).0, Some(1), "byte {}", part * good.len() / 40);
+    }
+}
+
+#[test]
+fn a_mirror_of_packed_heights_has_all_of_them() {
+    let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
+    let (source_dir, mirror_dir) = (dir.path().join("source"), dir.path().join("mirror"));
+    let url = node.base_url();
+    let fixed = ["--serve-mirrors", "--segment-blocks", "32"];
+    let upstream = ["--upstream", &url, "--start", "0", "--unpacked-bytes", "0B"];
+    let source = Neve::start(&source_dir, &[&fixed[..], &upstream].concat());
+    source.wait_for_head(HEAD);
+    wait_until_packed(&source);
+    let url = format!("http://{}", source.address);
+    let mirror = Neve::start(&mirror_dir, &[&fixed[..], &["--mirror-from", &url]].concat());
+    mirror.wait_for_head(HEAD);
+    node.advance(5); // which proves what is served
+    mirror.wait_for_head(HEAD + 5);
+    source.wait_for_head(HEAD + 5);
+    mirror.wait("all heights", |health| {
+        (health["blocks"]["min_height"].as_u64()? == 0).then_some(())
+    });
+    mirror.stop_in_time();
+    source.stop_in_time();
+    assert_eq!(verified(&mirror_dir), verified(&source_dir));
+}

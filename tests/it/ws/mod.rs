@@ -1,0 +1,6 @@
+//! WebSockets.
+
+mod limits;
+mod metrics;
+mod order;
+mod recorded;

@@ -1,0 +1,110 @@
+//! nginx with the configuration that is shipped.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::neve::fresh_dir;
+use super::node::wait::{Miss, wait_until};
+
+/// Where nginx is when the search path of an ordinary user does not have it.
+const ELSEWHERE: &str = "/usr/sbin/nginx";
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A running nginx. Dropping it ends it.
+pub(crate) struct Nginx {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    dir: TempDir,
+}
+
+impl Nginx {
+    /// Starts it in front of neve and a node, which is given by its base address.
+    pub(crate) fn start(neve: SocketAddr, node: &str) -> Self {
+        let dir = fresh_dir();
+        let address = free_address();
+        write_configuration(dir.path(), neve, node, address);
+        let tested = command(dir.path()).arg("-t").output();
+        let tested = tested.unwrap_or_else(|why| {
+            panic!("nginx cannot be run ({why}): Debian has it as nginx-light")
+        });
+        assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stderr));
+        let child = command(dir.path()).stdin(Stdio::null()).spawn().expect("nginx starts");
+        let mut nginx = Self { child, address, dir };
+        let up = wait_until("nginx", LIMIT, || nginx.is_up());
+        up.unwrap_or_else(|why| panic!("{why}\n{}", nginx.log()));
+        nginx
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn is_up(&mut self) -> Result<(), Miss> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Err(Miss::Never(format!("it ended with {status}")));
+        }
+        TcpStream::connect(self.address).map(|_| ()).map_err(|why| Miss::NotYet(why.to_string()))
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("error.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Nginx {
+    /// As an operator would: killed hard, its workers would stay behind.
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("nginx's log:\n{}", self.log());
+        }
+    }
+}
+
+fn command(dir: &Path) -> Command {
+    let found = Path::new(ELSEWHERE).is_file();
+    let mut command = Command::new(if found { ELSEWHERE } else { "nginx" });
+    command.arg("-c").arg(dir.join("nginx.conf")).arg("-e").arg(dir.join("error.log"));
+    command
+}
+
+/// The shipped file with other addresses, and around it as little as nginx takes.
+fn write_configuration(dir: &Path, neve: SocketAddr, node: &str, listen: SocketAddr) {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/nginx/neve.conf");
+    let mut text = fs::read_to_string(shipped).expect("the configuration is in the repository");
+    let node = node.trim_start_matches("http://");
+    for (shipped, real) in [
+        ("server 127.0.0.1:8545;", format!("server {neve};")),
+        ("server 127.0.0.1:9650;", format!("server {node};")),
+        ("listen 127.0.0.1:8080;", format!("listen {listen};")),
+    ] {
+        assert_eq!(text.matches(shipped).count(), 1, "{shipped}");
+        text = text.replace(shipped, &real);
+    }
+    let path = |name: &str| -> PathBuf { dir.join(name) };
+    fs::write(path("neve.conf"), text).expect("a file can be written");
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = temporary.map(|name| format!("{name}_temp_path {};", path(name).display()));
+    let main = format!(
+        "daemon off; worker_processes 1; pid {};\nerror_log {};\nevents {{}}\n\
+         http {{ access_log off; {} include {}; }}\n",
+        path("nginx.pid").display(),
+        path("error.log").display(),
+        temporary.join(" "),
+        path("neve.conf").display(),
+    );
+    fs::write(path("nginx.conf"), main).expect("a file can be written");
+}
+
+/// Free at this moment: nginx cannot be told to choose.
+fn free_address() -> SocketAddr {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    socket.local_addr().expect("it is bound")
+}

@@ -1,0 +1,63 @@
+//! Waiting with a deadline and a reason: the one place in these tests that sleeps.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// Pause between two looks: far below a block's two seconds, far above the cost of a request.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Units of time for [`at_some_pace`].
+const PACES: [Duration; 3] =
+    [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8)];
+
+/// Why a look did not find what was waited for.
+pub(crate) enum Miss {
+    /// It may still come.
+    NotYet(String),
+    /// It cannot come any more, so waiting on would only hide the reason.
+    Never(String),
+}
+
+/// Looks again and again until `look` succeeds, `limit` is over or `look` says never.
+///
+/// The error names `what` and what the last look saw.
+pub(crate) fn wait_until<T>(
+    what: &str,
+    limit: Duration,
+    mut look: impl FnMut() -> Result<T, Miss>,
+) -> Result<T, String> {
+    let start = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return Ok(found),
+            Err(Miss::Never(why)) => return Err(format!("{what}: {why}")),
+            Err(Miss::NotYet(why)) if start.elapsed() >= limit => {
+                return Err(format!("{what}: not within {limit:?}; last seen: {why}"));
+            }
+            Err(Miss::NotYet(_)) => pause(),
+        }
+    }
+}
+
+/// Tries what depends on the speed of the machine in ever longer units of time, until it holds.
+///
+/// A busy machine delays the test or the server by more than a short unit. A defect fails in each.
+///
+/// # Panics
+/// As `holds` does in the longest unit.
+pub(crate) fn at_some_pace(holds: impl Fn(Duration)) {
+    let [hasty @ .., patient] = PACES;
+    let held = |pace| catch_unwind(AssertUnwindSafe(|| holds(pace))).is_ok();
+    if !hasty.into_iter().any(held) {
+        holds(patient);
+    }
+}
+
+/// Sleeps for one [`PAUSE`].
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a plain test thread, and the only sleep of the tests"
+)]
+fn pause() {
+    std::thread::sleep(PAUSE);
+}

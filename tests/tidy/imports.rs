@@ -1,0 +1,177 @@
+//! Imports run down, as the table in docs/ARCHITECTURE.md lists them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Finding;
+use crate::source::{Tree, code};
+
+const TABLE: &str = "docs/ARCHITECTURE.md";
+const HEAD: &str = "| module | imports from src | imports from crates |";
+/// Bits of crates whose imports the table has.
+const CRATES: &str = "neve_";
+
+/// Modules that a module may import, and crates.
+type Row = [BTreeSet<String>; 2];
+
+/// Reads the table.
+fn rows(tree: &Tree) -> BTreeMap<String, Row> {
+    let text = tree.files.get(TABLE).map_or("", String::as_str);
+    let lines = text.lines().skip_while(|line| *line != HEAD).skip(2);
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let words = |cell: usize| {
+            cells.get(cell).copied().unwrap_or_default().split(' ').filter(|word| !word.is_empty())
+        };
+        let set = |cell: usize| words(cell).map(|word| word.trim_matches('`').to_owned()).collect();
+        (cells[0].trim_matches('`').to_owned(), [set(1), set(2)])
+    };
+    lines.take_while(|line| line.starts_with('|')).map(row).collect()
+}
+
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let rows = rows(tree);
+    let (mut found, mut used) = (Vec::new(), BTreeSet::new());
+    for (path, text) in tree.below("src/") {
+        let module = module(tree, &rows, path.trim_end_matches(".rs").trim_start_matches("src/"));
+        if module.is_empty() {
+            continue; // main.rs, lib.rs
+        }
+        let Some(row) = rows.get(&module) else {
+            found.push(format!("{path}: {module} has no row in {TABLE}"));
+            continue;
+        };
+        for (kind, target) in targets(tree, &rows, path, &code(text)) {
+            if target == module || row[kind].contains("all") {
+                continue;
+            }
+            let of = ["", "the crate "][kind];
+            if row[kind].contains(&target) {
+                used.insert((module.clone(), kind, target));
+            } else {
+                found.push(format!("{path}: {module} may not import {of}{target}"));
+            }
+        }
+    }
+    for (module, row) in &rows {
+        for (kind, targets) in row.iter().enumerate() {
+            let unused = targets.iter().filter(|target| {
+                *target != "all" && !used.contains(&(module.clone(), kind, (*target).clone()))
+            });
+            found
+                .extend(unused.map(|target| format!("{TABLE}: {module} does not import {target}")));
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The module of a path below src: the longest folder, or a file that has a row.
+fn module(tree: &Tree, rows: &BTreeMap<String, Row>, path: &str) -> String {
+    let mut path = path.to_owned();
+    loop {
+        if rows.contains_key(&format!("{path}.rs")) {
+            return path + ".rs";
+        }
+        if tree.has(&format!("src/{path}/mod.rs")) {
+            return path;
+        }
+        match path.rfind('/') {
+            Some(at) => path.truncate(at),
+            None => return String::new(),
+        }
+    }
+}
+
+/// Modules (0) and crates (1) that a file names.
+fn targets(
+    tree: &Tree,
+    rows: &BTreeMap<String, Row>,
+    path: &str,
+    code: &str,
+) -> BTreeSet<(usize, String)> {
+    let mut targets = BTreeSet::new();
+    for path_named in paths(code) {
+        let mut segments = path_named.iter().map(String::as_str);
+        let first = segments.next().unwrap_or_default();
+        if let Some(name) = first.strip_prefix(CRATES) {
+            targets.insert((1, name.to_owned()));
+        } else if first == "crate" {
+            let path = segments.collect::<Vec<_>>().join("/");
+            targets.insert((0, module(tree, rows, &path)));
+        } else if first == "super" {
+            let mut place: Vec<&str> = path.trim_end_matches(".rs").split('/').skip(1).collect();
+            let ups = path_named.iter().take_while(|segment| *segment == "super").count();
+            place.truncate(place.len().saturating_sub(ups));
+            place.extend(path_named[ups..].iter().map(String::as_str));
+            targets.insert((0, module(tree, rows, &place.join("/"))));
+        }
+    }
+    targets.retain(|(_, name)| !name.is_empty());
+    targets
+}
+
+/// All paths that begin with `crate`, `super` or a crate of this workspace; `use` trees as their leaves.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    let mut rest = code;
+    while let Some(at) =
+        ["crate::", "super::", CRATES].iter().filter_map(|word| rest.find(word)).min()
+    {
+        let before = rest[..at].chars().next_back().unwrap_or(' ');
+        let begins = !before.is_alphanumeric() && !matches!(before, '_' | ':');
+        let taken = if begins { tree_of(&rest[at..], &[], &mut paths) } else { 1 };
+        rest = &rest[at + taken.max(1)..];
+    }
+    paths
+}
+
+/// Reads a path, with its branches in braces, and returns its length.
+fn tree_of(text: &str, before: &[String], paths: &mut Vec<Vec<String>>) -> usize {
+    let mut path = before.to_vec();
+    let mut at = 0;
+    loop {
+        let rest = &text[at..];
+        let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        if len > 0 {
+            path.push(rest[..len].to_owned());
+        }
+        at += len;
+        if !text[at..].starts_with("::") {
+            break;
+        }
+        at += 2;
+        if text[at..].starts_with('{') {
+            at += 1;
+            loop {
+                at += text[at..].len() - text[at..].trim_start_matches([' ', '\n', ',']).len();
+                if text[at..].starts_with('}') || text[at..].is_empty() {
+                    return (at + 1).min(text.len());
+                }
+                at += tree_of(&text[at..], &path, paths).max(1);
+            }
+        }
+    }
+    paths.push(path);
+    at
+}
+
+#[test]
+fn import_outside_the_table_is_reported() {
+    let table = format!("{HEAD}\n| --- | --- | --- |\n| a | | store |\n| b | a | |\n");
+    let tree = Tree::of(&[
+        (TABLE, &table),
+        ("src/a/mod.rs", "mod x;"),
+        ("src/a/x.rs", "use crate::{b::Y, a::Z};\nfn f() { neve_chain::g() }"),
+        ("src/b/mod.rs", "mod y;"),
+        ("src/b/y.rs", "use super::super::a::X;"),
+        ("src/c/mod.rs", ""),
+    ]);
+    let expected = [
+        "docs/ARCHITECTURE.md: a does not import store",
+        "src/a/x.rs: a may not import b",
+        "src/a/x.rs: a may not import the crate chain",
+        "src/c/mod.rs: c has no row in docs/ARCHITECTURE.md",
+    ];
+    assert_eq!(check(&tree), expected);
+}
