@@ -1,7 +1,8 @@
-# Recipes; CI runs the same commands (.ci/run).
+# Recipes. CI runs ./check.
 
-# Everything that CI checks, in its order.
-all: fmt clippy doc deny test
+# Everything that CI checks, with the set-up that it needs.
+all:
+    ./check
 
 # Formatting.
 fmt:
@@ -19,13 +20,13 @@ doc:
 deny:
     cargo deny --locked check bans licenses sources
 
-# All tests, with a real node.
+# The tests that need Rust and a C compiler only.
 test:
     cargo test --workspace
 
-# The tests that need no Go and no network: all but the real node and the client libraries.
-test-fast:
-    cargo test --workspace -- --skip real_node --skip node_feed --skip clients
+# The tests that need more: a real node, client libraries, nginx, Varnish, schemathesis.
+test-ignored:
+    ./check ignored
 
 # What is written for 64-bit ARM, in an emulator.
 test-arm:
@@ -34,6 +35,11 @@ test-arm:
 # The embedded development chain.
 dev:
     cargo run --release -- serve --dev
+
+# The pair that ships: the binary, and its debug information beside it.
+package:
+    cargo build --release --locked --bin neve
+    packaging/strip target/release/neve
 
 # A binary that needs no library of the system (musl), checked.
 static:
