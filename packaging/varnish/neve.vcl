@@ -15,6 +15,10 @@ backend neve {
 }
 
 sub vcl_recv {
+    # For operators and mirrors on the inside. /ready stays: it is what a balancer asks.
+    if (req.url ~ "^/(health|metrics)([?]|$)|^/mirror/") {
+        return (synth(404));
+    }
     if (req.http.Upgrade ~ "(?i)websocket") {
         return (pipe);
     }
