@@ -43,7 +43,7 @@ def stages(profile, runs, folder, save):
     names = list(dict.fromkeys(row["setting"] for row in runs))
     figure, axes = plt.subplots(figsize=(8, 3.6))
     bottom = [0.0] * len(names)
-    for stage in ("prove", "cut", "write"):
+    for stage in ("prove", "assemble", "write"):
         means = [mean([row["stages"][stage] / row["blocks"] * 1e6 for row in runs if row["setting"] == name]) for name in names]
         axes.bar(names, means, 0.6, bottom=bottom, label=stage)
         bottom = [low + high for low, high in zip(bottom, means)]

@@ -36,7 +36,7 @@ class Run:
         begin = ["--start", "1"] if self.upward else ["--start", "latest", "--backfill-to", "1"]
         command = [tools.neve(), "serve", "--data-dir", self.store, "--upstream", f"http://{self.upstream.address}"]
         command += [*begin, "--retain-bytes", self.retain, "--threads", "1", "--listen", "127.0.0.1:0"]
-        command += ["--verify-senders", "never", "--log-format", "json", *self.setting.options()]
+        command += ["--recover-senders", "never", "--log-format", "json", *self.setting.options()]
         server = servers.spawn("neve", command, log=self.log, environment=self.setting.environment)
         load.commands.append(tools.told(command))
         self.event("start", command=tools.told(command), environment=self.setting.environment)
@@ -77,9 +77,9 @@ class Run:
     def found(self, server, watch, asked):
         """Figures of the run, from what was seen of it."""
         rows, last = watch.samples, watch.samples[-1]
-        series, seconds = metrics(server.address), last["s"]
+        series, seconds = metrics(server.admin), last["s"]
         blocks, cpu = last["have"] - rows[0]["have"], last["cpu_s"]
-        answers, syncs = Histogram(series, "neve_upstream_answers_seconds"), Histogram(series, "neve_store_syncs_seconds")
+        answers, syncs = Histogram(series, "neve_upstream_response_duration_seconds"), Histogram(series, "neve_store_fsync_duration_seconds")
         return {
             "run": self.name, "setting": self.setting.name, "way": self.way, "blocks": blocks, "elapsed_s": seconds, "cpu_s": cpu,
             "blocks_s": blocks / seconds, "blocks_cpu_s": blocks / cpu, "logs": last["logs"], "logs_s": last["logs"] / seconds,
@@ -89,8 +89,8 @@ class Run:
             "cpu": of_processors(rows), **machine_shares(rows), "stages": last["stages"],
             "batches": answers.count, "batch_ms": {share: answers.percentile(share) * 1000 for share in (50, 95, 99)},
             "parallel": answers.sum / seconds, "syncs": syncs.count, "sync_ms": {share: syncs.percentile(share) * 1000 for share in (50, 95)},
-            "sync_s": syncs.sum, "stored_bytes": total(series, "neve_stored_bytes_total"), "stored": self.stored(series),
-            "refused": total(series, "neve_blocks_refused_total"), "failed": total(series, "neve_upstream_errors_total"),
+            "sync_s": syncs.sum, "stored_bytes": total(series, "neve_store_written_bytes_total"), "stored": self.stored(series),
+            "refused": total(series, "neve_blocks_rejected_total"), "failed": total(series, "neve_upstream_call_errors_total"),
             "budget_share": sum(row["budget"] for row in rows) / len(rows) / (self.setting.queue_mib << 20),
             "serving_ms": percentiles(asked), "asked": len(asked),
         }  # fmt: skip

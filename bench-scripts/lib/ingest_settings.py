@@ -6,10 +6,10 @@ peers of a live network). Its settings and ours:
 | there | here |
 | --- | --- |
 | allocator: system, jemalloc | jemalloc is built in; "system" runs with jemalloc's own defaults, which keep memory |
-| batches in flight | `--fetch-concurrency` |
+| batches in flight | `--upstream-concurrency-max` |
 | blocks a batch | always one: block and receipts of a height in one request |
-| time-out | `--request-timeout` |
-| blocks buffered | `--queue-bytes-max`, which counts bytes: 2,048 blocks there are 8 MiB here, in the same steps |
+| time-out | `--upstream-request-timeout` |
+| blocks buffered | `--ingest-bytes-max`, which counts bytes: 2,048 blocks there are 8 MiB here, in the same steps |
 | failed blocks, 1.3 % | the upstream refuses 13 of 1,000 |
 """
 
@@ -55,8 +55,8 @@ class Setting:
     environment: dict = field(default_factory=dict, hash=False)
 
     def options(self):
-        options = ["--fetch-concurrency", self.concurrency, "--queue-bytes-max", f"{self.queue_mib}MiB"]
-        return [str(word) for word in [*options, "--request-timeout", f"{self.timeout_s}s"]]
+        options = ["--upstream-concurrency-max", self.concurrency, "--ingest-bytes-max", f"{self.queue_mib}MiB"]
+        return [str(word) for word in [*options, "--upstream-request-timeout", f"{self.timeout_s}s"]]
 
     @property
     def memory_bound(self):
@@ -70,7 +70,7 @@ def setting(name, concurrency, queue_mib, timeout_s, system=False):
     return Setting(name, concurrency, queue_mib, timeout_s, True, allocator, environment)
 
 
-PLAIN = Setting("plain")
+PLAIN = Setting("baseline")
 SIX = [
     setting("A", 15, 8, 5, system=True),
     setting("B", 15, 8, 5),

@@ -27,7 +27,7 @@ def stage_shares(run):
     """Share of the time that each kind of thread was at it."""
     stages, seconds, processors = run["stages"], run["elapsed_s"], os.cpu_count() or 1
     return {
-        "provers": (stages["prove"] + stages["cut"]) / seconds / processors,
+        "provers": (stages["prove"] + stages["assemble"]) / seconds / processors,
         "writer": stages["write"] / seconds,
         "room for bytes": run["budget_share"],
         "neve's processors": run["cpu_s"] / seconds / processors,
@@ -42,7 +42,7 @@ def bottleneck(run):
 
 TOP = ["run", "allocator", "asked at a time", "queue MiB", "elapsed s", "blocks/s", "logs/s", "MiB/s", "blocks/CPU s", "memory MiB",
        "CPU % avg/p95/max", "iowait % p95", "failed, refused", "next bottleneck"]  # fmt: skip
-STAGES = ["run", "batches", "batch ms p50/p95/p99", "in parallel", "prove s", "cut s", "write s", "fetch s, waiting included", "syncs",
+STAGES = ["run", "batches", "batch ms p50/p95/p99", "in parallel", "prove s", "assemble s", "write s", "fetch s, waiting included", "syncs",
           "sync ms p50/p95", "disk MiB", "record bytes", "asked ms p50/p99", "alone ms p50/p99"]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def stages_row(runs, setting):
     def shares(name, wanted):
         return "/".join(f"{middle(lambda run, share=share: run[name].get(share, float('nan'))):.1f}" for share in wanted)
 
-    stage = [f"{middle(lambda run, name=name: run['stages'][name]):.1f}" for name in ("prove", "cut", "write", "fetch")]
+    stage = [f"{middle(lambda run, name=name: run['stages'][name]):.1f}" for name in ("prove", "assemble", "write", "fetch")]
     return [
         setting.name, f"{middle(lambda run: run['batches']):.0f}", shares("batch_ms", (50, 95, 99)), f"{middle(lambda run: run['parallel']):.1f}",
         *stage, f"{middle(lambda run: run['syncs']):.0f}", shares("sync_ms", (50, 95)), f"{middle(lambda run: run['disk_bytes']) / MIB:.0f}",
@@ -83,8 +83,8 @@ def stages_row(runs, setting):
 def verdicts(runs, settings, profile):
     """What is demanded of these runs."""
     lines = []
-    if plain := of_setting(runs, "plain"):
-        rate = stats.estimate([run["blocks_cpu_s"] for run in plain])
+    if baseline := of_setting(runs, "baseline"):
+        rate = stats.estimate([run["blocks_cpu_s"] for run in baseline])
         verdict = rate_verdict(rate, profile.bound)
         lines.append(Line(f"{profile.name}: blocks a second of neve's processor time", rate.text(0), f"at least {profile.bound}", verdict))
     lines += [memory_line(of_setting(runs, one.name), one, profile) for one in settings if one.memory_bound and of_setting(runs, one.name)]

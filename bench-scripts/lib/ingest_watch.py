@@ -25,7 +25,7 @@ def total(series, name):
 
 def stages(series):
     """Seconds by stage, over all threads."""
-    return {labels.split('"')[1]: value for (name, labels), value in series.items() if name == "neve_ingest_seconds"}
+    return {labels.split('"')[1]: value for (name, labels), value in series.items() if name == "neve_ingest_stage_seconds_total"}
 
 
 class Histogram:
@@ -79,12 +79,12 @@ class Watch(threading.Thread):
 
     def look(self):
         machine, memory = sample.machine_times(), sample.memory(self.server.pid)
-        series = metrics(self.server.address)
+        series = metrics(self.server.admin)
         row = {"s": round(time.monotonic() - self.began, 3), "head": int(total(series, "neve_head_height")), "first": int(total(series, "neve_first_height")),
                "cpu_s": sample.cpu_seconds(self.server.pid), "anonymous": memory["anonymous"], "resident": memory["resident"],
-               "swapped": memory.get("swapped", 0), "budget": total(series, "neve_budget_bytes"), "queue": total(series, "neve_queue_bytes"),
-               "under_way": total(series, "neve_upstream_under_way_heights"), "window": total(series, "neve_upstream_window_heights"),
-               "fetched": total(series, "neve_upstream_bytes_total"), "logs": total(series, "neve_stored_logs_total"),
+               "swapped": memory.get("swapped", 0), "budget": total(series, "neve_ingest_reserved_bytes"), "queue": total(series, "neve_ingest_queue_bytes"),
+               "under_way": total(series, "neve_upstream_in_flight_heights"), "window": total(series, "neve_upstream_concurrency_limit"),
+               "fetched": total(series, "neve_upstream_received_bytes_total"), "logs": total(series, "neve_logs_stored_total"),
                "stages": stages(series), "machine": machine}  # fmt: skip
         # Upward the oldest may be evicted by now; downward the head is there from the beginning.
         served = row["head"] - row["first"] + 1 if row["head"] else 0

@@ -16,7 +16,7 @@ from .process import cpu_seconds, end, free_port, wait_until
 from .rpc import Client
 
 START_LIMIT = 120
-# The tests' node (tests/support/node_config.rs), without what only debugging needs.
+# The tests' node (tests/support/node/config.rs), without what only debugging needs.
 CHAIN_CONFIG = {
     "eth-apis": [
         "eth", "eth-filter", "net", "web3", "internal-eth", "internal-blockchain",
@@ -103,7 +103,7 @@ class Node:
 
 
 def flags(directory, http, staking):
-    """The tests' flags (tests/support/node_config.rs)."""
+    """The tests' flags (tests/support/node/config.rs)."""
     return [
         *helicon.network(directory), "--sybil-protection-enabled=false", "--http-host=127.0.0.1",
         "--staking-host=127.0.0.1", "--public-ip=127.0.0.1", "--bootstrap-ips=", "--bootstrap-ids=",

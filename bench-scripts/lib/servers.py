@@ -19,6 +19,8 @@ class Server:
     def __init__(self, name, process, address, path="/", command=()):
         self.name, self.process, self.address, self.path = name, process, address, path
         self.pid, self.command = process.pid, [str(word) for word in command]
+        # Of neve's full /health and of /metrics.
+        self.admin = address
         # Which program it is, also where something else starts it.
         self.binary = self.command[0] if self.command else None
 
@@ -81,11 +83,21 @@ def spawn(name, command, path="/", environment=None, log=None):
     told = {**os.environ, **(environment or {})}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=told)
     unpin(process.pid)
-    match = re.search(r"http://([^/\s]+)", process.stdout.readline())
+    first = process.stdout.readline()
+    match = re.search(r"http://([^/\s]+)", first)
     if not match:
         end(process)
         raise SystemExit(f"{name} did not start: {' '.join(map(str, command))}")
-    return Server(name, process, match[1], path, command)
+    server = Server(name, process, match[1], path, command)
+    if first.startswith("neve "):
+        server.admin = admin(process.stdout) or server.address
+    return server
+
+
+def admin(greeting):
+    """The address of the line `health   http://ADDRESS/health`, the third."""
+    lines = (re.match(r"health\s+http://([^/\s]+)", greeting.readline()) for _ in range(2))
+    return next((match[1] for match in lines if match), None)
 
 
 def answers(client):
@@ -106,7 +118,7 @@ def devnet(heights, rate=0):
 def neve(directory, upstream, threads=1, binary=None, name="neve", options=()):
     """neve, with all that the upstream has."""
     command = [binary or tools.neve(), "serve", "--data-dir", directory, "--upstream", f"http://{upstream.address}"]
-    command += ["--start", "1", "--retain-bytes", "none", "--threads", str(threads), "--compress", "gzip"]
+    command += ["--start", "1", "--retain-bytes", "none", "--threads", str(threads), "--precompress", "gzip"]
     command += ["--listen", "127.0.0.1:0", *options]
     server = spawn(name, command, log=f"{directory}.log")
     head = int(upstream.client().call("eth_blockNumber"), 16)

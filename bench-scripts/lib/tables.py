@@ -61,7 +61,7 @@ def coded(questions, called):
     for question in questions:
         if question.row.headers:
             sent = ", ".join(f"{called.get(name, name)} {size:,.0f}" for name, size in question.sent.items())
-            lines.append(f"{question.row.title}: neve runs with `--compress gzip`, which is off by default, and the floor gives its")
+            lines.append(f"{question.row.title}: neve runs with `--precompress gzip`, which is off by default, and the floor gives its")
             lines.append(f"answers; avalanchego and neve 0.2.2 answer uncompressed. Bytes of an answer with its head: {sent}.")
     return [*lines, ""] if lines else []
 

@@ -61,10 +61,10 @@ def neve():
 
 @functools.cache
 def touching():
-    """A neve whose serving threads wait for the disk themselves (crates/store/src/residency.rs)."""
+    """A neve whose serving threads wait for the disk themselves (crates/store/src/memory/residency.rs)."""
     if given("NEVE_BIN"):
         raise SystemExit("NEVE_BIN is given, and what is built from this checkout may differ from it in more than one thing")
-    flags = f"{os.environ.get('RUSTFLAGS', '')} --cfg neve_touches".strip()
+    flags = f"{os.environ.get('RUSTFLAGS', '')} --cfg neve_no_residency".strip()
     environment = {"RUSTFLAGS": flags, "CARGO_TARGET_DIR": str(CACHE / "touching")}
     return build("neve without the hand-over", OURS, CACHE / "touching/release/neve", environment)
 
@@ -78,7 +78,7 @@ def floor():
 
 def asker():
     """The floor of asking: a generator that takes less than wrk. Built with the floor."""
-    return floor().with_name("neve-floor-ask")
+    return floor().with_name("neve-floor-load")
 
 
 def devnet():
