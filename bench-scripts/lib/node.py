@@ -109,6 +109,8 @@ def flags(directory, http, staking):
         "--staking-host=127.0.0.1", "--public-ip=127.0.0.1", "--bootstrap-ips=", "--bootstrap-ids=",
         "--staking-ephemeral-cert-enabled=true", "--staking-ephemeral-signer-enabled=true",
         "--snow-sample-size=1", "--snow-quorum-size=1", "--network-health-min-conn-peers=0",
+        "--system-tracker-disk-required-available-space-percentage=0",
+        "--system-tracker-disk-warning-available-space-percentage=0",
         "--fd-limit=8192", f"--http-port={http}", f"--staking-port={staking}",
         f"--data-dir={directory / 'data'}", f"--plugin-dir={directory / 'plugins'}",
         f"--chain-config-dir={directory / 'chains'}",

@@ -43,12 +43,14 @@ pub enum LogText {
 impl LogText {
     /// Number of bytes.
     #[allow(clippy::len_without_is_empty, reason = "no log has an empty text")]
+    #[inline]
     pub fn len(&self) -> usize {
         self.as_ref().len()
     }
 }
 
 impl AsRef<[u8]> for LogText {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Stored(slice) => slice.as_ref(),

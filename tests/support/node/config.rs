@@ -75,6 +75,9 @@ pub(crate) fn flags(dir: &Path, ports: Ports, options: &Options) -> Vec<String> 
         "--network-health-min-conn-peers=0".to_owned(),
         "--health-check-frequency=5s".to_owned(),
         "--fd-limit=8192".to_owned(),
+        // The node ends itself where less than 3 % of the disk are free: 7 GB of 250.
+        "--system-tracker-disk-required-available-space-percentage=0".to_owned(),
+        "--system-tracker-disk-warning-available-space-percentage=0".to_owned(),
         format!("--http-port={}", ports.http),
         format!("--staking-port={}", ports.staking),
         format!("--data-dir={}", at("data")),

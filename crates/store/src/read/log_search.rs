@@ -39,6 +39,9 @@ pub struct Unreadable {
     pub height: u64,
 }
 
+/// Index that stands for all logs of a packed height: no block has as many.
+const WHOLE: u32 = u32::MAX;
+
 /// A log that meets the criteria.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogAt {
@@ -55,6 +58,12 @@ pub enum Candidate {
     Log(LogAt),
     /// A packed height, whose logs the caller unpacks ([`Candidates::unpack`]).
     Packed(u64),
+}
+
+impl LogAt {
+    fn candidate(self) -> Candidate {
+        if self.index == WHOLE { Candidate::Packed(self.height) } else { Candidate::Log(self) }
+    }
 }
 
 /// Criteria for a log: one key of each list. Lists are sorted and without zeros.
@@ -163,7 +172,8 @@ pub struct Candidates {
 /// Result of a window.
 #[derive(Default)]
 struct Found {
-    logs: Vec<Candidate>,
+    /// Logs, and packed heights with [`WHOLE`]: of one size, so that most searches copy them only.
+    logs: Vec<LogAt>,
     /// Bytes of the store that were examined for it.
     examined: usize,
 }
@@ -224,7 +234,7 @@ impl Candidates {
         loop {
             if let Some(found) = self.found.logs.get(self.taken) {
                 self.taken += 1;
-                return Some(Ok(*found));
+                return Some(Ok(found.candidate()));
             }
             if self.heights.is_empty() {
                 return None;
@@ -305,7 +315,7 @@ impl Segment {
     ) -> Result<u64, Unreadable> {
         let next = heights.start;
         if criteria.0.is_empty() {
-            found.logs.push(Candidate::Packed(next));
+            found.logs.push(LogAt { height: next, index: WHOLE });
             return Ok(next + 1);
         }
         let candidates = match criteria.heights(packed, &heights) {
@@ -318,7 +328,7 @@ impl Segment {
         };
         let keys: usize = criteria.0.iter().map(Vec::len).sum();
         found.examined += keys * KEY_BYTES + candidates.len() * POSTING_BYTES;
-        found.logs.extend(candidates.into_iter().map(Candidate::Packed));
+        found.logs.extend(candidates.into_iter().map(|height| LogAt { height, index: WHOLE }));
         Ok(heights.end)
     }
 
@@ -335,7 +345,7 @@ fn scan(record: &RecordRef, criteria: &Criteria, found: &mut Found) {
     for (index, terms) in (0..).zip(record.terms()) {
         found.examined += size_of::<Terms>();
         if criteria.are_met_by(&terms) {
-            found.logs.push(Candidate::Log(LogAt { height: record.height(), index }));
+            found.logs.push(LogAt { height: record.height(), index });
         }
     }
 }
@@ -361,7 +371,7 @@ fn look_up(
             at += 1;
         }
         let index = ordinal.saturating_sub(before(at));
-        found.logs.push(Candidate::Log(LogAt { height: run + at, index }));
+        found.logs.push(LogAt { height: run + at, index });
     }
     run + end
 }

@@ -32,9 +32,9 @@ impl Segment {
     /// Reads a height: its record, or what is wanted of it if it is in a packed file.
     #[inline]
     pub(crate) fn read(&self, height: u64, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
-        match self.intact(height) {
-            Ok(record) => record.map(Found::Stored),
-            Err(()) => self.read_packed(height, wanted, out),
+        match self.slot(height) {
+            Some((at, slot)) => self.intact(height, at, slot).map(Found::Stored),
+            None => self.read_packed(height, wanted, out),
         }
     }
 

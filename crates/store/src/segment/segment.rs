@@ -212,18 +212,20 @@ impl Segment {
     /// The record at `height`, if committed here and intact. The slot's checksum is checked each
     /// time, at a few nanoseconds; the record's own at its first read, by a thread that may wait.
     pub(crate) fn record(&self, height: u64) -> Option<RecordRef> {
-        self.intact(height).unwrap_or_else(|()| self.unpack(height))
+        match self.slot(height) {
+            Some((at, slot)) => self.intact(height, at, slot),
+            None => self.unpack(height),
+        }
     }
 
-    /// The same, but an error for all heights of a packed file.
+    /// The record at slot `at`, if it is not damaged.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as below")]
-    pub(super) fn intact(&self, height: u64) -> Result<Option<RecordRef>, ()> {
-        let Some((at, slot)) = self.slot(height) else { return Err(()) };
+    pub(super) fn intact(&self, height: u64, at: u32, slot: Slot) -> Option<RecordRef> {
         if !self.checked.is_intact(at) && !self.check(at, &slot) {
-            return Ok(None);
+            return None;
         }
-        Ok(Some(RecordRef { map: self.places.hold(&self.map), height, slot }))
+        Some(RecordRef { map: self.places.hold(&self.map), height, slot })
     }
 
     /// Returns a record also if it is damaged: for a thread that may wait and does not serve it.
@@ -237,7 +239,7 @@ impl Segment {
         clippy::inline_always,
         reason = "copying a slot is felt: a look-up is 700 instructions"
     )]
-    fn slot(&self, height: u64) -> Option<(u32, Slot)> {
+    pub(super) fn slot(&self, height: u64) -> Option<(u32, Slot)> {
         let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
         let offset = slot_offset(at);
         let slot = self.map.bytes(offset..offset + SLOT_LEN as u64)?;
