@@ -112,7 +112,7 @@ fn targets(
 }
 
 /// All paths that begin with `crate`, `super` or a crate of this workspace; `use` trees as their leaves.
-fn paths(code: &str) -> Vec<Vec<String>> {
+pub(crate) fn paths(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     let mut rest = code;
     while let Some(at) =
