@@ -31,18 +31,17 @@ use crate::config::settings::{AdminListen, Config, GROUPS, Limits, UpstreamConfi
 use crate::config::{
     self, Endpoint, Human, ListenAddress, Network, SettingsSource, UpstreamHeaders,
 };
-use crate::fetch::run::Follower;
-use crate::fetch::{Evidence, StageTimes};
+use crate::fetch::{Evidence, Follower};
 use crate::http::Offload;
 use crate::http::clients::Seats;
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
 use crate::http::server::{Role, Shared, Workers};
 use crate::ingest::{Ingest, memory_lock, rules_of_stamp, scrubber, writer};
-use crate::observe::{Admin, process, progress};
+use crate::observe::{Admin, head_age, process, progress};
 use crate::relay::RelayState;
 use crate::rpc::cursors::Filters;
-use crate::shared::{IngestBudget, MemoryBudget, Serving, Status, ThreadCounters, freshness};
+use crate::shared::{IngestBudget, MemoryBudget, Serving, StageTimes, Status, ThreadCounters};
 use crate::upstream::PoolSlot;
 
 /// Reason why serving could not begin.
@@ -305,7 +304,7 @@ fn beside(
 ) -> [AbortOnDropHandle<()>; 4] {
     let showing = tokio::spawn(progress::run(Arc::clone(serving), Arc::clone(status)));
     let keeping = tokio::spawn(memory_lock::run(Arc::clone(serving), config.lock_newest_bytes));
-    let aging = tokio::spawn(freshness::run(Arc::clone(serving), Arc::clone(&reload.ready)));
+    let aging = tokio::spawn(head_age::run(Arc::clone(serving), Arc::clone(&reload.ready)));
     let upkeep = tokio::spawn(crate::observe::metrics::keep_up(
         crate::observe::metrics::UPKEEP_EVERY,
         move || {

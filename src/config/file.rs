@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::setting::{Group, Setting};
-use super::values::{ConfigError, split};
+use super::error::ConfigError;
+use super::setting::{Group, Setting, split};
 
 /// File that `neve serve` reads if no other one is named.
 pub(super) const DEFAULT_PATH: &str = "/etc/neve/neve.toml";

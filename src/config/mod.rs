@@ -2,6 +2,7 @@
 
 mod args;
 mod endpoint;
+mod error;
 mod file;
 mod network;
 mod reference;
@@ -15,6 +16,7 @@ mod variables;
 pub use args::{VerifyArgs, command};
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::{Address, UpstreamHeaders};
+pub use error::ConfigError;
 pub use file::SettingsFile;
 pub use network::Network;
 pub use reference::{command_line, example_file, settings_table};
@@ -22,5 +24,5 @@ pub use setting::{Group, Setting};
 pub use source::{Changes, SettingsSource};
 pub(crate) use units::{Human, IpNetwork};
 pub use units::{ListenAddress, StartAt};
-pub use values::{ConfigError, Origin, Values};
+pub use values::{Origin, Values};
 pub(crate) use variables::warn_of_unknown;

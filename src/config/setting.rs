@@ -328,3 +328,12 @@ fn distance(at: StartAt) -> i128 {
 fn millionths(rate: f64) -> i128 {
     if rate.is_nan() { i128::MIN } else { (rate * 1e6).round() as i128 }
 }
+
+/// Splits a list as the command line does.
+pub(super) fn split(setting: &Setting, text: &str) -> Vec<String> {
+    if setting.kind.many {
+        text.split(',').map(str::to_owned).collect()
+    } else {
+        vec![text.to_owned()]
+    }
+}

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::ArgMatches;
 
+use super::error::ConfigError;
 use super::file::{DEFAULT_PATH, SettingsFile};
 use super::setting::{Group, Setting};
-use super::values::{ConfigError, Values};
+use super::values::Values;
 
 /// Source of all settings. The flags and variables stay as they were at the start; the file is read
 /// again by each [`SettingsSource::read`].

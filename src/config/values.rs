@@ -10,8 +10,9 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, ValueEnum};
 
 use super::endpoint::AddressArg;
+use super::error::ConfigError;
 use super::file::SettingsFile;
-use super::setting::{Group, Setting, variable};
+use super::setting::{Group, Setting, split, variable};
 use super::units::{ByteCount, Count, DurationArg};
 
 /// Origin of a value.
@@ -41,28 +42,6 @@ impl Display for Origin {
             Self::Default => f.write_str("default"),
         }
     }
-}
-
-/// A wrong setting: its name, value and origin, the allowed values, the next step.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A value is wrong.
-    #[error("{named}: {why}")]
-    Value {
-        /// Setting, value and origin.
-        named: String,
-        /// Reason, and what is allowed.
-        why: String,
-    },
-    /// No setting says where blocks come from.
-    #[error("no source of blocks; use --dev, or --data-dir DIR with --upstream or --network")]
-    NoSource,
-    /// No setting says where the store is.
-    #[error("no directory for the store; use --data-dir DIR")]
-    NoDataDir,
-    /// The file cannot be read, or has mistakes: one a line.
-    #[error("{0}")]
-    File(String),
 }
 
 /// A value as given: one text, or those of a list.
@@ -254,13 +233,4 @@ fn typed(setting: &Setting, matches: &ArgMatches) -> Vec<String> {
         return vec![matches.get_flag(setting.name).to_string()];
     }
     matches.get_many::<String>(setting.name).into_iter().flatten().cloned().collect()
-}
-
-/// Splits a list as the command line does.
-pub(super) fn split(setting: &Setting, text: &str) -> Vec<String> {
-    if setting.kind.many {
-        text.split(',').map(str::to_owned).collect()
-    } else {
-        vec![text.to_owned()]
-    }
 }

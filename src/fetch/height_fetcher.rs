@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use metrics::counter;
-use neve_chain::{Checks, ProofError, TotalDifficulty};
+use neve_chain::{Checks, TotalDifficulty};
 use neve_jsonrpc::Rules;
 use neve_record::assemble::Assembled;
-use tokio::task::JoinError;
 use tracing::{debug, warn};
 
+use super::error::{FetchError, refuse};
 use super::evidence::{Evidence, RejectedPayload};
-use super::payload::{BlockName, Payload, is_of_another, one_batch, two_calls};
-use super::prover::{Prover, StageTimes, add};
+use super::payload::{Payload, is_of_another, one_batch, two_calls};
+use super::prover::Prover;
 use crate::client::{Backoff, CallError};
 use crate::mirror::Channel;
 use crate::shared::lock::lock;
-use crate::upstream::{FetchNeed, FetchPermit, LATE, Priority, Upstream, UpstreamPool};
+use crate::shared::{StageTimes, add_elapsed};
+use crate::upstream::{BlockName, FetchNeed, FetchPermit, LATE, Priority, Upstream, UpstreamPool};
 
 /// A height that is announced but not there: behind a balancer that takes some milliseconds.
 const NOT_YET_FIRST: Duration = Duration::from_millis(20);
@@ -56,41 +57,6 @@ pub(crate) struct Fetched {
     pub(crate) assembled: Assembled,
     /// The upstream's place.
     pub(crate) from: usize,
-}
-
-/// Reason why an attempt failed.
-#[derive(Debug)]
-pub(crate) enum FetchError {
-    /// Not there, or not executed.
-    NotYet,
-    /// There, and wrong.
-    Refused(&'static str, String),
-    /// No answer for much longer than it usually takes, while another upstream could be asked.
-    Stalled,
-    /// No answer.
-    Call(CallError),
-}
-
-impl From<CallError> for FetchError {
-    fn from(error: CallError) -> Self {
-        if !error.is_absent() {
-            return Self::Call(error);
-        }
-        debug!(%error, "height not there");
-        Self::NotYet
-    }
-}
-
-impl From<JoinError> for FetchError {
-    fn from(error: JoinError) -> Self {
-        Self::Call(CallError::Unreachable(error.to_string().into()))
-    }
-}
-
-impl From<ProofError> for FetchError {
-    fn from(refusal: ProofError) -> Self {
-        Self::Refused(refusal.reason(), refusal.to_string())
-    }
 }
 
 /// Waits between attempts at one height.
@@ -149,7 +115,7 @@ impl HeightFetcher {
                         self.keep(height, &upstream, texts, "accepted", "");
                     }
                     upstream.gave_height();
-                    add(&self.prover.busy.fetch, begun);
+                    add_elapsed(&self.prover.busy.fetch, begun);
                     return fetched;
                 }
                 Err((failed, texts)) => {
@@ -381,10 +347,4 @@ impl HeightFetcher {
             tokio::time::sleep(CONFIRM_EVERY).await;
         }
     }
-}
-
-/// Says and counts that a height is refused. `upstream` sent it, if that is known.
-pub(crate) fn refuse(height: u64, upstream: Option<&str>, reason: &'static str, why: &str) {
-    warn!(height, upstream, reason, why, "upstream data rejected");
-    counter!("neve_blocks_rejected_total", "reason" => reason).increment(1);
 }

@@ -1,15 +1,18 @@
 //! Fetches a height from any upstream and proves it; keeps evidence of rejected data.
 
 pub(crate) mod backfill;
+mod error;
 mod evidence;
 pub(crate) mod follow;
+mod follower;
 mod height_fetcher;
 mod payload;
 mod prover;
 pub(crate) mod run;
 pub(crate) mod unsettled;
 
+pub(crate) use error::{note_proof, refuse};
 pub(crate) use evidence::{Evidence, RejectedPayload};
-pub(crate) use height_fetcher::{Fetched, HeightFetcher, refuse};
-pub(crate) use payload::{BlockName, Payload};
-pub(crate) use prover::StageTimes;
+pub(crate) use follower::Follower;
+pub(crate) use height_fetcher::{Fetched, HeightFetcher};
+pub(crate) use payload::Payload;

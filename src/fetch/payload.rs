@@ -5,37 +5,18 @@
 //! and its senders are recovered anew (coreth's `eth/api_backend.go`, `BlockByNumber`). The texts
 //! are the same.
 
-use std::fmt;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use neve_chain::Block;
 use tracing::debug;
 
-use super::height_fetcher::FetchError;
+use super::error::FetchError;
 use crate::client::{CallError, CallResult, join};
-use crate::upstream::Upstream;
+use crate::upstream::{BlockName, Upstream};
 
 /// Receipts asked for in one batch where there is no call for all of them.
 const RECEIPTS_A_BATCH: usize = 100;
-
-/// Name of a block in a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BlockName {
-    Height(u64),
-    /// The newest: whichever that is when the question is answered.
-    Latest,
-}
-
-/// Writes it as JSON.
-impl fmt::Display for BlockName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Height(height) => write!(f, "\"{height:#x}\""),
-            Self::Latest => f.write_str("\"latest\""),
-        }
-    }
-}
 
 /// A block and its receipts, as they came.
 pub(crate) type Payload = (Bytes, Bytes);

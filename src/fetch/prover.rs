@@ -1,7 +1,6 @@
 //! Proving what came: computation, on threads of its own.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -14,26 +13,9 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::warn;
 
-use super::height_fetcher::FetchError;
+use super::error::FetchError;
 use super::payload::Payload;
-
-/// Time spent in each stage, in nanoseconds, over all threads.
-#[derive(Debug, Default)]
-pub(crate) struct StageTimes {
-    /// Heights under way, whatever they wait for.
-    pub(crate) fetch: AtomicU64,
-    /// Parsing and proving.
-    pub(crate) prove: AtomicU64,
-    /// Cutting into parts, and compressing.
-    pub(crate) cut: AtomicU64,
-}
-
-/// Adds the time since `from` and gives now.
-pub(crate) fn add(to: &AtomicU64, from: Instant) -> Instant {
-    let now = Instant::now();
-    to.fetch_add(now.duration_since(from).as_nanos() as u64, Ordering::Relaxed);
-    now
-}
+use crate::shared::{StageTimes, add_elapsed};
 
 /// Proves heights, cuts them into parts and compresses these. Clones share everything.
 #[derive(Clone)]
@@ -81,7 +63,7 @@ impl Prover {
         spawn_blocking(move || {
             let begun = Instant::now();
             let proven = Block::parse(&block).and_then(|block| block.check_senders(threads));
-            add(&busy.prove, begun);
+            add_elapsed(&busy.prove, begun);
             proven
         })
     }
@@ -94,14 +76,14 @@ impl Prover {
     ) -> Result<Assembled, FetchError> {
         let begun = Instant::now();
         let checked = Block::parse(block)?.check(checks)?;
-        add(&self.busy.prove, begun);
+        add_elapsed(&self.busy.prove, begun);
         let receipts = receipts()?;
         let begun = Instant::now();
         let proven = Receipts::parse(&receipts)?.check(&checked)?;
-        let begun = add(&self.busy.prove, begun);
+        let begun = add_elapsed(&self.busy.prove, begun);
         let mut assembled = cut(block.clone(), receipts.clone(), &checked, &proven);
         self.compress(&mut assembled);
-        add(&self.busy.cut, begun);
+        add_elapsed(&self.busy.cut, begun);
         Ok(assembled)
     }
 

@@ -9,23 +9,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use neve_store::{Identity, Reader, Retention};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-use super::evidence::Evidence;
+use super::follower::Follower;
 use super::height_fetcher::HeightFetcher;
-use super::prover::StageTimes;
 use crate::client::{Backoff, RpcClient};
-use crate::config::settings::{BackfillTarget, FetchConfig};
-use crate::config::{Endpoint, StartAt};
-use crate::fetch::backfill::StreamFollower;
-use crate::fetch::follow::{Session, SessionEnd};
-use crate::ingest::Ingest;
+use crate::config::Endpoint;
+use crate::fetch::follow::{Session, SessionEnd, StreamFollower};
 use crate::mirror::MirrorSource;
-use crate::shared::{IngestBudget, Phase, Serving, Status};
-use crate::upstream::{HeadListener, PoolSlot, Upstream, UpstreamMonitor, UpstreamPool};
+use crate::shared::Phase;
+use crate::upstream::{HeadListener, Upstream, UpstreamMonitor, UpstreamPool};
 
 /// Time that `neve repair` waits for an upstream.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,28 +30,6 @@ const SESSION_MAX: Duration = Duration::from_secs(15);
 /// WebSocket connects a minute, beyond which it blocks for a day.
 const PUBLIC_REQUESTS_PER_SECOND: f64 = 20.0;
 const PUBLIC_CONNECT_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Follows upstreams.
-pub(crate) struct Follower {
-    pub(crate) endpoints: Vec<Endpoint>,
-    pub(crate) tls: rustls::ClientConfig,
-    pub(crate) config: FetchConfig,
-    pub(crate) start: StartAt,
-    pub(crate) backfill: BackfillTarget,
-    pub(crate) retention: Retention,
-    /// The chain that the upstreams must serve, if that is known.
-    pub(crate) expected: Option<Identity>,
-    /// True if the last endpoint is a neve to be a copy of.
-    pub(crate) mirror: bool,
-    pub(crate) serving: Arc<Serving>,
-    pub(crate) status: Arc<Status>,
-    pub(crate) ingest: Ingest,
-    pub(crate) budget: IngestBudget,
-    pub(crate) evidence: Evidence,
-    pub(crate) busy: Arc<StageTimes>,
-    /// Place of the pool, for others who ask its upstreams.
-    pub(crate) pool: PoolSlot,
-}
 
 impl Follower {
     /// Follows until the writer stops.
@@ -110,7 +83,7 @@ impl Follower {
             .collect();
         let pool = UpstreamPool::new(upstreams);
         let _ = follower.pool.set(Arc::clone(&pool)); // a follower runs once
-        if follower.holds_asynchronous() {
+        if follower.serving.holds_asynchronous() {
             pool.note_asynchronous();
         }
         for (endpoint, upstream) in follower.endpoints.iter().zip(&pool.upstreams) {
@@ -126,7 +99,10 @@ impl Follower {
                 beside.spawn(following.run());
             }
             let keeper = UpstreamMonitor {
-                follower: Arc::clone(follower),
+                serving: Arc::clone(&follower.serving),
+                status: Arc::clone(&follower.status),
+                expected: follower.expected,
+                config: follower.config,
                 pool: Arc::clone(&pool),
                 upstream: Arc::clone(upstream),
                 heads,
@@ -135,15 +111,6 @@ impl Follower {
         }
         beside.spawn(Arc::clone(&pool).run(Arc::clone(&follower.status)));
         (pool, peer)
-    }
-
-    /// True if the newest stored block is asynchronous.
-    fn holds_asynchronous(&self) -> bool {
-        use neve_record::parts::{SPANS, uncompressed_part};
-        use neve_record::spans::SpansRef;
-        let Some(head) = self.serving.reader.head() else { return false };
-        uncompressed_part(&head, SPANS)
-            .is_some_and(|spans| SpansRef(spans.as_ref()).settled().is_some())
     }
 
     /// The neve that is mirrored.
@@ -228,13 +195,4 @@ impl Follower {
         }
         self.status.set_upstream_error(end.phase(), text);
     }
-}
-
-/// The highest stored height that the newest stored header has proven.
-pub(crate) fn proven_height(reader: &Reader) -> Option<u64> {
-    use neve_record::parts::{SPANS, uncompressed_part};
-    use neve_record::spans::SpansRef;
-    let head = reader.head()?;
-    let spans = uncompressed_part(&head, SPANS)?;
-    Some(SpansRef(spans.as_ref()).settled().unwrap_or(head.height()))
 }

@@ -26,7 +26,7 @@ pub(crate) use drain::draining;
 pub(crate) use gone::{Gone, while_here};
 pub(crate) use http_body::{HttpBody, StreamBody, Streamed};
 pub(crate) use idle_state::IdleState;
-pub(crate) use offload::{Class, NotDone, Offload};
+pub(crate) use offload::{NotDone, Offload};
 pub(crate) use open_connection::{
     Arrived, BlockingWork, ConnectionGuard, Handoff, OffloadedRequest, OpenConnection, ToFast,
     ToFull, UnsentResponse, Waited,

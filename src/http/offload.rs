@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use crate::config::settings::QueueLimits;
-use crate::shared::ClientAddress;
 use crate::shared::lock::{lock, recover};
+use crate::shared::{Class, ClientAddress};
 
 /// Cold reads of one address at a time, for each worker.
 const COLD_READS: usize = 16;
@@ -27,15 +27,6 @@ const COLD_READS: usize = 16;
 const SEARCH_NICE: i32 = 10;
 /// Time without a job after which a thread ends.
 const IDLE_MAX: Duration = Duration::from_secs(10);
-
-/// Kind of work that is offloaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// Look-ups of what may not be in memory.
-    ColdRead,
-    /// Searches, fee histories, binary forms, and requests whose reading alone takes long.
-    Search,
-}
 
 /// Reason why work has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

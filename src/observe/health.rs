@@ -13,12 +13,12 @@ use neve_jsonrpc::Rules;
 use neve_store::Identity;
 use serde_json::{Value, json};
 
+use super::head_age::stale_age;
 use super::process::Memory;
 use crate::body::ResponseBody;
 use crate::config::settings::LiveReady;
-use crate::fetch::StageTimes;
 use crate::shared::{
-    IngestBudget, MemoryBudget, Phase, Serving, Status, ThreadCounters, UpstreamStatus, freshness,
+    IngestBudget, MemoryBudget, Phase, Serving, StageTimes, Status, ThreadCounters, UpstreamStatus,
 };
 
 /// The pages of a listener.
@@ -112,7 +112,7 @@ impl Admin {
         if lag > limit {
             return Some(format!("{lag} blocks behind the upstream, allowed are {limit}"));
         }
-        let (age, max) = freshness::stale_age(&ready, &self.serving)?;
+        let (age, max) = stale_age(&ready, &self.serving)?;
         let age = Duration::from_secs(age.as_secs());
         Some(format!("the newest block is {age:?} old, allowed is {max:?} (--ready-age-max)"))
     }

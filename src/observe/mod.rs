@@ -8,6 +8,7 @@ mod alert_table;
 mod alerts;
 #[cfg(test)]
 mod dashboard;
+pub(crate) mod head_age;
 mod health;
 mod metric_table;
 pub(crate) mod metrics;

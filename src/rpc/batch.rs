@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use neve_jsonrpc::{Kind, Message, RpcError, envelope};
 use neve_store::residency;
 
-use super::call::{
-    Caller, Calls, Missing, Rpc, RpcResponse, Unanswered, dropped, ids_fit, is_given_up,
-    lone_error, missing_data, range_json,
-};
+use super::call::Rpc;
+use super::caller::{Caller, ids_fit};
+use super::calls::Calls;
+use super::missing::{Missing, Unanswered, missing_data, range_json};
 use super::outbound::Outbound;
+use super::response::{RpcResponse, dropped, is_given_up, lone_error};
 use super::split::Split;
 use crate::body::ResponseBody;
 use crate::rpc::methods::Miss;
@@ -55,7 +56,7 @@ impl Rpc {
             }
             Err(Stopped::From(at, error)) => split.cut_short(&messages[at..], &error),
         }
-        split.into_reply(messages)
+        RpcResponse::of_batch(split, messages)
     }
 
     fn items(

@@ -5,7 +5,7 @@
 
 use neve_jsonrpc::{Kind, Message, RpcError, envelope};
 
-use super::call::Calls;
+use super::calls::Calls;
 use crate::shared::{Reservation, ThreadCounters};
 
 /// A call, or a batch of calls, for an upstream.

@@ -5,7 +5,6 @@ use neve_jsonrpc::{Kind, Message, RpcError, envelope};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::call::RpcResponse;
 use super::outbound::Outbound;
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
 use crate::shared::{Account, Reservation};
@@ -25,9 +24,9 @@ pub(crate) struct Split {
     /// Answers, gaps included.
     answers: usize,
     /// Answers of neve.
-    served: usize,
+    pub(super) served: usize,
     /// Messages that are refused.
-    refused: usize,
+    pub(super) refused: usize,
     reserved: Option<Reservation>,
 }
 
@@ -132,23 +131,9 @@ impl Split {
         }
     }
 
-    /// The response, or what it takes to have one. If nobody answered any of it here, an upstream's
-    /// response to the whole can be streamed.
-    pub(super) fn into_reply(mut self, messages: &[Message<'_>]) -> RpcResponse {
-        self.outbound.end();
-        if !self.outbound.is_empty() {
-            if self.served == 0 && self.refused == 0 {
-                return RpcResponse::Relay(Outbound::batch(messages));
-            }
-            return RpcResponse::Split(Box::new(self));
-        }
-        let (misses, answered) = (self.refused, self.served > 0);
-        let body = self.out.finish();
-        if misses == 0 {
-            RpcResponse::Answer(body)
-        } else {
-            RpcResponse::Mixed(Mixed { body, misses, answered })
-        }
+    /// The body, if there are no gaps.
+    pub(super) fn finish(self) -> ResponseBody {
+        self.out.finish()
     }
 
     /// Fills the gaps with an upstream's answers, or all of them with an error. `None` if clients use

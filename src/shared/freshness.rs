@@ -1,21 +1,11 @@
 //! Age of the head: seconds since the time of the newest block. The time is the block's own, so a mirror
 //! of a mirror of a stopped node shows the same age as the node would.
 //!
-//! The control thread compares the age with `--ready-age-max` each second. A request reads one flag and
-//! no clock.
+//! The control thread compares the age with `--ready-age-max` each second (`src/observe/head_age.rs`). A
+//! request reads one flag and no clock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use tokio::time::{MissedTickBehavior, interval};
-use tracing::{info, warn};
-
-use super::serving::Serving;
-use crate::config::settings::{LiveReady, ReadyConfig};
-
-/// Time between two comparisons: the flag is at most so late.
-const EVERY: Duration = Duration::from_secs(1);
 
 /// Time of the head, and the flag that requests read.
 #[derive(Debug, Default)]
@@ -52,39 +42,6 @@ impl Freshness {
     /// Sets the flag.
     pub(crate) fn miss_head(&self, misses: bool) {
         self.misses.store(misses, Ordering::Relaxed);
-    }
-}
-
-/// Returns the age of the head and its limit, if the age is over the limit.
-pub(crate) fn stale_age(ready: &ReadyConfig, serving: &Serving) -> Option<(Duration, Duration)> {
-    let max = ready.age_max(serving.identity()?.chain_id)?;
-    serving.freshness.head_age().filter(|age| *age > max).map(|age| (age, max))
-}
-
-/// Compares the head's age with its limit for ever, and says so when it crosses it.
-pub(crate) async fn run(serving: Arc<Serving>, ready: LiveReady) {
-    let mut tick = interval(EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut was_stale = false;
-    loop {
-        tick.tick().await;
-        let ready = **ready.load();
-        let is_stale = stale_age(&ready, &serving).is_some();
-        serving.freshness.miss_head(is_stale && ready.misses_stale_heads);
-        if is_stale != was_stale {
-            tell(&serving, is_stale);
-            was_stale = is_stale;
-        }
-    }
-}
-
-fn tell(serving: &Serving, is_stale: bool) {
-    let height = serving.reader.range().map(|range| *range.end());
-    let age = serving.freshness.head_age();
-    if is_stale {
-        warn!(height, ?age, "head is older than --ready-age-max");
-    } else {
-        info!(height, ?age, "head is fresh again");
     }
 }
 

@@ -2,11 +2,12 @@
 
 mod client_address;
 mod counters;
-pub(crate) mod freshness;
+mod freshness;
 mod ingest_budget;
 pub(crate) mod lock;
 mod memory_budget;
 mod serving;
+mod stage_times;
 mod status;
 mod upstream_values;
 mod work;
@@ -23,6 +24,7 @@ pub(crate) use memory_budget::{
     Account, FREE_BYTES, HOLDERS, Holder, MemoryBudget, Meter, Place, Reservation,
 };
 pub(crate) use serving::Serving;
+pub(crate) use stage_times::{StageTimes, add_elapsed};
 pub(crate) use status::{Phase, Status, UpstreamStatus};
 pub(crate) use upstream_values::{CONSTANT, CURRENT};
-pub(crate) use work::{Began, GONE_INTERVAL, Stop, Work, has_gone};
+pub(crate) use work::{Began, Class, GONE_INTERVAL, Stop, Work, has_gone};

@@ -4,6 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use neve_jsonrpc::Rules;
+use neve_record::parts::{SPANS, uncompressed_part};
+use neve_record::spans::SpansRef;
 use neve_store::{Identity, Reader};
 use tokio::sync::watch;
 
@@ -78,6 +80,20 @@ impl Serving {
     /// Changes with the head.
     pub(crate) fn heads(&self) -> watch::Receiver<Option<u64>> {
         self.heads.subscribe()
+    }
+
+    /// The highest stored height that the newest stored header has proven.
+    pub(crate) fn proven_height(&self) -> Option<u64> {
+        let head = self.reader.head()?;
+        let spans = uncompressed_part(&head, SPANS)?;
+        Some(SpansRef(spans.as_ref()).settled().unwrap_or(head.height()))
+    }
+
+    /// True if the newest stored block is asynchronous.
+    pub(crate) fn holds_asynchronous(&self) -> bool {
+        let Some(head) = self.reader.head() else { return false };
+        uncompressed_part(&head, SPANS)
+            .is_some_and(|spans| SpansRef(spans.as_ref()).settled().is_some())
     }
 
     /// Says which chain it is. Only the first time counts: a store never changes its chain.

@@ -157,6 +157,15 @@ pub(crate) fn has_gone(stream: impl AsFd) -> bool {
     poll(&mut asked, Some(&Timespec::default())).is_ok() && asked[0].revents().intersects(gone)
 }
 
+/// Kind of work that is offloaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Look-ups of what may not be in memory.
+    ColdRead,
+    /// Searches, fee histories, binary forms, and requests whose reading alone takes long.
+    Search,
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};

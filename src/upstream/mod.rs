@@ -11,4 +11,5 @@ pub(crate) use head_listener::{Announced, HeadListener};
 pub(crate) use limits::RateLimiter;
 pub(crate) use monitor::UpstreamMonitor;
 pub(crate) use pool::{FetchNeed, FetchPermit, PoolSlot, PoolState, Priority, UpstreamPool};
+pub(crate) use probe::{BlockName, rules_of};
 pub(crate) use state::{LATE, Upstream};

@@ -14,12 +14,11 @@ use tracing::{error, info, warn};
 
 use super::head_listener::Announced;
 use super::pool::UpstreamPool;
+use super::probe::{BlockName, rules_of};
 use super::state::{Upstream, is_near};
 use crate::client::{Backoff, CallError};
-use crate::fetch::BlockName;
-use crate::fetch::follow::rules_of;
-use crate::fetch::run::{Follower, proven_height};
-use crate::shared::Phase;
+use crate::config::settings::FetchConfig;
+use crate::shared::{Phase, Serving, Status};
 
 const FIRST: Duration = Duration::from_millis(250);
 const MAX: Duration = Duration::from_secs(15);
@@ -90,7 +89,11 @@ impl EjectReason {
 
 /// Looks after an upstream.
 pub(crate) struct UpstreamMonitor {
-    pub(crate) follower: Arc<Follower>,
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) status: Arc<Status>,
+    /// The chain that the upstream must serve, if that is known.
+    pub(crate) expected: Option<Identity>,
+    pub(crate) config: FetchConfig,
     pub(crate) pool: Arc<UpstreamPool>,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) heads: watch::Receiver<Announced>,
@@ -102,7 +105,7 @@ impl UpstreamMonitor {
         let mut backoff = Backoff::new(FIRST, MAX);
         loop {
             if self.pool.admitted().is_empty() {
-                self.follower.status.set_phase(Phase::Connecting);
+                self.status.set_phase(Phase::Connecting);
             }
             let heights = self.upstream.heights();
             let out = self.keep().await;
@@ -120,7 +123,7 @@ impl UpstreamMonitor {
         let again = self.upstream.error().as_ref() == Some(&text);
         self.upstream.eject(out.reason(), out.phase(), text.clone());
         self.note_head(false);
-        let (upstream, status) = (&self.upstream.name, &self.follower.status);
+        let (upstream, status) = (&self.upstream.name, &self.status);
         let retry_in = format_args!("{wait:.1?}");
         match out.phase() {
             Phase::WrongChain | Phase::Disagrees => {
@@ -178,7 +181,7 @@ impl UpstreamMonitor {
         let senseless = |refusal| {
             EjectReason::Senseless(format!("genesis block does not check out: {refusal}"))
         };
-        let admitted = self.follower.config.admitted;
+        let admitted = self.config.admitted;
         let checks = Checks { chain_id, senders: false, admitted };
         let block =
             Block::parse(&block).and_then(|block| block.check(&checks)).map_err(senseless)?;
@@ -189,14 +192,14 @@ impl UpstreamMonitor {
     /// has none, by its chain id alone.
     async fn told(&self, chain_id: u64) -> Option<Identity> {
         let peer = self.upstream.peer.as_ref()?;
-        let known = [self.follower.expected, self.follower.serving.identity()];
+        let known = [self.expected, self.serving.identity()];
         let told = peer.identity().await.or(known.into_iter().flatten().next());
         told.filter(|told| told.chain_id == chain_id)
     }
 
     fn expect(&self, found: Identity) -> Result<Identity, EjectReason> {
-        let stored = self.follower.serving.identity();
-        for expected in [self.follower.expected, stored].into_iter().flatten() {
+        let stored = self.serving.identity();
+        for expected in [self.expected, stored].into_iter().flatten() {
             if expected != found {
                 return Err(EjectReason::WrongChain { found, expected });
             }
@@ -206,20 +209,20 @@ impl UpstreamMonitor {
 
     /// By which rules it answers, as a header shows.
     fn rules_by(&self, form: Option<TotalDifficulty>) -> Rules {
-        let current = self.follower.serving.rules();
+        let current = self.serving.rules();
         form.map_or(current, |form| rules_of(form, current))
     }
 
     /// The highest head that is believed of any upstream: it has a proven header, or is stored.
     fn believed(&self) -> u64 {
-        let stored = self.follower.serving.reader.range().map_or(0, |range| *range.end());
+        let stored = self.serving.reader.range().map_or(0, |range| *range.end());
         self.pool.sight().borrow().proven.max(stored)
     }
 
     /// Nothing is taken from an upstream that differs in what is proven: it is another chain.
     async fn agree(&self, head: u64) -> Result<(), EjectReason> {
-        let reader = &self.follower.serving.reader;
-        let Some(proven) = proven_height(reader) else { return Ok(()) };
+        let reader = &self.serving.reader;
+        let Some(proven) = self.serving.proven_height() else { return Ok(()) };
         let height = proven.min(head);
         let ours = loaded(|| reader.record(height).map(|record| record.hash()));
         let Some(ours) = ours else { return Ok(()) };
@@ -232,7 +235,7 @@ impl UpstreamMonitor {
 
     /// Follows its head until it fails.
     async fn watch(&mut self) -> EjectReason {
-        let mut poll = interval(self.follower.config.poll_interval);
+        let mut poll = interval(self.config.poll_interval);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         poll.tick().await; // its head was asked for just now
         let mut skipped = 0;
@@ -319,6 +322,6 @@ impl UpstreamMonitor {
             return; // the last heads that were known stay
         }
         let sight = *self.pool.sight().borrow();
-        self.follower.status.set_upstream_head(sight.head, sight.proven);
+        self.status.set_upstream_head(sight.head, sight.proven);
     }
 }

@@ -1,12 +1,32 @@
 //! What an upstream is asked besides heights: who it is, what it has, by which rules it answers.
 
+use std::fmt;
+
 use bytes::Bytes;
 use neve_chain::{Block, Form, HeaderAnswer, TotalDifficulty};
+use neve_jsonrpc::Rules;
 use neve_store::Hash;
 
 use super::head_listener::quantity;
 use crate::client::{CallError, RpcClient};
-use crate::fetch::BlockName;
+
+/// Name of a block in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockName {
+    Height(u64),
+    /// The newest: whichever that is when the question is answered.
+    Latest,
+}
+
+/// Writes it as JSON.
+impl fmt::Display for BlockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Height(height) => write!(f, "\"{height:#x}\""),
+            Self::Latest => f.write_str("\"latest\""),
+        }
+    }
+}
 
 impl RpcClient {
     /// Head: the newest executed height.
@@ -65,5 +85,14 @@ impl RpcClient {
             return Ok(None);
         };
         Ok(TotalDifficulty::of(answer.total_difficulty, height).ok())
+    }
+}
+
+/// The rules that a form of the total difficulty tells of.
+pub(crate) fn rules_of(form: TotalDifficulty, current: Rules) -> Rules {
+    match form {
+        TotalDifficulty::Number => Rules::BeforeHelicon,
+        TotalDifficulty::Zero => Rules::Helicon,
+        TotalDifficulty::Unknown => current,
     }
 }

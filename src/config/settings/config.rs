@@ -17,10 +17,11 @@ use super::store::{RETENTION, STORE, options, retention};
 use super::upstream::{DEVELOPMENT, FetchConfig, UPSTREAM, UpstreamConfig};
 use super::websocket::WEBSOCKET;
 use crate::config::args::command;
+use crate::config::error::ConfigError;
 use crate::config::setting::Group;
 use crate::config::source::SettingsSource;
 use crate::config::units::{ByteCount, StartAt};
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// All settings, in the order of the help.
 pub const GROUPS: &[Group] = &[

@@ -6,10 +6,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use clap::ValueEnum;
 
+use crate::config::error::ConfigError;
 use crate::config::network::Network;
 use crate::config::setting::{Group, Setting, age, count, duration, one_of};
 use crate::config::units::Age;
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Settings of /ready.
 pub(super) const HEALTH: Group = Group {

@@ -3,9 +3,10 @@
 use clap::ValueEnum;
 use neve_chain::AdmittedKeys;
 
+use crate::config::error::ConfigError;
 use crate::config::setting::{Group, Setting, bytes, count, height, one_of, text};
 use crate::config::units::{BackfillTo, StartAt};
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Settings of ingest.
 pub(super) const INGEST: Group = Group {

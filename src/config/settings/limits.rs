@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+use crate::config::error::ConfigError;
 use crate::config::setting::{Group, Setting, bytes, count, duration, one_of};
 use crate::config::units::ByteCount;
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Limits of requests.
 pub(super) const REQUESTS: Group = Group {

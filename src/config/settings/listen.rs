@@ -10,9 +10,10 @@ use hyper::StatusCode;
 
 use super::limits::Deadlines;
 use super::websocket::WsLimits;
+use crate::config::error::ConfigError;
 use crate::config::setting::{Group, SWITCH, Setting, count, one_of, text};
 use crate::config::units::{IpNetwork, ListenAddress, ListenAt};
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Settings of the listeners.
 pub(super) const LISTEN: Group = Group {

@@ -2,8 +2,9 @@
 
 use clap::ValueEnum;
 
+use crate::config::error::ConfigError;
 use crate::config::setting::{Group, Setting, one_of, text};
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Settings of the log.
 pub(super) const LOGS: Group = Group {

@@ -7,9 +7,10 @@ use std::time::Duration;
 use clap::ValueEnum;
 use neve_jsonrpc::default_methods;
 
+use crate::config::error::ConfigError;
 use crate::config::setting::{Group, Setting, bytes, count, duration, one_of, rate, text};
 use crate::config::units::Rate;
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Settings of misses.
 pub(super) const MISSES: Group = Group {

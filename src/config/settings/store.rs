@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use neve_record::coding::Coding;
 use neve_store::{Options, Retention};
 
+use crate::config::error::ConfigError;
 use crate::config::setting::{Group, Setting, bytes, count, duration, text};
 use crate::config::units::{ByteCount, DurationArg};
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Settings of the store.
 pub(super) const STORE: Group = Group {

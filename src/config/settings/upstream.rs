@@ -10,10 +10,11 @@ use neve_record::coding::Coding;
 use super::ingest::{Senders, admitted_keys};
 use super::store::codings;
 use crate::config::endpoint::Endpoint;
+use crate::config::error::ConfigError;
 use crate::config::network::Network;
 use crate::config::setting::{Group, SWITCH, Setting, bytes, count, duration, one_of, rate, text};
 use crate::config::units::Rate;
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Settings of the upstreams.
 pub(super) const UPSTREAM: Group = Group {

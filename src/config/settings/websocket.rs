@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::config::error::ConfigError;
 use crate::config::setting::{Group, Setting, bytes, count, duration};
-use crate::config::values::{ConfigError, Values};
+use crate::config::values::Values;
 
 /// Settings of WebSockets.
 pub(super) const WEBSOCKET: Group = Group {

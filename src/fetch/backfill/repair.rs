@@ -19,12 +19,11 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
+use super::error::BackfillError;
 use super::header_chain;
-use super::interval::{BackfillError, BackfillInterval};
+use super::interval::BackfillInterval;
 use crate::client::Backoff;
-use crate::fetch::follow::note_proof;
-use crate::fetch::run::Follower;
-use crate::fetch::{Fetched, HeightFetcher, unsettled};
+use crate::fetch::{Fetched, Follower, HeightFetcher, note_proof, unsettled};
 use crate::upstream::{FetchNeed, Priority};
 
 /// Interval of the search for damaged records.

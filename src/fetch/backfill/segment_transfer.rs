@@ -1,127 +1,32 @@
-//! An upstream that is a neve and is mirrored: its stream beside its answers, its segments' files
-//! in place of history that is asked for height by height.
+//! An upstream that is a neve and is mirrored: its segments' files in place of history that is asked
+//! for height by height.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use metrics::{counter, gauge};
+use metrics::counter;
 use neve_chain::{Checks, Settlement};
 use neve_store::{PartialSegment, SealedPage};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 use tracing::{info, warn};
 
-use super::interval::{BackfillError, BackfillInterval, goal, has_room};
+use super::error::BackfillError;
+use super::interval::BackfillInterval;
+use super::plan::{goal, has_room};
 use super::segment_verifier::{SegmentError, VerifiedSegment, check};
 use crate::client::Backoff;
-use crate::fetch::run::Follower;
-use crate::fetch::{HeightFetcher, RejectedPayload, unsettled};
-use crate::mirror::{Channel, Frame, Listed, Listing, MirrorSource, SourceError};
-use crate::upstream::{Announced, Priority, Upstream, UpstreamPool};
+use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
+use crate::mirror::{Channel, Listed, Listing, MirrorSource, SourceError};
+use crate::upstream::Priority;
 
-/// How often it is looked whether a session has begun.
-const NOT_BEGUN: Duration = Duration::from_millis(10);
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
-/// A peer without what a mirror needs may get it with its next release.
-const LATER: Duration = Duration::from_secs(30);
 /// Attempts at a segment's file, each from where the one before ended.
 const ATTEMPTS_MAX: u32 = 8;
 /// Pieces of a file that wait for the disk.
 const PIECES_AHEAD: usize = 16;
-
-/// Follows the peer's stream for ever.
-pub(crate) struct StreamFollower {
-    pub(crate) follower: Arc<Follower>,
-    pub(crate) pool: Arc<UpstreamPool>,
-    pub(crate) upstream: Arc<Upstream>,
-    pub(crate) peer: Arc<MirrorSource>,
-    pub(crate) newest: watch::Sender<Announced>,
-}
-
-impl StreamFollower {
-    pub(crate) async fn run(self) {
-        let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
-        loop {
-            let Some(from) = self.next() else {
-                tokio::time::sleep(NOT_BEGUN).await; // no session has said yet where it begins
-                continue;
-            };
-            let ended = self.stream(from, &mut backoff).await;
-            self.peer.feed.end();
-            gauge!("neve_mirror_stream_connected").set(0.0);
-            let wait = match &ended {
-                Err(SourceError::NoSuchPath(_)) => LATER,
-                _ => backoff.wait(),
-            };
-            match ended {
-                Ok(()) => self.say(&SourceError::Unreachable("its stream ended".into())),
-                Err(why) => self.say(&why),
-            }
-            tokio::time::sleep(wait).await;
-        }
-    }
-
-    fn say(&self, why: &SourceError) {
-        self.peer.say(Channel::Stream, Some(why));
-    }
-
-    /// The height that is needed next.
-    fn next(&self) -> Option<u64> {
-        let begun = self.follower.status.catch_up_from()?;
-        Some(self.stored().max(begun))
-    }
-
-    /// The height above the head.
-    fn stored(&self) -> u64 {
-        self.follower.serving.reader.range().map_or(0, |range| range.end() + 1)
-    }
-
-    async fn stream(&self, from: u64, backoff: &mut Backoff) -> Result<(), SourceError> {
-        let mut frames = self.peer.records(from).await?;
-        self.peer.feed.begin(from);
-        gauge!("neve_mirror_stream_connected").set(1.0);
-        self.peer.say(Channel::Stream, None);
-        let mut next = from;
-        while let Some(frame) = frames.next().await? {
-            backoff.reset();
-            self.follower.status.heard();
-            match frame {
-                Frame::Record { height, block, receipts } if height == next => {
-                    next += 1;
-                    counter!("neve_mirror_received_records_total").increment(1);
-                    self.peer.feed.put(height, (block, receipts), self.stored()).await;
-                    self.newest.send_modify(|newest| newest.height = Some(height));
-                }
-                Frame::Record { height, .. } => {
-                    return Err(SourceError::Malformed(
-                        format!("height {height} instead of {next}").into(),
-                    ));
-                }
-                Frame::Withdrawn { from } => {
-                    next = next.min(from);
-                    self.withdrawn(from);
-                }
-                Frame::Idle => {}
-                Frame::Gone => {
-                    return Err(SourceError::Malformed(format!("it has no height {next}").into()));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn withdrawn(&self, from: u64) {
-        info!(from, peer = self.peer.name, "mirror source withdrew heights");
-        self.peer.feed.withdraw(from);
-        {
-            let mut state = self.upstream.state();
-            state.head = state.head.min(from.saturating_sub(1));
-        }
-        self.pool.withdrawn(from);
-    }
-}
 
 /// Next step below the first height.
 pub(crate) enum BackfillStep {

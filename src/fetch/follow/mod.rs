@@ -2,7 +2,11 @@
 
 mod refresh_values;
 mod session;
+mod session_end;
+mod stream;
 mod value_type;
 
 pub(crate) use refresh_values::run;
-pub(crate) use session::{Session, SessionEnd, note_proof, rules_of};
+pub(crate) use session::Session;
+pub(crate) use session_end::SessionEnd;
+pub(crate) use stream::StreamFollower;

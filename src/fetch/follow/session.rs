@@ -7,72 +7,27 @@ use std::ops::RangeInclusive;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use metrics::counter;
-use neve_chain::{CheckedHeader, Checks, Disproof, Header, Proof, Settlement, TotalDifficulty};
-use neve_jsonrpc::Rules;
+use neve_chain::{CheckedHeader, Checks, Disproof, Header, Settlement, TotalDifficulty};
 use neve_record::assemble::Assembled;
 use neve_record::parts::{FULL, RECEIPTS, readable_part};
 use neve_store::residency::loaded;
-use neve_store::{Error, Hash, Record};
+use neve_store::{Hash, Record};
 use tokio::sync::watch;
-use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
+use super::session_end::SessionEnd;
 use crate::config::StartAt;
 use crate::config::settings::Senders;
-use crate::fetch::run::{Follower, proven_height};
-use crate::fetch::{Fetched, HeightFetcher, Payload, refuse, unsettled};
-use crate::ingest::Stopped;
+use crate::fetch::{Fetched, Follower, HeightFetcher, Payload, note_proof, refuse, unsettled};
 use crate::shared::{IngestBudget, IngestReservation, Phase};
-use crate::upstream::{PoolState, Priority};
+use crate::upstream::{PoolState, Priority, rules_of};
 
 /// This close to the head counts as following it.
 const FOLLOWING_WITHIN: u64 = 16;
 
 /// This close to the head a height does not wait for others.
 const LIVE_WITHIN: u64 = 4;
-
-/// Reason why a session ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SessionEnd {
-    /// No upstream is left.
-    #[error("no upstream is left")]
-    Lost,
-    /// A block that does not fit those before it.
-    #[error("block {height} does not fit what the upstream sent before: {why}")]
-    Contradiction {
-        /// Height.
-        height: u64,
-        /// Description of the contradiction.
-        why: String,
-    },
-    /// The store refused.
-    #[error("{0}")]
-    Store(#[from] Error),
-    /// A task ended otherwise than by finishing.
-    #[error("fetching ended: {0}")]
-    Task(#[from] JoinError),
-    /// The writer has stopped.
-    #[error("the writer has stopped")]
-    Stopped,
-}
-
-impl From<Stopped> for SessionEnd {
-    fn from(_: Stopped) -> Self {
-        Self::Stopped
-    }
-}
-
-impl SessionEnd {
-    pub(crate) fn phase(&self) -> Phase {
-        match self {
-            Self::Store(Error::WrongChain { .. }) => Phase::WrongChain,
-            Self::Stopped => Phase::Stopped,
-            _ => Phase::Waiting,
-        }
-    }
-}
 
 /// A session.
 pub(crate) struct Session<'f> {
@@ -147,7 +102,7 @@ impl<'f> Session<'f> {
     /// Finds where store and upstreams agree, and takes unproven heights above it back. What is
     /// proven was compared when they were admitted.
     async fn agree(&mut self, upstream_head: u64) -> Result<(), SessionEnd> {
-        let proven = proven_height(&self.follower.serving.reader);
+        let proven = self.follower.serving.proven_height();
         let mut from = None;
         let mut next = self.last.map(|(head, _)| head.min(upstream_head));
         while let Some((height, ours)) = next.and_then(|height| self.stored_hash(height)) {
@@ -285,7 +240,7 @@ impl<'f> Session<'f> {
     /// Who is mirrored found something wrong with what no header has proven yet. It is not waited
     /// for that to be found here too.
     async fn withdrawn(&self, from: u64) -> Result<SessionEnd, SessionEnd> {
-        let proven = proven_height(&self.follower.serving.reader);
+        let proven = self.follower.serving.proven_height();
         let height = from.max(proven.map_or(0, |proven| proven + 1));
         self.follower.ingest.withdraw(height).await??;
         Ok(SessionEnd::Contradiction { height, why: "it was taken back there".to_owned() })
@@ -425,23 +380,6 @@ fn texts_of(record: &Record) -> Payload {
     let text =
         |part: usize| record.parts.get(part).map_or_else(Bytes::new, |part| part.bytes.clone());
     (text(FULL), text(RECEIPTS))
-}
-
-/// The rules that a form of the total difficulty tells of.
-pub(crate) fn rules_of(form: TotalDifficulty, current: Rules) -> Rules {
-    match form {
-        TotalDifficulty::Number => Rules::BeforeHelicon,
-        TotalDifficulty::Zero => Rules::Helicon,
-        TotalDifficulty::Unknown => current,
-    }
-}
-
-pub(crate) fn note_proof(height: u64, proof: &Proof) {
-    if let Proof::Unprovable { from, through } = proof {
-        let from = from.map_or("the start".to_owned(), |from| from.to_string());
-        warn!(height, from, through, "settled receipts not stored");
-        counter!("neve_settlements_unproven_total").increment(1);
-    }
 }
 
 impl fmt::Debug for Session<'_> {

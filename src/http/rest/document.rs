@@ -20,11 +20,11 @@ use neve_store::{RecordRef, residency};
 use super::etag::{Condition, Shown, coded_tag, condition, tag};
 use super::path::{ParsedPath, Resource};
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
+use crate::http::NotDone;
 use crate::http::full::{BY_CODING, JSON, Service, name_coding, with_type};
-use crate::http::{Class, NotDone};
-use crate::rpc::methods::{BlockForm, Miss, execute};
+use crate::rpc::methods::{BlockForm, Miss, block_of, stored};
 use crate::rpc::{missing_data, range_json};
-use crate::shared::{ClientAddress, Outcome, Serving, add};
+use crate::shared::{Class, ClientAddress, Outcome, Serving, add};
 
 /// The description of these documents, in the words of `OpenAPI` 3.1.
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
@@ -179,8 +179,8 @@ fn find(serving: &Serving, asked: Resource) -> Result<Document, Miss> {
     };
     // Before the record: one that takes the place of a withdrawn one must not pass for settled
     // because a newer head was looked at.
-    let settled = execute::settled(serving)?;
-    let record = execute::record(serving, at)?;
+    let settled = stored::settled(serving)?;
+    let record = stored::record(serving, at)?;
     let mut found = Document::of(record, shown(BlockForm::of(serving, at)), settled)?;
     if matches!(at, BlockId::Tag(_)) {
         found.keep = ASK_AGAIN;
@@ -193,8 +193,8 @@ fn of_transaction(
     hash: [u8; 32],
     shown: fn(usize) -> Shown,
 ) -> Result<Document, Miss> {
-    let settled = execute::settled(serving)?; // first, as above
-    let (record, position) = execute::by_transaction(serving, hash)?;
+    let settled = stored::settled(serving)?; // first, as above
+    let (record, position) = stored::by_transaction(serving, hash)?;
     Document::of(record, shown(position), settled)
 }
 
@@ -207,7 +207,7 @@ fn is_settled(record: &RecordRef, settled: u64) -> Result<bool, Miss> {
     if record.height() <= settled {
         return Ok(true);
     }
-    Ok(SpansRef(&execute::spans(record)?).settled().is_none()) // a synchronous block settles itself
+    Ok(SpansRef(&stored::spans(record)?).settled().is_none()) // a synchronous block settles itself
 }
 
 impl Document {
@@ -254,14 +254,14 @@ impl Content {
         match self {
             Self::OpenApi => return Ok(ResponseBody::from(Bytes::from_static(OPENAPI.as_bytes()))),
             Self::Of(record, shown) => match shown {
-                Shown::Full(form) => execute::block_of(&record, FULL, form, &mut out)?,
-                Shown::Hashes(form) => execute::block_of(&record, HASHES, form, &mut out)?,
-                Shown::Header(form) => execute::block_of(&record, HEADER, form, &mut out)?,
+                Shown::Full(form) => block_of(&record, FULL, form, &mut out)?,
+                Shown::Hashes(form) => block_of(&record, HASHES, form, &mut out)?,
+                Shown::Header(form) => block_of(&record, HEADER, form, &mut out)?,
                 Shown::Receipts => {
-                    out.part(&record, RECEIPTS, execute::part(&record, RECEIPTS)?);
+                    out.part(&record, RECEIPTS, stored::part(&record, RECEIPTS)?);
                 }
-                Shown::Transaction(at) => out.stored(execute::transaction_of(record, at)?),
-                Shown::Receipt(at) => out.stored(execute::receipt_of(record, at)?),
+                Shown::Transaction(at) => out.stored(stored::transaction_of(record, at)?),
+                Shown::Receipt(at) => out.stored(stored::receipt_of(record, at)?),
             },
         }
         Ok(out.finish())

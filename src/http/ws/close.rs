@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
 use tracing::debug;
 
-use super::connection::Socket;
+use super::message_reader::Socket;
 use crate::http::NO_ROOM;
 use crate::shared::WsClose;
 

@@ -26,7 +26,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use tracing::debug;
 
 use super::close::CloseReason;
-use super::message_reader::MessageReader;
+use super::message_reader::{MessageReader, Socket};
 use super::notification::{answer, notify};
 use super::write_stall::WriteStall;
 use crate::body::{BodyBuilder, ResponseBody};
@@ -34,10 +34,10 @@ use crate::config::settings::WsLimits;
 use crate::http::fast::ResponseWriter;
 use crate::http::full::Service;
 use crate::http::relay::Relayer;
-use crate::http::{Class, Gone, NotDone, Offload, Socket as Tcp, draining};
+use crate::http::{Gone, NotDone, Offload, Socket as Tcp, draining};
 use crate::rpc::cursors::{OpenSubscription, SubscriptionKind, Subscriptions};
 use crate::rpc::{Calls, LONG_BODY, Rpc, WsResponse, framed};
-use crate::shared::{Began, ClientAddress, Work, WsClose, WsKind, add};
+use crate::shared::{Began, Class, ClientAddress, Work, WsClose, WsKind, add};
 
 /// What a connection keeps to read into; a longer message takes what it needs while it comes.
 const READ_BUFFER: usize = 1 << 10;
@@ -54,8 +54,6 @@ const BURST_TIME: Duration = Duration::from_micros(100);
 const LATELY: u64 = 16;
 /// Highest time for closing at the end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
-
-pub(crate) type Socket = WebSocketStream<MessageReader>;
 
 /// Serves a connection until it ends.
 pub(crate) async fn run(

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tokio_tungstenite::WebSocketStream;
 
 use super::kept_bytes::Kept;
 use crate::http::fast::{ResponseWriter, Sent};
@@ -15,6 +16,9 @@ use crate::shared::{FREE_BYTES, Holder, Reservation};
 
 /// Memory is reserved in steps.
 const STEP: usize = 16 << 10;
+
+/// A WebSocket over such a connection.
+pub(crate) type Socket = WebSocketStream<MessageReader>;
 
 /// A connection whose messages take memory.
 ///

@@ -1,79 +1,18 @@
 //! From a question to its result: an index look-up and slices of what is stored.
 
-use std::borrow::Cow;
-
 use alloy_primitives::keccak256;
-use neve_jsonrpc::{BlockId, Query, RpcError, Rules, Tag, Transactions};
-use neve_record::parts;
-use neve_record::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS, SPANS};
-use neve_record::spans::{HASH_LEN, MINER_LEN, NONCE_LEN, SpansRef, TransactionSpan};
-use neve_store::{Found, Hash, RecordRef, SegmentSlice, Wanted, residency};
+use neve_jsonrpc::{BlockId, Query, Rules, Tag, Transactions};
+use neve_record::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS};
+use neve_store::{Found, Hash, RecordRef, Wanted, residency};
 
+use super::block_form::{BlockForm, block_of};
+use super::miss::{DROPPED, Miss, QueryError};
+use super::query_context::QueryContext;
+use super::stored::{by_transaction, fresh, part, receipt_of, record, settled, transaction_of};
 use super::{fees, filters, logs, node, raw};
 use crate::body::BodyBuilder;
-use crate::config::settings::Limits;
-use crate::rpc::cursors::{FilterKind, Filters, UndoLog};
-use crate::shared::{Meter, Serving, Status, Work};
-
-/// Reason why a full node must be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Miss {
-    /// Nothing is stored yet.
-    Empty,
-    /// A height outside the served range.
-    Height(u64),
-    /// No block or transaction with this hash is stored.
-    Hash([u8; 32]),
-    /// The record is there, but this part of it cannot be read.
-    Unreadable(u64),
-    /// The disk does not deliver what the answer is made of, or an index for it.
-    Disk,
-    /// The upstream has not said it, or too long ago.
-    NotRelayed(&'static str),
-    /// Another call of the batch is a miss.
-    InBatch,
-    /// No neve of this chain made a filter of this id.
-    Filter,
-    /// The head is older than `--ready-age-max`, and the answer depends on it (`--stale-heads
-    /// miss`).
-    StaleHead,
-}
-
-/// Reason why a question has no result.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum QueryError {
-    /// A full node must be asked.
-    Miss(Miss),
-    /// The node would answer with this error.
-    Error(RpcError),
-    /// Clients use too much memory.
-    NoRoom,
-}
-
-/// Where answers come from, and what they may cost.
-pub(crate) struct QueryContext<'a> {
-    pub(crate) serving: &'a Serving,
-    pub(crate) status: &'a Status,
-    pub(crate) filters: &'a Filters,
-    pub(crate) limits: &'a Limits,
-    pub(crate) work: &'a Work<'a>,
-    /// Of the response.
-    pub(crate) memory: &'a Meter<'a>,
-    /// What answering changed.
-    pub(crate) changes: UndoLog,
-}
-
-impl From<Miss> for QueryError {
-    fn from(miss: Miss) -> Self {
-        Self::Miss(miss)
-    }
-}
-
-impl From<RpcError> for QueryError {
-    fn from(error: RpcError) -> Self {
-        Self::Error(error)
-    }
-}
+use crate::rpc::cursors::FilterKind;
+use crate::shared::Serving;
 
 /// Appends the result of `query`, or says why it cannot be given. If it cannot, nothing was
 /// appended.
@@ -199,20 +138,12 @@ fn changes_something(query: &Query) -> bool {
     )
 }
 
-/// What work that is given up ends with (`neve_store::residency`): nobody sees it.
-pub(crate) const DROPPED: Miss = Miss::Empty;
-
 fn text(text: &str, out: &mut BodyBuilder) {
     out.text().extend_from_slice(text.as_bytes());
 }
 
 fn quantity(number: u64, out: &mut BodyBuilder) {
     out.text().extend_from_slice(format!("\"{number:#x}\"").as_bytes());
-}
-
-/// Fails while calls that depend on the head are misses.
-pub(crate) fn fresh(serving: &Serving) -> Result<(), Miss> {
-    if serving.freshness.head_is_missed() { Err(Miss::StaleHead) } else { Ok(()) }
 }
 
 fn head(serving: &Serving) -> Result<u64, Miss> {
@@ -290,75 +221,6 @@ fn transaction_at_index(
     Ok(())
 }
 
-pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, Miss> {
-    let height = match at {
-        BlockId::Hash(hash) => return serving.reader.block(&Hash(hash)).ok_or(Miss::Hash(hash)),
-        BlockId::Number(height) => height,
-        BlockId::Tag(Tag::Earliest) => 0,
-        BlockId::Tag(tag) => {
-            fresh(serving)?;
-            match tag {
-                Tag::Safe | Tag::Finalized if serving.rules() == Rules::Helicon => {
-                    settled(serving)?
-                }
-                _ => return serving.reader.head().ok_or(Miss::Empty),
-            }
-        }
-    };
-    serving.reader.record(height).ok_or(Miss::Height(height))
-}
-
-/// The newest settled height: the one that the newest header settles. A synchronous block settles
-/// itself (ACP-194).
-pub(crate) fn settled(serving: &Serving) -> Result<u64, Miss> {
-    let head = serving.reader.head().ok_or(Miss::Empty)?;
-    Ok(SpansRef(&spans(&head)?).settled().unwrap_or(head.height()))
-}
-
-/// A part to be sent.
-pub(crate) fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
-    parts::uncompressed_part(record, part).ok_or(Miss::Unreadable(record.height()))
-}
-
-/// A part to be read.
-pub(crate) fn readable(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
-    parts::readable_part(record, part).ok_or(Miss::Unreadable(record.height()))
-}
-
-pub(crate) fn by_transaction(
-    serving: &Serving,
-    hash: [u8; 32],
-) -> Result<(RecordRef, usize), Miss> {
-    serving.reader.transaction(&Hash(hash)).ok_or(Miss::Hash(hash))
-}
-
-/// Where things are in a record's parts.
-pub(crate) fn spans(record: &RecordRef) -> Result<Cow<'_, [u8]>, Miss> {
-    parts::read_part(record, SPANS).ok_or(Miss::Unreadable(record.height()))
-}
-
-fn span(record: &RecordRef, index: usize) -> Result<TransactionSpan, Miss> {
-    let span = SpansRef(&spans(record)?).transaction(index);
-    span.ok_or(Miss::Unreadable(record.height()))
-}
-
-pub(crate) fn transaction_of(record: RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
-    let span = span(&record, index)?;
-    Ok(into_part(record, FULL)?.into_slice(span.at, span.at + span.len))
-}
-
-pub(crate) fn receipt_of(record: RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
-    let span = span(&record, index)?;
-    let receipts = into_part(record, RECEIPTS)?;
-    Ok(receipts.into_slice(span.receipt_at, span.receipt_at + span.receipt_len))
-}
-
-/// A part to be sent, with the record's hold on its segment.
-fn into_part(record: RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
-    let height = record.height();
-    parts::into_uncompressed_part(record, part).ok_or(Miss::Unreadable(height))
-}
-
 /// The record with that many transactions; `None` if it has fewer.
 fn transaction_at(serving: &Serving, at: BlockId, index: u64) -> Result<Option<RecordRef>, Miss> {
     let record = record(serving, at)?;
@@ -375,74 +237,5 @@ fn block(serving: &Serving, at: BlockId, which: usize, out: &mut BodyBuilder) ->
     match read(serving, at, Wanted::Part { part: which, flags }, out.text())? {
         Found::Stored(record) => block_of(&record, which, form, out),
         Found::Unpacked { .. } => Ok(()),
-    }
-}
-
-/// How a block or header is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BlockForm {
-    /// With its height as total difficulty.
-    BeforeHelicon,
-    /// With a total difficulty of zero.
-    Helicon,
-    /// The same, without what is not decided yet, says v1.15 of the block that it names.
-    Pending,
-}
-
-impl BlockForm {
-    pub(crate) fn of(serving: &Serving, at: BlockId) -> Self {
-        match serving.rules() {
-            Rules::BeforeHelicon => Self::BeforeHelicon,
-            Rules::Helicon if at == BlockId::Tag(Tag::Pending) => Self::Pending,
-            Rules::Helicon => Self::Helicon,
-        }
-    }
-}
-
-/// A block or header in this form.
-pub(crate) fn block_of(
-    record: &RecordRef,
-    which: usize,
-    form: BlockForm,
-    out: &mut BodyBuilder,
-) -> Result<(), Miss> {
-    let whole = part(record, which)?;
-    let zero = record.flags() & FLAG_ZERO_DIFFICULTY != 0;
-    if zero == (form != BlockForm::BeforeHelicon) && form != BlockForm::Pending {
-        out.part(record, which, whole); // nearly always
-        return Ok(());
-    }
-    let unreadable = Miss::Unreadable(record.height());
-    let pieces = SpansRef(&spans(record)?).pieces(which).ok_or(unreadable)?;
-    let mut cut = Cut { whole, at: 0, out };
-    if form == BlockForm::Pending {
-        cut.replace(pieces.hash, HASH_LEN, "null");
-        cut.replace(pieces.miner, MINER_LEN, "null");
-        cut.replace(pieces.nonce, NONCE_LEN, "null");
-    }
-    let difficulty = if form == BlockForm::BeforeHelicon { record.height() } else { 0 };
-    let difficulty = format!("\"{difficulty:#x}\"");
-    cut.replace(pieces.total_difficulty, pieces.total_difficulty_len, &difficulty);
-    cut.rest();
-    Ok(())
-}
-
-/// A stored part with some values replaced, from front to back. The keys of a block answer are
-/// sorted, so the values come in this order too: hash, miner, nonce, totalDifficulty.
-struct Cut<'o> {
-    whole: SegmentSlice,
-    at: u32,
-    out: &'o mut BodyBuilder,
-}
-
-impl Cut<'_> {
-    fn replace(&mut self, at: u32, len: u32, by: &str) {
-        self.out.stored(self.whole.slice(self.at, at));
-        text(by, self.out);
-        self.at = at + len;
-    }
-
-    fn rest(self) {
-        self.out.stored(self.whole.slice(self.at, u32::MAX));
     }
 }

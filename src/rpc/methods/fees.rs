@@ -11,7 +11,9 @@ use neve_jsonrpc::{BlockId, RpcError, Rules, Tag};
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
 use neve_store::residency;
 
-use super::execute::{DROPPED, Miss, QueryContext, QueryError, fresh, readable, settled};
+use super::miss::{DROPPED, Miss, QueryError};
+use super::query_context::QueryContext;
+use super::stored::{fresh, readable, settled};
 use crate::body::BodyBuilder;
 
 /// More blocks take too long for a thread that serves others.

@@ -7,8 +7,10 @@ use std::time::Instant;
 use neve_jsonrpc::{LogBound, LogRange, RpcError};
 use neve_store::{Hash, Wanted};
 
-use super::execute::{Miss, QueryContext, QueryError, fresh};
 use super::logs;
+use super::miss::{Miss, QueryError};
+use super::query_context::QueryContext;
+use super::stored::fresh;
 use crate::body::BodyBuilder;
 use crate::rpc::cursors::{Change, FilterKind, is_filter_id, new_filter_id};
 

@@ -6,7 +6,9 @@ use neve_jsonrpc::{LogFilter, LogHeads, LogRange, RpcError, Rules, log_heights};
 use neve_record::log_matcher::{LogMatcher, LogText};
 use neve_store::{Hash, Wanted, residency};
 
-use super::execute::{DROPPED, Miss, QueryContext, QueryError, fresh, settled};
+use super::miss::{DROPPED, Miss, QueryError};
+use super::query_context::QueryContext;
+use super::stored::{fresh, settled};
 use crate::body::BodyBuilder;
 
 /// Logs between two looks at the memory that a list takes.

@@ -1,12 +1,18 @@
 //! The methods, a file for each family: query in, body or miss out.
 
+mod block_form;
 pub(crate) mod execute;
 mod fee_cache;
 mod fees;
 mod filters;
 mod logs;
+mod miss;
 mod node;
+mod query_context;
 mod raw;
+pub(crate) mod stored;
 
-pub(crate) use execute::{BlockForm, Miss, QueryContext, QueryError};
+pub(crate) use block_form::{BlockForm, block_of};
 pub(crate) use fee_cache::FeeCache;
+pub(crate) use miss::{Miss, QueryError};
+pub(crate) use query_context::QueryContext;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use neve_jsonrpc::Rules;
 
-use super::execute::{Miss, QueryContext, QueryError, fresh};
+use super::miss::{Miss, QueryError};
+use super::query_context::QueryContext;
+use super::stored::fresh;
 use crate::body::BodyBuilder;
 
 /// Appends what the upstream said of itself when it was connected to.

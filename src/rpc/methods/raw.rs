@@ -4,7 +4,9 @@ use neve_chain::{ProofError, raw_block, raw_header, raw_receipts, raw_transactio
 use neve_jsonrpc::BlockId;
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
 
-use super::execute::{DROPPED, Miss, QueryContext, QueryError, readable, record, transaction_of};
+use super::miss::{DROPPED, Miss, QueryError};
+use super::query_context::QueryContext;
+use super::stored::{readable, record, transaction_of};
 use crate::body::BodyBuilder;
 
 /// Appends bytes as the node writes them: a string of hex.

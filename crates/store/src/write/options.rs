@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::format::SPAN_MAX;
 use crate::id::Identity;
+use crate::segment::RANGE_BLOCKS_MAX;
 
 /// Sizes of new segments. Opening an existing store takes segments of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,5 +43,21 @@ impl Options {
         within("span", self.span.into(), 1, SPAN_MAX.into())?;
         let (min, max) = (Self::SEGMENT_BYTES_MIN, Self::SEGMENT_BYTES_MAX);
         within("segment_bytes", self.segment_bytes, min, max)
+    }
+}
+
+/// Length of the ranges of a store whose segments have `span` heights at most.
+pub(crate) fn range_blocks(span: u32) -> u32 {
+    1 << span.clamp(1, RANGE_BLOCKS_MAX).ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_the_largest_power_of_two_in_a_segment() {
+        let lengths = [1, 2, 3, 31, 32, 33, 1023, 1024, 4096, 1 << 20].map(range_blocks);
+        assert_eq!(lengths, [1, 2, 2, 16, 32, 32, 512, 1024, 1024, 1024]);
     }
 }

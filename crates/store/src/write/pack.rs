@@ -5,23 +5,19 @@
 
 use std::sync::Arc;
 
+use super::options::range_blocks;
 use super::writer::Writer;
 use crate::disk::{Latch, Op, UNFINISHED, packed_name};
 use crate::error::Error;
 use crate::id::Identity;
 use crate::index::merged_table::Merged;
 use crate::memory::residency;
-use crate::segment::{PackFailed, Packed, PackedCodec, RANGE_BLOCKS_MAX, Segment};
+use crate::segment::{PackFailed, Packed, PackedCodec, Segment};
 
 /// Bytes that are written at once.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 /// A packed file takes less than this part of its segments. Without room for that, packing would be for nothing.
 const PACKED_AT_LEAST: u64 = 3;
-
-/// Length of the ranges of a store whose segments have `span` heights at most.
-pub(crate) fn range_blocks(span: u32) -> u32 {
-    1 << span.clamp(1, RANGE_BLOCKS_MAX).ilog2()
-}
 
 /// Segments that are due to be packed.
 pub struct Packing {
@@ -241,16 +237,5 @@ impl Packing {
             }
             Err(damage) => Ok(PackOutcome::Unpackable(first, damage.to_string())),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_is_the_largest_power_of_two_in_a_segment() {
-        let lengths = [1, 2, 3, 31, 32, 33, 1023, 1024, 4096, 1 << 20].map(range_blocks);
-        assert_eq!(lengths, [1, 2, 2, 16, 32, 32, 512, 1024, 1024, 1024]);
     }
 }

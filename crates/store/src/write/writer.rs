@@ -9,8 +9,7 @@ use arc_swap::ArcSwap;
 
 use super::backfill_writer::BackfillWriter;
 use super::built_segments::BuiltSegments;
-use super::options::Options;
-use super::pack::range_blocks;
+use super::options::{Options, range_blocks};
 use super::quarantine::Quarantine;
 use crate::disk::{Latch, Op, STAMP_NAME, Stamp, UNFINISHED, segment_name};
 use crate::error::Error;

@@ -1,0 +1,74 @@
+//! Choice of the next interval below the first served height.
+
+use std::ops::RangeInclusive;
+use std::time::SystemTime;
+
+use neve_store::RecordRef;
+use neve_store::residency::loaded;
+
+use crate::config::StartAt;
+use crate::config::settings::BackfillTarget;
+use crate::fetch::Follower;
+
+/// Records that are looked at to know how large the next ones will be.
+const SAMPLE: u64 = 32;
+/// Of a record on disk besides its bytes: slot, hash table, index of logs, for each byte a bit.
+const OVERHEAD: u64 = 16;
+/// Of a segment that an interval is planned to fill: records that turn out larger must not leave a
+/// small segment over.
+const FILL: u64 = 10;
+
+/// The next interval, not below `lowest`, if there is one, and it can be proven.
+pub(super) fn plan(follower: &Follower, lowest: u64) -> Option<RangeInclusive<u64>> {
+    let (reader, status) = (&follower.serving.reader, &follower.status);
+    let range = reader.range()?;
+    let first = reader.record(*range.start())?;
+    let bytes = follower.ingest.segment_bytes();
+    let has_room = has_room(follower, &first, bytes);
+    // Without room it has all that it may have.
+    let goal = if has_room { goal(follower, *range.end()) } else { *range.start() };
+    let lowest = reader.gap().map_or(lowest, |gap| lowest.max(gap.start)); // and no further at once
+    status.set_backfill(goal, *range.start());
+    let last = range.start().checked_sub(1).filter(|last| *last >= goal)?;
+    // Its receipts must be settled by headers that are here.
+    if status.verified().is_none_or(|verified| verified < last) {
+        return None;
+    }
+    let sample = (*range.start()..).take(SAMPLE as usize).map_while(|height| reader.record(height));
+    let (count, sum) = sample.fold((0, 0), |(n, sum), one| (n + 1, sum + one.stored_len()));
+    let each = (sum / u64::max(count, 1)).max(1);
+    let each = each + each / OVERHEAD + 256;
+    let heights = (bytes - bytes / FILL) / each;
+    let heights = heights.clamp(1, u64::from(follower.ingest.segment_blocks()));
+    let interval = (last + 1).saturating_sub(heights).max(goal).max(lowest)..=last;
+    Some(interval).filter(|interval| !interval.is_empty())
+}
+
+/// The lowest height that is wanted, and that retention would not drop at once. A gap is filled
+/// whatever is asked for: what is below it is here.
+pub(crate) fn goal(follower: &Follower, head: u64) -> u64 {
+    let wanted = match follower.backfill {
+        BackfillTarget::None => u64::MAX,
+        BackfillTarget::Retained => 0,
+        BackfillTarget::To(StartAt::Height(height)) => height,
+        BackfillTarget::To(StartAt::BeforeHead(back)) => head.saturating_sub(back),
+    };
+    let kept = follower.retention.blocks.map_or(0, |keep| (head + 1).saturating_sub(keep));
+    let gap = follower.serving.reader.gap().map_or(u64::MAX, |gap| gap.start);
+    wanted.min(gap).max(kept)
+}
+
+/// True if a further segment would be kept: it fits into the bound of bytes, with the one that the
+/// head needs next, and its newest block is young enough. Quarantined files make room for it.
+pub(crate) fn has_room(follower: &Follower, first: &RecordRef, segment_bytes: u64) -> bool {
+    let retention = &follower.retention;
+    let usage = follower.serving.reader.usage();
+    let used = usage.disk_bytes - usage.quarantined_bytes;
+    let fits = retention.bytes.is_none_or(|limit| used + 2 * segment_bytes <= limit);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // The head's time, if the system clock is ahead of it: so does eviction.
+    let head = follower.serving.reader.head().map_or(u64::MAX, |head| head.timestamp());
+    let first = loaded(|| Some(first.timestamp())).unwrap_or(head);
+    let age = now.as_secs().min(head).saturating_sub(first);
+    fits && retention.age.is_none_or(|limit| age < limit.as_secs())
+}

@@ -1,0 +1,71 @@
+//! Backfill: one interval after the other, or segments of a mirror source, until all is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::error::BackfillError;
+use super::interval::BackfillInterval;
+use super::plan::plan;
+use super::segment_transfer;
+use super::segment_transfer::BackfillStep;
+use crate::client::Backoff;
+use crate::config::settings::BackfillTarget;
+use crate::fetch::{Follower, HeightFetcher};
+use crate::mirror::MirrorSource;
+
+/// How often it is looked whether there is anything to do.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LOOK_SOON: Duration = Duration::from_millis(20);
+const AGAIN_FIRST: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_mins(1);
+
+/// Fills for ever.
+pub(crate) async fn run(
+    follower: Arc<Follower>,
+    source: HeightFetcher,
+    peer: Option<Arc<MirrorSource>>,
+) {
+    let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+    // A gap comes with opening only: once it is closed, there is none.
+    while follower.backfill != BackfillTarget::None || follower.serving.reader.gap().is_some() {
+        // A new mirror begins with its segments as soon as it has what proves them.
+        let new = peer.is_some() && follower.status.verified().is_none();
+        let lowest = match &peer {
+            None => Some(0),
+            Some(peer) => match segment_transfer::fill(&follower, &source, peer).await {
+                Ok(BackfillStep::Again) => {
+                    backoff.reset();
+                    continue;
+                }
+                Ok(BackfillStep::Ask { from }) => Some(from),
+                Ok(BackfillStep::Nothing) => None,
+                Err(BackfillError::Writer(_)) => return,
+                Err(why) => {
+                    let wait = backoff.wait();
+                    warn!(
+                        error = %why,
+                        retry_in = format_args!("{wait:.1?}"),
+                        "segments of the mirror source failed"
+                    );
+                    tokio::time::sleep(wait).await;
+                    None
+                }
+            },
+        };
+        let Some(interval) = lowest.and_then(|lowest| plan(&follower, lowest)) else {
+            tokio::time::sleep(if new { LOOK_SOON } else { LOOK_EVERY }).await;
+            continue;
+        };
+        match BackfillInterval::new(&follower, &source, interval.clone()).run().await {
+            Ok(()) => backoff.reset(),
+            Err(BackfillError::Writer(_)) => return,
+            Err(why) => {
+                let wait = backoff.wait();
+                warn!(?interval, error = %why, retry_in = format_args!("{wait:.1?}"), "backfill failed");
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}

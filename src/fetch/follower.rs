@@ -1,0 +1,34 @@
+//! Surroundings of following, backfill and repair.
+
+use std::sync::Arc;
+
+use neve_store::{Identity, Retention};
+
+use super::evidence::Evidence;
+use crate::config::settings::{BackfillTarget, FetchConfig};
+use crate::config::{Endpoint, StartAt};
+use crate::ingest::Ingest;
+use crate::shared::{IngestBudget, Serving, StageTimes, Status};
+use crate::upstream::PoolSlot;
+
+/// Follows upstreams.
+pub(crate) struct Follower {
+    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) tls: rustls::ClientConfig,
+    pub(crate) config: FetchConfig,
+    pub(crate) start: StartAt,
+    pub(crate) backfill: BackfillTarget,
+    pub(crate) retention: Retention,
+    /// The chain that the upstreams must serve, if that is known.
+    pub(crate) expected: Option<Identity>,
+    /// True if the last endpoint is a neve to be a copy of.
+    pub(crate) mirror: bool,
+    pub(crate) serving: Arc<Serving>,
+    pub(crate) status: Arc<Status>,
+    pub(crate) ingest: Ingest,
+    pub(crate) budget: IngestBudget,
+    pub(crate) evidence: Evidence,
+    pub(crate) busy: Arc<StageTimes>,
+    /// Place of the pool, for others who ask its upstreams.
+    pub(crate) pool: PoolSlot,
+}

@@ -1,0 +1,52 @@
+//! Client of a body: how it came, and what its response holds so far.
+
+use neve_jsonrpc::{Message, envelope};
+
+use super::calls::Calls;
+use crate::body::AcceptEncoding;
+use crate::rpc::cursors::{Subscriptions, UndoLog};
+use crate::shared::{Account, Meter, Work};
+
+/// Bytes of ids that a response repeats without a reservation made before.
+const IDS_FREE_BYTES: usize = 4 << 10;
+
+/// Client of a body, and its calls so far.
+pub(super) struct Caller<'s> {
+    pub(super) over: Transport<'s>,
+    pub(super) work: &'s Work<'s>,
+    pub(super) calls: Calls,
+    /// Meter of the response's memory.
+    pub(super) memory: Meter<'s>,
+    /// Changes to undo if the batch is refused.
+    pub(super) changes: UndoLog,
+}
+
+/// Over what a message came, and how the answer may be.
+pub(super) enum Transport<'s> {
+    /// A request and its answer, and nothing after it.
+    Http(AcceptEncoding),
+    /// A connection that can be sent more later.
+    Socket(&'s mut Subscriptions),
+}
+
+impl<'s> Caller<'s> {
+    pub(super) fn new(over: Transport<'s>, work: &'s Work<'s>, account: Account<'s>) -> Self {
+        let memory = Meter::new(account);
+        Self { over, work, calls: Calls::default(), memory, changes: UndoLog::default() }
+    }
+
+    pub(super) fn accepts(&self) -> AcceptEncoding {
+        match self.over {
+            Transport::Http(accepts) => accepts,
+            Transport::Socket(_) => AcceptEncoding::default(),
+        }
+    }
+}
+
+/// Reserves the text of ids before it is written: each `<` of an id becomes six bytes.
+pub(super) fn ids_fit(messages: &[Message<'_>], caller: &Caller<'_>) -> bool {
+    let ids = || messages.iter().map(Message::id);
+    let bytes: usize = ids().map(<[u8]>::len).sum();
+    bytes <= IDS_FREE_BYTES
+        || caller.memory.covers(2 * ids().map(envelope::echoed_len).sum::<usize>())
+}

@@ -1,0 +1,98 @@
+//! Frames of a WebSocket.
+
+use neve_jsonrpc::{Request, RpcError, envelope, syntax_error};
+
+use super::call::Rpc;
+use super::caller::{Caller, Transport};
+use super::calls::Calls;
+use super::response::{RpcResponse, WsResponse, framed, is_given_up};
+use super::split::Mixed;
+use crate::body::{AcceptEncoding, ResponseBody};
+use crate::rpc::cursors::Subscriptions;
+use crate::shared::{ClientAddress, Stop, Work};
+
+impl Rpc {
+    /// The same as a frame of a WebSocket.
+    pub(crate) fn unreadable_frame(
+        &self,
+        body: &[u8],
+        address: ClientAddress,
+        work: &Work<'_>,
+    ) -> (WsResponse, Calls) {
+        let (reply, calls) = self.unreadable(body, AcceptEncoding::default(), address, work);
+        let frame = match reply {
+            RpcResponse::Answer(body) | RpcResponse::Miss(body) => framed(body),
+            RpcResponse::Mixed(mixed) => framed(mixed.body),
+            RpcResponse::Relay(call) => WsResponse::Relay(call),
+            RpcResponse::Split(split) => WsResponse::Split(split),
+            RpcResponse::NoRoom => WsResponse::NoRoom,
+        };
+        (frame, calls)
+    }
+
+    /// Answers a frame of a WebSocket; what has no newline over HTTP has one here.
+    pub(crate) fn answer_frame(
+        &self,
+        body: &[u8],
+        subscriptions: &mut Subscriptions,
+        address: ClientAddress,
+        work: &Work<'_>,
+    ) -> (WsResponse, Calls) {
+        subscriptions.begin();
+        work.check();
+        let account = self.memory.account(address);
+        let mut caller = Caller::new(Transport::Socket(&mut *subscriptions), work, account);
+        let reply = match self.parse(body) {
+            Request::Empty => return (WsResponse::Last(None), caller.calls),
+            Request::Malformed => {
+                return (WsResponse::Last(syntax_error(body).map(not_json)), caller.calls);
+            }
+            Request::Single(message) => self.single(&message, &mut caller),
+            Request::Batch(messages) => self.batch(&messages, &mut caller),
+        };
+        let (reply, calls) = self.settle(reply, caller);
+        let body = match reply {
+            _ if is_given_up() => {
+                subscriptions.undo(); // all of it is done again
+                return (WsResponse::Nothing, calls);
+            }
+            _ if work.ended() == Some(Stop::Gone) => {
+                subscriptions.undo();
+                return (WsResponse::Last(None), calls);
+            }
+            RpcResponse::Answer(body) | RpcResponse::Mixed(Mixed { body, .. }) => {
+                subscriptions.keep();
+                body
+            }
+            RpcResponse::Split(split) => {
+                subscriptions.keep();
+                return (WsResponse::Split(split), calls);
+            }
+            RpcResponse::Miss(body) => {
+                subscriptions.undo();
+                body
+            }
+            RpcResponse::Relay(call) => {
+                subscriptions.undo();
+                return (WsResponse::Relay(call), calls);
+            }
+            RpcResponse::NoRoom => {
+                subscriptions.undo();
+                return (WsResponse::NoRoom, calls);
+            }
+        };
+        if body.len() == 0 {
+            return (WsResponse::Nothing, calls);
+        }
+        (framed(body), calls)
+    }
+}
+
+/// A frame that is not JSON, as the node says it over WebSocket: with Go's words.
+fn not_json(words: String) -> ResponseBody {
+    let error = RpcError { code: RpcError::PARSE.code, message: words.into() };
+    let mut out = Vec::new();
+    envelope::error(&mut out, b"null", &error);
+    out.extend_from_slice(envelope::NEWLINE);
+    String::from_utf8_lossy(&out).into_owned().into_bytes().into()
+}

@@ -1,0 +1,53 @@
+//! Reasons why a query has no result.
+
+use neve_jsonrpc::RpcError;
+
+/// Reason why a full node must be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// Nothing is stored yet.
+    Empty,
+    /// A height outside the served range.
+    Height(u64),
+    /// No block or transaction with this hash is stored.
+    Hash([u8; 32]),
+    /// The record is there, but this part of it cannot be read.
+    Unreadable(u64),
+    /// The disk does not deliver what the answer is made of, or an index for it.
+    Disk,
+    /// The upstream has not said it, or too long ago.
+    NotRelayed(&'static str),
+    /// Another call of the batch is a miss.
+    InBatch,
+    /// No neve of this chain made a filter of this id.
+    Filter,
+    /// The head is older than `--ready-age-max`, and the answer depends on it (`--stale-heads
+    /// miss`).
+    StaleHead,
+}
+
+/// Reason why a question has no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum QueryError {
+    /// A full node must be asked.
+    Miss(Miss),
+    /// The node would answer with this error.
+    Error(RpcError),
+    /// Clients use too much memory.
+    NoRoom,
+}
+
+impl From<Miss> for QueryError {
+    fn from(miss: Miss) -> Self {
+        Self::Miss(miss)
+    }
+}
+
+impl From<RpcError> for QueryError {
+    fn from(error: RpcError) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// What work that is given up ends with (`neve_store::residency`): nobody sees it.
+pub(crate) const DROPPED: Miss = Miss::Empty;

@@ -1,0 +1,86 @@
+//! Records of the store, and their parts, for methods.
+
+use std::borrow::Cow;
+
+use neve_jsonrpc::{BlockId, Rules, Tag};
+use neve_record::parts;
+use neve_record::parts::{FULL, RECEIPTS, SPANS};
+use neve_record::spans::{SpansRef, TransactionSpan};
+use neve_store::{Hash, RecordRef, SegmentSlice};
+
+use super::miss::Miss;
+use crate::shared::Serving;
+
+/// Fails while calls that depend on the head are misses.
+pub(crate) fn fresh(serving: &Serving) -> Result<(), Miss> {
+    if serving.freshness.head_is_missed() { Err(Miss::StaleHead) } else { Ok(()) }
+}
+
+pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, Miss> {
+    let height = match at {
+        BlockId::Hash(hash) => return serving.reader.block(&Hash(hash)).ok_or(Miss::Hash(hash)),
+        BlockId::Number(height) => height,
+        BlockId::Tag(Tag::Earliest) => 0,
+        BlockId::Tag(tag) => {
+            fresh(serving)?;
+            match tag {
+                Tag::Safe | Tag::Finalized if serving.rules() == Rules::Helicon => {
+                    settled(serving)?
+                }
+                _ => return serving.reader.head().ok_or(Miss::Empty),
+            }
+        }
+    };
+    serving.reader.record(height).ok_or(Miss::Height(height))
+}
+
+/// The newest settled height: the one that the newest header settles. A synchronous block settles
+/// itself (ACP-194).
+pub(crate) fn settled(serving: &Serving) -> Result<u64, Miss> {
+    let head = serving.reader.head().ok_or(Miss::Empty)?;
+    Ok(SpansRef(&spans(&head)?).settled().unwrap_or(head.height()))
+}
+
+/// A part to be sent.
+pub(crate) fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
+    parts::uncompressed_part(record, part).ok_or(Miss::Unreadable(record.height()))
+}
+
+/// A part to be read.
+pub(crate) fn readable(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
+    parts::readable_part(record, part).ok_or(Miss::Unreadable(record.height()))
+}
+
+pub(crate) fn by_transaction(
+    serving: &Serving,
+    hash: [u8; 32],
+) -> Result<(RecordRef, usize), Miss> {
+    serving.reader.transaction(&Hash(hash)).ok_or(Miss::Hash(hash))
+}
+
+/// Where things are in a record's parts.
+pub(crate) fn spans(record: &RecordRef) -> Result<Cow<'_, [u8]>, Miss> {
+    parts::read_part(record, SPANS).ok_or(Miss::Unreadable(record.height()))
+}
+
+fn span(record: &RecordRef, index: usize) -> Result<TransactionSpan, Miss> {
+    let span = SpansRef(&spans(record)?).transaction(index);
+    span.ok_or(Miss::Unreadable(record.height()))
+}
+
+pub(crate) fn transaction_of(record: RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
+    let span = span(&record, index)?;
+    Ok(into_part(record, FULL)?.into_slice(span.at, span.at + span.len))
+}
+
+pub(crate) fn receipt_of(record: RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
+    let span = span(&record, index)?;
+    let receipts = into_part(record, RECEIPTS)?;
+    Ok(receipts.into_slice(span.receipt_at, span.receipt_at + span.receipt_len))
+}
+
+/// A part to be sent, with the record's hold on its segment.
+fn into_part(record: RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
+    let height = record.height();
+    parts::into_uncompressed_part(record, part).ok_or(Miss::Unreadable(height))
+}

@@ -1,0 +1,56 @@
+//! A miss as an error: its words, and the served range as its data.
+
+use std::ops::RangeInclusive;
+
+use neve_jsonrpc::RpcError;
+
+use crate::rpc::methods::Miss;
+
+/// Reason why a message has no answer in the batch or body that it is in.
+pub(super) enum Unanswered {
+    /// The message wants no response.
+    Silent,
+    /// A full node must be asked.
+    Missed(Missing),
+    /// Clients use too much memory.
+    NoRoom,
+}
+
+/// A miss, with what names it.
+pub(super) enum Missing {
+    Data(Miss),
+    Method(String),
+}
+
+pub(crate) fn missing_data(miss: Miss, range: Option<&RangeInclusive<u64>>) -> RpcError {
+    let what = match miss {
+        Miss::Empty => "nothing is served yet".to_owned(),
+        Miss::Height(height) => format!("block {height:#x} is not served"),
+        Miss::Unreadable(height) => format!("block {height:#x} cannot be read"),
+        Miss::Hash(hash) => format!("{} is not served", neve_store::Hash(hash)),
+        Miss::Disk => "stored data cannot be read now".to_owned(),
+        Miss::NotRelayed(method) => format!("{method} is not known now"),
+        Miss::Filter => "the filter was not made here".to_owned(),
+        Miss::InBatch => "a call of the batch is not served here".to_owned(),
+        Miss::StaleHead => "the newest block is too old".to_owned(),
+    };
+    missing(&what, range)
+}
+
+pub(super) fn missing(what: &str, range: Option<&RangeInclusive<u64>>) -> RpcError {
+    let held = range.map_or_else(String::new, |range| {
+        format!(" (served: {:#x} to {:#x})", range.start(), range.end())
+    });
+    let message = format!("header not found: {what}{held}; {}", RpcError::NOT_AVAILABLE);
+    RpcError { code: -32000, message: message.into() }
+}
+
+/// The served range as the error's `data`.
+pub(crate) fn range_json(range: Option<&RangeInclusive<u64>>) -> String {
+    match range {
+        Some(range) => {
+            format!("{{\"firstHeight\":\"{:#x}\",\"head\":\"{:#x}\"}}", range.start(), range.end())
+        }
+        None => "{\"firstHeight\":null,\"head\":null}".to_owned(),
+    }
+}

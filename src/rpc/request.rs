@@ -1,0 +1,179 @@
+//! Bodies of requests: parsed, answered, and their memory settled.
+
+use std::slice;
+use std::time::Instant;
+
+use neve_jsonrpc::{Message, Method, Query, Request, RpcError, envelope, parse_at_most};
+use neve_store::residency;
+
+use super::call::Rpc;
+use super::caller::{Caller, Transport, ids_fit};
+use super::calls::Calls;
+use super::missing::{Missing, Unanswered};
+use super::outbound::Outbound;
+use super::response::{RpcResponse, dropped, is_given_up, lone_error};
+use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
+use crate::rpc::cursors::FilterKind;
+use crate::rpc::methods::Miss;
+use crate::shared::{Class, ClientAddress, MethodLabel, Outcome, Stop, Work};
+
+/// Bytes of a body whose reading alone takes too long for a thread that serves others: a list of
+/// topics of 4.9 MB takes 40 ms.
+pub(crate) const LONG_BODY: usize = 32 << 10;
+
+impl Rpc {
+    /// Answers the body of a request.
+    pub(crate) fn answer(
+        &self,
+        body: &[u8],
+        accepts: AcceptEncoding,
+        address: ClientAddress,
+        work: &Work<'_>,
+    ) -> (RpcResponse, Calls) {
+        let mut caller = Caller::new(Transport::Http(accepts), work, self.memory.account(address));
+        let reply = match self.parse(body) {
+            Request::Empty => RpcResponse::Answer(BodyBuilder::default().finish()),
+            Request::Malformed => RpcResponse::Answer(lone_error(b"null", &RpcError::PARSE)),
+            Request::Single(message) => self.single(&message, &mut caller),
+            Request::Batch(messages) => self.batch(&messages, &mut caller),
+        };
+        self.settle(reply, caller)
+    }
+
+    /// Has the body keep the memory that was reserved for it.
+    pub(super) fn settle(&self, reply: RpcResponse, caller: Caller<'_>) -> (RpcResponse, Calls) {
+        let Caller { memory, mut changes, calls, .. } = caller;
+        let reply = match reply {
+            // The disk failed: all of it is done again.
+            reply if is_given_up() => {
+                changes.undo(&self.filters);
+                reply
+            }
+            RpcResponse::Answer(mut body) if memory.covers(body.held()) => {
+                body.keep(memory.into_reservation());
+                RpcResponse::Answer(body)
+            }
+            RpcResponse::Miss(mut body) if memory.covers(body.held()) => {
+                body.keep(memory.into_reservation());
+                RpcResponse::Miss(body)
+            }
+            RpcResponse::Mixed(mut mixed) if memory.covers(mixed.body.held()) => {
+                mixed.body.keep(memory.into_reservation());
+                RpcResponse::Mixed(mixed)
+            }
+            RpcResponse::Split(mut split) if memory.covers(split.held()) => {
+                split.keep(memory.into_reservation());
+                split.outbound.calls = Some(calls);
+                return (RpcResponse::Split(split), Calls::default());
+            }
+            RpcResponse::Relay(mut outbound) if memory.covers(outbound.held()) => {
+                outbound.keep(memory.into_reservation());
+                outbound.calls = Some(calls);
+                return (RpcResponse::Relay(outbound), Calls::default());
+            }
+            _ => {
+                changes.undo(&self.filters);
+                RpcResponse::NoRoom
+            }
+        };
+        (reply, calls)
+    }
+
+    /// The same on a thread that may wait for a disk. `None` if the client has gone.
+    pub(crate) fn answer_waiting(
+        &self,
+        body: &[u8],
+        accepts: AcceptEncoding,
+        address: ClientAddress,
+        work: &Work<'_>,
+    ) -> Option<(RpcResponse, Calls)> {
+        if work.check() == Some(Stop::Gone) {
+            return None; // it was in the queue for long
+        }
+        let answered = residency::loading_again(|| self.answer(body, accepts, address, work));
+        let answered = answered.unwrap_or_else(|_| self.unreadable(body, accepts, address, work));
+        (work.ended() != Some(Stop::Gone)).then_some(answered)
+    }
+
+    /// A miss for all of a body, because the disk does not deliver what the answer needs.
+    pub(super) fn unreadable(
+        &self,
+        body: &[u8],
+        accepts: AcceptEncoding,
+        address: ClientAddress,
+        work: &Work<'_>,
+    ) -> (RpcResponse, Calls) {
+        let mut caller = Caller::new(Transport::Http(accepts), work, self.memory.account(address));
+        let why = Missing::Data(Miss::Disk);
+        let reply = match self.parse(body) {
+            Request::Single(message) => {
+                caller.calls.note(MethodLabel::of(&message), Outcome::Miss);
+                self.missed(&message, &why)
+            }
+            Request::Batch(messages) => self.missed_batch(&messages, &why, &mut caller),
+            Request::Empty | Request::Malformed => dropped(), // the store is not needed for these
+        };
+        self.settle(reply, caller)
+    }
+
+    /// Returns the class of a body that cannot be answered on a serving thread.
+    pub(crate) fn class(&self, body: &[u8]) -> Class {
+        let searches = body.len() > LONG_BODY
+            || match self.parse(body) {
+                Request::Single(message) => self.searches(&message),
+                Request::Batch(messages) => messages.iter().any(|message| self.searches(message)),
+                Request::Empty | Request::Malformed => false,
+            };
+        if searches { Class::Search } else { Class::ColdRead }
+    }
+
+    fn searches(&self, message: &Message<'_>) -> bool {
+        match message.served() {
+            Some(Method::Logs | Method::FilterLogs | Method::FeeHistory) => true,
+            Some(Method::FilterChanges) => match message.query(self.serving.rules()) {
+                Ok((_, Query::FilterChanges(id))) => {
+                    let filter = self.filters.get(&id, Instant::now());
+                    filter.is_some_and(|filter| matches!(filter.topic, FilterKind::Logs(..)))
+                }
+                _ => false,
+            },
+            Some(method) => method.is_debug_raw(),
+            None => false,
+        }
+    }
+
+    pub(super) fn parse<'a>(&self, body: &'a [u8]) -> Request<'a> {
+        parse_at_most(body, self.limits.batch_items_max)
+    }
+
+    pub(super) fn single(&self, message: &Message<'_>, caller: &mut Caller<'_>) -> RpcResponse {
+        if !ids_fit(slice::from_ref(message), caller) {
+            return RpcResponse::NoRoom;
+        }
+        let mut out = BodyBuilder::new(1, caller.accepts());
+        match self.message(message, caller, &mut out) {
+            Ok(_) if caller.work.ended().is_some() => {} // the node's error has no newline then
+            Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
+            Err(Unanswered::Silent) => {}
+            Err(Unanswered::NoRoom) => return RpcResponse::NoRoom,
+            Err(Unanswered::Missed(why)) => return self.missed(message, &why),
+        }
+        RpcResponse::Answer(out.finish())
+    }
+
+    /// Has an upstream asked, or refuses a call that is not of a batch.
+    fn missed(&self, message: &Message<'_>, why: &Missing) -> RpcResponse {
+        if self.misses.relays(&message.method()) {
+            return RpcResponse::Relay(Outbound::single(message));
+        }
+        self.refuse(message, why)
+    }
+
+    /// Refuses a call that is not of a batch.
+    fn refuse(&self, message: &Message<'_>, why: &Missing) -> RpcResponse {
+        let (mut out, (error, held)) = (Vec::new(), self.refusal(why));
+        envelope::error_with_data(&mut out, message.id(), &error, &held);
+        out.extend_from_slice(envelope::NEWLINE);
+        RpcResponse::Miss(ResponseBody::from(out))
+    }
+}

@@ -1,0 +1,85 @@
+//! Response to a body, or to a frame of a WebSocket.
+
+use neve_jsonrpc::{Message, RpcError, envelope};
+use neve_store::residency;
+
+use super::outbound::Outbound;
+use super::split::{Mixed, Split};
+use crate::body::{BodyBuilder, ResponseBody};
+
+/// Response to a body.
+pub(crate) enum RpcResponse {
+    /// The node's answer.
+    Answer(ResponseBody),
+    /// A full node must be asked. The body says so too.
+    Miss(ResponseBody),
+    /// A batch that neve answers in part: the rest is refused.
+    Mixed(Mixed),
+    /// An upstream must be asked.
+    Relay(Outbound),
+    /// A batch that neve answers in part: an upstream must be asked for the rest.
+    Split(Box<Split>),
+    /// Nothing: the client, or all clients together, use too much memory.
+    NoRoom,
+}
+
+impl RpcResponse {
+    /// The response to a batch, or what it takes to have one. If nobody answered any of it here, an upstream's
+    /// response to the whole can be streamed.
+    pub(super) fn of_batch(mut split: Split, messages: &[Message<'_>]) -> Self {
+        split.outbound.end();
+        if !split.outbound.is_empty() {
+            if split.served == 0 && split.refused == 0 {
+                return Self::Relay(Outbound::batch(messages));
+            }
+            return Self::Split(Box::new(split));
+        }
+        let (misses, answered) = (split.refused, split.served > 0);
+        let body = split.finish();
+        if misses == 0 { Self::Answer(body) } else { Self::Mixed(Mixed { body, misses, answered }) }
+    }
+
+    /// True if an upstream must be asked.
+    pub(crate) fn needs_upstream(&self) -> bool {
+        matches!(self, Self::Relay(_) | Self::Split(_))
+    }
+}
+
+/// Response to a frame of a WebSocket.
+pub(crate) enum WsResponse {
+    /// A response.
+    Answer(ResponseBody),
+    /// Nothing.
+    Nothing,
+    /// An upstream must be asked.
+    Relay(Outbound),
+    /// An upstream must be asked for the rest of a batch.
+    Split(Box<Split>),
+    /// A response, if any, and then the end of the connection.
+    Last(Option<ResponseBody>),
+    /// Nothing: the client, or all clients together, use too much memory.
+    NoRoom,
+}
+
+/// A text frame. An id that is not UTF-8 cannot be echoed in one.
+pub(crate) fn framed(mut body: ResponseBody) -> WsResponse {
+    body.end_line();
+    if body.is_utf8() { WsResponse::Answer(body) } else { WsResponse::Last(None) }
+}
+
+/// What work that is given up ends with (`neve_store::residency`): nobody sees it.
+pub(super) fn dropped() -> RpcResponse {
+    RpcResponse::Miss(BodyBuilder::default().finish())
+}
+
+/// True if work on this thread is given up, to be done again elsewhere.
+pub(super) fn is_given_up() -> bool {
+    residency::is_cold()
+}
+
+/// An error that goes around the node's encoder: it has no newline.
+pub(super) fn lone_error(id: &[u8], error: &RpcError) -> ResponseBody {
+    let mut out = Vec::new();
+    envelope::error(&mut out, id, error);
+    ResponseBody::from(out)
+}
