@@ -1,0 +1,251 @@
+//! A finished body, and the parts in which it is sent.
+
+use std::{mem, vec};
+
+use bytes::{Buf, Bytes};
+use neve_record::coding::Coding;
+use neve_store::residency;
+
+use super::builder::BodyBuilder;
+use super::content_coding;
+use super::slice::{BodySlice, BodySlices, COPIED_BELOW};
+use super::write_buf::WriteBuf;
+use crate::shared::{Account, Holder, Reservation};
+
+/// Pieces that the system is given at once: enough for a batch of a hundred, and no more than it
+/// takes (`IOV_MAX`, 1,024). Each further call wakes the client for a part of the answer. A body of
+/// more goes out in frames, in which short pieces are copied together: the system takes 60 to 220
+/// ns over each further one, while copying a kilobyte takes 100 ns (docs/decisions/0025).
+pub(crate) const FRAME_PIECES: usize = 256;
+/// A frame of a long body ends when so much of it was copied.
+const COPIED_BYTES: usize = 128 << 10;
+
+/// A body, in one frame unless it is of very many pieces.
+#[derive(Debug)]
+pub(crate) struct ResponseBody {
+    pieces: vec::IntoIter<BodySlice>,
+    text: Vec<u8>,
+    remaining: usize,
+    coding: Option<Coding>,
+    /// Covers what it takes in memory, if that is much.
+    reserved: Option<Box<Reservation>>,
+}
+
+/// A body of text.
+impl From<Vec<u8>> for ResponseBody {
+    fn from(text: Vec<u8>) -> Self {
+        let remaining = text.len();
+        let pieces = if text.is_empty() { Vec::new() } else { vec![BodySlice::Text(0..remaining)] };
+        Self { pieces: pieces.into_iter(), text, remaining, coding: None, reserved: None }
+    }
+}
+
+/// A body of bytes that other responses share.
+impl From<Bytes> for ResponseBody {
+    fn from(bytes: Bytes) -> Self {
+        let remaining = bytes.len();
+        let pieces = vec![BodySlice::Shared(bytes)].into_iter();
+        Self { pieces, text: Vec::new(), remaining, coding: None, reserved: None }
+    }
+}
+
+impl ResponseBody {
+    fn new(mut body: BodyBuilder, coding: Option<Coding>) -> Self {
+        body.flush();
+        let remaining = body.len;
+        let (pieces, text) = body.into_pieces();
+        Self { pieces: pieces.into_iter(), text, remaining, coding, reserved: None }
+    }
+
+    /// The content coding that it is in, if any.
+    pub(crate) fn coding(&self) -> Option<Coding> {
+        self.coding
+    }
+
+    /// Keeps a reservation until the body is sent.
+    pub(crate) fn keep(&mut self, reservation: Option<Reservation>) {
+        self.reserved = reservation.map(Box::new);
+    }
+
+    /// Bytes that it takes in memory, without those that are stored or shared.
+    pub(crate) fn held(&self) -> usize {
+        self.text.capacity() + size_of_val(self.pieces.as_slice())
+    }
+
+    /// Sees to it that `bytes` are reserved for it, as it is not sent at once; false if too few are
+    /// left.
+    pub(crate) fn reserve(&mut self, account: Account<'_>, bytes: usize) -> bool {
+        if let Some(reserved) = &mut self.reserved {
+            return reserved.grow_to(bytes);
+        }
+        self.reserved = account.reserve(Holder::Unread, bytes).map(Box::new);
+        self.reserved.is_some()
+    }
+
+    /// True if its own text is UTF-8, as all that is stored or shared is.
+    pub(crate) fn is_utf8(&self) -> bool {
+        str::from_utf8(&self.text).is_ok()
+    }
+
+    /// Appends a newline unless it ends with one.
+    pub(crate) fn end_line(&mut self) {
+        let last = self.pieces.as_slice().last();
+        if last.is_some_and(|piece| piece.bytes(&self.text).ends_with(b"\n")) {
+            return;
+        }
+        let mut pieces: BodySlices = mem::take(&mut self.pieces).collect();
+        let end = self.text.len();
+        self.text.push(b'\n');
+        pieces.push(BodySlice::Text(end..end + 1));
+        self.pieces = pieces.into_iter();
+        self.remaining += 1;
+    }
+
+    /// The whole body in one piece.
+    #[cfg(test)]
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.remaining);
+        self.pieces.for_each(|piece| bytes.extend_from_slice(piece.bytes(&self.text)));
+        bytes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.remaining
+    }
+
+    /// Looks at the stored bytes that making the next frame copies.
+    pub(crate) fn probe(&self) {
+        if self.pieces.len() <= FRAME_PIECES {
+            return; // it takes them as they are
+        }
+        let (mut pieces, mut copied) = (0, 0);
+        for piece in self.pieces.as_slice() {
+            if pieces >= FRAME_PIECES || copied >= COPIED_BYTES {
+                return;
+            }
+            if piece.is_copied() {
+                copied += piece.bytes(&self.text).len();
+                piece.stored().into_iter().for_each(|slice| _ = slice.probe());
+            } else {
+                pieces += 1;
+            }
+        }
+    }
+
+    /// The next part of the body that is to be sent at once.
+    pub(crate) fn frame(&mut self) -> WriteBuf {
+        let frame = self.next_frame();
+        self.remaining -= frame.remaining();
+        frame
+    }
+
+    fn next_frame(&mut self) -> WriteBuf {
+        if self.pieces.len() <= FRAME_PIECES {
+            // Where it lies: what an iterator of a vector has left is a vector again without a copy.
+            let pieces = mem::take(&mut self.pieces).collect();
+            let text = mem::take(&mut self.text);
+            return WriteBuf::new(pieces, text, self.remaining);
+        }
+        let mut frame = BodyBuilder::default();
+        frame.text.reserve(self.remaining.min(COPIED_BYTES + COPIED_BELOW));
+        while frame.pieces.len() < FRAME_PIECES && frame.text.len() < COPIED_BYTES {
+            let Some(piece) = self.pieces.next() else { break };
+            let copied = piece.is_copied();
+            match piece {
+                BodySlice::Stored(slice) if !copied => frame.stored(slice),
+                piece => frame.text.extend_from_slice(piece.bytes(&self.text)),
+            }
+        }
+        frame.into_buf()
+    }
+}
+
+impl BodyBuilder {
+    /// The body, in a content coding if that is worth it.
+    pub(crate) fn finish(mut self) -> ResponseBody {
+        self.flush();
+        let wanted = self.accepts.any() && !residency::is_cold();
+        let coding = if wanted { content_coding::coding(&self.pieces, self.len) } else { None };
+        if let Some(coding) = coding {
+            return ResponseBody::new(content_coding::encode(self, coding), Some(coding));
+        }
+        // A part that does not go out in its coding is touched after all.
+        let parts = self.pieces.iter().filter(|piece| matches!(piece, BodySlice::CodedPart(_)));
+        parts.filter_map(BodySlice::stored).for_each(|slice| _ = slice.probe_to_send());
+        if self.pieces.len() > FRAME_PIECES && residency::memory_is_short() {
+            residency::give_up(); // short pieces are copied before they are sent, which touches them
+        }
+        ResponseBody::new(self, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(parts: &[&'static str]) -> ResponseBody {
+        let mut builder = BodyBuilder::default();
+        for part in parts {
+            builder.push(part.len(), BodySlice::Shared(Bytes::from_static(part.as_bytes())));
+        }
+        ResponseBody::new(builder, None)
+    }
+
+    #[test]
+    fn any_way_of_sending_gives_the_same_bytes() {
+        for step in 1..9 {
+            let mut buf = body(&["ab", "c", "defgh"]).frame();
+            let mut sent = Vec::new();
+            while buf.has_remaining() {
+                let step = step.min(buf.remaining());
+                let all: Vec<u8> = buf.slices(step).flat_map(|slice| slice.to_vec()).collect();
+                let mut copied = vec![0; step];
+                assert_eq!(buf.copy(&mut copied), Some(step));
+                assert_eq!(all, copied);
+                sent.extend_from_slice(&copied);
+                buf.advance(step);
+            }
+            assert_eq!(sent, b"abcdefgh", "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_body_of_many_pieces_comes_in_frames_with_the_same_bytes() {
+        let mut builder = BodyBuilder::default();
+        let mut expected = Vec::new();
+        for number in 0..100_000 {
+            let text = format!("{number},");
+            expected.extend_from_slice(text.as_bytes());
+            if number % 2 == 0 {
+                builder.text().extend_from_slice(text.as_bytes());
+            } else {
+                builder.push(text.len(), BodySlice::Shared(Bytes::from(text)));
+            }
+        }
+        let mut body = ResponseBody::new(builder, None);
+        assert_eq!(body.len(), expected.len());
+        let (mut sent, mut frames) = (Vec::new(), 0);
+        while body.len() > 0 {
+            let mut frame = body.frame();
+            assert!(frame.remaining() < COPIED_BYTES + COPIED_BELOW, "{}", frame.remaining());
+            sent.extend_from_slice(&frame.copy_to_bytes(frame.remaining()));
+            frames += 1;
+        }
+        assert!(sent == expected, "{} bytes of {}", sent.len(), expected.len());
+        assert!(frames > 2, "{frames} frames");
+    }
+
+    #[test]
+    fn a_body_inside_another_keeps_its_text() {
+        let mut inner = BodyBuilder::default();
+        inner.text().extend_from_slice(b"[");
+        inner.push(1, BodySlice::Shared(Bytes::from_static(b"1")));
+        inner.text().extend_from_slice(b"]");
+        let mut outer = BodyBuilder::default();
+        outer.text().extend_from_slice(b"{");
+        outer.append(inner);
+        outer.text().extend_from_slice(b"}");
+        assert_eq!(outer.len(), 5);
+        assert_eq!(outer.finish().into_bytes(), b"{[1]}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Slices that a body consists of.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use neve_record::coding::Coding;
+use neve_record::precompressed::Precompressed;
+use neve_store::SegmentSlice;
+
+/// Shorter pieces of a long body are copied.
+pub(super) const COPIED_BELOW: usize = 1024;
+
+/// A piece of a body.
+#[derive(Debug)]
+pub(crate) enum BodySlice {
+    /// Written for this reply: where in its text.
+    Text(Range<usize>),
+    /// Bytes that are not this reply's alone.
+    Shared(Bytes),
+    /// Bytes of a mapped segment, which stays mapped until they are sent.
+    Stored(SegmentSlice),
+    /// The same, which is there in a content coding too.
+    CodedPart(Box<CodedPart>),
+}
+
+impl BodySlice {
+    /// The stored bytes, if it is such.
+    pub(super) fn stored(&self) -> Option<&SegmentSlice> {
+        match self {
+            Self::Stored(slice) => Some(slice),
+            Self::CodedPart(part) => Some(&part.plain),
+            Self::Text(_) | Self::Shared(_) => None,
+        }
+    }
+
+    /// True if a frame of a long body has a copy of it.
+    pub(super) fn is_copied(&self) -> bool {
+        !matches!(self, Self::Stored(slice) if slice.len() >= COPIED_BELOW)
+    }
+
+    pub(super) fn bytes<'p>(&'p self, text: &'p [u8]) -> &'p [u8] {
+        match self {
+            Self::Text(range) => &text[range.clone()],
+            Self::Shared(bytes) => bytes,
+            Self::Stored(slice) => slice.as_ref(),
+            Self::CodedPart(part) => part.plain.as_ref(),
+        }
+    }
+}
+
+/// On the heap: a body is handed on more than once on its way out, and so it is short
+/// (docs/decisions/0025).
+pub(super) type BodySlices = Vec<BodySlice>;
+
+/// A stored part that can also go out compressed.
+#[derive(Debug)]
+pub(crate) struct CodedPart {
+    pub(crate) plain: SegmentSlice,
+    pub(crate) coding: Coding,
+    pub(crate) blocks: SegmentSlice,
+    pub(crate) crc: u32,
+}
+
+impl CodedPart {
+    pub(crate) fn new(plain: SegmentSlice, coding: Coding, packed: Precompressed) -> Self {
+        Self { plain, coding, blocks: packed.blocks, crc: packed.crc }
+    }
+}
