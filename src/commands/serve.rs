@@ -34,9 +34,10 @@ use crate::config::{
 use crate::fetch::{Evidence, Follower};
 use crate::http::Offload;
 use crate::http::clients::Seats;
+use crate::http::listener::{Role, Shared};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
-use crate::http::server::{Role, Shared, Workers};
+use crate::http::server::Workers;
 use crate::ingest::{Ingest, memory_lock, rules_of_stamp, scrubber, writer};
 use crate::observe::{Admin, head_age, process, progress};
 use crate::relay::RelayState;

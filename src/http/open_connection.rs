@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::body::AcceptEncoding;
 use crate::http::clients::Seat;
-use crate::http::fast::{Persistence, ResponseWriter};
+use crate::http::response::{Persistence, ResponseWriter};
 use crate::shared::{ClientAddress, Reservation};
 
 /// A connection that was just accepted.

@@ -12,56 +12,17 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tracing::warn;
 
+use super::admission::{Admission, refuse};
 use super::drain::draining;
-use super::offload::Offload;
+use super::listener::{Role, Shared};
 use super::worker::Worker;
-use crate::config::settings::{HttpConfig, Limits, MissPolicy};
-use crate::http::clients::{Admission, refuse};
-use crate::http::mirror::MirrorEndpoint;
-use crate::http::relay::RelayShared;
-use crate::observe::Admin;
-use crate::rpc::cursors::Filters;
-use crate::shared::{MemoryBudget, Serving, ThreadCounters};
+use crate::http::clients::Proxies;
+use crate::shared::ThreadCounters;
 
 /// A pause after the process ran out of descriptors: trying again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// State that all listeners share.
-#[derive(Clone)]
-pub(crate) struct Shared {
-    pub(crate) serving: Arc<Serving>,
-    pub(crate) admin: Arc<Admin>,
-    pub(crate) filters: Arc<Filters>,
-    /// Budget of the memory of clients.
-    pub(crate) memory: Arc<MemoryBudget>,
-    pub(crate) limits: Limits,
-    pub(crate) offload: Arc<Offload>,
-    pub(crate) http: HttpConfig,
-    pub(crate) connections: Arc<AtomicUsize>,
-    /// Turns true when connections are to end.
-    pub(crate) drain: watch::Receiver<bool>,
-    /// Endpoint for mirrors, if any.
-    pub(crate) mirrors: Option<MirrorEndpoint>,
-    /// Treatment of misses.
-    pub(crate) misses: MissPolicy,
-    /// The relay of misses, if any.
-    pub(crate) relay: Option<RelayShared>,
-}
-
-/// Duty of a listener.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// JSON-RPC, /ready, and a short /health.
-    Rpc {
-        /// True if the full /health, and /metrics, are here too.
-        admin: bool,
-    },
-    /// The administrator's pages only.
-    Admin,
-}
 
 /// The serving threads.
 pub(crate) struct Workers {
@@ -84,7 +45,10 @@ impl Workers {
     /// Accepts until drained, and hands connections out.
     pub(crate) async fn accept(&self, listener: TcpListener, shared: &Shared) {
         let mut drain = shared.drain.clone();
-        let mut admission = Admission::new(shared, self.role);
+        // Operators ask the admin listener themselves, from the front's machine too.
+        let trusting = self.role != Role::Admin;
+        let proxies = if trusting { Proxies::of(&shared.http) } else { Proxies::none() };
+        let mut admission = Admission::new(shared.limits.connections_address_max, proxies);
         for turn in (0..self.workers.len()).cycle() {
             let open = self.open() + admission.waiting();
             let arrived = tokio::select! {

@@ -13,15 +13,16 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tracing::warn;
 
 use super::drain::draining;
+use super::listener::{Role, Shared};
 use super::open_connection::{
     Arrived, BlockingWork, ConnectionGuard, Handoff, OpenConnection, ToFast, ToFull,
     UnsentResponse, Waited,
 };
-use super::server::{Role, Shared};
 use crate::config::settings::{AdminListen, Deadlines, HttpConfig};
-use crate::http::admit::Hosts;
+use crate::http::admit::{Hosts, Policy};
+use crate::http::answer::Responder;
 use crate::http::clients::Proxies;
-use crate::http::fast::EventLoop;
+use crate::http::fast::{EventLoop, FastService};
 use crate::http::full::{Service, serve};
 use crate::http::relay::RelayShared;
 use crate::observe::Pages;
@@ -50,10 +51,10 @@ impl Worker {
     ) -> io::Result<Self> {
         let (leaving, left) = mpsc::unbounded_channel();
         let patience = shared.http.patience;
-        let lanes_service = Arc::new(service(shared, role, short));
+        let lanes_service = Arc::new(fast_service(shared, role, short));
         let (lanes, door) = EventLoop::new(lanes_service, patience, leaving)?;
         let long = FullLoop {
-            service: Arc::new(service(shared, role, long)),
+            service: Arc::new(full_service(shared, role, long)),
             patience,
             drain: shared.drain.clone(),
             door: door.clone(),
@@ -94,10 +95,33 @@ impl Worker {
     }
 }
 
-/// Makes the service of one thread.
-pub(crate) fn service(shared: &Shared, role: Role, tally: &Arc<ThreadCounters>) -> Service {
+/// Makes what the thread of the fast path has.
+pub(crate) fn fast_service(
+    shared: &Shared,
+    role: Role,
+    tally: &Arc<ThreadCounters>,
+) -> FastService {
+    FastService { responder: responder(shared, tally), policy: policy(&shared.http, role) }
+}
+
+/// Makes what the thread of the full path has.
+fn full_service(shared: &Shared, role: Role, tally: &Arc<ThreadCounters>) -> Service {
     let relay = shared.relay.as_ref().filter(|_| role != Role::Admin);
     Service {
+        responder: Arc::new(responder(shared, tally)),
+        policy: policy(&shared.http, role),
+        admin: Arc::clone(&shared.admin),
+        pages: if role == (Role::Rpc { admin: false }) { Pages::Public } else { Pages::All },
+        header_bytes_max: shared.http.header_bytes_max,
+        ws: shared.http.ws,
+        mirrors: shared.mirrors.clone(),
+        relay: relay.map(RelayShared::for_thread),
+        relay_paths: relay.map(RelayShared::paths).unwrap_or_default(),
+    }
+}
+
+fn responder(shared: &Shared, tally: &Arc<ThreadCounters>) -> Responder {
+    Responder {
         rpc: Arc::new(Rpc {
             serving: Arc::clone(&shared.serving),
             status: Arc::clone(&shared.admin.status),
@@ -108,19 +132,17 @@ pub(crate) fn service(shared: &Shared, role: Role, tally: &Arc<ThreadCounters>) 
             replays: Replays::default(),
             misses: shared.misses.clone(),
         }),
-        admin: Arc::clone(&shared.admin),
-        pages: if role == (Role::Rpc { admin: false }) { Pages::Public } else { Pages::All },
-        rpc_here: role != Role::Admin,
         miss_status: shared.http.miss_status,
-        hosts: hosts(&shared.http, role),
-        proxies: Proxies::of(&shared.http),
-        rpc_paths: Arc::clone(&shared.http.rpc_paths),
-        header_bytes_max: shared.http.header_bytes_max,
-        ws: shared.http.ws,
-        mirrors: shared.mirrors.clone(),
-        relay: relay.map(RelayShared::for_thread),
-        relay_paths: relay.map(RelayShared::paths).unwrap_or_default(),
         offload: Arc::clone(&shared.offload),
+    }
+}
+
+fn policy(config: &HttpConfig, role: Role) -> Policy {
+    Policy {
+        rpc_here: role != Role::Admin,
+        hosts: hosts(config, role),
+        proxies: Proxies::of(config),
+        rpc_paths: Arc::clone(&config.rpc_paths),
     }
 }
 
@@ -161,8 +183,8 @@ impl FullLoop {
                 }
                 ToFull::Disk(key, stream, wait) => {
                     open.spawn(async move {
-                        let done =
-                            AssertUnwindSafe(wait_for(&service, stream, wait)).catch_unwind();
+                        let done = AssertUnwindSafe(wait_for(&service.responder, stream, wait))
+                            .catch_unwind();
                         // Whatever happened: the connection waits for this.
                         door.bring(ToFast::Answer(key, done.await.unwrap_or_default()));
                     });
@@ -175,9 +197,13 @@ impl FullLoop {
 
 /// What is left of an answer when it was waited for and sent as far as that goes at once; nothing
 /// if it cannot be made or sent.
-async fn wait_for(service: &Arc<Service>, stream: TcpStream, wait: BlockingWork) -> Option<Waited> {
+async fn wait_for(
+    responder: &Arc<Responder>,
+    stream: TcpStream,
+    wait: BlockingWork,
+) -> Option<Waited> {
     match wait {
-        BlockingWork::Answer(question) => service.answer_and_send(question, stream).await,
+        BlockingWork::Answer(question) => responder.answer_and_send(question, stream).await,
         BlockingWork::Send(out) => {
             let sent = spawn_blocking(move || UnsentResponse { stream, out }.send()).await.ok()?;
             sent.map(Waited::Unsent)

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::request::{FastRequest, Persistence, Seen};
-use super::response_writer::{ResponseWriter, Sent};
+use super::request::{FastRequest, Seen};
+use super::service::FastService;
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
-use crate::http::full::Service;
+use crate::http::response::{Persistence, ResponseWriter, Sent, send};
 use crate::http::{
-    BlockingWork, ConnectionGuard, OffloadedRequest, OpenConnection, UnsentResponse, send,
+    BlockingWork, ConnectionGuard, OffloadedRequest, OpenConnection, UnsentResponse,
 };
 use crate::rpc::RpcResponse;
 use crate::shared::{ClientAddress, FREE_BYTES, Holder, Reservation, Timeout, add};
@@ -140,7 +140,7 @@ impl FastConnection {
     /// there is no memory for them.
     pub(crate) fn unanswered(
         &mut self,
-        service: &Service,
+        service: &FastService,
         stream: TcpStream,
         request: &[u8],
     ) -> bool {
@@ -155,7 +155,12 @@ impl FastConnection {
     }
 
     /// Goes on as long as nothing has to be waited for.
-    pub(crate) fn go_on(&mut self, service: &Service, room: &mut [u8], now: Instant) -> NextStep {
+    pub(crate) fn go_on(
+        &mut self,
+        service: &FastService,
+        room: &mut [u8],
+        now: Instant,
+    ) -> NextStep {
         let mut room = ReadBuffer { bytes: room, len: 0, drained: false };
         room.add(&std::mem::take(&mut self.rest));
         let need = self.go_on_in(service, &mut room, now).unwrap_or(NextStep::Nothing);
@@ -168,8 +173,8 @@ impl FastConnection {
     }
 
     /// Sees to it that what came may be kept.
-    fn hold(&mut self, service: &Service, bytes: usize) -> bool {
-        service.rpc.memory.account(self.address).hold(&mut self.held, Holder::Head, bytes)
+    fn hold(&mut self, service: &FastService, bytes: usize) -> bool {
+        service.responder.rpc.memory.account(self.address).hold(&mut self.held, Holder::Head, bytes)
     }
 
     /// Says that there is no memory, as far as that goes at once, and ends.
@@ -182,7 +187,7 @@ impl FastConnection {
 
     fn go_on_in(
         &mut self,
-        service: &Service,
+        service: &FastService,
         room: &mut ReadBuffer<'_>,
         now: Instant,
     ) -> io::Result<NextStep> {
@@ -209,7 +214,9 @@ impl FastConnection {
                 None => return Ok(self.wait_for_disk(service, room, &plain, client)),
             };
             room.take(plain.body.end);
-            if let Some(need) = self.send(service.out(reply, plain.persistence), service, now)? {
+            if let Some(need) =
+                self.send(service.responder.out(reply, plain.persistence), service, now)?
+            {
                 return Ok(need);
             }
         }
@@ -219,7 +226,7 @@ impl FastConnection {
     /// Has a request answered by who may wait for the disk, if there is memory for it.
     fn wait_for_disk(
         &mut self,
-        service: &Service,
+        service: &FastService,
         room: &mut ReadBuffer<'_>,
         plain: &FastRequest,
         address: ClientAddress,
@@ -228,7 +235,7 @@ impl FastConnection {
         let request = Bytes::copy_from_slice(&room.bytes[..end]);
         room.take(end);
         let mut held = None;
-        let account = service.rpc.memory.account(address);
+        let account = service.responder.rpc.memory.account(address);
         if end > FREE_BYTES && !account.hold(&mut held, Holder::Body, end) {
             return self.refuse();
         }
@@ -241,7 +248,7 @@ impl FastConnection {
     /// The next request, or what it takes to get one.
     fn request(
         &mut self,
-        service: &Service,
+        service: &FastService,
         room: &mut ReadBuffer<'_>,
     ) -> io::Result<Result<FastRequest, NextStep>> {
         loop {
@@ -257,7 +264,7 @@ impl FastConnection {
     }
 
     /// Has hyper go on with what came, if there is memory for it.
-    fn hyper(&mut self, service: &Service, room: &mut ReadBuffer<'_>) -> NextStep {
+    fn hyper(&mut self, service: &FastService, room: &mut ReadBuffer<'_>) -> NextStep {
         if room.len > FREE_BYTES && !self.hold(service, room.len) {
             room.len = 0;
             return self.refuse();
@@ -268,7 +275,7 @@ impl FastConnection {
     /// Reads what came, or says what it takes.
     fn read(
         &mut self,
-        service: &Service,
+        service: &FastService,
         room: &mut ReadBuffer<'_>,
     ) -> io::Result<Option<NextStep>> {
         if room.drained && !self.ends {
@@ -292,7 +299,7 @@ impl FastConnection {
     fn send(
         &mut self,
         mut out: ResponseWriter,
-        service: &Service,
+        service: &FastService,
         now: Instant,
     ) -> io::Result<Option<NextStep>> {
         let sent = out.send(self.stream()?)?;
@@ -301,7 +308,9 @@ impl FastConnection {
         }
         Ok(match sent {
             Sent::All => None,
-            _ if !out.reserve(service.rpc.memory.account(self.address)) => Some(NextStep::Nothing),
+            _ if !out.reserve(service.responder.rpc.memory.account(self.address)) => {
+                Some(NextStep::Nothing)
+            }
             Sent::Full => {
                 self.out = Some(Box::new(out));
                 Some(NextStep::Client)
@@ -312,14 +321,15 @@ impl FastConnection {
 }
 
 fn answer(
-    service: &Service,
+    service: &FastService,
     came: &[u8],
     plain: &FastRequest,
     address: ClientAddress,
 ) -> Option<RpcResponse> {
-    let reply = service.answer_if_resident(&came[plain.body.clone()], plain.accepts, address);
+    let reply =
+        service.responder.answer_if_resident(&came[plain.body.clone()], plain.accepts, address);
     if !reply.as_ref().is_some_and(RpcResponse::needs_upstream) {
-        let tally = &service.rpc.tally; // hyper's thread counts the others
+        let tally = &service.responder.rpc.tally; // hyper's thread counts the others
         add(&tally.requests, 1);
         add(&tally.plain, 1);
     }

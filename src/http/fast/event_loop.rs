@@ -23,8 +23,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use tracing::{error, warn};
 
 use super::connection::{FastConnection, NextStep, ROOM};
+use super::service::FastService;
 use crate::config::settings::Deadlines;
-use crate::http::full::Service;
 use crate::http::{Handoff, OpenConnection, ToFast, ToFull, Waited};
 
 #[cfg(test)]
@@ -43,7 +43,7 @@ pub(crate) struct EventLoop {
     poll: Poll,
     coming: Receiver<ToFast>,
     leaving: UnboundedSender<ToFull>,
-    service: Arc<Service>,
+    service: Arc<FastService>,
     patience: Deadlines,
     open: Slab<FastConnection>,
     /// Buffer for requests.
@@ -60,7 +60,7 @@ pub(crate) struct EventLoop {
 
 impl EventLoop {
     pub(crate) fn new(
-        service: Arc<Service>,
+        service: Arc<FastService>,
         patience: Deadlines,
         leaving: UnboundedSender<ToFull>,
     ) -> io::Result<(Self, Handoff)> {
@@ -243,7 +243,7 @@ impl EventLoop {
             return;
         }
         let (mut next, patience) = (None::<Instant>, self.patience);
-        let tally = &self.service.rpc.tally;
+        let tally = &self.service.responder.rpc.tally;
         self.open.retain(|_, lane| {
             let Some(due) = lane.deadline(patience) else { return true };
             if due > now {

@@ -3,8 +3,7 @@
 mod connection;
 mod event_loop;
 mod request;
-pub(crate) mod response_writer;
+mod service;
 
 pub(crate) use event_loop::EventLoop;
-pub(crate) use request::Persistence;
-pub(crate) use response_writer::{ResponseWriter, Sent};
+pub(crate) use service::FastService;

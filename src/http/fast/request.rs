@@ -11,9 +11,10 @@ use std::ops::Range;
 use httparse::{Header, Request, Status};
 use memchr::memchr_iter;
 
+use super::service::FastService;
 use crate::body::AcceptEncoding;
 use crate::http::admit::{Route, media_type, route};
-use crate::http::full::Service;
+use crate::http::response::Persistence;
 use crate::shared::ClientAddress;
 
 /// Plain requests have fewer headers.
@@ -43,17 +44,6 @@ pub(crate) struct FastRequest {
     pub(crate) client: Option<ClientAddress>,
 }
 
-/// What becomes of the connection behind the answer (RFC 9112, 9.3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Persistence {
-    /// The connection stays open.
-    Kept,
-    /// The connection closes, as the client requested.
-    Closed,
-    /// The connection closes, as in HTTP/1.0.
-    Old,
-}
-
 /// Headers that matter to the fast path.
 #[derive(Default)]
 struct Said<'h> {
@@ -64,13 +54,13 @@ struct Said<'h> {
     accepts: AcceptEncoding,
 }
 
-impl Service {
+impl FastService {
     /// Looks at what came; `proxied` from a trusted proxy whose requests name their clients.
     pub(crate) fn parse_fast(&self, bytes: &[u8], proxied: bool) -> Seen {
         if bytes.is_empty() {
             return Seen::Begin;
         }
-        if !self.rpc_here {
+        if !self.policy.rpc_here {
             return Seen::Other;
         }
         let mut headers = [const { MaybeUninit::uninit() }; HEADERS];
@@ -92,10 +82,11 @@ impl Service {
         };
         let Some(persistence) = said.persistence(request.version) else { return Seen::Other };
         match said.len {
-            Some(len) if len > self.rpc.limits.body_bytes_max => Seen::Other,
+            Some(len) if len > self.responder.rpc.limits.body_bytes_max => Seen::Other,
             Some(len) if len > came - head => Seen::Begin,
             Some(len) => {
-                let client = if proxied { self.proxies.client_of(request.headers) } else { None };
+                let client =
+                    if proxied { self.policy.proxies.client_of(request.headers) } else { None };
                 let (body, accepts) = (head..head + len, said.accepts);
                 Seen::FastRequest(FastRequest { body, accepts, persistence, client })
             }
@@ -107,9 +98,9 @@ impl Service {
         let path = request.path.unwrap_or_default();
         request.method == Some("POST")
             && said.host.is_some()
-            && self.hosts.check(said.host).is_ok()
+            && self.policy.hosts.check(said.host).is_ok()
             && said.content_type.is_some_and(media_type::is_json)
-            && matches!(route(path, &self.rpc_paths), Route::Rpc { .. })
+            && matches!(route(path, &self.policy.rpc_paths), Route::Rpc { .. })
     }
 }
 

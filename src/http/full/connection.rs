@@ -22,8 +22,9 @@ use tracing::{debug, warn};
 
 use super::service::{Client, Service};
 use crate::config::settings::Deadlines;
+use crate::http::socket::{IdleState, Socket};
 use crate::http::ws::Upgrade;
-use crate::http::{Handoff, IdleState, OpenConnection, Socket, ToFast, draining, ws};
+use crate::http::{Handoff, OpenConnection, ToFast, draining, ws};
 use crate::shared::ClientAddress;
 
 /// State of a connection after some requests.
@@ -50,15 +51,16 @@ pub(crate) async fn serve(
         Ok(stream) => stream,
         Err(error) => return warn!(%error, "cannot serve a connection"),
     };
-    let tally = Arc::clone(&service.rpc.tally);
-    let memory = Arc::clone(&service.rpc.memory);
+    let tally = Arc::clone(&service.responder.rpc.tally);
+    let memory = Arc::clone(&service.responder.rpc.memory);
     let socket = Socket::new(stream, sent.into(), address, patience, tally, memory);
     let socket = socket.with_read(read).proxied(proxied).header_bytes_max(service.header_bytes_max);
     match talk(socket.holding(held), service, &mut drain).await {
         ConnectionEnd::Nothing => {}
         ConnectionEnd::WebSocket(upgraded, client) => {
             debug!(?client, "WebSocket opened");
-            ws::run(upgraded, service, client, drain).await;
+            let (responder, relay) = (&*service.responder, service.relay.as_ref());
+            ws::run(upgraded, responder, service.ws, relay, client, drain).await;
         }
         ConnectionEnd::IdleState(quiet) => match quiet.leave(counted) {
             Ok(moved) => door.bring(ToFast::Connection(moved)),
@@ -79,7 +81,7 @@ async fn talk(
     let respond = service_fn(|request: Request<Incoming>| {
         quiet.comes(request.body().size_hint().exact());
         let (service, upgrade) = (Arc::clone(service), Arc::clone(&upgrade));
-        let address = if proxied { service.proxies.client(request.headers()) } else { None };
+        let address = if proxied { service.policy.proxies.client(request.headers()) } else { None };
         if proxied {
             quiet.names(address);
         }

@@ -1,11 +1,11 @@
 //! The full path: hyper for all other requests.
 
+mod admission;
 mod connection;
+mod non_rpc;
 mod relayed;
 mod request_body;
-mod response;
 mod service;
 
 pub(crate) use connection::serve;
-pub(crate) use response::{BY_CODING, JSON, name_coding, with_type};
 pub(crate) use service::Service;

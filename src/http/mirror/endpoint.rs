@@ -24,8 +24,8 @@ use super::record_stream::RecordStream;
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
 use crate::http::clients::{Seat, Seats};
-use crate::http::full::{JSON, with_type};
-use crate::http::{CopiedBody, HttpBody, StreamBody, draining};
+use crate::http::draining;
+use crate::http::response::{HttpBody, JSON, StreamBody, whole, with_type};
 use crate::mirror::{Listing, RECORDS, ROOT, SEGMENT, SEGMENTS};
 use crate::shared::{ClientAddress, Serving};
 
@@ -220,10 +220,6 @@ fn plain(status: StatusCode, why: &'static str) -> Response<ResponseBody> {
 
 fn set(headers: &mut HeaderMap, name: hyper::header::HeaderName, text: String) {
     headers.extend(HeaderValue::try_from(text).ok().map(|value| (name, value)));
-}
-
-pub(crate) fn whole(response: Response<ResponseBody>) -> Response<HttpBody> {
-    response.map(|body| HttpBody::Whole(CopiedBody::new(body)))
 }
 
 #[cfg(test)]

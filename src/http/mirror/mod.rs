@@ -3,4 +3,4 @@
 mod endpoint;
 mod record_stream;
 
-pub(crate) use endpoint::{MirrorEndpoint, whole};
+pub(crate) use endpoint::MirrorEndpoint;

@@ -16,7 +16,7 @@ use crate::body::ResponseBody;
 use crate::client::STREAM_READ_BYTES;
 use crate::config::settings::RelayConfig;
 use crate::http::clients::{Seat, Seats};
-use crate::http::{HttpBody, Streamed};
+use crate::http::response::{HttpBody, Streamed};
 use crate::relay::{AnswerBody, Failure, Relay, RelayRequest, RelayState};
 use crate::rpc::{Mixed, Outbound, Split};
 use crate::shared::{Account, ClientAddress, Holder, Reservation};

@@ -21,7 +21,8 @@ use super::etag::{Condition, Shown, coded_tag, condition, tag};
 use super::path::{ParsedPath, Resource};
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
 use crate::http::NotDone;
-use crate::http::full::{BY_CODING, JSON, Service, name_coding, with_type};
+use crate::http::answer::Responder;
+use crate::http::response::{BY_CODING, JSON, name_coding, with_type};
 use crate::rpc::methods::{BlockForm, Miss, block_of, stored};
 use crate::rpc::{missing_data, range_json};
 use crate::shared::{Class, ClientAddress, Outcome, Serving, add};
@@ -54,7 +55,7 @@ enum Content {
     Of(RecordRef, Shown),
 }
 
-impl Service {
+impl Responder {
     /// Answers a request for a document.
     pub(crate) async fn document(
         &self,

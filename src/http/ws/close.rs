@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
 use tracing::debug;
 
 use super::message_reader::Socket;
-use crate::http::NO_ROOM;
+use crate::http::socket::NO_ROOM;
 use crate::shared::WsClose;
 
 /// Time that a client may take to go once it was told.

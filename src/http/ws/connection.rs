@@ -31,10 +31,11 @@ use super::notification::{answer, notify};
 use super::write_stall::WriteStall;
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
-use crate::http::fast::ResponseWriter;
-use crate::http::full::Service;
+use crate::http::answer::Responder;
 use crate::http::relay::Relayer;
-use crate::http::{Gone, NotDone, Offload, Socket as Tcp, draining};
+use crate::http::response::ResponseWriter;
+use crate::http::socket::Socket as Tcp;
+use crate::http::{Gone, NotDone, Offload, draining};
 use crate::rpc::cursors::{OpenSubscription, SubscriptionKind, Subscriptions};
 use crate::rpc::{Calls, LONG_BODY, Rpc, WsResponse, framed};
 use crate::shared::{Began, Class, ClientAddress, Work, WsClose, WsKind, add};
@@ -58,11 +59,13 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// Serves a connection until it ends.
 pub(crate) async fn run(
     upgrade: OnUpgrade,
-    service: &Service,
+    responder: &Responder,
+    limits: WsLimits,
+    relay: Option<&Relayer>,
     address: ClientAddress,
     mut drain: watch::Receiver<bool>,
 ) {
-    let (rpc, limits) = (&service.rpc, service.ws);
+    let rpc = &responder.rpc;
     let upgraded = match upgrade.await {
         Ok(upgraded) => upgraded,
         Err(error) => return debug!(%error, "a WebSocket was not opened"),
@@ -71,8 +74,8 @@ pub(crate) async fn run(
     add(&rpc.tally.ws_opened, 1);
     let subscriptions = Subscriptions::new(limits.subscriptions_max, Arc::clone(&rpc.tally));
     let (sent, pace) = (Instant::now(), WriteStall::default());
-    let (asked, news, offload) = (None, BodyBuilder::default(), &*service.offload);
-    let (relay, relaying) = (service.relay.as_ref(), FuturesUnordered::new());
+    let (asked, news, offload) = (None, BodyBuilder::default(), &*responder.offload);
+    let relaying = FuturesUnordered::new();
     let mut session = WsConnection {
         rpc,
         offload,

@@ -10,8 +10,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio_tungstenite::WebSocketStream;
 
 use super::kept_bytes::Kept;
-use crate::http::fast::{ResponseWriter, Sent};
-use crate::http::{NO_ROOM, Socket as Tcp};
+use crate::http::response::{ResponseWriter, Sent};
+use crate::http::socket::{NO_ROOM, Socket as Tcp};
 use crate::shared::{FREE_BYTES, Holder, Reservation};
 
 /// Memory is reserved in steps.

@@ -1,7 +1,7 @@
 //! Frames that neve sends: answers and notifications, each a text frame that is not masked.
 
 use crate::body::{BodyBuilder, ResponseBody};
-use crate::http::fast::ResponseWriter;
+use crate::http::response::ResponseWriter;
 
 const LEAD: &str = r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":""#;
 const RESULT: &str = r#"","result":"#;

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use super::*;
 use crate::body::BodyBuilder;
 use crate::config::settings::Config;
-use crate::http::fast::response_writer::tests::{LONG, cold_body};
-use crate::http::fast::{Persistence, ResponseWriter};
-use crate::http::server::{Role, Shared};
+use crate::http::listener::{Role, Shared};
+use crate::http::response::writer::tests::{LONG, cold_body};
+use crate::http::response::{Persistence, ResponseWriter};
 use crate::http::{Arrived, BlockingWork, ConnectionGuard, Offload, UnsentResponse, worker};
 use crate::observe::Admin;
 use crate::rpc::RpcResponse;
@@ -39,7 +39,7 @@ impl Idle {
         let opened = neve_store::open(dir.path(), options).expect("an empty store");
         let (leaving, left) = unbounded_channel();
         let shared = shared(&config, Arc::new(Serving::new(opened.reader)), &dir);
-        let service = worker::service(&shared, Role::Rpc { admin: true }, &Arc::default());
+        let service = worker::fast_service(&shared, Role::Rpc { admin: true }, &Arc::default());
         let patience = shared.http.patience;
         let (lanes, _) = EventLoop::new(Arc::new(service), patience, leaving).expect("an epoll");
         Self { lanes, left, _dir: dir }
@@ -64,7 +64,7 @@ impl Idle {
 
     /// Number of answered requests.
     fn answered(&self) -> u64 {
-        self.lanes.service.rpc.tally.plain.load(Ordering::Relaxed)
+        self.lanes.service.responder.rpc.tally.plain.load(Ordering::Relaxed)
     }
 }
 
@@ -122,7 +122,7 @@ fn who_waited_for_an_answer_is_looked_after_again() {
     idle.lanes.close_expired(later);
     assert_eq!((idle.lanes.open.len(), idle.lanes.look_at), (1, None), "it does not time out");
     let reply = RpcResponse::Answer(BodyBuilder::default().finish());
-    let out = idle.lanes.service.out(reply, Persistence::Kept);
+    let out = idle.lanes.service.responder.out(reply, Persistence::Kept);
     let left = UnsentResponse { stream, out: Box::new(out) };
     idle.lanes.answered(0, Some(Waited::Unsent(left)), later);
     let mut begin = [0; 15];

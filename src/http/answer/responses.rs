@@ -2,17 +2,13 @@
 
 use std::fmt::Write;
 
-use hyper::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
-    VARY,
-};
-use hyper::{Response, StatusCode};
+use hyper::Response;
+use hyper::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use super::service::Service;
+use super::responder::Responder;
 use crate::body::ResponseBody;
-use crate::http::HttpBody;
 use crate::http::admit::ErrorResponse;
-use crate::http::relay::NotRelayed;
+use crate::http::response::{HttpBody, JSON, NO_STORE, coded, with_type};
 use crate::relay::Failure;
 use crate::rpc::{Mixed, Outbound, RpcResponse};
 
@@ -24,14 +20,9 @@ const NEVE: HeaderName = HeaderName::from_static("x-neve");
 const MISSES: HeaderName = HeaderName::from_static("x-neve-misses");
 /// Names the newest served height.
 const HEAD: HeaderName = HeaderName::from_static("x-neve-head");
-pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// In Vary, of an answer that is there in several codings.
-pub(crate) const BY_CODING: HeaderValue = HeaderValue::from_static("Accept-Encoding");
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-
 /// Source of a response.
 #[derive(Clone, Copy)]
-pub(super) enum Source {
+enum Source {
     /// neve.
     Hit,
     /// Nobody.
@@ -53,7 +44,7 @@ impl Source {
     }
 }
 
-impl Service {
+impl Responder {
     /// Response to JSON-RPC that neve makes itself.
     pub(crate) fn response(&self, reply: RpcResponse) -> Response<ResponseBody> {
         match reply {
@@ -69,16 +60,14 @@ impl Service {
             }
             RpcResponse::Mixed(mixed) => self.mixed(mixed),
             // They are relayed where the thread may wait.
-            RpcResponse::Relay(call) => self.not_relayed(&call, &Failure::NoUpstream.into()),
-            RpcResponse::Split(split) => {
-                self.not_relayed(&split.outbound, &Failure::NoUpstream.into())
-            }
+            RpcResponse::Relay(call) => self.not_relayed(&call, &Failure::NoUpstream),
+            RpcResponse::Split(split) => self.not_relayed(&split.outbound, &Failure::NoUpstream),
             RpcResponse::NoRoom => ErrorResponse::NO_ROOM.response(),
         }
     }
 
     /// Response to a batch that was split.
-    pub(super) fn mixed(&self, mixed: Mixed) -> Response<ResponseBody> {
+    pub(crate) fn mixed(&self, mixed: Mixed) -> Response<ResponseBody> {
         let mut response = with_type(Response::new(mixed.body), JSON);
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, NO_STORE);
@@ -103,7 +92,7 @@ impl Service {
     }
 
     /// Names an upstream as the source of a response.
-    pub(super) fn relayed(&self, mut response: Response<HttpBody>) -> Response<HttpBody> {
+    pub(crate) fn relayed(&self, mut response: Response<HttpBody>) -> Response<HttpBody> {
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, NO_STORE);
         self.name_source(headers, Source::Relay);
@@ -111,11 +100,7 @@ impl Service {
     }
 
     /// Says that no upstream gave a response.
-    pub(super) fn not_relayed(&self, call: &Outbound, why: &NotRelayed) -> Response<ResponseBody> {
-        let failure = match why {
-            NotRelayed::NoRoom => return ErrorResponse::NO_ROOM.response(),
-            NotRelayed::Failure(failure) => failure,
-        };
+    pub(crate) fn not_relayed(&self, call: &Outbound, failure: &Failure) -> Response<ResponseBody> {
         let mut response = self.miss(ResponseBody::from(call.error(&failure.error())));
         if let Some(status) = failure.status() {
             *response.status_mut() = status;
@@ -136,39 +121,4 @@ impl Service {
             headers.extend(HeaderValue::try_from(text).ok().map(|value| (HEAD, value)));
         }
     }
-}
-
-/// Says that no upstream gave a response for another path of the node.
-pub(super) fn path_not_relayed(why: &NotRelayed) -> Response<ResponseBody> {
-    let failure = match why {
-        NotRelayed::NoRoom => return ErrorResponse::NO_ROOM.response(),
-        NotRelayed::Failure(failure) => failure,
-    };
-    ErrorResponse::relay(failure.status().unwrap_or(StatusCode::BAD_GATEWAY), failure).response()
-}
-
-/// Names the content coding, if there is one. Nobody may keep the answer to a POST, so it is said
-/// only then that it depends on the request.
-fn coded(response: Response<ResponseBody>) -> Response<ResponseBody> {
-    let mut response = name_coding(response);
-    if response.body().coding().is_some() {
-        response.headers_mut().append(VARY, BY_CODING);
-    }
-    response
-}
-
-pub(crate) fn name_coding(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
-    if let Some(coding) = response.body().coding() {
-        let name = HeaderValue::from_static(coding.name());
-        response.headers_mut().insert(CONTENT_ENCODING, name);
-    }
-    response
-}
-
-pub(crate) fn with_type(
-    mut response: Response<ResponseBody>,
-    value: HeaderValue,
-) -> Response<ResponseBody> {
-    response.headers_mut().insert(CONTENT_TYPE, value);
-    response
 }

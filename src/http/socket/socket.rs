@@ -18,9 +18,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -28,10 +25,10 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::framing::{Framing, MALFORMED};
 use super::idle_state::IdleState;
-use super::open_connection::{ConnectionGuard, OpenConnection};
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
-use crate::http::fast::{ResponseWriter, Sent};
+use crate::http::response::{ResponseWriter, Sent, poll_send};
+use crate::http::{ConnectionGuard, OpenConnection};
 use crate::shared::{
     Account, ClientAddress, FREE_BYTES, Holder, MemoryBudget, Reservation, ThreadCounters, Timeout,
     has_gone,
@@ -453,38 +450,3 @@ impl AsyncWrite for Socket {
 
 /// Error of a connection for which there is no memory; no system call fails with it, of a socket.
 pub(crate) const NO_ROOM: io::ErrorKind = io::ErrorKind::QuotaExceeded;
-
-/// Tries before it asks whether the socket is ready: a socket that was just registered is ready and
-/// not known to be, and hyper drops what it has not sent when a client that asks for an upgrade is
-/// refused.
-fn poll_send(
-    stream: &TcpStream,
-    context: &mut Context<'_>,
-    slices: &[IoSlice<'_>],
-) -> Poll<io::Result<usize>> {
-    let mut sent = send(stream, slices);
-    while sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-        ready!(stream.poll_write_ready(context))?;
-        sent = stream.try_io(Interest::WRITABLE, || send(stream, slices));
-    }
-    Poll::Ready(sent)
-}
-
-/// Sends with `sendmsg`. The usual way is `writev`, which goes through what all files have in
-/// common and so looks at memory of each socket that nothing else touches (docs/decisions/0025).
-pub(crate) fn send(stream: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    let mut nothing_besides = SendAncillaryBuffer::default();
-    loop {
-        match sendmsg(&stream, slices, &mut nothing_besides, SendFlags::NOSIGNAL) {
-            Err(Errno::INTR) => {}
-            sent => return sent.map_err(io::Error::from),
-        }
-    }
-}
-
-/// True if it takes bytes now. If not, it is told of when it does (`tcp_poll` sees to that).
-pub(crate) fn takes_more(stream: impl AsFd) -> io::Result<bool> {
-    let mut asked = [PollFd::new(&stream, PollFlags::OUT)];
-    poll(&mut asked, Some(&Timespec::default()))?;
-    Ok(!asked[0].revents().is_empty())
-}

@@ -9,12 +9,9 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::proxies::Proxies;
-use super::proxy_protocol;
-use super::proxy_protocol::Begin;
-use super::seats::Seats;
-use crate::http::Arrived;
-use crate::http::server::{Role, Shared};
+use super::open_connection::Arrived;
+use crate::http::clients::proxy_protocol::Begin;
+use crate::http::clients::{Proxies, Seats, proxy_protocol};
 
 /// A connection whose header of the PROXY protocol came, unless none did.
 type Told = Option<(TcpStream, SocketAddr, Begin)>;
@@ -28,11 +25,9 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(shared: &Shared, role: Role) -> Self {
-        let seats = Seats::new(shared.limits.connections_address_max);
-        // Operators ask the admin listener themselves, from the front's machine too.
-        let trusting = role != Role::Admin;
-        let proxies = if trusting { Proxies::of(&shared.http) } else { Proxies::none() };
+    /// With at most so many connections of an address, but for those of these proxies.
+    pub(crate) fn new(connections_address_max: usize, proxies: Proxies) -> Self {
+        let seats = Seats::new(connections_address_max);
         Self { proxies, seats, telling: JoinSet::new() }
     }
 

@@ -7,7 +7,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use httpdate::HttpDate;
 use hyper::Response;
 
-use crate::http::fast::Persistence;
+/// What becomes of the connection behind the answer (RFC 9112, 9.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Persistence {
+    /// The connection stays open.
+    Kept,
+    /// The connection closes, as the client requested.
+    Closed,
+    /// The connection closes, as in HTTP/1.0.
+    Old,
+}
 
 /// The same as [`write()`] for an answer that is JSON and is not compressed, as nearly all are; it
 /// need not be a response first. `newest` is the served head.

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
 use super::copied_body::CopiedBody;
+use crate::body::ResponseBody;
 use crate::shared::{ClientAddress, MemoryBudget};
 
 /// A body.
@@ -57,6 +59,11 @@ impl HttpBody {
             Self::Stream(_) | Self::Streamed(_) => 0, // counted as they come
         }
     }
+}
+
+/// A response that is made whole.
+pub(crate) fn whole(response: Response<ResponseBody>) -> Response<HttpBody> {
+    response.map(|body| HttpBody::Whole(CopiedBody::new(body)))
 }
 
 impl StreamBody {

@@ -11,10 +11,11 @@ use hyper::Response;
 use neve_store::residency;
 use smallvec::SmallVec;
 
-use super::request::Persistence;
+use super::headers;
+use super::headers::Persistence;
+use super::send::{send, takes_more};
 use crate::body::{ResponseBody, WriteBuf};
 use crate::http::admit::Cors;
-use crate::http::{response_headers, send, takes_more};
 use crate::shared::{Account, FREE_BYTES};
 
 #[cfg(test)]
@@ -66,14 +67,14 @@ impl ResponseWriter {
     pub(crate) fn new(mut response: Response<ResponseBody>, persistence: Persistence) -> Self {
         Cors::Other.mark(response.headers_mut());
         let mut head = Vec::with_capacity(HEAD_ROOM);
-        response_headers::write(&mut head, &response, response.body().len(), persistence);
+        headers::write(&mut head, &response, response.body().len(), persistence);
         Self::with_head(head, response.into_body())
     }
 
     /// The same for an answer of JSON that is not compressed, while `newest` is served.
     pub(crate) fn plain(body: ResponseBody, persistence: Persistence, newest: Option<u64>) -> Self {
         let mut head = Vec::with_capacity(HEAD_ROOM);
-        response_headers::write_json_ok(&mut head, body.len(), persistence, newest);
+        headers::write_json_ok(&mut head, body.len(), persistence, newest);
         Self::with_head(head, body)
     }
 

@@ -1,0 +1,53 @@
+//! Answers to JSON-RPC that neither wait nor take long, and what both paths make of an answer.
+
+use std::sync::Arc;
+
+use hyper::{Response, StatusCode};
+use neve_store::residency;
+
+use crate::body::{AcceptEncoding, ResponseBody};
+use crate::http::admit::ErrorResponse;
+use crate::http::{NotDone, Offload};
+use crate::rpc::{Calls, LONG_BODY, Rpc, RpcResponse};
+use crate::shared::{ClientAddress, Work};
+
+/// Answers JSON-RPC for one thread.
+pub(crate) struct Responder {
+    pub(crate) rpc: Arc<Rpc>,
+    pub(crate) miss_status: StatusCode,
+    /// Threads for what must not hold up this one.
+    pub(crate) offload: Arc<Offload>,
+}
+
+impl Responder {
+    /// Answers JSON-RPC unless that takes the disk, or long.
+    pub(crate) fn answer_if_resident(
+        &self,
+        body: &[u8],
+        accepts: AcceptEncoding,
+        address: ClientAddress,
+    ) -> Option<RpcResponse> {
+        if body.len() > LONG_BODY {
+            return None;
+        }
+        let work = Work::here(self.rpc.limits.work);
+        let answered = residency::if_sendable(|| self.rpc.answer(body, accepts, address, &work));
+        answered.map(|answered| self.counted(answered))
+    }
+
+    /// Counts the calls of a response.
+    pub(crate) fn counted(&self, (reply, calls): (RpcResponse, Calls)) -> RpcResponse {
+        calls.count(&self.rpc.tally);
+        reply
+    }
+
+    /// Says that offloaded work has no result.
+    pub(crate) fn not_done(&self, why: NotDone) -> Response<ResponseBody> {
+        let response = match why {
+            NotDone::Full => ErrorResponse::BUSY.response(),
+            NotDone::Failed => ErrorResponse::FAILED.response(),
+        };
+        self.rpc.tally.refuse(response.status().as_u16());
+        response
+    }
+}

@@ -1,0 +1,10 @@
+//! Surroundings of the connections of one event loop.
+
+use crate::http::admit::Policy;
+use crate::http::answer::Responder;
+
+/// Takes and answers plain requests.
+pub(crate) struct FastService {
+    pub(crate) responder: Responder,
+    pub(crate) policy: Policy,
+}

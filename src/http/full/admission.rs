@@ -1,0 +1,88 @@
+//! Which requests carry JSON-RPC, and what the others want.
+
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::{Method, Request};
+
+use super::non_rpc::NonRpc;
+use super::service::Service;
+use crate::http::admit::{ErrorResponse, Route, media_type, route};
+use crate::http::mirror::MirrorEndpoint;
+use crate::http::ws::Upgrade;
+use crate::observe::page;
+
+/// Asks a node for another chain than the path names; there is none here.
+const API_ROUTE: HeaderName = HeaderName::from_static("avalanche-api-route");
+
+impl Service {
+    /// Checks that the request carries JSON-RPC, in the node's order (avalanchego,
+    /// `api/server/server.go` and `router.go`; libevm, `rpc/http.go`).
+    pub(super) fn admit(&self, request: &Request<Incoming>) -> Result<(), NonRpc> {
+        let headers = request.headers();
+        let mut hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+        let host = hosts.next();
+        if hosts.next().is_some() {
+            return Err(ErrorResponse::HOSTS.into());
+        }
+        self.policy.hosts.check(host).map_err(ErrorResponse::host)?;
+        if headers.contains_key(API_ROUTE) {
+            return Err(ErrorResponse::NO_SUCH_CHAIN.into());
+        }
+        if let Some(path) = self.relay_paths.of(request.uri()) {
+            return Err(NonRpc::Relayed(path.clone()));
+        }
+        match route(request.uri().path(), &self.policy.rpc_paths) {
+            Route::WebSocket if self.policy.rpc_here => Err(NonRpc::WebSocket),
+            Route::Rpc { root: true } if self.policy.rpc_here && Upgrade::is_wanted(request) => {
+                Err(NonRpc::WebSocket)
+            }
+            Route::Rpc { root }
+                if self.policy.rpc_here && (!root || request.method() == Method::POST) =>
+            {
+                self.carries_json(request)
+            }
+            Route::Rpc { root: true } if page::is_wanted(request.method(), request.headers()) => {
+                Err(NonRpc::Page)
+            }
+            Route::Rest if self.policy.rpc_here => Err(NonRpc::Rest),
+            Route::Moved(path) => Err(NonRpc::Moved(path)),
+            Route::Other(path) if self.mirrors_here() && MirrorEndpoint::knows(path) => {
+                Err(NonRpc::Mirror)
+            }
+            _ => Err(self.elsewhere(request.method(), request.uri().path())),
+        }
+    }
+
+    fn mirrors_here(&self) -> bool {
+        self.policy.rpc_here && self.mirrors.is_some()
+    }
+
+    fn carries_json(&self, request: &Request<Incoming>) -> Result<(), NonRpc> {
+        let (method, uri) = (request.method(), request.uri());
+        let len = request.body().size_hint().exact();
+        if method == Method::GET && len == Some(0) && uri.query().is_none_or(str::is_empty) {
+            return Err(NonRpc::Empty);
+        }
+        if method == Method::PUT || method == Method::DELETE {
+            return Err(ErrorResponse::METHOD.into());
+        }
+        let limit = self.responder.rpc.limits.body_bytes_max as u64;
+        if let Some(len) = len.filter(|len| *len > limit) {
+            return Err(ErrorResponse::too_long(len, limit).into());
+        }
+        let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
+        if method != Method::OPTIONS && !media_type::is_json(content_type) {
+            return Err(ErrorResponse::MEDIA_TYPE.into());
+        }
+        Ok(())
+    }
+
+    fn elsewhere(&self, method: &Method, path: &str) -> NonRpc {
+        let known = self.pages.has(path);
+        match *method {
+            Method::GET | Method::HEAD if known => NonRpc::Admin,
+            _ if known => ErrorResponse::USE_GET.into(),
+            _ => ErrorResponse::NOT_FOUND.into(),
+        }
+    }
+}

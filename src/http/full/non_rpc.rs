@@ -1,0 +1,51 @@
+//! Requests that carry no JSON-RPC.
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::header::EXPECT;
+use hyper::http::uri::PathAndQuery;
+
+use crate::http::admit::ErrorResponse;
+
+const CONTINUE: &[u8] = b"100-continue";
+
+/// A request that carries no JSON-RPC.
+pub(super) enum NonRpc {
+    /// A health check that wants nothing.
+    Empty,
+    /// For the administrator.
+    Admin,
+    /// Wants the status page.
+    Page,
+    /// Wants a document of a block.
+    Rest,
+    /// Wants, or should want, a WebSocket.
+    WebSocket,
+    /// From a mirror.
+    Mirror,
+    /// For another path of the node.
+    Relayed(PathAndQuery),
+    /// Written uncleanly.
+    Moved(String),
+    /// A mistake.
+    Away(ErrorResponse),
+}
+
+impl NonRpc {
+    /// True if the connection closes behind the answer in any case.
+    pub(super) fn closes(&self) -> bool {
+        matches!(self, Self::Away(refusal) if refusal.closes())
+    }
+}
+
+impl From<ErrorResponse> for NonRpc {
+    fn from(refusal: ErrorResponse) -> Self {
+        Self::Away(refusal)
+    }
+}
+
+/// Go's server refuses this before anything else looks at the request.
+pub(super) fn expects_the_unknown(request: &Request<Incoming>) -> bool {
+    let expect = request.headers().get(EXPECT);
+    expect.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(CONTINUE))
+}

@@ -1,0 +1,14 @@
+//! HTTP responses on both paths: headers, bodies, and how they are sent.
+
+mod content;
+mod copied_body;
+mod headers;
+mod http_body;
+mod send;
+pub(crate) mod writer;
+
+pub(crate) use content::{BY_CODING, JSON, NO_STORE, coded, name_coding, with_type};
+pub(crate) use headers::Persistence;
+pub(crate) use http_body::{HttpBody, StreamBody, Streamed, whole};
+pub(crate) use send::{poll_send, send};
+pub(crate) use writer::{ResponseWriter, Sent};

@@ -1,0 +1,8 @@
+//! The socket of a connection in hyper's hands: its deadlines, its memory, and what hyper is given of it.
+
+mod framing;
+mod idle_state;
+mod socket;
+
+pub(crate) use idle_state::IdleState;
+pub(crate) use socket::{NO_ROOM, Socket};
