@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
-use neve::commands::{self, serve, verify};
+use neve::commands::{self, repair, serve, verify};
 use neve::config::settings::{Config, GROUPS};
 use neve::config::{ConfigError, SettingsSource, VerifyArgs, command};
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
     match matches.subcommand() {
         Some(("serve", given)) => configured(given, serve::run),
-        Some(("repair", given)) => configured(given, |config, _| serve::repair(config)),
+        Some(("repair", given)) => configured(given, |config, _| repair::run(config)),
         Some(("verify", given)) => match VerifyArgs::of(given) {
             Ok(args) => verify::run(&args),
             Err(error) => explain(&error),

@@ -7,5 +7,7 @@ pub mod man;
 #[cfg(test)]
 pub(crate) mod reference;
 mod reload;
+pub mod repair;
 pub mod serve;
+mod start;
 pub mod verify;

@@ -24,6 +24,6 @@ pub(crate) use drain::draining;
 pub(crate) use gone::{Gone, while_here};
 pub(crate) use offload::{NotDone, Offload};
 pub(crate) use open_connection::{
-    Arrived, BlockingWork, ConnectionGuard, Handoff, OffloadedRequest, OpenConnection, ToFast,
-    ToFull, UnsentResponse, Waited,
+    BlockingWork, ConnectionGuard, Handoff, OffloadedRequest, OpenConnection, ToFast, ToFull,
+    UnsentResponse, Waited,
 };

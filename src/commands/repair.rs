@@ -1,0 +1,76 @@
+//! `neve repair`: reads the whole store, and fetches damaged records again.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use neve_store::{Opened, Retention};
+use tracing::{error, info, warn};
+
+use super::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
+use crate::config;
+use crate::config::settings::{Config, GROUPS};
+use crate::ingest::rules_of_stamp;
+use crate::observe::process;
+use crate::shared::Serving;
+
+/// Exit code of `neve verify` for a store that cannot be read.
+const COULD_NOT_LOOK: u8 = 2;
+
+/// Reads the whole store, fetches damaged records again, and ends.
+pub fn run(config: Config) -> ExitCode {
+    crate::observe::metrics::log(&config.log);
+    config::warn_of_unknown(&config::command(GROUPS));
+    process::raise_descriptors();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let repaired =
+        runtime.map_err(StartError::from).and_then(|runtime| runtime.block_on(repair_all(config)));
+    match repaired {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            error!("{error}");
+            ExitCode::from(COULD_NOT_LOOK)
+        }
+    }
+}
+
+/// True if nothing is damaged any more.
+async fn repair_all(config: Config) -> Result<bool, StartError> {
+    let place = StoreDir::of(&config)?;
+    if !neve_store::verify::is_store(place.path())? {
+        return Err(StartError::NoStore(place.path().to_owned()));
+    }
+    let chain = Upstreams::of(&config.source).await?;
+    let Opened { writer, reader, notes } = open(&config, place.path())?;
+    notes.iter().for_each(|note| warn!("{note}"));
+    let (scrubbed, dir) = (reader.clone(), place.path().to_owned());
+    let scrubbing = tokio::task::spawn_blocking(move || {
+        let mut bases = scrubbed.sealed().into_iter();
+        bases.try_for_each(|(base, _)| scrubbed.scrub(&dir, base, &mut |_| {}).map(drop))
+    });
+    scrubbing.await.map_err(io::Error::other)??;
+    let damaged = reader.damaged();
+    let records: usize = damaged.iter().map(|one| one.heights.len()).sum();
+    info!(segments = damaged.len(), records, "store read");
+    let serving = Arc::new(Serving::new(reader));
+    if let Some(stamp) = writer.stamp() {
+        serving.identify(stamp.identity);
+        serving.set_rules(rules_of_stamp(stamp.rules));
+    }
+    let parts = Parts::of(&config, chain, &serving);
+    // Nothing is evicted: the store is as it was, but for the damage.
+    let (ingest, writer) =
+        parts.writing(writer, Retention::default(), config.fsync_interval, None)?;
+    let failed = if damaged.is_empty() {
+        Vec::new()
+    } else {
+        parts.follower(&config, &place, ingest.clone()).repair().await
+    };
+    failed.iter().for_each(|(segment, why)| error!(segment, why, "segment not repaired"));
+    if let Some(gap) = serving.reader.gap() {
+        warn!(from = gap.start, to = gap.end - 1, "neve serve fills the gap");
+    }
+    let finished = finish(ingest, writer, config.http.drain_timeout).await;
+    Ok(failed.is_empty() && finished)
+}

@@ -1,0 +1,31 @@
+//! Reasons why a command that opens a store cannot begin.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Reason why serving could not begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("cannot make a temporary directory: {0}")]
+    Temporary(io::Error),
+    #[error("{}: no store; name the directory of neve serve", .0.display())]
+    NoStore(PathBuf),
+    #[error(transparent)]
+    Store(#[from] neve_store::Error),
+    #[error("{0}")]
+    Tls(String),
+    #[error("--upstream-header-file {}: {why}", .file.display())]
+    Headers { file: PathBuf, why: String },
+    /// A setting with value and origin, and why it does not work.
+    #[error("{0}: {1}")]
+    Setting(String, String),
+    #[error("the development chain does not start: {0}")]
+    Dev(String),
+    #[error(
+        "the system refuses mincore(2): {0}; add mincore to SystemCallFilter= of the unit, or to \
+         the seccomp profile of the container"
+    )]
+    Mincore(io::Error),
+    #[error("cannot start a thread or a runtime: {0}")]
+    Thread(#[from] io::Error),
+}

@@ -1,0 +1,196 @@
+//! The listeners and the threads behind them.
+
+use std::fmt::Write as _;
+use std::io;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::error::StartError;
+use super::upstreams::Upstreams;
+use crate::config::ListenAddress;
+use crate::config::settings::{AdminListen, Config, Limits};
+use crate::http::Offload;
+use crate::http::clients::Seats;
+use crate::http::listener::{Role, Shared};
+use crate::http::mirror::MirrorEndpoint;
+use crate::http::relay::RelayShared;
+use crate::http::server::Workers;
+use crate::observe::{Admin, process};
+use crate::rpc::cursors::Filters;
+use crate::shared::{MemoryBudget, Serving, ThreadCounters};
+
+/// Options of the greeting's `curl` command.
+const CURL_OPTIONS: &str = r#"-H 'content-type: application/json' -d '{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}'"#;
+
+/// Memory that clients of the admin listener can make neve hold.
+const ADMIN_BYTES: usize = 8 << 20;
+
+/// The listeners and the threads behind them.
+pub(crate) struct Listeners {
+    shared: Shared,
+    addresses: Vec<SocketAddr>,
+    accepting: Vec<tokio::task::JoinHandle<Workers>>,
+    drain: watch::Sender<bool>,
+}
+
+impl Listeners {
+    /// Binds and starts; from here on requests are answered.
+    pub(crate) async fn start(
+        config: &Config,
+        serving: &Arc<Serving>,
+        relay: Option<RelayShared>,
+        admin: impl FnOnce(&[Arc<ThreadCounters>], &Arc<AtomicUsize>) -> Admin,
+    ) -> Result<Self, StartError> {
+        let tallies: Vec<_> =
+            (0..config.http.threads).map(|_| <[Arc<ThreadCounters>; 2]>::default()).collect();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let admin = Arc::new(admin(tallies.as_flattened(), &connections));
+        let (drain, draining) = watch::channel(false);
+        let serving = Arc::clone(serving);
+        let (limits, http) = (connections_limits(config.limits), &config.http);
+        let mirrors = (http.mirrors_max > 0).then(|| MirrorEndpoint {
+            serving: Arc::clone(&serving),
+            dir: admin.data_dir.clone(),
+            room: Arc::new(Semaphore::new(http.mirrors_max)),
+            seats: Seats::new(MirrorEndpoint::share(http.mirrors_max)),
+            drain: draining.clone(),
+        });
+        let memory = Arc::clone(&admin.memory);
+        let shared = Shared {
+            serving,
+            admin,
+            filters: Arc::new(Filters::new(limits.filters_max, limits.filters_address_max)),
+            memory,
+            limits,
+            offload: Offload::new(http.threads, limits.queue),
+            http: http.clone(),
+            connections,
+            drain: draining,
+            mirrors,
+            misses: config.misses.policy(),
+            relay,
+        };
+        let mut front = Self { shared, addresses: Vec::new(), accepting: Vec::new(), drain };
+        let role = Role::Rpc { admin: http.admin_on_main };
+        front.listen(&http.listen, &config.values.named("listen"), role, &tallies).await?;
+        front.listen_for_admin(config).await?;
+        Ok(front)
+    }
+
+    async fn listen_for_admin(&mut self, config: &Config) -> Result<(), StartError> {
+        let (address, given) = match &config.http.admin_listen {
+            AdminListen::Off => return Ok(()),
+            AdminListen::Given(address) => (address, true),
+            AdminListen::Default(address) => (address, false),
+        };
+        let named = config.values.named("admin-listen");
+        match self.listen(address, &named, Role::Admin, &[Default::default()]).await {
+            Err(StartError::Setting(_, error)) if !given => {
+                warn!(%address, error, "no admin listener");
+            }
+            listening => {
+                listening?;
+                if let Some(address) = self.addresses.last() {
+                    info!(%address, "admin listener");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn listen(
+        &mut self,
+        address: &ListenAddress,
+        named: &str,
+        role: Role,
+        tallies: &[[Arc<ThreadCounters>; 2]],
+    ) -> Result<(), StartError> {
+        let failed = |error: io::Error| StartError::Setting(named.to_owned(), not_bound(&error));
+        let listener = TcpListener::bind(address.host_and_port()).await.map_err(failed)?;
+        self.addresses.push(listener.local_addr().map_err(failed)?);
+        let mut shared = self.shared.clone();
+        if role == Role::Admin {
+            // An operator is answered also when clients use up their memory.
+            shared.memory = MemoryBudget::new(ADMIN_BYTES, ADMIN_BYTES);
+        }
+        let workers = Workers::start(&shared, role, tallies)?;
+        self.accepting.push(tokio::spawn(async move {
+            workers.accept(listener, &shared).await;
+            workers
+        }));
+        Ok(())
+    }
+
+    /// Says where it is, on standard output: this is what was asked for.
+    pub(crate) fn greet(&self, upstreams: &Upstreams) {
+        let listen = self.addresses[0];
+        let admin = self.addresses.last().unwrap_or(&listen);
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "neve {} serves http://{listen}/", env!("CARGO_PKG_VERSION"));
+        let _ = writeln!(text, "upstream {}", upstreams.shown());
+        let _ = writeln!(text, "health   http://{admin}/health");
+        let _ = writeln!(text, "try it:");
+        let _ = writeln!(text, "  curl -s {CURL_OPTIONS} http://{listen}/");
+        let mut out = io::stdout();
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // Nobody may be reading, and the log has the address too.
+            warn!(%error, %listen, %admin, "greeting not written");
+        }
+    }
+
+    /// Stops accepting, lets answers under way finish, and says if they did not.
+    pub(crate) async fn drain(self, limit: Duration) {
+        info!("draining");
+        let _ = self.drain.send(true);
+        let mut workers = Vec::new();
+        for accepting in self.accepting {
+            workers.extend(accepting.await);
+        }
+        let connections = &self.shared.connections;
+        let empty = async {
+            while connections.load(Ordering::Relaxed) > 0 {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if timeout(limit, empty).await.is_ok() {
+            workers.into_iter().for_each(Workers::join);
+        } else {
+            let left = connections.load(Ordering::Relaxed);
+            warn!(left, "connections cut after drain");
+        }
+    }
+}
+
+/// Says why an address cannot be listened on, and what to do.
+fn not_bound(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "port in use; stop its owner (see ss -ltnp)".to_owned(),
+        io::ErrorKind::AddrNotAvailable => "no address of this machine; see ip addr".to_owned(),
+        io::ErrorKind::PermissionDenied => "not permitted; use a port above 1023".to_owned(),
+        _ => format!("cannot listen: {error}; check host and port"),
+    }
+}
+
+/// The limits with no more connections than descriptors allow: with all of them taken, the admin
+/// listener could not accept either.
+fn connections_limits(limits: Limits) -> Limits {
+    let most = process::connections_max();
+    if most >= limits.connections_max {
+        return limits;
+    }
+    warn!(connections_max = most, "few descriptors, fewer connections");
+    Limits {
+        connections_max: most,
+        connections_address_max: limits.connections_address_max.min(most),
+        ..limits
+    }
+}

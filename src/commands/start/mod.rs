@@ -1,0 +1,13 @@
+//! Starts what commands share: the store, upstreams, the writer, listeners.
+
+mod error;
+mod listeners;
+mod parts;
+mod store;
+mod upstreams;
+
+pub(crate) use error::StartError;
+pub(crate) use listeners::Listeners;
+pub(crate) use parts::{Parts, finish};
+pub(crate) use store::{StoreDir, describe_store, open};
+pub(crate) use upstreams::Upstreams;

@@ -1,0 +1,143 @@
+//! State that the writer, the follower and the pages for operators share.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use neve_store::{Retention, Writer};
+use tokio::time::timeout;
+use tracing::{error, info, warn};
+
+use super::store::StoreDir;
+use super::upstreams::Upstreams;
+use crate::config::Network;
+use crate::config::settings::{Config, Limits};
+use crate::fetch::{Evidence, Follower};
+use crate::http::relay::RelayShared;
+use crate::ingest::{Ingest, writer};
+use crate::observe::Admin;
+use crate::relay::RelayState;
+use crate::shared::{IngestBudget, MemoryBudget, Serving, StageTimes, Status};
+use crate::upstream::PoolSlot;
+
+/// State that writer, follower and administrator share.
+pub(crate) struct Parts {
+    pub(crate) chain: Upstreams,
+    serving: Arc<Serving>,
+    pub(crate) status: Arc<Status>,
+    options: neve_store::Options,
+    queued: Arc<AtomicU64>,
+    busy: Arc<StageTimes>,
+    written: Arc<AtomicU64>,
+    budget: IngestBudget,
+    pool: PoolSlot,
+}
+
+impl Parts {
+    pub(crate) fn of(config: &Config, chain: Upstreams, serving: &Arc<Serving>) -> Self {
+        Self {
+            chain,
+            serving: Arc::clone(serving),
+            status: Arc::default(),
+            options: config.store,
+            queued: Arc::default(),
+            busy: Arc::default(),
+            written: Arc::default(),
+            budget: IngestBudget::new(config.fetch.ingest_bytes_max),
+            pool: PoolSlot::default(),
+        }
+    }
+
+    /// The relay of misses, if there is one.
+    pub(crate) fn relay(&self, config: &Config) -> Option<RelayShared> {
+        let relay = config.misses.relay.as_ref()?;
+        let state = RelayState::new(
+            self.chain.endpoints.clone(),
+            self.chain.tls.clone(),
+            config.fetch.connect_timeout,
+            relay.clone(),
+            Arc::clone(&self.pool),
+        );
+        Some(RelayShared::new(state, relay))
+    }
+
+    /// Starts the writer thread.
+    pub(crate) fn writing(
+        &self,
+        writer: Writer,
+        retention: Retention,
+        fsync_interval: Duration,
+        unpacked_bytes: Option<u64>,
+    ) -> io::Result<(Ingest, JoinHandle<()>)> {
+        writer::start(writer::Setup {
+            writer,
+            serving: Arc::clone(&self.serving),
+            status: Arc::clone(&self.status),
+            retention,
+            fsync_interval,
+            queued: Arc::clone(&self.queued),
+            options: self.options,
+            unpacked_bytes,
+            busy: Arc::clone(&self.written),
+        })
+    }
+
+    pub(crate) fn follower(&self, config: &Config, place: &StoreDir, ingest: Ingest) -> Follower {
+        Follower {
+            endpoints: self.chain.endpoints.clone(),
+            tls: self.chain.tls.clone(),
+            config: config.fetch,
+            start: config.start,
+            backfill: config.backfill,
+            retention: config.retention,
+            expected: self.chain.network.map(Network::identity),
+            mirror: self.chain.mirror,
+            serving: Arc::clone(&self.serving),
+            status: Arc::clone(&self.status),
+            ingest,
+            budget: self.budget.clone(),
+            evidence: Evidence::new(place.path()),
+            busy: Arc::clone(&self.busy),
+            pool: Arc::clone(&self.pool),
+        }
+    }
+
+    /// Without what belongs to the listeners.
+    pub(crate) fn admin(&self, config: &Config, place: &StoreDir) -> Admin {
+        Admin {
+            serving: Arc::clone(&self.serving),
+            status: Arc::clone(&self.status),
+            tallies: Vec::new(),
+            connections: Arc::default(),
+            queue_bytes: Arc::clone(&self.queued),
+            budget: self.budget.clone(),
+            busy: Arc::clone(&self.busy),
+            written: Arc::clone(&self.written),
+            memory: memory_budget(&config.limits),
+            metrics: None,
+            ready: Arc::new(ArcSwap::from_pointee(config.ready)),
+            upstream: self.chain.shown(),
+            data_dir: place.path().to_owned(),
+        }
+    }
+}
+
+fn memory_budget(limits: &Limits) -> Arc<MemoryBudget> {
+    MemoryBudget::new(limits.client_bytes_total_max, limits.client_bytes_address_max)
+}
+
+/// Lets the writer store what waits, and sync, and waits for it. False if it did not end as it should.
+pub(crate) async fn finish(ingest: Ingest, writer: JoinHandle<()>, limit: Duration) -> bool {
+    drop(ingest);
+    let joined = tokio::task::spawn_blocking(move || writer.join());
+    let joined = timeout(limit, joined).await;
+    match &joined {
+        Ok(Ok(Ok(()))) => info!("stopped"),
+        Ok(_) => error!("the writer panicked"),
+        Err(_) => warn!("writer did not finish in time"),
+    }
+    matches!(joined, Ok(Ok(Ok(()))))
+}

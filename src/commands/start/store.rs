@@ -1,0 +1,69 @@
+//! The directory of the store, and its opening.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use neve_record::packed::Codec;
+use neve_store::Opened;
+use tempfile::TempDir;
+use tracing::info;
+
+use super::error::StartError;
+use crate::config::Human;
+use crate::config::settings::{Config, UpstreamConfig};
+use crate::shared::Serving;
+
+/// Data directory, and the guard of a temporary one.
+pub(crate) enum StoreDir {
+    Given(PathBuf),
+    Temporary(TempDir),
+}
+
+impl StoreDir {
+    pub(crate) fn of(config: &Config) -> Result<Self, StartError> {
+        match &config.data_dir {
+            Some(dir) => Ok(Self::Given(dir.clone())),
+            None => tempfile::Builder::new()
+                .prefix("neve-dev-")
+                .tempdir()
+                .map(Self::Temporary)
+                .map_err(StartError::Temporary),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Given(dir) => dir,
+            Self::Temporary(dir) => dir.path(),
+        }
+    }
+}
+
+/// Opens the store for writing.
+pub(crate) fn open(config: &Config, dir: &Path) -> Result<Opened, StartError> {
+    let expected = match &config.source {
+        UpstreamConfig::Upstream { network: Some(network), .. } => Some(network.identity()),
+        _ => None,
+    };
+    let options = neve_store::Options { expected, ..config.store };
+    neve_store::open_with(dir, options, Arc::new(Codec::default())).map_err(|error| match error {
+        neve_store::Error::Locked { .. } => {
+            let why = "locked by another process; stop that one".to_owned();
+            StartError::Setting(config.values.named("data-dir"), why)
+        }
+        other => other.into(),
+    })
+}
+
+/// Says what the store has.
+pub(crate) fn describe_store(serving: &Serving, dir: &Path) {
+    let usage = serving.reader.usage();
+    let (segments, bytes) = (usage.segments, Human(usage.disk_bytes));
+    let dir = dir.display();
+    if let Some(range) = serving.reader.range() {
+        let (first, head) = (range.start(), range.end());
+        info!(%dir, first, head, segments, %bytes, "store opened");
+    } else {
+        info!(%dir, "store opened, empty");
+    }
+}
