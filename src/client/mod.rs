@@ -2,12 +2,18 @@
 
 mod backoff;
 mod connector;
+mod error;
+mod http;
 mod peer_text;
+mod results;
 mod rpc;
 mod streamed;
 
 pub(crate) use backoff::Backoff;
-pub(crate) use connector::{client_config, connector};
+pub(crate) use connector::client_config;
+pub(crate) use error::{CallError, CallResult, retry_after};
+pub(crate) use http::{AGENT, Connections, HttpClient, whole_story};
 pub(crate) use peer_text::PeerText;
-pub(crate) use rpc::{AGENT, CallError, CallResult, RpcClient, join, retry_after};
+pub(crate) use results::join;
+pub(crate) use rpc::RpcClient;
 pub(crate) use streamed::{STREAM_READ_BYTES, StreamClient};

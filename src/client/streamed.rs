@@ -3,19 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::http::uri::PathAndQuery;
-use hyper::{Method, Request, Response, Uri};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::{Client as HyperClient, Error};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper::{Method, Response};
+use hyper_util::client::legacy::Error;
 
-use super::connector::connector;
-use super::rpc::AGENT;
-use crate::config::{Address, Endpoint, UpstreamHeaders};
+use super::http::{AGENT, Connections, HttpClient};
+use crate::config::Endpoint;
 
 /// Bytes that a connection reads at a time.
 pub(crate) const STREAM_READ_BYTES: usize = 64 << 10;
@@ -27,9 +22,7 @@ const IDLE_MAX: usize = 32;
 
 /// A client to one upstream whose connections are one thread's.
 pub(crate) struct StreamClient {
-    http: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    uri: Address,
-    headers: UpstreamHeaders,
+    http: HttpClient,
 }
 
 impl StreamClient {
@@ -39,14 +32,10 @@ impl StreamClient {
         tls: rustls::ClientConfig,
         connect_timeout: Duration,
     ) -> Self {
-        // hyper sends a request again only if none of it was sent.
-        let http = HyperClient::builder(TokioExecutor::new())
-            .http1_read_buf_exact_size(STREAM_READ_BYTES)
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(IDLE_MAX)
-            .build(connector(tls, connect_timeout));
-        Self { http, uri: endpoint.rpc.clone(), headers: endpoint.headers.clone() }
+        let (read_bytes, idle_timeout) = (Some(STREAM_READ_BYTES), IDLE_TIMEOUT);
+        let connections =
+            Connections { connect_timeout, read_bytes, idle_timeout, idle_max: IDLE_MAX };
+        Self { http: HttpClient::new(endpoint, tls, connections) }
     }
 
     /// Sends a request: JSON by `POST`, or a `GET` without a body. `path` replaces the path of the
@@ -57,20 +46,9 @@ impl StreamClient {
         body: Option<Bytes>,
     ) -> Result<Response<Incoming>, Error> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        let mut uri = self.uri.reveal().clone().into_parts();
-        if let Some(path) = path {
-            uri.path_and_query = Some(path.clone());
-        }
-        let uri = Uri::from_parts(uri).expect("an address with another path");
-        let request = Request::builder().method(method).uri(uri).header(USER_AGENT, AGENT);
-        let request = match &body {
-            Some(_) => request.header(CONTENT_TYPE, "application/json"),
-            None => request,
-        };
-        let mut request = request
-            .body(Full::new(body.unwrap_or_default()))
-            .expect("an address that was parsed and headers that are constants");
-        self.headers.add_to(request.headers_mut());
-        self.http.request(request).await
+        let agent = (USER_AGENT, HeaderValue::from_static(AGENT));
+        let json = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let headers = [Some(agent), body.is_some().then_some(json)].into_iter().flatten();
+        self.http.send(method, path, headers, body.unwrap_or_default()).await
     }
 }

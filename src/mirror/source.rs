@@ -4,14 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming as Body;
-use hyper::header::{ETAG, IF_RANGE, RANGE, USER_AGENT};
-use hyper::{Request, Response, StatusCode, Uri};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper::header::{ETAG, HeaderName, HeaderValue, IF_RANGE, RANGE, USER_AGENT};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Method, Response, StatusCode};
 use neve_store::{FORMAT_VERSION, Identity};
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -19,9 +16,9 @@ use tracing::{info, warn};
 use super::rejected_segments::RejectedSegments;
 use super::stream_buffer::StreamBuffer;
 use super::wire::{Frame, Listing, RECORDS, SEGMENT, SEGMENTS};
-use crate::client::{AGENT, PeerText, connector};
+use crate::client::{AGENT, Connections, HttpClient, PeerText, whole_story};
+use crate::config::Endpoint;
 use crate::config::settings::FetchConfig;
-use crate::config::{Address, Endpoint, UpstreamHeaders};
 use crate::shared::Status;
 use crate::shared::lock::lock;
 
@@ -81,9 +78,7 @@ pub(crate) struct MirrorSource {
     pub(crate) name: String,
     /// Records that its stream has brought.
     pub(crate) feed: StreamBuffer,
-    http: HyperClient<HttpsConnector<HttpConnector>, Empty<Bytes>>,
-    base: Address,
-    headers: UpstreamHeaders,
+    http: HttpClient,
     config: FetchConfig,
     /// Segments that did not check out: those heights are asked for one by one.
     refused: Mutex<RejectedSegments>,
@@ -101,14 +96,16 @@ impl MirrorSource {
     ) -> Self {
         status.change_mirror(|mirror| mirror.url.clone_from(&endpoint.name));
         // Each question has a connection of its own: most of them take long.
+        let connections = Connections {
+            connect_timeout: config.connect_timeout,
+            read_bytes: None,
+            idle_timeout: Duration::ZERO,
+            idle_max: 0,
+        };
         Self {
             name: endpoint.name.clone(),
             feed: StreamBuffer::default(),
-            http: HyperClient::builder(TokioExecutor::new())
-                .pool_max_idle_per_host(0)
-                .build(connector(tls, config.connect_timeout)),
-            base: endpoint.rpc.clone(),
-            headers: endpoint.headers.clone(),
+            http: HttpClient::new(endpoint, tls, connections),
             config,
             refused: Mutex::default(),
             status,
@@ -174,24 +171,18 @@ impl MirrorSource {
     async fn get(
         &self,
         path: &str,
-        headers: &[(hyper::header::HeaderName, String)],
+        headers: &[(HeaderName, String)],
     ) -> Result<Response<Body>, SourceError> {
-        let base = self.base.reveal();
-        let uri = Uri::builder()
-            .scheme(base.scheme_str().unwrap_or("http"))
-            .authority(base.authority().map_or("", |authority| authority.as_str()))
-            .path_and_query(path)
-            .build();
-        let uri = uri.map_err(|error| SourceError::Unreachable(error.to_string().into()))?;
-        let mut request = Request::get(uri).header(USER_AGENT, AGENT);
+        let path: PathAndQuery =
+            path.parse().map_err(|error| SourceError::Unreachable(whole_story(&error)))?;
+        let mut sent = vec![(USER_AGENT, HeaderValue::from_static(AGENT))];
         for (name, value) in headers {
-            request = request.header(name, value);
+            let value = HeaderValue::try_from(value);
+            let value = value.map_err(|error| SourceError::Malformed(whole_story(&error)))?;
+            sent.push((name.clone(), value));
         }
-        let request = request.body(Empty::new());
-        let mut request =
-            request.map_err(|error| SourceError::Malformed(error.to_string().into()))?;
-        self.headers.add_to(request.headers_mut());
-        let response = timeout(self.config.request_timeout, self.http.request(request)).await;
+        let response = self.http.send(Method::GET, Some(&path), sent, Bytes::new());
+        let response = timeout(self.config.request_timeout, response).await;
         let response = response.map_err(|_| SourceError::Silent(self.config.request_timeout))?;
         let response = response.map_err(|error| SourceError::Unreachable(whole_story(&error)))?;
         match response.status() {
@@ -237,16 +228,6 @@ impl MirrorSource {
         }
         *said = Some(text);
     }
-}
-
-fn whole_story(error: &dyn std::error::Error) -> PeerText {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text.into()
 }
 
 /// A body as it comes.

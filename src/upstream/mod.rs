@@ -1,15 +1,20 @@
 //! Nodes to fetch from: admission, heads, limits, and the choice of one for each height.
 
+mod fetch_need;
 mod head_listener;
 mod limits;
 mod monitor;
 mod pool;
+mod pool_state;
 mod probe;
+mod rank;
 mod state;
 
+pub(crate) use fetch_need::{FetchNeed, Priority};
 pub(crate) use head_listener::{Announced, HeadListener};
 pub(crate) use limits::RateLimiter;
 pub(crate) use monitor::UpstreamMonitor;
-pub(crate) use pool::{FetchNeed, FetchPermit, PoolSlot, PoolState, Priority, UpstreamPool};
+pub(crate) use pool::{FetchPermit, PoolSlot, UpstreamPool};
+pub(crate) use pool_state::PoolState;
 pub(crate) use probe::{BlockName, rules_of};
 pub(crate) use state::{LATE, Upstream};

@@ -14,10 +14,13 @@ use std::time::{Duration, Instant};
 
 use metrics::histogram;
 use neve_jsonrpc::Rules;
-use neve_store::{Hash, Identity};
+use neve_store::Identity;
 use tokio::sync::{Notify, oneshot, watch};
 
-use super::state::{State, Upstream};
+use super::fetch_need::{FetchNeed, Priority};
+use super::pool_state::PoolState;
+use super::rank::Rank;
+use super::state::Upstream;
 use crate::shared::Status;
 use crate::shared::lock::lock;
 
@@ -31,83 +34,6 @@ const RULES_AGREE: usize = 2;
 const QUEUE_LONG: usize = 32;
 /// After so many that cannot be served the others cannot either, most likely.
 const REFUSED_MAX: usize = 16;
-
-/// What a height is for. What comes first is served first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Priority {
-    /// Following the head.
-    Follow,
-    /// Between the store's head and the upstream's.
-    CatchUp,
-    /// Below the first served height.
-    Backfill,
-}
-
-impl Priority {
-    /// True if an upstream may be asked for one more height, of which `in_flight` are, `following`
-    /// of them to follow.
-    fn has_room(self, in_flight: usize, following: usize, window: usize) -> bool {
-        match self {
-            Self::Follow => true,
-            // Whatever else an upstream does makes it slower with the head. One at a time goes on,
-            // for heads may come as fast as answers.
-            Self::Backfill if following > 0 => in_flight == following,
-            Self::CatchUp | Self::Backfill => in_flight < window,
-        }
-    }
-}
-
-/// A height that is needed.
-#[derive(Debug, Clone)]
-pub(crate) struct FetchNeed {
-    pub(crate) height: u64,
-    pub(crate) purpose: Priority,
-    /// The hash of its block, if that is known.
-    pub(crate) hash: Option<Hash>,
-    /// Upstreams, by place, that are not asked for it before then.
-    pub(crate) not: Vec<(usize, Instant)>,
-}
-
-impl FetchNeed {
-    pub(crate) fn new(height: u64, purpose: Priority) -> Self {
-        Self { height, purpose, hash: None, not: Vec::new() }
-    }
-
-    /// Lets an upstream alone with it for a while.
-    pub(crate) fn not(&mut self, place: usize, wait: Duration) {
-        self.not.retain(|(other, _)| *other != place);
-        self.not.push((place, Instant::now() + wait));
-    }
-
-    fn not_before(&self, place: usize, now: Instant) -> Option<Instant> {
-        let until = self.not.iter().find(|(other, _)| *other == place)?.1;
-        (until > now).then_some(until)
-    }
-}
-
-/// What all upstreams together have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct PoolState {
-    /// Upstreams that are asked.
-    pub(crate) admitted: usize,
-    /// The highest head that is asked for.
-    pub(crate) head: u64,
-    /// The highest head with a proven header.
-    pub(crate) proven: u64,
-    /// True if answers are by the rules of v1.15: the chain is, or two upstreams answer so, or the
-    /// only one.
-    pub(crate) helicon: bool,
-    /// Changes with each connection to an upstream.
-    pub(crate) connections: u64,
-    /// How often heights were taken back by who is mirrored, and from which on the last time.
-    pub(crate) withdrawn: (u64, u64),
-}
-
-impl PoolState {
-    pub(crate) fn rules(&self) -> Rules {
-        if self.helicon { Rules::Helicon } else { Rules::BeforeHelicon }
-    }
-}
 
 /// All upstreams.
 pub(crate) struct UpstreamPool {
@@ -347,40 +273,6 @@ impl UpstreamPool {
     }
 }
 
-/// How good an upstream is for a need.
-#[derive(Clone, Copy)]
-struct Rank {
-    penalized: bool,
-    /// It may be asked now.
-    free: bool,
-    /// If not, when its pace allows it.
-    at: Option<Instant>,
-    /// Seconds that an answer will likely take.
-    wait: f64,
-}
-
-impl Rank {
-    fn of(state: &mut State, purpose: Priority, now: Instant) -> Self {
-        let pause = state.pace.as_mut().map(|pace| pace.wait(now)).unwrap_or_default();
-        let size = state.window.size();
-        let room = purpose.has_room(state.in_flight, state.following, size);
-        #[expect(clippy::cast_precision_loss, reason = "an estimate of small numbers")]
-        let load = 1.0 + state.in_flight as f64 / size as f64;
-        Self {
-            penalized: state.penalized(now),
-            free: room && pause.is_zero(),
-            at: (!pause.is_zero()).then(|| now + pause),
-            wait: state.window.mean() * load,
-        }
-    }
-
-    /// A doubted one is asked only if there is no other; a busy one only waits.
-    fn before(&self, other: &Self) -> bool {
-        let key = |rank: &Self| (rank.penalized, !rank.free);
-        key(self) < key(other) || (key(self) == key(other) && self.wait < other.wait)
-    }
-}
-
 impl FetchPermit {
     /// The upstream answered, whatever it said.
     pub(crate) fn answered(&self) {
@@ -410,19 +302,4 @@ impl Drop for FetchPermit {
 #[expect(clippy::panic, reason = "the pool holds the sender and is held by whoever waits")]
 fn unreachable_grant() -> ! {
     panic!("a pool does not forget who waits")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn history_comes_one_height_at_a_time_while_a_head_is_under_way() {
-        let history = |in_flight, following| Priority::Backfill.has_room(in_flight, following, 8);
-        assert!(history(7, 0) && !history(8, 0), "as many as the window has");
-        assert!(history(1, 1) && history(3, 3), "but one, beside heads");
-        assert!(!history(2, 1) && !history(7, 1), "and no more");
-        assert!(Priority::CatchUp.has_room(7, 1, 8) && !Priority::CatchUp.has_room(8, 1, 8));
-        assert!(Priority::Follow.has_room(100, 1, 8), "a head waits for nothing");
-    }
 }

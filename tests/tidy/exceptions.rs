@@ -7,7 +7,6 @@ pub(crate) const EXCEPTIONS: &[&str] = &[
     "crates/store/src/loom_tests.rs: unsafe outside its place",
     "src/body/response_body.rs: is_cold outside its place",
     "src/client/rpc.rs: client may not import shared",
-    "src/client/rpc.rs: over 500 lines",
     "src/http/mirror/endpoint.rs: spawn_blocking outside its place",
     "src/http/mirror/record_stream.rs: spawn_blocking outside its place",
     "src/http/response/copied_body.rs: spawn_blocking outside its place",

@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::body::BodyBuilder;
-    use crate::http::fast::response_writer::tests::{LONG, cold_body, make_memory_short};
+    use crate::http::response::writer::tests::{LONG, cold_body, make_memory_short};
 
     /// All that comes, and how often it had to be waited for.
     async fn collect(mut copied: CopiedBody) -> (Vec<u8>, usize) {

@@ -8,9 +8,7 @@
 //! minute keeps nothing alive.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::io;
-use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,19 +17,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
+use super::deadline::Deadline;
 use super::framing::{Framing, MALFORMED};
 use super::idle_state::IdleState;
+use super::memory::SocketMemory;
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
-use crate::http::response::{ResponseWriter, Sent, poll_send};
+use crate::http::response::{ResponseWriter, Sent};
 use crate::http::{ConnectionGuard, OpenConnection};
 use crate::shared::{
-    Account, ClientAddress, FREE_BYTES, Holder, MemoryBudget, Reservation, ThreadCounters, Timeout,
-    has_gone,
+    Account, ClientAddress, MemoryBudget, Reservation, ThreadCounters, Timeout, has_gone,
 };
 
 /// After so long without a byte a connection does without buffers.
@@ -53,40 +52,23 @@ thread_local! {
 /// A connection that ends when nothing is sent for too long.
 #[allow(clippy::struct_excessive_bools, reason = "none of them follows from another")]
 pub(crate) struct Socket {
-    io: TcpStream,
-    patience: Deadlines,
+    pub(super) io: TcpStream,
+    deadline: Deadline,
     /// True if nothing may come for any time.
-    idles: bool,
-    /// Time when bytes were last sent.
-    sent: Instant,
-    /// Looks at `sent` when it fires, and is set again if that was not long ago: it costs nothing
-    /// a request. Made when first needed.
-    timer: Option<Pin<Box<Sleep>>>,
+    pub(super) idles: bool,
     /// Told when nothing goes on.
-    quiet: Arc<IdleState>,
+    pub(super) quiet: Arc<IdleState>,
     /// True if bytes came since bytes were sent.
-    fed: bool,
+    pub(super) fed: bool,
     /// True if bytes wait for the client to read.
     unsent: bool,
     /// Bytes that were read before, and come first.
-    before: Bytes,
+    pub(super) before: Bytes,
     /// Place of hyper in the requests.
     framing: Framing,
-    /// Address of the other side.
-    address: ClientAddress,
-    /// True if that is a trusted proxy whose requests name their clients.
+    /// True if the other side is a trusted proxy whose requests name their clients.
     proxied: bool,
-    memory: Arc<MemoryBudget>,
-    /// Bytes that came since the last response, and how many of them hyper keeps at most.
-    came: usize,
-    came_max: usize,
-    /// Covers what was read. It only grows: so do hyper's buffers.
-    read_held: Option<Reservation>,
-    /// Covers what hyper has not written.
-    unsent_held: Option<Reservation>,
-    /// True if there was no memory for what was read.
-    refused: bool,
-    tally: Arc<ThreadCounters>,
+    pub(super) memory: SocketMemory,
 }
 
 impl Socket {
@@ -99,36 +81,17 @@ impl Socket {
         tally: Arc<ThreadCounters>,
         memory: Arc<MemoryBudget>,
     ) -> Self {
-        let (quiet, before) = (Arc::default(), Bytes::new());
-        let (timer, idles, fed, unsent) = (None, false, false, false);
-        let (proxied, framing) = (false, Framing::new(HEAD_BYTES));
-        Self {
-            io,
-            patience,
-            idles,
-            sent,
-            timer,
-            quiet,
-            fed,
-            unsent,
-            before,
-            framing,
-            address,
-            proxied,
-            memory,
-            came: 0,
-            came_max: HEAD_BYTES,
-            read_held: None,
-            unsent_held: None,
-            refused: false,
-            tally,
-        }
+        let (quiet, before, framing) = (Arc::default(), Bytes::new(), Framing::new(HEAD_BYTES));
+        let (idles, fed, unsent, proxied) = (false, false, false, false);
+        let deadline = Deadline::new(patience, sent, tally);
+        let memory = SocketMemory::new(memory, address, HEAD_BYTES);
+        Self { io, deadline, idles, quiet, fed, unsent, before, framing, proxied, memory }
     }
 
     /// The same with at most so many bytes of a head.
     pub(crate) fn header_bytes_max(mut self, header_bytes_max: usize) -> Self {
         self.framing = Framing::new(header_bytes_max);
-        self.came_max = header_bytes_max;
+        self.memory.came_max = header_bytes_max;
         self
     }
 
@@ -140,23 +103,23 @@ impl Socket {
 
     /// The same with memory that is reserved for what was read before.
     pub(crate) fn holding(mut self, held: Option<Reservation>) -> Self {
-        self.read_held = held;
+        self.memory.read_held = held;
         self
     }
 
     /// True if there was no memory for what was read.
     pub(crate) fn is_refused(&self) -> bool {
-        self.refused
+        self.memory.refused
     }
 
     /// Account of the client.
     pub(crate) fn account(&self) -> Account<'_> {
-        self.memory.account(self.address)
+        self.memory.account()
     }
 
     /// Address of the other side, and whether that is a proxy whose requests name their clients.
     pub(crate) fn client(&self) -> (ClientAddress, bool) {
-        (self.address, self.proxied)
+        (self.memory.address, self.proxied)
     }
 
     /// Whom to tell when nothing goes on.
@@ -167,14 +130,15 @@ impl Socket {
     /// Takes it back from this runtime.
     pub(crate) fn leave(self, counted: ConnectionGuard) -> io::Result<OpenConnection> {
         let stream = self.io.into_std()?;
-        let (sent, address, proxied) = (self.sent.into_std(), self.address, self.proxied);
-        let (read, held) = (self.before, self.read_held);
+        let (sent, address, proxied) =
+            (self.deadline.sent.into_std(), self.memory.address, self.proxied);
+        let (read, held) = (self.before, self.memory.read_held);
         Ok(OpenConnection { stream, read, sent, address, proxied, held, counted })
     }
 
     /// Returns the socket with bytes that were read and not used.
     pub(crate) fn with_read(mut self, read: Bytes) -> Self {
-        self.came += read.len();
+        self.memory.came += read.len();
         let later = std::mem::replace(&mut self.before, read);
         if !later.is_empty() {
             self.before = [&self.before[..], &later].concat().into();
@@ -213,7 +177,7 @@ impl Socket {
     }
 
     /// Reads what comes, and gives hyper of it what it may have now.
-    fn poll_framed(
+    pub(super) fn poll_framed(
         &mut self,
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
@@ -230,7 +194,7 @@ impl Socket {
                 ready!(io.poll_read(context, &mut read))?;
                 Poll::Ready(io::Result::Ok(Bytes::copy_from_slice(read.filled())))
             }))?;
-            self.came += bytes.len();
+            self.memory.came += bytes.len();
         }
         self.give(bytes, buf);
         Poll::Ready(if self.fits() { Ok(()) } else { Err(NO_ROOM.into()) })
@@ -238,33 +202,18 @@ impl Socket {
 
     /// True if there is memory for what has come. If not, the client is told.
     fn fits(&mut self) -> bool {
-        let came = self.came.min(self.came_max) + self.before.len();
-        if came <= FREE_BYTES {
-            return true;
-        }
-        // A quarter more: buffers double, and are copied when they do.
-        let held = (came + came / 4).next_multiple_of(FREE_BYTES);
-        let account = self.memory.account(self.address);
-        self.refused = !account.hold(&mut self.read_held, Holder::Head, held);
-        if self.refused && !self.unsent {
+        let fits = self.memory.fits(self.before.len());
+        if !fits && !self.unsent {
             let _ = self.io.try_write(ErrorResponse::NO_ROOM_RAW); // as far as it goes at once
         }
-        !self.refused
+        fits
     }
 
-    /// Notes what came of writing so many bytes. Those that the client does not take are kept, for
-    /// which there must be memory.
-    fn keeps(&mut self, bytes: usize, written: &Poll<io::Result<usize>>) -> bool {
-        match written {
-            Poll::Ready(Ok(len)) if *len == bytes => self.unsent_held = None,
-            Poll::Pending if bytes > FREE_BYTES => {
-                let client = self.quiet.client().unwrap_or(self.address);
-                let account = self.memory.account(client);
-                return account.hold(&mut self.unsent_held, Holder::Unread, bytes);
-            }
-            _ => {}
-        }
-        true
+    /// Notes what came of writing so many bytes; false if there is no memory for those that the
+    /// client does not take.
+    pub(super) fn keeps(&mut self, bytes: usize, written: &Poll<io::Result<usize>>) -> bool {
+        let client = self.quiet.client();
+        self.memory.keeps(client, bytes, written)
     }
 
     /// Sends an answer, as far as nobody has to wait for the disk.
@@ -288,7 +237,7 @@ impl Socket {
             }
         };
         if out.has_moved() {
-            self.sent = Instant::now();
+            self.deadline.sent = Instant::now();
         }
         if sent.is_pending() && !out.reserve(self.account()) {
             return Poll::Ready(Err(NO_ROOM.into()));
@@ -305,8 +254,8 @@ impl Socket {
     /// which is not this type's business, and the system keeps at most about `unsent_max` bytes for
     /// a client that does not read.
     pub(crate) fn turn_into_websocket(&mut self, client: ClientAddress, unsent_max: u32) {
-        (self.idles, self.address) = (true, client);
-        self.read_held = None; // hyper's buffer is gone
+        (self.idles, self.memory.address) = (true, client);
+        self.memory.read_held = None; // hyper's buffer is gone
         // A failure costs memory and nothing else.
         let _ = SockRef::from(&self.io).set_tcp_notsent_lowat(unsent_max);
     }
@@ -317,134 +266,32 @@ impl Socket {
     }
 
     /// While a request is waited for: says so when nothing goes on for a while.
-    fn idling<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let idle = self.patience.idle;
+    pub(super) fn idling<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let idle = self.deadline.limits.idle;
         if self.fed || self.unsent || self.quiet.is_parked() || PARK_AFTER >= idle {
-            return self.waiting(context, Timeout::Idle);
+            return self.deadline.waiting(context, Timeout::Idle);
         }
-        if self.poll_unsent(context, PARK_AFTER).is_pending() {
+        if self.deadline.poll_unsent(context, PARK_AFTER).is_pending() {
             return Poll::Pending;
         }
         self.quiet.park();
-        self.waiting(context, Timeout::Idle)
+        self.deadline.waiting(context, Timeout::Idle)
     }
 
-    /// Errs once nothing was sent for the limit of this wait.
-    fn waiting<T>(&mut self, context: &mut Context<'_>, wait: Timeout) -> Poll<io::Result<T>> {
-        let limit = match wait {
-            Timeout::Idle => self.patience.idle,
-            Timeout::Write => self.patience.write,
-        };
-        if self.poll_unsent(context, limit).is_pending() {
-            return Poll::Pending;
-        }
-        self.tally.time_out(wait);
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-
-    /// Ready once nothing was sent for `limit`.
-    fn poll_unsent(&mut self, context: &mut Context<'_>, limit: Duration) -> Poll<()> {
-        loop {
-            let until = self.sent + limit;
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
-            if timer.deadline() > until {
-                timer.as_mut().reset(until); // what waits now is less patient
-            }
-            if timer.as_mut().poll(context).is_pending() {
-                return Poll::Pending;
-            }
-            if Instant::now() >= until {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(until);
-        }
-    }
-
-    fn written<T>(
+    pub(super) fn written<T>(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         self.unsent = written.is_pending();
         if self.unsent {
-            return self.waiting(context, Timeout::Write);
+            return self.deadline.waiting(context, Timeout::Write);
         }
-        (self.sent, self.fed) = (Instant::now(), false);
+        (self.deadline.sent, self.fed) = (Instant::now(), false);
         if !self.quiet.is_answering() {
-            self.came = 0;
+            self.memory.came = 0;
         }
         written
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.idles {
-            if self.before.is_empty() {
-                return Pin::new(&mut self.io).poll_read(context, buf);
-            }
-            let len = self.before.len().min(buf.remaining());
-            buf.put_slice(&self.before.split_to(len));
-            return Poll::Ready(Ok(()));
-        }
-        let read = self.poll_framed(context, buf);
-        if read.is_pending() {
-            return self.idling(context);
-        }
-        self.fed = true;
-        read
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if self.refused {
-            return Poll::Ready(Err(NO_ROOM.into()));
-        }
-        let written = Pin::new(&mut self.io).poll_write(context, buf);
-        if !self.keeps(buf.len(), &written) {
-            return Poll::Ready(Err(NO_ROOM.into()));
-        }
-        self.written(context, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if self.refused {
-            return Poll::Ready(Err(NO_ROOM.into()));
-        }
-        let sent = poll_send(&self.io, context, bufs);
-        if !self.keeps(bufs.iter().map(|buf| buf.len()).sum(), &sent) {
-            return Poll::Ready(Err(NO_ROOM.into()));
-        }
-        self.written(context, sent)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.quiet.found(|| has_gone(&self.io));
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.quiet.is_parked() {
-            return Poll::Ready(Ok(())); // it goes on later
-        }
-        Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A connection: answers what it asks, sends what it has subscribed to, and knows when it is
 //! dead.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,23 +12,20 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use neve_chain::HeaderForm;
-use neve_jsonrpc::Rules;
-use neve_record::log_matcher::{LogText, logs};
-use neve_record::parts::{HEADER, RECEIPTS, SPANS, readable_part};
 use neve_store::residency;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
-use tokio_tungstenite::tungstenite::{Error, Message};
 use tracing::debug;
 
 use super::close::CloseReason;
 use super::message_reader::{MessageReader, Socket};
-use super::notification::{answer, notify};
+use super::notification::answer;
 use super::write_stall::WriteStall;
+use super::writing::write;
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
 use crate::http::answer::Responder;
@@ -36,23 +33,14 @@ use crate::http::relay::Relayer;
 use crate::http::response::ResponseWriter;
 use crate::http::socket::Socket as Tcp;
 use crate::http::{Gone, NotDone, Offload, draining};
-use crate::rpc::cursors::{OpenSubscription, SubscriptionKind, Subscriptions};
+use crate::rpc::cursors::Subscriptions;
 use crate::rpc::{Calls, LONG_BODY, Rpc, WsResponse, framed};
-use crate::shared::{Began, Class, ClientAddress, Work, WsClose, WsKind, add};
+use crate::shared::{Began, ClientAddress, Work, WsClose, add};
 
 /// What a connection keeps to read into; a longer message takes what it needs while it comes.
 const READ_BUFFER: usize = 1 << 10;
-/// Bytes after which notifications are written though more are to come. A height's are written when
-/// it is told in any case; this bounds what a range that is replayed keeps in memory.
-const WRITE_BUFFER: usize = 64 << 10;
 /// Bytes that the system may keep unsent for a client that does not read: it would take megabytes.
 const UNSENT_MAX: u32 = 128 << 10;
-/// Heights that are told between two looks at what the client says, and the time after which no
-/// further one is begun: others of the thread wait.
-const BURST: usize = 64;
-const BURST_TIME: Duration = Duration::from_micros(100);
-/// Heights below the head that are in memory, as they were written a moment ago.
-const LATELY: u64 = 16;
 /// Highest time for closing at the end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -121,20 +109,21 @@ async fn open(upgraded: Upgraded, client: ClientAddress, limits: WsLimits) -> Op
     Some(WebSocketStream::from_partially_read(io, read, Role::Server, Some(config)).await)
 }
 
-struct WsConnection<'r> {
-    rpc: &'r Arc<Rpc>,
-    offload: &'r Offload,
-    address: ClientAddress,
-    socket: Socket,
-    subscriptions: Subscriptions,
-    limits: WsLimits,
+/// A WebSocket, its subscriptions, and what is under way.
+pub(super) struct WsConnection<'r> {
+    pub(super) rpc: &'r Arc<Rpc>,
+    pub(super) offload: &'r Offload,
+    pub(super) address: ClientAddress,
+    pub(super) socket: Socket,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) limits: WsLimits,
     /// Notifications that are not written yet.
-    news: BodyBuilder,
+    pub(super) news: BodyBuilder,
     /// Time when a frame was last sent.
-    sent: Instant,
+    pub(super) sent: Instant,
     /// Time when it was asked whether anybody is there, if nothing came since.
     asked: Option<Instant>,
-    pace: WriteStall,
+    pub(super) pace: WriteStall,
     relay: Option<&'r Relayer>,
     /// Responses of upstreams that are waited for; nothing if clients use too much memory.
     relaying: FuturesUnordered<Relaying<'r>>,
@@ -281,13 +270,6 @@ impl WsConnection<'_> {
         Ok(())
     }
 
-    /// Writes the notifications that there are.
-    async fn write_news(&mut self) -> Result<(), CloseReason> {
-        write_news(&mut self.news, &mut self.socket, &mut self.pace).await?;
-        self.sent = Instant::now();
-        Ok(())
-    }
-
     /// On a thread that may wait for the disk; nobody is told anything meanwhile.
     async fn answer_offloaded(&mut self, body: Bytes) -> Result<(WsResponse, Calls), CloseReason> {
         add(&self.rpc.tally.handed_over, 1);
@@ -316,143 +298,4 @@ impl WsConnection<'_> {
         self.subscriptions = subscriptions;
         Ok(answered)
     }
-
-    /// Has what is told of a height in memory. What was published just now is.
-    async fn load(&mut self, height: u64, head: u64) {
-        if height + LATELY > head {
-            return;
-        }
-        let parts: &[usize] =
-            if self.subscriptions.have_logs() { &[HEADER, SPANS, RECEIPTS] } else { &[HEADER] };
-        let reader = self.rpc.serving.reader.clone();
-        let look = move || {
-            let record = reader.record(height)?;
-            record.load_head();
-            let looked = parts.iter().filter_map(|part| readable_part(&record, *part));
-            looked.for_each(|slice| slice.load());
-            Some(())
-        };
-        if residency::if_resident(&look).is_none() {
-            // If it is refused, this thread waits when it reads. What the disk does not deliver is damaged then.
-            let load = move || residency::with_blocking_reads(look);
-            let _ = self.offload.run(Class::ColdRead, self.address, load).await;
-        }
-    }
-
-    /// Tells what is due, up to a burst of it. True if there is more.
-    async fn announce(&mut self) -> Result<bool, CloseReason> {
-        if self.subscriptions.is_empty() {
-            return Ok(false);
-        }
-        let began = Instant::now();
-        for told in 0..BURST {
-            if told > 0 && began.elapsed() > BURST_TIME {
-                break;
-            }
-            let Some(range) = self.rpc.serving.reader.range() else { break };
-            let (first, head) = (*range.start(), *range.end());
-            let Some(height) = self.subscriptions.due(first, head) else {
-                self.pace.at_head();
-                if self.news.len() > 0 {
-                    self.write_news().await?;
-                }
-                return Ok(false);
-            };
-            self.check_pace(height, first, head)?;
-            self.load(height, head).await;
-            self.tell(height, first, head).await?;
-        }
-        if self.news.len() > 0 {
-            self.write_news().await?;
-        }
-        Ok(true)
-    }
-
-    /// Who does not keep up is cut off; it can come back and resume.
-    fn check_pace(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
-        let lag = self.subscriptions.lag(head);
-        if height < first {
-            let reason = format!("too slow: block {height:#x} is not served any more");
-            return Err(CloseReason::told(WsClose::Lagging, CloseCode::Policy, reason));
-        }
-        if self.pace.is_too_slow(lag, self.limits.lag_max) {
-            let reason = format!("too slow: {lag} blocks behind");
-            return Err(CloseReason::told(WsClose::Lagging, CloseCode::Policy, reason));
-        }
-        Ok(())
-    }
-
-    /// Tells a height to all who are to hear of it.
-    async fn tell(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
-        let serving = &self.rpc.serving;
-        let Some(record) = serving.reader.record(height) else {
-            // Evicted or withdrawn in this moment, which the next look finds; or damaged.
-            let held = serving.reader.range().is_some_and(|range| range.contains(&height));
-            let damaged = held && serving.reader.record(height).is_none();
-            return if damaged { Err(unreadable(height)) } else { Ok(()) };
-        };
-        let helicon = serving.rules() == Rules::Helicon || self.rpc.status.helicon_heads();
-        let form = if helicon { HeaderForm::V1_15 } else { HeaderForm::V1_14 };
-        let (socket, pace, news) = (&mut self.socket, &mut self.pace, &mut self.news);
-        for OpenSubscription { id, topic, .. } in self.subscriptions.notify(height, first, head) {
-            match topic {
-                SubscriptionKind::Heads => {
-                    let text = serving.head_texts.of(&record, form, head);
-                    let text = text.ok_or_else(|| unreadable(height))?;
-                    notify(news, id, text.len(), |out| {
-                        out.text().extend_from_slice(text.as_bytes());
-                    });
-                    self.rpc.tally.ws_notified(WsKind::Heads);
-                    write_much(news, socket, pace).await?;
-                }
-                SubscriptionKind::Logs(wanted, last) if last.is_none_or(|last| height <= last) => {
-                    for log in logs(&serving.reader, wanted.clone(), height..=height) {
-                        let log = log.map_err(|_| unreadable(height))?;
-                        notify(news, id, log.len(), |out| match log {
-                            LogText::Stored(log) => out.stored(log),
-                            LogText::Unpacked(log) => out.text().extend_from_slice(&log),
-                        });
-                        self.rpc.tally.ws_notified(WsKind::Logs);
-                        write_much(news, socket, pace).await?;
-                    }
-                }
-                SubscriptionKind::Logs(..) => {}
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Writes a response behind what tungstenite has to write. Should this be dropped before the end,
-/// what tungstenite writes next comes behind the rest.
-async fn write(socket: &mut Socket, out: ResponseWriter) -> Result<(), Error> {
-    socket.flush().await?;
-    socket.get_mut().begin(out);
-    Ok(poll_fn(|context| socket.get_mut().poll_send(context)).await?)
-}
-
-/// Writes notifications if they are many.
-async fn write_much(
-    news: &mut BodyBuilder,
-    socket: &mut Socket,
-    pace: &mut WriteStall,
-) -> Result<(), Error> {
-    if news.len() < WRITE_BUFFER { Ok(()) } else { write_news(news, socket, pace).await }
-}
-
-async fn write_news(
-    news: &mut BodyBuilder,
-    socket: &mut Socket,
-    pace: &mut WriteStall,
-) -> Result<(), Error> {
-    let body = std::mem::take(news).finish();
-    pace.of(write(socket, ResponseWriter::with_head(Vec::new(), body))).await
-}
-
-fn unreadable(height: u64) -> CloseReason {
-    CloseReason::told(
-        WsClose::Unreadable,
-        CloseCode::Error,
-        format!("block {height:#x} cannot be read"),
-    )
 }

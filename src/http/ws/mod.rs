@@ -1,5 +1,6 @@
 //! WebSockets: one connection, its messages, and its frames.
 
+mod announcing;
 mod close;
 mod connection;
 mod kept_bytes;
@@ -7,6 +8,7 @@ mod message_reader;
 mod notification;
 mod upgrade;
 mod write_stall;
+mod writing;
 
 pub(crate) use connection::run;
 pub(crate) use upgrade::Upgrade;

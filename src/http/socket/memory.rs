@@ -1,0 +1,67 @@
+//! Memory of a connection in hyper's hands: what came and has no response, and what was not taken.
+
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+
+use crate::shared::{Account, ClientAddress, FREE_BYTES, Holder, MemoryBudget, Reservation};
+
+/// Reservations of a connection.
+pub(super) struct SocketMemory {
+    memory: Arc<MemoryBudget>,
+    /// Address of the other side.
+    pub(super) address: ClientAddress,
+    /// Bytes that came since the last response, and how many of them hyper keeps at most.
+    pub(super) came: usize,
+    pub(super) came_max: usize,
+    /// Covers what was read. It only grows: so do hyper's buffers.
+    pub(super) read_held: Option<Reservation>,
+    /// Covers what hyper has not written.
+    unsent_held: Option<Reservation>,
+    /// True if there was no memory for what was read.
+    pub(super) refused: bool,
+}
+
+impl SocketMemory {
+    pub(super) fn new(memory: Arc<MemoryBudget>, address: ClientAddress, came_max: usize) -> Self {
+        let (read_held, unsent_held) = (None, None);
+        Self { memory, address, came: 0, came_max, read_held, unsent_held, refused: false }
+    }
+
+    /// Account of the client.
+    pub(super) fn account(&self) -> Account<'_> {
+        self.memory.account(self.address)
+    }
+
+    /// True if there is memory for what has come, `before` bytes of which hyper does not have yet.
+    pub(super) fn fits(&mut self, before: usize) -> bool {
+        let came = self.came.min(self.came_max) + before;
+        if came <= FREE_BYTES {
+            return true;
+        }
+        // A quarter more: buffers double, and are copied when they do.
+        let held = (came + came / 4).next_multiple_of(FREE_BYTES);
+        let account = self.memory.account(self.address);
+        self.refused = !account.hold(&mut self.read_held, Holder::Head, held);
+        !self.refused
+    }
+
+    /// Notes what came of writing so many bytes to `client`, or else to the other side. Those that
+    /// it does not take are kept, for which there must be memory.
+    pub(super) fn keeps(
+        &mut self,
+        client: Option<ClientAddress>,
+        bytes: usize,
+        written: &Poll<io::Result<usize>>,
+    ) -> bool {
+        match written {
+            Poll::Ready(Ok(len)) if *len == bytes => self.unsent_held = None,
+            Poll::Pending if bytes > FREE_BYTES => {
+                let account = self.memory.account(client.unwrap_or(self.address));
+                return account.hold(&mut self.unsent_held, Holder::Unread, bytes);
+            }
+            _ => {}
+        }
+        true
+    }
+}

@@ -1,0 +1,147 @@
+//! Tells subscribers what is new, height by height.
+
+use std::time::Duration;
+
+use neve_chain::HeaderForm;
+use neve_jsonrpc::Rules;
+use neve_record::log_matcher::{LogText, logs};
+use neve_record::parts::{HEADER, RECEIPTS, SPANS, readable_part};
+use neve_store::residency;
+use tokio::time::Instant;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use super::close::CloseReason;
+use super::connection::WsConnection;
+use super::notification::notify;
+use super::writing::{write_much, write_news};
+use crate::rpc::cursors::{OpenSubscription, SubscriptionKind};
+use crate::shared::{Class, WsClose, WsKind};
+
+/// Heights that are told between two looks at what the client says, and the time after which no
+/// further one is begun: others of the thread wait.
+const BURST: usize = 64;
+const BURST_TIME: Duration = Duration::from_micros(100);
+/// Heights below the head that are in memory, as they were written a moment ago.
+const LATELY: u64 = 16;
+
+impl WsConnection<'_> {
+    /// Writes the notifications that there are.
+    async fn write_news(&mut self) -> Result<(), CloseReason> {
+        write_news(&mut self.news, &mut self.socket, &mut self.pace).await?;
+        self.sent = Instant::now();
+        Ok(())
+    }
+
+    /// Has what is told of a height in memory. What was published just now is.
+    async fn load(&mut self, height: u64, head: u64) {
+        if height + LATELY > head {
+            return;
+        }
+        let parts: &[usize] =
+            if self.subscriptions.have_logs() { &[HEADER, SPANS, RECEIPTS] } else { &[HEADER] };
+        let reader = self.rpc.serving.reader.clone();
+        let look = move || {
+            let record = reader.record(height)?;
+            record.load_head();
+            let looked = parts.iter().filter_map(|part| readable_part(&record, *part));
+            looked.for_each(|slice| slice.load());
+            Some(())
+        };
+        if residency::if_resident(&look).is_none() {
+            // If it is refused, this thread waits when it reads. What the disk does not deliver is damaged then.
+            let load = move || residency::with_blocking_reads(look);
+            let _ = self.offload.run(Class::ColdRead, self.address, load).await;
+        }
+    }
+
+    /// Tells what is due, up to a burst of it. True if there is more.
+    pub(super) async fn announce(&mut self) -> Result<bool, CloseReason> {
+        if self.subscriptions.is_empty() {
+            return Ok(false);
+        }
+        let began = Instant::now();
+        for told in 0..BURST {
+            if told > 0 && began.elapsed() > BURST_TIME {
+                break;
+            }
+            let Some(range) = self.rpc.serving.reader.range() else { break };
+            let (first, head) = (*range.start(), *range.end());
+            let Some(height) = self.subscriptions.due(first, head) else {
+                self.pace.at_head();
+                if self.news.len() > 0 {
+                    self.write_news().await?;
+                }
+                return Ok(false);
+            };
+            self.check_pace(height, first, head)?;
+            self.load(height, head).await;
+            self.tell(height, first, head).await?;
+        }
+        if self.news.len() > 0 {
+            self.write_news().await?;
+        }
+        Ok(true)
+    }
+
+    /// Who does not keep up is cut off; it can come back and resume.
+    fn check_pace(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
+        let lag = self.subscriptions.lag(head);
+        if height < first {
+            let reason = format!("too slow: block {height:#x} is not served any more");
+            return Err(CloseReason::told(WsClose::Lagging, CloseCode::Policy, reason));
+        }
+        if self.pace.is_too_slow(lag, self.limits.lag_max) {
+            let reason = format!("too slow: {lag} blocks behind");
+            return Err(CloseReason::told(WsClose::Lagging, CloseCode::Policy, reason));
+        }
+        Ok(())
+    }
+
+    /// Tells a height to all who are to hear of it.
+    async fn tell(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
+        let serving = &self.rpc.serving;
+        let Some(record) = serving.reader.record(height) else {
+            // Evicted or withdrawn in this moment, which the next look finds; or damaged.
+            let held = serving.reader.range().is_some_and(|range| range.contains(&height));
+            let damaged = held && serving.reader.record(height).is_none();
+            return if damaged { Err(unreadable(height)) } else { Ok(()) };
+        };
+        let helicon = serving.rules() == Rules::Helicon || self.rpc.status.helicon_heads();
+        let form = if helicon { HeaderForm::V1_15 } else { HeaderForm::V1_14 };
+        let (socket, pace, news) = (&mut self.socket, &mut self.pace, &mut self.news);
+        for OpenSubscription { id, topic, .. } in self.subscriptions.notify(height, first, head) {
+            match topic {
+                SubscriptionKind::Heads => {
+                    let text = serving.head_texts.of(&record, form, head);
+                    let text = text.ok_or_else(|| unreadable(height))?;
+                    notify(news, id, text.len(), |out| {
+                        out.text().extend_from_slice(text.as_bytes());
+                    });
+                    self.rpc.tally.ws_notified(WsKind::Heads);
+                    write_much(news, socket, pace).await?;
+                }
+                SubscriptionKind::Logs(wanted, last) if last.is_none_or(|last| height <= last) => {
+                    for log in logs(&serving.reader, wanted.clone(), height..=height) {
+                        let log = log.map_err(|_| unreadable(height))?;
+                        notify(news, id, log.len(), |out| match log {
+                            LogText::Stored(log) => out.stored(log),
+                            LogText::Unpacked(log) => out.text().extend_from_slice(&log),
+                        });
+                        self.rpc.tally.ws_notified(WsKind::Logs);
+                        write_much(news, socket, pace).await?;
+                    }
+                }
+                SubscriptionKind::Logs(..) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unreadable(height: u64) -> CloseReason {
+    CloseReason::told(
+        WsClose::Unreadable,
+        CloseCode::Error,
+        format!("block {height:#x} cannot be read"),
+    )
+}

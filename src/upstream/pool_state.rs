@@ -1,0 +1,27 @@
+//! What all upstreams together have.
+
+use neve_jsonrpc::Rules;
+
+/// What all upstreams together have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PoolState {
+    /// Upstreams that are asked.
+    pub(crate) admitted: usize,
+    /// The highest head that is asked for.
+    pub(crate) head: u64,
+    /// The highest head with a proven header.
+    pub(crate) proven: u64,
+    /// True if answers are by the rules of v1.15: the chain is, or two upstreams answer so, or the
+    /// only one.
+    pub(crate) helicon: bool,
+    /// Changes with each connection to an upstream.
+    pub(crate) connections: u64,
+    /// How often heights were taken back by who is mirrored, and from which on the last time.
+    pub(crate) withdrawn: (u64, u64),
+}
+
+impl PoolState {
+    pub(crate) fn rules(&self) -> Rules {
+        if self.helicon { Rules::Helicon } else { Rules::BeforeHelicon }
+    }
+}
