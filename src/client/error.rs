@@ -88,7 +88,8 @@ impl CallError {
 
     /// True if the upstream does not know the method.
     pub(crate) fn is_no_method(&self) -> bool {
-        matches!(self, Self::Rpc { code, .. } if *code == i64::from(RpcError::NO_NOTIFICATIONS.code))
+        let no_method = i64::from(RpcError::NO_NOTIFICATIONS.code);
+        matches!(self, Self::Rpc { code, .. } if *code == no_method)
     }
 }
 

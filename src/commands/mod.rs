@@ -2,7 +2,6 @@
 
 pub mod completions;
 pub mod config;
-pub(crate) mod dev;
 pub mod man;
 #[cfg(test)]
 pub(crate) mod reference;

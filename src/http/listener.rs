@@ -10,6 +10,7 @@ use crate::config::settings::{HttpConfig, Limits, MissPolicy};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
 use crate::observe::Admin;
+use crate::rpc::Caches;
 use crate::rpc::cursors::Filters;
 use crate::shared::{MemoryBudget, Serving};
 
@@ -19,6 +20,7 @@ pub(crate) struct Shared {
     pub(crate) serving: Arc<Serving>,
     pub(crate) admin: Arc<Admin>,
     pub(crate) filters: Arc<Filters>,
+    pub(crate) caches: Arc<Caches>,
     /// Budget of the memory of clients.
     pub(crate) memory: Arc<MemoryBudget>,
     pub(crate) limits: Limits,

@@ -126,6 +126,7 @@ fn responder(shared: &Shared, tally: &Arc<ThreadCounters>) -> Responder {
             serving: Arc::clone(&shared.serving),
             status: Arc::clone(&shared.admin.status),
             filters: Arc::clone(&shared.filters),
+            caches: Arc::clone(&shared.caches),
             limits: shared.limits,
             memory: Arc::clone(&shared.memory),
             tally: Arc::clone(tally),

@@ -103,7 +103,9 @@ impl Loop {
                 },
                 Some(synced) = ended(&mut self.syncing) => self.setup.writer.end_sync(synced),
                 Some(merged) = ended(&mut self.merging) => self.merged(merged),
-                Some(packed) = self.packer.ended() => self.packer.publish(&mut self.setup.writer, packed),
+                Some(packed) = self.packer.ended() => {
+                    self.packer.publish(&mut self.setup.writer, packed)
+                }
                 () = tokio::time::sleep(pause) => Ok(()),
             };
             if let Err(error) = done.and_then(|()| self.upkeep()) {

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 
 use super::head_age::stale_age;
 use super::process::Memory;
-use crate::body::ResponseBody;
 use crate::config::settings::LiveReady;
 use crate::shared::{
     IngestBudget, MemoryBudget, Phase, Serving, StageTimes, Status, ThreadCounters, UpstreamStatus,
@@ -69,7 +68,7 @@ pub(crate) struct Admin {
 
 impl Admin {
     /// Answers `path`, which is one of the pages.
-    pub(crate) fn respond(&self, path: &str, pages: Pages) -> Response<ResponseBody> {
+    pub(crate) fn respond(&self, path: &str, pages: Pages) -> Response<String> {
         match path {
             "/metrics" => reply(StatusCode::OK, "text/plain; version=0.0.4", self.metrics()),
             "/ready" => self.ready(),
@@ -78,7 +77,7 @@ impl Admin {
         }
     }
 
-    fn ready(&self) -> Response<ResponseBody> {
+    fn ready(&self) -> Response<String> {
         match self.not_ready() {
             None => json_reply(StatusCode::OK, &json!({ "ready": true })),
             Some(why) => {
@@ -358,12 +357,12 @@ fn memory(budget: &MemoryBudget) -> Value {
     })
 }
 
-fn json_reply(status: StatusCode, value: &Value) -> Response<ResponseBody> {
+fn json_reply(status: StatusCode, value: &Value) -> Response<String> {
     reply(status, "application/json", format!("{value:#}\n"))
 }
 
-fn reply(status: StatusCode, kind: &'static str, text: String) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::from(text.into_bytes()));
+fn reply(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
+    let mut response = Response::new(text);
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));

@@ -48,7 +48,9 @@ impl Metric {
 }
 
 macro_rules! metrics {
-    ($($kind:ident $unit:ident $name:literal [$($label:literal: $values:expr),*] $meaning:literal)*) => {
+    ($(
+        $kind:ident $unit:ident $name:literal [$($label:literal: $values:expr),*] $meaning:literal
+    )*) => {
         &[$(Metric {
             kind: MetricKind::$kind,
             name: $name,

@@ -7,6 +7,7 @@ use neve_jsonrpc::{
     Kind, Message, Method, NoQuery, Query, RpcError, Subscription, envelope, excerpt,
 };
 
+use super::caches::Caches;
 use super::caller::{Caller, Transport};
 use super::missing::{Missing, Unanswered, missing, missing_data, range_json};
 use crate::body::BodyBuilder;
@@ -22,6 +23,7 @@ pub(crate) struct Rpc {
     pub(crate) serving: Arc<Serving>,
     pub(crate) status: Arc<Status>,
     pub(crate) filters: Arc<Filters>,
+    pub(crate) caches: Arc<Caches>,
     pub(crate) limits: Limits,
     /// Budget of the memory of clients.
     pub(crate) memory: Arc<MemoryBudget>,
@@ -127,6 +129,7 @@ impl Rpc {
             serving: &self.serving,
             status: &self.status,
             filters: &self.filters,
+            fees: &self.caches.fees,
             limits: &self.limits,
             work,
             memory,

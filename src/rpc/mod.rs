@@ -1,6 +1,7 @@
 //! JSON-RPC without a transport: request, batch, call.
 
 mod batch;
+mod caches;
 mod call;
 mod caller;
 mod calls;
@@ -13,6 +14,7 @@ mod request;
 mod response;
 mod split;
 
+pub(crate) use caches::Caches;
 pub(crate) use call::Rpc;
 pub(crate) use calls::Calls;
 pub(crate) use missing::{missing_data, range_json};

@@ -11,8 +11,6 @@ use tokio::sync::watch;
 
 use super::freshness::Freshness;
 use super::upstream_values::UpstreamValues;
-use crate::rpc::cursors::HeadCache;
-use crate::rpc::methods::FeeCache;
 
 /// The store's reader and the little that answers need besides.
 pub(crate) struct Serving {
@@ -20,10 +18,6 @@ pub(crate) struct Serving {
     pub reader: Reader,
     /// What only the upstream knows.
     pub relayed: UpstreamValues,
-    /// New heads, as subscribers see them.
-    pub head_texts: HeadCache,
-    /// What blocks paid.
-    pub fees: FeeCache,
     /// Age of the head.
     pub freshness: Freshness,
     chain: OnceLock<(Identity, ChainIdText)>,
@@ -53,8 +47,6 @@ impl Serving {
         Self {
             reader,
             relayed: UpstreamValues::default(),
-            head_texts: HeadCache::default(),
-            fees: FeeCache::default(),
             freshness,
             chain: OnceLock::new(),
             helicon: AtomicBool::new(false),

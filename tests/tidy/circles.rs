@@ -1,4 +1,4 @@
-//! No file leads back to itself through its imports.
+//! No file leads back to itself through its imports, and no module.
 //!
 //! A path that ends in a folder's `mod.rs` leads to the file whose item that door hands out: doors and `lib.rs` are no
 //! files of their own here. Calls of methods on values are not seen.
@@ -6,29 +6,53 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Finding;
-use crate::imports::paths;
+use crate::imports::{Row, paths, rows};
 use crate::source::{Tree, code};
 
-/// Files that each file imports.
-type Edges<'t> = BTreeMap<&'t str, BTreeSet<String>>;
+/// Imports by the place that has them: a file, or a module.
+type Edges = BTreeMap<String, BTreeSet<String>>;
 
-/// Every import between two files of one circle: an exception names the place to mend.
+/// Every import between two files of one circle, or two modules: an exception names the place to mend.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let edges = edges(tree);
+    let files = edges(tree);
+    let rows = rows(tree);
+    let mut modules = Edges::new();
+    for (file, targets) in &files {
+        let own = place(&rows, file);
+        let others = targets.iter().map(|target| place(&rows, target));
+        let others = others.filter(|target| *target != own).collect::<Vec<_>>();
+        modules.entry(own.clone()).or_default().extend(others);
+    }
+    let mut found = [circles(&files), circles(&modules)].concat();
+    found.sort();
+    found.dedup(); // a file beside lib.rs is a module too
+    found
+}
+
+/// The module of a file: its folder, or the file itself if it has a row or stands beside `lib.rs`.
+fn place(rows: &BTreeMap<String, Row>, file: &str) -> String {
+    let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let own = folder.ends_with("src")
+        || file.strip_prefix("src/").is_some_and(|file| rows.contains_key(file));
+    if own { file } else { folder }.to_owned()
+}
+
+fn circles(edges: &Edges) -> Vec<Finding> {
     let ahead: BTreeMap<&str, BTreeSet<&str>> =
-        edges.keys().map(|file| (*file, reached(&edges, file))).collect();
+        edges.keys().map(|from| (from.as_str(), reached(edges, from))).collect();
     let mut found = Vec::new();
-    for (file, targets) in &edges {
-        let back =
-            |target: &&String| ahead.get(target.as_str()).is_some_and(|far| far.contains(file));
+    for (from, targets) in edges {
+        let back = |target: &&String| {
+            ahead.get(target.as_str()).is_some_and(|far| far.contains(from.as_str()))
+        };
         let circle = targets.iter().filter(back);
-        found.extend(circle.map(|target| format!("{file}: imports {target}, which leads back")));
+        found.extend(circle.map(|target| format!("{from}: imports {target}, which leads back")));
     }
     found
 }
 
 /// All files that `file` imports, directly or through others.
-fn reached<'e>(edges: &'e Edges<'_>, file: &str) -> BTreeSet<&'e str> {
+fn reached<'e>(edges: &'e Edges, file: &str) -> BTreeSet<&'e str> {
     let mut reached = BTreeSet::new();
     let mut ahead: Vec<&str> = edges.get(file).into_iter().flatten().map(String::as_str).collect();
     while let Some(next) = ahead.pop() {
@@ -39,7 +63,7 @@ fn reached<'e>(edges: &'e Edges<'_>, file: &str) -> BTreeSet<&'e str> {
     reached
 }
 
-fn edges(tree: &Tree) -> Edges<'_> {
+fn edges(tree: &Tree) -> Edges {
     let files = tree.below("").filter(|(path, _)| crate_of(path).is_some() && !is_door(path));
     files
         .map(|(path, text)| {
@@ -48,7 +72,7 @@ fn edges(tree: &Tree) -> Edges<'_> {
                 .filter_map(|named| file_of(tree, absolute(path, named)?, 0))
                 .collect();
             targets.remove(path);
-            (path, targets)
+            (path.to_owned(), targets)
         })
         .collect()
 }
@@ -111,7 +135,7 @@ fn paths_of_door(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn circles_of_files_are_reported() {
+fn circles_of_files_and_of_modules_are_reported() {
     let tree = Tree::of(&[
         ("src/a/mod.rs", "mod x;\nmod y;\npub(crate) use x::{X, Z};"),
         ("src/a/x.rs", "use super::y::Y;\nuse crate::c::C;"),
@@ -128,7 +152,9 @@ fn circles_of_files_are_reported() {
         "crates/k/src/q.rs: imports crates/k/src/p.rs, which leads back",
         "src/a/x.rs: imports src/a/y.rs, which leads back",
         "src/a/y.rs: imports src/b/w.rs, which leads back",
+        "src/a: imports src/b, which leads back",
         "src/b/w.rs: imports src/a/x.rs, which leads back",
+        "src/b: imports src/a, which leads back",
     ];
     assert_eq!(check(&tree), expected);
 }

@@ -11,10 +11,10 @@ const HEAD: &str = "| module | imports from src | imports from crates |";
 const CRATES: &str = "neve_";
 
 /// Modules that a module may import, and crates.
-type Row = [BTreeSet<String>; 2];
+pub(crate) type Row = [BTreeSet<String>; 2];
 
 /// Reads the table.
-fn rows(tree: &Tree) -> BTreeMap<String, Row> {
+pub(crate) fn rows(tree: &Tree) -> BTreeMap<String, Row> {
     let text = tree.files.get(TABLE).map_or("", String::as_str);
     let lines = text.lines().skip_while(|line| *line != HEAD).skip(2);
     let row = |line: &str| {

@@ -3,32 +3,37 @@
 use std::collections::BTreeMap;
 
 use crate::Finding;
-use crate::source::{Tree, code};
+use crate::source::{Tree, code, without_text};
 
 const LINES_MAX: usize = 500;
 const FILES_MAX: usize = 12;
-const COLUMNS_MAX: usize = 160;
+/// Columns of code. rustfmt keeps them, except in macros.
+const COLUMNS_MAX: usize = 100;
+/// Columns of a line with a literal, which rustfmt does not break.
+const LITERAL_COLUMNS_MAX: usize = 160;
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    [doors(tree), lengths(tree)].concat()
+    [doors(tree), orphans(tree), lengths(tree)].concat()
 }
 
 /// Code in a `mod.rs`, a door to an inner folder, and imports from the own door.
 fn doors(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (path, text) in tree.below("src/") {
+    for (path, text) in tree.below("").filter(|(path, _)| is_source(path)) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let code = code(text);
         if !path.ends_with("/mod.rs") {
-            let own = format!("crate::{}::", folder.trim_start_matches("src/").replace('/', "::"));
+            let inside = folder.rsplit_once("src/").map_or("", |(_, inside)| inside);
+            let own = format!("crate::{}::", inside.replace('/', "::"));
             let through = |rest: &str| rest.starts_with(|c: char| c.is_uppercase() || c == '{');
-            if folder != "src" && code.split(&own).skip(1).any(through) {
+            if !inside.is_empty() && code.split(&own).skip(1).any(through) {
                 found.push(format!("{path}: imports through its own mod.rs"));
             }
             continue;
         }
+        let code = without_attributes(&code);
         for statement in code.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            let words = statement.split_whitespace().filter(|word| !word.starts_with("#["));
+            let words = statement.split_whitespace();
             let words: Vec<&str> = words.skip_while(|word| word.starts_with("pub")).collect();
             match words[..] {
                 [] | ["mod", _] => {}
@@ -48,6 +53,46 @@ fn doors(tree: &Tree) -> Vec<Finding> {
     found
 }
 
+/// `code` without attributes; none of those in doors has brackets inside.
+fn without_attributes(code: &str) -> String {
+    let mut pieces = code.split("#[");
+    let first = pieces.next().unwrap_or_default();
+    let rest = pieces.filter_map(|piece| Some(piece.split_once(']')?.1));
+    std::iter::once(first).chain(rest).collect()
+}
+
+fn is_source(path: &str) -> bool {
+    path.starts_with("src/") || path.contains("/src/")
+}
+
+/// Files that no `mod` line names: the compiler does not read them.
+fn orphans(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for path in tree.files.keys().filter(|path| is_source(path) && path.ends_with(".rs")) {
+        let (folder, file) = path.rsplit_once('/').unwrap_or_default();
+        let (folder, name) = match file.trim_end_matches(".rs") {
+            "mod" => folder.rsplit_once('/').unwrap_or_default(),
+            name => (folder, name),
+        };
+        if ["lib", "main"].contains(&name) || folder.ends_with("/bin") {
+            continue;
+        }
+        let parents = ["mod.rs", "lib.rs", "main.rs"].map(|parent| format!("{folder}/{parent}"));
+        let line = format!("mod {name};");
+        let names = |parent: &String| {
+            tree.files.get(parent).is_some_and(|text| {
+                without_text(text).lines().any(|named| named.trim().ends_with(&line))
+            })
+        };
+        let outer = tree.files.get(&format!("{folder}.rs"));
+        let has_outer = outer.is_some_and(|text| without_text(text).contains(&line));
+        if !has_outer && !parents.iter().any(names) {
+            found.push(format!("{path}: no mod line names it"));
+        }
+    }
+    found
+}
+
 fn lengths(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
@@ -56,9 +101,15 @@ fn lengths(tree: &Tree) -> Vec<Finding> {
         if lines > LINES_MAX {
             found.push(format!("{path}: over {LINES_MAX} lines"));
         }
-        let long = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-        if long.map(|line| line.chars().count()).max() > Some(COLUMNS_MAX) {
-            found.push(format!("{path}: a line is over {COLUMNS_MAX} columns"));
+        let code = without_text(text);
+        let columns = text.lines().zip(code.lines()).map(|(line, code)| {
+            let is_comment = line.trim_start().starts_with("//");
+            let has_literal = !is_comment && code.trim_end() != line.trim_end();
+            let max = if has_literal { LITERAL_COLUMNS_MAX } else { COLUMNS_MAX };
+            (!is_comment && line.chars().count() > max).then_some(max)
+        });
+        if let Some(max) = columns.flatten().min() {
+            found.push(format!("{path}: a line is over {max} columns"));
         }
         if path.starts_with("src/") || path.contains("/src/") {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -86,11 +137,31 @@ fn door_with_code_and_own_door_are_reported() {
 }
 
 #[test]
+fn file_without_a_mod_line_is_reported() {
+    let tree = Tree::of(&[
+        ("crates/k/src/lib.rs", "mod a;"),
+        ("crates/k/src/a/mod.rs", "// mod c;\npub(crate) mod b;"),
+        ("crates/k/src/a/b.rs", "#[cfg(test)]\nmod tests;"),
+        ("crates/k/src/a/b/tests.rs", ""),
+        ("crates/k/src/a/c.rs", ""),
+    ]);
+    assert_eq!(orphans(&tree), ["crates/k/src/a/c.rs: no mod line names it"]);
+}
+
+#[test]
 fn long_file_and_full_folder_are_reported() {
     let text = "\n".repeat(LINES_MAX + 1);
     let paths: Vec<String> = (0..=FILES_MAX).map(|at| format!("src/a/f{at}.rs")).collect();
     let mut files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "")).collect();
     files[0].1 = &text;
-    let expected = ["src/a/f0.rs: over 500 lines", "src/a: over 12 files"];
+    let (code, literal) = ("x".repeat(COLUMNS_MAX + 1), format!("\"{}\"", "x".repeat(158)));
+    let long = format!("{literal}{literal}");
+    (files[1].1, files[2].1, files[3].1) = (&code, &literal, &long);
+    let expected = [
+        "src/a/f0.rs: over 500 lines",
+        "src/a/f1.rs: a line is over 100 columns",
+        "src/a/f3.rs: a line is over 160 columns",
+        "src/a: over 12 files",
+    ];
     assert_eq!(lengths(&Tree::of(&files)), expected);
 }

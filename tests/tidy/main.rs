@@ -4,6 +4,7 @@
 //! only shrink: an exception that no longer occurs fails too.
 
 mod circles;
+mod duties;
 mod exceptions;
 mod imports;
 mod layout;
@@ -19,7 +20,14 @@ type Finding = String;
 
 /// All rules.
 fn findings(tree: &Tree) -> Vec<Finding> {
-    [imports::check(tree), circles::check(tree), layout::check(tree), places::check(tree)].concat()
+    [
+        imports::check(tree),
+        circles::check(tree),
+        duties::check(tree),
+        layout::check(tree),
+        places::check(tree),
+    ]
+    .concat()
 }
 
 #[test]

@@ -3,14 +3,30 @@
 use crate::Finding;
 use crate::source::{Tree, code};
 
-/// Text, the paths below which it may not stand, and the paths where it may.
-const RULES: [(&str, &str, &[&str]); 6] = [
+/// A word or path, the folder below which it may not stand, and the places where it may.
+const RULES: [(&str, &str, &[&str]); 19] = [
     ("spawn_blocking", "src/http/", &["src/http/offload.rs"]),
     ("PoisonError", "src/", &["src/shared/lock.rs"]),
     ("unsafe", "src/", &[]),
     ("unsafe", "crates/", &["crates/store/src/memory/map.rs", "crates/keccak/src/"]),
     ("is_cold", "src/", &[]),
     ("DROPPED", "src/", &[]),
+    // Clients and servers of HTTP.
+    ("client::legacy", "src/", &["src/client/"]),
+    ("hyper::server", "src/", &["src/http/full/"]),
+    // Whoever computes what is mapped does not wait.
+    ("tokio", "src/body/", &[]),
+    ("tokio", "src/rpc/", &["src/rpc/cursors/replays.rs"]),
+    ("tokio", "crates/", &["crates/devnet/"]),
+    // Changes of files.
+    ("remove_file", "src/", &["src/fetch/evidence.rs"]),
+    ("remove_file", "crates/store/", &["crates/store/src/disk/disk.rs"]),
+    ("fs::write", "src/", &["src/fetch/evidence.rs", "src/commands/reference.rs"]),
+    ("fs::write", "crates/store/", &[]),
+    ("fs::rename", "src/", &[]),
+    ("fs::rename", "crates/store/", &["crates/store/src/disk/disk.rs"]),
+    ("OpenOptions", "src/", &[]),
+    ("OpenOptions", "crates/store/", &["crates/store/src/disk/disk.rs"]),
 ];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
@@ -27,8 +43,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// True if `code` has `word` as a whole identifier.
+/// True if `code` has `word` as a whole identifier, or as a path.
 fn names(code: &str, word: &str) -> bool {
+    if word.contains("::") {
+        return code.contains(word);
+    }
     code.split(|c: char| !c.is_alphanumeric() && c != '_').any(|name| name == word)
 }
 
@@ -39,10 +58,13 @@ fn mechanism_outside_its_place_is_reported() {
         ("src/http/offload.rs", "spawn_blocking(f);"),
         ("crates/store/src/b.rs", "unsafe { f() }"),
         ("crates/store/src/memory/map.rs", "unsafe { f() }"),
+        ("src/relay/c.rs", "use hyper_util::client::legacy::Client;"),
+        ("src/client/http.rs", "use hyper_util::client::legacy::Client;"),
     ]);
     let expected = [
         "src/http/a.rs: spawn_blocking outside its place",
         "crates/store/src/b.rs: unsafe outside its place",
+        "src/relay/c.rs: client::legacy outside its place",
     ];
     assert_eq!(check(&tree), expected);
 }

@@ -53,7 +53,7 @@ impl Tree {
     pub(crate) fn below<'t>(&'t self, dir: &'t str) -> impl Iterator<Item = (&'t str, &'t str)> {
         let files = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
         files.filter(move |(path, _)| {
-            path.starts_with(dir) && !path.starts_with("docs/") && !path.ends_with("/tests.rs")
+            path.starts_with(dir) && !path.starts_with("docs/") && !path.ends_with("tests.rs")
         })
     }
 
@@ -65,10 +65,11 @@ impl Tree {
 /// `text` up to its module of tests, with spaces for comments, strings and items of tests.
 pub(crate) fn code(text: &str) -> String {
     let mut code = without_text(text);
-    if let Some(at) = code.find("#[cfg(test)]\nmod tests {") {
-        code.truncate(at);
-    }
-    if let Some(at) = code.find("#[cfg(test)]\npub(crate) mod tests {") {
+    let mut tests = code.match_indices("#[cfg(test)]\n").map(|(at, head)| (at, at + head.len()));
+    let is_module = |(_, end): &(usize, usize)| {
+        code[*end..].lines().next().is_some_and(|line| line.ends_with("mod tests {"))
+    };
+    if let Some((at, _)) = tests.find(is_module) {
         code.truncate(at);
     }
     let mut lines = Vec::new();
@@ -81,7 +82,7 @@ pub(crate) fn code(text: &str) -> String {
 }
 
 /// Spaces in place of comments and of literals of strings and characters.
-fn without_text(text: &str) -> String {
+pub(crate) fn without_text(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut at) = (String::with_capacity(text.len()), 0);
     while at < bytes.len() {

@@ -336,10 +336,19 @@ fn another_chain_from_a_height_on() {
 #[test]
 fn batches() {
     let devnet = start(Config::test());
-    let batch = br#"[{"jsonrpc":"2.0","id":"a","method":"eth_blockNumber"},{"jsonrpc":"2.0","method":"eth_chainId"},5,{"jsonrpc":"2.0","id":2,"method":"eth_nope"}]"#;
+    let batch = concat!(
+        r#"[{"jsonrpc":"2.0","id":"a","method":"eth_blockNumber"},"#,
+        r#"{"jsonrpc":"2.0","method":"eth_chainId"},5,"#,
+        r#"{"jsonrpc":"2.0","id":2,"method":"eth_nope"}]"#,
+    );
     let mut client = support::Client::connect(devnet.address());
-    let expected = r#"[{"jsonrpc":"2.0","id":"a","result":"0xa"},{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"invalid request"}},{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"the method eth_nope does not exist/is not available"}}]"#;
-    assert_eq!(client.post(batch).unwrap().text(), format!("{expected}\n"));
+    let expected = concat!(
+        r#"[{"jsonrpc":"2.0","id":"a","result":"0xa"},"#,
+        r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"invalid request"}},"#,
+        r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"#,
+        r#""message":"the method eth_nope does not exist/is not available"}}]"#,
+    );
+    assert_eq!(client.post(batch.as_bytes()).unwrap().text(), format!("{expected}\n"));
     let counters = devnet.counters();
     assert_eq!((counters.calls("eth_blockNumber"), counters.calls("eth_chainId")), (1, 1));
     assert_eq!((counters.calls("eth_nope"), counters.http_requests()), (1, 1));

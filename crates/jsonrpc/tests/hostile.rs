@@ -163,7 +163,11 @@ fn a_zero_ends_a_number() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 4000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn any_bytes(body in prop::collection::vec(any::<u8>(), 0..200)) {
@@ -190,7 +194,8 @@ proptest! {
         members in prop::collection::vec((member(), value()), 0..6),
         rest in prop::option::of(value()),
     ) {
-        let members: Vec<String> = members.iter().map(|(key, value)| format!("{key:?}:{value}")).collect();
+        let members = members.iter().map(|(key, value)| format!("{key:?}:{value}"));
+        let members: Vec<String> = members.collect();
         let object = format!("{{{}}}", members.join(","));
         let rest = rest.map(|value| format!(",{value}")).unwrap_or_default();
         for name in ["eth_getLogs", "eth_newFilter", "eth_call", "eth_feeHistory", "eth_getBlockReceipts"] {
@@ -205,7 +210,8 @@ proptest! {
     #[test]
     fn the_grammar_is_that_of_a_strict_parser(pieces in prop::collection::vec(piece(), 1..12)) {
         let body = String::from_utf8_lossy(&pieces.concat()).into_owned();
-        let theirs = serde_json::Deserializer::from_str(&body).into_iter::<serde_json::Value>().next();
+        let theirs = serde_json::Deserializer::from_str(&body);
+        let theirs = theirs.into_iter::<serde_json::Value>().next();
         let ours = parse(body.as_bytes());
         // serde_json also refuses unpaired surrogates, what overflows a double, and a number or
         // a word that runs into something else. Go does not.

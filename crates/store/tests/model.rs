@@ -66,7 +66,11 @@ fn open_bound(dir: &Path, options: Options, packs: bool) -> Opened {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn any_history_reads_like_a_map(
@@ -77,7 +81,8 @@ proptest! {
         questions in prop::collection::vec(question(), 8),
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options { span, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None };
+        let (segment_bytes, disk_reserve_bytes) = (64 << 10, 0);
+        let options = Options { span, segment_bytes, disk_reserve_bytes, expected: None };
         let mut opened = open_bound(dir.path(), options, packs);
         let mut model: BTreeMap<u64, Record> = BTreeMap::new();
         // All of the chain that was ever known: what is prepended after an eviction is the same.

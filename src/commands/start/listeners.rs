@@ -68,6 +68,7 @@ impl Listeners {
             serving,
             admin,
             filters: Arc::new(Filters::new(limits.filters_max, limits.filters_address_max)),
+            caches: Arc::default(),
             memory,
             limits,
             offload: Offload::new(http.threads, limits.queue),

@@ -1,5 +1,6 @@
 //! Starts what commands share: the store, upstreams, the writer, listeners.
 
+mod dev;
 mod error;
 mod listeners;
 mod parts;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use neve_devnet::DevnetThread;
 use tracing::warn;
 
+use super::dev;
 use super::error::StartError;
 use crate::client::client_config;
-use crate::commands::dev;
 use crate::config::settings::UpstreamConfig;
 use crate::config::{Endpoint, Network, UpstreamHeaders};
 

@@ -120,7 +120,10 @@ impl Service {
             // Bytes of the body would be taken for frames.
             NonRpc::WebSocket if !ended => ErrorResponse::handshake(StatusCode::BAD_REQUEST),
             NonRpc::Empty => plain_empty(),
-            NonRpc::Admin => self.admin.respond(request.uri().path(), self.pages),
+            NonRpc::Admin => {
+                let page = self.admin.respond(request.uri().path(), self.pages);
+                page.map(|text| ResponseBody::from(text.into_bytes()))
+            }
             NonRpc::Page => status_page(),
             NonRpc::Rest => self.responder.document(&request.into_parts().0, client.address).await,
             NonRpc::WebSocket => upgrade.accept(request, client.address),

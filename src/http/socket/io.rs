@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::socket::{NO_ROOM, Socket};
+use super::hyper_socket::{NO_ROOM, Socket};
 use crate::http::response::poll_send;
 use crate::shared::has_gone;
 

@@ -2,11 +2,10 @@
 
 mod deadline;
 mod framing;
+mod hyper_socket;
 mod idle_state;
 mod io;
 mod memory;
-#[allow(clippy::module_inception, reason = "the file of the type `Socket`")]
-mod socket;
 
+pub(crate) use hyper_socket::{NO_ROOM, Socket};
 pub(crate) use idle_state::IdleState;
-pub(crate) use socket::{NO_ROOM, Socket};

@@ -112,7 +112,7 @@ impl WsConnection<'_> {
         for OpenSubscription { id, topic, .. } in self.subscriptions.notify(height, first, head) {
             match topic {
                 SubscriptionKind::Heads => {
-                    let text = serving.head_texts.of(&record, form, head);
+                    let text = self.rpc.caches.heads.of(&record, form, head);
                     let text = text.ok_or_else(|| unreadable(height))?;
                     notify(news, id, text.len(), |out| {
                         out.text().extend_from_slice(text.as_bytes());

@@ -115,7 +115,7 @@ fn fees(
         };
         fees.map_err(unreadable)
     };
-    Ok(asking.serving.fees.get_or(record.hash(), rule, make)?)
+    Ok(asking.fees.get_or(record.hash(), rule, make)?)
 }
 
 /// The base fee after the last block: the next header's, or what the head's clock says.

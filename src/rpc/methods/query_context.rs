@@ -1,5 +1,6 @@
 //! Surroundings of a query.
 
+use super::fee_cache::FeeCache;
 use crate::config::settings::Limits;
 use crate::rpc::cursors::{Filters, UndoLog};
 use crate::shared::{Meter, Serving, Status, Work};
@@ -9,6 +10,7 @@ pub(crate) struct QueryContext<'a> {
     pub(crate) serving: &'a Serving,
     pub(crate) status: &'a Status,
     pub(crate) filters: &'a Filters,
+    pub(crate) fees: &'a FeeCache,
     pub(crate) limits: &'a Limits,
     pub(crate) work: &'a Work<'a>,
     /// Of the response.

@@ -8,11 +8,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::record_ref::RecordRef;
 use crate::format::Record;
 use crate::id::{Hash, Identity};
 use crate::memory::Map;
 use crate::memory::residency;
-use crate::segment::RecordRef;
 
 /// Highest length of a range that one packed file holds.
 pub const RANGE_BLOCKS_MAX: u32 = 1024;

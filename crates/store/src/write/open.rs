@@ -401,7 +401,10 @@ impl Opening {
 
 /// True if a segment with `base` continues `run`. An unsealed one only ever comes last.
 fn joins(run: &[Candidate], base: u64) -> bool {
-    matches!(run.last(), Some(last @ (Candidate::Sealed(..) | Candidate::Packed(_))) if last.end_height() == base)
+    matches!(
+        run.last(),
+        Some(last @ (Candidate::Sealed(..) | Candidate::Packed(_))) if last.end_height() == base
+    )
 }
 
 fn last_hash(segments: &[Arc<Segment>]) -> Option<Hash> {

@@ -91,6 +91,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         memory: Arc::clone(&admin.memory),
         admin: Arc::new(admin),
         filters: Arc::new(Filters::new(config.limits.filters_max, config.limits.filters_max)),
+        caches: Arc::default(),
         limits: config.limits,
         offload: Offload::new(1, config.limits.queue),
         http: config.http.clone(),
