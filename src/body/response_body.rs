@@ -5,6 +5,7 @@ use std::{mem, vec};
 use bytes::{Buf, Bytes};
 use neve_record::coding::Coding;
 use neve_store::residency;
+use neve_store::residency::ReadFailed;
 
 use super::builder::BodyBuilder;
 use super::content_coding;
@@ -114,7 +115,7 @@ impl ResponseBody {
     }
 
     /// Looks at the stored bytes that making the next frame copies.
-    pub(crate) fn probe(&self) {
+    fn probe(&self) {
         if self.pieces.len() <= FRAME_PIECES {
             return; // it takes them as they are
         }
@@ -137,6 +138,18 @@ impl ResponseBody {
         let frame = self.next_frame();
         self.remaining -= frame.remaining();
         frame
+    }
+
+    /// The same, unless making it touches bytes that are not in memory.
+    pub(crate) fn frame_if_resident(&mut self) -> Option<WriteBuf> {
+        residency::if_resident(|| self.probe())?;
+        Some(self.frame())
+    }
+
+    /// The same on a thread that may wait for the disk.
+    pub(crate) fn frame_loading(&mut self) -> Result<WriteBuf, ReadFailed> {
+        residency::with_blocking_reads(|| self.probe())?;
+        Ok(self.frame())
     }
 
     fn next_frame(&mut self) -> WriteBuf {

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::open_connection::Arrived;
+use crate::http::admit::ErrorResponse;
 use crate::http::clients::proxy_protocol::Begin;
 use crate::http::clients::{Proxies, Seats, proxy_protocol};
 
@@ -105,8 +106,5 @@ fn arrived(
 /// Says why, as far as the socket takes it at once, and closes.
 pub(crate) fn refuse(stream: &TcpStream, from: SocketAddr) {
     debug!(%from, "too many connections");
-    let text = "too many connections\n";
-    let head = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n";
-    let reply = format!("{head}Content-Length: {}\r\n\r\n{text}", text.len());
-    let _ = stream.try_write(reply.as_bytes());
+    let _ = stream.try_write(ErrorResponse::CONNECTIONS_RAW);
 }

@@ -2,8 +2,11 @@
 //! request writes to a cache line that another thread writes to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use neve_jsonrpc::{Message, Method, UNSERVED_METHODS, unserved_methods};
+
+use crate::config::settings::Deadlines;
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +98,16 @@ pub(crate) enum Timeout {
     Idle,
     /// For the client to read a response.
     Write,
+}
+
+impl Timeout {
+    /// The longest that a connection may wait so.
+    pub(crate) fn limit(self, deadlines: Deadlines) -> Duration {
+        match self {
+            Self::Idle => deadlines.idle,
+            Self::Write => deadlines.write,
+        }
+    }
 }
 
 /// The label of a [`Timeout`].

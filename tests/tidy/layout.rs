@@ -68,7 +68,7 @@ fn is_source(path: &str) -> bool {
 /// Files that no `mod` line names: the compiler does not read them.
 fn orphans(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
-    for path in tree.files.keys().filter(|path| is_source(path) && path.ends_with(".rs")) {
+    for path in tree.files.keys().filter(|path| is_source(path)) {
         let (folder, file) = path.rsplit_once('/').unwrap_or_default();
         let (folder, name) = match file.trim_end_matches(".rs") {
             "mod" => folder.rsplit_once('/').unwrap_or_default(),

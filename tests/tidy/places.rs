@@ -29,6 +29,10 @@ const RULES: [(&str, &str, &[&str]); 19] = [
     ("OpenOptions", "crates/store/", &["crates/store/src/disk/disk.rs"]),
 ];
 
+/// Text of literals in lower case, and the only places below src where it may stand.
+const LITERALS: [(&str, &[&str]); 1] =
+    [("content-length: ", &["src/http/response/headers.rs", "src/http/admit/error_response.rs"])];
+
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (word, dir, allowed) in RULES {
@@ -37,6 +41,13 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let sources = path.starts_with("src/") || path.contains("/src/");
             if !free && sources && names(&code(text), word) {
                 found.push(format!("{path}: {word} outside its place"));
+            }
+        }
+    }
+    for (literal, allowed) in LITERALS {
+        for (path, text) in tree.below("src/") {
+            if !allowed.contains(&path) && text.to_lowercase().contains(literal) {
+                found.push(format!("{path}: `{literal}` outside its place"));
             }
         }
     }
@@ -60,11 +71,13 @@ fn mechanism_outside_its_place_is_reported() {
         ("crates/store/src/memory/map.rs", "unsafe { f() }"),
         ("src/relay/c.rs", "use hyper_util::client::legacy::Client;"),
         ("src/client/http.rs", "use hyper_util::client::legacy::Client;"),
+        ("src/http/d.rs", r#"b"Content-Length: 1\r\n""#),
     ]);
     let expected = [
         "src/http/a.rs: spawn_blocking outside its place",
         "crates/store/src/b.rs: unsafe outside its place",
         "src/relay/c.rs: client::legacy outside its place",
+        "src/http/d.rs: `content-length: ` outside its place",
     ];
     assert_eq!(check(&tree), expected);
 }

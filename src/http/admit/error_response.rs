@@ -45,6 +45,11 @@ impl ErrorResponse {
         Connection: close\r\nContent-Length: 47\r\nRetry-After: 1\r\n\r\n\
         memory for clients is used up; try again later\n";
 
+    /// Refusal of a connection, of which nothing was read.
+    pub(crate) const CONNECTIONS_RAW: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+        Connection: close\r\nRetry-After: 1\r\nContent-Length: 21\r\n\r\n\
+        too many connections\n";
+
     pub(crate) const FAILED: Self =
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal server error\n");
     pub(crate) const BUSY: Self = Self::new(
@@ -147,4 +152,13 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
         (refusal.status.as_u16(), refusal.text.trim_end().to_owned(), cause)
     };
     all.into_iter().map(row).collect()
+}
+
+#[test]
+fn raw_refusals_have_the_length_of_their_text() {
+    for raw in [ErrorResponse::NO_ROOM_RAW, ErrorResponse::CONNECTIONS_RAW] {
+        let raw = str::from_utf8(raw).unwrap();
+        let (head, text) = raw.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("Content-Length: {}", text.len())), "{head}");
+    }
 }

@@ -116,11 +116,7 @@ impl FastConnection {
 
     /// Time at which neve closes it, if nothing is sent until then.
     pub(crate) fn deadline(&self, patience: Deadlines) -> Option<Instant> {
-        let limit = match self.wait_kind() {
-            Timeout::Idle => patience.idle,
-            Timeout::Write => patience.write,
-        };
-        (!self.waits()).then(|| self.sent + limit)
+        (!self.waits()).then(|| self.sent + self.wait_kind().limit(patience))
     }
 
     /// Gives its socket to whoever waits for the disk.

@@ -112,9 +112,7 @@ impl Uncopied {
     /// Copies what comes next, unless some of it is not in memory.
     fn copy(&mut self) -> Option<Bytes> {
         if !self.frame.has_remaining() {
-            let body = &self.body;
-            residency::if_resident(|| body.probe())?;
-            self.frame = self.body.frame();
+            self.frame = self.body.frame_if_resident()?;
         }
         let (frame, mut room) = (&self.frame, vec![0; self.frame.remaining().min(WINDOW)]);
         let copied = residency::if_sendable(|| frame.copy(&mut room)).flatten()?;
@@ -125,8 +123,7 @@ impl Uncopied {
     /// The same on a thread that may wait for the disk.
     fn copy_loading(mut self: Box<Self>) -> Result<(Box<Self>, Bytes), ReadFailed> {
         if !self.frame.has_remaining() {
-            residency::with_blocking_reads(|| self.body.probe())?;
-            self.frame = self.body.frame();
+            self.frame = self.body.frame_loading()?;
         }
         residency::with_blocking_reads(|| self.frame.probe(ASKED))?;
         let bytes = self.frame.copy_to_bytes(self.frame.remaining().min(WINDOW));

@@ -133,11 +133,10 @@ impl ResponseWriter {
     /// Makes the next frame if it is time to, unless what is copied for it is not in memory.
     fn is_next_frame_here(&mut self) -> bool {
         if self.is_between_frames() {
-            let (body, aged) = (&self.body, self.aged);
-            if aged && residency::if_resident(|| body.probe()).is_none() {
-                return false;
-            }
-            self.frame = self.body.frame();
+            let next =
+                if self.aged { self.body.frame_if_resident() } else { Some(self.body.frame()) };
+            let Some(next) = next else { return false };
+            self.frame = next;
         }
         true
     }
@@ -168,8 +167,7 @@ impl ResponseWriter {
         self.aged = true;
         while self.left() > 0 {
             if self.is_between_frames() {
-                residency::with_blocking_reads(|| self.body.probe()).map_err(io::Error::other)?;
-                self.frame = self.body.frame();
+                self.frame = self.body.frame_loading().map_err(io::Error::other)?;
             }
             residency::with_blocking_reads(|| self.frame.probe(WINDOW))
                 .map_err(io::Error::other)?;

@@ -1,6 +1,7 @@
 //! What a path under `/v1/` asks for. Every document has as few addresses as possible: to a cache
 //! each is another one.
 
+use alloy_primitives::hex;
 use neve_jsonrpc::{BlockId, Tag};
 
 use crate::http::admit::{REST, decode};
@@ -153,13 +154,8 @@ fn height(text: &str) -> Option<u64> {
 }
 
 fn hash(text: &str) -> Option<[u8; 32]> {
-    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 64)?.as_bytes();
-    let mut hash = [0; 32];
-    for (to, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        let nibble = |digit: u8| char::from(digit).to_digit(16);
-        *to = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
-    }
-    Some(hash)
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 64)?;
+    hex::decode_to_array(digits).ok()
 }
 
 #[cfg(test)]

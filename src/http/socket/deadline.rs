@@ -34,10 +34,7 @@ impl Deadline {
         context: &mut Context<'_>,
         wait: Timeout,
     ) -> Poll<io::Result<T>> {
-        let limit = match wait {
-            Timeout::Idle => self.limits.idle,
-            Timeout::Write => self.limits.write,
-        };
+        let limit = wait.limit(self.limits);
         if self.poll_unsent(context, limit).is_pending() {
             return Poll::Pending;
         }
