@@ -104,6 +104,19 @@ fn heads_resume_from_a_number() {
     }
 }
 
+/// A node looks at the text before the first `_` and behind the last. neve would repeat such a name of
+/// any length, so only the whole name of a method is one.
+#[test]
+fn name_with_more_between_namespace_and_subscribe_is_not_served() {
+    for params in [r#"["newHeads"]"#, r#"["logs",{}]"#, r#"["newPendingTransactions",7]"#] {
+        let call =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"eth_x_subscribe","params":{params}}}"#);
+        for rules in [Rules::BeforeHelicon, Rules::Helicon] {
+            assert_eq!(subscription(&call, rules), Err(NoQuery::NotServed), "{params}");
+        }
+    }
+}
+
 #[test]
 fn logs_resume_from_a_number() {
     let resumed = [

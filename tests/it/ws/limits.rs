@@ -383,6 +383,9 @@ fn refused_batch_repeats_little_of_a_long_method_name() {
     let errors: Vec<serde_json::Value> = serde_json::from_str(&refused).expect("JSON");
     assert_eq!(errors.len(), 500);
     assert!(refused.len() < 500 * 1024, "{} bytes", refused.len());
+    ws.send(&named);
+    let alone = ws.text();
+    assert!(alone.len() < 1024, "{} bytes", alone.len());
     let grown = neve.metric("neve_memory_anonymous_bytes").unwrap() - before;
     assert!(grown < 32e6, "{grown} bytes");
 }
