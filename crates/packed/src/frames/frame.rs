@@ -14,6 +14,9 @@ use crate::stream::lanes::Lane;
 const PLACE: &str = "frame";
 /// Bytes of a group's content that a reader accepts.
 pub(crate) const GROUP_BYTES_MAX: usize = 32 << 20;
+/// Longest text of a part, and most bytes of all groups of a height. A frame of few bytes may say that it
+/// unpacks to any number: this bounds the memory that a hostile one takes.
+pub(crate) const TEXT_BYTES_MAX: usize = 256 << 20;
 /// Transactions of a chunk.
 pub(crate) const CHUNK_TRANSACTIONS: usize = 16;
 /// Weight at which a chunk or a group ends, see docs/PACKED.md.
@@ -147,6 +150,9 @@ impl<'f> Frame<'f> {
         if count == 0 || start.tx > txs {
             return Err(bytes.error("groups that do not fit the transactions"));
         }
+        if groups.iter().map(|group| group.content).sum::<usize>() > TEXT_BYTES_MAX {
+            return Err(PackedError::OutputLimit(TEXT_BYTES_MAX));
+        }
         let literals = bytes.count(frame.len())?;
         let head_literals = bytes.take(literals)?;
         let (signatures, _) = bytes.take(64 * txs)?.as_chunks();
@@ -246,5 +252,35 @@ impl Content {
     pub(crate) fn chunk_of(&self, at: usize) -> Option<&ChunkAt> {
         let behind = self.chunks.partition_point(|chunk| chunk.start.tx <= at);
         self.chunks.get(behind.checked_sub(1)?).filter(|chunk| at < chunk.start.tx + chunk.txs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::container::bytes::put_varint;
+
+    /// A frame without transactions, of groups that say to unpack to so many bytes.
+    fn frame(groups: &[usize]) -> Vec<u8> {
+        let mut out = vec![0, 0];
+        put_varint(&mut out, groups.len() as u64);
+        for (at, content) in groups.iter().enumerate() {
+            out.push(0);
+            put_varint(&mut out, *content as u64);
+            if at + 1 < groups.len() {
+                out.extend([0, 0, 0]);
+            }
+        }
+        out.push(0);
+        out
+    }
+
+    #[test]
+    fn groups_of_a_height_unpack_to_no_more_than_a_text() {
+        let mut groups = vec![GROUP_BYTES_MAX; TEXT_BYTES_MAX / GROUP_BYTES_MAX];
+        assert_eq!(Frame::read(&frame(&groups)).unwrap().unpacked_len(), TEXT_BYTES_MAX);
+        groups.push(1);
+        assert!(matches!(Frame::read(&frame(&groups)), Err(PackedError::OutputLimit(_))));
+        assert!(Frame::read(&frame(&[GROUP_BYTES_MAX + 1])).is_err());
     }
 }

@@ -4,7 +4,7 @@ use alloy_primitives::B256;
 
 use crate::container::bytes::Bytes;
 use crate::error::PackedError;
-use crate::frames::frame::{ChunkAt, Content, Frame};
+use crate::frames::frame::{ChunkAt, Content, Frame, TEXT_BYTES_MAX};
 use crate::frames::model::Model;
 use crate::read::json::{self, At, Head, Sums};
 use crate::read::log_out::LogOut;
@@ -15,8 +15,6 @@ use crate::stream::header::{BASE_FEE, LOGS_BLOOM, Values};
 use crate::stream::tables::number;
 use crate::stream::unwalk::Reader;
 
-/// Longest text that a reader makes.
-const TEXT_BYTES_MAX: usize = 1 << 30;
 /// Room for the text of a receipt, and for that of each of its logs: usual lengths.
 const RECEIPT_ROOM: usize = 1250;
 const LOG_ROOM: usize = 700;

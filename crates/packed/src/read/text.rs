@@ -10,11 +10,10 @@ use neve_chain::{Block, Receipts};
 use crate::container::bytes::{Bytes, put_varint};
 use crate::error::{PackError, PackedError};
 use crate::frames::compress::{compress_text, count_unpacked, decompress_text};
+use crate::frames::frame::TEXT_BYTES_MAX;
 use crate::read::log_out::LogOut;
 
 const PLACE: &str = "frame in text form";
-/// Longest text of a part, in bytes: that of a record of the store.
-pub(crate) const TEXT_BYTES_MAX: usize = 1 << 30;
 
 /// `totalDifficulty`, which depends on the node's release and not on the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,4 +202,29 @@ fn read_text(bytes: &mut Bytes<'_>) -> Result<Vec<u8>, PackedError> {
     let text = decompress_text(bytes.take(packed)?, length)?;
     count_unpacked(length);
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame whose texts say to be so long, behind zstd frames of no bytes.
+    fn frame(lengths: [usize; 2]) -> Vec<u8> {
+        let mut out = vec![0];
+        for length in lengths {
+            put_varint(&mut out, length as u64);
+            out.push(0);
+        }
+        out
+    }
+
+    #[test]
+    fn text_that_says_to_be_too_long_is_not_unpacked() {
+        let most = [TEXT_BYTES_MAX, TEXT_BYTES_MAX];
+        assert_eq!(Texts::len(&frame(most)).unwrap(), 2 * TEXT_BYTES_MAX);
+        for lengths in [[TEXT_BYTES_MAX + 1, 0], [0, TEXT_BYTES_MAX + 1]] {
+            assert!(Texts::len(&frame(lengths)).is_err(), "{lengths:?}");
+            assert!(Texts::read(&frame(lengths), 7, TotalDifficulty::Number).is_err());
+        }
+    }
 }
