@@ -8,4 +8,6 @@ mod wire;
 pub(crate) use source::{Channel, MirrorSource, SourceError};
 #[cfg(fuzzing)]
 pub(crate) use wire::Malformed;
-pub(crate) use wire::{Frame, Listed, Listing, RECORDS, ROOT, SEGMENT, SEGMENTS, record};
+pub(crate) use wire::{
+    Form, Frame, Listed, Listing, PACKED, RECORDS, ROOT, SEGMENT, SEGMENTS, record,
+};

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::rejected_segments::RejectedSegments;
 use super::stream_buffer::StreamBuffer;
-use super::wire::{Frame, Listing, RECORDS, SEGMENT, SEGMENTS};
+use super::wire::{Form, Frame, Listing, RECORDS, SEGMENTS};
 use crate::client::{AGENT, Connections, HttpClient, PeerText, whole_story};
 use crate::config::Endpoint;
 use crate::config::settings::FetchConfig;
@@ -57,7 +57,7 @@ pub(crate) enum SourceError {
 /// Channel of a mirror besides JSON-RPC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Channel {
-    /// Sealed segments.
+    /// Sealed segments and packed files.
     Files,
     /// Records.
     Stream,
@@ -139,10 +139,11 @@ impl MirrorSource {
             .map_err(|error| SourceError::Malformed(error.to_string().into()))
     }
 
-    /// The file of a segment from byte `from` on, if it is the one with this tag; else all of it.
-    /// Says where it begins.
-    pub(crate) async fn segment(
+    /// The file that begins at `base` from byte `from` on, if it is the one with this tag; else all
+    /// of it. Says where it begins.
+    pub(crate) async fn file(
         &self,
+        form: Form,
         base: u64,
         from: u64,
         tag: Option<&str>,
@@ -152,7 +153,7 @@ impl MirrorSource {
             headers.push((RANGE, format!("bytes={from}-")));
             headers.push((IF_RANGE, format!("\"{tag}\"")));
         }
-        let response = self.get(&format!("{SEGMENT}{base}"), &headers).await?;
+        let response = self.get(&format!("{}{base}", form.path()), &headers).await?;
         let resumed = response.status() == StatusCode::PARTIAL_CONTENT;
         if !response.headers().contains_key(ETAG) {
             return Err(SourceError::Malformed("a segment without a tag".into()));

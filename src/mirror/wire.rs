@@ -1,4 +1,4 @@
-//! What passes between a neve and its mirrors: a list of segments, and frames of records.
+//! What passes between a neve and its mirrors: a list of files, and frames of records.
 //!
 //! A frame is a kind (1 byte), the length of its payload (u32), the payload, and the CRC-32 of all
 //! before it; integers are little-endian. It carries the texts of a node's answers and nothing of
@@ -14,6 +14,8 @@ pub(crate) const ROOT: &str = "/mirror/v1/";
 pub(crate) const SEGMENTS: &str = "/mirror/v1/segments";
 /// A segment's file; its base height follows.
 pub(crate) const SEGMENT: &str = "/mirror/v1/segment/";
+/// A packed file; its first height follows.
+pub(crate) const PACKED: &str = "/mirror/v1/packed/";
 /// The stream.
 pub(crate) const RECORDS: &str = "/mirror/v1/records";
 
@@ -30,9 +32,31 @@ pub(crate) struct Listing {
     pub(crate) head: Option<u64>,
     /// Sealed segments, ascending.
     pub(crate) segments: Vec<Listed>,
+    /// Packed files, ascending. A source of an earlier release has no such list.
+    #[serde(default)]
+    pub(crate) packed: Vec<Listed>,
 }
 
-/// A sealed segment.
+/// Form of a file that a mirror takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// A sealed segment.
+    Sealed,
+    /// A packed file.
+    Packed,
+}
+
+impl Form {
+    /// Path of a file, before its first height.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Sealed => SEGMENT,
+            Self::Packed => PACKED,
+        }
+    }
+}
+
+/// A sealed segment, or a packed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Listed {
     pub(crate) base: u64,
@@ -49,15 +73,27 @@ impl Listed {
 impl Listing {
     pub(crate) fn of(reader: &Reader, identity: Identity) -> Self {
         let range = reader.range();
-        let sealed = reader.unpacked().into_iter();
+        let listed = |files: Vec<(u64, u32)>| {
+            files.into_iter().map(|(base, records)| Listed { base, records }).collect()
+        };
         Self {
             format: FORMAT_VERSION,
             chain_id: identity.chain_id,
             genesis: identity.genesis.to_string(),
             first: range.as_ref().map(|range| *range.start()),
             head: range.as_ref().map(|range| *range.end()),
-            segments: sealed.map(|(base, records)| Listed { base, records }).collect(),
+            segments: listed(reader.unpacked()),
+            packed: listed(reader.packed()),
         }
+    }
+
+    /// Sealed segments and packed files, ascending.
+    pub(crate) fn files(&self) -> Vec<(Form, Listed)> {
+        let sealed = self.segments.iter().map(|listed| (Form::Sealed, *listed));
+        let packed = self.packed.iter().map(|listed| (Form::Packed, *listed));
+        let mut files: Vec<_> = sealed.chain(packed).collect();
+        files.sort_by_key(|(_, listed)| listed.base);
+        files
     }
 
     /// The chain, if the genesis is a hash.
@@ -66,10 +102,11 @@ impl Listing {
         Some(Identity { chain_id: self.chain_id, genesis: Hash(genesis.0) })
     }
 
-    /// Place where an empty store begins: above a sealed segment, so that those below come as
-    /// files.
+    /// Place where an empty store begins: above a sealed segment or a packed file, so that those
+    /// below come as files.
     pub(crate) fn start(&self) -> Option<u64> {
-        let (head, newest) = (self.head?, self.segments.last()?);
+        let newest = self.segments.last().into_iter().chain(self.packed.last());
+        let (head, newest) = (self.head?, newest.max_by_key(|listed| listed.base)?);
         Some(if newest.end() <= head { newest.end() } else { newest.base })
     }
 }
@@ -235,18 +272,37 @@ mod tests {
     }
 
     #[test]
+    fn list_of_an_earlier_release_has_no_packed_files() {
+        let text = r#"{"format":1,"chain_id":1,"genesis":"","first":0,"head":9,
+            "segments":[{"base":4,"records":4}]}"#;
+        let listing: Listing = serde_json::from_str(text).unwrap();
+        assert_eq!(listing.files(), [(Form::Sealed, Listed { base: 4, records: 4 })]);
+        let packed = vec![Listed { base: 0, records: 4 }];
+        let both = Listing { packed, ..listing }.files();
+        let bases: Vec<_> = both.iter().map(|(form, listed)| (*form, listed.base)).collect();
+        assert_eq!(bases, [(Form::Packed, 0), (Form::Sealed, 4)]);
+    }
+
+    #[test]
     fn an_empty_store_begins_above_a_sealed_segment() {
-        let of = |head, segments: &[(u64, u32)]| Listing {
+        let listed = |files: &[(u64, u32)]| {
+            files.iter().map(|&(base, records)| Listed { base, records }).collect()
+        };
+        let with_packed = |head, segments: &[(u64, u32)], packed: &[(u64, u32)]| Listing {
             format: 1,
             chain_id: 1,
             genesis: String::new(),
             first: head,
             head,
-            segments: segments.iter().map(|&(base, records)| Listed { base, records }).collect(),
+            segments: listed(segments),
+            packed: listed(packed),
         };
+        let of = |head, segments: &[(u64, u32)]| with_packed(head, segments, &[]);
         assert_eq!(of(None, &[]).start(), None);
         assert_eq!(of(Some(70), &[]).start(), None);
         assert_eq!(of(Some(70), &[(0, 32), (32, 32)]).start(), Some(64));
         assert_eq!(of(Some(63), &[(0, 32), (32, 32)]).start(), Some(32));
+        assert_eq!(with_packed(Some(70), &[], &[(0, 32), (32, 32)]).start(), Some(64));
+        assert_eq!(with_packed(Some(70), &[(32, 32)], &[(0, 32)]).start(), Some(64));
     }
 }

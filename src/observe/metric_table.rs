@@ -168,11 +168,11 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_mirror_received_records_total" []
         "Records received from the stream of the mirror source"
     Counter Count "neve_mirror_received_segments_total" ["outcome": "accepted rejected"]
-        "Segments received from the mirror source"
+        "Segments and packed files received from the mirror source"
     Counter Bytes "neve_mirror_received_segment_bytes_total" []
-        "Bytes of segment files received from the mirror source"
+        "Bytes of segments and packed files received from the mirror source"
     Counter Bytes "neve_mirror_sent_bytes_total" []
-        "Bytes of segments and records sent to mirrors"
+        "Bytes of segments, packed files and records sent to mirrors"
     Counter Count "neve_mirror_sent_records_total" []
         "Records sent to mirrors"
     Counter Count "neve_evidence_files_total" []

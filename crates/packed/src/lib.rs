@@ -19,7 +19,7 @@ mod write;
 
 pub use alloy_primitives::B256;
 
-pub use container::layout::{FileHeader, HEIGHTS_MAX, Identity};
+pub use container::layout::{FileHeader, HEADER_BYTES, HEIGHTS_MAX, Identity};
 pub use container::log_index::term;
 pub use container::source::Source;
 pub use error::{PackError, PackedError, Reason};
@@ -27,6 +27,7 @@ pub use frames::compress::unpacked_bytes;
 pub use frames::model_cache::ModelCache;
 pub use read::file::{PackedFile, Position};
 pub use read::height::PackedHeight;
+pub use read::intact::intact_bytes;
 pub use read::log_out::LogOut;
 pub use read::text::TotalDifficulty;
 pub use write::encode::HeightTexts;

@@ -6,7 +6,10 @@ mod support;
 
 use std::ops::ControlFlow;
 
-use neve_packed::{HeightTexts, LogOut, PackError, PackedFile, Reason, TotalDifficulty, pack};
+use neve_packed::{
+    FileHeader, HeightTexts, LogOut, PackError, PackedFile, Reason, TotalDifficulty, intact_bytes,
+    pack,
+};
 use support::{IDENTITY, Texts, check, packed, recorded};
 
 /// Blocks of both forms of header, with few transactions.
@@ -50,6 +53,42 @@ fn file_with_a_flipped_byte_is_refused_or_reads_the_same() {
         changed[at] ^= 1 << random.u8(0..8);
         let found = read_all(&changed);
         assert!(found.is_none_or(|found| found == expected), "byte {at}");
+    }
+}
+
+#[test]
+fn intact_bytes_end_before_what_did_not_arrive() {
+    let whole = packed(&sample(), 16).bytes;
+    let (header, length) = FileHeader::of_start(&whole).unwrap();
+    let is_whole = header.first.is_multiple_of(16);
+    assert_eq!((length, header.is_whole_range()), (whole.len() as u64, is_whole));
+    assert_eq!(intact_bytes(&whole), length);
+    let (mut last, mut steps) = (0, 0);
+    for cut in (0..whole.len()).step_by(whole.len() / 150).chain([whole.len()]) {
+        let mut partial = whole.clone();
+        partial[cut..].fill(0);
+        let intact = intact_bytes(&partial);
+        assert!(intact <= length && (intact == 0 || intact >= 512), "{intact} at {cut}");
+        // A frame may end with zeros that stand for themselves.
+        assert!(partial[..intact as usize] == whole[..intact as usize], "{intact} at {cut}");
+        assert!(intact >= last, "{intact} at {cut}, {last} before");
+        (last, steps) = (intact, steps + u32::from(intact > last));
+    }
+    assert_eq!(last, length);
+    assert!(steps > 15, "{steps} steps: each section and each frame is one");
+    assert_eq!(intact_bytes(&whole[..600]), 0, "its length is not the whole file's");
+}
+
+#[test]
+fn start_that_no_packer_writes_is_refused() {
+    let whole = packed(&sample(), 16).bytes;
+    for short in [0, 8, 12, 103, 111, 511] {
+        assert!(FileHeader::of_start(&whole[..short]).is_err(), "{short} bytes");
+    }
+    for at in 0..512 {
+        let mut start = whole[..512].to_vec();
+        start[at] ^= 1;
+        assert!(FileHeader::of_start(&start).is_err(), "byte {at}");
     }
 }
 

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use neve_chain::{Block, Receipts};
 use neve_packed::{
-    B256, HeightTexts, Identity as PackedIdentity, LogOut, ModelCache, PackError, PackedError,
-    PackedFile as File, PackedHeight, Position, Source, TotalDifficulty, pack,
+    B256, FileHeader, HEADER_BYTES, HeightTexts, Identity as PackedIdentity, LogOut, ModelCache,
+    PackError, PackedError, PackedFile as File, PackedHeight, Position, Source, TotalDifficulty,
+    intact_bytes, pack,
 };
 use neve_store::{
     Encoding, Hash, Identity, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage,
-    PackedFile, PackedHeader, PackedLogs, PackedRange, Record, RecordRef, Wanted, count_unpacked,
-    residency,
+    PackedFile, PackedHeader, PackedLogs, PackedRange, PackedStart, Record, RecordRef, Wanted,
+    count_unpacked, residency,
 };
 
 use crate::assemble::cut_texts;
@@ -90,6 +91,22 @@ impl PackedCodec for Codec {
         let as_it_came = packing.stored_as_came;
         let as_it_came = as_it_came.into_iter().map(|(reason, heights)| (reason.name(), heights));
         Ok(PackedFile { bytes: packing.bytes, as_it_came: as_it_came.collect() })
+    }
+
+    fn start_bytes(&self) -> usize {
+        HEADER_BYTES
+    }
+
+    fn start(&self, start: &[u8]) -> Result<PackedStart, PackedDamage> {
+        let (header, bytes) = FileHeader::of_start(start).map_err(|error| damage(&error))?;
+        if !header.is_whole_range() {
+            return Err(PackedDamage::Damaged("packed file holds no whole range".into()));
+        }
+        Ok(PackedStart { header: header_of(&header), bytes })
+    }
+
+    fn intact_bytes(&self, file: &[u8]) -> u64 {
+        intact_bytes(file)
     }
 
     fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage> {
@@ -175,6 +192,12 @@ fn identity_of(identity: Identity) -> PackedIdentity {
     PackedIdentity { chain_id: identity.chain_id, genesis: B256::new(identity.genesis.0) }
 }
 
+fn header_of(header: &FileHeader) -> PackedHeader {
+    let FileHeader { identity, first, heights, parent, .. } = *header;
+    let identity = Identity { chain_id: identity.chain_id, genesis: Hash(identity.genesis.0) };
+    PackedHeader { identity, first, heights, parent: Hash(parent.0) }
+}
+
 fn damage(error: &PackedError) -> PackedDamage {
     match error {
         PackedError::Version(_) => PackedDamage::OtherVersion(error.to_string()),
@@ -215,16 +238,7 @@ impl Range {
 
 impl PackedRange for Range {
     fn header(&self) -> PackedHeader {
-        let header = self.0.header();
-        PackedHeader {
-            identity: Identity {
-                chain_id: header.identity.chain_id,
-                genesis: Hash(header.identity.genesis.0),
-            },
-            first: header.first,
-            heights: header.heights,
-            parent: Hash(header.parent.0),
-        }
+        header_of(self.0.header())
     }
 
     fn hash(&self, height: u64) -> Option<Hash> {

@@ -49,9 +49,11 @@ pub use read::{Candidate, Candidates, Damaged, LockedTail, LogAt, Reader, Unread
 pub use repair::Repair;
 pub use segment::{
     Found, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
-    PackedLogs, PackedRange, RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
+    PackedLogs, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
 };
-pub use segment::{PartRef, RecordRef, SealedFile, SealedPage, SegmentSlice, damages_found};
+pub use segment::{
+    PACKED_SENT_BYTES_MAX, PartRef, RecordRef, SealedFile, SealedPage, SegmentSlice, damages_found,
+};
 pub use write::{
     BackfillWriter, BuiltSegments, Evicted, Merging, NewPacked, NewTable, Opened, Options, PackEnd,
     PackOutcome, PackedHeights, Packing, PartialSegment, Retention, Syncing, Writer, arriving,

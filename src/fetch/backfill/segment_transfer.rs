@@ -18,7 +18,7 @@ use super::plan::{goal, has_room};
 use super::segment_verifier::{SegmentError, VerifiedSegment, check};
 use crate::client::Backoff;
 use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
-use crate::mirror::{Channel, Listed, Listing, MirrorSource, SourceError};
+use crate::mirror::{Channel, Form, Listed, Listing, MirrorSource, SourceError};
 use crate::upstream::Priority;
 
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
@@ -64,14 +64,15 @@ pub(crate) async fn fill(
     if listing.identity() != ours {
         return Ok(BackfillStep::Ask { from: 0 }); // its keeper has said so
     }
-    let mut wanted: Vec<Listed> = Vec::new();
+    let mut wanted: Vec<(Form, Listed)> = Vec::new();
     let mut end = first;
-    for listed in listing.segments.iter().rev().skip_while(|listed| listed.end() > first) {
+    let files = listing.files();
+    for (form, listed) in files.iter().rev().skip_while(|(_, listed)| listed.end() > first) {
         if listed.end() != end || end <= goal || peer.is_refused(listed.base) {
             break;
         }
         end = listed.base;
-        wanted.push(*listed);
+        wanted.push((*form, *listed));
     }
     if wanted.is_empty() {
         return Ok(below(&listing, first, follower.endpoints.len() == 1));
@@ -80,10 +81,11 @@ pub(crate) async fn fill(
     take_all(follower, source, peer, &listing, wanted).await
 }
 
-/// What is not there as a whole segment is asked for, as far as the peer or anybody has it.
+/// What is not there as a whole file is asked for, as far as the peer or anybody has it.
 fn below(listing: &Listing, first: u64, alone: bool) -> BackfillStep {
     let last = first.saturating_sub(1);
-    let holder = listing.segments.iter().find(|listed| (listed.base..listed.end()).contains(&last));
+    let mut files = listing.segments.iter().chain(&listing.packed);
+    let holder = files.find(|listed| (listed.base..listed.end()).contains(&last));
     let lowest = listing.first.unwrap_or(first);
     match holder {
         Some(holder) => BackfillStep::Ask { from: holder.base },
@@ -98,14 +100,15 @@ async fn take_all(
     source: &HeightFetcher,
     peer: &Arc<MirrorSource>,
     listing: &Listing,
-    wanted: Vec<Listed>,
+    wanted: Vec<(Form, Listed)>,
 ) -> Result<BackfillStep, BackfillError> {
     let lowest = listing.first.unwrap_or_default();
     let ahead = follower.config.prove_threads.min(8) + 1;
     // One comes while those before it are proven.
     let downloads = &Semaphore::new(1);
-    let taking = |listed| async move {
-        (listed, SegmentTransfer { follower, source, peer, listed, lowest, downloads }.run().await)
+    let taking = |(form, listed)| async move {
+        let transfer = SegmentTransfer { follower, source, peer, form, listed, lowest, downloads };
+        (listed, transfer.run().await)
     };
     let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(ahead));
     while let Some((listed, outcome)) = taken.next().await {
@@ -166,11 +169,12 @@ impl<E: Into<BackfillError>> From<E> for TransferError {
     }
 }
 
-/// A segment on its way.
+/// A file on its way: a sealed segment, or a packed file.
 struct SegmentTransfer<'f> {
     follower: &'f Follower,
     source: &'f HeightFetcher,
     peer: &'f Arc<MirrorSource>,
+    form: Form,
     listed: Listed,
     /// The lowest height that the peer has.
     lowest: u64,
@@ -218,10 +222,21 @@ impl SegmentTransfer<'_> {
 
     /// Nothing is to be kept of it.
     async fn forget(&self) -> Result<(), TransferError> {
-        let history = self.follower.ingest.raw_history().await??;
-        let base = self.listed.base;
-        let forgotten = tokio::task::spawn_blocking(move || history.receive(base)?.restart());
+        let mut incoming = self.incoming().await?;
+        let forgotten = tokio::task::spawn_blocking(move || incoming.restart());
         Ok(forgotten.await??)
+    }
+
+    /// The file as far as it is here.
+    async fn incoming(&self) -> Result<PartialSegment, TransferError> {
+        let history = self.follower.ingest.raw_history().await??;
+        let (form, base) = (self.form, self.listed.base);
+        let opened = tokio::task::spawn_blocking(move || match form {
+            Form::Sealed => history.receive(base).map(Some),
+            Form::Packed => history.receive_packed(base),
+        });
+        let no_codec = || SourceError::Malformed("packed files cannot be read here".into());
+        opened.await??.ok_or_else(|| TransferError::MirrorSource(no_codec()))
     }
 
     /// What its header page says, as far as that can be told without the rest.
@@ -263,14 +278,13 @@ impl SegmentTransfer<'_> {
 
     /// `None` if it is not whole yet.
     async fn attempt(&self) -> Result<Option<PartialSegment>, TransferError> {
-        let history = self.follower.ingest.raw_history().await??;
-        let base = self.listed.base;
-        let mut incoming = tokio::task::spawn_blocking(move || history.receive(base)).await??;
+        let (form, base) = (self.form, self.listed.base);
+        let mut incoming = self.incoming().await?;
         if incoming.is_whole() {
             return Ok(Some(incoming));
         }
         let (have, tag) = (incoming.have(), incoming.page().map(|page| page.tag.clone()));
-        let asked = self.peer.segment(base, have, tag.as_deref()).await;
+        let asked = self.peer.file(form, base, have, tag.as_deref()).await;
         let (from, mut pieces) = asked.map_err(TransferError::MirrorSource)?;
         if from != have {
             incoming = tokio::task::spawn_blocking(move || incoming.restart().map(|()| incoming))

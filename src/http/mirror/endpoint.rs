@@ -1,4 +1,4 @@
-//! For mirrors: sealed segments as files, records as a stream. See docs/RPC.md, "Mirrors".
+//! For mirrors: sealed segments and packed files, records as a stream. See docs/RPC.md, "Mirrors".
 //!
 //! Each download and each stream has a task of its own, reads a piece ahead of its client and no
 //! more, and ends with its connection, which is cut if the client does not read. One that has gone
@@ -16,6 +16,7 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use metrics::counter;
+use neve_record::packed::Codec;
 use neve_store::SealedFile;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
@@ -26,7 +27,7 @@ use crate::http::admit::ErrorResponse;
 use crate::http::clients::{Seat, Seats};
 use crate::http::draining;
 use crate::http::response::{HttpBody, JSON, StreamBody, whole, with_type};
-use crate::mirror::{Listing, RECORDS, ROOT, SEGMENT, SEGMENTS};
+use crate::mirror::{Form, Listing, PACKED, RECORDS, ROOT, SEGMENT, SEGMENTS};
 use crate::shared::{ClientAddress, Serving};
 
 /// Bytes of a file that are read at once.
@@ -77,8 +78,8 @@ impl MirrorEndpoint {
         match path {
             SEGMENTS => whole(self.list()),
             RECORDS => self.records(request.uri.query(), client),
-            _ => match path.strip_prefix(SEGMENT).and_then(|base| base.parse().ok()) {
-                Some(base) => self.segment(base, &request.headers, client).await,
+            _ => match file_of(path) {
+                Some((form, base)) => self.file(form, base, &request.headers, client).await,
                 None => whole(ErrorResponse::NOT_FOUND.response()),
             },
         }
@@ -100,21 +101,31 @@ impl MirrorEndpoint {
         Some(Permit(Arc::clone(&self.room).try_acquire_owned().ok()?, seat))
     }
 
-    async fn segment(
+    async fn file(
         &self,
+        form: Form,
         base: u64,
         headers: &HeaderMap,
         client: ClientAddress,
     ) -> Response<HttpBody> {
         let Some(permit) = self.enter(client) else { return full() };
         // What is stored and no longer served, or not yet, is not given.
-        let served = self.serving.reader.unpacked().iter().any(|(sealed, _)| *sealed == base);
+        let reader = &self.serving.reader;
+        let served = match form {
+            Form::Sealed => reader.unpacked(),
+            Form::Packed => reader.packed(),
+        };
+        let served = served.iter().any(|(first, _)| *first == base);
         let dir = self.dir.clone();
-        let opened = spawn_blocking(move || SealedFile::open(&dir, base)).await;
+        let open = move || match form {
+            Form::Sealed => SealedFile::open(&dir, base),
+            Form::Packed => SealedFile::open_packed(&dir, base, &Codec::default()),
+        };
+        let opened = spawn_blocking(open).await;
         let file = match opened {
             Ok(Ok(Some(file))) if served => file,
             Ok(Ok(_)) => {
-                return whole(plain(StatusCode::NOT_FOUND, "no sealed segment begins there"));
+                return whole(plain(StatusCode::NOT_FOUND, "no such file begins there"));
             }
             _ => return whole(plain(StatusCode::INTERNAL_SERVER_ERROR, "it cannot be read")),
         };
@@ -158,6 +169,15 @@ impl MirrorEndpoint {
         });
         stream(HttpBody::Stream(StreamBody { pieces, left: None }))
     }
+}
+
+/// Form and first height of the file that a path names.
+fn file_of(path: &str) -> Option<(Form, u64)> {
+    let (form, base) = match path.strip_prefix(PACKED) {
+        Some(base) => (Form::Packed, base),
+        None => (Form::Sealed, path.strip_prefix(SEGMENT)?),
+    };
+    Some((form, base.parse().ok()?))
 }
 
 /// Sends the bytes `from..to`, as long as somebody takes them.

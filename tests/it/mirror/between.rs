@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What is done to the answer about a segment's file, or to the list.
+/// What is done to the answer about a segment or a packed file, or to the list.
 #[derive(Clone, Copy)]
 enum Fault {
     /// So long a pause every 64 KiB.
@@ -104,7 +104,8 @@ fn join(
         let _ = io::copy(&mut from, &mut to);
         let _ = to.shutdown(Shutdown::Both);
     });
-    let is_file = path.starts_with("GET /mirror/v1/segment/");
+    let files = ["GET /mirror/v1/segment/", "GET /mirror/v1/packed/"];
+    let is_file = files.iter().any(|file| path.starts_with(file));
     let copied = match fault {
         Fault::Format(format) if path.starts_with("GET /mirror/v1/segments ") => {
             list_of(format, &mut server, &mut client)

@@ -69,7 +69,7 @@ fn mirror_of_a_liar(devnet: &DevnetThread, height: u64) -> (TempDir, Neve) {
 }
 
 /// The first of these heights that has a log with data.
-fn with_data(devnet: &DevnetThread, mut heights: impl Iterator<Item = u64>) -> u64 {
+pub(super) fn with_data(devnet: &DevnetThread, mut heights: impl Iterator<Item = u64>) -> u64 {
     let has_data = |height: &u64| {
         let block = devnet.block(*height).expect("the chain has it");
         String::from_utf8_lossy(block.receipts()).contains("\"data\":\"0x0")
@@ -103,7 +103,7 @@ fn a_lie_at_the_end_of_a_segment_is_refused() {
 }
 
 /// Copies a store, but for a digit in the receipts of `height`.
-fn forge(from: &Path, to: &Path, height: u64) {
+pub(super) fn forge(from: &Path, to: &Path, height: u64) {
     use neve_store::{Options, Part, Record};
     let options = Options { span: 64, disk_reserve_bytes: 1 << 20, ..Options::default() };
     let from = neve_store::open(&from.join("store"), options).unwrap();

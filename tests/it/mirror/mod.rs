@@ -3,5 +3,6 @@
 mod between;
 mod copies;
 mod false_segments;
+mod packed;
 mod protocol;
 mod sources;

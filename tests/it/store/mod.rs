@@ -4,7 +4,7 @@ mod cold;
 mod damage;
 mod kill;
 mod kill_packing;
-mod packed;
+pub(crate) mod packed;
 mod packed_reader;
 mod retention;
 mod scale;

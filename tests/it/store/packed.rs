@@ -25,12 +25,18 @@ fn start(dir: &Path, node: &DevnetThread, unpacked: &str) -> Neve {
 }
 
 fn wait_until_packed(neve: &Neve) {
+    wait_for_packed(neve, PACKED);
+}
+
+/// Waits until so many heights are packed.
+pub(crate) fn wait_for_packed(neve: &Neve, heights: u64) {
     neve.wait("packed heights", |_| {
-        (neve.count("neve_store_packed_heights") >= PACKED).then_some(())
+        (neve.count("neve_store_packed_heights") >= heights).then_some(())
     });
 }
 
-fn packed_files(dir: &Path) -> Vec<PathBuf> {
+/// Packed files of the store, ascending.
+pub(crate) fn packed_files(dir: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(dir.join("store")).expect("the store is there");
     let files = files.map(|file| file.expect("it can be listed").path());
     let mut packed: Vec<_> = files
@@ -209,28 +215,4 @@ fn a_flipped_byte_of_a_packed_file_is_found() {
         fs::write(&file, &bad).expect("it can be written");
         assert_eq!(verified(dir.path()).0, Some(1), "byte {}", part * good.len() / 40);
     }
-}
-
-#[test]
-fn a_mirror_of_packed_heights_has_all_of_them() {
-    let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
-    let (source_dir, mirror_dir) = (dir.path().join("source"), dir.path().join("mirror"));
-    let url = node.base_url();
-    let fixed = ["--serve-mirrors", "--segment-blocks", "32"];
-    let upstream = ["--upstream", &url, "--start", "0", "--unpacked-bytes", "0B"];
-    let source = Neve::start(&source_dir, &[&fixed[..], &upstream].concat());
-    source.wait_for_head(HEAD);
-    wait_until_packed(&source);
-    let url = format!("http://{}", source.address);
-    let mirror = Neve::start(&mirror_dir, &[&fixed[..], &["--mirror-from", &url]].concat());
-    mirror.wait_for_head(HEAD);
-    node.advance(5); // which proves what is served
-    mirror.wait_for_head(HEAD + 5);
-    source.wait_for_head(HEAD + 5);
-    mirror.wait("all heights", |health| {
-        (health["blocks"]["min_height"].as_u64()? == 0).then_some(())
-    });
-    mirror.stop_in_time();
-    source.stop_in_time();
-    assert_eq!(verified(&mirror_dir), verified(&source_dir));
 }

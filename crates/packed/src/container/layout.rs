@@ -10,10 +10,11 @@ use crate::error::{PackError, PackedError};
 /// Most heights of a packed file.
 pub const HEIGHTS_MAX: u32 = 1024;
 /// Length of the file header.
-pub(crate) const HEADER_BYTES: usize = 512;
+pub const HEADER_BYTES: usize = 512;
 
 const MAGIC: &[u8; 8] = b"nevepack";
 const VERSION: u32 = 1;
+const LENGTH_AT: usize = 104;
 const SECTIONS_AT: usize = 112;
 const CRC_AT: usize = HEADER_BYTES - 4;
 const PLACE: &str = "file header";
@@ -131,6 +132,20 @@ impl FileHeader {
         file.extend_from_slice(&crc32fast::hash(&file).to_le_bytes());
         sections.iter().for_each(|bytes| file.extend_from_slice(bytes));
         file
+    }
+
+    /// Reads the header at the start of a file of unknown length. Returns it and the length.
+    pub fn of_start(start: &[u8]) -> Result<(Self, u64), PackedError> {
+        let page = start.get(..HEADER_BYTES).unwrap_or(start);
+        let length = page.get(LENGTH_AT..).unwrap_or_default();
+        // `read` reports a page that is too short, or no header.
+        let length = Bytes::new(length, PLACE).u64().unwrap_or(0);
+        Ok((Self::read(page, length)?.0, length))
+    }
+
+    /// Returns true if the file holds one whole range.
+    pub fn is_whole_range(&self) -> bool {
+        self.heights == self.range_length && self.first.is_multiple_of(u64::from(self.range_length))
     }
 
     /// Reads the header of a file with `length` bytes.

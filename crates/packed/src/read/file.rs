@@ -105,7 +105,7 @@ impl<S: Source> PackedFile<S> {
     }
 
     /// Reads the entry of a height and the one before it.
-    fn entries(&self, index: usize) -> Result<(Option<Entry>, Entry), PackedError> {
+    pub(super) fn entries(&self, index: usize) -> Result<(Option<Entry>, Entry), PackedError> {
         directory::read(&self.part(Section::Directory, directory::entries_of(index))?)
     }
 
@@ -206,7 +206,7 @@ impl<S: Source> PackedFile<S> {
 }
 
 /// Place of a frame in the section of frames.
-fn range(before: Option<Entry>, entry: Entry) -> Range<u64> {
+pub(super) fn range(before: Option<Entry>, entry: Entry) -> Range<u64> {
     u64::from(before.map_or(0, |before| before.end))..u64::from(entry.end)
 }
 

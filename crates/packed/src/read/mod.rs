@@ -3,6 +3,7 @@
 pub(crate) mod fields;
 pub(crate) mod file;
 pub(crate) mod height;
+pub(crate) mod intact;
 pub(crate) mod json;
 pub(crate) mod log_out;
 pub(crate) mod text;

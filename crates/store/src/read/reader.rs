@@ -137,6 +137,13 @@ impl Reader {
         sealed.map(|segment| (segment.base(), segment.count())).collect()
     }
 
+    /// First height and heights of each packed file, ascending.
+    pub fn packed(&self) -> Vec<(u64, u32)> {
+        let view = self.view.load();
+        let packed = view.segments.iter().filter(|segment| segment.is_packed());
+        packed.map(|segment| (segment.base(), segment.count())).collect()
+    }
+
     /// Base height and records of each sealed or packed segment, ascending.
     pub fn sealed(&self) -> Vec<(u64, u32)> {
         let view = self.view.load();

@@ -18,10 +18,10 @@ pub use checked::damages_found;
 pub use found::Found;
 pub use packed_codec::{
     LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
-    PackedLogs, PackedRange, RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
+    PackedLogs, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
 };
 pub use record_ref::{PartRef, RecordRef};
-pub use sealed::{SealedFile, SealedPage};
+pub use sealed::{PACKED_SENT_BYTES_MAX, SealedFile, SealedPage};
 pub use slice::SegmentSlice;
 
 pub(crate) use active::{Active, Recovered, recover};

@@ -42,6 +42,15 @@ pub trait PackedCodec: Send + Sync {
         proceed: &mut dyn FnMut() -> bool,
     ) -> Result<PackedFile, PackFailed>;
 
+    /// Length of the start of a file that [`PackedCodec::start`] reads.
+    fn start_bytes(&self) -> usize;
+
+    /// Reads the start of a packed file. Refuses one that holds no whole range.
+    fn start(&self, start: &[u8]) -> Result<PackedStart, PackedDamage>;
+
+    /// Returns how many bytes at the start of a file pass their checksums. The others did not arrive.
+    fn intact_bytes(&self, file: &[u8]) -> u64;
+
     /// Opens a packed file.
     fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage>;
 }
@@ -101,6 +110,15 @@ impl PackedHeader {
     pub fn end(&self) -> u64 {
         self.first + u64::from(self.heights)
     }
+}
+
+/// Content of the start of a packed file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedStart {
+    /// Range and identity.
+    pub header: PackedHeader,
+    /// Length of the file.
+    pub bytes: u64,
 }
 
 /// Part of a height that a reader wants. A packed height is unpacked no further.

@@ -1,4 +1,4 @@
-//! A sealed segment's file as it leaves: what it is, and its bytes.
+//! A sealed segment's file, or a packed file, as it leaves: its first bytes, and all others.
 //!
 //! Its bytes never change, so it can be sent to whoever keeps the same chain, in any number of
 //! pieces. Reading goes through the file and not through a map: a disk that does not deliver is an
@@ -9,22 +9,24 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::disk::{open_regular, segment_name};
+use super::packed_codec::{PackedCodec, PackedStart};
+use crate::disk::{open_regular, packed_name, segment_name};
 use crate::error::Error;
 use crate::format::{FormatError, PAGE, Seal, SegmentHeader};
-use crate::id::{Hash, Identity};
+use crate::id::Identity;
 
-/// Content of the header page of a sealed segment.
+/// Most bytes of a packed file that is sent to mirrors. Its receiver looks at all of it in memory.
+pub const PACKED_SENT_BYTES_MAX: u64 = 256 << 20;
+
+/// Content of the first bytes of a sealed segment or a packed file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedPage {
-    /// First height of the segment.
+    /// First height of the file.
     pub base: u64,
     /// Number of records.
     pub records: u32,
-    /// The hash of its newest block.
-    pub last_hash: Hash,
-    /// The time of its newest block.
-    pub last_timestamp: u64,
+    /// The time of its newest block. A packed file does not say it in front.
+    pub last_timestamp: Option<u64>,
     /// The chain that it is of.
     pub identity: Identity,
     /// Bytes that hold anything; what is behind them is a hole.
@@ -50,13 +52,27 @@ impl SealedPage {
         Self {
             base,
             records: seal.count,
-            last_hash: seal.last_hash,
-            last_timestamp: seal.last_timestamp,
+            last_timestamp: Some(seal.last_timestamp),
             identity: header.identity,
             bytes: seal.end,
             capacity: header.capacity,
             tag: format!("{base}-{crc:08x}-{}", seal.last_hash),
         }
+    }
+
+    /// Reads the first bytes of a packed file; `None` if they are not those of one that can be sent.
+    pub(crate) fn packed(codec: &dyn PackedCodec, start: &[u8]) -> Option<Self> {
+        let PackedStart { header, bytes } = codec.start(start).ok()?;
+        let crc = crc32fast::hash(start);
+        (bytes <= PACKED_SENT_BYTES_MAX).then(|| Self {
+            base: header.first,
+            records: header.heights,
+            last_timestamp: None,
+            identity: header.identity,
+            bytes,
+            capacity: bytes,
+            tag: format!("{}-{crc:08x}-{}", header.first, header.parent),
+        })
     }
 
     /// The height after its last one.
@@ -65,9 +81,9 @@ impl SealedPage {
     }
 }
 
-/// A sealed segment's file, open.
+/// A sealed segment's file, or a packed file, open.
 pub struct SealedFile {
-    /// Content of its header page.
+    /// Content of its first bytes.
     pub page: SealedPage,
     file: File,
 }
@@ -76,15 +92,23 @@ impl SealedFile {
     /// Opens the segment of the store in `dir` that begins at `base`; `None` if there is none, or
     /// none that is sealed.
     pub fn open(dir: &Path, base: u64) -> Result<Option<Self>, Error> {
-        let path = dir.join(segment_name(base));
-        let file = match open_regular(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(|error| Error::read(&path, error))?,
-        };
         let mut page = [0; PAGE];
-        file.read_exact_at(&mut page, 0).map_err(|error| Error::read(&path, error))?;
+        let file = start_of(&dir.join(segment_name(base)), &mut page)?;
         let page = SealedPage::parse(&page).ok().flatten();
-        Ok(page.map(|page| Self { page, file }))
+        Ok(file.zip(page).map(|(file, page)| Self { page, file }))
+    }
+
+    /// Opens the packed file of the store in `dir` that begins at `base`; `None` if there is none, or
+    /// none that can be sent.
+    pub fn open_packed(
+        dir: &Path,
+        base: u64,
+        codec: &dyn PackedCodec,
+    ) -> Result<Option<Self>, Error> {
+        let mut start = vec![0; codec.start_bytes()];
+        let file = start_of(&dir.join(packed_name(base)), &mut start)?;
+        let page = SealedPage::packed(codec, &start);
+        Ok(file.zip(page).map(|(file, page)| Self { page, file }))
     }
 
     /// `len` bytes from `offset` on, which it has.
@@ -93,4 +117,14 @@ impl SealedFile {
         self.file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
     }
+}
+
+/// Opens a file and reads its start; `None` if there is no such file.
+fn start_of(path: &Path, start: &mut [u8]) -> Result<Option<File>, Error> {
+    let file = match open_regular(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(|error| Error::read(path, error))?,
+    };
+    file.read_exact_at(start, 0).map_err(|error| Error::read(path, error))?;
+    Ok(Some(file))
 }

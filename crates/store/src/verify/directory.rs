@@ -13,6 +13,7 @@ use crate::disk::{
 };
 use crate::error::Error;
 use crate::id::Hash;
+use crate::segment::PackedCodec;
 
 /// Bytes that verifying `path`, a store or one segment file, will look at.
 pub fn total_bytes(path: &Path) -> Result<u64, Error> {
@@ -28,13 +29,27 @@ pub fn total_bytes(path: &Path) -> Result<u64, Error> {
 /// Verifies one segment file, wherever it lies. Its neighbours and the stamp are not needed.
 pub fn segment(path: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let outcome = file(path, name, visitor)?;
-    Ok(Summary {
+    Ok(summary(&file(path, name, visitor)?))
+}
+
+/// Totals of one file.
+fn summary(outcome: &Outcome) -> Summary {
+    Summary {
         segments: 1,
         records: outcome.records(),
         tables: 0,
         range: outcome.first().zip(outcome.tip().map(|(height, _)| height)),
-    })
+    }
+}
+
+/// Verifies one packed file by `codec`, whatever its name is.
+pub(crate) fn packed(
+    path: &Path,
+    codec: &dyn PackedCodec,
+    visitor: &mut dyn Visitor,
+) -> Result<Summary, Error> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    Ok(summary(&packed_file::verify_with(path, name, codec, visitor)?))
 }
 
 /// True if `dir` has a file that a store has.

@@ -11,5 +11,6 @@ mod packed_file;
 mod segment_file;
 mod table_file;
 
+pub(crate) use directory::packed;
 pub use directory::{directory, is_store, segment, total_bytes};
 pub use finding::{Finding, Stored, Summary, Visitor};

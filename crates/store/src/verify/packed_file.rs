@@ -9,20 +9,30 @@ use crate::disk::{open_regular, parse_packed_name};
 use crate::error::Error;
 use crate::format::{PARTS_MAX, Record};
 use crate::id::{Hash, Identity};
-use crate::segment::{PackedBytes, PackedRange, entries_of_record};
+use crate::segment::{PackedBytes, PackedCodec, PackedRange, entries_of_record};
 
 const KIND: &str = "packed";
 
 /// Verifies the packed file at `path`, called `name` in what is reported.
 pub(super) fn verify(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
+    if let Some(codec) = visitor.codec() {
+        return verify_with(path, name, &*codec, visitor);
+    }
+    visitor.finding(finding(name, None, 0, KIND, "packed files cannot be read here"));
+    Ok(Outcome::default())
+}
+
+/// Verifies the packed file at `path` by `codec`.
+pub(super) fn verify_with(
+    path: &Path,
+    name: &str,
+    codec: &dyn PackedCodec,
+    visitor: &mut dyn Visitor,
+) -> Result<Outcome, Error> {
     let read = |error| Error::read(path, error);
     let mut bytes = Vec::new();
     std::io::Read::read_to_end(&mut open_regular(path).map_err(read)?, &mut bytes).map_err(read)?;
     let len = bytes.len() as u64;
-    let Some(codec) = visitor.codec() else {
-        visitor.finding(finding(name, None, 0, KIND, "packed files cannot be read here"));
-        return Ok(Outcome::default());
-    };
     let outcome = match codec.open(PackedBytes::in_memory(bytes)) {
         Ok(range) => heights(&*range, name, visitor),
         Err(damage) => {

@@ -8,14 +8,14 @@
 use std::sync::Arc;
 
 use super::built_segments::{BuiltSegments, remove};
-use super::options::Options;
+use super::options::{Options, range_blocks};
 use super::partial_segment::PartialSegment;
 use crate::disk::Latch;
 use crate::error::Error;
 use crate::format::{Record, RecordHeader, SegmentHeader};
 use crate::id::{Hash, Identity};
 use crate::memory::residency;
-use crate::segment::{Active, Segment};
+use crate::segment::{Active, PackedCodec, Segment};
 
 /// Builds segments of an interval of heights.
 pub struct BackfillWriter {
@@ -24,8 +24,8 @@ pub struct BackfillWriter {
     identity: Identity,
     built: BuiltSegments,
     active: Option<Unfinished>,
-    /// A segment ends before each multiple of it.
-    range_blocks: Option<u32>,
+    /// Codec of packed files. With one, a segment ends before each range that they hold.
+    codec: Option<Arc<dyn PackedCodec>>,
     /// Height and hash of the newest record.
     head: Option<(u64, Hash)>,
 }
@@ -42,11 +42,11 @@ impl BackfillWriter {
         latch: &Latch,
         options: Options,
         identity: Identity,
-        range_blocks: Option<u32>,
+        codec: Option<Arc<dyn PackedCodec>>,
     ) -> Self {
         let built = BuiltSegments { latch: latch.beside(), segments: Vec::new(), last: None };
         let latch = latch.beside();
-        Self { latch, options, identity, built, active: None, range_blocks, head: None }
+        Self { latch, options, identity, built, active: None, codec, head: None }
     }
 
     /// Height and hash of the newest record.
@@ -60,8 +60,8 @@ impl BackfillWriter {
         if let Some((height, head)) = self.head {
             record.check_follows(height, head)?;
         }
-        let range = self.range_blocks.map(u64::from);
-        let begins_range = range.is_some_and(|range| record.height.is_multiple_of(range));
+        let range = u64::from(range_blocks(self.options.span));
+        let begins_range = self.codec.is_some() && record.height.is_multiple_of(range);
         let mut unfinished = match self.active.take() {
             Some(unfinished) if unfinished.active.fits(record) && !begins_range => unfinished,
             full => self.roll(full, record)?,
@@ -103,7 +103,13 @@ impl BackfillWriter {
 
     /// Begins, or goes on, to take the sealed segment that begins at `base` as a file.
     pub fn receive(&self, base: u64) -> Result<PartialSegment, Error> {
-        PartialSegment::open(self.latch.beside(), base)
+        PartialSegment::open(self.latch.beside(), base, None)
+    }
+
+    /// Begins, or goes on, to take the packed file that begins at `base`. `None` without a codec.
+    pub fn receive_packed(&self, base: u64) -> Result<Option<PartialSegment>, Error> {
+        let Some(codec) = self.codec.clone() else { return Ok(None) };
+        PartialSegment::open(self.latch.beside(), base, Some(codec)).map(Some)
     }
 
     fn roll(&mut self, full: Option<Unfinished>, record: &Record) -> Result<Unfinished, Error> {

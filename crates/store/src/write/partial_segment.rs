@@ -1,4 +1,5 @@
-//! A sealed segment's file as it arrives: in pieces, over restarts, and believed by nobody.
+//! A sealed segment's file, or a packed file, as it arrives: in pieces, over restarts, and believed
+//! by nobody.
 //!
 //! It is written from its start under a name that no opening takes for a segment, and that survives
 //! one: what came before a restart is kept as far as its records pass their checksums. Whoever gets
@@ -9,22 +10,27 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::built_segments::BuiltSegments;
-use crate::disk::{Latch, Op, list, open_regular, parse_segment_name, segment_name};
+use crate::disk::{
+    Latch, Op, list, open_regular, packed_name, parse_packed_name, parse_segment_name, segment_name,
+};
 use crate::error::Error;
 use crate::format::{PAGE, SLOT_LEN, Seal, SegmentHeader, Slot, aligned, array, slot_offset};
-use crate::segment::{OpenedSegment, SealedPage, Segment, inspect};
+use crate::id::Hash;
+use crate::segment::{OpenedSegment, Packed, PackedCodec, SealedPage, Segment, inspect};
 use crate::verify::{self, Summary, Visitor};
 
 const SUFFIX: &str = ".part";
 
-/// A segment's file on its way.
+/// A segment's file on its way, or a packed file.
 pub struct PartialSegment {
     latch: Latch,
     base: u64,
     name: String,
+    /// Codec of the packed file; `None` if it is a segment.
+    codec: Option<Arc<dyn PackedCodec>>,
     /// Content of the header page, once it is there.
     page: Option<SealedPage>,
-    /// Bytes of the header page, while it is not whole.
+    /// First bytes, while they do not tell what the file is.
     start: Vec<u8>,
     /// Bytes that are written.
     have: u64,
@@ -32,16 +38,27 @@ pub struct PartialSegment {
 
 /// Base heights of the segments that are on their way to the store in `dir`.
 pub fn arriving(dir: &Path) -> Result<Vec<u64>, Error> {
+    let base_of = |name: &str| parse_segment_name(name).or_else(|| parse_packed_name(name));
     let names = list(dir)?;
-    Ok(names.iter().filter_map(|name| parse_segment_name(name.strip_suffix(SUFFIX)?)).collect())
+    Ok(names.iter().filter_map(|name| base_of(name.strip_suffix(SUFFIX)?)).collect())
 }
 
 impl PartialSegment {
-    pub(crate) fn open(latch: Latch, base: u64) -> Result<Self, Error> {
-        let name = format!("{}{SUFFIX}", segment_name(base));
-        let mut incoming = Self { latch, base, name, page: None, start: Vec::new(), have: 0 };
+    /// Opens the file that begins at `base`: a packed one if there is a codec.
+    pub(crate) fn open(
+        latch: Latch,
+        base: u64,
+        codec: Option<Arc<dyn PackedCodec>>,
+    ) -> Result<Self, Error> {
+        let name = if codec.is_some() { packed_name(base) } else { segment_name(base) };
+        let (name, start) = (format!("{name}{SUFFIX}"), Vec::new());
+        let mut incoming = Self { latch, base, name, codec, page: None, start, have: 0 };
         if incoming.path().exists() {
-            match incoming.intact() {
+            let intact = match incoming.codec.clone() {
+                Some(codec) => incoming.intact_packed(&*codec),
+                None => incoming.intact(),
+            };
+            match intact {
                 Some((page, have)) => (incoming.page, incoming.have) = (Some(page), have),
                 None => incoming.restart()?,
             }
@@ -78,7 +95,19 @@ impl PartialSegment {
         Some((page, have)).filter(|(page, _)| page.base == self.base)
     }
 
-    /// Content of its header page, once it has arrived.
+    /// Intact beginning of a packed file.
+    fn intact_packed(&self, codec: &dyn PackedCodec) -> Option<(SealedPage, u64)> {
+        let file = open_regular(&self.path()).ok()?;
+        let mut bytes = vec![0; codec.start_bytes()];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        let page = SealedPage::packed(codec, &bytes).filter(|page| page.base == self.base)?;
+        bytes.resize(page.bytes as usize, 0); // bounded by what can be sent
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        let have = codec.intact_bytes(&bytes);
+        (have >= codec.start_bytes() as u64).then_some((page, have))
+    }
+
+    /// Content of its first bytes, once they have arrived.
     pub fn page(&self) -> Option<&SealedPage> {
         self.page.as_ref()
     }
@@ -112,13 +141,15 @@ impl PartialSegment {
     /// The file is made when it is known how large it becomes.
     fn write_start(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         self.start.extend_from_slice(bytes);
-        if self.start.len() < PAGE {
+        let needed = self.codec.as_ref().map_or(PAGE, |codec| codec.start_bytes());
+        if self.start.len() < needed {
             return Ok(true);
         }
-        let Ok(Some(page)) = SealedPage::parse(&array(&self.start, 0)) else { return Ok(false) };
-        if page.base != self.base {
-            return Ok(false);
-        }
+        let page = match &self.codec {
+            Some(codec) => SealedPage::packed(&**codec, &self.start[..needed]),
+            None => SealedPage::parse(&array(&self.start, 0)).ok().flatten(),
+        };
+        let Some(page) = page.filter(|page| page.base == self.base) else { return Ok(false) };
         self.latch.allocate(&self.name, page.capacity)?;
         self.page = Some(page);
         let start = std::mem::take(&mut self.start);
@@ -140,24 +171,44 @@ impl PartialSegment {
 
     /// Looks at every byte of it, as `neve verify` does.
     pub fn verify(&self, visitor: &mut dyn Visitor) -> Result<Summary, Error> {
-        verify::segment(&self.path(), visitor)
+        match &self.codec {
+            Some(codec) => verify::packed(&self.path(), &**codec, visitor),
+            None => verify::segment(&self.path(), visitor),
+        }
     }
 
     /// Makes it safe, and ready to be published. The caller has looked at all of it.
     pub fn finish(mut self) -> Result<BuiltSegments, Error> {
-        let path = self.path();
-        let opened = match inspect(&path, self.base)? {
-            OpenedSegment::Sealed(header, seal) => {
-                self.latch.apply(Op::Sync { name: &self.name })?;
-                let offset = seal.end.next_multiple_of(PAGE as u64);
-                self.latch.apply(Op::Punch { name: &self.name, offset })?;
-                let last = (header.base_height + u64::from(seal.count) - 1, seal.last_hash);
-                (Segment::open_sealed(&path, header, &seal)?, last)
-            }
-            _ => return Err(Error::read(path, std::io::Error::other("it is not sealed"))),
+        let (segment, last) = match self.codec.clone() {
+            Some(codec) => self.finish_packed(&codec)?,
+            None => self.finish_sealed()?,
         };
-        let (segment, last) = opened;
         let segments = vec![(Arc::new(segment), self.name)];
         Ok(BuiltSegments { latch: self.latch, segments, last: Some(last) })
+    }
+
+    fn finish_sealed(&mut self) -> Result<(Segment, (u64, Hash)), Error> {
+        let path = self.path();
+        let OpenedSegment::Sealed(header, seal) = inspect(&path, self.base)? else {
+            return Err(Error::read(path, std::io::Error::other("it is not sealed")));
+        };
+        self.latch.apply(Op::Sync { name: &self.name })?;
+        let offset = seal.end.next_multiple_of(PAGE as u64);
+        self.latch.apply(Op::Punch { name: &self.name, offset })?;
+        let last = (header.base_height + u64::from(seal.count) - 1, seal.last_hash);
+        Ok((Segment::open_sealed(&path, header, &seal)?, last))
+    }
+
+    fn finish_packed(
+        &mut self,
+        codec: &Arc<dyn PackedCodec>,
+    ) -> Result<(Segment, (u64, Hash)), Error> {
+        let path = self.path();
+        self.latch.apply(Op::Sync { name: &self.name })?;
+        let damaged = |what: String| Error::read(&path, std::io::Error::other(what));
+        let opened = Packed::open(&path, codec)?.map_err(|damage| damaged(damage.to_string()))?;
+        let segment = Segment::packed(opened).map_err(|error| Error::read(&path, error))?;
+        let last = segment.tip().ok_or_else(|| damaged("it has no last block".into()))?;
+        Ok((segment, last))
     }
 }

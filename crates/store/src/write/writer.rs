@@ -11,7 +11,7 @@ use super::backfill_writer::BackfillWriter;
 use super::built_segments::BuiltSegments;
 use super::options::{Options, range_blocks};
 use super::quarantine::Quarantine;
-use crate::disk::{Latch, Op, STAMP_NAME, Stamp, UNFINISHED, segment_name};
+use crate::disk::{Latch, Op, STAMP_NAME, Stamp, UNFINISHED};
 use crate::error::Error;
 use crate::format::{Record, RecordHeader, SegmentHeader};
 use crate::id::{Hash, Identity, Rules};
@@ -222,8 +222,7 @@ impl Writer {
     /// For building an interval of heights below the served range, on any thread.
     pub fn history(&self) -> Result<BackfillWriter, Error> {
         let identity = self.stamp.ok_or(Error::Unbound)?.identity;
-        let range = self.codec.as_ref().map(|_| range_blocks(self.options.span));
-        Ok(BackfillWriter::new(&self.latch, self.options, identity, range))
+        Ok(BackfillWriter::new(&self.latch, self.options, identity, self.codec.clone()))
     }
 
     /// Publishes what was built below the served range, if its last block is the parent of the
@@ -233,7 +232,7 @@ impl Writer {
         self.check_joins(&built)?;
         let mut heights = 0;
         while let Some((segment, unfinished)) = built.segments.pop() {
-            let name = segment_name(segment.base());
+            let name = segment.name();
             let renamed = self.latch.apply(Op::Rename { from: &unfinished, to: &name });
             if let Err(error) = renamed {
                 // The next call tries again, from this segment on.

@@ -2,14 +2,14 @@
 
 use neve_store::{
     Hash, Identity, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile,
-    PackedHeader, PackedLogs, PackedRange, Part, Record, RecordRef, Wanted,
+    PackedHeader, PackedLogs, PackedRange, PackedStart, Part, Record, RecordRef, Wanted,
 };
 
 /// A packed file of the test: a header, then records with a checksum each.
 pub struct Toy;
 
-/// Bytes of the toy's header.
-const HEADER: usize = 8 + 32 + 8 + 4 + 32 + 4;
+/// Bytes of the toy's header: identity, first height, heights, parent, length of the file, checksum.
+const HEADER: usize = 8 + 32 + 8 + 4 + 32 + 8 + 4;
 
 fn crc(bytes: &[u8]) -> [u8; 4] {
     crc32fast::hash(bytes).to_le_bytes()
@@ -23,37 +23,60 @@ impl PackedCodec for Toy {
         records: &[RecordRef],
         proceed: &mut dyn FnMut() -> bool,
     ) -> Result<PackedFile, PackFailed> {
-        let mut bytes = identity.chain_id.to_le_bytes().to_vec();
-        bytes.extend(identity.genesis.0);
-        bytes.extend(records[0].height().to_le_bytes());
-        bytes.extend((records.len() as u32).to_le_bytes());
-        bytes.extend(records[0].parent().0);
-        bytes.extend(crc(&bytes));
+        let mut bodies = Vec::new();
         for record in records {
             if !proceed() {
                 return Err(PackFailed::Stopped);
             }
             let body = encode(record);
-            bytes.extend((body.len() as u32).to_le_bytes());
-            bytes.extend(crc(&[&(body.len() as u32).to_le_bytes()[..], &body].concat()));
-            bytes.extend(body);
+            bodies.extend((body.len() as u32).to_le_bytes());
+            bodies.extend(crc(&[&(body.len() as u32).to_le_bytes()[..], &body].concat()));
+            bodies.extend(body);
         }
+        let mut bytes = identity.chain_id.to_le_bytes().to_vec();
+        bytes.extend(identity.genesis.0);
+        bytes.extend(records[0].height().to_le_bytes());
+        bytes.extend((records.len() as u32).to_le_bytes());
+        bytes.extend(records[0].parent().0);
+        bytes.extend(((HEADER + bodies.len()) as u64).to_le_bytes());
+        bytes.extend(crc(&bytes));
+        bytes.extend(bodies);
         Ok(PackedFile { bytes, as_it_came: vec![("test", records.len() as u64)] })
     }
 
-    fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage> {
-        let damaged = || PackedDamage::Damaged("toy".into());
-        let all = bytes.read(0, bytes.len() as usize).ok_or_else(damaged)?.to_vec();
-        let header = all.get(..HEADER).ok_or_else(damaged)?;
-        if crc(&header[..HEADER - 4]) != header[HEADER - 4..] {
+    fn start_bytes(&self) -> usize {
+        HEADER
+    }
+
+    fn start(&self, start: &[u8]) -> Result<PackedStart, PackedDamage> {
+        let start = start.get(..HEADER).ok_or_else(damaged)?;
+        if crc(&start[..HEADER - 4]) != start[HEADER - 4..] {
             return Err(damaged());
         }
         let header = PackedHeader {
-            identity: Identity { chain_id: word(header, 0), genesis: hash_at(header, 8) },
-            first: word(header, 40),
-            heights: word(header, 48) as u32,
-            parent: hash_at(header, 52),
+            identity: Identity { chain_id: word(start, 0), genesis: hash_at(start, 8) },
+            first: word(start, 40),
+            heights: word(start, 48) as u32,
+            parent: hash_at(start, 52),
         };
+        Ok(PackedStart { header, bytes: word(start, 84) })
+    }
+
+    /// The records up to the first that is damaged.
+    fn intact_bytes(&self, file: &[u8]) -> u64 {
+        let mut rest = &file[HEADER..];
+        while let (Some(_), after) = decode(rest) {
+            rest = after;
+        }
+        (file.len() - rest.len()) as u64
+    }
+
+    fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage> {
+        let all = bytes.read(0, bytes.len() as usize).ok_or_else(damaged)?.to_vec();
+        let PackedStart { header, bytes } = self.start(&all)?;
+        if bytes != all.len() as u64 {
+            return Err(damaged());
+        }
         let mut rest = &all[HEADER..];
         let mut records = Vec::new();
         for _ in 0..header.heights {
@@ -63,6 +86,10 @@ impl PackedCodec for Toy {
         }
         Ok(Box::new(ToyRange { header, records }))
     }
+}
+
+fn damaged() -> PackedDamage {
+    PackedDamage::Damaged("toy".into())
 }
 
 fn encode(record: &RecordRef) -> Vec<u8> {
