@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
-use neve::commands::{self, repair, serve, verify};
+use neve::commands::{self, inspect, repair, serve, verify};
 use neve::config::settings::{Config, GROUPS};
-use neve::config::{ConfigError, SettingsSource, VerifyArgs, command};
+use neve::config::{ConfigError, InspectArgs, SettingsSource, VerifyArgs, command};
 
 /// What quiet connections give back goes back to the system: docs/decisions/0023.
 #[global_allocator]
@@ -35,6 +35,10 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
         Some(("repair", given)) => configured(given, |config, _| repair::run(config)),
         Some(("verify", given)) => match VerifyArgs::of(given) {
             Ok(args) => verify::run(&args),
+            Err(error) => explain(&error),
+        },
+        Some(("inspect", given)) => match InspectArgs::of(given) {
+            Ok(args) => inspect::run(&args),
             Err(error) => explain(&error),
         },
         Some(("config", given)) => configure(given),

@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod config;
+pub mod inspect;
 pub mod man;
 #[cfg(test)]
 pub(crate) mod reference;

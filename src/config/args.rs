@@ -46,6 +46,7 @@ pub fn command(groups: &'static [Group]) -> Command {
         .subcommand(serve(groups))
         .subcommand(VerifyArgs::augment_args(verify()))
         .subcommand(repair(groups))
+        .subcommand(InspectArgs::augment_args(inspect()))
         .subcommand(config(groups))
         .subcommand(Command::new("man").about("Print the manual page, in the form of man(7)."))
         .subcommand(completions())
@@ -80,6 +81,10 @@ fn verify() -> Command {
         "Examples:\n  neve verify --data-dir /var/lib/neve\n  neve verify --segment \
          0000000000.seg --json",
     )
+}
+
+fn inspect() -> Command {
+    Command::new("inspect").after_help("Example:\n  neve inspect --data-dir /var/lib/neve")
 }
 
 fn config(groups: &'static [Group]) -> Command {
@@ -180,6 +185,35 @@ pub struct VerifyArgs {
 }
 
 impl VerifyArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// A mistake in the usage.
+    pub fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Self::from_arg_matches(matches)
+    }
+}
+
+/// Arguments of `neve inspect`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Show the tiers of a store: files, heights and bytes. A server may be running on it."
+)]
+pub struct InspectArgs {
+    /// Directory of the store.
+    #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
+    pub data_dir: PathBuf,
+
+    /// Show each file too.
+    #[arg(long)]
+    pub files: bool,
+
+    /// Print one JSON object, with each file.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl InspectArgs {
     /// Reads the arguments.
     ///
     /// # Errors

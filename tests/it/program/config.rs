@@ -119,7 +119,7 @@ fn completions_have_commands_and_settings_for_each_shell() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let (script, _, code) = said(&[], &["completions", shell]);
         assert_eq!(code, Some(0), "{shell}");
-        for word in ["serve", "verify", "repair", "retain-bytes"] {
+        for word in ["serve", "verify", "repair", "inspect", "retain-bytes"] {
             assert!(script.contains(word), "{shell}: {word} is missing in {script}");
         }
     }

@@ -2,6 +2,7 @@
 
 mod cold;
 mod damage;
+mod inspect;
 mod kill;
 mod kill_packing;
 pub(crate) mod packed;

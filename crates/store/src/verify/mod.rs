@@ -7,6 +7,7 @@
 mod digest;
 mod directory;
 mod finding;
+mod inventory;
 mod packed_file;
 mod segment_file;
 mod table_file;
@@ -14,3 +15,4 @@ mod table_file;
 pub(crate) use directory::packed;
 pub use directory::{directory, is_store, segment, total_bytes};
 pub use finding::{Finding, Stored, Summary, Visitor};
+pub use inventory::{StoredFile, Tier, inventory};
