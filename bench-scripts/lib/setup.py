@@ -53,8 +53,8 @@ def wanted(args):
     return names
 
 
-def start(args, threads=1, options=(), packed=False):
-    """Upstream, caches and targets, all with the same blocks; a neve that has packed them too, if that is wanted."""
+def start(args, threads=1, options=()):
+    """Upstream, caches and targets, all with the same blocks."""
     rig = rigs.Rig()
     try:
         names = wanted(args)
@@ -62,8 +62,6 @@ def start(args, threads=1, options=(), packed=False):
         upstream = start_upstream(rig, names, args.blocks or 2000, threads) if {"neve", "peer", "node"} & {*names} else None
         if "neve" in names:
             rig.add(servers.neve(rig.directory / "neve", upstream, threads, options=options))
-            if packed:
-                rig.add(servers.packed(rig.directory / "packed", upstream, threads))
         if "peer" in names:
             add_peer(rig, upstream, threads)
         for target in args.target:
