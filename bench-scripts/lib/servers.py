@@ -11,6 +11,8 @@ from .rpc import Client
 
 START_S = 120
 FILL_S = 1200
+# Heights of a packed file.
+RANGE = 1024
 
 
 class Server:
@@ -115,15 +117,28 @@ def devnet(heights, rate=0):
     return spawn("devnet", [tools.devnet(), str(heights), str(rate)], "/ext/bc/C/rpc")
 
 
-def neve(directory, upstream, threads=1, binary=None, name="neve", options=()):
-    """neve, with all that the upstream has."""
+def neve(directory, upstream, threads=1, binary=None, name="neve", options=(), start=1):
+    """neve, with all that the upstream has from `start` on."""
     command = [binary or tools.neve(), "serve", "--data-dir", directory, "--upstream", f"http://{upstream.address}"]
-    command += ["--start", "1", "--retain-bytes", "none", "--threads", str(threads), "--precompress", "gzip"]
+    command += ["--start", str(start), "--retain-bytes", "none", "--threads", str(threads), "--precompress", "gzip"]
     command += ["--listen", "127.0.0.1:0", *options]
     server = spawn(name, command, log=f"{directory}.log")
     head = int(upstream.client().call("eth_blockNumber"), 16)
     wait_until(lambda: (held(server) or (0, 0))[1] >= head, f"{name} at height {head}", FILL_S, server.process)
     return server
+
+
+def packed(directory, upstream, threads=1):
+    """neve, of which all whole ranges are packed: from height 0 on, so that the first one is whole."""
+    server = neve(directory, upstream, threads, name="packed", options=("--unpacked-bytes", "0B"), start=0)
+    _, head = held(server)
+    settled = head // RANGE * RANGE
+    wait_until(lambda: packed_heights(server) >= settled, f"{settled} packed heights", FILL_S, server.process)
+    return server
+
+
+def packed_heights(server):
+    return Client(server.admin).get("/health")["storage"]["packed_heights"]
 
 
 def held(server):

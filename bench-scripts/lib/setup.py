@@ -12,6 +12,7 @@ from . import node, rig as rigs, rows, servers
 from .folder import Folder
 
 ALL = ("floor", "neve", "peer", "node")
+BLOCKS = 2000
 
 
 def arguments(name, text, quick_text):
@@ -20,7 +21,7 @@ def arguments(name, text, quick_text):
     parser.add_argument("--quick", action="store_true", help=quick_text)
     parser.add_argument("--servers", default="floor,neve,peer,node", help=f"of {', '.join(ALL)}; what is not here is left out")
     parser.add_argument("--target", action="append", default=[], metavar="NAME=URL", help="a server that runs already")
-    parser.add_argument("--blocks", type=int, help="blocks to serve (default 2000)")
+    parser.add_argument("--blocks", type=int, help=f"blocks to serve (default {BLOCKS})")
     parser.add_argument("--out", type=pathlib.Path, help="the folder of this run")
     return parser
 
@@ -53,15 +54,17 @@ def wanted(args):
     return names
 
 
-def start(args, threads=1, options=()):
-    """Upstream, caches and targets, all with the same blocks."""
+def start(args, threads=1, options=(), packed=False):
+    """Upstream, caches and targets, all with the same blocks; a neve that has packed them too, if that is wanted."""
     rig = rigs.Rig()
     try:
         names = wanted(args)
         # With targets alone nothing is to be fed.
-        upstream = start_upstream(rig, names, args.blocks or 2000, threads) if {"neve", "peer", "node"} & {*names} else None
+        upstream = start_upstream(rig, names, args.blocks or BLOCKS, threads) if {"neve", "peer", "node"} & {*names} else None
         if "neve" in names:
             rig.add(servers.neve(rig.directory / "neve", upstream, threads, options=options))
+            if packed:
+                add_packed(rig, upstream, args.blocks or BLOCKS, threads)
         if "peer" in names:
             add_peer(rig, upstream, threads)
         for target in args.target:
@@ -103,6 +106,13 @@ def real_node(rig, blocks, flags=(), threads=None):
     rig.stack.callback(server.stop)
     node.wait_until_idle(running.pid)
     return server
+
+
+def add_packed(rig, upstream, blocks, threads):
+    """A neve that packs. Of fewer blocks than a packed file has, it would pack none."""
+    if blocks <= servers.RANGE:
+        return leave_out(rig, "packed", f"{blocks} blocks are none beyond the {servers.RANGE} of a packed file")
+    rig.add(servers.packed(rig.directory / "packed", upstream, threads))
 
 
 def add_peer(rig, upstream, threads):
