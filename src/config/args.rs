@@ -37,7 +37,7 @@ const CODES: &str =
 /// Returns the command line of neve.
 pub fn command(groups: &'static [Group]) -> Command {
     Command::new("neve")
-        .version(env!("CARGO_PKG_VERSION"))
+        .version(env!("NEVE_VERSION"))
         .about("A read-only cache for avalanchego's C-chain JSON-RPC.")
         .max_term_width(100)
         .subcommand_required(true)
