@@ -9,6 +9,7 @@ mod markdown;
 mod names;
 mod sentences;
 mod tables;
+mod tests_named;
 
 use std::fs;
 use std::path::{Path, PathBuf};
