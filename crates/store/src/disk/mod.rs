@@ -3,6 +3,7 @@
 #[allow(clippy::module_inception, reason = "the file of the trait `Disk`")]
 mod disk;
 mod names;
+mod piece_writer;
 mod stamp;
 
 pub use disk::{Disk, Op, RealDisk, free_bytes};
@@ -14,3 +15,4 @@ pub(crate) use names::{
     parse_quarantined_name, parse_segment_name, parse_table_name, quarantined_name, segment_name,
     table_name,
 };
+pub(crate) use piece_writer::PieceWriter;

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::segment::{Lookup, Segment};
-use crate::disk::{Latch, Op, UNFINISHED, disk_bytes, open_regular, segment_name};
+use crate::disk::{Latch, Op, PieceWriter, UNFINISHED, disk_bytes, open_regular, segment_name};
 use crate::error::Error;
 use crate::format::{
     ALIGN, Encoded, PAGE, Part, Record, RecordHeader, SEAL_LEN, SEAL_OFFSET, SECTION_HASHES,
@@ -103,7 +103,7 @@ impl Active {
     /// Writes the record, then its slot, then lets readers see both.
     pub(crate) fn append(&mut self, latch: &mut Latch, record: &Record) -> Result<(), Error> {
         let Encoded { head, bounds, encodings } = record.encode();
-        let mut writing = Writing::new(latch, &self.name, self.position);
+        let mut writing = PieceWriter::new(latch, &self.name, self.position);
         writing.add(&head)?;
         record.parts.iter().try_for_each(|Part { bytes, .. }| writing.add(bytes))?;
         // The slot comes last: a crash before it leaves bytes that no slot names.
@@ -135,7 +135,7 @@ impl Active {
             return Ok(false);
         };
         let slot = Slot { offset: self.position, ..slot };
-        let mut writing = Writing::new(latch, &self.name, self.position);
+        let mut writing = PieceWriter::new(latch, &self.name, self.position);
         writing.add(&bytes)?;
         let crc = writing.finish()?;
         let at = slot_offset(self.segment.count());
@@ -373,53 +373,6 @@ impl Active {
         let zeros = vec![0; dropped * SLOT_LEN];
         latch.apply(Op::Write { name: &self.name, offset, bytes: &zeros })?;
         self.sync(latch)
-    }
-}
-
-/// Bytes from which a piece of a record is written by itself: copying it first would cost more.
-const LARGE: usize = 16 << 10;
-
-/// A record that is being written: small pieces are collected, large ones go as they are.
-struct Writing<'w> {
-    latch: &'w mut Latch,
-    name: &'w str,
-    offset: u64,
-    small: Vec<u8>,
-    crc: crc32fast::Hasher,
-}
-
-impl<'w> Writing<'w> {
-    fn new(latch: &'w mut Latch, name: &'w str, offset: u64) -> Self {
-        Self { latch, name, offset, small: Vec::new(), crc: crc32fast::Hasher::new() }
-    }
-
-    fn add(&mut self, piece: &[u8]) -> Result<(), Error> {
-        self.crc.update(piece);
-        if piece.len() < LARGE {
-            self.small.extend_from_slice(piece);
-            return Ok(());
-        }
-        self.flush()?;
-        self.write(piece)
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        let small = std::mem::take(&mut self.small);
-        if small.is_empty() { Ok(()) } else { self.write(&small) }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.latch.apply(Op::Write { name: self.name, offset: self.offset, bytes })?;
-        self.offset += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Pads it, and gives its checksum.
-    fn finish(mut self) -> Result<u32, Error> {
-        let end = self.offset + self.small.len() as u64;
-        self.small.resize(self.small.len() + (aligned(end) - end) as usize, 0);
-        self.flush()?;
-        Ok(self.crc.finalize())
     }
 }
 

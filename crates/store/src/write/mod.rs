@@ -3,6 +3,7 @@
 mod backfill_writer;
 mod background;
 mod built_segments;
+mod candidate;
 mod eviction;
 mod open;
 mod options;

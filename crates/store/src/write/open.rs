@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use rustix::fs::FlockOperation;
 
+use super::candidate::Candidate;
 use super::options::Options;
 use super::quarantine::{Quarantine, set_aside};
 use super::writer::Writer;
@@ -20,7 +21,7 @@ use crate::disk::{
     parse_packed_name, parse_segment_name, parse_table_name, segment_name, table_name,
 };
 use crate::error::Error;
-use crate::format::{OTHER_VERSION, Seal, SegmentHeader};
+use crate::format::{OTHER_VERSION, SegmentHeader};
 use crate::id::{Hash, Identity};
 use crate::index::merged_table::Merged;
 use crate::read::{Reader, View};
@@ -108,38 +109,6 @@ fn lock(dir: &Path) -> Result<File, Error> {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked { dir: dir.to_owned() }),
         Err(error) => Err(Error::read(path, error.into())),
-    }
-}
-
-/// A segment file whose header was believed.
-enum Candidate {
-    Sealed(SegmentHeader, Seal),
-    Active(SegmentHeader),
-    Packed(Box<Segment>),
-}
-
-impl Candidate {
-    fn header(&self) -> &SegmentHeader {
-        match self {
-            Self::Sealed(header, _) | Self::Active(header) => header,
-            Self::Packed(segment) => &segment.header,
-        }
-    }
-
-    fn name(&self) -> String {
-        match self {
-            Self::Packed(segment) => segment.name(),
-            Self::Sealed(..) | Self::Active(_) => segment_name(self.header().base_height),
-        }
-    }
-
-    /// The height after its last record; for an unsealed one its base.
-    fn end_height(&self) -> u64 {
-        match self {
-            Self::Sealed(header, seal) => header.base_height + u64::from(seal.count),
-            Self::Active(header) => header.base_height,
-            Self::Packed(segment) => segment.end_height(),
-        }
     }
 }
 

@@ -1,0 +1,138 @@
+use std::fs::File;
+
+use super::super::map::Map;
+use super::*;
+
+pub(in crate::memory) const LEN: u64 = 1 << 20;
+
+/// A file that is on disk and not in memory, mapped.
+pub(in crate::memory) fn cold_map() -> (tempfile::TempDir, Map) {
+    // In the target directory: what lies in a file system in memory is never cold.
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = dir.path().join("file");
+    std::fs::write(&path, vec![7; LEN as usize]).unwrap();
+    let file = File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let map = Map::new(&file, LEN, 0, 0).unwrap();
+    map.publish(LEN, LEN);
+    (dir, map)
+}
+
+#[test]
+fn what_is_not_in_memory_is_not_touched_until_it_is_loaded() {
+    let (_dir, map) = cold_map();
+    let far = map.bytes(LEN - 10..LEN).unwrap();
+    assert_eq!(if_resident(|| probe(&map, far)), None, "it is not in memory");
+    assert_eq!(if_resident(|| probe(&map, far)), None, "looking has not read it");
+    assert_eq!(with_blocking_reads(|| probe(&map, far)), Ok(true));
+    assert_eq!(far, [7; 10], "which waits for it");
+    assert_eq!(if_resident(|| probe(&map, far)), Some(true));
+    assert_eq!(
+        if_resident(|| probe(&map, map.bytes(0..10).unwrap())),
+        None,
+        "the rest is still cold"
+    );
+}
+
+#[test]
+fn once_cold_all_is_refused_and_afterwards_nothing() {
+    let (_dir, map) = cold_map();
+    let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
+    let done = if_resident(|| {
+        assert!(probe(&map, &warm) && !is_cold());
+        assert!(!probe(&map, far) && is_cold());
+        assert!(!probe(&map, &warm), "the work is given up");
+    });
+    assert!(done.is_none() && !is_cold());
+    assert!(probe(&map, far), "nobody watches");
+    assert!(!give_up(), "nobody is there to do it instead");
+    assert_eq!(if_resident(give_up), None);
+}
+
+/// Asking for them again and again took ten times as long as reading them.
+#[test]
+fn what_is_in_memory_is_not_asked_for_twice() {
+    let known = |bytes: &[u8]| {
+        let page = map::pages(bytes).next().unwrap();
+        PAGES.with_borrow(|pages| pages.knows(page))
+    };
+    let (_dir, map) = cold_map();
+    let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
+    assert!(with_blocking_reads(|| probe(&map, &warm)).is_ok() && known(&warm));
+    assert!(with_blocking_reads(|| probe(&map, far)).is_ok() && !known(far), "it was on its way");
+    assert_eq!(far, [7], "which waits for it");
+    assert!(with_blocking_reads(|| probe(&map, far)).is_ok() && known(far));
+}
+
+/// Makes this thread act as if memory were short.
+fn make_memory_short() {
+    PAGES.with_borrow_mut(|pages| pages.lose(&[0]));
+    assert!(memory_is_short());
+}
+
+#[test]
+fn while_pages_go_nothing_is_touched_but_by_who_may_wait() {
+    let (_dir, map) = cold_map();
+    let (far, cold) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
+    assert_eq!(with_blocking_reads(|| probe(&map, far)), Ok(true));
+    assert_eq!(far, [7; 9], "which waits for it");
+    let borrowed = |bytes| match if_resident(|| read(&map, bytes)).flatten() {
+        Some(Cow::Borrowed(_)) => Some(true),
+        Some(Cow::Owned(bytes)) => (bytes == [7; 9]).then_some(false),
+        None => None,
+    };
+    assert_eq!(borrowed(far), Some(true));
+    make_memory_short();
+    assert_eq!(borrowed(far), Some(false));
+    assert_eq!(if_resident(|| read_array::<9>(&map, far)), Some(Some([7; 9])));
+    assert_eq!(if_resident(|| probe(&map, far)), None);
+    assert_eq!(if_sendable(|| probe(&map, far)), None);
+    assert_eq!(if_resident(|| probe_to_send(&map, far)), None);
+    assert_eq!(if_sendable(|| probe_to_send(&map, far)), Some(true));
+    assert_eq!(if_sendable(|| probe_to_send(&map, cold)), None);
+    assert_eq!(borrowed(cold), None);
+    let borrowed = || probe(&map, far) && matches!(read(&map, far), Some(Cow::Borrowed(_)));
+    assert_eq!(with_blocking_reads(borrowed), Ok(true));
+}
+
+/// Copies bytes that were in memory a moment ago without a probe: only the copy finds that they
+/// are gone.
+#[test]
+fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
+    let (_dir, map) = cold_map();
+    let (far, near) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
+    let learn = |bytes| PAGES.with_borrow_mut(|pages| pages.believe(bytes));
+    make_memory_short();
+    learn(far);
+    learn(near);
+    assert_eq!(if_sendable(|| probe_to_send(&map, far)), Some(true), "as far as is known");
+    let copied = if_sendable(|| {
+        assert_eq!(read_array::<9>(&map, far), None);
+        assert!(is_cold() && read(&map, near).is_none(), "the work is given up");
+    });
+    assert!(copied.is_none());
+}
+
+/// Runs where files are of memory: there are no such copies, and no page leaves.
+#[test]
+fn what_cannot_be_copied_and_is_in_memory_is_touched() {
+    let file =
+        File::from(rustix::fs::memfd_create("neve", rustix::fs::MemfdFlags::empty()).unwrap());
+    std::io::Write::write_all(&mut &file, &vec![7; LEN as usize]).unwrap();
+    let map = Map::new(&file, LEN, 0, 0).unwrap();
+    map.publish(LEN, LEN);
+    let bytes = map.bytes(0..9).unwrap();
+    make_memory_short();
+    assert_eq!(if_resident(|| read_array::<9>(&map, bytes)), Some(Some([7; 9])));
+    let mut copied = [0; 9];
+    assert_eq!(if_sendable(|| copy_to_send(&map, bytes, &mut copied)), Some(true));
+    assert_eq!(copied, [7; 9]);
+}
+
+#[test]
+fn a_panic_does_not_leave_the_thread_watching() {
+    let panicked = std::panic::catch_unwind(|| if_resident(|| panic!("on purpose")));
+    assert!(panicked.is_err());
+    assert_eq!(MODE.get(), Mode::Off);
+}
