@@ -13,8 +13,8 @@ use std::sync::Arc;
 use alloy_primitives::Keccak256;
 use indicatif::{ProgressBar, ProgressStyle};
 use neve_chain::{AdmittedKeys, CheckedHeader, Checks, Disproof, Proof, Settlement};
-use neve_record::assemble::assemble;
-use neve_record::compare::differences;
+use neve_record::assemble::Assembled;
+use neve_record::audit::audit;
 use neve_record::packed::Codec;
 use neve_record::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS, SPANS};
 use neve_record::spans::SpansRef;
@@ -153,22 +153,21 @@ impl Check {
             senders: self.senders,
             admitted: self.admitted,
         };
-        let (block, receipts) = (stored.parts[FULL].0, stored.parts[RECEIPTS].0);
-        let assembled = match assemble(block, receipts, &checks) {
-            Ok(assembled) => assembled,
+        let (assembled, differences) = match audit(stored, &checks) {
+            Ok(audited) => audited,
             Err(refusal) => {
                 self.last = None;
                 return self.report(stored, refusal.reason(), refusal.to_string());
             }
         };
-        for (kind, detail) in differences(stored, &assembled) {
+        for (kind, detail) in differences {
             self.report(stored, kind, detail);
         }
         self.settle(stored, &assembled);
     }
 
     /// Proves what this header settles.
-    fn settle(&mut self, stored: &Stored<'_>, assembled: &neve_record::assemble::Assembled) {
+    fn settle(&mut self, stored: &Stored<'_>, assembled: &Assembled) {
         if self.last.is_none_or(|last| last + 1 != stored.height) {
             self.window = Settlement::new(WINDOW_BYTES_MAX); // a gap, which is a finding elsewhere
         }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assemble;
+pub mod audit;
 pub mod coding;
 pub mod compare;
 pub mod log_matcher;

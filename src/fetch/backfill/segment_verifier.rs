@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use metrics::counter;
 use neve_chain::{CheckedHeader, Checks, Disproof, Proof, Settlement};
-use neve_record::assemble::{Assembled, assemble};
-use neve_record::compare::differences;
+use neve_record::assemble::Assembled;
+use neve_record::audit::audit;
 use neve_record::parts::{FULL, RECEIPTS};
 use neve_store::verify::{Finding, Stored, Visitor};
 use neve_store::{BuiltSegments, PartialSegment, SealedPage};
@@ -82,12 +82,11 @@ impl SegmentVerifier {
 
     /// Fault of a record's block or receipts.
     fn falsehood(&mut self, stored: &Stored<'_>) -> Option<(&'static str, String)> {
-        let (block, receipts) = (stored.parts[FULL].0, stored.parts[RECEIPTS].0);
-        let assembled = match assemble(block, receipts, &self.checks) {
-            Ok(assembled) => assembled,
+        let (assembled, mut differences) = match audit(stored, &self.checks) {
+            Ok(audited) => audited,
             Err(refusal) => return Some((refusal.reason(), refusal.to_string())),
         };
-        if let Some(different) = differences(stored, &assembled).pop() {
+        if let Some(different) = differences.pop() {
             return Some(different);
         }
         let disproof = self.settle(assembled).err()?;
