@@ -9,7 +9,7 @@ use std::{io, thread};
 
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use super::drain::draining;
@@ -25,6 +25,7 @@ use crate::http::clients::Proxies;
 use crate::http::fast::{EventLoop, FastService};
 use crate::http::full::{Service, serve};
 use crate::http::relay::RelayShared;
+use crate::http::response::on_disk_thread;
 use crate::observe::Pages;
 use crate::rpc::Rpc;
 use crate::rpc::cursors::Replays;
@@ -206,7 +207,7 @@ async fn wait_for(
     match wait {
         BlockingWork::Answer(question) => responder.answer_and_send(question, stream).await,
         BlockingWork::Send(out) => {
-            let sent = spawn_blocking(move || UnsentResponse { stream, out }.send()).await.ok()?;
+            let sent = on_disk_thread(move || UnsentResponse { stream, out }.send()).await.ok()?;
             sent.map(Waited::Unsent)
         }
     }

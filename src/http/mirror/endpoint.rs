@@ -19,14 +19,13 @@ use metrics::counter;
 use neve_record::packed::Codec;
 use neve_store::SealedFile;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::task::spawn_blocking;
 
 use super::record_stream::RecordStream;
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
 use crate::http::clients::{Seat, Seats};
 use crate::http::draining;
-use crate::http::response::{HttpBody, JSON, StreamBody, whole, with_type};
+use crate::http::response::{HttpBody, JSON, StreamBody, on_disk_thread, whole, with_type};
 use crate::mirror::{Form, Listing, PACKED, RECORDS, ROOT, SEGMENT, SEGMENTS};
 use crate::shared::{ClientAddress, Serving};
 
@@ -121,7 +120,7 @@ impl MirrorEndpoint {
             Form::Sealed => SealedFile::open(&dir, base),
             Form::Packed => SealedFile::open_packed(&dir, base, &Codec::default()),
         };
-        let opened = spawn_blocking(open).await;
+        let opened = on_disk_thread(open).await;
         let file = match opened {
             Ok(Ok(Some(file))) if served => file,
             Ok(Ok(_)) => {
@@ -191,7 +190,7 @@ async fn send_file(
     let (file, mut at) = (Arc::new(file), from);
     while at < to {
         let (reading, len) = (Arc::clone(&file), PIECE.min(to - at));
-        let read = spawn_blocking(move || reading.read(at, len as usize)).await;
+        let read = on_disk_thread(move || reading.read(at, len as usize)).await;
         let Ok(Ok(bytes)) = read else { return }; // the connection is cut: too little came
         at += len;
         counter!("neve_mirror_sent_bytes_total").increment(len);

@@ -12,9 +12,9 @@ use metrics::counter;
 use neve_record::parts::{FULL, RECEIPTS, uncompressed_part};
 use neve_store::{Hash, RecordRef, residency};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use crate::http::response::on_disk_thread;
 use crate::mirror::{Frame, record};
 use crate::shared::Serving;
 
@@ -115,7 +115,7 @@ type Encoded = (Bytes, (u64, Hash, u32));
 async fn stored<T: Send + 'static>(probe: impl Fn() -> T + Send + 'static) -> Option<T> {
     match residency::if_resident(&probe) {
         Some(found) => Some(found), // nearly always
-        None => spawn_blocking(move || residency::with_blocking_reads(probe)).await.ok()?.ok(),
+        None => on_disk_thread(move || residency::with_blocking_reads(probe)).await.ok()?.ok(),
     }
 }
 

@@ -10,8 +10,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use neve_store::residency::{self, ReadFailed};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
+use super::disk_thread::on_disk_thread;
 use crate::body::{ResponseBody, WriteBuf};
 use crate::shared::{ClientAddress, FREE_BYTES, MemoryBudget};
 
@@ -78,7 +79,7 @@ impl CopiedBody {
             return self.give(bytes);
         }
         self.rest = match std::mem::replace(&mut self.rest, Rest::Nowhere) {
-            Rest::Here(uncopied) => Rest::Away(spawn_blocking(|| uncopied.copy_loading())),
+            Rest::Here(uncopied) => Rest::Away(on_disk_thread(|| uncopied.copy_loading())),
             rest => rest,
         };
         let Rest::Away(away) = &mut self.rest else { return Poll::Ready(None) };

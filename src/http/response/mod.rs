@@ -2,12 +2,14 @@
 
 mod content;
 mod copied_body;
+mod disk_thread;
 mod headers;
 mod http_body;
 mod send;
 pub(crate) mod writer;
 
 pub(crate) use content::{BY_CODING, JSON, NO_STORE, coded, name_coding, with_type};
+pub(crate) use disk_thread::on_disk_thread;
 pub(crate) use headers::Persistence;
 pub(crate) use http_body::{HttpBody, StreamBody, Streamed, whole};
 pub(crate) use send::{poll_send, send};

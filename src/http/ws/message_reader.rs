@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 
 use super::kept_bytes::Kept;
-use crate::http::response::{ResponseWriter, Sent};
+use crate::http::response::{ResponseWriter, Sent, on_disk_thread};
 use crate::http::socket::{NO_ROOM, Socket as Tcp};
 use crate::shared::{FREE_BYTES, Holder, Reservation};
 
@@ -109,7 +109,7 @@ impl MessageReader {
             return Err(NO_ROOM.into());
         }
         let stream = tcp.try_clone()?;
-        Ok(Sending::Away(spawn_blocking(move || {
+        Ok(Sending::Away(on_disk_thread(move || {
             let sent = out.send_loading(&stream);
             (out, sent)
         })))
