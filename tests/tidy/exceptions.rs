@@ -3,11 +3,6 @@
 /// Findings that fail no test.
 pub(crate) const EXCEPTIONS: &[&str] = &[
     "src/body/response_body.rs: is_cold outside its place",
-    "src/http/mirror/endpoint.rs: spawn_blocking outside its place",
-    "src/http/mirror/record_stream.rs: spawn_blocking outside its place",
-    "src/http/response/copied_body.rs: spawn_blocking outside its place",
-    "src/http/worker.rs: spawn_blocking outside its place",
-    "src/http/ws/message_reader.rs: spawn_blocking outside its place",
     "src/rpc/methods/execute.rs: DROPPED outside its place",
     "src/rpc/methods/fees.rs: DROPPED outside its place",
     "src/rpc/methods/logs.rs: DROPPED outside its place",

@@ -52,6 +52,23 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             }
         }
     }
+    for (path, text) in tree.below("crates/") {
+        let Some((module, _)) = path.split_once("/src/") else { continue };
+        let Some(row) = rows.get(module) else {
+            found.push(format!("{path}: {module} has no row in {TABLE}"));
+            continue;
+        };
+        for target in crates(&code(text)) {
+            if module.ends_with(&format!("/{target}")) {
+                continue;
+            }
+            if row[1].contains(&target) {
+                used.insert((module.to_owned(), 1, target));
+            } else {
+                found.push(format!("{path}: {module} may not import the crate {target}"));
+            }
+        }
+    }
     for (module, row) in &rows {
         for (kind, targets) in row.iter().enumerate() {
             let unused = targets.iter().filter(|target| {
@@ -111,6 +128,12 @@ fn targets(
     targets
 }
 
+/// Crates of this workspace that a file names.
+fn crates(code: &str) -> BTreeSet<String> {
+    let paths = paths(code).into_iter().filter(|path| path.len() > 1); // else it is a cfg
+    paths.filter_map(|path| Some(path.first()?.strip_prefix(CRATES)?.to_owned())).collect()
+}
+
 /// All paths that begin with `crate`, `super` or a crate of this workspace; `use` trees as their leaves.
 pub(crate) fn paths(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
@@ -158,7 +181,8 @@ fn tree_of(text: &str, before: &[String], paths: &mut Vec<Vec<String>>) -> usize
 
 #[test]
 fn import_outside_the_table_is_reported() {
-    let table = format!("{HEAD}\n| --- | --- | --- |\n| a | | store |\n| b | a | |\n");
+    let rows = "| a | | store |\n| b | a | |\n| crates/k | | store |\n";
+    let table = format!("{HEAD}\n| --- | --- | --- |\n{rows}");
     let tree = Tree::of(&[
         (TABLE, &table),
         ("src/a/mod.rs", "mod x;"),
@@ -166,9 +190,14 @@ fn import_outside_the_table_is_reported() {
         ("src/b/mod.rs", "mod y;"),
         ("src/b/y.rs", "use super::super::a::X;"),
         ("src/c/mod.rs", ""),
+        ("crates/k/src/lib.rs", "#[cfg(neve_fast)]\nuse neve_k::A;\nuse neve_chain::B;"),
+        ("crates/l/src/lib.rs", ""),
     ]);
     let expected = [
+        "crates/k/src/lib.rs: crates/k may not import the crate chain",
+        "crates/l/src/lib.rs: crates/l has no row in docs/ARCHITECTURE.md",
         "docs/ARCHITECTURE.md: a does not import store",
+        "docs/ARCHITECTURE.md: crates/k does not import store",
         "src/a/x.rs: a may not import b",
         "src/a/x.rs: a may not import the crate chain",
         "src/c/mod.rs: c has no row in docs/ARCHITECTURE.md",

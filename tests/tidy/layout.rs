@@ -6,6 +6,8 @@ use crate::Finding;
 use crate::source::{Tree, code, without_text};
 
 const LINES_MAX: usize = 500;
+/// Lines of a file of sources.
+const SOURCE_LINES_MAX: usize = 450;
 const FILES_MAX: usize = 12;
 /// Columns of code. rustfmt keeps them, except in macros.
 const COLUMNS_MAX: usize = 100;
@@ -98,8 +100,9 @@ fn lengths(tree: &Tree) -> Vec<Finding> {
     let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, text) in tree.below("") {
         let lines = text.lines().count();
-        if lines > LINES_MAX {
-            found.push(format!("{path}: over {LINES_MAX} lines"));
+        let max = if is_source(path) { SOURCE_LINES_MAX } else { LINES_MAX };
+        if lines > max {
+            found.push(format!("{path}: over {max} lines"));
         }
         let code = without_text(text);
         let columns = text.lines().zip(code.lines()).map(|(line, code)| {
@@ -111,7 +114,7 @@ fn lengths(tree: &Tree) -> Vec<Finding> {
         if let Some(max) = columns.flatten().min() {
             found.push(format!("{path}: a line is over {max} columns"));
         }
-        if path.starts_with("src/") || path.contains("/src/") {
+        if is_source(path) {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             *folders.entry(folder).or_default() += usize::from(!path.ends_with("mod.rs"));
         }
@@ -150,7 +153,7 @@ fn file_without_a_mod_line_is_reported() {
 
 #[test]
 fn long_file_and_full_folder_are_reported() {
-    let text = "\n".repeat(LINES_MAX + 1);
+    let text = "\n".repeat(SOURCE_LINES_MAX + 1);
     let paths: Vec<String> = (0..=FILES_MAX).map(|at| format!("src/a/f{at}.rs")).collect();
     let mut files: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "")).collect();
     files[0].1 = &text;
@@ -158,7 +161,7 @@ fn long_file_and_full_folder_are_reported() {
     let long = format!("{literal}{literal}");
     (files[1].1, files[2].1, files[3].1) = (&code, &literal, &long);
     let expected = [
-        "src/a/f0.rs: over 500 lines",
+        "src/a/f0.rs: over 450 lines",
         "src/a/f1.rs: a line is over 100 columns",
         "src/a/f3.rs: a line is over 160 columns",
         "src/a: over 12 files",
