@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT, VIA};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Response};
 use hyper_util::client::legacy::Error;
@@ -21,6 +21,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 const IDLE_MAX: usize = 32;
 
 /// A client to one upstream whose connections are one thread's.
+#[derive(Clone)]
 pub(crate) struct StreamClient {
     http: HttpClient,
 }
@@ -44,11 +45,13 @@ impl StreamClient {
         &self,
         path: Option<&PathAndQuery>,
         body: Option<Bytes>,
+        via: Option<HeaderValue>,
     ) -> Result<Response<Incoming>, Error> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let agent = (USER_AGENT, HeaderValue::from_static(AGENT));
         let json = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let headers = [Some(agent), body.is_some().then_some(json)].into_iter().flatten();
+        let via = via.map(|via| (VIA, via));
+        let headers = [Some(agent), body.is_some().then_some(json), via].into_iter().flatten();
         self.http.send(method, path, headers, body.unwrap_or_default()).await
     }
 }

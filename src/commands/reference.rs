@@ -50,7 +50,7 @@ pub(crate) fn metrics() -> String {
 }
 
 /// Errors whose text depends on the request: code, text with `…` for the part that varies, cause.
-const VARYING: [(i32, &str, &str); 27] = [
+const VARYING: [(i32, &str, &str); 29] = [
     (-32000, "…", "`eth_feeHistory` with a request that the node refuses, in its words"),
     (-32700, "…", "a WebSocket message that is not JSON, in Go's words"),
     (
@@ -128,6 +128,11 @@ const VARYING: [(i32, &str, &str); 27] = [
     ),
     (-32603, "relay: the upstream's response is not JSON", "relay: HTTP 502; another media type"),
     (
+        -32603,
+        "relay: the upstream's response has no length",
+        "relay: HTTP 502; neither `Content-Length` nor chunks, so a cut would not be seen",
+    ),
+    (
         -32005,
         "relay: too many requests; try again later",
         "relay: HTTP 429; a limit of relayed requests",
@@ -141,6 +146,11 @@ const VARYING: [(i32, &str, &str); 27] = [
         -32000,
         "header not found: the upstream does not have it; …",
         "relay: HTTP 421; the upstream is a neve without the data",
+    ),
+    (
+        -32000,
+        "header not found: the request was relayed in a loop; …",
+        "relay: HTTP 421; neves relay to each other, or more than five in a row",
     ),
 ];
 

@@ -89,17 +89,20 @@ fn beside(
     config: &Config,
     reload: &Reload,
     metrics: Option<PrometheusHandle>,
-) -> [AbortOnDropHandle<()>; 4] {
+) -> [AbortOnDropHandle<()>; 5] {
     let showing = tokio::spawn(progress::run(Arc::clone(serving), Arc::clone(status)));
     let keeping = tokio::spawn(memory_lock::run(Arc::clone(serving), config.lock_newest_bytes));
     let aging = tokio::spawn(head_age::run(Arc::clone(serving), Arc::clone(&reload.ready)));
+    let starting =
+        head_age::start(Arc::clone(serving), Arc::clone(status), Arc::clone(&reload.ready));
+    let starting = tokio::spawn(starting);
     let upkeep = tokio::spawn(crate::observe::metrics::keep_up(
         crate::observe::metrics::UPKEEP_EVERY,
         move || {
             metrics.as_ref().inspect(|metrics| metrics.run_upkeep());
         },
     ));
-    [showing, keeping, aging, upkeep].map(AbortOnDropHandle::new)
+    [showing, keeping, aging, starting, upkeep].map(AbortOnDropHandle::new)
 }
 
 /// The signals of an operator, held from the start: none of them kills the process from then on.

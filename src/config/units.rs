@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -88,41 +89,48 @@ impl FromStr for Age {
     }
 }
 
-/// An address to listen on: `HOST:PORT`. A name of a host is resolved when neve starts to listen.
+/// An address to listen on: `HOST:PORT`, or `unix:PATH`. A name of a host is resolved when neve starts
+/// to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListenAddress {
-    host: String,
-    port: u16,
+pub enum ListenAddress {
+    /// A port of TCP; 0 stands for any free one.
+    Tcp {
+        /// Name or address of a host.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A socket in the file system.
+    Unix(PathBuf),
 }
 
 impl ListenAddress {
-    /// Returns the port; 0 stands for any free one.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Returns host and port, to resolve and to bind.
-    pub fn host_and_port(&self) -> (&str, u16) {
-        (&self.host, self.port)
+    /// Returns true if any free port will do.
+    pub fn is_any_port(&self) -> bool {
+        matches!(self, Self::Tcp { port: 0, .. })
     }
 
     /// Returns true if only this machine reaches the address.
     pub fn is_loopback(&self) -> bool {
-        let local = self.host.eq_ignore_ascii_case("localhost");
-        local || self.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        let Self::Tcp { host, .. } = self else { return true };
+        let local = host.eq_ignore_ascii_case("localhost");
+        local || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 }
 
 impl From<SocketAddr> for ListenAddress {
     fn from(address: SocketAddr) -> Self {
-        Self { host: address.ip().to_string(), port: address.port() }
+        Self::Tcp { host: address.ip().to_string(), port: address.port() }
     }
 }
 
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -130,10 +138,16 @@ impl FromStr for ListenAddress {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let why = ParseError("no path; write unix:/run/neve/neve.sock, at most 107 bytes");
+            let fits = path.starts_with('/') && path.len() <= UNIX_PATH_BYTES_MAX;
+            return if fits { Ok(Self::Unix(path.into())) } else { Err(why) };
+        }
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(address.into());
         }
-        let why = ParseError("no address; write HOST:PORT, for example 127.0.0.1:8545");
+        let why =
+            ParseError("no address; write HOST:PORT, for example 127.0.0.1:8545, or unix:PATH");
         let (host, port) = text.rsplit_once(':').ok_or(why)?;
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         // A host that ends in a digit is an IPv4 address, here a wrong one.
@@ -143,9 +157,12 @@ impl FromStr for ListenAddress {
         {
             return Err(why);
         }
-        Ok(Self { host: host.to_owned(), port: port.parse().map_err(|_| why)? })
+        Ok(Self::Tcp { host: host.to_owned(), port: port.parse().map_err(|_| why)? })
     }
 }
+
+/// Bytes of the path of a socket (`sun_path` of Linux, less its end).
+const UNIX_PATH_BYTES_MAX: usize = 107;
 
 /// An address to listen on, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]

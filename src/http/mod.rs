@@ -9,6 +9,7 @@ pub(crate) mod fast;
 pub(crate) mod full;
 mod gone;
 pub(crate) mod listener;
+mod listening;
 pub(crate) mod mirror;
 mod offload;
 mod open_connection;
@@ -22,6 +23,7 @@ pub(crate) mod ws;
 
 pub(crate) use drain::draining;
 pub(crate) use gone::{Gone, while_here};
+pub(crate) use listening::Listener;
 pub(crate) use offload::{NotDone, Offload};
 pub(crate) use open_connection::{
     BlockingWork, ConnectionGuard, Handoff, OffloadedRequest, OpenConnection, ToFast, ToFull,

@@ -10,12 +10,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tracing::warn;
 
 use super::admission::{Admission, refuse};
 use super::drain::draining;
 use super::listener::{Role, Shared};
+use super::listening::Listener;
 use super::worker::Worker;
 use crate::http::clients::Proxies;
 use crate::shared::ThreadCounters;
@@ -42,7 +42,7 @@ impl Workers {
     }
 
     /// Accepts until drained, and hands connections out.
-    pub(crate) async fn accept(&self, listener: TcpListener, shared: &Shared) {
+    pub(crate) async fn accept(&self, listener: Listener, shared: &Shared) {
         let mut drain = shared.drain.clone();
         // Operators ask the admin listener themselves, from the front's machine too.
         let trusting = self.role != Role::Admin;

@@ -114,6 +114,7 @@ fn full_service(shared: &Shared, role: Role, tally: &Arc<ThreadCounters>) -> Ser
         admin: Arc::clone(&shared.admin),
         pages: if role == (Role::Rpc { admin: false }) { Pages::Public } else { Pages::All },
         header_bytes_max: shared.http.header_bytes_max,
+        connection_streams_max: shared.http.connection_streams_max,
         ws: shared.http.ws,
         mirrors: shared.mirrors.clone(),
         relay: relay.map(RelayShared::for_thread),

@@ -1,21 +1,57 @@
-//! Comparison of the head's age with `--ready-age-max`.
+//! Comparison of the head's age with `--ready-age-max`, and after a start with the upstream's head.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::config::settings::{LiveReady, ReadyConfig};
-use crate::shared::Serving;
+use crate::shared::{Serving, Status};
 
 /// Time between two comparisons: the flag is at most so late.
 const EVERY: Duration = Duration::from_secs(1);
+/// Time between two looks at the upstream's head after a start.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Time that a start waits for an upstream's head.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Returns the age of the head and its limit, if the age is over the limit.
 pub(crate) fn stale_age(ready: &ReadyConfig, serving: &Serving) -> Option<(Duration, Duration)> {
     let max = ready.age_max(serving.identity()?.chain_id)?;
     serving.freshness.head_age().filter(|age| *age > max).map(|age| (age, max))
+}
+
+/// Waits for an upstream's head, so that no client is told the head of the last run while a newer one
+/// is known; not if the store is empty or no upstream answers.
+pub(crate) async fn upstream_head(serving: &Serving, status: &Status, ready: &ReadyConfig) {
+    let is_known = || {
+        let is_empty = serving.reader.range().is_none();
+        is_empty || status.proven_head().is_some() || status.words().upstream_error.is_some()
+    };
+    let known = async {
+        while !is_known() {
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    if timeout(KNOWN_WITHIN, known).await.is_ok() {
+        is_near(serving, status, ready);
+    }
+}
+
+/// Compares the head with the upstream's. True if it was near it once since the start.
+fn is_near(serving: &Serving, status: &Status, ready: &ReadyConfig) -> bool {
+    let head = serving.reader.range().map(|range| *range.end());
+    let upstream = status.proven_head();
+    upstream
+        .is_some_and(|upstream| serving.freshness.set_upstream_head(upstream, head, ready.lag_max))
+}
+
+/// Compares the head with the upstream's until it is near it, and then ends.
+pub(crate) async fn start(serving: Arc<Serving>, status: Arc<Status>, ready: LiveReady) {
+    while !is_near(&serving, &status, &ready.load()) {
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 /// Compares the head's age with its limit for ever, and says so when it crosses it.

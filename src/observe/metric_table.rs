@@ -68,7 +68,8 @@ const KINDS: &str = "new_heads logs";
 const POOLS: &str = "cold_read search";
 const CALL_ERRORS: &str =
     "unreachable timeout throttled not_served http_status too_large invalid_json rpc_error";
-const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status too_large invalid_json not_served abandoned";
+const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status too_large invalid_json no_length not_served loop abandoned";
+const BROADCAST: &str = "ok refused no_upstream limited unreachable timeout http_status too_large invalid_json no_length not_served";
 const FAULTS: &str = "(a reason of `neve_upstream_call_errors_total` or `neve_blocks_rejected_total`, or `stalled`, \
      `missing_height`, `wrong_chain`, `disagrees`, `inconsistent`, `false_head`)";
 const TEXT_REASONS: &str =
@@ -113,6 +114,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Reservations refused because the memory for clients was used up"
     Counter Count "neve_relay_requests_total" ["outcome": RELAYED]
         "Requests relayed to upstreams"
+    Counter Count "neve_relay_broadcasts_total" ["outcome": BROADCAST]
+        "Requests of --relay-broadcast to upstreams"
     Gauge Count "neve_relay_in_flight_requests" []
         "Relayed requests in flight"
     Counter Bytes "neve_relay_response_bytes_total" []

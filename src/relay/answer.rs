@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
+use http_body_util::Full;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderValue;
@@ -20,13 +21,15 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// Media type, which is JSON for JSON-RPC.
     pub(crate) content_type: Option<HeaderValue>,
+    /// True if the upstream lacks the newest height that the client may have seen.
+    pub(crate) lacks: bool,
     pub(crate) body: AnswerBody,
 }
 
 /// Body of a response. It ends with an error if it is too long or too slow, and then the client's
 /// connection is cut: no client takes a part for the whole.
 pub(crate) struct AnswerBody {
-    body: Incoming,
+    body: Source,
     /// Bytes that may still come.
     left: usize,
     max: usize,
@@ -34,13 +37,55 @@ pub(crate) struct AnswerBody {
     counted: Counted,
 }
 
+/// Place where a body comes from.
+enum Source {
+    Upstream(Incoming),
+    /// A response that was read whole.
+    Memory(Full<Bytes>),
+}
+
+impl Source {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        let polled = match self {
+            Self::Upstream(body) => ready!(Pin::new(body).poll_frame(context)).map(Result::ok),
+            Self::Memory(body) => ready!(Pin::new(body).poll_frame(context)).map(Result::ok),
+        };
+        Poll::Ready(polled.map(|frame| frame.ok_or(Failure::Unreachable)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Upstream(body) => body.is_end_stream(),
+            Self::Memory(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Upstream(body) => body.size_hint(),
+            Self::Memory(body) => body.size_hint(),
+        }
+    }
+}
+
 impl AnswerBody {
+    /// A response that was read whole.
+    pub(super) fn whole(bytes: Bytes, deadline: tokio::time::Instant, counted: Counted) -> Self {
+        let max = bytes.len();
+        Self::from(Source::Memory(Full::new(bytes)), max, deadline, counted)
+    }
+
+    /// A response that is read as it is sent on.
     pub(super) fn new(
         body: Incoming,
         max: usize,
         deadline: tokio::time::Instant,
         counted: Counted,
     ) -> Self {
+        Self::from(Source::Upstream(body), max, deadline, counted)
+    }
+
+    fn from(body: Source, max: usize, deadline: tokio::time::Instant, counted: Counted) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(deadline));
         Self { body, left: max, max, deadline, counted }
     }
@@ -50,9 +95,9 @@ impl AnswerBody {
             if self.deadline.as_mut().poll(context).is_ready() {
                 return Poll::Ready(Some(Err(Failure::TimedOut)));
             }
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            let frame = match ready!(self.body.poll(context)) {
                 Some(Ok(frame)) => frame,
-                Some(Err(_)) => return Poll::Ready(Some(Err(Failure::Unreachable))),
+                Some(Err(failure)) => return Poll::Ready(Some(Err(failure))),
                 None => return Poll::Ready(None),
             };
             let Ok(data) = frame.into_data() else { continue }; // trailers are not relayed

@@ -5,21 +5,26 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Response, StatusCode};
+use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::answer::{Answer, AnswerBody, Counted};
-use super::breaker::Breaker;
 use super::failure::Failure;
+use super::gate::Gate;
+use super::hops::Hops;
 use crate::client::{StreamClient, retry_after};
 use crate::config::Endpoint;
 use crate::config::settings::RelayConfig;
 use crate::shared::lock::lock;
 use crate::upstream::{PoolSlot, RateLimiter, Upstream};
 
-/// Upstreams that are asked for one request that only reads.
+/// Clock of deadlines.
+pub(super) type TokioInstant = tokio::time::Instant;
+
+/// Requests that are made for one that only reads.
 const ATTEMPTS_MAX: usize = 2;
 /// Pause after a refusal that names none.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -29,23 +34,28 @@ pub(crate) struct RelayState {
     endpoints: Vec<Endpoint>,
     tls: rustls::ClientConfig,
     connect_timeout: Duration,
-    config: RelayConfig,
+    pub(super) config: RelayConfig,
     /// Upstreams as following knows them, in the order of `endpoints`.
     pool: PoolSlot,
     /// One for each endpoint.
     gates: Vec<Mutex<Gate>>,
-}
-
-/// Limits of one upstream.
-struct Gate {
-    breaker: Breaker,
-    pace: Option<RateLimiter>,
+    /// Number of this neve in `Via`.
+    pub(super) number: u64,
+    /// Requests of broadcasts in flight, which may outlive their clients.
+    pub(super) sending: Arc<Semaphore>,
 }
 
 /// A limiter whose first request need not wait, however low the rate.
 fn full_limiter(rate: f64, now: Instant) -> RateLimiter {
     let earlier = now.checked_sub(Duration::from_secs_f64(1.0 / rate));
     RateLimiter::new(rate, earlier.unwrap_or(now))
+}
+
+/// A number that no other neve has. It is no secret: a client that names it is not relayed.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // Without randomness of the kernel, numbers are still different.
+    getrandom::fill(&mut bytes).map_or_else(|_| fastrand::u64(..), |()| u64::from_le_bytes(bytes))
 }
 
 /// Rate of requests that Avalanche's public API bears, besides those of following.
@@ -64,144 +74,61 @@ impl RelayState {
             let public = endpoint.is_public().then_some(PUBLIC_REQUESTS_PER_SECOND);
             let rate = config.requests_per_second.unwrap_or(public);
             let pace = rate.map(|rate| full_limiter(rate, now));
-            Mutex::new(Gate { breaker: Breaker::default(), pace })
+            Mutex::new(Gate::new(pace))
         };
         let gates = endpoints.iter().map(gate).collect();
-        Arc::new(Self { endpoints, tls, connect_timeout, config, pool, gates })
+        let number = random();
+        let sending = Arc::new(Semaphore::new(config.in_flight_total_max));
+        Arc::new(Self { endpoints, tls, connect_timeout, config, pool, gates, number, sending })
     }
 
-    fn gate(&self, place: usize) -> MutexGuard<'_, Gate> {
+    /// Reads the way of a request, unless it may not go on.
+    pub(crate) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
+        Hops::of(headers, self.number)
+    }
+
+    pub(super) fn gate(&self, place: usize) -> MutexGuard<'_, Gate> {
         lock(&self.gates[place])
     }
 
     /// Takes the right to ask an upstream. Following comes first: what it needs is left to it.
-    fn enter(&self, place: usize, upstream: &Upstream) -> Result<(), Failure> {
-        let now = Instant::now();
-        let mut gate = self.gate(place);
-        let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
-        if gate.pace.as_mut().is_some_and(busy) || upstream.state().pace.as_mut().is_some_and(busy)
-        {
-            return Err(Failure::Limited);
-        }
-        if !gate.breaker.enter(now) {
-            return Err(Failure::NoUpstream);
-        }
-        if let Some(pace) = &mut gate.pace {
-            pace.made(1);
-        }
-        drop(gate);
+    pub(super) fn enter(&self, place: usize, upstream: &Upstream) -> Result<(), Failure> {
+        self.gate(place).enter(upstream.state().pace.as_mut(), Instant::now())?;
         upstream.charge(1);
         Ok(())
     }
 
-    /// Upstreams to ask, best first: those that have `head` before others. One that stands alone
-    /// is asked again.
-    fn candidates(&self, head: u64) -> Vec<(usize, Arc<Upstream>)> {
-        let mut all = self.pool.get().map(|pool| pool.admitted()).unwrap_or_default();
+    /// Upstreams to ask, best first: those that have `head` before others, and of these the one
+    /// that answers soonest. One that stands alone is asked again.
+    pub(super) fn candidates(&self, head: u64) -> Vec<Candidate> {
+        let now = Instant::now();
+        let mut all: Vec<_> = self.pool.get().map(|pool| pool.admitted()).unwrap_or_default();
         all.retain(|(place, _)| *place < self.gates.len());
-        all.sort_by_key(|(_, upstream)| upstream.state().head < head);
-        if let [(place, only)] = &all[..] {
-            let again = (*place, Arc::clone(only));
+        let mut all: Vec<_> = all
+            .into_iter()
+            .map(|(place, upstream)| {
+                let lacks = upstream.state().head < head;
+                Candidate { place, upstream, lacks }
+            })
+            .collect();
+        all.sort_by_cached_key(|one| (one.lacks, self.gate(one.place).rank(now)));
+        if let [only] = &all[..] {
+            let again = only.clone();
             all.push(again);
         }
-        all.truncate(ATTEMPTS_MAX);
         all
-    }
-}
-
-/// A request to relay.
-pub(crate) struct RelayRequest {
-    /// Path at the node; `None` for that of JSON-RPC.
-    pub(crate) path: Option<PathAndQuery>,
-    /// Body of a `POST`; `None` for a `GET`.
-    pub(crate) body: Option<Bytes>,
-    /// True if it only reads: it may be sent twice.
-    pub(crate) repeatable: bool,
-    /// Height that the upstream should have.
-    pub(crate) head: u64,
-}
-
-/// The relay of one thread.
-pub(crate) struct Relay {
-    state: Arc<RelayState>,
-    /// One for each endpoint.
-    clients: Vec<StreamClient>,
-}
-
-impl Relay {
-    pub(crate) fn new(state: &Arc<RelayState>) -> Self {
-        let client =
-            |endpoint| StreamClient::new(endpoint, state.tls.clone(), state.connect_timeout);
-        let clients = state.endpoints.iter().map(client).collect();
-        Self { state: Arc::clone(state), clients }
-    }
-
-    /// Sends a request to an upstream, and returns its response once its head is there. If it only
-    /// reads, another upstream is asked after a failure; otherwise only if nothing of it was sent.
-    /// Dropped, it ends the request.
-    pub(crate) async fn send(&self, request: &RelayRequest) -> Result<Answer, Failure> {
-        let mut counted = Counted::new();
-        match self.ask(request).await {
-            Ok((response, deadline)) => {
-                let (head, body) = response.into_parts();
-                let content_type = head.headers.get(CONTENT_TYPE).cloned();
-                let max = self.state.config.response_bytes_max;
-                let body = AnswerBody::new(body, max, deadline, counted);
-                Ok(Answer { status: head.status, content_type, body })
-            }
-            Err(failure) => {
-                counted.outcome = failure.label();
-                Err(failure)
-            }
-        }
-    }
-
-    async fn ask(
-        &self,
-        request: &RelayRequest,
-    ) -> Result<(Response<Incoming>, tokio::time::Instant), Failure> {
-        let deadline = tokio::time::Instant::now() + self.state.config.timeout;
-        let (mut failure, mut asked_any) = (Failure::NoUpstream, false);
-        for (place, upstream) in self.state.candidates(request.head) {
-            if let Err(refused) = self.state.enter(place, &upstream) {
-                failure = if asked_any { failure } else { refused };
-                continue;
-            }
-            asked_any = true;
-            let sending = self.clients[place].send(request.path.as_ref(), request.body.clone());
-            let asked = match timeout_at(deadline, sending).await {
-                Err(_) => return Err(Failure::TimedOut),
-                Ok(Err(error)) => Err((Failure::Unreachable, error.is_connect())),
-                Ok(Ok(response)) => {
-                    let is_rpc = request.path.is_none();
-                    self.check(place, response, is_rpc).map_err(|why| (why, false))
-                }
-            };
-            let unsent;
-            (failure, unsent) = match asked {
-                Ok(response) => return Ok((response, deadline)),
-                Err(failed) => failed,
-            };
-            if failure == Failure::Unreachable {
-                self.state.gate(place).breaker.failed(Instant::now());
-            }
-            if !request.repeatable && !unsent {
-                break;
-            }
-        }
-        Err(failure)
     }
 
     /// Checks the head of a response. A node answers JSON-RPC with 200 and JSON; at another path any
     /// status may be its answer.
-    fn check(
+    pub(super) fn check(
         &self,
         place: usize,
         response: Response<Incoming>,
         is_rpc: bool,
     ) -> Result<Response<Incoming>, Failure> {
         let (status, headers) = (response.status(), response.headers());
-        let mut gate = self.state.gate(place);
+        let mut gate = self.gate(place);
         match status {
             StatusCode::OK => {}
             status if !is_rpc && is_answer(status) => {}
@@ -219,10 +146,151 @@ impl Relay {
         if is_rpc && !json || headers.contains_key(CONTENT_ENCODING) {
             return Err(Failure::NotJson);
         }
-        let max = self.state.config.response_bytes_max;
+        if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
+            return Err(Failure::NoLength);
+        }
+        let max = self.config.response_bytes_max;
         match response.body().size_hint().exact() {
             Some(len) if len > max as u64 => Err(Failure::TooLong(max)),
             _ => Ok(response),
+        }
+    }
+}
+
+/// An upstream that may be asked.
+#[derive(Clone)]
+pub(super) struct Candidate {
+    pub(super) place: usize,
+    pub(super) upstream: Arc<Upstream>,
+    /// True if it lacks the newest height that the client may have seen.
+    lacks: bool,
+}
+
+/// A request to relay.
+pub(crate) struct RelayRequest {
+    /// Path at the node; `None` for that of JSON-RPC.
+    pub(crate) path: Option<PathAndQuery>,
+    /// Body of a `POST`; `None` for a `GET`.
+    pub(crate) body: Option<Bytes>,
+    /// True if it only reads: it may be sent twice.
+    pub(crate) repeatable: bool,
+    /// Height that the upstream should have.
+    pub(crate) head: u64,
+    /// True if it is one transaction: it may go to all upstreams.
+    pub(crate) sends: bool,
+    /// Neves that it came through.
+    pub(crate) hops: Hops,
+}
+
+/// Time at which the next upstream is asked, if there is one and `request` may be repeated.
+fn until(request: &RelayRequest, next: bool, deadline: TokioInstant) -> TokioInstant {
+    if !(next && request.repeatable) {
+        return deadline;
+    }
+    let now = TokioInstant::now();
+    now + deadline.saturating_duration_since(now) / 2
+}
+
+/// Head of a response.
+struct Asked {
+    response: Response<Incoming>,
+    /// Time at which the response must have ended.
+    deadline: TokioInstant,
+    /// True if the upstream lacks the newest height that the client may have seen.
+    lacks: bool,
+}
+
+/// The relay of one thread.
+pub(crate) struct Relay {
+    pub(super) state: Arc<RelayState>,
+    /// One for each endpoint.
+    pub(super) clients: Vec<StreamClient>,
+}
+
+impl Relay {
+    pub(crate) fn new(state: &Arc<RelayState>) -> Self {
+        let client =
+            |endpoint| StreamClient::new(endpoint, state.tls.clone(), state.connect_timeout);
+        let clients = state.endpoints.iter().map(client).collect();
+        Self { state: Arc::clone(state), clients }
+    }
+
+    /// Sends a request to an upstream, and returns its response once its head is there. If it only
+    /// reads, another upstream is asked after a failure; otherwise only if nothing of it was sent.
+    /// Dropped, it ends the request.
+    pub(crate) async fn send(&self, request: &RelayRequest) -> Result<Answer, Failure> {
+        let mut counted = Counted::new();
+        if request.sends && self.state.config.broadcast {
+            return self.broadcast(request, counted).await;
+        }
+        match self.ask(request).await {
+            Ok(Asked { response, deadline, lacks }) => {
+                let (head, body) = response.into_parts();
+                let content_type = head.headers.get(CONTENT_TYPE).cloned();
+                let max = self.state.config.response_bytes_max;
+                let body = AnswerBody::new(body, max, deadline, counted);
+                Ok(Answer { status: head.status, content_type, lacks, body })
+            }
+            Err(failure) => {
+                counted.outcome = failure.label();
+                Err(failure)
+            }
+        }
+    }
+
+    async fn ask(&self, request: &RelayRequest) -> Result<Asked, Failure> {
+        let deadline = TokioInstant::now() + self.state.config.timeout;
+        let (mut failure, mut attempts) = (Failure::NoUpstream, 0);
+        let mut candidates = self.state.candidates(request.head).into_iter().peekable();
+        while let Some(candidate) = candidates.next() {
+            if let Err(refused) = self.state.enter(candidate.place, &candidate.upstream) {
+                failure = if attempts == 0 { refused } else { failure };
+                continue;
+            }
+            attempts += 1;
+            let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
+            let until = until(request, others && attempts < ATTEMPTS_MAX, deadline);
+            let unsent;
+            (failure, unsent) = match self.attempt(&candidate, request, until).await {
+                Ok(response) => return Ok(Asked { response, deadline, lacks: candidate.lacks }),
+                Err(failed) => failed,
+            };
+            let again = request.repeatable || unsent;
+            if !again || attempts == ATTEMPTS_MAX || TokioInstant::now() >= deadline {
+                break;
+            }
+        }
+        Err(failure)
+    }
+
+    /// Asks one upstream. A failure comes with whether nothing was sent.
+    async fn attempt(
+        &self,
+        Candidate { place, .. }: &Candidate,
+        request: &RelayRequest,
+        until: TokioInstant,
+    ) -> Result<Response<Incoming>, (Failure, bool)> {
+        let (place, began) = (*place, Instant::now());
+        let (path, body) = (request.path.as_ref(), request.body.clone());
+        let via = request.hops.value(self.state.number);
+        let sending = self.clients[place].send(path, body, via);
+        let sent = timeout_at(until, sending).await;
+        let now = Instant::now();
+        match sent {
+            Err(_) => {
+                self.state.gate(place).timed_out(now);
+                Err((Failure::TimedOut, false))
+            }
+            Ok(Err(error)) => {
+                self.state.gate(place).failed(now);
+                Err((Failure::Unreachable, error.is_connect()))
+            }
+            Ok(Ok(response)) => {
+                self.state.gate(place).answered(now - began, now);
+                self.state
+                    .check(place, response, request.path.is_none())
+                    .map_err(|why| (why, false))
+            }
         }
     }
 }

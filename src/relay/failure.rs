@@ -32,6 +32,12 @@ pub(crate) enum Failure {
     /// The response is not JSON.
     #[error("relay: the upstream's response is not JSON")]
     NotJson,
+    /// The response has neither a length nor chunks: its end cannot be told from a cut.
+    #[error("relay: the upstream's response has no length")]
+    NoLength,
+    /// The request came through this neve before, or through too many others.
+    #[error("header not found: the request was relayed in a loop; {}", RpcError::NOT_AVAILABLE)]
+    Loop,
     /// The upstream is a neve that does not have it.
     #[error("header not found: the upstream does not have it; {}", RpcError::NOT_AVAILABLE)]
     NotHeld,
@@ -48,6 +54,8 @@ impl Failure {
             Self::Status(_) => "http_status",
             Self::TooLong(_) => "too_large",
             Self::NotJson => "invalid_json",
+            Self::NoLength => "no_length",
+            Self::Loop => "loop",
             Self::NotHeld => "not_served",
         }
     }
@@ -58,10 +66,12 @@ impl Failure {
             Self::NoUpstream => Some(StatusCode::SERVICE_UNAVAILABLE),
             Self::Limited => Some(StatusCode::TOO_MANY_REQUESTS),
             Self::TimedOut => Some(StatusCode::GATEWAY_TIMEOUT),
-            Self::Unreachable | Self::Status(_) | Self::TooLong(_) | Self::NotJson => {
-                Some(StatusCode::BAD_GATEWAY)
-            }
-            Self::NotHeld => None,
+            Self::Unreachable
+            | Self::Status(_)
+            | Self::TooLong(_)
+            | Self::NotJson
+            | Self::NoLength => Some(StatusCode::BAD_GATEWAY),
+            Self::NotHeld | Self::Loop => None,
         }
     }
 
@@ -71,8 +81,12 @@ impl Failure {
             Self::Limited => LIMIT_EXCEEDED,
             Self::TimedOut => RpcError::TIMED_OUT.code,
             Self::TooLong(_) => RpcError::RESPONSE_TOO_LARGE.code,
-            Self::NotHeld => -32000,
-            Self::NoUpstream | Self::Unreachable | Self::Status(_) | Self::NotJson => INTERNAL,
+            Self::NotHeld | Self::Loop => -32000,
+            Self::NoUpstream
+            | Self::Unreachable
+            | Self::Status(_)
+            | Self::NotJson
+            | Self::NoLength => INTERNAL,
         };
         RpcError { code, message: self.to_string().into() }
     }

@@ -114,6 +114,9 @@ impl Rpc {
                 Ok(0)
             }
             Err(Unanswered::Missed(_)) if is_given_up() => Err(Stopped::With(dropped())),
+            Err(Unanswered::Missed(why)) if self.awaits_prices(&why) => {
+                Err(Stopped::With(RpcResponse::Prices))
+            }
             Err(Unanswered::Missed(why)) if self.misses.split => {
                 self.missed_item(message, &why, before, split);
                 Ok(0)

@@ -25,6 +25,7 @@ impl Rpc {
             RpcResponse::Mixed(mixed) => framed(mixed.body),
             RpcResponse::Relay(call) => WsResponse::Relay(call),
             RpcResponse::Split(split) => WsResponse::Split(split),
+            RpcResponse::Prices => WsResponse::Prices,
             RpcResponse::NoRoom => WsResponse::NoRoom,
         };
         (frame, calls)
@@ -75,6 +76,10 @@ impl Rpc {
             RpcResponse::Relay(call) => {
                 subscriptions.undo();
                 return (WsResponse::Relay(call), calls);
+            }
+            RpcResponse::Prices => {
+                subscriptions.undo();
+                return (WsResponse::Prices, calls);
             }
             RpcResponse::NoRoom => {
                 subscriptions.undo();

@@ -3,10 +3,14 @@
 //! They are written anew from the parts that were checked. An upstream that reads odd JSON in
 //! another way, such as a key that stands twice, could take the client's own text for another call.
 
-use neve_jsonrpc::{Kind, Message, RpcError, envelope};
+use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
 use super::calls::Calls;
+use crate::config::settings::is_never_relayed;
 use crate::shared::{Reservation, ThreadCounters};
+
+/// Method that sends a transaction.
+const SEND: &str = "eth_sendRawTransaction";
 
 /// A call, or a batch of calls, for an upstream.
 #[derive(Debug)]
@@ -15,6 +19,8 @@ pub(crate) struct Outbound {
     pub(crate) body: Vec<u8>,
     /// True if a second upstream may be asked when the first one fails: it only reads.
     pub(crate) repeatable: bool,
+    /// True if it is one transaction: it may go to all upstreams.
+    pub(crate) sends: bool,
     /// Ids of the calls, as the client wrote them.
     ids: Vec<Box<[u8]>>,
     batch: bool,
@@ -28,6 +34,7 @@ impl Outbound {
     pub(crate) fn single(message: &Message<'_>) -> Self {
         let mut outbound = Self::empty(false);
         outbound.add(message);
+        outbound.sends = message.kind() == Kind::Call && message.method() == SEND;
         outbound
     }
 
@@ -39,9 +46,22 @@ impl Outbound {
         outbound
     }
 
+    /// Calls to another API of the node; `None` if the body is no call, or has one that may never
+    /// be relayed. The path may have an API of admin or keystore beside the one it is named for.
+    pub(crate) fn of_other_api(body: &[u8], items_max: usize) -> Option<Self> {
+        match parse_at_most(body, items_max) {
+            Request::Single(message) => may_pass(&message).then(|| Self::single(&message)),
+            Request::Batch(messages) => {
+                let fits = (1..=items_max).contains(&messages.len());
+                (fits && messages.iter().all(may_pass)).then(|| Self::batch(&messages))
+            }
+            Request::Empty | Request::Malformed => None,
+        }
+    }
+
     pub(super) fn empty(batch: bool) -> Self {
         let (body, ids) = (Vec::new(), Vec::new());
-        Self { body, repeatable: true, ids, batch, calls: None, reserved: None }
+        Self { body, repeatable: true, sends: false, ids, batch, calls: None, reserved: None }
     }
 
     fn add(&mut self, message: &Message<'_>) {
@@ -129,6 +149,15 @@ impl Outbound {
     }
 }
 
+/// True if a message is a call that another API of the node may get.
+fn may_pass(message: &Message<'_>) -> bool {
+    let method = message.method();
+    let is_word = method.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.".contains(&b));
+    matches!(message.kind(), Kind::Call | Kind::Notification)
+        && is_word
+        && !is_never_relayed(&method)
+}
+
 /// Appends a call; without an id it wants no answer.
 fn write_call(out: &mut Vec<u8>, id: Option<&[u8]>, method: &str, params: Option<&[u8]>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
@@ -136,7 +165,7 @@ fn write_call(out: &mut Vec<u8>, id: Option<&[u8]>, method: &str, params: Option
         out.extend_from_slice(b",\"id\":");
         out.extend_from_slice(id);
     }
-    // A name that may be relayed has letters, digits and `_`.
+    // A name that may be relayed has letters, digits, `_` and `.`.
     out.extend_from_slice(b",\"method\":\"");
     out.extend_from_slice(method.as_bytes());
     out.push(b'"');
@@ -167,7 +196,7 @@ fn only_reads(method: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use neve_jsonrpc::{Request, parse};
+    use neve_jsonrpc::parse;
 
     use super::*;
 
@@ -185,6 +214,29 @@ mod tests {
         let silent = outbound(r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction"}"#);
         let expected = r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction"}"#;
         assert_eq!(String::from_utf8_lossy(&silent.body), expected);
+    }
+
+    #[test]
+    fn call_to_another_api_is_written_anew_unless_it_reaches_keys_or_settings() {
+        let passed = |body: &str| Some(Outbound::of_other_api(body.as_bytes(), 2)?.body);
+        let text = |body: &str| passed(body).map(|body| String::from_utf8(body).unwrap());
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"info.getNodeID"}"#;
+        assert_eq!(text(&format!(" {call} junk")).as_deref(), Some(call));
+        let both = format!("[{call},{call}]");
+        assert_eq!(text(&both), Some(both));
+        let twice = r#"{"jsonrpc":"2.0","id":1,"method":"admin.x","METHOD":"info.peers"}"#;
+        let last = r#"{"jsonrpc":"2.0","id":1,"method":"info.peers"}"#;
+        assert_eq!(text(twice).as_deref(), Some(last));
+        let with = |method: &str| call.replace("info.getNodeID", method);
+        for method in
+            ["admin.lockProfile", "Admin.x", "admin_x", "keystore.exportUser", "personal_sign"]
+        {
+            assert_eq!(passed(&with(method)), None, "{method}");
+            assert_eq!(passed(&format!("[{call},{}]", with(method))), None, "{method}");
+        }
+        for body in ["", "[]", "x", "{}", "[1]", &with("a b"), &format!("[{call},{call},{call}]")] {
+            assert_eq!(passed(body), None, "{body}");
+        }
     }
 
     #[test]

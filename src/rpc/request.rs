@@ -71,6 +71,10 @@ impl Rpc {
                 outbound.calls = Some(calls);
                 return (RpcResponse::Relay(outbound), Calls::default());
             }
+            RpcResponse::Prices => {
+                changes.undo(&self.filters);
+                return (RpcResponse::Prices, Calls::default()); // all of it is done again
+            }
             _ => {
                 changes.undo(&self.filters);
                 RpcResponse::NoRoom
@@ -163,10 +167,19 @@ impl Rpc {
 
     /// Has an upstream asked, or refuses a call that is not of a batch.
     fn missed(&self, message: &Message<'_>, why: &Missing) -> RpcResponse {
+        if self.awaits_prices(why) {
+            return RpcResponse::Prices;
+        }
         if self.misses.relays(&message.method()) {
             return RpcResponse::Relay(Outbound::single(message));
         }
         self.refuse(message, why)
+    }
+
+    /// True if the miss is for a price that may be had in a moment.
+    pub(super) fn awaits_prices(&self, why: &Missing) -> bool {
+        let Missing::Data(Miss::NotRelayed(method)) = why else { return false };
+        !self.limits.price_age_max.is_zero() && self.serving.relayed.is_due(method)
     }
 
     /// Refuses a call that is not of a batch.

@@ -19,6 +19,8 @@ pub(crate) enum RpcResponse {
     Relay(Outbound),
     /// A batch that neve answers in part: an upstream must be asked for the rest.
     Split(Box<Split>),
+    /// Nothing yet: prices must be requested before.
+    Prices,
     /// Nothing: the client, or all clients together, use too much memory.
     NoRoom,
 }
@@ -41,7 +43,7 @@ impl RpcResponse {
 
     /// True if an upstream must be asked.
     pub(crate) fn needs_upstream(&self) -> bool {
-        matches!(self, Self::Relay(_) | Self::Split(_))
+        matches!(self, Self::Relay(_) | Self::Split(_) | Self::Prices)
     }
 }
 
@@ -55,6 +57,8 @@ pub(crate) enum WsResponse {
     Relay(Outbound),
     /// An upstream must be asked for the rest of a batch.
     Split(Box<Split>),
+    /// Nothing yet: prices must be requested before.
+    Prices,
     /// A response, if any, and then the end of the connection.
     Last(Option<ResponseBody>),
     /// Nothing: the client, or all clients together, use too much memory.

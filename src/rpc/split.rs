@@ -1,8 +1,11 @@
 //! A batch while it is made, with a gap for each call that an upstream answers.
 
+use std::fmt;
+
 use bytes::Bytes;
 use neve_jsonrpc::{Kind, Message, RpcError, envelope};
-use serde::Deserialize;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::outbound::Outbound;
@@ -180,18 +183,47 @@ struct Numbered<'a> {
     error: Option<&'a RawValue>,
 }
 
+/// Items of a batch's response beyond one for each call. With more it is no response to the batch.
+const ITEMS_MORE_MAX: usize = 16;
+
 /// The answers in a batch's response, by their numbers, each from behind its id on.
 fn answers_of(bytes: &Bytes, count: usize) -> Vec<Option<Bytes>> {
     let mut found = vec![None; count];
-    let items: Vec<&RawValue> = serde_json::from_slice(bytes).unwrap_or_default();
-    for item in items {
-        let known = known_form(item.get()).map(|(id, rest)| (id, bytes.slice_ref(rest.as_bytes())));
-        let Some((id, rest)) = known.or_else(|| other_form(item.get())) else { continue };
-        if let Some(place) = found.get_mut(id) {
-            place.get_or_insert(rest);
-        }
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let read = json.deserialize_seq(Items { bytes, found: &mut found });
+    match read.and_then(|()| json.end()) {
+        Ok(()) => found,
+        Err(_) => vec![None; count],
     }
-    found
+}
+
+/// Takes the items of a batch's response one by one: an upstream that sends millions of them makes
+/// neve hold none.
+struct Items<'b> {
+    bytes: &'b Bytes,
+    found: &'b mut [Option<Bytes>],
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "a response for each of {} calls", self.found.len())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let mut left = self.found.len() + ITEMS_MORE_MAX;
+        while let Some(item) = items.next_element::<&'de RawValue>()? {
+            left = left.checked_sub(1).ok_or_else(|| A::Error::custom("too many items"))?;
+            let known = known_form(item.get());
+            let known = known.map(|(id, rest)| (id, self.bytes.slice_ref(rest.as_bytes())));
+            let Some((id, rest)) = known.or_else(|| other_form(item.get())) else { continue };
+            if let Some(place) = self.found.get_mut(id) {
+                place.get_or_insert(rest);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `{"jsonrpc":"2.0","id":7` and the rest, as the node writes it.
@@ -236,6 +268,15 @@ mod tests {
             None,
         ];
         assert_eq!(texts(body, 4), expected.map(|text| text.map(str::to_owned)));
+    }
+
+    #[test]
+    fn response_with_more_items_than_calls_has_no_answers() {
+        let answer = r#"{"jsonrpc":"2.0","id":0,"result":1}"#;
+        let with = |more: usize| format!("[{answer}{}]", ",1".repeat(more));
+        assert!(texts(&with(ITEMS_MORE_MAX), 1)[0].is_some());
+        assert_eq!(texts(&with(ITEMS_MORE_MAX + 1), 1), [None]);
+        assert_eq!(texts(&format!("[{answer}] 1"), 1), [None], "something behind the response");
     }
 
     #[test]

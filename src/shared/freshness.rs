@@ -2,18 +2,37 @@
 //! of a mirror of a stopped node shows the same age as the node would.
 //!
 //! The control thread compares the age with `--ready-age-max` each second (`src/observe/head_age.rs`). A
-//! request reads one flag and no clock.
+//! request reads one flag and no clock. After a start the head is that of the last run. Until it was within
+//! `--ready-lag-max` of the upstream's head once, calls that depend on it are misses.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// The head is too old (`--stale-heads miss`).
+const STALE: u8 = 1;
+/// The head was not near the upstream's since the start.
+const BEHIND: u8 = 2;
+/// Value of the goal while the upstream's head is not known.
+const UNKNOWN: u64 = u64::MAX;
+/// Value of the goal once it was reached.
+const REACHED: u64 = 0;
+
 /// Time of the head, and the flag that requests read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Freshness {
     /// Seconds since 1970, plus 1; 0: there is no head.
     head_time: AtomicU64,
-    /// True while calls that depend on the head are misses (`--stale-heads miss`).
-    misses: AtomicBool,
+    /// Reasons for which calls that depend on the head are misses.
+    misses: AtomicU8,
+    /// Height at which the head is near the upstream's, after the start.
+    goal: AtomicU64,
+}
+
+impl Default for Freshness {
+    fn default() -> Self {
+        let goal = AtomicU64::new(UNKNOWN);
+        Self { head_time: AtomicU64::new(0), misses: AtomicU8::new(0), goal }
+    }
 }
 
 impl Freshness {
@@ -36,18 +55,70 @@ impl Freshness {
     /// True while calls that depend on the head are misses.
     pub(crate) fn head_is_missed(&self) -> bool {
         // Relaxed: the flag orders nothing, and may be a second late.
-        self.misses.load(Ordering::Relaxed)
+        self.misses.load(Ordering::Relaxed) != 0
     }
 
-    /// Sets the flag.
+    /// Says whether the head is too old.
     pub(crate) fn miss_head(&self, misses: bool) {
-        self.misses.store(misses, Ordering::Relaxed);
+        self.set(STALE, misses);
+    }
+
+    fn set(&self, reason: u8, holds: bool) {
+        if holds {
+            self.misses.fetch_or(reason, Ordering::Relaxed);
+        } else {
+            self.misses.fetch_and(!reason, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a new head, which may be near the upstream's for the first time.
+    pub(crate) fn reaches(&self, head: u64) {
+        let goal = self.goal.load(Ordering::Relaxed);
+        if goal != REACHED && goal != UNKNOWN && head >= goal {
+            self.goal.store(REACHED, Ordering::Relaxed);
+            self.set(BEHIND, false);
+        }
+    }
+
+    /// Notes the upstream's head, until the head has been near it once. True if it has.
+    pub(crate) fn set_upstream_head(&self, upstream: u64, head: Option<u64>, lag_max: u64) -> bool {
+        if self.goal.load(Ordering::Relaxed) == REACHED {
+            return true;
+        }
+        // The flag comes first: a head that comes meanwhile takes it back.
+        self.set(BEHIND, true);
+        self.goal.store(upstream.saturating_sub(lag_max).max(REACHED + 1), Ordering::Relaxed);
+        self.reaches(head.unwrap_or_default().max(REACHED + 1));
+        self.goal.load(Ordering::Relaxed) == REACHED
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn head_of_the_last_run_is_missed_until_it_is_near_the_upstream() {
+        let freshness = Freshness::default();
+        freshness.reaches(5);
+        assert!(!freshness.head_is_missed(), "no upstream is known");
+        assert!(!freshness.set_upstream_head(100, Some(5), 10) && freshness.head_is_missed());
+        freshness.reaches(89);
+        assert!(freshness.head_is_missed());
+        assert!(!freshness.set_upstream_head(200, Some(90), 10), "it went on");
+        freshness.reaches(190);
+        assert!(!freshness.head_is_missed());
+        assert!(freshness.set_upstream_head(10_000, Some(190), 10), "once is enough");
+        assert!(!freshness.head_is_missed());
+        freshness.set(STALE, true);
+        assert!(freshness.head_is_missed());
+        let near = Freshness::default();
+        assert!(near.set_upstream_head(15, Some(5), 10) && !near.head_is_missed());
+        let genesis = Freshness::default();
+        assert!(genesis.set_upstream_head(0, Some(0), 0) && !genesis.head_is_missed());
+        let empty = Freshness::default();
+        assert!(!empty.set_upstream_head(100, None, 10) && empty.head_is_missed());
+    }
 
     #[test]
     fn head_age_follows_from_the_time_of_the_block() {

@@ -60,6 +60,7 @@ impl Serving {
         self.freshness.set_head_time(head_time(&self.reader));
         let head = self.reader.range().map(|range| *range.end());
         self.head.store(head.unwrap_or(NO_HEAD), Ordering::Relaxed);
+        head.inspect(|head| self.freshness.reaches(*head));
         self.heads.send_replace(head);
     }
 

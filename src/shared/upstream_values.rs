@@ -1,14 +1,15 @@
 //! Results that no block tells, as the upstream sent them: what it is, and what it charges.
 //!
-//! They are asked for by the follower, never on a caller's request, and go with the upstream's
-//! next answer or when they are too old.
+//! The follower requests them at each head, and prices also when a client wants one that is too old:
+//! one request for all clients. They go with the upstream's next answer or when they are too old.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 use super::lock::{read, write};
 
@@ -24,11 +25,21 @@ pub(crate) const CURRENT: [&str; 5] = [
     "net_peerCount",
 ];
 
+/// Time after a request for prices in which no client waits for another one: after a failure, and
+/// after a success.
+const AGAIN: Duration = Duration::from_secs(1);
+const SOON: Duration = Duration::from_millis(100);
+/// Time that a client waits for a price.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// Relayed results by method.
 #[derive(Debug, Default)]
 pub(crate) struct UpstreamValues {
     results: RwLock<HashMap<&'static str, (Bytes, Instant)>>,
     connected: Notify,
+    wanted: Notify,
+    /// Time from which on clients may wait for prices again.
+    due: watch::Sender<Option<Instant>>,
 }
 
 impl UpstreamValues {
@@ -40,6 +51,37 @@ impl UpstreamValues {
     /// Waits until it was connected to.
     pub(crate) async fn connected(&self) {
         self.connected.notified().await;
+    }
+
+    /// True if a client that wants `method` should wait for a new result: it is a price, and prices
+    /// were not requested a moment ago.
+    pub(crate) fn is_due(&self, method: &str) -> bool {
+        CURRENT.contains(&method) && self.are_prices_due()
+    }
+
+    /// True if prices were not requested a moment ago.
+    pub(crate) fn are_prices_due(&self) -> bool {
+        self.due.borrow().is_none_or(|due| due <= Instant::now())
+    }
+
+    /// Has prices requested, and waits for the end of that, at most two seconds. Those who wait at
+    /// the same time share one request.
+    pub(crate) async fn request_prices(&self) {
+        let mut due = self.due.subscribe();
+        self.wanted.notify_one();
+        if timeout(WAIT_MAX, due.changed()).await.is_err() {
+            self.prices_requested(false); // the next client need not wait as long
+        }
+    }
+
+    /// Waits until a client wants a price.
+    pub(crate) async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Says that prices were requested, and whether an upstream answered.
+    pub(crate) fn prices_requested(&self, answered: bool) {
+        self.due.send_replace(Some(Instant::now() + if answered { SOON } else { AGAIN }));
     }
 
     /// Takes a new result; `None` forgets the old one.
@@ -62,6 +104,22 @@ impl UpstreamValues {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn clients_share_one_request_for_prices_and_wait_only_so_long() {
+        let relayed = UpstreamValues::default();
+        assert!(relayed.is_due("eth_gasPrice") && !relayed.is_due("web3_clientVersion"));
+        let asked = async {
+            relayed.wanted().await;
+            relayed.prices_requested(true);
+        };
+        tokio::join!(relayed.request_prices(), relayed.request_prices(), asked);
+        assert!(!relayed.is_due("eth_gasPrice"), "a moment ago");
+        let began = Instant::now();
+        relayed.request_prices().await;
+        assert!(began.elapsed() >= WAIT_MAX, "no upstream answers");
+        assert!(!relayed.is_due("eth_gasPrice"));
+    }
 
     #[test]
     fn results_are_given_until_they_are_old() {

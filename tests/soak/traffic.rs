@@ -68,7 +68,8 @@ fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
 /// The served range that a miss names.
 fn range_of(miss: &Response) -> Option<(u64, u64)> {
     let (first, head) = miss.header("x-neve-served")?.split_once('-')?;
-    Some((first.parse().ok()?, head.parse().ok()?))
+    let height = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    Some((height(first)?, height(head)?))
 }
 
 /// The range that is served now, asked for by a hash that no block has.

@@ -126,6 +126,8 @@ impl Neve {
         };
         let address =
             first.split("http://").nth(1).and_then(|rest| rest.trim_end_matches('/').parse().ok());
+        // A socket in the file system has none.
+        let address = address.or_else(|| first.contains("unix:").then_some(([0; 4], 0).into()));
         let address = address.unwrap_or_else(|| panic!("no address in {first:?}"));
         let rest = lines.map_while(Result::ok).take(GREETING_LINES - 1);
         let greeting = std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n");

@@ -3,12 +3,10 @@
 use std::fmt::Write as _;
 use std::io;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
@@ -17,13 +15,13 @@ use super::error::StartError;
 use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
 use crate::config::settings::{AdminListen, Config, Limits};
-use crate::http::Offload;
 use crate::http::clients::Seats;
 use crate::http::listener::{Role, Shared};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
 use crate::http::server::Workers;
-use crate::observe::{Admin, process};
+use crate::http::{Listener, Offload};
+use crate::observe::{Admin, head_age, process};
 use crate::rpc::cursors::Filters;
 use crate::shared::{MemoryBudget, Serving, ThreadCounters};
 
@@ -36,7 +34,7 @@ const ADMIN_BYTES: usize = 8 << 20;
 /// The listeners and the threads behind them.
 pub(crate) struct Listeners {
     shared: Shared,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<ListenAddress>,
     accepting: Vec<tokio::task::JoinHandle<Workers>>,
     drain: watch::Sender<bool>,
 }
@@ -115,8 +113,8 @@ impl Listeners {
         tallies: &[[Arc<ThreadCounters>; 2]],
     ) -> Result<(), StartError> {
         let failed = |error: io::Error| StartError::Setting(named.to_owned(), not_bound(&error));
-        let listener = TcpListener::bind(address.host_and_port()).await.map_err(failed)?;
-        self.addresses.push(listener.local_addr().map_err(failed)?);
+        let listener = Listener::bind(address).await.map_err(failed)?;
+        self.addresses.push(listener.address().map_err(failed)?);
         let mut shared = self.shared.clone();
         if role == Role::Admin {
             // An operator is answered also when clients use up their memory.
@@ -124,6 +122,10 @@ impl Listeners {
         }
         let workers = Workers::start(&shared, role, tallies)?;
         self.accepting.push(tokio::spawn(async move {
+            if role != Role::Admin {
+                let (status, ready) = (&shared.admin.status, **shared.admin.ready.load());
+                head_age::upstream_head(&shared.serving, status, &ready).await;
+            }
             workers.accept(listener, &shared).await;
             workers
         }));
@@ -132,15 +134,15 @@ impl Listeners {
 
     /// Says where it is, on standard output: this is what was asked for.
     pub(crate) fn greet(&self, upstreams: &Upstreams) {
-        let listen = self.addresses[0];
-        let admin = self.addresses.last().unwrap_or(&listen);
+        let listen = &self.addresses[0];
+        let admin = self.addresses.last().unwrap_or(listen);
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "neve {} serves http://{listen}/", env!("CARGO_PKG_VERSION"));
+        let _ = writeln!(text, "neve {} serves {}", env!("CARGO_PKG_VERSION"), shown(listen, "/"));
         let _ = writeln!(text, "upstream {}", upstreams.shown());
-        let _ = writeln!(text, "health   http://{admin}/health");
+        let _ = writeln!(text, "health   {}", shown(admin, "/health"));
         let _ = writeln!(text, "try it:");
-        let _ = writeln!(text, "  curl -s {CURL_OPTIONS} http://{listen}/");
+        let _ = writeln!(text, "  curl -s {CURL_OPTIONS} {}", curl_target(listen));
         let mut out = io::stdout();
         if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             // Nobody may be reading, and the log has the address too.
@@ -171,9 +173,28 @@ impl Listeners {
     }
 }
 
+/// A path at an address.
+fn shown(address: &ListenAddress, path: &str) -> String {
+    match address {
+        ListenAddress::Tcp { .. } => format!("http://{address}{path}"),
+        ListenAddress::Unix(_) => format!("{address} at {path}"),
+    }
+}
+
+/// The root of an address, as curl wants it.
+fn curl_target(address: &ListenAddress) -> String {
+    match address {
+        ListenAddress::Tcp { .. } => format!("http://{address}/"),
+        ListenAddress::Unix(path) => {
+            format!("--unix-socket {} http://localhost/", path.display())
+        }
+    }
+}
+
 /// Says why an address cannot be listened on, and what to do.
 fn not_bound(error: &io::Error) -> String {
     match error.kind() {
+        io::ErrorKind::AlreadyExists => "a file that is no socket; name another path".to_owned(),
         io::ErrorKind::AddrInUse => "port in use; stop its owner (see ss -ltnp)".to_owned(),
         io::ErrorKind::AddrNotAvailable => "no address of this machine; see ip addr".to_owned(),
         io::ErrorKind::PermissionDenied => "not permitted; use a port above 1023".to_owned(),

@@ -14,6 +14,12 @@ pub(super) const REQUESTS: Group = Group {
     title: "Requests",
     settings: &[
         Setting::new(
+            "connection-streams-max",
+            count("1", "1000"),
+            "Requests in flight of a connection of HTTP/2. Beyond it: the client waits.",
+        )
+        .or("100"),
+        Setting::new(
             "header-bytes-max",
             bytes("8KiB", "1MiB"),
             "Bytes of a request's line and headers, up to the end of the empty line. Beyond it: \

@@ -22,7 +22,8 @@ pub(super) const LISTEN: Group = Group {
         Setting::new(
             "listen",
             text::<ListenAddress>("ADDRESS"),
-            "Address for JSON-RPC, HOST:PORT. Port 0 is any free port.",
+            "Address for JSON-RPC: HOST:PORT, or unix:PATH for a socket in the file system. Port 0 is \
+             any free port. All clients of a socket have the address 127.0.0.1.",
         )
         .or("127.0.0.1:8545")
         .brief(),
@@ -128,6 +129,8 @@ pub struct HttpConfig {
     /// Bytes of a request's line and headers. A node allows 1 MiB; no client needs that. A connection's
     /// buffer has this size, for which hyper has a minimum of 8 KiB.
     pub header_bytes_max: usize,
+    /// Streams of a connection of HTTP/2.
+    pub connection_streams_max: u32,
     /// Limits of a WebSocket.
     pub(crate) ws: WsLimits,
     /// Time after which silent connections are closed.
@@ -168,6 +171,7 @@ impl HttpConfig {
             client_address_from: values.word("client-address-from")?,
             rpc_paths: rpc_paths(values)?,
             header_bytes_max: values.bytes("header-bytes-max")?,
+            connection_streams_max: values.count("connection-streams-max")?,
             ws: WsLimits::of(values)?,
             patience: Deadlines::of(values)?,
             drain_timeout: values.duration("drain-timeout")?,
@@ -178,14 +182,14 @@ impl HttpConfig {
 fn admin_listen(values: &Values) -> Result<AdminListen, ConfigError> {
     let main: ListenAddress = values.of("listen")?;
     Ok(match values.get("admin-listen")? {
-        Some(ListenAt(Some(address))) if address == main && main.port() != 0 => {
+        Some(ListenAt(Some(address))) if address == main && !main.is_any_port() => {
             return values.refuse("admin-listen", "must be another address than --listen");
         }
         Some(ListenAt(Some(address))) => AdminListen::Given(address),
         Some(ListenAt(None)) => AdminListen::Off,
         None if values.switch("admin-on-main") => AdminListen::Off,
         // An operator who takes any port does not expect a second neve to find this one taken.
-        None if main.port() == 0 => {
+        None if main.is_any_port() => {
             AdminListen::Default(SocketAddr::new(ADMIN_LISTEN.ip(), 0).into())
         }
         None => AdminListen::Default(ADMIN_LISTEN.into()),

@@ -20,7 +20,7 @@ pub use limits::Limits;
 pub(crate) use limits::{Deadlines, QueueLimits, WorkLimits};
 pub use listen::{AddressSource, AdminListen, HttpConfig};
 pub use logs::{LogConfig, LogFormat};
-pub(crate) use relay::MissPolicy;
 pub use relay::{MissConfig, RelayConfig};
+pub(crate) use relay::{MissPolicy, is_never_relayed};
 pub use upstream::{FetchConfig, UpstreamConfig};
 pub(crate) use websocket::WsLimits;

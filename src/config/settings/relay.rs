@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use neve_jsonrpc::default_methods;
 
 use crate::config::error::ConfigError;
-use crate::config::setting::{Group, Setting, bytes, count, duration, one_of, rate, text};
+use crate::config::setting::{Group, SWITCH, Setting, bytes, count, duration, one_of, rate, text};
 use crate::config::units::Rate;
 use crate::config::values::Values;
 
@@ -43,6 +43,12 @@ pub(super) const MISSES: Group = Group {
             text::<String>("PATH").many(),
             "Other paths of the node that are relayed, such as /ext/info, /ext/health or /ext/bc/P. \
              Each is one exact path; paths of admin and keystore are refused.",
+        ),
+        Setting::new(
+            "relay-broadcast",
+            SWITCH,
+            "Send each eth_sendRawTransaction outside a batch to all upstreams. The first result is \
+             the response.",
         ),
         Setting::new(
             "relay-requests-per-second",
@@ -128,6 +134,8 @@ pub struct RelayConfig {
     pub(crate) methods: RelayMethods,
     /// Other paths of the node.
     pub(crate) paths: Arc<[String]>,
+    /// True if a transaction goes to all upstreams.
+    pub broadcast: bool,
     /// Requests a second to each upstream; `None` for what suits it.
     pub requests_per_second: Option<Option<f64>>,
     /// Requests in flight.
@@ -173,6 +181,7 @@ impl RelayConfig {
         Ok(Self {
             methods: methods(values)?,
             paths: paths(values)?,
+            broadcast: values.switch("relay-broadcast"),
             requests_per_second: requests_per_second(values)?.map(|rate| rate.0),
             in_flight_total_max: total,
             in_flight_address_max: address_max(values, total)?,
@@ -185,6 +194,15 @@ impl RelayConfig {
 /// Namespaces that reach a node's keys and settings.
 const REFUSED: [&str; 3] = ["admin", "personal", "keystore"];
 
+/// True if a method reaches a node's keys or settings: it is not relayed, even when named.
+pub(crate) fn is_never_relayed(method: &str) -> bool {
+    let space = method.split(['_', '.']).next().unwrap_or_default();
+    REFUSED.iter().any(|refused| space.eq_ignore_ascii_case(refused))
+}
+
+/// The node's paths of the API that neve has itself: `--relay-methods` bounds it.
+const OWN_API: [&str; 4] = ["bc/C/rpc", "bc/C/ws", "bc/evm/rpc", "bc/evm/ws"];
+
 fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
     let mut methods = HashSet::new();
     for name in values.texts("relay-methods") {
@@ -196,7 +214,7 @@ fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
         let Some((space, rest)) = name.split_once(['_', '.']) else {
             return wrong("no method; write NAMESPACE_NAME, or default");
         };
-        if REFUSED.iter().any(|refused| space.eq_ignore_ascii_case(refused)) {
+        if is_never_relayed(name) {
             return wrong("never relayed: it reaches the keys or settings of a node");
         }
         let is_word = |text: &str| {
@@ -224,6 +242,11 @@ fn paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {
             return wrong(
                 "no clean path; allowed: letters, digits and -_.~ between single slashes",
             );
+        }
+        let is_own =
+            |own: &&str| rest.strip_prefix("ext/").unwrap_or(rest).eq_ignore_ascii_case(own);
+        if OWN_API.iter().any(is_own) {
+            return wrong("neve's own API; name methods with --relay-methods");
         }
         let is_refused = |element: &str| REFUSED.iter().any(|no| element.eq_ignore_ascii_case(no));
         if rest.split('/').any(is_refused) {

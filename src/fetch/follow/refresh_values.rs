@@ -24,7 +24,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 const THROTTLED: Duration = Duration::from_secs(10);
 
 /// Asks for what the upstream is after each connection to it, and for prices at each head that is
-/// published while its head is followed. Following never waits for this: what does not come is
+/// published while its head is followed, and when a client wants one. Following never waits for this: what does not come is
 /// not served.
 pub(crate) async fn run(
     pool: Arc<UpstreamPool>,
@@ -38,6 +38,9 @@ pub(crate) async fn run(
         let methods = tokio::select! {
             () = serving.relayed.connected() => &CONSTANT[..],
             () = sleep_until(again) => &CONSTANT[..],
+            () = serving.relayed.wanted() => {
+                if serving.relayed.are_prices_due() { &CURRENT[..] } else { continue }
+            }
             changed = heads.changed() => match changed {
                 Ok(()) if status.words().phase == Phase::Following => &CURRENT[..],
                 Ok(()) => &[],
@@ -45,6 +48,9 @@ pub(crate) async fn run(
             },
         };
         let asked = relay_all(&pool, &serving, methods, bytes_max).await;
+        if methods == CURRENT {
+            serving.relayed.prices_requested(asked.complete);
+        }
         if methods == CONSTANT {
             again = Instant::now() + if asked.complete { REFRESH } else { AGAIN };
         }

@@ -35,6 +35,9 @@ impl ErrorResponse {
         "invalid content type, only application/json is supported\n",
     );
 
+    pub(crate) const NOT_RELAYED: Self =
+        Self::new(StatusCode::FORBIDDEN, "relay: no JSON-RPC call, or one that is never relayed\n");
+
     pub(crate) const NO_ROOM: Self = Self::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "memory for clients is used up; try again later\n",
@@ -137,6 +140,11 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
         (ErrorResponse::USE_GET, "another method than `GET` to a page for operators"),
         (ErrorResponse::too_long(6_000_000, 5_242_880), "a body over `--body-bytes-max`"),
         (ErrorResponse::MEDIA_TYPE, "a media type that is not JSON"),
+        (
+            ErrorResponse::NOT_RELAYED,
+            "a `POST` to a path of `--relay-paths` without calls, or with one of admin, personal or \
+             keystore",
+        ),
         (ErrorResponse::EXPECTATION, "an `Expect` other than `100-continue`"),
         (ErrorResponse::FAILED, "neve failed; the log has the reason"),
         (

@@ -20,6 +20,10 @@ const NEVE: HeaderName = HeaderName::from_static("x-neve");
 const MISSES: HeaderName = HeaderName::from_static("x-neve-misses");
 /// Names the newest served height.
 const HEAD: HeaderName = HeaderName::from_static("x-neve-head");
+/// Says that the upstream of a relayed response lacks the newest served height, as far as neve
+/// knows.
+const BEHIND: HeaderName = HeaderName::from_static("x-neve-upstream");
+
 /// Source of a response.
 #[derive(Clone, Copy)]
 enum Source {
@@ -62,6 +66,8 @@ impl Responder {
             // They are relayed where the thread may wait.
             RpcResponse::Relay(call) => self.not_relayed(&call, &Failure::NoUpstream),
             RpcResponse::Split(split) => self.not_relayed(&split.outbound, &Failure::NoUpstream),
+            // They are requested where the thread may wait, and then not again for a while.
+            RpcResponse::Prices => ErrorResponse::BUSY.response(),
             RpcResponse::NoRoom => ErrorResponse::NO_ROOM.response(),
         }
     }
@@ -85,15 +91,22 @@ impl Responder {
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, NO_STORE);
         if let Some(range) = self.rpc.serving.reader.range() {
-            let text = format!("{}-{}", range.start(), range.end());
+            let text = format!("{:#x}-{:#x}", range.start(), range.end());
             headers.extend(HeaderValue::try_from(text).ok().map(|value| (SERVED, value)));
         }
         response
     }
 
-    /// Names an upstream as the source of a response.
-    pub(crate) fn relayed(&self, mut response: Response<HttpBody>) -> Response<HttpBody> {
+    /// Names an upstream as the source of a response; `lacks` if it lacks the newest served height.
+    pub(crate) fn relayed(
+        &self,
+        mut response: Response<HttpBody>,
+        lacks: bool,
+    ) -> Response<HttpBody> {
         let headers = response.headers_mut();
+        if lacks {
+            headers.insert(BEHIND, HeaderValue::from_static("behind"));
+        }
         headers.insert(CACHE_CONTROL, NO_STORE);
         self.name_source(headers, Source::Relay);
         response

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
+use super::http2;
 use super::service::{Client, Service};
 use crate::config::settings::Deadlines;
 use crate::http::socket::{IdleState, Socket};
@@ -46,6 +47,9 @@ pub(crate) async fn serve(
     mut drain: watch::Receiver<bool>,
     door: &Handoff,
 ) {
+    if http2::begins(&moved.read) {
+        return http2::serve(moved, service, patience, drain).await;
+    }
     let OpenConnection { stream, read, sent, address, proxied, held, counted } = moved;
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,

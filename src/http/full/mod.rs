@@ -2,6 +2,9 @@
 
 mod admission;
 mod connection;
+mod http2;
+mod http2_socket;
+mod http2_streams;
 mod non_rpc;
 mod relayed;
 mod request_body;

@@ -1,6 +1,7 @@
 //! Requests that an upstream answers: calls, the rest of a batch, other paths of the node.
 
 use hyper::body::{Body, Incoming};
+use hyper::header::HeaderMap;
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode};
 
@@ -8,23 +9,29 @@ use super::request_body::{Unread, read};
 use super::service::{Client, Service, closing_unless, plain_empty};
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
-use crate::http::relay::{NotRelayed, rpc_request};
+use crate::http::relay::{NotRelayed, Origin, Relayed, rpc_request};
 use crate::http::response::{HttpBody, whole};
 use crate::http::while_here;
-use crate::relay::{Failure, RelayRequest};
+use crate::relay::{Failure, Hops, RelayRequest};
 use crate::rpc::{Outbound, RpcResponse, Split};
+use crate::shared::Holder;
 
 impl Service {
     /// Has an upstream answer, until the client has gone.
     pub(super) async fn relay(
         &self,
         mut outbound: Outbound,
+        hops: Result<Hops, Failure>,
         client: &Client,
     ) -> Response<HttpBody> {
         outbound.count(&self.responder.rpc.tally);
-        let request = rpc_request(&mut outbound, self.responder.rpc.serving.head().unwrap_or(0));
-        match self.stream(request, client).await {
-            Some(Ok(response)) => self.responder.relayed(response),
+        let hops = match hops {
+            Ok(hops) => hops,
+            Err(failure) => return whole(self.responder.not_relayed(&outbound, &failure)),
+        };
+        let origin = self.origin(client, hops);
+        match self.stream(rpc_request(&mut outbound, &origin), &origin, client).await {
+            Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.lacks),
             Some(Err(NotRelayed::NoRoom)) => whole(ErrorResponse::NO_ROOM.response()),
             Some(Err(NotRelayed::Failure(failure))) => {
                 whole(self.responder.not_relayed(&outbound, &failure))
@@ -33,15 +40,26 @@ impl Service {
         }
     }
 
+    /// Way of a request, unless it may not be relayed.
+    pub(super) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
+        self.relay.as_ref().map_or_else(|| Ok(Hops::default()), |relay| relay.hops(headers))
+    }
+
+    fn origin(&self, client: &Client, hops: Hops) -> Origin<'_> {
+        let account = self.responder.rpc.memory.account(client.address);
+        let head = self.responder.rpc.serving.head().unwrap_or(0);
+        Origin::new(client.address, account, head).through(hops)
+    }
+
     /// Response of an upstream; nothing if the client has gone.
     async fn stream(
         &self,
         request: RelayRequest,
+        origin: &Origin<'_>,
         client: &Client,
-    ) -> Option<Result<Response<HttpBody>, NotRelayed>> {
+    ) -> Option<Result<Relayed, NotRelayed>> {
         let Some(relay) = &self.relay else { return Some(Err(Failure::NoUpstream.into())) };
-        let account = self.responder.rpc.memory.account(client.address);
-        let streaming = relay.stream(request, client.address, account);
+        let streaming = relay.stream(request, origin, &client.quiet);
         while_here(streaming, || client.quiet.look_for_client()).await
     }
 
@@ -52,50 +70,83 @@ impl Service {
         path: PathAndQuery,
         client: &Client,
     ) -> Response<HttpBody> {
+        let hops = self.hops(request.headers());
+        let mut calls = match self.body_for_path(request, client).await {
+            Ok(calls) => calls,
+            Err(refusal) => return closing_unless(false, whole(refusal)),
+        };
+        let hops = match hops {
+            Ok(hops) => hops,
+            Err(failure) => return whole(path_not_relayed(&failure.into())),
+        };
+        let (repeatable, origin) = (calls.is_none(), self.origin(client, hops.clone()));
+        let body = calls.as_mut().map(|calls| std::mem::take(&mut calls.body).into());
+        let request =
+            RelayRequest { path: Some(path), body, repeatable, head: 0, sends: false, hops };
+        match self.stream(request, &origin, client).await {
+            Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.lacks),
+            Some(Err(why)) => whole(path_not_relayed(&why)),
+            None => whole(plain_empty()),
+        }
+    }
+
+    /// The body of a request for another path of the node, written anew; none of a `GET`. A refusal
+    /// closes the connection: some of the body may be unread.
+    async fn body_for_path(
+        &self,
+        request: Request<Incoming>,
+        client: &Client,
+    ) -> Result<Option<Outbound>, Response<ResponseBody>> {
         let is_get = match *request.method() {
             Method::GET => true,
             Method::POST => false,
-            _ => return closing_unless(false, whole(ErrorResponse::METHOD.response())),
+            _ => return Err(ErrorResponse::METHOD.response()),
         };
         let limit = self.responder.rpc.limits.body_bytes_max;
         if let Some(len) = request.body().size_hint().exact().filter(|len| *len > limit as u64) {
-            let refusal = ErrorResponse::too_long(len, limit as u64);
-            return closing_unless(false, whole(refusal.response()));
+            return Err(ErrorResponse::too_long(len, limit as u64).response());
         }
         let account = self.responder.rpc.memory.account(client.address);
         let body = match read(request.into_body(), limit, account).await {
             Ok(body) if body.ended => body,
-            Ok(_) => {
-                let refusal = ErrorResponse::too_long(limit as u64 + 1, limit as u64);
-                return closing_unless(false, whole(refusal.response()));
-            }
-            Err(Unread::Broken) => return closing_unless(false, whole(plain_empty())),
-            Err(Unread::NoRoom) => {
-                return closing_unless(false, whole(self.responder.response(RpcResponse::NoRoom)));
-            }
+            Ok(_) => return Err(ErrorResponse::too_long(limit as u64 + 1, limit as u64).response()),
+            Err(Unread::Broken) => return Err(plain_empty()),
+            Err(Unread::NoRoom) => return Err(self.responder.response(RpcResponse::NoRoom)),
         };
-        let body = (!is_get).then(|| body.bytes.clone());
-        let request = RelayRequest { path: Some(path), body, repeatable: is_get, head: 0 };
-        match self.stream(request, client).await {
-            Some(Ok(response)) => self.responder.relayed(response),
-            Some(Err(why)) => whole(path_not_relayed(&why)),
-            None => whole(plain_empty()),
+        if is_get {
+            return Ok(None);
         }
+        let calls = Outbound::of_other_api(&body.bytes, self.responder.rpc.limits.batch_items_max);
+        let mut calls = calls.ok_or_else(|| ErrorResponse::NOT_RELAYED.response())?;
+        let reserved = account.reserve(Holder::Relay, calls.held());
+        let reserved = reserved.ok_or_else(|| self.responder.response(RpcResponse::NoRoom))?;
+        calls.keep(Some(reserved));
+        Ok(Some(calls))
     }
 
     /// Has an upstream answer the rest of a batch, until the client has gone.
     pub(super) async fn fill(
         &self,
         mut split: Box<Split>,
+        hops: Result<Hops, Failure>,
         client: &Client,
     ) -> Response<ResponseBody> {
         split.outbound.count(&self.responder.rpc.tally);
         let Some(relay) = &self.relay else {
             return self.responder.response(RpcResponse::Split(split));
         };
-        let account = self.responder.rpc.memory.account(client.address);
-        let head = self.responder.rpc.serving.head().unwrap_or(0);
-        let filling = relay.fill(split, client.address, account, head);
+        let hops = match hops {
+            Ok(hops) => hops,
+            Err(failure) => {
+                let account = self.responder.rpc.memory.account(client.address);
+                let mixed = split.fill(Err(&failure.error()), account);
+                return mixed.map_or_else(
+                    || self.responder.response(RpcResponse::NoRoom),
+                    |all| self.responder.mixed(all),
+                );
+            }
+        };
+        let filling = relay.fill(split, self.origin(client, hops));
         match while_here(filling, || client.quiet.look_for_client()).await {
             Some(Some(mixed)) => self.responder.mixed(mixed),
             Some(None) => self.responder.response(RpcResponse::NoRoom),

@@ -25,6 +25,10 @@ use crate::observe::{Admin, Pages, page};
 use crate::rpc::RpcResponse;
 use crate::shared::{Began, ClientAddress, Work, add};
 
+/// Requests for prices that one request waits for. A second one comes only if the answer to the
+/// first took long.
+const PRICE_REQUESTS_MAX: usize = 2;
+
 /// Answers requests of one thread's connections.
 pub(crate) struct Service {
     pub(crate) responder: Arc<Responder>,
@@ -33,6 +37,8 @@ pub(crate) struct Service {
     /// Pages for operators that this listener has.
     pub(crate) pages: Pages,
     pub(crate) header_bytes_max: usize,
+    /// Streams of a connection of HTTP/2.
+    pub(crate) connection_streams_max: u32,
     pub(crate) ws: WsLimits,
     /// Endpoint for mirrors, if any.
     pub(crate) mirrors: Option<MirrorEndpoint>,
@@ -143,6 +149,7 @@ impl Service {
         client: &Client,
     ) -> Response<HttpBody> {
         let accepts = AcceptEncoding::of(request.headers());
+        let hops = self.hops(request.headers());
         let limit = self.responder.rpc.limits.body_bytes_max;
         // If the body was cut or its chunks are malformed, what came of it is not JSON either.
         let account = self.responder.rpc.memory.account(client.address);
@@ -153,17 +160,34 @@ impl Service {
                 return closing_unless(false, whole(self.responder.response(RpcResponse::NoRoom)));
             }
         };
-        let reply = match self.responder.answer_if_resident(&body.bytes, accepts, client.address) {
-            Some(reply) => Ok(reply), // nearly always
-            None => self.answer_offloaded(body.bytes.clone(), accepts, client).await,
-        };
+        let mut reply = self.answer(&body.bytes, accepts, client).await;
+        for _ in 0..PRICE_REQUESTS_MAX {
+            if !matches!(reply, Ok(RpcResponse::Prices)) {
+                break;
+            }
+            self.responder.rpc.serving.relayed.request_prices().await;
+            reply = self.answer(&body.bytes, accepts, client).await;
+        }
         let response = match reply {
-            Ok(RpcResponse::Relay(outbound)) => self.relay(outbound, client).await,
-            Ok(RpcResponse::Split(split)) => whole(self.fill(split, client).await),
+            Ok(RpcResponse::Relay(outbound)) => self.relay(outbound, hops, client).await,
+            Ok(RpcResponse::Split(split)) => whole(self.fill(split, hops, client).await),
             Ok(reply) => whole(self.responder.response(reply)),
             Err(response) => whole(response),
         };
         closing_unless(body.ended, response)
+    }
+
+    /// Answers JSON-RPC, or says why it is not answered.
+    async fn answer(
+        &self,
+        body: &Bytes,
+        accepts: AcceptEncoding,
+        client: &Client,
+    ) -> Result<RpcResponse, Response<ResponseBody>> {
+        match self.responder.answer_if_resident(body, accepts, client.address) {
+            Some(reply) => Ok(reply), // nearly always
+            None => self.answer_offloaded(body.clone(), accepts, client).await,
+        }
     }
 
     /// Answers it on a thread that may wait for the disk, or says why it is not answered.

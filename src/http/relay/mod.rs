@@ -1,7 +1,8 @@
 //! Relayed requests of clients: bounded in number and memory, by address and in total.
 
 mod paths;
+mod relayed_body;
 mod relayer;
 
 pub(crate) use paths::RelayPaths;
-pub(crate) use relayer::{NotRelayed, RelayShared, Relayer, rpc_request};
+pub(crate) use relayer::{NotRelayed, Origin, RelayShared, Relayed, Relayer, rpc_request};

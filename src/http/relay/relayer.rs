@@ -1,25 +1,24 @@
 //! The place of a relayed request among those of its address and of all.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::Response;
-use hyper::body::{Body, Frame, SizeHint};
-use hyper::header::CONTENT_TYPE;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use tokio::sync::Semaphore;
 
 use super::paths::RelayPaths;
+use super::relayed_body::{Held, RelayedBody};
 use crate::body::ResponseBody;
 use crate::client::STREAM_READ_BYTES;
 use crate::config::settings::RelayConfig;
-use crate::http::clients::{Seat, Seats};
+use crate::http::clients::Seats;
 use crate::http::response::{HttpBody, Streamed};
-use crate::relay::{AnswerBody, Failure, Relay, RelayRequest, RelayState};
+use crate::http::socket::IdleState;
+use crate::relay::{Failure, Hops, Relay, RelayRequest, RelayState};
 use crate::rpc::{Mixed, Outbound, Split};
-use crate::shared::{Account, ClientAddress, Holder, Reservation};
+use crate::shared::{Account, ClientAddress, Holder};
 
 /// Memory of a relayed request besides its own bytes: what is read from the upstream, and as much on
 /// its way to the client.
@@ -78,40 +77,63 @@ impl From<Failure> for NotRelayed {
     }
 }
 
-/// Place of a request among those of its address and of all, and its memory.
-struct Held {
-    _seat: Seat,
-    _permit: OwnedSemaphorePermit,
-    memory: Reservation,
+/// Client of a relayed request, and the way that the request came.
+pub(crate) struct Origin<'m> {
+    pub(crate) address: ClientAddress,
+    pub(crate) account: Account<'m>,
+    /// Newest height that the client may have seen.
+    pub(crate) head: u64,
+    /// Neves that the request came through.
+    hops: Hops,
+}
+
+impl<'m> Origin<'m> {
+    pub(crate) fn new(address: ClientAddress, account: Account<'m>, head: u64) -> Self {
+        Self { address, account, head, hops: Hops::default() }
+    }
+
+    /// The same of a request that came through other neves.
+    pub(crate) fn through(mut self, hops: Hops) -> Self {
+        self.hops = hops;
+        self
+    }
+}
+
+/// Response that is streamed.
+pub(crate) struct Relayed {
+    pub(crate) response: Response<HttpBody>,
+    /// True if the upstream lacks the newest height that the client may have seen.
+    pub(crate) lacks: bool,
 }
 
 impl Relayer {
-    /// Relays a request; its response is streamed. Dropped, it ends the request.
+    /// Reads the way of a request, unless it may not go on.
+    pub(crate) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
+        self.shared.state.hops(headers)
+    }
+
+    /// Relays a request; its response is streamed. Dropped, it ends the request, and so does the
+    /// response when its client has gone.
     pub(crate) async fn stream(
         &self,
         request: RelayRequest,
-        address: ClientAddress,
-        account: Account<'_>,
-    ) -> Result<Response<HttpBody>, NotRelayed> {
-        let held = self.enter(address, account)?;
+        origin: &Origin<'_>,
+        client: &Arc<IdleState>,
+    ) -> Result<Relayed, NotRelayed> {
+        let held = self.enter(origin)?;
         let answer = self.relay.send(&request).await?;
-        let body = RelayedBody { body: answer.body, _held: held };
+        let body = RelayedBody::new(answer.body, Arc::clone(client), held);
         let mut response = Response::new(HttpBody::Streamed(Streamed(Box::pin(body))));
         *response.status_mut() = answer.status;
         let content_type = answer.content_type.map(|value| (CONTENT_TYPE, value));
         response.headers_mut().extend(content_type);
-        Ok(response)
+        Ok(Relayed { response, lacks: answer.lacks })
     }
 
     /// Relays the rest of a batch, and makes the batch whole. `None` if clients use too much memory.
-    pub(crate) async fn fill(
-        &self,
-        mut split: Box<Split>,
-        address: ClientAddress,
-        account: Account<'_>,
-        head: u64,
-    ) -> Option<Mixed> {
-        match self.fetch(&mut split.outbound, address, account, head).await {
+    pub(crate) async fn fill(&self, mut split: Box<Split>, origin: Origin<'_>) -> Option<Mixed> {
+        let account = origin.account;
+        match self.fetch(&mut split.outbound, origin).await {
             Ok(fetched) => split.fill(Ok(&fetched.bytes), account),
             Err(NotRelayed::Failure(failure)) => split.fill(Err(&failure.error()), account),
             Err(NotRelayed::NoRoom) => None,
@@ -123,11 +145,10 @@ impl Relayer {
     pub(crate) async fn whole(
         &self,
         mut call: Outbound,
-        address: ClientAddress,
-        account: Account<'_>,
-        head: u64,
+        origin: Origin<'_>,
     ) -> Option<ResponseBody> {
-        let bytes = match self.fetch(&mut call, address, account, head).await {
+        let account = origin.account;
+        let bytes = match self.fetch(&mut call, origin).await {
             Ok(fetched) => fetched.bytes.to_vec(),
             Err(NotRelayed::Failure(failure)) => call.error(&failure.error()),
             Err(NotRelayed::NoRoom) => return None,
@@ -141,12 +162,11 @@ impl Relayer {
     async fn fetch(
         &self,
         outbound: &mut Outbound,
-        address: ClientAddress,
-        account: Account<'_>,
-        head: u64,
+        origin: Origin<'_>,
     ) -> Result<Fetched, NotRelayed> {
-        let mut held = self.enter(address, account)?;
-        let mut answer = self.relay.send(&rpc_request(outbound, head)).await?;
+        let mut held = self.enter(&origin)?;
+        let request = rpc_request(outbound, &origin);
+        let mut answer = self.relay.send(&request).await?;
         let mut bytes = Vec::new();
         while let Some(frame) = answer.body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
@@ -162,44 +182,19 @@ impl Relayer {
         Ok(Fetched { bytes: bytes.into(), _held: held })
     }
 
-    fn enter(&self, address: ClientAddress, account: Account<'_>) -> Result<Held, NotRelayed> {
-        let seat = self.shared.seats.take(address).ok_or(Failure::Limited)?;
+    fn enter(&self, origin: &Origin<'_>) -> Result<Held, NotRelayed> {
+        let seat = self.shared.seats.take(origin.address).ok_or(Failure::Limited)?;
         let permit = Arc::clone(&self.shared.permits).try_acquire_owned();
         let permit = permit.map_err(|_| Failure::Limited)?;
-        let memory = account.reserve(Holder::Relay, BYTES).ok_or(NotRelayed::NoRoom)?;
+        let memory = origin.account.reserve(Holder::Relay, BYTES).ok_or(NotRelayed::NoRoom)?;
         Ok(Held { _seat: seat, _permit: permit, memory })
     }
 }
 
 /// The request of calls; takes their text.
-pub(crate) fn rpc_request(outbound: &mut Outbound, head: u64) -> RelayRequest {
+pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &Origin<'_>) -> RelayRequest {
     let body = Some(std::mem::take(&mut outbound.body).into());
-    RelayRequest { path: None, body, repeatable: outbound.repeatable, head }
-}
-
-/// A response on its way, and the place of its request.
-struct RelayedBody {
-    body: AnswerBody,
-    _held: Held,
-}
-
-impl Body for RelayedBody {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        polled.map(|frame| frame.map(|frame| frame.map_err(Into::into)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+    let (repeatable, hops) = (outbound.repeatable, origin.hops.clone());
+    let sends = outbound.sends;
+    RelayRequest { path: None, body, repeatable, head: origin.head, sends, hops }
 }

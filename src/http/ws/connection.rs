@@ -29,7 +29,7 @@ use super::writing::write;
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
 use crate::http::answer::Responder;
-use crate::http::relay::Relayer;
+use crate::http::relay::{Origin, Relayer};
 use crate::http::response::ResponseWriter;
 use crate::http::socket::Socket as Tcp;
 use crate::http::{Gone, NotDone, Offload, draining};
@@ -142,6 +142,8 @@ impl WsConnection<'_> {
             let alarm = self.alarm();
             let turn = tokio::select! {
                 biased;
+                // Before frames, which may come without a pause: responses would wait for them.
+                Some(relayed) = self.relaying.next() => self.take_relayed(relayed).await,
                 frame = self.socket.next() => match frame {
                     Some(Ok(frame)) => self.take(frame).await,
                     Some(Err(error)) => Err(error.into()),
@@ -150,7 +152,6 @@ impl WsConnection<'_> {
                 // Others have their turn: a long range may have nothing to wait for.
                 () = self.rpc.replays.turn(), if more => Ok(()),
                 _ = heads.changed(), if !more && !self.subscriptions.is_empty() => Ok(()),
-                Some(relayed) = self.relaying.next() => self.take_relayed(relayed).await,
                 () = sleep_until(alarm) => self.keep_alive().await,
             };
             let told = match turn {
@@ -196,10 +197,11 @@ impl WsConnection<'_> {
                 return Ok(self.socket.flush().await?);
             }
         };
-        let (frame, calls) = match self.answer_if_resident(&body) {
-            Some(answered) => answered, // nearly always
-            None => self.answer_offloaded(body.clone()).await?,
-        };
+        let (mut frame, mut calls) = self.answer(&body).await?;
+        if matches!(frame, WsResponse::Prices) {
+            self.rpc.serving.relayed.request_prices().await;
+            (frame, calls) = self.answer(&body).await?;
+        }
         drop(body);
         self.socket.get_mut().message_ends();
         calls.count(&self.rpc.tally);
@@ -219,15 +221,16 @@ impl WsConnection<'_> {
     fn relay(&mut self, frame: WsResponse) {
         let Some(relay) = self.relay else { return }; // nothing comes to this without a relay
         let (address, account) = (self.address, self.rpc.memory.account(self.address));
-        let head = self.rpc.serving.head().unwrap_or(0);
+        // No neve relays over a WebSocket, so no loop is possible.
+        let origin = Origin::new(address, account, self.rpc.serving.head().unwrap_or(0));
         self.relaying.push(match frame {
             WsResponse::Relay(mut call) => {
                 call.count(&self.rpc.tally);
-                Box::pin(relay.whole(call, address, account, head))
+                Box::pin(relay.whole(call, origin))
             }
             WsResponse::Split(mut split) => {
                 split.outbound.count(&self.rpc.tally);
-                let filling = relay.fill(split, address, account, head);
+                let filling = relay.fill(split, origin);
                 Box::pin(async { Some(filling.await?.body) })
             }
             _ => return,
@@ -248,7 +251,17 @@ impl WsConnection<'_> {
                 }
                 Err(CloseReason::Silently(WsClose::Malformed))
             }
+            // They were requested just now, and are not again for a while.
+            WsResponse::Prices => Err(busy()),
             WsResponse::NoRoom => Err(CloseReason::no_room()),
+        }
+    }
+
+    /// Answers a message.
+    async fn answer(&mut self, body: &Bytes) -> Result<(WsResponse, Calls), CloseReason> {
+        match self.answer_if_resident(body) {
+            Some(answered) => Ok(answered), // nearly always
+            None => self.answer_offloaded(body.clone()).await,
         }
     }
 
@@ -289,13 +302,16 @@ impl WsConnection<'_> {
         let socket = self.socket.get_ref();
         let (answered, subscriptions) = match gone.watch(answering, || socket.has_gone()).await {
             Ok(done) => done,
-            Err(NotDone::Full) => {
-                let reason = "too many requests wait for an answer; try again later";
-                return Err(CloseReason::told(WsClose::Busy, CloseCode::Again, reason));
-            }
+            Err(NotDone::Full) => return Err(busy()),
             Err(NotDone::Failed) => return Ok((WsResponse::Last(None), Calls::default())),
         };
         self.subscriptions = subscriptions;
         Ok(answered)
     }
+}
+
+/// Closes because too much waits.
+fn busy() -> CloseReason {
+    let reason = "too many requests wait for an answer; try again later";
+    CloseReason::told(WsClose::Busy, CloseCode::Again, reason)
 }

@@ -98,7 +98,7 @@ fn calls(set: Set) -> Vec<Row> {
 #[test]
 fn recorded_calls_are_answered_as_hyper_answers_them() {
     for set in [MAIN, HELICON] {
-        let (_node, _dir, neve) = start(set, &["--api", "debug-raw"]);
+        let (_node, _dir, neve) = start(set, &["--api", "debug-raw", "--price-age-max", "0s"]);
         let (mut both, calls) = (Both::open(&neve), calls(set));
         let before = neve.count(PLAIN);
         for row in &calls {

@@ -9,7 +9,7 @@ fn assert_miss(answer: &Response, status: u16, code: i64, message: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(answer.header("content-type"), Some("application/json"));
     assert_eq!(answer.header("cache-control"), Some("no-store"));
-    assert_eq!(answer.header("x-neve-served"), Some("100-339"));
+    assert_eq!(answer.header("x-neve-served"), Some("0x64-0x153"));
     let json = answer.json();
     assert_eq!(json["error"]["code"], code);
     assert_eq!(json["error"]["message"], message);

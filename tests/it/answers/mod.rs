@@ -4,6 +4,7 @@ mod corpus;
 mod encoding;
 mod fast_path;
 mod filters;
+mod http2;
 mod http_rows;
 mod misses;
 mod request_heads;

@@ -9,4 +9,5 @@ mod mixed_clients;
 mod overload;
 mod session;
 mod shipped_nginx;
+mod unix_socket;
 mod worker_balance;

@@ -6,5 +6,7 @@ mod faults;
 mod follow;
 mod helicon_switch;
 mod latest_tag;
+mod prices;
 mod stale;
+mod start;
 mod upstreams;

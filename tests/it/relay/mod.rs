@@ -1,8 +1,10 @@
 //! Misses that an upstream answers.
 
+mod attacks;
 mod batches;
 mod bounds;
 mod calls;
+mod odd;
 mod paths;
 mod sockets;
 mod wire;

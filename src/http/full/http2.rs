@@ -1,0 +1,150 @@
+//! HTTP/2 without TLS, by prior knowledge (RFC 9113, 3.3). `Upgrade: h2c` is ignored.
+//!
+//! A connection stays here to its end. Its streams are bounded by `--connection-streams-max`, what a client
+//! may send ahead by windows that are reserved when it opens, and frames that ask for work without a
+//! request by [`FrameMeter`].
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use hyper::body::Incoming;
+use hyper::header::{HOST, HeaderValue};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+
+use super::http2_socket::Http2Socket;
+use super::http2_streams::{OpenStreams, StreamBodyGuard};
+use super::service::{Client, Service, closing_unless};
+use crate::config::settings::Deadlines;
+use crate::http::admit::ErrorResponse;
+use crate::http::response::{HttpBody, whole};
+use crate::http::socket::IdleState;
+use crate::http::ws::Upgrade;
+use crate::http::{OpenConnection, draining};
+use crate::shared::{ClientAddress, Holder};
+
+/// Begin of the preface of a connection: no request of HTTP/1 begins so.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+/// Bytes that a client may send ahead on one stream, and on all of a connection.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+/// Bytes of a response that wait in hyper.
+const SEND_BUFFER: usize = 64 << 10;
+/// Memory of a connection besides bodies and responses, which are counted apart.
+pub(super) const CONNECTION_BYTES: usize = CONNECTION_WINDOW as usize + SEND_BUFFER;
+
+/// True if a connection that begins with these bytes speaks HTTP/2.
+pub(super) fn begins(read: &[u8]) -> bool {
+    read.starts_with(PREFACE)
+}
+
+/// Serves a connection until it closes, or until it has answered what it is answering when it is to
+/// end.
+pub(super) async fn serve(
+    moved: OpenConnection,
+    service: &Arc<Service>,
+    patience: Deadlines,
+    mut drain: watch::Receiver<bool>,
+) {
+    let OpenConnection { stream, read, address, proxied, held: _held, counted: _counted, .. } =
+        moved;
+    let account = service.responder.rpc.memory.account(address);
+    let Some(_memory) = account.reserve(Holder::Head, CONNECTION_BYTES) else {
+        return debug!("no memory for a connection of HTTP/2");
+    };
+    let stream = match TcpStream::from_std(stream) {
+        Ok(stream) => stream,
+        Err(error) => return warn!(%error, "cannot serve a connection"),
+    };
+    let streams = Arc::new(OpenStreams::default());
+    let socket = Http2Socket::new(stream, read, patience.write);
+    let respond = service_fn(|request: Request<Incoming>| {
+        let (service, streams) = (Arc::clone(service), Arc::clone(&streams));
+        async move { respond(&service, request, address, proxied, &streams).await }
+    });
+    let builder = builder(service, patience);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), respond));
+    let mut draining = pin!(draining(&mut drain));
+    let mut told = false;
+    let mut look = pin!(sleep_until(Instant::now() + patience.idle));
+    let ended = poll_fn(|context| {
+        if !told && draining.as_mut().poll(context).is_ready() {
+            told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        while look.as_mut().poll(context).is_ready() {
+            if streams.are_stuck(patience.write) {
+                return Poll::Ready(Ok(())); // the client does not read
+            }
+            let idle = streams.idle_since().map(|since| since + patience.idle);
+            if !told && idle.is_some_and(|until| until <= Instant::now()) {
+                told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            let next = Instant::now() + patience.idle.min(patience.write) / 2;
+            look.as_mut().reset(idle.filter(|_| !told).map_or(next, |until| until.min(next)));
+        }
+        connection.as_mut().poll(context)
+    })
+    .await;
+    if let Err(error) = ended {
+        debug!(%error, "connection of HTTP/2 ended early");
+    }
+}
+
+/// Answers a request of one stream. A stream that the client resets drops this.
+async fn respond(
+    service: &Service,
+    mut request: Request<Incoming>,
+    address: ClientAddress,
+    proxied: bool,
+    streams: &Arc<OpenStreams>,
+) -> Result<Response<HttpBody>, Infallible> {
+    let guard = StreamBodyGuard::new(streams);
+    let response = if name_host(&mut request) {
+        let named = if proxied { service.policy.proxies.client(request.headers()) } else { None };
+        let client =
+            Client { address: named.unwrap_or(address), quiet: Arc::<IdleState>::default() };
+        service.respond(request, &Upgrade::default(), &client).await?
+    } else {
+        closing_unless(false, whole(ErrorResponse::HOSTS.response()))
+    };
+    Ok(response.map(|body| guard.watching(body)))
+}
+
+/// Has `Host` name the authority, as HTTP/1 has it. False if they differ (RFC 9113, 8.3.1).
+fn name_host(request: &mut Request<Incoming>) -> bool {
+    let Some(authority) = request.uri().authority() else { return true };
+    let name = authority.as_str().rsplit('@').next().unwrap_or_default();
+    let Ok(value) = HeaderValue::from_str(name) else { return false };
+    let mut hosts = request.headers().get_all(HOST).iter();
+    if hosts.any(|host| !host.as_bytes().eq_ignore_ascii_case(value.as_bytes())) {
+        return false;
+    }
+    request.headers_mut().insert(HOST, value);
+    true
+}
+
+fn builder(service: &Service, patience: Deadlines) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(service.connection_streams_max)
+        .max_header_list_size(u32::try_from(service.header_bytes_max).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_local_error_reset_streams(Some(64))
+        .keep_alive_interval(patience.idle)
+        .keep_alive_timeout(patience.write);
+    builder
+}

@@ -1,0 +1,199 @@
+//! The socket of a connection of HTTP/2: meters the frames that come, and gives up on a client that
+//! takes no bytes.
+
+use std::future::Future;
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+/// Bytes of the preface.
+const PREFACE_BYTES: usize = 24;
+/// Bytes of the head of a frame (RFC 9113, 4.1).
+const HEAD_BYTES: usize = 9;
+/// Frames of a connection, beyond those that come with requests, that only make work: PRIORITY,
+/// `RST_STREAM`, SETTINGS, PING.
+const FREE_FRAMES: u64 = 200;
+/// Such frames that each request may bring along. A client that resets every stream it opens, as in
+/// CVE-2023-44487, brings one; so it may reset every second one.
+const FRAMES_A_REQUEST: u64 = 4;
+
+/// Meter of the frames that a client sends.
+#[derive(Debug, Default)]
+struct FrameMeter {
+    /// Bytes that are to be skipped.
+    skip: usize,
+    head: [u8; HEAD_BYTES],
+    /// Bytes of the head that came.
+    came: usize,
+    requests: u64,
+    /// Frames that only make work; a reset counts as many as half of them.
+    idle: u64,
+}
+
+impl FrameMeter {
+    fn new() -> Self {
+        Self { skip: PREFACE_BYTES, ..Self::default() }
+    }
+
+    /// Takes bytes that came; false if too many frames only make work.
+    fn takes(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let skipped = self.skip.min(bytes.len());
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
+            let part = (HEAD_BYTES - self.came).min(bytes.len());
+            self.head[self.came..self.came + part].copy_from_slice(&bytes[..part]);
+            self.came += part;
+            bytes = &bytes[part..];
+            if self.came == HEAD_BYTES {
+                self.frame();
+            }
+        }
+        self.idle <= FREE_FRAMES + FRAMES_A_REQUEST * self.requests
+    }
+
+    fn frame(&mut self) {
+        let [a, b, c, kind, ..] = self.head;
+        self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        self.came = 0;
+        match kind {
+            1 => self.requests += 1,                // HEADERS
+            3 => self.idle += 2 * FRAMES_A_REQUEST, // RST_STREAM
+            2 | 4 | 6 => self.idle += 1,            // PRIORITY, SETTINGS, PING
+            0 if self.skip == 0 => self.idle += 1,  // DATA without any
+            _ => {}
+        }
+    }
+}
+
+/// A socket.
+pub(super) struct Http2Socket {
+    io: TcpStream,
+    /// Bytes that were read before.
+    before: Bytes,
+    meter: FrameMeter,
+    write_timeout: Duration,
+    /// Set while the client takes no bytes.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Http2Socket {
+    pub(super) fn new(io: TcpStream, before: Bytes, write_timeout: Duration) -> Self {
+        Self { io, before, meter: FrameMeter::new(), write_timeout, stalled: None }
+    }
+
+    fn wrote<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let limit = self.write_timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Http2Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let start = buf.filled().len();
+        if self.before.is_empty() {
+            ready!(Pin::new(&mut self.io).poll_read(context, buf))?;
+        } else {
+            let len = self.before.len().min(buf.remaining());
+            buf.put_slice(&self.before.split_to(len));
+        }
+        let fits = self.meter.takes(&buf.filled()[start..]);
+        Poll::Ready(if fits {
+            Ok(())
+        } else {
+            Err(io::Error::other("too many frames without a request"))
+        })
+    }
+}
+
+impl AsyncWrite for Http2Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(context, buf);
+        self.wrote(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, bufs);
+        self.wrote(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, len: u8) -> Vec<u8> {
+        let mut frame = vec![0, 0, len, kind, 0, 0, 0, 0, 1];
+        frame.resize(HEAD_BYTES + usize::from(len), 6);
+        frame
+    }
+
+    fn takes(frames: &[Vec<u8>], piece: usize) -> bool {
+        let mut meter = FrameMeter::new();
+        let bytes = [vec![4; PREFACE_BYTES], frames.concat()].concat();
+        bytes.chunks(piece).map(|piece| meter.takes(piece)).last().unwrap()
+    }
+
+    #[test]
+    fn frames_that_only_make_work_are_bounded_however_they_are_cut() {
+        let free = usize::try_from(FREE_FRAMES).unwrap();
+        for piece in [1, 7, 9, 10, 1 << 20] {
+            for kind in [2, 4, 6] {
+                assert!(takes(&vec![frame(kind, 6); free], piece), "{kind}");
+                assert!(!takes(&vec![frame(kind, 6); free + 1], piece), "{kind}");
+            }
+            assert!(!takes(&vec![frame(0, 0); free + 1], piece), "DATA without any");
+            assert!(takes(&vec![frame(0, 4); 10 * free], piece), "a body");
+            assert!(takes(&vec![frame(8, 4); 10 * free], piece), "windows");
+        }
+    }
+
+    #[test]
+    fn client_may_reset_every_second_stream_and_not_all() {
+        let (open, reset) = (frame(1, 9), frame(3, 4));
+        let half = vec![[open.clone(), open.clone(), reset.clone()].concat(); 10_000];
+        assert!(takes(&half, 1 << 20));
+        assert!(!takes(&vec![[open, reset].concat(); 100], 1 << 20));
+    }
+}

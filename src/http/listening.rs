@@ -1,0 +1,80 @@
+//! Listeners: a port of TCP, or a socket in the file system.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::config::ListenAddress;
+
+/// Address of all clients of a socket in the file system.
+const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A place where connections come from.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// A socket in the file system, which goes with its listener.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl Listener {
+    /// Begins to listen.
+    pub(crate) async fn bind(address: &ListenAddress) -> io::Result<Self> {
+        match address {
+            ListenAddress::Tcp { host, port } => {
+                Ok(Self::Tcp(TcpListener::bind((host.as_str(), *port)).await?))
+            }
+            ListenAddress::Unix(path) => {
+                remove_stale(path)?;
+                Ok(Self::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
+            }
+        }
+    }
+
+    /// Returns the address, with the port that it got.
+    pub(crate) fn address(&self) -> io::Result<ListenAddress> {
+        match self {
+            Self::Tcp(listener) => Ok(listener.local_addr()?.into()),
+            Self::Unix(_, file) => Ok(ListenAddress::Unix(file.0.clone())),
+        }
+    }
+
+    /// Accepts a connection.
+    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await,
+            Self::Unix(listener, _) => Ok((as_tcp(listener.accept().await?.0)?, LOCAL)),
+        }
+    }
+}
+
+/// Takes a socket for one of TCP. Both are read, written and watched by the same system calls. Options
+/// that only TCP has fail, and neve does without them.
+fn as_tcp(stream: UnixStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(OwnedFd::from(stream.into_std()?).into())
+}
+
+/// Removes a socket that nobody listens on any more.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
+        Ok(_) if StdUnixStream::connect(path).is_ok() => Err(io::ErrorKind::AddrInUse.into()),
+        Ok(_) => fs::remove_file(path),
+        Err(_) => Ok(()), // it does not exist, or binding says why not
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0); // the next start removes it otherwise
+    }
+}

@@ -1,0 +1,76 @@
+//! A response on its way to a client. It ends when the client has gone, and not only with its time:
+//! an upstream may send the rest late or never.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::http::clients::Seat;
+use crate::http::socket::IdleState;
+use crate::relay::AnswerBody;
+use crate::shared::{GONE_INTERVAL, Reservation};
+
+/// Place of a request among those of its address and of all, and its memory.
+pub(super) struct Held {
+    pub(super) _seat: Seat,
+    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) memory: Reservation,
+}
+
+/// A response on its way, and the place of its request.
+pub(super) struct RelayedBody {
+    body: AnswerBody,
+    client: Arc<IdleState>,
+    /// Time of the next look for the client, while an upstream is waited for.
+    look: Pin<Box<Sleep>>,
+    _held: Held,
+}
+
+impl RelayedBody {
+    pub(super) fn new(body: AnswerBody, client: Arc<IdleState>, held: Held) -> Self {
+        Self { body, client, look: Box::pin(sleep(GONE_INTERVAL)), _held: held }
+    }
+
+    /// Looks now and then for the client; true if it has gone.
+    fn poll_gone(&mut self, context: &mut Context<'_>) -> bool {
+        while self.look.as_mut().poll(context).is_ready() {
+            if self.client.look_for_client() {
+                return true;
+            }
+            self.look.as_mut().reset(Instant::now() + GONE_INTERVAL);
+        }
+        false
+    }
+}
+
+impl Body for RelayedBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match Pin::new(&mut self.body).poll_frame(context) {
+            Poll::Pending if self.poll_gone(context) => {
+                Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into())))
+            }
+            polled => polled.map(|frame| frame.map(|frame| frame.map_err(Into::into))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

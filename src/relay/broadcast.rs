@@ -1,0 +1,152 @@
+//! A transaction for all upstreams (`--relay-broadcast`): the first that takes it answers.
+//!
+//! A request goes on when the first response has come, and also when its client has gone.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::{Response, StatusCode};
+use metrics::counter;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio::time::timeout_at;
+
+use super::answer::{Answer, AnswerBody, Counted};
+use super::exchange::{Relay, RelayRequest, RelayState, TokioInstant};
+use super::failure::Failure;
+
+/// Bytes of a response: a hash or an error.
+const RESPONSE_BYTES_MAX: usize = 64 << 10;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Response to a call, as far as it matters here.
+#[derive(Deserialize)]
+struct Outcome<'a> {
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+impl Relay {
+    /// Sends a call to all upstreams. Returns the first response with a result; without any, the
+    /// first response; without any, the last failure.
+    pub(super) async fn broadcast(
+        &self,
+        request: &RelayRequest,
+        mut counted: Counted,
+    ) -> Result<Answer, Failure> {
+        let deadline = TokioInstant::now() + self.state.config.timeout;
+        let mut outcomes = self.send_to_all(request, deadline);
+        let (mut refused, mut failure) = (None, Failure::NoUpstream);
+        while let Some(outcome) = outcomes.recv().await {
+            match outcome {
+                Ok(bytes) if is_result(&bytes) => return Ok(answer(bytes, deadline, counted)),
+                Ok(bytes) => _ = refused.get_or_insert(bytes),
+                Err(why) => failure = why,
+            }
+        }
+        if let Some(bytes) = refused {
+            return Ok(answer(bytes, deadline, counted));
+        }
+        counted.outcome = failure.label();
+        Err(failure)
+    }
+
+    /// Begins a request to each upstream; the outcomes come as they end.
+    fn send_to_all(
+        &self,
+        request: &RelayRequest,
+        deadline: TokioInstant,
+    ) -> mpsc::UnboundedReceiver<Result<Bytes, Failure>> {
+        let (tell, outcomes) = mpsc::unbounded_channel();
+        let mut places = Vec::new();
+        for candidate in self.state.candidates(request.head) {
+            if places.contains(&candidate.place) {
+                continue; // one that stands alone
+            }
+            places.push(candidate.place);
+            let permit = Arc::clone(&self.state.sending).try_acquire_owned();
+            let entered = permit.map_err(|_| Failure::Limited).and_then(|permit| {
+                self.state.enter(candidate.place, &candidate.upstream).map(|()| permit)
+            });
+            let permit = match entered {
+                Ok(permit) => permit,
+                Err(failure) => {
+                    count(Err(failure));
+                    let _ = tell.send(Err(failure)); // the receiver is here
+                    continue;
+                }
+            };
+            let (state, client) = (Arc::clone(&self.state), self.clients[candidate.place].clone());
+            let (body, via) = (request.body.clone(), request.hops.value(state.number));
+            let tell = tell.clone();
+            tokio::spawn(async move {
+                let _permit = permit;
+                let asking = ask(&state, candidate.place, client.send(None, body, via));
+                let outcome = timeout_at(deadline, asking).await.unwrap_or(Err(Failure::TimedOut));
+                count(outcome.as_ref().map(|bytes| is_result(bytes)).map_err(|why| *why));
+                let _ = tell.send(outcome); // the first response may have come before
+            });
+        }
+        outcomes
+    }
+}
+
+/// Awaits a response, and reads it whole.
+async fn ask<E>(
+    state: &RelayState,
+    place: usize,
+    sending: impl Future<Output = Result<Response<Incoming>, E>>,
+) -> Result<Bytes, Failure> {
+    let response = sending.await.map_err(|_| {
+        state.gate(place).failed(Instant::now());
+        Failure::Unreachable
+    })?;
+    let mut body = state.check(place, response, true)?.into_body();
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame.map_err(|_| Failure::Unreachable)?.into_data() else { continue };
+        if bytes.len() + data.len() > RESPONSE_BYTES_MAX {
+            return Err(Failure::TooLong(RESPONSE_BYTES_MAX));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes.freeze())
+}
+
+/// Counts the outcome of one upstream: true if it took the transaction.
+fn count(outcome: Result<bool, Failure>) {
+    let outcome = match outcome {
+        Ok(true) => "ok",
+        Ok(false) => "refused",
+        Err(failure) => failure.label(),
+    };
+    counter!("neve_relay_broadcasts_total", "outcome" => outcome).increment(1);
+}
+
+fn is_result(bytes: &[u8]) -> bool {
+    serde_json::from_slice::<Outcome<'_>>(bytes).is_ok_and(|outcome| outcome.result.is_some())
+}
+
+fn answer(bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
+    let body = AnswerBody::whole(bytes, deadline, counted);
+    Answer { status: StatusCode::OK, content_type: Some(JSON), lacks: false, body }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_is_told_from_an_error() {
+        assert!(is_result(br#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#));
+        for other in [&br#"{"id":1,"error":{"code":1,"message":"nonce too low"}}"#[..], b"{", b"[]"]
+        {
+            assert!(!is_result(other));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Limits and quality of one upstream, as relayed requests see it. Pure: the time comes from the
+//! caller.
+
+use std::time::{Duration, Instant};
+
+use super::breaker::Breaker;
+use super::failure::Failure;
+use crate::upstream::RateLimiter;
+
+/// Time for which an upstream that did not answer is asked last.
+const DOUBT: Duration = Duration::from_secs(10);
+/// Time after which a measured latency is forgotten, so that the upstream is tried again.
+const MEASURED: Duration = Duration::from_secs(10);
+
+/// Limits and quality of one upstream.
+pub(super) struct Gate {
+    pub(super) breaker: Breaker,
+    pub(super) pace: Option<RateLimiter>,
+    /// Moving mean of the time to the head of a response, and the time of the last measurement.
+    latency: Option<(Duration, Instant)>,
+    /// Time until which it is asked last, because it did not answer.
+    doubted: Option<Instant>,
+}
+
+/// Order of an upstream among others: the least is asked first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank {
+    /// True if it did not answer a moment ago.
+    doubted: bool,
+    latency: Duration,
+}
+
+impl Gate {
+    pub(super) fn new(pace: Option<RateLimiter>) -> Self {
+        Self { breaker: Breaker::default(), pace, latency: None, doubted: None }
+    }
+
+    /// Takes the right to make a request; `following` is the pace of all requests to the upstream.
+    pub(super) fn enter(
+        &mut self,
+        following: Option<&mut RateLimiter>,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
+        if self.pace.as_mut().is_some_and(busy) || following.is_some_and(busy) {
+            return Err(Failure::Limited);
+        }
+        if !self.breaker.enter(now) {
+            return Err(Failure::NoUpstream);
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.made(1);
+        }
+        Ok(())
+    }
+
+    /// Notes that the head of a response came after `took`.
+    pub(super) fn answered(&mut self, took: Duration, now: Instant) {
+        let mean = self.latency.map_or(took, |(mean, _)| (3 * mean + took) / 4);
+        (self.latency, self.doubted) = (Some((mean, now)), None);
+    }
+
+    /// Notes that the connection broke.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.breaker.failed(now);
+        self.doubted = Some(now + DOUBT);
+    }
+
+    /// Notes that no response came in time. The call may be at fault, so the upstream is asked last
+    /// and not left alone.
+    pub(super) fn timed_out(&mut self, now: Instant) {
+        self.doubted = Some(now + DOUBT);
+    }
+
+    pub(super) fn rank(&self, now: Instant) -> Rank {
+        let measured = self.latency.filter(|(_, at)| now < *at + MEASURED);
+        Rank {
+            doubted: self.doubted.is_some_and(|until| now < until),
+            latency: measured.map_or(Duration::ZERO, |(mean, _)| mean),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn quicker_upstream_is_first_and_one_that_was_not_measured_lately_is_tried() {
+        let now = Instant::now();
+        let [mut quick, mut slow, new] = [(); 3].map(|()| Gate::new(None));
+        quick.answered(10 * MILLI, now);
+        slow.answered(50 * MILLI, now);
+        assert!(quick.rank(now) < slow.rank(now));
+        assert!(new.rank(now) < quick.rank(now));
+        let later = now + MEASURED;
+        quick.answered(10 * MILLI, later);
+        assert!(slow.rank(later) < quick.rank(later), "it may have become quicker");
+        slow.answered(10 * MILLI, later);
+        assert_eq!(slow.rank(later).latency, 40 * MILLI, "a mean of the last ones");
+    }
+
+    #[test]
+    fn upstream_that_timed_out_is_last_until_it_answers_or_some_time_has_passed() {
+        let now = Instant::now();
+        let [mut stalled, mut other] = [(); 2].map(|()| Gate::new(None));
+        other.answered(100 * MILLI, now);
+        stalled.timed_out(now);
+        assert!(other.rank(now) < stalled.rank(now));
+        assert!(stalled.rank(now + DOUBT) < other.rank(now));
+        stalled.answered(MILLI, now);
+        assert!(stalled.rank(now) < other.rank(now));
+    }
+}

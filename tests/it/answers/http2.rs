@@ -1,0 +1,167 @@
+//! HTTP/2 without TLS, by prior knowledge.
+
+#![expect(clippy::big_endian_bytes, reason = "the order of RFC 9113")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
+use crate::support::neve::Neve;
+use crate::support::served::{devnet, follow};
+
+const BALANCE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
+const BLOCK: &str =
+    r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",true]}"#;
+const LIMIT: Duration = Duration::from_secs(40);
+
+type Sender = SendRequest<Full<Bytes>>;
+
+async fn open(address: SocketAddr) -> Sender {
+    let stream = tokio::net::TcpStream::connect(address).await.expect("neve listens");
+    let (sender, connection) =
+        handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
+    tokio::spawn(connection);
+    sender
+}
+
+fn post(address: SocketAddr, host: Option<&str>, body: &str) -> Request<Full<Bytes>> {
+    let request =
+        Request::post(format!("http://{address}/")).header("content-type", "application/json");
+    let request = host.into_iter().fold(request, |request, host| request.header("host", host));
+    request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).expect("a request")
+}
+
+async fn whole(response: Response<hyper::body::Incoming>) -> (u16, Option<String>, Bytes) {
+    let source = response.headers().get("x-neve");
+    let source = source.map(|value| value.to_str().expect("ASCII").to_owned());
+    let status = response.status().as_u16();
+    (status, source, response.into_body().collect().await.expect("a body").to_bytes())
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let test = async { tokio::time::timeout(LIMIT, test).await.expect("in time") };
+    runtime.expect("a runtime").block_on(test)
+}
+
+#[test]
+fn requests_of_one_connection_are_answered_as_over_http_1() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--connection-streams-max", "3"]);
+    let address = neve.address;
+    let expected = |body: &str| {
+        let answer = neve.client().post(body);
+        (answer.status, answer.header("x-neve").map(str::to_owned), Bytes::from(answer.body))
+    };
+    let expected = [BLOCK, BALANCE].map(expected);
+    run(async {
+        let sender = open(address).await;
+        let ask = |body: &'static str| {
+            let mut sender = sender.clone();
+            async move {
+                sender.ready().await.expect("open");
+                let response = sender.send_request(post(address, None, body)).await;
+                whole(response.expect("a response")).await
+            }
+        };
+        // The client knows the limit when the first response is there. Then more at once than streams
+        // may be open wait.
+        assert_eq!(ask(BLOCK).await, expected[0]);
+        let all = (0..30).map(|at| ask([BLOCK, BALANCE][at % 2]));
+        for (at, answer) in futures_util::future::join_all(all).await.into_iter().enumerate() {
+            assert_eq!(answer, expected[at % 2]);
+        }
+        let mut other = open(address).await;
+        let wrong = other.send_request(post(address, Some("elsewhere"), BLOCK)).await;
+        assert_eq!(wrong.expect("a response").status(), 400, "Host differs from the authority");
+    });
+}
+
+#[test]
+fn upgrade_to_http_2_is_ignored() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &[]);
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("Connection", "Upgrade, HTTP2-Settings"),
+        ("Upgrade", "h2c"),
+        ("HTTP2-Settings", "AAMAAABkAAQAAP__"),
+    ];
+    let answer = neve.client().request("POST", "/", &headers, BLOCK.as_bytes());
+    assert_eq!((answer.status, answer.header("upgrade")), (200, None), "{}", answer.text());
+}
+
+/// A frame without a stream, or of one.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    [&len[1..], &[kind, flags][..], &stream.to_be_bytes()[..], payload].concat()
+}
+
+/// The head of a request for `/`, and no body yet.
+fn head(stream: u32) -> Vec<u8> {
+    let mut block = vec![0x83, 0x86, 0x84, 0x41, 1, b'x']; // POST, http, /, and the authority
+    block.extend_from_slice(&[0x5f, 16]); // content-type
+    block.extend_from_slice(b"application/json");
+    frame(1, 4, stream, &block)
+}
+
+/// Sends frames on a new connection, and reads until it ends.
+fn ends_after(neve: &Neve, settings: &[u8], frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(neve.address).expect("neve listens");
+    stream.set_read_timeout(Some(LIMIT)).expect("not zero");
+    let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(4, 0, 0, settings)[..]].concat();
+    // The server may have closed before all is sent.
+    let _ = stream.write_all(&[begin, frames.concat()].concat());
+    let mut came = Vec::new();
+    let mut room = [0; 4096];
+    loop {
+        match stream.read(&mut room) {
+            Ok(0) => return came,
+            Ok(len) => came.extend_from_slice(&room[..len]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return came,
+            Err(error) => panic!("it does not end: {error}"),
+        }
+    }
+}
+
+#[test]
+fn floods_of_frames_end_their_connection() {
+    let node = devnet(5);
+    // Without a flood, nothing here ends.
+    let (_dir, neve) = follow(&node, &["--idle-timeout", "1h"]);
+    let resets = (0..2000).flat_map(|at| {
+        let stream = 2 * at + 1;
+        [head(stream), frame(3, 0, stream, &8_u32.to_be_bytes())]
+    });
+    for (what, frames) in [
+        ("PING", vec![frame(6, 0, 0, &[0; 8]); 2000]),
+        ("SETTINGS", vec![frame(4, 0, 0, &[]); 2000]),
+        ("PRIORITY", vec![frame(2, 0, 1, &[0, 0, 0, 3, 1]); 2000]),
+        ("HEADERS and RST_STREAM", resets.collect()),
+    ] {
+        let came = ends_after(&neve, &[], &frames);
+        assert!(came.starts_with(&[0, 0]), "{what}: it spoke HTTP/2 before: {came:?}");
+        let block = neve.client().post(BLOCK);
+        assert_eq!(block.status, 200, "{what}");
+    }
+}
+
+#[test]
+fn connection_of_a_client_that_reads_nothing_ends_and_so_does_an_idle_one() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--idle-timeout", "2s", "--write-timeout", "1s"]);
+    let ask = |stream: u32| [head(stream), frame(0, 1, stream, BLOCK.as_bytes())].concat();
+    // SETTINGS_INITIAL_WINDOW_SIZE of 0: no byte of a response may be sent.
+    let came = ends_after(&neve, &[0, 4, 0, 0, 0, 0], &[ask(1)]);
+    assert!(!String::from_utf8_lossy(&came).contains("jsonrpc"));
+    let came = ends_after(&neve, &[], &[ask(1)]);
+    assert!(String::from_utf8_lossy(&came).contains("\"result\":{"), "an answer, and then the end");
+    let goaway = came.windows(9).any(|head| head[3] == 7 && head[..2] == [0, 0]);
+    assert!(goaway, "{came:?}");
+}

@@ -1,0 +1,70 @@
+//! Prices that are too old: requested when a client wants one.
+
+#![expect(clippy::needless_collect, reason = "all clients ask before any is awaited")]
+
+use std::thread;
+use std::time::Duration;
+
+use neve_devnet::{Fault, RetryAfter};
+
+use crate::support::served::{devnet, follow};
+use crate::support::ws::Ws;
+
+const PRICE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}"#;
+const CLIENTS: usize = 20;
+
+/// Lets prices become older than 300 ms.
+#[expect(clippy::disallowed_methods, reason = "no condition but time; a plain test thread")]
+fn grow_old() {
+    thread::sleep(Duration::from_millis(400));
+}
+
+#[test]
+fn old_price_is_requested_once_for_all_clients() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--price-age-max", "300ms"]);
+    let price = |answer: &str| answer.contains("\"result\":\"0x");
+    neve.wait("a price", |_| price(&neve.client().post(PRICE).text()).then_some(()));
+    // The chain stands still: each price is older when the next round comes.
+    for _ in 0..3 {
+        grow_old();
+        let before = node.counters().calls("eth_gasPrice");
+        let answers: Vec<_> = thread::scope(|scope| {
+            let ask = |_| scope.spawn(|| neve.client().post(PRICE));
+            let asked: Vec<_> = (0..CLIENTS).map(ask).collect();
+            asked.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        for answer in &answers {
+            assert_eq!((answer.status, answer.header("x-neve")), (200, Some("hit")));
+            assert!(price(&answer.text()), "{}", answer.text());
+        }
+        let requests = node.counters().calls("eth_gasPrice") - before;
+        assert!((1..=CLIENTS as u64 / 4).contains(&requests), "{requests} for {CLIENTS} clients");
+    }
+    grow_old();
+    let batch = format!("[{PRICE},{}]", PRICE.replace("eth_gasPrice", "eth_chainId"));
+    let answer = neve.client().post(&batch);
+    assert_eq!((answer.status, answer.json().as_array().map(Vec::len)), (200, Some(2)));
+    grow_old();
+    let mut ws = Ws::open(&neve);
+    ws.send(PRICE);
+    assert!(price(&ws.text()));
+}
+
+#[test]
+fn old_price_is_a_miss_only_if_no_upstream_answers() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--price-age-max", "300ms"]);
+    let status = |body: &str| neve.client().post(body).status;
+    neve.wait("a price", |_| (status(PRICE) == 200).then_some(()));
+    let fails = Fault::Status(500, RetryAfter::Absent).on("eth_gasPrice");
+    for fault in [fails, Fault::Stall.on("eth_gasPrice")] {
+        let injected = node.faults().inject(fault);
+        grow_old();
+        assert_eq!(status(PRICE), 421);
+        let block = PRICE.replace("eth_gasPrice", "eth_blockNumber");
+        assert_eq!(status(&block), 200, "others are served");
+        injected.clear();
+        neve.wait("a price again", |_| (status(PRICE) == 200).then_some(()));
+    }
+}
