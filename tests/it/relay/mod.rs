@@ -4,6 +4,7 @@ mod attacks;
 mod batches;
 mod bounds;
 mod calls;
+mod framing;
 mod odd;
 mod paths;
 mod sockets;
