@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
-use neve::commands::{self, inspect, repair, serve, verify};
+use neve::commands::{self, doctor, inspect, repair, serve, status, verify};
 use neve::config::settings::{Config, GROUPS};
 use neve::config::{ConfigError, InspectArgs, SettingsSource, VerifyArgs, command};
 
@@ -33,6 +33,8 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
     match matches.subcommand() {
         Some(("serve", given)) => configured(given, serve::run),
         Some(("repair", given)) => configured(given, |config, _| repair::run(config)),
+        Some(("doctor", given)) => doctor::run(source(given), given.get_flag("json")),
+        Some(("status", given)) => status::run(source(given), given.get_flag("watch")),
         Some(("verify", given)) => match VerifyArgs::of(given) {
             Ok(args) => verify::run(&args),
             Err(error) => explain(&error),

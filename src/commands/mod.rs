@@ -2,6 +2,7 @@
 
 pub mod completions;
 pub mod config;
+pub mod doctor;
 pub mod inspect;
 pub mod man;
 #[cfg(test)]
@@ -10,4 +11,5 @@ mod reload;
 pub mod repair;
 pub mod serve;
 mod start;
+pub mod status;
 pub mod verify;

@@ -47,6 +47,8 @@ pub fn command(groups: &'static [Group]) -> Command {
         .subcommand(VerifyArgs::augment_args(verify()))
         .subcommand(repair(groups))
         .subcommand(InspectArgs::augment_args(inspect()))
+        .subcommand(doctor(groups))
+        .subcommand(status(groups))
         .subcommand(config(groups))
         .subcommand(Command::new("man").about("Print the manual page, in the form of man(7)."))
         .subcommand(completions())
@@ -74,6 +76,31 @@ fn repair(groups: &'static [Group]) -> Command {
         .long_about(format!("{about} {long}"))
         .after_help("`neve repair --help` has all settings.")
         .after_long_help(UNITS)
+}
+
+fn doctor(groups: &'static [Group]) -> Command {
+    let about = "Check upstreams, disk, limits, file system and ports before neve serves.";
+    let long = "It takes the settings of `neve serve`, from the file too. Run it as the user and \
+                with the limits of the service.";
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
+    settings(Command::new("doctor").about(about), groups)
+        .arg(json.help("Print JSON lines."))
+        .long_about(format!("{about} {long}"))
+        .after_help("Exit codes: 0 all is well, 1 a warning, 2 a problem.\n\n`neve doctor --help` has all settings.")
+        .after_long_help(format!("Exit codes: 0 all is well, 1 a warning, 2 a problem.\n\n{UNITS}"))
+}
+
+fn status(groups: &'static [Group]) -> Command {
+    let about = "Print the state of a running neve: the /health of its admin listener.";
+    let long = "It takes the settings of `neve serve`, from the file too, to find the listener.";
+    let watch = Arg::new("watch").long("watch").action(ArgAction::SetTrue);
+    let codes = "Exit codes: 0 ready, 1 not ready, 2 cannot reach neve.";
+    let examples = "Examples:\n  neve status --watch\n  neve status --admin-listen 10.0.0.5:8549";
+    settings(Command::new("status").about(about), groups)
+        .arg(watch.help("Print it again each second."))
+        .long_about(format!("{about} {long}"))
+        .after_help(format!("{codes}\n\n{examples}\n\n`neve status --help` has all settings."))
+        .after_long_help(format!("{codes}\n\n{examples}\n\n{UNITS}"))
 }
 
 fn verify() -> Command {

@@ -25,4 +25,4 @@ pub use source::{Changes, SettingsSource};
 pub(crate) use units::{Human, IpNetwork};
 pub use units::{ListenAddress, StartAt};
 pub use values::{Origin, Values};
-pub(crate) use variables::warn_of_unknown;
+pub(crate) use variables::{unknown_variables, warn_of_unknown};

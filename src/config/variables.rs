@@ -12,10 +12,15 @@ const NAMED_MAX: usize = 16;
 /// Longer names are cut.
 const NAME_LEN_MAX: usize = 64;
 
-/// Warns of all that are set, with the nearest setting of each.
-pub(crate) fn warn_of_unknown(command: &Command) {
+/// Returns all that are set, with the nearest setting of each.
+pub(crate) fn unknown_variables(command: &Command) -> Vec<String> {
     let set = env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-    let mut unknown = unknown(set, &known(command));
+    unknown(set, &known(command))
+}
+
+/// Warns of all that are set.
+pub(crate) fn warn_of_unknown(command: &Command) {
+    let mut unknown = unknown_variables(command);
     if unknown.is_empty() {
         return;
     }

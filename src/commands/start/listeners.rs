@@ -192,7 +192,7 @@ fn curl_target(address: &ListenAddress) -> String {
 }
 
 /// Says why an address cannot be listened on, and what to do.
-fn not_bound(error: &io::Error) -> String {
+pub(crate) fn not_bound(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AlreadyExists => "a file that is no socket; name another path".to_owned(),
         io::ErrorKind::AddrInUse => "port in use; stop its owner (see ss -ltnp)".to_owned(),

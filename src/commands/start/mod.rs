@@ -8,7 +8,7 @@ mod store;
 mod upstreams;
 
 pub(crate) use error::StartError;
-pub(crate) use listeners::Listeners;
+pub(crate) use listeners::{Listeners, not_bound};
 pub(crate) use parts::{Parts, finish};
 pub(crate) use store::{StoreDir, describe_store, open};
 pub(crate) use upstreams::Upstreams;

@@ -154,7 +154,7 @@ pub enum AdminListen {
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8549);
 
 impl HttpConfig {
-    pub(super) fn of(values: &Values) -> Result<Self, ConfigError> {
+    pub(crate) fn of(values: &Values) -> Result<Self, ConfigError> {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = values.get::<usize>("threads")?.unwrap_or(cores);
         let mirrors_max =

@@ -1,0 +1,48 @@
+//! The command: settings in, findings out.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use super::report::{Finding, exit_code, text};
+use super::{machine, node, storage};
+use crate::commands::config::written;
+use crate::config::settings::{Config, GROUPS};
+use crate::config::{self, ConfigError, SettingsSource, unknown_variables};
+use crate::observe::process;
+
+/// Checks the settings, the upstreams and this machine. Prints a line for each check.
+///
+/// # Errors
+/// The exit code is 1 after a warning, and 2 after a problem.
+pub fn run(source: Result<SettingsSource, ConfigError>, as_json: bool) -> ExitCode {
+    let findings = match source.and_then(|source| Ok((Config::of(source.read()?)?, source))) {
+        Ok((config, source)) => look(&config, &source),
+        Err(wrong) => vec![Finding::problem("settings", wrong.to_string(), "correct it")],
+    };
+    match written(io::stdout().write_all(text(&findings, as_json).as_bytes())) {
+        ExitCode::SUCCESS => exit_code(&findings),
+        unwritten => unwritten,
+    }
+}
+
+fn look(config: &Config, source: &SettingsSource) -> Vec<Finding> {
+    // neve raises its own limit in the same way.
+    process::raise_descriptors();
+    let mut findings = vec![settings(source)];
+    findings.extend(node::check(config));
+    findings.extend(storage::check(config));
+    findings.extend(machine::check(config));
+    findings
+}
+
+fn settings(source: &SettingsSource) -> Finding {
+    let unknown = unknown_variables(&config::command(GROUPS));
+    if !unknown.is_empty() {
+        let text = format!("unknown variables: {}", unknown.join(", "));
+        return Finding::warning("settings", text, "correct or remove them");
+    }
+    match source.file() {
+        Some(file) => Finding::ok("settings", format!("{}, flags, variables", file.display())),
+        None => Finding::ok("settings", "flags and variables; no file"),
+    }
+}

@@ -1,0 +1,160 @@
+//! Limits of the process, calls of the kernel, and ports.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::report::Finding;
+use crate::commands::start::not_bound;
+use crate::config::settings::{AdminListen, Config};
+use crate::config::{Human, ListenAddress};
+use crate::observe::process;
+
+/// Time that another process on the port has to say who it is.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// Bytes of its answer that are read.
+const ANSWER_BYTES_MAX: u64 = 4 << 10;
+
+pub(super) fn check(config: &Config) -> Vec<Finding> {
+    let mut findings = vec![descriptors(config), locked_memory(config), page_cache()];
+    findings.push(port("listen", &config.http.listen));
+    if let AdminListen::Given(address) | AdminListen::Default(address) = &config.http.admin_listen {
+        findings.push(port("admin-listen", address));
+    }
+    findings
+}
+
+fn descriptors(config: &Config) -> Finding {
+    let limit = getrlimit(Resource::Nofile).current;
+    judged_descriptors(limit, process::connections_max(), config.limits.connections_max)
+}
+
+/// Compares the connections that descriptors allow with those of the setting.
+fn judged_descriptors(limit: Option<u64>, allowed: usize, wanted: usize) -> Finding {
+    let shown = limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
+    let text = format!("{shown} descriptors allow {allowed} connections");
+    if allowed >= wanted {
+        return Finding::ok("nofile", text);
+    }
+    let text = format!("{text}, --connections-max is {wanted}");
+    Finding::warning("nofile", text, "raise LimitNOFILE= or ulimit -n, or lower --connections-max")
+}
+
+fn locked_memory(config: &Config) -> Finding {
+    let wanted = config.lock_newest_bytes;
+    let privileged =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    match getrlimit(Resource::Memlock).current {
+        _ if privileged => Finding::ok("memlock", "no limit: this user may lock all memory"),
+        Some(limit) if limit < wanted => {
+            let (limit, wanted) = (Human(limit), Human(wanted));
+            let text = format!("{limit} may be locked, --lock-newest-bytes is {wanted}");
+            Finding::warning("memlock", text, "raise LimitMEMLOCK= or ulimit -l")
+        }
+        Some(limit) => Finding::ok("memlock", format!("{} may be locked", Human(limit))),
+        None => Finding::ok("memlock", "no limit"),
+    }
+}
+
+fn page_cache() -> Finding {
+    match neve_store::residency::check_kernel() {
+        Ok(()) => Finding::ok("mincore", "the kernel tells which pages are in memory"),
+        Err(error) => {
+            let advice = "add mincore to SystemCallFilter= of the unit, or to the seccomp profile \
+                          of the container";
+            Finding::problem("mincore", format!("mincore(2) fails: {error}"), advice)
+        }
+    }
+}
+
+/// Checks that an address can be listened on, or that a neve listens there already.
+fn port(setting: &'static str, address: &ListenAddress) -> Finding {
+    let bound = match address {
+        ListenAddress::Tcp { host, port } => TcpListener::bind((host.as_str(), *port)).map(drop),
+        ListenAddress::Unix(path) => unused(path),
+    };
+    match bound {
+        Ok(()) => Finding::ok(setting, format!("{address} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_neve(address) => {
+            Finding::ok(setting, format!("{address} is in use by a neve"))
+        }
+        Err(error) => {
+            let why = not_bound(&error);
+            let (text, advice) = why.split_once("; ").unwrap_or((&why, "choose another address"));
+            Finding::problem(setting, format!("{address}: {text}"), advice)
+        }
+    }
+}
+
+/// Checks that no process listens on a socket of the file system, and that its directory is there.
+fn unused(path: &Path) -> io::Result<()> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    path.parent().map_or(Ok(()), |dir| dir.metadata().map(drop))
+}
+
+/// True if the process at the address answers /health as neve does.
+fn is_neve(address: &ListenAddress) -> bool {
+    let answer = match address {
+        ListenAddress::Tcp { host, port } => connected(host, *port).and_then(health),
+        ListenAddress::Unix(path) => UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+            health(stream)
+        }),
+    };
+    let answer = answer.unwrap_or_default();
+    answer.contains("\"version\"") && answer.contains("\"max_contiguous_height\"")
+}
+
+fn connected(host: &str, port: u16) -> io::Result<TcpStream> {
+    let resolved = (host, port).to_socket_addrs()?.next();
+    let resolved = resolved.ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let stream = TcpStream::connect_timeout(&resolved, ANSWER_TIME_MAX)?;
+    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+    Ok(stream)
+}
+
+fn health(mut stream: impl Read + Write) -> io::Result<String> {
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    // A process that neither answers nor closes is none of neve's: what came until then counts.
+    let _ = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer);
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_is_free_or_its_owner_is_named() {
+        let free = port("listen", &"127.0.0.1:0".parse().unwrap());
+        assert_eq!(free, Finding::ok("listen", "127.0.0.1:0 is free"));
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        // It closes each connection without an answer.
+        let closing = std::thread::spawn(move || drop(other.accept()));
+        let taken = port("listen", &address.into());
+        let advice = "stop its owner (see ss -ltnp)";
+        assert_eq!(taken, Finding::problem("listen", format!("{address}: port in use"), advice));
+        closing.join().unwrap();
+        let foreign = port("listen", &"192.0.2.1:80".parse().unwrap());
+        assert!(foreign.text.contains("no address of this machine"), "{foreign}");
+    }
+
+    #[test]
+    fn few_descriptors_are_a_warning_with_both_numbers() {
+        let many = judged_descriptors(None, 10, 10);
+        assert_eq!(many, Finding::ok("nofile", "unlimited descriptors allow 10 connections"));
+        let few = judged_descriptors(Some(20), 10, 11);
+        let text = "20 descriptors allow 10 connections, --connections-max is 11";
+        assert_eq!(few.text, text);
+        assert!(few.advice.is_some_and(|advice| advice.contains("LimitNOFILE=")));
+    }
+}

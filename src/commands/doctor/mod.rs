@@ -1,0 +1,10 @@
+//! `neve doctor`: looks at upstreams and machine before neve serves.
+
+mod command;
+mod machine;
+mod node;
+mod releases;
+mod report;
+mod storage;
+
+pub use command::run;

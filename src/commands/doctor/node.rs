@@ -1,0 +1,222 @@
+//! Upstreams: reachable, of the right chain, with the methods, at the right time, of a known release.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hyper::http::uri::PathAndQuery;
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use super::releases;
+use super::report::Finding;
+use crate::client::{CallError, PeerText, RpcClient, StreamClient};
+use crate::commands::start::Upstreams;
+use crate::config::settings::{Config, UpstreamConfig};
+use crate::config::{Endpoint, Network};
+
+/// Methods without which neve fetches nothing, each with parameters. `{}` is the head.
+const METHODS: [(&str, &str); 3] = [
+    ("eth_blockNumber", "[]"),
+    ("eth_getBlockByNumber", "[\"{}\",true]"),
+    ("eth_getBlockReceipts", "[\"{}\"]"),
+];
+/// The path of the node's own facts, and bytes of its answers.
+const INFO: &str = "/ext/info";
+const INFO_BYTES_MAX: usize = 64 << 10;
+/// Seconds that a block may be ahead of this machine's clock: consensus allows its producer 10.
+const AHEAD_SECONDS_MAX: u64 = 10;
+/// Age of the newest block of mainnet from which it is no longer new: the default of --ready-age-max.
+const AGE_MAX: Duration = Duration::from_mins(1);
+
+pub(super) fn check(config: &Config) -> Vec<Finding> {
+    if matches!(config.source, UpstreamConfig::Dev { .. }) {
+        return vec![Finding::ok("upstream", "the development chain of --dev")];
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_or_else(|error| vec![no_runtime(&error)], |runtime| runtime.block_on(all(config)))
+}
+
+fn no_runtime(error: &io::Error) -> Finding {
+    Finding::problem("upstream", format!("cannot start a runtime: {error}"), "see ulimit -a")
+}
+
+async fn all(config: &Config) -> Vec<Finding> {
+    let upstreams = match Upstreams::of(&config.source).await {
+        Ok(upstreams) => upstreams,
+        Err(error) => {
+            return vec![Finding::problem("upstream", error.to_string(), "correct the setting")];
+        }
+    };
+    let mut findings = Vec::new();
+    for endpoint in &upstreams.endpoints {
+        let node = Node {
+            name: &endpoint.name,
+            rpc: RpcClient::new(endpoint, upstreams.tls.clone(), config.fetch, Arc::default()),
+            plain: StreamClient::new(endpoint, upstreams.tls.clone(), config.fetch.connect_timeout),
+            has_info: has_info(endpoint),
+            patience: config.fetch.connect_timeout + config.fetch.request_timeout,
+        };
+        findings.extend(node.check(upstreams.network).await);
+    }
+    findings
+}
+
+/// True if the address is that of a node's C-chain. Providers have other paths.
+fn has_info(endpoint: &Endpoint) -> bool {
+    endpoint.rpc.reveal().path() == "/ext/bc/C/rpc"
+}
+
+/// Height and time of a block.
+struct Head {
+    height: String,
+    seconds: u64,
+}
+
+/// One upstream.
+struct Node<'a> {
+    name: &'a str,
+    rpc: RpcClient,
+    plain: StreamClient,
+    has_info: bool,
+    patience: Duration,
+}
+
+impl Node<'_> {
+    async fn check(&self, expected: Option<Network>) -> Vec<Finding> {
+        let chain = match self.rpc.chain_id().await {
+            Ok(chain) => chain,
+            Err(error) => return vec![self.unanswered(&error)],
+        };
+        if let Some(network) = expected.filter(|network| network.identity().chain_id != chain) {
+            let text = format!("{}: chain {chain}, not {}", self.name, network.identity().chain_id);
+            return vec![Finding::problem("upstream", text, "correct --upstream or --network")];
+        }
+        let head = match self.head().await {
+            Ok(head) => head,
+            Err(why) => {
+                let text = format!("{}: chain {chain}, no newest block: {why}", self.name);
+                let advice = "wait until the node is bootstrapped, or see its log";
+                return vec![Finding::problem("upstream", text, advice)];
+            }
+        };
+        let mut findings = vec![self.standing(chain, &head), self.methods(&head).await];
+        findings.extend(self.own_facts(network_of(chain)).await);
+        findings
+    }
+
+    fn unanswered(&self, error: &CallError) -> Finding {
+        let name = self.name;
+        match error {
+            CallError::Unreachable(why) => {
+                let text = format!("cannot reach {name}: {why}");
+                Finding::problem("upstream", text, "start the node, or correct --upstream")
+            }
+            CallError::Throttled { .. } => {
+                let advice = "use another upstream, or lower --upstream-requests-per-second";
+                Finding::problem("upstream", format!("{name}: {error}"), advice)
+            }
+            _ => {
+                let advice = "name the node's address, or the whole address of its C-chain's RPC";
+                Finding::problem("upstream", format!("{name}: {error}"), advice)
+            }
+        }
+    }
+
+    async fn head(&self) -> Result<Head, String> {
+        let block = self.rpc.call("eth_getBlockByNumber", "[\"latest\",false]").await;
+        let block = block.map_err(|error| error.to_string())?;
+        let block: Value = serde_json::from_slice(block.as_deref().unwrap_or(b"null"))
+            .map_err(|error| error.to_string())?;
+        let height = block["number"].as_str().filter(|text| quantity(text).is_some());
+        let seconds = block["timestamp"].as_str().and_then(quantity);
+        match (height, seconds) {
+            (Some(height), Some(seconds)) => Ok(Head { height: height.to_owned(), seconds }),
+            _ => Err("it has no number or no time".to_owned()),
+        }
+    }
+
+    /// Chain, head and age. A head from the future tells of a wrong clock on this side.
+    fn standing(&self, chain: u64, head: &Head) -> Finding {
+        let name = self.name;
+        let height = quantity(&head.height).unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        if head.seconds > now + AHEAD_SECONDS_MAX {
+            let ahead = head.seconds - now;
+            let text = format!("{name}: its newest block is {ahead} s ahead of this clock");
+            return Finding::problem("clock", text, "synchronize the clock: see timedatectl");
+        }
+        let age = Duration::from_secs(now.saturating_sub(head.seconds));
+        let shown = humantime::format_duration(age);
+        let text = format!("{name}: chain {chain}, head {height}, {shown} old");
+        if age > AGE_MAX && network_of(chain) == Some(Network::Mainnet) {
+            let advice = "wait until the node has caught up, or see its log and this clock";
+            return Finding::warning("upstream", text, advice);
+        }
+        Finding::ok("upstream", text)
+    }
+
+    async fn methods(&self, head: &Head) -> Finding {
+        let mut lacking = Vec::new();
+        for (method, params) in METHODS {
+            if let Err(error) = self.rpc.call(method, &params.replace("{}", &head.height)).await {
+                lacking.push(format!("{method} ({error})"));
+            }
+        }
+        let name = self.name;
+        if lacking.is_empty() {
+            let all = METHODS.map(|(method, _)| method).join(", ");
+            return Finding::ok("methods", format!("{name}: {all}"));
+        }
+        let text = format!("{name}: fails {}", lacking.join(", "));
+        Finding::problem("methods", text, "use an upstream that has these methods")
+    }
+
+    /// Release of the node and its upgrades, if it says them.
+    async fn own_facts(&self, network: Option<Network>) -> Vec<Finding> {
+        let (name, now) = (self.name, SystemTime::now());
+        let version = self.info("info.getNodeVersion").await;
+        let Some(version) = version.as_ref().and_then(|facts| facts["version"].as_str()) else {
+            let text = format!("{name}: does not tell its release");
+            return vec![Finding::ok("release", text)];
+        };
+        let version = PeerText::new(version);
+        let mut findings = vec![releases::node(name, version.as_str(), network, now)];
+        let upgrades = self.info("info.upgrades").await;
+        for (key, time) in upgrades.as_ref().and_then(Value::as_object).unwrap_or(&Map::new()) {
+            let (key, time) =
+                (PeerText::new(key), PeerText::new(time.as_str().unwrap_or_default()));
+            findings.extend(releases::scheduled(name, key.as_str(), time.as_str(), now));
+        }
+        findings
+    }
+
+    /// The result of a call to the node's own API.
+    async fn info(&self, method: &str) -> Option<Value> {
+        if !self.has_info {
+            return None;
+        }
+        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": {} });
+        let path = PathAndQuery::from_static(INFO);
+        let body = async {
+            let call = Bytes::from(call.to_string());
+            let response = self.plain.send(Some(&path), Some(call), None).await.ok()?;
+            Some(
+                Limited::new(response.into_body(), INFO_BYTES_MAX).collect().await.ok()?.to_bytes(),
+            )
+        };
+        let body = timeout(self.patience, body).await.ok()??;
+        let mut answer: Value = serde_json::from_slice(&body).ok()?;
+        answer.get_mut("result").map(Value::take)
+    }
+}
+
+fn network_of(chain: u64) -> Option<Network> {
+    [Network::Mainnet, Network::Fuji].into_iter().find(|one| one.identity().chain_id == chain)
+}
+
+fn quantity(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}

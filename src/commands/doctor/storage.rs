@@ -1,0 +1,142 @@
+//! Disk and file system of the store.
+
+use std::fs::{self, File};
+use std::io::{self, IoSliceMut, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use super::report::Finding;
+use crate::config::Human;
+use crate::config::settings::Config;
+
+pub(super) fn check(config: &Config) -> Vec<Finding> {
+    let dir = match &config.data_dir {
+        Some(dir) => existing(dir),
+        None => std::env::temp_dir(),
+    };
+    let file = match probe_file(&dir) {
+        Ok(file) => file,
+        Err(error) => return vec![unwritable(config, &dir, &error)],
+    };
+    vec![space(config, &dir), nowait(&dir, &file)]
+}
+
+/// The directory, or the nearest one above it: neve creates what is missing.
+fn existing(dir: &Path) -> PathBuf {
+    let found = dir.ancestors().find(|dir| dir.is_dir());
+    found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// A file without a name, with some bytes.
+fn probe_file(dir: &Path) -> io::Result<File> {
+    let mut file = tempfile::tempfile_in(dir)?;
+    file.write_all(b"neve")?;
+    Ok(file)
+}
+
+fn unwritable(config: &Config, dir: &Path, error: &io::Error) -> Finding {
+    let named = config.values.named("data-dir");
+    let text = format!("{named}: cannot write to {}: {error}", dir.display());
+    Finding::problem("data-dir", text, "let neve's user write there, or name another directory")
+}
+
+/// Compares free and used bytes with the bound of retention.
+fn space(config: &Config, dir: &Path) -> Finding {
+    let free = match neve_store::disk::free_bytes(dir) {
+        Ok(free) => free,
+        Err(error) => {
+            let text = format!("cannot tell the free bytes of {}: {error}", dir.display());
+            return Finding::warning("data-dir", text, "compare df with --retain-bytes");
+        }
+    };
+    let used = config.data_dir.as_deref().map_or(0, used);
+    let bound = config.retention.bytes;
+    let text = format!(
+        "{}: {} used of {}, {} free",
+        dir.display(),
+        Human(used),
+        bound.map_or("no bound in bytes".to_owned(), |bound| Human(bound).to_string()),
+        Human(free)
+    );
+    judged(config, text, free, used)
+}
+
+fn judged(config: &Config, text: String, free: u64, used: u64) -> Finding {
+    let reserve = config.store.disk_reserve_bytes;
+    if free < reserve {
+        let text = format!("{text}; less than --disk-reserve-bytes, {}", Human(reserve));
+        return Finding::problem("data-dir", text, "free some space or lower --retain-bytes");
+    }
+    // neve uses at most a segment more than the bound.
+    let wanted = config.retention.bytes.map(|bound| bound + config.store.segment_bytes);
+    let short = wanted.unwrap_or(0).saturating_sub(used.saturating_add(free - reserve));
+    if short > 0 {
+        let text = format!("{text}; {} short of --retain-bytes", Human(short));
+        return Finding::warning("data-dir", text, "free some space or lower --retain-bytes");
+    }
+    Finding::ok("data-dir", text)
+}
+
+/// Bytes that the files of the store take.
+fn used(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| entry.metadata().ok()).filter(fs::Metadata::is_file);
+    files.map(|file| file.blocks() * 512).sum()
+}
+
+/// Tells whether the file system has reads that do not wait for the disk: decision 0021.
+fn nowait(dir: &Path, file: &File) -> Finding {
+    let mut bytes = [0; 4];
+    match preadv2(file, &mut [IoSliceMut::new(&mut bytes)], 0, ReadWriteFlags::NOWAIT) {
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {
+            Finding::ok("file-system", "has reads without waiting (RWF_NOWAIT)")
+        }
+        Err(error) => {
+            let text = format!("{}: no reads without waiting: {error}", dir.display());
+            let advice = "while memory is short, requests may wait for the disk; use ext4, XFS or \
+                          btrfs";
+            Finding::warning("file-system", text, advice)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Level;
+    use super::*;
+
+    fn config(dir: &Path, flags: &[&str]) -> Config {
+        let dir = dir.display().to_string();
+        let fixed = ["--config", "none", "--upstream", "http://127.0.0.1:1", "--data-dir", &dir];
+        Config::from_flags(&[&fixed, flags].concat()).unwrap().0
+    }
+
+    #[test]
+    fn bound_that_the_disk_cannot_hold_is_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        let config =
+            config(dir.path(), &["--retain-bytes", "10GiB", "--disk-reserve-bytes", "1GiB"]);
+        let level = |free, used| judged(&config, String::new(), free, used).level;
+        let segment = config.store.segment_bytes;
+        assert_eq!(level((11 << 30) + segment, 0), Level::Ok);
+        assert_eq!(level((11 << 30) + segment - 1, 0), Level::Warning);
+        assert_eq!(level((1 << 30) + segment, 10 << 30), Level::Ok);
+        assert_eq!(level((1 << 30) - 1, 10 << 30), Level::Problem);
+    }
+
+    #[test]
+    fn missing_directory_is_looked_for_above() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("a/b");
+        assert_eq!(existing(&inner), dir.path());
+        let findings =
+            check(&config(&inner, &["--retain-bytes", "10MiB", "--disk-reserve-bytes", "1MiB"]));
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(!inner.exists());
+        let nowhere = check(&config(Path::new("/proc/neve"), &[]));
+        assert!(nowhere[0].text.contains("cannot write to /proc"), "{nowhere:?}");
+        assert_eq!(nowhere[0].level, Level::Problem);
+    }
+}

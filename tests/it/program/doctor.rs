@@ -1,0 +1,239 @@
+//! `neve doctor`: each check as well, and as it fails.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::support::corpus::MAIN;
+use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::recorded::Recorded;
+
+/// Runs the doctor on a fresh directory. Returns its exit code and its findings.
+fn doctor(upstream: &str, arguments: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let dir = fresh_dir();
+    let store = dir.path().join("store").display().to_string();
+    let fixed = ["doctor", "--json", "--upstream", upstream, "--data-dir", &store];
+    let bounds =
+        ["--retain-bytes", "10MiB", "--disk-reserve-bytes", "1MiB", "--lock-newest-bytes", "none"];
+    let ports = ["--listen", "127.0.0.1:0", "--connections-max", "16"];
+    let output = run(&[&fixed[..], &bounds, &ports, arguments].concat());
+    assert!(!store_exists(&store), "the doctor made a store");
+    (output.status.code(), findings(&output))
+}
+
+fn store_exists(path: &str) -> bool {
+    std::path::Path::new(path).exists()
+}
+
+fn findings(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+/// The findings of a check.
+fn of<'a>(findings: &'a [Value], check: &str) -> Vec<&'a Value> {
+    findings.iter().filter(|finding| finding["check"] == check).collect()
+}
+
+/// The only finding of a check: its level, and its text with the advice.
+fn only(findings: &[Value], check: &str) -> (String, String) {
+    let found = of(findings, check);
+    let [finding] = found[..] else { panic!("{check}: {findings:#?}") };
+    let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+    (text("level"), format!("{}; {}", text("text"), text("advice")))
+}
+
+#[test]
+fn all_checks_pass_before_a_node_of_a_known_release() {
+    let node = Recorded::start(MAIN);
+    let (code, findings) = doctor(&node.url(), &[]);
+    for finding in &findings {
+        // The file system of a test machine may be any.
+        assert!(finding["level"] == "ok" || finding["check"] == "file-system", "{findings:#?}");
+    }
+    assert!(matches!(code, Some(0 | 1)), "{code:?}");
+    let (_, standing) = only(&findings, "upstream");
+    assert!(standing.contains("head 339"), "{standing}");
+    let (_, methods) = only(&findings, "methods");
+    assert!(methods.contains("eth_getBlockReceipts"), "{methods}");
+    for check in ["settings", "release", "data-dir", "nofile", "memlock", "mincore", "listen"] {
+        only(&findings, check);
+    }
+}
+
+#[test]
+fn node_that_does_not_run_cannot_be_reached() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (code, findings) = doctor(&format!("http://{closed}"), &[]);
+    let (level, text) = only(&findings, "upstream");
+    assert_eq!((code, level.as_str()), (Some(2), "problem"));
+    assert!(text.starts_with(&format!("cannot reach http://{closed}: ")), "{text}");
+    assert!(text.contains("start the node, or correct --upstream"), "{text}");
+}
+
+#[test]
+fn lacking_method_and_wrong_network_are_problems() {
+    let node = Recorded::start(MAIN);
+    node.change(|state| state.block_receipts = false);
+    let (code, findings) = doctor(&node.url(), &[]);
+    let (level, text) = only(&findings, "methods");
+    assert_eq!((code, level.as_str()), (Some(2), "problem"));
+    assert!(text.contains("fails eth_getBlockReceipts (error -32601"), "{text}");
+    let (code, findings) = doctor(&node.url(), &["--network", "fuji"]);
+    let (level, text) = only(&findings, "upstream");
+    assert_eq!((code, level.as_str()), (Some(2), "problem"));
+    assert!(text.contains("not 43113; correct --upstream or --network"), "{text}");
+}
+
+#[test]
+fn port_in_use_is_a_problem_unless_its_owner_is_a_neve() {
+    let node = Recorded::start(MAIN);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    // It closes each connection without an answer, and ends with the test's process.
+    std::thread::spawn(move || taken.incoming().for_each(drop));
+    let (code, findings) = doctor(&node.url(), &["--admin-listen", &address]);
+    let (level, text) = only(&findings, "admin-listen");
+    assert_eq!((code, level.as_str()), (Some(2), "problem"));
+    assert!(text.contains("port in use; stop its owner (see ss -ltnp)"), "{text}");
+
+    let dir = fresh_dir();
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    let (_, findings) = doctor(&node.url(), &["--admin-listen", &neve.admin.to_string()]);
+    let (level, text) = only(&findings, "admin-listen");
+    assert_eq!(level, "ok");
+    assert!(text.contains("is in use by a neve"), "{text}");
+}
+
+#[test]
+fn disk_without_room_for_the_bound_is_a_warning() {
+    let node = Recorded::start(MAIN);
+    let dir = fresh_dir();
+    let store = dir.path().display().to_string();
+    let url = node.url();
+    let output = run(&[
+        "doctor",
+        "--json",
+        "--upstream",
+        &url,
+        "--data-dir",
+        &store,
+        "--listen",
+        "127.0.0.1:0",
+        "--retain-bytes",
+        "1000TiB",
+        "--disk-reserve-bytes",
+        "1MiB",
+    ]);
+    let (level, text) = only(&findings(&output), "data-dir");
+    assert_eq!(level, "warning");
+    assert!(text.contains("short of --retain-bytes; free some space"), "{text}");
+}
+
+#[test]
+fn wrong_setting_is_a_problem_and_lines_are_for_people_without_json() {
+    let output = run(&["doctor", "--data-dir", "/nowhere"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text.starts_with("problem  settings      no source of blocks; use --dev"), "{text}");
+    let output = run(&["doctor", "--dev", "--listen", "127.0.0.1:0"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("ok       upstream      the development chain of --dev\n"), "{text}");
+}
+
+/// A node of which each method has one answer, whatever the path.
+struct Facts {
+    url: String,
+}
+
+impl Facts {
+    /// Starts it; it ends with the test's process.
+    fn start(seconds: u64, version: &'static str, upgrades: Value) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let head = json!({ "number": "0x10", "timestamp": format!("{seconds:#x}") });
+        let answer = move |method: &str| match method {
+            "eth_chainId" => json!("0xa86a"),
+            "info.getNodeVersion" => json!({ "version": version }),
+            "info.upgrades" => upgrades.clone(),
+            "eth_getBlockByNumber" => head.clone(),
+            _ => json!([]),
+        };
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let answer = answer.clone();
+                std::thread::spawn(move || serve(&stream, &answer));
+            }
+        });
+        Self { url }
+    }
+}
+
+/// Answers requests until the client closes.
+fn serve(stream: &TcpStream, answer: &dyn Fn(&str) -> Value) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            if line == "\r\n" {
+                break;
+            }
+            let line = line.to_lowercase();
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().ok()?;
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let call: Value = serde_json::from_slice(&body).ok()?;
+        let result = answer(call["method"].as_str()?);
+        let body = json!({ "jsonrpc": "2.0", "id": call["id"], "result": result }).to_string();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length";
+        write!(&mut &*stream, "{head}: {}\r\n\r\n{body}", body.len()).ok()?;
+    }
+}
+
+fn now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.expect("it is after 1970").as_secs()
+}
+
+#[test]
+fn release_and_unknown_upgrade_of_a_node_are_named() {
+    let soon = humantime::format_rfc3339_seconds(
+        std::time::SystemTime::now() + std::time::Duration::from_hours(24 * 7),
+    );
+    let upgrades = json!({ "heliconTime": "2026-09-22T15:00:00Z", "ionTime": soon.to_string() });
+    let node = Facts::start(now(), "avalanchego/1.15.0", upgrades);
+    let (_, findings) = doctor(&node.url, &[]);
+    assert_eq!(only(&findings, "release").0, "ok", "{findings:#?}");
+    let (level, text) = only(&findings, "upgrade");
+    assert_eq!(level, "warning");
+    assert!(text.contains(&format!("upgrade ionTime at {soon}")), "{text}");
+    let node = Facts::start(now(), "avalanchego/1.13.0", json!({}));
+    let (_, findings) = doctor(&node.url, &[]);
+    let (level, text) = only(&findings, "release");
+    // Mainnet has Helicon from September 2026 on; before, the release is only old.
+    assert_ne!(level, "ok");
+    assert!(text.contains("upgrade the node"), "{text}");
+}
+
+#[test]
+fn clock_behind_the_chain_is_a_problem_and_an_old_head_a_warning() {
+    let node = Facts::start(now() + 3600, "avalanchego/1.15.0", json!({}));
+    let (code, findings) = doctor(&node.url, &[]);
+    let (level, text) = only(&findings, "clock");
+    assert_eq!((code, level.as_str()), (Some(2), "problem"));
+    assert!(text.contains("ahead of this clock; synchronize the clock"), "{text}");
+    let node = Facts::start(now() - 3600, "avalanchego/1.15.0", json!({}));
+    let (_, findings) = doctor(&node.url, &[]);
+    let (level, text) = only(&findings, "upstream");
+    assert_eq!(level, "warning");
+    assert!(text.contains("chain 43114, head 16, 1h"), "{text}");
+}

@@ -1,0 +1,78 @@
+//! `neve status`: once, again and again, and of a neve that does not run.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use crate::support::corpus::MAIN;
+use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::recorded::Recorded;
+
+fn status(admin: &str) -> (Option<i32>, String) {
+    let output = run(&["status", "--admin-listen", admin]);
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn status_shows_state_heights_upstream_disk_memory_and_calls() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    neve.wait_for_head(339);
+    neve.wait("readiness", |health| (health["status"] == "ok").then_some(()));
+    neve.client().call("eth_chainId", "[]");
+    let balance = r#"["0x0000000000000000000000000000000000000000","latest"]"#;
+    neve.client().call("eth_getBalance", balance);
+    neve.wait_for_count(r#"neve_rpc_calls_total{method="eth_chainId",outcome="hit"}"#, 1);
+    neve.wait_for_count(r#"neve_rpc_calls_total{method="eth_getBalance",outcome="miss"}"#, 1);
+    let (code, text) = status(&neve.admin.to_string());
+    assert_eq!(code, Some(0), "{text}");
+    let line = |name: &str| {
+        let found = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+        found.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
+    };
+    assert!(line("neve").ends_with(": ok"), "{text}");
+    assert!(line("served").ends_with("300 to 339, 40 heights"), "{text}");
+    assert!(line("head").contains("339, ") && line("head").contains("lag 0"), "{text}");
+    assert!(line("upstream").contains(&format!("{}: ", node.url())), "{text}");
+    assert!(line("disk").contains(" free, ") && line("memory").contains(" resident, "), "{text}");
+    assert!(line("calls").contains("1 hits (") && line("calls").contains("1 misses"), "{text}");
+}
+
+#[test]
+fn neve_that_is_not_ready_or_does_not_run_has_an_exit_code_of_its_own() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dir = fresh_dir();
+    let neve = Neve::start(dir.path(), &["--upstream", &format!("http://{closed}")]);
+    let (code, text) = status(&neve.admin.to_string());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("not ready: no block is stored yet"), "{text}");
+    let (code, text) = status(&neve.address.to_string());
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("has no full /health; name the admin listener"), "{text}");
+    let (code, text) = status(&closed.to_string());
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.starts_with(&format!("neve: cannot reach neve at {closed}: ")), "{text}");
+    let (code, text) = status("none");
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("no admin listener; start neve with --admin-listen"), "{text}");
+}
+
+#[test]
+fn watch_prints_again_and_ends_with_its_reader() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_neve"));
+    command.args(["status", "--watch", "--config", "none", "--admin-listen"]);
+    command.arg(neve.admin.to_string()).stdout(Stdio::piped());
+    let mut watch = command.spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut looks = 0;
+    while looks < 3 {
+        let line = lines.next().expect("it goes on").unwrap();
+        assert!(!line.contains('\u{1b}'), "escapes outside of a terminal: {line}");
+        looks += usize::from(line.starts_with("neve "));
+    }
+    drop(lines);
+    assert!(watch.wait().unwrap().code().is_some_and(|code| code < 2));
+}
