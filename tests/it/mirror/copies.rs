@@ -96,7 +96,9 @@ fn mirrors_of_mirrors_survive_the_death_of_the_first() {
         let (url, listen) = (format!("http://{}", source.address), port.to_string());
         let store = first_dir.path().join("store").display().to_string();
         let arguments = ["serve", "--listen", &listen, "--data-dir", &store];
-        let more = ["--disk-reserve-bytes", "1MiB", "--mirror-from", &url];
+        // The default admin address may be another program's: then /health has no head.
+        let more = ["--admin-listen", "127.0.0.1:0", "--disk-reserve-bytes", "1MiB"];
+        let more = [&more[..], &["--mirror-from", &url]].concat();
         Neve::spawn(first_dir.path(), &[&arguments[..], &more, &SMALL].concat())
     };
     let first = start_first();
