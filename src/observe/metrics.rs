@@ -191,12 +191,14 @@ impl LogLevels {
 #[cfg(test)]
 mod tests {
     use metrics::{histogram, with_local_recorder};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::observe::process::Memory;
 
     const ROUNDS: u64 = 32;
     const SAMPLES: u64 = 1 << 20;
+    const LIMIT: Duration = Duration::from_mins(1);
 
     #[tokio::test]
     async fn samples_that_nobody_scrapes_are_counted_and_freed() {
@@ -215,7 +217,7 @@ mod tests {
             let times = with_local_recorder(&recorder, || histogram!("times"));
             (0..SAMPLES).for_each(|_| times.record(0.01));
             runs.mark_unchanged();
-            runs.changed().await.expect("it runs for ever");
+            timeout(LIMIT, runs.changed()).await.expect("it runs").expect("for ever");
         }
         let grown = Memory::now().expect("of this process").anonymous.saturating_sub(before);
         upkeep.abort();

@@ -65,3 +65,22 @@ impl SocketMemory {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn bytes_that_the_client_does_not_take_need_memory_until_it_does() {
+        let budget = MemoryBudget::new(4 * FREE_BYTES, 4 * FREE_BYTES);
+        let address: ClientAddress = IpAddr::from([127, 0, 0, 1]).into();
+        let mut socket = SocketMemory::new(Arc::clone(&budget), address, FREE_BYTES);
+        assert!(socket.keeps(None, FREE_BYTES, &Poll::Pending) && budget.used() == 0);
+        assert!(socket.keeps(None, 3 * FREE_BYTES, &Poll::Pending));
+        assert_eq!(budget.used(), 3 * FREE_BYTES);
+        assert!(!socket.keeps(None, 5 * FREE_BYTES, &Poll::Pending), "more than there is");
+        assert!(socket.keeps(None, 100, &Poll::Ready(Ok(100))) && budget.used() == 0);
+    }
+}
