@@ -60,6 +60,12 @@ impl ErrorResponse {
         "too many requests wait for an answer; try again later\n",
     );
 
+    /// A client may half-close its connection and still read: what it reads must be no success.
+    pub(crate) const GONE: Self = Self::new(
+        StatusCode::BAD_REQUEST,
+        "the client closed its side before the response was ready\n",
+    );
+
     const fn new(status: StatusCode, text: &'static str) -> Self {
         Self { status, text: Cow::Borrowed(text) }
     }
@@ -134,6 +140,7 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
         (ErrorResponse::HOSTS, "more than one `Host`"),
         (ErrorResponse::host(BadHost::Malformed), "a `Host` that is none"),
         (ErrorResponse::host(BadHost::NotAllowed), "a `Host` that `--allowed-hosts` does not name"),
+        (ErrorResponse::GONE, "a client that half-closes before a response that takes a while"),
         (ErrorResponse::NOT_FOUND, "no such path on this listener"),
         (ErrorResponse::NO_SUCH_CHAIN, "`Avalanche-Api-Route` names another chain"),
         (ErrorResponse::METHOD, "`PUT` or `DELETE` to JSON-RPC"),

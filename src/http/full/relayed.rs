@@ -6,7 +6,7 @@ use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode};
 
 use super::request_body::{Unread, read};
-use super::service::{Client, Service, closing_unless, plain_empty};
+use super::service::{Client, Service, closing_unless};
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
 use crate::http::relay::{NotRelayed, Origin, Relayed, rpc_request};
@@ -36,7 +36,7 @@ impl Service {
             Some(Err(NotRelayed::Failure(failure))) => {
                 whole(self.responder.not_relayed(&outbound, &failure))
             }
-            None => whole(plain_empty()),
+            None => whole(ErrorResponse::GONE.response()),
         }
     }
 
@@ -86,7 +86,7 @@ impl Service {
         match self.stream(request, &origin, client).await {
             Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.lacks),
             Some(Err(why)) => whole(path_not_relayed(&why)),
-            None => whole(plain_empty()),
+            None => whole(ErrorResponse::GONE.response()),
         }
     }
 
@@ -110,7 +110,7 @@ impl Service {
         let body = match read(request.into_body(), limit, account).await {
             Ok(body) if body.ended => body,
             Ok(_) => return Err(ErrorResponse::too_long(limit as u64 + 1, limit as u64).response()),
-            Err(Unread::Broken) => return Err(plain_empty()),
+            Err(Unread::Broken) => return Err(ErrorResponse::GONE.response()),
             Err(Unread::NoRoom) => return Err(self.responder.response(RpcResponse::NoRoom)),
         };
         if is_get {
@@ -150,7 +150,7 @@ impl Service {
         match while_here(filling, || client.quiet.look_for_client()).await {
             Some(Some(mixed)) => self.responder.mixed(mixed),
             Some(None) => self.responder.response(RpcResponse::NoRoom),
-            None => plain_empty(),
+            None => ErrorResponse::GONE.response(),
         }
     }
 }

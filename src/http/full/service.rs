@@ -210,7 +210,7 @@ impl Service {
         });
         match gone.watch(answering, || client.quiet.look_for_client()).await {
             Ok(Some(answered)) => Ok(self.responder.counted(answered)),
-            Ok(None) => Err(plain_empty()), // nobody is there to read it
+            Ok(None) => Err(ErrorResponse::GONE.response()),
             Err(not_done) => Err(self.responder.not_done(not_done)),
         }
     }
@@ -226,7 +226,7 @@ pub(super) fn closing_unless<B>(ended: bool, mut response: Response<B>) -> Respo
     response
 }
 
-pub(super) fn plain_empty() -> Response<ResponseBody> {
+fn plain_empty() -> Response<ResponseBody> {
     Response::new(BodyBuilder::default().finish())
 }
 

@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
+use neve_devnet::Fault;
+
 use super::wire::Wire;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::served::devnet;
@@ -13,7 +15,6 @@ fn exchange(neve: &Neve, request: &str) -> String {
     let mut stream = TcpStream::connect(neve.address).expect("it listens");
     stream.set_read_timeout(Some(LIMIT)).expect("a time");
     stream.write_all(request.as_bytes()).expect("it reads");
-    let _ = stream.shutdown(Shutdown::Write); // neve may have closed
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).expect("it ends");
     String::from_utf8_lossy(&answer).into_owned()
@@ -34,7 +35,8 @@ fn request_with_two_lengths_is_the_last_of_its_connection() {
     let neve = Neve::start(dir.path(), &arguments);
     neve.wait_for_head(5);
     let smuggled = call(66, "eth_getTransactionCount");
-    let smuggled = format!("{HEAD}Content-Length: {}\r\n\r\n{smuggled}", smuggled.len());
+    let close = "Connection: close\r\n";
+    let smuggled = format!("{HEAD}{close}Content-Length: {}\r\n\r\n{smuggled}", smuggled.len());
     let plain = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
     let plain = format!("{HEAD}Content-Length: {}\r\n\r\n{plain}", plain.len());
     let hit = r#"{"jsonrpc":"2.0","id":7,"method":"eth_blockNumber","params":[]}"#.to_owned();
@@ -61,4 +63,25 @@ fn request_with_two_lengths_is_the_last_of_its_connection() {
     assert!(!wire.sent().contains("eth_getTransactionCount"));
     let other = exchange(&neve, &format!("{plain}{smuggled}"));
     assert!(other.contains(r#""id":66"#), "a request that stands alone is answered: {other}");
+}
+
+/// Whoever half-closes may still read. What neve says to it then must be no success.
+#[test]
+fn client_that_half_closes_before_a_response_is_told_so() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let url = format!("http://{}", node.address());
+    let arguments = ["--upstream", &url, "--start", "0", "--on-miss", "relay"];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_head(5);
+    let _stall = node.faults().inject(Fault::Stall.on("eth_getBalance"));
+    let balance = call(7, "eth_getBalance");
+    let mut stream = TcpStream::connect(neve.address).expect("it listens");
+    stream.set_read_timeout(Some(LIMIT)).expect("a time");
+    let request = format!("{HEAD}Content-Length: {}\r\n\r\n{balance}", balance.len());
+    stream.write_all(request.as_bytes()).expect("it reads");
+    stream.shutdown(Shutdown::Write).expect("it is open");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it ends");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.ends_with("closed its side before the response was ready\n"), "{answer}");
 }
