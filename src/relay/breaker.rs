@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 const FAILURES_MAX: u32 = 5;
 /// Time for which it is open at first; twice as long each further time.
 const OPEN: Duration = Duration::from_secs(1);
-const OPEN_MAX: Duration = Duration::from_secs(30);
+/// Longest time for which it is open: an upstream that works again is asked again soon.
+const OPEN_MAX: Duration = Duration::from_secs(5);
+/// Longest pause that an upstream can ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// State of the breaker of one upstream.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ pub(super) struct Breaker {
     closed_from: Option<Instant>,
     /// Time of the last opening.
     open: Duration,
+    /// True while one request tries whether the upstream works again.
+    trying: bool,
 }
 
 impl Breaker {
@@ -30,6 +35,7 @@ impl Breaker {
         }
         if self.failures >= FAILURES_MAX {
             self.closed_from = Some(now + OPEN); // others wait for this one's outcome
+            self.trying = true;
         }
         true
     }
@@ -41,6 +47,10 @@ impl Breaker {
 
     /// The upstream did not answer.
     pub(super) fn failed(&mut self, now: Instant) {
+        let open = self.closed_from.is_some_and(|from| now < from);
+        if open && !std::mem::take(&mut self.trying) && self.failures >= FAILURES_MAX {
+            return; // it was made before the breaker opened, as others that failed
+        }
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES_MAX {
             self.open = (2 * self.open).clamp(OPEN, OPEN_MAX);
@@ -50,7 +60,7 @@ impl Breaker {
 
     /// The upstream wants to be left alone for `time`.
     pub(super) fn pause(&mut self, time: Duration, now: Instant) {
-        let until = now + time.min(OPEN_MAX);
+        let until = now + time.min(PAUSE_MAX);
         self.closed_from = Some(self.closed_from.map_or(until, |from| from.max(until)));
     }
 }
@@ -76,6 +86,27 @@ mod tests {
         assert!(breaker.enter(now + 3 * SECOND));
         breaker.succeeded();
         assert!(breaker.enter(now + 3 * SECOND) && breaker.enter(now + 3 * SECOND));
+    }
+
+    #[test]
+    fn failures_of_requests_at_once_open_the_breaker_once() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        (0..256).for_each(|_| breaker.failed(now));
+        assert!(!breaker.enter(now + SECOND / 2) && breaker.enter(now + SECOND));
+        (0..256).for_each(|_| breaker.failed(now + SECOND));
+        assert!(!breaker.enter(now + 2 * SECOND) && breaker.enter(now + 3 * SECOND));
+    }
+
+    #[test]
+    fn breaker_is_never_open_for_long() {
+        let (mut now, mut breaker) = (Instant::now(), Breaker::default());
+        (0..4).for_each(|_| breaker.failed(now));
+        for _ in 0..20 {
+            breaker.failed(now);
+            now += OPEN_MAX;
+            assert!(breaker.enter(now));
+        }
     }
 
     #[test]
