@@ -6,13 +6,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::StatusCode;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::HeaderValue;
 use metrics::{counter, gauge};
 use tokio::time::Sleep;
 
+use super::begun::Begun;
 use super::failure::Failure;
 
 /// Response of an upstream.
@@ -29,7 +29,7 @@ pub(crate) struct Answer {
 /// Body of a response. It ends with an error if it is too long or too slow, and then the client's
 /// connection is cut: no client takes a part for the whole.
 pub(crate) struct AnswerBody {
-    body: Source,
+    body: Begun,
     /// Bytes that may still come.
     left: usize,
     max: usize,
@@ -37,77 +37,31 @@ pub(crate) struct AnswerBody {
     counted: Counted,
 }
 
-/// Place where a body comes from.
-enum Source {
-    Upstream(Incoming),
-    /// A response that was read whole.
-    Memory(Full<Bytes>),
-}
-
-impl Source {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
-        let polled = match self {
-            Self::Upstream(body) => ready!(Pin::new(body).poll_frame(context)).map(Result::ok),
-            Self::Memory(body) => ready!(Pin::new(body).poll_frame(context)).map(Result::ok),
-        };
-        Poll::Ready(polled.map(|frame| frame.ok_or(Failure::Unreachable)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Upstream(body) => body.is_end_stream(),
-            Self::Memory(body) => body.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Upstream(body) => body.size_hint(),
-            Self::Memory(body) => body.size_hint(),
-        }
-    }
-}
-
 impl AnswerBody {
-    /// A response that was read whole.
-    pub(super) fn whole(bytes: Bytes, deadline: tokio::time::Instant, counted: Counted) -> Self {
-        let max = bytes.len();
-        Self::from(Source::Memory(Full::new(bytes)), max, deadline, counted)
-    }
-
-    /// A response that is read as it is sent on.
     pub(super) fn new(
-        body: Incoming,
+        body: Begun,
         max: usize,
         deadline: tokio::time::Instant,
         counted: Counted,
     ) -> Self {
-        Self::from(Source::Upstream(body), max, deadline, counted)
-    }
-
-    fn from(body: Source, max: usize, deadline: tokio::time::Instant, counted: Counted) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(deadline));
         Self { body, left: max, max, deadline, counted }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        loop {
-            if self.deadline.as_mut().poll(context).is_ready() {
-                return Poll::Ready(Some(Err(Failure::TimedOut)));
-            }
-            let frame = match ready!(self.body.poll(context)) {
-                Some(Ok(frame)) => frame,
-                Some(Err(failure)) => return Poll::Ready(Some(Err(failure))),
-                None => return Poll::Ready(None),
-            };
-            let Ok(data) = frame.into_data() else { continue }; // trailers are not relayed
-            let Some(left) = self.left.checked_sub(data.len()) else {
-                return Poll::Ready(Some(Err(Failure::TooLong(self.max))));
-            };
-            self.left = left;
-            counter!("neve_relay_response_bytes_total").increment(data.len() as u64);
-            return Poll::Ready(Some(Ok(data)));
+        if self.deadline.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Some(Err(Failure::TimedOut)));
         }
+        let data = match ready!(self.body.poll(context)) {
+            Some(Ok(data)) => data,
+            other => return Poll::Ready(other),
+        };
+        let Some(left) = self.left.checked_sub(data.len()) else {
+            return Poll::Ready(Some(Err(Failure::TooLong(self.max))));
+        };
+        self.left = left;
+        counter!("neve_relay_response_bytes_total").increment(data.len() as u64);
+        Poll::Ready(Some(Ok(data)))
     }
 }
 
@@ -121,7 +75,7 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
         let polled = ready!(self.poll(context));
         match &polled {
-            Some(Ok(_)) if !self.body.is_end_stream() => {}
+            Some(Ok(_)) if !self.body.is_end() => {}
             Some(Ok(_)) | None => self.counted.outcome = "ok",
             Some(Err(failure)) => self.counted.outcome = failure.label(),
         }
@@ -129,7 +83,7 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.is_end()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -5,8 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Response, StatusCode};
@@ -17,11 +16,11 @@ use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
 use super::answer::{Answer, AnswerBody, Counted};
-use super::exchange::{Relay, RelayRequest, RelayState, TokioInstant};
+use super::begun::{Begun, SHORT_BYTES};
+use super::exchange::{Relay, RelayRequest, TokioInstant};
 use super::failure::Failure;
+use super::state::RelayState;
 
-/// Bytes of a response: a hash or an error.
-const RESPONSE_BYTES_MAX: usize = 64 << 10;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Response to a call, as far as it matters here.
@@ -64,7 +63,7 @@ impl Relay {
     ) -> mpsc::UnboundedReceiver<Result<Bytes, Failure>> {
         let (tell, outcomes) = mpsc::unbounded_channel();
         let mut places = Vec::new();
-        for candidate in self.state.candidates(request.head) {
+        for candidate in self.state.candidates(request.head, &request.calls) {
             if places.contains(&candidate.place) {
                 continue; // one that stands alone
             }
@@ -106,16 +105,10 @@ async fn ask<E>(
         state.gate(place).failed(Instant::now());
         Failure::Unreachable
     })?;
-    let mut body = state.check(place, response, true)?.into_body();
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Failure::Unreachable)?.into_data() else { continue };
-        if bytes.len() + data.len() > RESPONSE_BYTES_MAX {
-            return Err(Failure::TooLong(RESPONSE_BYTES_MAX));
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(bytes.freeze())
+    let response = state.check(place, response, true)?;
+    let begun = Begun::read(response.into_body()).await?;
+    state.gate(place).breaker.succeeded();
+    begun.short().cloned().ok_or(Failure::TooLong(SHORT_BYTES))
 }
 
 /// Counts the outcome of one upstream: true if it took the transaction.
@@ -133,7 +126,7 @@ fn is_result(bytes: &[u8]) -> bool {
 }
 
 fn answer(bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
-    let body = AnswerBody::whole(bytes, deadline, counted);
+    let body = AnswerBody::new(Begun::whole(bytes), SHORT_BYTES, deadline, counted);
     Answer { status: StatusCode::OK, content_type: Some(JSON), lacks: false, body }
 }
 

@@ -1,170 +1,29 @@
 //! The choice of an upstream for a relayed request, and the request itself.
 
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::http::uri::PathAndQuery;
-use hyper::{Response, StatusCode};
-use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 
 use super::answer::{Answer, AnswerBody, Counted};
+use super::begun::Begun;
 use super::failure::Failure;
-use super::gate::Gate;
 use super::hops::Hops;
-use crate::client::{StreamClient, retry_after};
-use crate::config::Endpoint;
-use crate::config::settings::RelayConfig;
-use crate::shared::lock::lock;
-use crate::upstream::{PoolSlot, RateLimiter, Upstream};
+use super::state::{Candidate, RelayState};
+use crate::client::StreamClient;
+use crate::rpc::CallFacts;
 
 /// Clock of deadlines.
 pub(super) type TokioInstant = tokio::time::Instant;
 
-/// Requests that are made for one that only reads.
+/// Requests that are made for one that only reads, if they fail.
 const ATTEMPTS_MAX: usize = 2;
-/// Pause after a refusal that names none.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// The relay's part that all threads share.
-pub(crate) struct RelayState {
-    endpoints: Vec<Endpoint>,
-    tls: rustls::ClientConfig,
-    connect_timeout: Duration,
-    pub(super) config: RelayConfig,
-    /// Upstreams as following knows them, in the order of `endpoints`.
-    pool: PoolSlot,
-    /// One for each endpoint.
-    gates: Vec<Mutex<Gate>>,
-    /// Number of this neve in `Via`.
-    pub(super) number: u64,
-    /// Requests of broadcasts in flight, which may outlive their clients.
-    pub(super) sending: Arc<Semaphore>,
-}
-
-/// A limiter whose first request need not wait, however low the rate.
-fn full_limiter(rate: f64, now: Instant) -> RateLimiter {
-    let earlier = now.checked_sub(Duration::from_secs_f64(1.0 / rate));
-    RateLimiter::new(rate, earlier.unwrap_or(now))
-}
-
-/// A number that no other neve has. It is no secret: a client that names it is not relayed.
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    // Without randomness of the kernel, numbers are still different.
-    getrandom::fill(&mut bytes).map_or_else(|_| fastrand::u64(..), |()| u64::from_le_bytes(bytes))
-}
-
-/// Rate of requests that Avalanche's public API bears, besides those of following.
-const PUBLIC_REQUESTS_PER_SECOND: f64 = 10.0;
-
-impl RelayState {
-    pub(crate) fn new(
-        endpoints: Vec<Endpoint>,
-        tls: rustls::ClientConfig,
-        connect_timeout: Duration,
-        config: RelayConfig,
-        pool: PoolSlot,
-    ) -> Arc<Self> {
-        let now = Instant::now();
-        let gate = |endpoint: &Endpoint| {
-            let public = endpoint.is_public().then_some(PUBLIC_REQUESTS_PER_SECOND);
-            let rate = config.requests_per_second.unwrap_or(public);
-            let pace = rate.map(|rate| full_limiter(rate, now));
-            Mutex::new(Gate::new(pace))
-        };
-        let gates = endpoints.iter().map(gate).collect();
-        let number = random();
-        let sending = Arc::new(Semaphore::new(config.in_flight_total_max));
-        Arc::new(Self { endpoints, tls, connect_timeout, config, pool, gates, number, sending })
-    }
-
-    /// Reads the way of a request, unless it may not go on.
-    pub(crate) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
-        Hops::of(headers, self.number)
-    }
-
-    pub(super) fn gate(&self, place: usize) -> MutexGuard<'_, Gate> {
-        lock(&self.gates[place])
-    }
-
-    /// Takes the right to ask an upstream. Following comes first: what it needs is left to it.
-    pub(super) fn enter(&self, place: usize, upstream: &Upstream) -> Result<(), Failure> {
-        self.gate(place).enter(upstream.state().pace.as_mut(), Instant::now())?;
-        upstream.charge(1);
-        Ok(())
-    }
-
-    /// Upstreams to ask, best first: those that have `head` before others, and of these the one
-    /// that answers soonest. One that stands alone is asked again.
-    pub(super) fn candidates(&self, head: u64) -> Vec<Candidate> {
-        let now = Instant::now();
-        let mut all: Vec<_> = self.pool.get().map(|pool| pool.admitted()).unwrap_or_default();
-        all.retain(|(place, _)| *place < self.gates.len());
-        let mut all: Vec<_> = all
-            .into_iter()
-            .map(|(place, upstream)| {
-                let lacks = upstream.state().head < head;
-                Candidate { place, upstream, lacks }
-            })
-            .collect();
-        all.sort_by_cached_key(|one| (one.lacks, self.gate(one.place).rank(now)));
-        if let [only] = &all[..] {
-            let again = only.clone();
-            all.push(again);
-        }
-        all
-    }
-
-    /// Checks the head of a response. A node answers JSON-RPC with 200 and JSON; at another path any
-    /// status may be its answer.
-    pub(super) fn check(
-        &self,
-        place: usize,
-        response: Response<Incoming>,
-        is_rpc: bool,
-    ) -> Result<Response<Incoming>, Failure> {
-        let (status, headers) = (response.status(), response.headers());
-        let mut gate = self.gate(place);
-        match status {
-            StatusCode::OK => {}
-            status if !is_rpc && is_answer(status) => {}
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                let pause = retry_after(headers, SystemTime::now()).unwrap_or(PAUSE);
-                gate.breaker.pause(pause, Instant::now());
-                return Err(Failure::Limited);
-            }
-            StatusCode::MISDIRECTED_REQUEST => return Err(Failure::NotHeld),
-            status => return Err(Failure::Status(status.as_u16())),
-        }
-        gate.breaker.succeeded();
-        drop(gate);
-        let json = headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
-        if is_rpc && !json || headers.contains_key(CONTENT_ENCODING) {
-            return Err(Failure::NotJson);
-        }
-        if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
-            return Err(Failure::NoLength);
-        }
-        let max = self.config.response_bytes_max;
-        match response.body().size_hint().exact() {
-            Some(len) if len > max as u64 => Err(Failure::TooLong(max)),
-            _ => Ok(response),
-        }
-    }
-}
-
-/// An upstream that may be asked.
-#[derive(Clone)]
-pub(super) struct Candidate {
-    pub(super) place: usize,
-    pub(super) upstream: Arc<Upstream>,
-    /// True if it lacks the newest height that the client may have seen.
-    lacks: bool,
-}
+/// Upstreams that are asked for a call, if they lack what it needs.
+const LACKING_MAX: usize = 4;
 
 /// A request to relay.
 pub(crate) struct RelayRequest {
@@ -180,6 +39,8 @@ pub(crate) struct RelayRequest {
     pub(crate) sends: bool,
     /// Neves that it came through.
     pub(crate) hops: Hops,
+    /// Facts of its calls; none for another path.
+    pub(crate) calls: CallFacts,
 }
 
 /// Time at which the next upstream is asked, if there is one and `request` may be repeated.
@@ -191,13 +52,49 @@ fn until(request: &RelayRequest, next: bool, deadline: TokioInstant) -> TokioIns
     now + deadline.saturating_duration_since(now) / 2
 }
 
-/// Head of a response.
-struct Asked {
-    response: Response<Incoming>,
-    /// Time at which the response must have ended.
-    deadline: TokioInstant,
+/// Response of an upstream, of which the begin has been read.
+struct Reply {
+    status: StatusCode,
+    content_type: Option<HeaderValue>,
+    body: Begun,
     /// True if the upstream lacks the newest height that the client may have seen.
     lacks: bool,
+}
+
+/// Outcomes of the upstreams that were asked so far.
+struct Tried {
+    failure: Failure,
+    failures: usize,
+    /// Response of one that lacks what the call needs, and how many did.
+    lacking: Option<Reply>,
+    lacked: usize,
+}
+
+impl Tried {
+    /// Notes an upstream that may not be asked now.
+    fn refused(&mut self, failure: Failure) {
+        if self.failures == 0 {
+            self.failure = failure;
+        }
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        (self.failure, self.failures) = (failure, self.failures + 1);
+    }
+
+    fn lacks(&mut self, reply: Reply) {
+        (self.lacking, self.lacked) = (Some(reply), self.lacked + 1);
+    }
+
+    /// True if no other upstream may be asked.
+    fn is_over(&self) -> bool {
+        self.failures >= ATTEMPTS_MAX || self.lacked >= LACKING_MAX
+    }
+
+    /// A node's own error is better than none.
+    fn end(self) -> Result<Reply, Failure> {
+        self.lacking.ok_or(self.failure)
+    }
 }
 
 /// The relay of one thread.
@@ -223,13 +120,12 @@ impl Relay {
         if request.sends && self.state.config.broadcast {
             return self.broadcast(request, counted).await;
         }
-        match self.ask(request).await {
-            Ok(Asked { response, deadline, lacks }) => {
-                let (head, body) = response.into_parts();
-                let content_type = head.headers.get(CONTENT_TYPE).cloned();
+        let deadline = TokioInstant::now() + self.state.config.timeout;
+        match self.ask(request, deadline).await {
+            Ok(Reply { status, content_type, body, lacks }) => {
                 let max = self.state.config.response_bytes_max;
                 let body = AnswerBody::new(body, max, deadline, counted);
-                Ok(Answer { status: head.status, content_type, lacks, body })
+                Ok(Answer { status, content_type, lacks, body })
             }
             Err(failure) => {
                 counted.outcome = failure.label();
@@ -238,70 +134,89 @@ impl Relay {
         }
     }
 
-    async fn ask(&self, request: &RelayRequest) -> Result<Asked, Failure> {
-        let deadline = TokioInstant::now() + self.state.config.timeout;
-        let (mut failure, mut attempts) = (Failure::NoUpstream, 0);
-        let mut candidates = self.state.candidates(request.head).into_iter().peekable();
+    async fn ask(&self, request: &RelayRequest, deadline: TokioInstant) -> Result<Reply, Failure> {
+        let failure = Failure::NoUpstream;
+        let mut tried = Tried { failure, failures: 0, lacking: None, lacked: 0 };
+        let candidates = self.state.candidates(request.head, &request.calls);
+        let mut candidates = candidates.into_iter().peekable();
         while let Some(candidate) = candidates.next() {
             if let Err(refused) = self.state.enter(candidate.place, &candidate.upstream) {
-                failure = if attempts == 0 { refused } else { failure };
+                tried.refused(refused);
                 continue;
             }
-            attempts += 1;
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
-            let until = until(request, others && attempts < ATTEMPTS_MAX, deadline);
-            let unsent;
-            (failure, unsent) = match self.attempt(&candidate, request, until).await {
-                Ok(response) => return Ok(Asked { response, deadline, lacks: candidate.lacks }),
-                Err(failed) => failed,
-            };
-            let again = request.repeatable || unsent;
-            if !again || attempts == ATTEMPTS_MAX || TokioInstant::now() >= deadline {
+            let again = others && tried.failures + 1 < ATTEMPTS_MAX;
+            match self.attempt(&candidate, request, until(request, again, deadline)).await {
+                Ok(reply) if others && self.is_lacking(&candidate, request, &reply) => {
+                    tried.lacks(reply);
+                }
+                Ok(reply) => return Ok(reply),
+                Err((failure, unsent)) => {
+                    tried.failed(failure);
+                    if !(request.repeatable || unsent) {
+                        break;
+                    }
+                }
+            }
+            if tried.is_over() || TokioInstant::now() >= deadline {
                 break;
             }
         }
-        Err(failure)
+        tried.end()
+    }
+
+    /// True if the upstream lacks what a call needs, so that another one may have it. It has done
+    /// nothing then.
+    fn is_lacking(&self, candidate: &Candidate, request: &RelayRequest, reply: &Reply) -> bool {
+        let short = reply.body.short().filter(|_| request.path.is_none());
+        short.is_some_and(|short| self.state.learn(candidate.place, &request.calls, short))
     }
 
     /// Asks one upstream. A failure comes with whether nothing was sent.
     async fn attempt(
         &self,
-        Candidate { place, .. }: &Candidate,
+        candidate: &Candidate,
         request: &RelayRequest,
         until: TokioInstant,
-    ) -> Result<Response<Incoming>, (Failure, bool)> {
-        let (place, began) = (*place, Instant::now());
-        let (path, body) = (request.path.as_ref(), request.body.clone());
-        let via = request.hops.value(self.state.number);
-        let sending = self.clients[place].send(path, body, via);
-        let sent = timeout_at(until, sending).await;
+    ) -> Result<Reply, (Failure, bool)> {
+        let place = candidate.place;
+        let replied = timeout_at(until, self.exchange(candidate, request)).await;
         let now = Instant::now();
-        match sent {
+        match replied {
             Err(_) => {
                 self.state.gate(place).timed_out(now);
                 Err((Failure::TimedOut, false))
             }
-            Ok(Err(error)) => {
+            Ok(Err((Failure::Unreachable, unsent))) => {
                 self.state.gate(place).failed(now);
-                Err((Failure::Unreachable, error.is_connect()))
+                Err((Failure::Unreachable, unsent))
             }
-            Ok(Ok(response)) => {
-                self.state.gate(place).answered(now - began, now);
-                self.state
-                    .check(place, response, request.path.is_none())
-                    .map_err(|why| (why, false))
-            }
+            Ok(replied) => replied,
         }
     }
-}
 
-/// True if a node may mean this status for its client.
-fn is_answer(status: StatusCode) -> bool {
-    let error = status.is_client_error() || status.is_server_error();
-    error && status != StatusCode::TOO_MANY_REQUESTS
-}
-
-fn is_json(value: &[u8]) -> bool {
-    let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
-    media.trim_ascii().eq_ignore_ascii_case(b"application/json")
+    async fn exchange(
+        &self,
+        Candidate { place, lacks, .. }: &Candidate,
+        request: &RelayRequest,
+    ) -> Result<Reply, (Failure, bool)> {
+        let (place, began) = (*place, Instant::now());
+        let (path, body) = (request.path.as_ref(), request.body.clone());
+        let via = request.hops.value(self.state.number);
+        let sent = self.clients[place].send(path, body, via).await;
+        let response = sent.map_err(|error| (Failure::Unreachable, error.is_connect()))?;
+        let sent = |failure| (failure, false);
+        let now = Instant::now();
+        self.state.gate(place).answered(now - began, now);
+        let response = self.state.check(place, response, request.path.is_none()).map_err(sent)?;
+        let (head, body) = response.into_parts();
+        let body = Begun::read(body).await.map_err(sent)?;
+        let max = self.state.config.response_bytes_max;
+        if body.size_hint().lower() > max as u64 {
+            return Err(sent(Failure::TooLong(max)));
+        }
+        self.state.gate(place).breaker.succeeded();
+        let content_type = head.headers.get(CONTENT_TYPE).cloned();
+        Ok(Reply { status: head.status, content_type, body, lacks: *lacks })
+    }
 }

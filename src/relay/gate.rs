@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::breaker::Breaker;
 use super::failure::Failure;
+use super::lacks::Lacks;
 use crate::upstream::RateLimiter;
 
 /// Time for which an upstream that did not answer is asked last.
@@ -16,6 +17,7 @@ const MEASURED: Duration = Duration::from_secs(10);
 pub(super) struct Gate {
     pub(super) breaker: Breaker,
     pub(super) pace: Option<RateLimiter>,
+    pub(super) lacks: Lacks,
     /// Moving mean of the time to the head of a response, and the time of the last measurement.
     latency: Option<(Duration, Instant)>,
     /// Time until which it is asked last, because it did not answer.
@@ -32,7 +34,8 @@ pub(super) struct Rank {
 
 impl Gate {
     pub(super) fn new(pace: Option<RateLimiter>) -> Self {
-        Self { breaker: Breaker::default(), pace, latency: None, doubted: None }
+        let (breaker, lacks) = (Breaker::default(), Lacks::default());
+        Self { breaker, pace, lacks, latency: None, doubted: None }
     }
 
     /// Takes the right to make a request; `following` is the pace of all requests to the upstream.

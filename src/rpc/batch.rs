@@ -7,8 +7,8 @@ use neve_jsonrpc::{Kind, Message, RpcError, envelope};
 use neve_store::residency;
 
 use super::call::Rpc;
+use super::caller::Calls;
 use super::caller::{Caller, ids_fit};
-use super::calls::Calls;
 use super::missing::{Missing, Unanswered, missing_data, range_json};
 use super::outbound::Outbound;
 use super::response::{RpcResponse, dropped, is_given_up, lone_error};

@@ -1,14 +1,30 @@
 //! Client of a body: how it came, and what its response holds so far.
 
 use neve_jsonrpc::{Message, envelope};
+use smallvec::SmallVec;
 
-use super::calls::Calls;
 use crate::body::AcceptEncoding;
 use crate::rpc::cursors::{Subscriptions, UndoLog};
-use crate::shared::{Account, Meter, Work};
+use crate::shared::{Account, Meter, MethodLabel, Outcome, ThreadCounters, Work};
 
 /// Bytes of ids that a response repeats without a reservation made before.
 const IDS_FREE_BYTES: usize = 4 << 10;
+
+/// How the calls of a body ended. They are counted when the answer goes out: what is given up to
+/// be done again is not.
+#[derive(Debug, Default)]
+pub(crate) struct Calls(SmallVec<[(MethodLabel, Outcome); 4]>);
+
+impl Calls {
+    pub(super) fn note(&mut self, method: MethodLabel, outcome: Outcome) {
+        self.0.push((method, outcome));
+    }
+
+    /// Counts them.
+    pub(crate) fn count(self, tally: &ThreadCounters) {
+        self.0.into_iter().for_each(|(method, outcome)| tally.call(method, outcome));
+    }
+}
 
 /// Client of a body, and its calls so far.
 pub(super) struct Caller<'s> {

@@ -3,8 +3,8 @@
 use neve_jsonrpc::{Request, RpcError, envelope, syntax_error};
 
 use super::call::Rpc;
+use super::caller::Calls;
 use super::caller::{Caller, Transport};
-use super::calls::Calls;
 use super::response::{RpcResponse, WsResponse, framed, is_given_up};
 use super::split::Mixed;
 use crate::body::{AcceptEncoding, ResponseBody};

@@ -3,8 +3,8 @@
 mod batch;
 mod caches;
 mod call;
+mod call_facts;
 mod caller;
-mod calls;
 pub(crate) mod cursors;
 mod frame;
 pub(crate) mod methods;
@@ -16,7 +16,8 @@ mod split;
 
 pub(crate) use caches::Caches;
 pub(crate) use call::Rpc;
-pub(crate) use calls::Calls;
+pub(crate) use call_facts::CallFacts;
+pub(crate) use caller::Calls;
 pub(crate) use missing::{missing_data, range_json};
 pub(crate) use outbound::Outbound;
 pub(crate) use request::LONG_BODY;

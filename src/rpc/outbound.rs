@@ -5,7 +5,8 @@
 
 use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
-use super::calls::Calls;
+use super::call_facts::CallFacts;
+use super::caller::Calls;
 use crate::config::settings::is_never_relayed;
 use crate::shared::{Reservation, ThreadCounters};
 
@@ -21,6 +22,8 @@ pub(crate) struct Outbound {
     pub(crate) repeatable: bool,
     /// True if it is one transaction: it may go to all upstreams.
     pub(crate) sends: bool,
+    /// Facts that decide which upstream is asked.
+    pub(crate) facts: Box<CallFacts>,
     /// Ids of the calls, as the client wrote them.
     ids: Vec<Box<[u8]>>,
     batch: bool,
@@ -61,7 +64,8 @@ impl Outbound {
 
     pub(super) fn empty(batch: bool) -> Self {
         let (body, ids) = (Vec::new(), Vec::new());
-        Self { body, repeatable: true, sends: false, ids, batch, calls: None, reserved: None }
+        let (facts, calls) = (Box::default(), None);
+        Self { body, repeatable: true, sends: false, facts, ids, batch, calls, reserved: None }
     }
 
     fn add(&mut self, message: &Message<'_>) {
@@ -90,6 +94,7 @@ impl Outbound {
                 let method = message.method();
                 write_call(&mut self.body, id, &method, message.params());
                 self.repeatable &= only_reads(&method);
+                self.facts.add(message);
             }
         }
         if id.is_some() {

@@ -7,8 +7,8 @@ use neve_jsonrpc::{Message, Method, Query, Request, RpcError, envelope, parse_at
 use neve_store::residency;
 
 use super::call::Rpc;
+use super::caller::Calls;
 use super::caller::{Caller, Transport, ids_fit};
-use super::calls::Calls;
 use super::missing::{Missing, Unanswered};
 use super::outbound::Outbound;
 use super::response::{RpcResponse, dropped, is_given_up, lone_error};

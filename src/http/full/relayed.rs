@@ -13,7 +13,7 @@ use crate::http::relay::{NotRelayed, Origin, Relayed, rpc_request};
 use crate::http::response::{HttpBody, whole};
 use crate::http::while_here;
 use crate::relay::{Failure, Hops, RelayRequest};
-use crate::rpc::{Outbound, RpcResponse, Split};
+use crate::rpc::{CallFacts, Outbound, RpcResponse, Split};
 use crate::shared::Holder;
 
 impl Service {
@@ -81,8 +81,15 @@ impl Service {
         };
         let (repeatable, origin) = (calls.is_none(), self.origin(client, hops.clone()));
         let body = calls.as_mut().map(|calls| std::mem::take(&mut calls.body).into());
-        let request =
-            RelayRequest { path: Some(path), body, repeatable, head: 0, sends: false, hops };
+        let request = RelayRequest {
+            path: Some(path),
+            body,
+            repeatable,
+            head: 0,
+            sends: false,
+            hops,
+            calls: CallFacts::default(),
+        };
         match self.stream(request, &origin, client).await {
             Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.lacks),
             Some(Err(why)) => whole(path_not_relayed(&why)),

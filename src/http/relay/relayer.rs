@@ -195,6 +195,7 @@ impl Relayer {
 pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &Origin<'_>) -> RelayRequest {
     let body = Some(std::mem::take(&mut outbound.body).into());
     let (repeatable, hops) = (outbound.repeatable, origin.hops.clone());
-    let sends = outbound.sends;
-    RelayRequest { path: None, body, repeatable, head: origin.head, sends, hops }
+    let (sends, head) = (outbound.sends, origin.head);
+    let calls = *std::mem::take(&mut outbound.facts);
+    RelayRequest { path: None, body, repeatable, head, sends, hops, calls }
 }

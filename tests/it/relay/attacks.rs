@@ -17,7 +17,7 @@ const BALANCE: &str = r#"["0x0000000000000000000000000000000000000001","latest"]
 const CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
 
 /// A neve with several upstreams, once it follows all of them.
-fn start(urls: &[String], arguments: &[&str]) -> (TempDir, Neve) {
+pub(super) fn start(urls: &[String], arguments: &[&str]) -> (TempDir, Neve) {
     let dir = fresh_dir();
     let urls: Vec<_> = urls.iter().flat_map(|url| ["--upstream", url]).collect();
     let fixed = ["--start", "0", "--on-miss", "relay"];
@@ -165,7 +165,7 @@ fn odd_response_is_an_error_and_brings_nothing_along() {
 fn response_without_an_end_ends_with_its_client() {
     let (_node, odd, _dir, neve) = start_odd(&["--relay-timeout", "1h"]);
     odd.answer(
-        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n{",
         false,
     );
     let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json";

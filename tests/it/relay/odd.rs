@@ -1,16 +1,18 @@
-//! An upstream that answers one method with the bytes that a test wants, and all else as a node does.
+//! An upstream that answers some methods with the bytes that a test wants, and all else as a node
+//! does.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Method with odd answers.
-const METHOD: &[u8] = b"eth_getBalance";
+/// Method with odd answers from the begin.
+const METHOD: &str = "eth_getBalance";
 
 pub(super) struct Odd {
     address: SocketAddr,
-    answer: Arc<Mutex<Answer>>,
+    answers: Arc<Mutex<HashMap<String, Answer>>>,
 }
 
 #[derive(Clone, Default)]
@@ -18,18 +20,22 @@ struct Answer {
     bytes: Vec<u8>,
     /// True if the connection closes behind the bytes.
     closes: bool,
+    /// Requests that got it.
+    asked: u64,
 }
 
 impl Odd {
     /// Starts it in front of a node. Its threads end with the connections of neve.
     pub(super) fn start(node: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-        let odd = Self { address: listener.local_addr().expect("bound"), answer: Arc::default() };
-        let answer = Arc::clone(&odd.answer);
+        let first = HashMap::from([(METHOD.to_owned(), Answer::default())]);
+        let answers = Arc::new(Mutex::new(first));
+        let odd = Self { address: listener.local_addr().expect("bound"), answers };
+        let answers = Arc::clone(&odd.answers);
         thread::spawn(move || {
             for neve in listener.incoming().map_while(Result::ok) {
-                let answer = Arc::clone(&answer);
-                thread::spawn(move || drop(serve(neve, node, &answer)));
+                let answers = Arc::clone(&answers);
+                thread::spawn(move || drop(serve(neve, node, &answers)));
             }
         });
         odd
@@ -41,15 +47,41 @@ impl Odd {
 
     /// Answers with these bytes from now on; `closes` if the connection ends behind them.
     pub(super) fn answer(&self, bytes: &[u8], closes: bool) {
-        *self.answer.lock().expect("no panic") = Answer { bytes: bytes.to_vec(), closes };
+        self.set(METHOD, bytes.to_vec(), closes);
+    }
+
+    /// Answers a method with this text from now on.
+    pub(super) fn answer_with(&self, method: &str, text: &str) {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close";
+        let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+        self.set(method, answer.into_bytes(), true);
+    }
+
+    /// Requests for a method since its answer was set.
+    pub(super) fn asked(&self, method: &str) -> u64 {
+        self.answers.lock().expect("no panic")[method].asked
+    }
+
+    fn set(&self, method: &str, bytes: Vec<u8>, closes: bool) {
+        let answer = Answer { bytes, closes, asked: 0 };
+        self.answers.lock().expect("no panic").insert(method.to_owned(), answer);
     }
 }
 
 /// Serves a connection as its first request wants: neve has connections for relayed requests alone.
-fn serve(neve: TcpStream, node: SocketAddr, answer: &Mutex<Answer>) -> std::io::Result<()> {
+fn serve(
+    neve: TcpStream,
+    node: SocketAddr,
+    answers: &Mutex<HashMap<String, Answer>>,
+) -> std::io::Result<()> {
     let mut reader = BufReader::new(neve.try_clone()?);
     let first = request(&mut reader)?;
-    if !first.windows(METHOD.len()).any(|window| window == METHOD) {
+    let text = String::from_utf8_lossy(&first);
+    let answer = answers.lock().expect("no panic").iter_mut().find_map(|(method, answer)| {
+        answer.asked += u64::from(text.contains(&format!("\"{method}\"")));
+        text.contains(&format!("\"{method}\"")).then(|| answer.clone())
+    });
+    let Some(Answer { bytes, closes, .. }) = answer else {
         let mut node = TcpStream::connect(node)?;
         node.write_all(&first)?;
         let (to_node, from_node) = (node.try_clone()?, node);
@@ -57,8 +89,7 @@ fn serve(neve: TcpStream, node: SocketAddr, answer: &Mutex<Answer>) -> std::io::
         thread::spawn(move || copy(from_node, to_neve));
         copy(reader, to_node);
         return Ok(());
-    }
-    let Answer { bytes, closes } = answer.lock().expect("no panic").clone();
+    };
     (&neve).write_all(&bytes)?;
     if !closes {
         let _ = reader.read(&mut [0]); // until neve ends it
@@ -66,7 +97,7 @@ fn serve(neve: TcpStream, node: SocketAddr, answer: &Mutex<Answer>) -> std::io::
     neve.shutdown(Shutdown::Both)
 }
 
-fn request(reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
+pub(super) fn request(reader: &mut impl BufRead) -> std::io::Result<Vec<u8>> {
     let (mut head, mut length) = (Vec::new(), 0);
     loop {
         let start = head.len();

@@ -1,0 +1,208 @@
+//! The relay's part that all threads share: what is known of the upstreams, and their order.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime};
+
+use hyper::body::{Body, Incoming};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
+use hyper::{Response, StatusCode};
+use tokio::sync::Semaphore;
+
+use super::failure::Failure;
+use super::gate::Gate;
+use super::hops::Hops;
+use super::issued::Issued;
+use super::lacks::Lack;
+use crate::client::retry_after;
+use crate::config::Endpoint;
+use crate::config::settings::RelayConfig;
+use crate::rpc::CallFacts;
+use crate::shared::lock::lock;
+use crate::upstream::{PoolSlot, RateLimiter, Upstream};
+
+/// Pause after a refusal that names none.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The relay's part that all threads share.
+pub(crate) struct RelayState {
+    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) tls: rustls::ClientConfig,
+    pub(super) connect_timeout: Duration,
+    pub(super) config: RelayConfig,
+    /// Upstreams as following knows them, in the order of `endpoints`.
+    pool: PoolSlot,
+    /// One for each endpoint.
+    gates: Vec<Mutex<Gate>>,
+    /// Filters that upstreams opened.
+    issued: Mutex<Issued>,
+    /// Number of this neve in `Via`.
+    pub(super) number: u64,
+    /// Requests of broadcasts in flight, which may outlive their clients.
+    pub(super) sending: Arc<Semaphore>,
+}
+
+/// A limiter whose first request need not wait, however low the rate.
+fn full_limiter(rate: f64, now: Instant) -> RateLimiter {
+    let earlier = now.checked_sub(Duration::from_secs_f64(1.0 / rate));
+    RateLimiter::new(rate, earlier.unwrap_or(now))
+}
+
+/// A number that no other neve has. It is no secret: a client that names it is not relayed.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // Without randomness of the kernel, numbers are still different.
+    getrandom::fill(&mut bytes).map_or_else(|_| fastrand::u64(..), |()| u64::from_le_bytes(bytes))
+}
+
+/// Rate of requests that Avalanche's public API bears, besides those of following.
+const PUBLIC_REQUESTS_PER_SECOND: f64 = 10.0;
+
+impl RelayState {
+    pub(crate) fn new(
+        endpoints: Vec<Endpoint>,
+        tls: rustls::ClientConfig,
+        connect_timeout: Duration,
+        config: RelayConfig,
+        pool: PoolSlot,
+    ) -> Arc<Self> {
+        let now = Instant::now();
+        let gate = |endpoint: &Endpoint| {
+            let public = endpoint.is_public().then_some(PUBLIC_REQUESTS_PER_SECOND);
+            let rate = config.requests_per_second.unwrap_or(public);
+            let pace = rate.map(|rate| full_limiter(rate, now));
+            Mutex::new(Gate::new(pace))
+        };
+        let gates = endpoints.iter().map(gate).collect();
+        let number = random();
+        let sending = Arc::new(Semaphore::new(config.in_flight_total_max));
+        let issued = Mutex::new(Issued::new(now));
+        Arc::new(Self {
+            endpoints,
+            tls,
+            connect_timeout,
+            config,
+            pool,
+            gates,
+            issued,
+            number,
+            sending,
+        })
+    }
+
+    /// Reads the way of a request, unless it may not go on.
+    pub(crate) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
+        Hops::of(headers, self.number)
+    }
+
+    pub(super) fn gate(&self, place: usize) -> MutexGuard<'_, Gate> {
+        lock(&self.gates[place])
+    }
+
+    /// Takes the right to ask an upstream. Following comes first: what it needs is left to it.
+    pub(super) fn enter(&self, place: usize, upstream: &Upstream) -> Result<(), Failure> {
+        self.gate(place).enter(upstream.state().pace.as_mut(), Instant::now())?;
+        upstream.charge(1);
+        Ok(())
+    }
+
+    /// Upstreams to ask, best first: those that most likely have what `calls` need before others, of
+    /// these the ones that have `head`, and then the one that answers soonest. One that stands alone
+    /// is asked again.
+    pub(super) fn candidates(&self, head: u64, calls: &CallFacts) -> Vec<Candidate> {
+        let now = Instant::now();
+        let mut all: Vec<_> = self.pool.get().map(|pool| pool.admitted()).unwrap_or_default();
+        all.retain(|(place, _)| *place < self.gates.len());
+        let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
+        if issuer.is_some_and(|issuer| all.iter().any(|(place, _)| *place == issuer)) {
+            // Any other says that there is no such filter, and the client would give it up.
+            all.retain(|(place, _)| issuer == Some(*place));
+        }
+        let mut all: Vec<_> = all
+            .into_iter()
+            .map(|(place, upstream)| {
+                let lacks = upstream.state().head < head;
+                Candidate { place, upstream, lacks }
+            })
+            .collect();
+        all.sort_by_cached_key(|one| {
+            let gate = self.gate(one.place);
+            (gate.lacks.has(calls, now), one.lacks, gate.rank(now))
+        });
+        if let [only] = &all[..] {
+            let again = only.clone();
+            all.push(again);
+        }
+        all
+    }
+
+    /// Learns from a short response: the id of a filter, or what the upstream lacks for a call. True
+    /// if it lacks something.
+    pub(super) fn learn(&self, place: usize, calls: &CallFacts, response: &[u8]) -> bool {
+        if self.gates.len() == 1 {
+            return false; // there is no other
+        }
+        let now = Instant::now();
+        if calls.opens_filter {
+            lock(&self.issued).note(response, place, now);
+        }
+        let Some(lack) = Lack::of(response) else { return false };
+        self.gate(place).lacks.learn(lack, calls, now);
+        true
+    }
+
+    /// Checks the head of a response. A node answers JSON-RPC with 200 and JSON; at another path any
+    /// status may be its answer.
+    pub(super) fn check(
+        &self,
+        place: usize,
+        response: Response<Incoming>,
+        is_rpc: bool,
+    ) -> Result<Response<Incoming>, Failure> {
+        let (status, headers) = (response.status(), response.headers());
+        let mut gate = self.gate(place);
+        match status {
+            StatusCode::OK => {}
+            status if !is_rpc && is_answer(status) => {}
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                let pause = retry_after(headers, SystemTime::now()).unwrap_or(PAUSE);
+                gate.breaker.pause(pause, Instant::now());
+                return Err(Failure::Limited);
+            }
+            StatusCode::MISDIRECTED_REQUEST => return Err(Failure::NotHeld),
+            status => return Err(Failure::Status(status.as_u16())),
+        }
+        drop(gate);
+        let json = headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
+        if is_rpc && !json || headers.contains_key(CONTENT_ENCODING) {
+            return Err(Failure::NotJson);
+        }
+        if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
+            return Err(Failure::NoLength);
+        }
+        let max = self.config.response_bytes_max;
+        match response.body().size_hint().exact() {
+            Some(len) if len > max as u64 => Err(Failure::TooLong(max)),
+            _ => Ok(response),
+        }
+    }
+}
+
+/// An upstream that may be asked.
+#[derive(Clone)]
+pub(super) struct Candidate {
+    pub(super) place: usize,
+    pub(super) upstream: Arc<Upstream>,
+    /// True if it lacks the newest height that the client may have seen.
+    pub(super) lacks: bool,
+}
+
+/// True if a node may mean this status for its client.
+fn is_answer(status: StatusCode) -> bool {
+    let error = status.is_client_error() || status.is_server_error();
+    error && status != StatusCode::TOO_MANY_REQUESTS
+}
+
+fn is_json(value: &[u8]) -> bool {
+    let media = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    media.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}

@@ -1,0 +1,168 @@
+//! Facts of calls that decide which upstream can answer them.
+
+use neve_jsonrpc::Message;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Methods of a batch that are noted; one with more of them is for any upstream.
+const METHODS_MAX: usize = 16;
+/// Characters of the id of a filter. A node's have 34.
+const FILTER_LEN_MAX: usize = 66;
+
+/// Facts of one call, or of all calls of a batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CallFacts {
+    /// Methods, each once.
+    pub(crate) methods: Vec<Box<str>>,
+    /// Lowest block that is named by its number.
+    pub(crate) height: Option<u64>,
+    /// True if that block's state is read.
+    pub(crate) reads_state: bool,
+    /// Filter that is named, in lower case: only its issuer knows it.
+    pub(crate) filter: Option<Box<str>>,
+    /// True if the result is the id of a new filter.
+    pub(crate) opens_filter: bool,
+}
+
+impl CallFacts {
+    /// Adds those of a call.
+    pub(super) fn add(&mut self, message: &Message<'_>) {
+        let method = message.method();
+        if let Some(place) = filter_place(&method) {
+            let id = parameter(message, place).and_then(text);
+            let id = id.filter(|id| id.len() <= FILTER_LEN_MAX);
+            self.filter = self.filter.take().or(id.map(|id| id.to_ascii_lowercase().into()));
+        }
+        if let Some((place, reads_state)) = block_place(&method)
+            && let Some(height) = parameter(message, place).and_then(height)
+        {
+            self.height = Some(self.height.map_or(height, |lowest| lowest.min(height)));
+            self.reads_state |= reads_state;
+        }
+        self.opens_filter = matches!(
+            &*method,
+            "eth_newFilter" | "eth_newBlockFilter" | "eth_newPendingTransactionFilter"
+        );
+        if self.methods.len() < METHODS_MAX && !self.methods.iter().any(|one| **one == *method) {
+            self.methods.push(method.into());
+        }
+    }
+}
+
+fn filter_place(method: &str) -> Option<usize> {
+    let names = ["eth_getFilterChanges", "eth_getFilterLogs", "eth_uninstallFilter"];
+    names.contains(&method).then_some(0)
+}
+
+/// Place of the block among the parameters, and whether its state is read.
+fn block_place(method: &str) -> Option<(usize, bool)> {
+    Some(match method {
+        "eth_getBalance"
+        | "eth_getAssetBalance"
+        | "eth_getCode"
+        | "eth_getTransactionCount"
+        | "eth_call"
+        | "eth_callDetailed"
+        | "eth_estimateGas"
+        | "eth_createAccessList"
+        | "debug_traceCall" => (1, true),
+        "eth_getStorageAt" | "eth_getProof" => (2, true),
+        "debug_traceBlockByNumber" => (0, true),
+        "eth_feeHistory" => (1, false),
+        "eth_getBlockByNumber"
+        | "eth_getHeaderByNumber"
+        | "eth_getBlockReceipts"
+        | "eth_getBlockTransactionCountByNumber"
+        | "eth_getTransactionByBlockNumberAndIndex"
+        | "eth_getRawTransactionByBlockNumberAndIndex"
+        | "debug_getRawBlock"
+        | "debug_getRawHeader"
+        | "debug_getRawReceipts" => (0, false),
+        _ => return None,
+    })
+}
+
+fn parameter<'m>(message: &Message<'m>, place: usize) -> Option<&'m str> {
+    let parameters: Vec<&RawValue> = serde_json::from_slice(message.params()?).ok()?;
+    parameters.get(place).map(|value| value.get())
+}
+
+/// Text of a string without escapes.
+fn text(value: &str) -> Option<&str> {
+    serde_json::from_str(value).ok()
+}
+
+/// A block by its number, alone or in an object.
+fn height(value: &str) -> Option<u64> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Reference<'a> {
+        #[serde(borrow)]
+        block_number: &'a RawValue,
+    }
+    let inner = serde_json::from_str::<Reference<'_>>(value).ok();
+    let digits = text(inner.map_or(value, |reference| reference.block_number.get()))?;
+    u64::from_str_radix(digits.strip_prefix("0x")?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use neve_jsonrpc::{Request, parse};
+
+    use super::*;
+
+    fn facts(calls: &[(&str, &str)]) -> CallFacts {
+        let mut facts = CallFacts::default();
+        for (method, params) in calls {
+            let body =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            let Request::Single(message) = parse(body.as_bytes()) else { panic!("{body}") };
+            facts.add(&message);
+        }
+        facts
+    }
+
+    #[test]
+    fn block_is_found_at_its_place_and_only_as_a_number() {
+        let of = |method, params| {
+            let facts = facts(&[(method, params)]);
+            (facts.height, facts.reads_state)
+        };
+        for (method, params, found) in [
+            ("eth_getBalance", r#"["0x1","0x10"]"#, Some(16)),
+            ("eth_getBalance", r#"["0x1",{"blockNumber":"0x10"}]"#, Some(16)),
+            ("eth_getStorageAt", r#"["0x1","0x5","0x10"]"#, Some(16)),
+            ("eth_call", r#"[{"to":"0x2"}, "0x10",{}]"#, Some(16)),
+            ("eth_getBalance", r#"["0x1","latest"]"#, None),
+            ("eth_getBalance", r#"["0x1"]"#, None),
+            ("eth_getBalance", r#"["0x1",{"blockHash":"0x10"}]"#, None),
+            ("eth_getBalance", r#"["0x1",16]"#, None),
+            ("eth_getBalance", r#"["0x1","0x11111111111111111"]"#, None),
+            ("eth_getBalance", "{}", None),
+        ] {
+            assert_eq!(of(method, params), (found, found.is_some()), "{method} {params}");
+        }
+        assert_eq!(of("eth_getBlockByNumber", r#"["0x10",true]"#), (Some(16), false));
+        assert_eq!(of("web3_sha3", r#"["0x10"]"#), (None, false));
+    }
+
+    #[test]
+    fn facts_of_a_batch_are_those_of_all_its_calls() {
+        let balance = |height: &'static str| ("eth_getBalance", height);
+        let batch = [
+            balance(r#"["0x1","0x20"]"#),
+            balance(r#"["0x1","0x10"]"#),
+            ("eth_getFilterChanges", r#"["0xAb"]"#),
+            ("eth_getFilterChanges", r#"["0xcd"]"#),
+        ];
+        let found = facts(&batch);
+        assert_eq!(found.methods, ["eth_getBalance", "eth_getFilterChanges"].map(Box::from));
+        assert_eq!((found.height, found.filter.as_deref()), (Some(16), Some("0xab")));
+        let many: Vec<_> = (0..40).map(|n| format!("x_{n}")).collect();
+        let many: Vec<_> = many.iter().map(|method| (method.as_str(), "[]")).collect();
+        assert_eq!(facts(&many).methods.len(), METHODS_MAX);
+        let long = format!(r#"["0x{}"]"#, "1".repeat(FILTER_LEN_MAX));
+        assert_eq!(facts(&[("eth_getFilterLogs", &long)]).filter, None);
+        assert!(facts(&[("eth_newPendingTransactionFilter", "[]")]).opens_filter);
+    }
+}

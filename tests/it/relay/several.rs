@@ -1,0 +1,84 @@
+//! Several upstreams that do not all have the same.
+
+use super::attacks::start;
+use super::odd::Odd;
+use crate::support::served::devnet;
+
+const BALANCE: &str = "eth_getBalance";
+const ACCOUNT: &str = "0x0000000000000000000000000000000000000001";
+
+fn error(code: i32, message: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"{message}"}}}}"#)
+}
+
+#[test]
+fn upstream_that_lacks_what_a_call_needs_is_asked_once() {
+    let nodes = [devnet(5), devnet(5)];
+    let odd = Odd::start(nodes[0].address());
+    let (_dir, neve) = start(&[odd.url(), nodes[1].base_url()], &[]);
+    let mut client = neve.client();
+    let mut ask = |height: &str| {
+        let params = format!(r#"["{ACCOUNT}","{height}"]"#);
+        client.call(BALANCE, &params).json()
+    };
+    let pruned = "missing trie node 1a (path ) state 0x1a is not available";
+    odd.answer_with(BALANCE, &error(-32000, pruned));
+    neve.wait("a state that is not there", |_| {
+        assert!(ask("0x3")["result"].is_string());
+        (odd.asked(BALANCE) == 1).then_some(())
+    });
+    for _ in 0..8 {
+        assert!(ask("0x3")["result"].is_string());
+        assert!(ask("0x2")["result"].is_string(), "older states are not there either");
+    }
+    assert_eq!(odd.asked(BALANCE), 1);
+    neve.wait("a newer state", |_| {
+        assert!(ask("0x4")["result"].is_string());
+        (odd.asked(BALANCE) == 2).then_some(())
+    });
+    odd.answer_with(BALANCE, &error(-32601, "the method eth_getBalance does not exist"));
+    neve.wait("a method that is not there", |_| {
+        assert!(ask("latest")["result"].is_string());
+        (odd.asked(BALANCE) == 1).then_some(())
+    });
+    (0..8).for_each(|_| assert!(ask("latest")["result"].is_string()));
+    assert_eq!(odd.asked(BALANCE), 1);
+}
+
+#[test]
+fn error_of_a_node_comes_back_if_all_upstreams_lack_it() {
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &[]);
+    let lacks = error(-32601, "the method eth_getBalance does not exist/is not available");
+    odd.iter().for_each(|odd| odd.answer_with(BALANCE, &lacks));
+    for _ in 0..3 {
+        let answer = neve.client().call(BALANCE, &format!(r#"["{ACCOUNT}","latest"]"#));
+        assert_eq!((answer.status, answer.text()), (200, lacks.clone()));
+    }
+}
+
+#[test]
+fn filter_is_asked_of_the_upstream_that_opened_it() {
+    const OPEN: &str = "eth_newPendingTransactionFilter";
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &[]);
+    let ids = ["0xA1", "0xB2"];
+    for (odd, id) in odd.iter().zip(ids) {
+        let result = |value: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"result":{value}}}"#);
+        odd.answer_with(OPEN, &result(&format!("\"{id}\"")));
+        odd.answer_with("eth_getFilterChanges", &result(&format!("[\"of {id}\"]")));
+    }
+    let mut client = neve.client();
+    neve.wait("a filter of each upstream", |_| {
+        assert!(client.result(OPEN, "[]").is_string());
+        odd.iter().all(|odd| odd.asked(OPEN) > 0).then_some(())
+    });
+    for _ in 0..6 {
+        for id in ids {
+            let changes = client.result("eth_getFilterChanges", &format!("[\"{id}\"]"));
+            assert_eq!(changes[0], format!("of {id}"));
+        }
+    }
+}
