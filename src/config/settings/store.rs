@@ -33,7 +33,7 @@ pub(super) const STORE: Group = Group {
              settled blocks, which takes a fraction of the disk and more CPU time a read; `none` \
              packs nothing.",
         )
-        .or("none"),
+        .or("2GiB"),
         Setting::new(
             "segment-blocks",
             count("1", "1048576"),

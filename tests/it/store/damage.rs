@@ -17,10 +17,14 @@ use crate::support::recorded::Recorded;
 
 const MISS: u16 = 421;
 
+/// The tests damage segment files, which must not become packed ones.
+const UNPACKED: [&str; 2] = ["--unpacked-bytes", "none"];
+
 fn start(dir: &Path, node: &Recorded, arguments: &[&str]) -> Neve {
     let url = node.url();
     let fixed = ["--upstream", &url, "--start", "0", "--segment-blocks", "32"];
-    Neve::start(dir, &[&fixed[..], &["--precompress", "gzip,zstd"], arguments].concat())
+    let precompress = ["--precompress", "gzip,zstd"];
+    Neve::start(dir, &[&fixed[..], &precompress, &UNPACKED, arguments].concat())
 }
 
 /// A store of a whole recorded chain, and its answers.

@@ -18,7 +18,8 @@ fn store(set: Set) -> (TempDir, PathBuf) {
     let node = Recorded::start(set);
     let dir = fresh_dir();
     let arguments = ["--upstream", &node.url(), "--start", "0", "--segment-blocks", "16"];
-    let neve = Neve::start(dir.path(), &arguments);
+    // The copies are made of segments.
+    let neve = Neve::start(dir.path(), &[&arguments[..], &["--unpacked-bytes", "none"]].concat());
     neve.wait_for_head(set.head);
     neve.stop();
     let path = dir.path().join("store");
