@@ -204,6 +204,68 @@ fn a_fault_at_any_change_leaves_all_heights() {
     }
 }
 
+/// Segments of one height each are merged eight by eight, so tables end anywhere in a range.
+#[test]
+fn range_in_which_a_merged_table_ends_is_packed() {
+    let dir = tempfile::tempdir().unwrap();
+    let records: Vec<_> = (2..40).map(|height| block(height, 0)).collect();
+    let mut store = open(dir.path());
+    store.writer.bind(IDENTITY, 1).unwrap();
+    let append = |store: &mut Opened, records: &[Record]| {
+        for record in records {
+            store.writer.append(record).unwrap();
+            store.writer.seal().unwrap();
+        }
+        store.writer.merge_tables().unwrap()
+    };
+    let table = |first: u64, last: u64| format!("{first:020}-{last:020}.idx");
+    assert_eq!(append(&mut store, &records[..10]), 1);
+    assert_eq!(files(dir.path(), ".idx"), [table(2, 9)], "it ends inside 8 to 11");
+    assert_eq!(pack(&mut store, 11), 8, "4 to 11");
+    assert_exactly(&store.reader, &records[..10]);
+    // The next table has the rest of the range, and no height twice.
+    assert_eq!(append(&mut store, &records[10..17]), 1);
+    assert_eq!(files(dir.path(), ".idx"), [table(2, 9), table(10, 18)]);
+    assert_eq!(pack(&mut store, 18), 4, "12 to 15");
+    assert_exactly(&store.reader, &records[..17]);
+    append(&mut store, &records[17..]);
+    pack(&mut store, 39);
+    assert_eq!(store.reader.usage().packed_blocks, 36, "4 to 39");
+    assert_exactly(&store.reader, &records);
+    let tables = files(dir.path(), ".idx");
+    drop(store);
+    assert_clean(dir.path());
+    assert_exactly(&open(dir.path()).reader, &records);
+    assert_eq!(files(dir.path(), ".idx"), tables, "opening removes none of them");
+}
+
+/// A repair writes segments again, whose ends are not those of the tables.
+#[test]
+fn packed_range_in_which_a_table_ends_is_repaired_and_withdrawn() {
+    let dir = tempfile::tempdir().unwrap();
+    let records: Vec<_> = (2..18).map(|height| block(height, 0)).collect();
+    let mut store = open(dir.path());
+    store.writer.bind(IDENTITY, 1).unwrap();
+    for record in &records {
+        store.writer.append(record).unwrap();
+        store.writer.seal().unwrap();
+    }
+    assert_eq!(store.writer.merge_tables().unwrap(), 2, "2 to 9, and 10 to 17");
+    assert_eq!(pack(&mut store, 17), 12, "4 to 15");
+    let mut repair = store.writer.repair(8).unwrap().expect("it is there");
+    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
+    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    assert_exactly(&store.reader, &records);
+    store.writer.sync().unwrap();
+    assert_clean(dir.path());
+    store.writer.withdraw(11).unwrap();
+    assert_exactly(&store.reader, &records[..9]);
+    assert_eq!(files(dir.path(), ".idx").len(), 1, "10 to 17 is gone");
+    drop(store);
+    assert_clean(dir.path());
+    assert_exactly(&open(dir.path()).reader, &records[..9]);
+}
+
 /// Writes packed heights anew and withdraws from them. Stops at the first error.
 fn change(store: &mut Opened) -> Result<(), Error> {
     let mut repair = store.writer.repair(8)?.expect("it is there");

@@ -94,8 +94,7 @@ fn mirror_takes_packed_files_and_segments_of_one_source() {
     assert!(contents(dir.path()).iter().all(|file| contents(source_dir.path()).contains(file)));
 }
 
-/// Of settings only the range's length, which `--segment-blocks` gives, is in the files. The segments are
-/// too few for a merged table, which could end inside a range.
+/// Of settings only the range's length, which `--segment-blocks` gives, is in the files.
 #[test]
 fn stores_of_the_same_heights_have_equal_packed_files() {
     let config = Config::test().with_head(200).with_helicon(Helicon::At(100));

@@ -3,7 +3,8 @@
 //! Every sealed segment carries its own table. Eight neighbouring ones are merged into a file of
 //! level 1, eight of those into one of level 2, and so on: a look-up asks at most seven tables a
 //! level. The files are derived data. One that is missing, stale or damaged is left out or
-//! removed at opening, and the segments that it covered are asked themselves.
+//! removed at opening, and the segments that it covered are asked themselves. A table may end inside
+//! a packed file, which was segments when it was made: the next table has the other heights.
 //!
 //! ```text
 //! 0   magic "neveidx\0"          40  length of the table      u64
@@ -15,12 +16,13 @@
 //! ```
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::active_table::Locator;
+use super::active_table::{Entry, Locator};
 use super::table;
 use super::table::Table;
 use crate::disk::{Latch, Op, UNFINISHED, open_regular, table_name};
@@ -162,19 +164,40 @@ impl Merged {
     }
 }
 
+/// Returns the first and the last of `heights` that no table has. `tables` are ascending and disjoint.
+pub(crate) fn uncovered(tables: &[Arc<Merged>], heights: Range<u64>) -> Option<(u64, u64)> {
+    let from = tables.partition_point(|table| table.header.last < heights.start);
+    let end = tables.partition_point(|table| table.header.first < heights.end);
+    let tables = tables.get(from..end)?;
+    let after = |height, table: &Arc<Merged>| {
+        let header = &table.header;
+        if header.first <= height { height.max(header.last + 1) } else { height }
+    };
+    let before = |end, table: &Arc<Merged>| {
+        let header = &table.header;
+        if header.last + 1 >= end { end.min(header.first) } else { end }
+    };
+    let first = tables.iter().fold(heights.start, after);
+    let end = tables.iter().rev().fold(heights.end, before);
+    (first < end).then(|| (first, end - 1))
+}
+
 /// Writes the merge of `sources` aside and gives it its name. `header` comes with everything
-/// known but length and checksum.
+/// known but length and checksum. Entries of heights that it does not name are left out.
 pub(crate) fn write(
     latch: &mut Latch,
     mut header: MergedHeader,
     sources: &[Table<'_>],
 ) -> Result<Merged, Error> {
-    let count = sources.iter().map(|source| source.entries().count()).sum();
-    header.length = table::encoded_len(table::merge(sources), count);
+    let heights = header.first..=header.last;
+    let inside = |entry: &Entry| heights.contains(&entry.1.height());
+    let count = sources.iter().map(|source| source.entries().filter(inside).count()).sum();
+    header.length = table::encoded_len(table::merge(sources).filter(inside), count);
     let name = table_name(header.first, header.last);
     let unfinished = format!("{name}{UNFINISHED}");
     latch.allocate(&unfinished, PAGE as u64 + header.length)?;
-    header.table_crc = write_table(latch, &unfinished, sources, count)?;
+    let entries = table::merge(sources).filter(inside);
+    header.table_crc = write_table(latch, &unfinished, entries, count)?;
     if residency::has_failed() {
         return Err(residency::ReadFailed.into()); // the table lacks entries, and never gets its name
     }
@@ -192,12 +215,12 @@ const PIECE_BYTES: usize = 256 << 10;
 fn write_table(
     latch: &mut Latch,
     name: &str,
-    sources: &[Table<'_>],
+    entries: impl Iterator<Item = Entry>,
     count: usize,
 ) -> Result<u32, Error> {
     let (mut piece, mut offset) = (Vec::with_capacity(PIECE_BYTES), PAGE as u64);
     let mut crc = crc32fast::Hasher::new();
-    table::stream(table::merge(sources), count, |bytes| {
+    table::stream(entries, count, |bytes| {
         piece.extend_from_slice(bytes);
         crc.update(bytes);
         if piece.len() < PIECE_BYTES {

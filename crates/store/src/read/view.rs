@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::id::Hash;
 use crate::index::Locator;
-use crate::index::merged_table::Merged;
+use crate::index::merged_table::{Merged, uncovered};
 use crate::memory::residency;
 use crate::segment::{Found, RecordRef, Segment, Wanted};
 
@@ -15,15 +15,15 @@ pub(crate) struct View {
     pub(crate) segments: Vec<Arc<Segment>>,
     /// Ascending by heights, disjoint.
     pub(crate) tables: Vec<Arc<Merged>>,
-    /// The segments that no table covers, ascending: the ones to ask themselves.
+    /// The segments with a height that no table covers, ascending: the ones to ask themselves.
     pub(crate) loose: Vec<Arc<Segment>>,
 }
 
 impl View {
     pub(crate) fn new(segments: Vec<Arc<Segment>>, tables: Vec<Arc<Merged>>) -> Self {
         let covered = |segment: &Arc<Segment>| {
-            let (first, end) = (segment.base(), segment.end_height());
-            !segment.is_active() && tables.iter().any(|table| table.covers(first, end - 1))
+            let heights = segment.base()..segment.end_height();
+            !segment.is_active() && uncovered(&tables, heights).is_none()
         };
         let loose = segments.iter().filter(|segment| !covered(segment)).cloned().collect();
         Self { segments, tables, loose }
@@ -131,7 +131,7 @@ impl View {
         loose.or_else(|| self.tables.iter().rev().find_map(|table| table.find(hash, &mut *found)))
     }
 
-    /// The active segment, and the others that no table covers.
+    /// The active segment, and the others that no table covers whole.
     fn active(&self) -> (Option<&Segment>, &[Arc<Segment>]) {
         match self.loose.split_last() {
             Some((last, sealed)) if last.is_active() => (Some(last), sealed),

@@ -1,5 +1,9 @@
 //! A digest of the entries of a hash table, whatever their order.
 
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
 use crate::index::Entry;
 
 /// Digest of a set of entries that does not depend on their order.
@@ -15,9 +19,52 @@ impl Digest {
         self.sum = self.sum.wrapping_add(mix(prefix ^ mix(locator.stored())));
     }
 
-    pub(super) fn join(&mut self, other: &Self) {
+    fn join(&mut self, other: &Self) {
         self.count += other.count;
         self.sum = self.sum.wrapping_add(other.sum);
+    }
+}
+
+/// Heights at which a merged table begins, and those after one ends: ascending. A table may begin or
+/// end inside a file.
+#[derive(Default, Clone)]
+pub(super) struct TableEdges(Arc<[u64]>);
+
+impl TableEdges {
+    /// Edges of tables with these first and last heights.
+    pub(super) fn of(tables: impl Iterator<Item = (u64, u64)>) -> Self {
+        let mut edges: Vec<u64> =
+            tables.flat_map(|(first, last)| [first, last.saturating_add(1)]).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        Self(edges.into())
+    }
+
+    fn piece(&self, height: u64) -> usize {
+        self.0.partition_point(|edge| *edge <= height)
+    }
+}
+
+/// Digests of the entries of a file: one for its heights between two edges.
+#[derive(Default)]
+pub(super) struct FileDigests {
+    edges: TableEdges,
+    pieces: BTreeMap<usize, Digest>,
+}
+
+impl FileDigests {
+    pub(super) fn new(edges: &TableEdges) -> Self {
+        Self { edges: edges.clone(), pieces: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, entry: Entry) {
+        self.pieces.entry(self.edges.piece(entry.1.height())).or_default().add(entry);
+    }
+
+    /// Joins the digest of `heights`, which begin and end at edges, to `digest`.
+    pub(super) fn join(&self, heights: &RangeInclusive<u64>, digest: &mut Digest) {
+        let pieces = self.edges.piece(*heights.start())..=self.edges.piece(*heights.end());
+        self.pieces.range(pieces).for_each(|(_, piece)| digest.join(piece));
     }
 }
 

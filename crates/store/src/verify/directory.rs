@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use super::digest::TableEdges;
 use super::finding::{Summary, Visitor, damaged, finding};
 use super::packed_file;
 use super::segment_file::{self, Outcome};
@@ -29,7 +30,7 @@ pub fn total_bytes(path: &Path) -> Result<u64, Error> {
 /// Verifies one segment file, wherever it lies. Its neighbours and the stamp are not needed.
 pub fn segment(path: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    Ok(summary(&file(path, name, visitor)?))
+    Ok(summary(&file(path, name, &TableEdges::default(), visitor)?))
 }
 
 /// Totals of one file.
@@ -49,7 +50,8 @@ pub(crate) fn packed(
     visitor: &mut dyn Visitor,
 ) -> Result<Summary, Error> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    Ok(summary(&packed_file::verify_with(path, name, codec, visitor)?))
+    let edges = TableEdges::default();
+    Ok(summary(&packed_file::verify_with(path, name, codec, &edges, visitor)?))
 }
 
 /// True if `dir` has a file that a store has.
@@ -68,12 +70,17 @@ fn base_of(name: &str) -> Option<u64> {
     parse_segment_name(name).or_else(|| parse_packed_name(name))
 }
 
-fn file(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
+fn file(
+    path: &Path,
+    name: &str,
+    edges: &TableEdges,
+    visitor: &mut dyn Visitor,
+) -> Result<Outcome, Error> {
     // An extension alone: a copy may have any name.
     if path.extension().is_some_and(|extension| extension == "pack") {
-        return packed_file::verify(path, name, visitor);
+        return packed_file::verify(path, name, edges, visitor);
     }
-    segment_file::verify(path, name, visitor)
+    segment_file::verify(path, name, edges, visitor)
 }
 
 /// Verifies the store in `dir`.
@@ -81,7 +88,9 @@ pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error
     let names = list(dir)?;
     let empty = !names.iter().any(|name| base_of(name).is_some());
     let stamp = if empty { None } else { stamp(dir, visitor)? }; // it comes with the first block
-    let mut walk = Walk { visitor, stamp, before: None, outcomes: Vec::new(), packed_end: None };
+    let edges = TableEdges::of(names.iter().filter_map(|name| parse_table_name(name)));
+    let outcomes = Vec::new();
+    let mut walk = Walk { visitor, stamp, edges, before: None, outcomes, packed_end: None };
     for name in names.iter().filter(|name| base_of(name).is_some()) {
         walk.segment(dir, name)?;
     }
@@ -117,6 +126,7 @@ fn stamp(dir: &Path, visitor: &mut dyn Visitor) -> Result<Option<Stamp>, Error> 
 struct Walk<'v> {
     visitor: &'v mut dyn Visitor,
     stamp: Option<Stamp>,
+    edges: TableEdges,
     /// The newest record of the segment before.
     before: Option<(u64, Hash)>,
     outcomes: Vec<Outcome>,
@@ -130,7 +140,7 @@ impl Walk<'_> {
         if self.packed_end > base_of(name) && parse_segment_name(name).is_some() {
             return Ok(());
         }
-        let outcome = match file(&dir.join(name), name, self.visitor) {
+        let outcome = match file(&dir.join(name), name, &self.edges, self.visitor) {
             Ok(outcome) => outcome,
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 // Evicted meanwhile, and with it all before it.

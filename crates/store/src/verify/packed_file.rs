@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::digest::Digest;
+use super::digest::{FileDigests, TableEdges};
 use super::finding::{Stored, Visitor, finding};
 use super::segment_file::Outcome;
 use crate::disk::{open_regular, parse_packed_name};
@@ -14,9 +14,14 @@ use crate::segment::{PackedBytes, PackedCodec, PackedRange, entries_of_record};
 const KIND: &str = "packed";
 
 /// Verifies the packed file at `path`, called `name` in what is reported.
-pub(super) fn verify(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
+pub(super) fn verify(
+    path: &Path,
+    name: &str,
+    edges: &TableEdges,
+    visitor: &mut dyn Visitor,
+) -> Result<Outcome, Error> {
     if let Some(codec) = visitor.codec() {
-        return verify_with(path, name, &*codec, visitor);
+        return verify_with(path, name, &*codec, edges, visitor);
     }
     visitor.finding(finding(name, None, 0, KIND, "packed files cannot be read here"));
     Ok(Outcome::default())
@@ -27,6 +32,7 @@ pub(super) fn verify_with(
     path: &Path,
     name: &str,
     codec: &dyn PackedCodec,
+    edges: &TableEdges,
     visitor: &mut dyn Visitor,
 ) -> Result<Outcome, Error> {
     let read = |error| Error::read(path, error);
@@ -34,7 +40,7 @@ pub(super) fn verify_with(
     std::io::Read::read_to_end(&mut open_regular(path).map_err(read)?, &mut bytes).map_err(read)?;
     let len = bytes.len() as u64;
     let outcome = match codec.open(PackedBytes::in_memory(bytes)) {
-        Ok(range) => heights(&*range, name, visitor),
+        Ok(range) => heights(&*range, name, edges, visitor),
         Err(damage) => {
             visitor.finding(finding(name, None, 0, KIND, damage.to_string()));
             Outcome::default()
@@ -44,7 +50,12 @@ pub(super) fn verify_with(
     Ok(outcome)
 }
 
-fn heights(range: &dyn PackedRange, name: &str, visitor: &mut dyn Visitor) -> Outcome {
+fn heights(
+    range: &dyn PackedRange,
+    name: &str,
+    edges: &TableEdges,
+    visitor: &mut dyn Visitor,
+) -> Outcome {
     let header = range.header();
     if parse_packed_name(name).is_some_and(|base| base != header.first) {
         let detail = format!("the header says first height {}", header.first);
@@ -54,14 +65,14 @@ fn heights(range: &dyn PackedRange, name: &str, visitor: &mut dyn Visitor) -> Ou
         visitor.finding(finding(name, None, 0, KIND, damage.to_string()));
     }
     let mut check = Check { range, name, identity: header.identity, before: Some(header.parent) };
-    let (mut records, mut tip, mut digest) = (0, None, Digest::default());
+    let (mut records, mut tip, mut digests) = (0, None, FileDigests::new(edges));
     for height in header.first..header.end() {
         if let Some(record) = check.height(height, visitor) {
-            entries_of_record(&record).for_each(|entry| digest.add(entry));
+            entries_of_record(&record).for_each(|entry| digests.add(entry));
             (records, tip) = (records + 1, Some((height, record.hash)));
         }
     }
-    Outcome::packed(&header, records, tip, digest)
+    Outcome::packed(&header, records, tip, digests)
 }
 
 struct Check<'c> {

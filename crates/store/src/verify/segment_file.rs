@@ -1,11 +1,12 @@
 //! A segment file, byte by byte.
 
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::digest::Digest;
+use super::digest::{FileDigests, TableEdges};
 use super::finding::{MISPLACED, Stored, Visitor, damaged, finding, first_not_zero};
 use crate::disk::{open_regular, parse_segment_name};
 use crate::error::Error;
@@ -31,8 +32,8 @@ pub(super) struct Outcome {
     records: u64,
     tip: Option<(u64, Hash)>,
     pub(super) first_parent: Option<Hash>,
-    /// Digest of the hash table's entries that the records make.
-    pub(super) digest: Digest,
+    /// Digests of the hash table's entries that the records make.
+    pub(super) digests: FileDigests,
 }
 
 impl Outcome {
@@ -41,11 +42,11 @@ impl Outcome {
         found: &PackedHeader,
         records: u64,
         tip: Option<(u64, Hash)>,
-        digest: Digest,
+        digests: FileDigests,
     ) -> Self {
         let header = SegmentHeader::new(found.identity, found.first, found.heights, 0);
         let (header, first_parent) = (Some(header), Some(found.parent));
-        Self { header, sealed: true, records, tip, first_parent, digest }
+        Self { header, sealed: true, records, tip, first_parent, digests }
     }
 
     pub(super) fn records(&self) -> u64 {
@@ -65,15 +66,27 @@ impl Outcome {
         self.base().filter(|_| self.records > 0)
     }
 
+    /// True if the file has one of `heights`.
+    pub(super) fn has_any(&self, heights: &RangeInclusive<u64>) -> bool {
+        let ends = self.first().zip(self.tip());
+        ends.is_some_and(|(first, (last, _))| first <= *heights.end() && *heights.start() <= last)
+    }
+
     pub(super) fn identity(&self) -> Option<Identity> {
         self.header.map(|header| header.identity)
     }
 }
 
 /// Verifies the segment file at `path`, called `name` in what is reported.
-pub(super) fn verify(path: &Path, name: &str, visitor: &mut dyn Visitor) -> Result<Outcome, Error> {
+pub(super) fn verify(
+    path: &Path,
+    name: &str,
+    edges: &TableEdges,
+    visitor: &mut dyn Visitor,
+) -> Result<Outcome, Error> {
     let file = open_regular(path).map_err(|error| Error::read(path, error))?;
-    let (outcome, entries, logs) = (Outcome::default(), Vec::new(), Builder::default());
+    let (entries, logs) = (Vec::new(), Builder::default());
+    let outcome = Outcome { digests: FileDigests::new(edges), ..Outcome::default() };
     Check { path, name, file, visitor, outcome, entries, logs, buffer: Vec::new() }.run()
 }
 
@@ -182,7 +195,7 @@ impl Check<'_> {
         }
         // The hash table is built from sorted entries.
         self.entries.sort_unstable();
-        self.entries.iter().for_each(|entry| self.outcome.digest.add(*entry));
+        self.entries.iter().for_each(|entry| self.outcome.digests.add(*entry));
         Ok(position)
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::digest::Digest;
 use super::finding::{Visitor, damaged, finding, first_not_zero};
 use super::segment_file::Outcome;
-use crate::disk::open_regular;
+use crate::disk::{open_regular, parse_table_name};
 use crate::error::Error;
 use crate::format::{PAGE, array};
 use crate::index::merged_table::{HEADER_LEN, MergedHeader};
@@ -58,7 +58,11 @@ fn check(
         visitor.finding(finding(name, None, at, "reserved", "a byte that must be zero is not"));
     }
     let header = match MergedHeader::parse(&array(&page, 0)) {
-        Ok(header) => header,
+        Ok(header) if parse_table_name(name) == Some((header.first, header.last)) => header,
+        Ok(_) => {
+            visitor.finding(damaged(name, 16, KIND, "table is of other heights than its name"));
+            return Ok(());
+        }
         Err(damage) => {
             visitor.finding(damaged(name, 0, KIND, damage));
             return Ok(());
@@ -117,11 +121,11 @@ struct ExpectedTable {
 
 impl ExpectedTable {
     fn of(header: &MergedHeader, outcomes: &[Outcome]) -> Self {
-        let inside = |height: u64| (header.first..=header.last).contains(&height);
-        let covered = |one: &&Outcome| one.sealed && one.base().is_some_and(inside);
+        let heights = header.first..=header.last;
+        let covered = |one: &&Outcome| one.sealed && one.has_any(&heights);
         let first = outcomes.iter().filter(covered).find_map(Outcome::first).unwrap_or(u64::MAX);
         let mut digest = Digest::default();
-        outcomes.iter().filter(covered).for_each(|one| digest.join(&one.digest));
+        outcomes.iter().filter(covered).for_each(|one| one.digests.join(&heights, &mut digest));
         Self { first, digest }
     }
 }

@@ -1,13 +1,12 @@
 //! Long work that another thread may do for the writer: syncs, and merges of hash tables.
 
 use std::io::ErrorKind;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::writer::Writer;
 use crate::disk::{Latch, Op};
 use crate::error::Error;
-use crate::index::merged_table::{self, FANOUT, Merged, MergedHeader};
+use crate::index::merged_table::{self, FANOUT, Merged, MergedHeader, uncovered};
 use crate::index::table::{self, Table};
 use crate::memory::{residency, will_need};
 use crate::segment::{Packed, Segment};
@@ -53,13 +52,12 @@ impl Writer {
     /// result is given to [`Writer::end_merge`] before another is begun.
     pub fn begin_merge(&self) -> Option<Merging> {
         let due = self.due_merge()?;
-        let heights = due.heights();
         let view = self.view.load();
-        let last = heights.end - 1;
+        let (first, last) = due.heights(&view.tables)?;
         let last_hash = view.holder(last).and_then(|holder| holder.hash_at(last));
         let header = MergedHeader {
             level: due.level(),
-            first: heights.start,
+            first,
             last,
             chain_id: view.segments.first()?.header.identity.chain_id,
             length: 0,
@@ -195,10 +193,14 @@ impl Due {
         }
     }
 
-    fn heights(&self) -> Range<u64> {
+    /// First and last height of the merged table. Tables between them are inside, as none of them
+    /// has these two heights: the merged one replaces them.
+    fn heights(&self, tables: &[Arc<Merged>]) -> Option<(u64, u64)> {
         match self {
-            Self::Segments(all) => all[0].base()..all[all.len() - 1].end_height(),
-            Self::Tables(all) => all[0].header.first..all[all.len() - 1].header.last + 1,
+            Self::Segments(all) => {
+                uncovered(tables, all[0].base()..all[all.len() - 1].end_height())
+            }
+            Self::Tables(all) => Some((all[0].header.first, all[all.len() - 1].header.last)),
         }
     }
 

@@ -10,7 +10,6 @@ use super::writer::Writer;
 use crate::disk::{Latch, Op, UNFINISHED, packed_name};
 use crate::error::Error;
 use crate::id::Identity;
-use crate::index::merged_table::Merged;
 use crate::memory::residency;
 use crate::segment::{PackFailed, Packed, PackedCodec, Segment};
 
@@ -67,7 +66,7 @@ pub struct PackedHeights {
 pub enum PackEnd {
     /// Readers see the packed heights.
     Packed(PackedHeights),
-    /// The segments were evicted, replaced or merged meanwhile. Another range may be due.
+    /// The segments were evicted or replaced meanwhile. Another range may be due.
     Overtaken,
     /// Nothing was packed, and the same range may be due again.
     NotPacked,
@@ -92,10 +91,7 @@ impl Writer {
                 continue;
             }
             add(&mut group, segment, range_blocks);
-            if is_whole(&group, range_blocks)
-                && !self.unpackable.contains(&group[0].base())
-                && is_covered_alike(&group, &view.tables)
-            {
+            if is_whole(&group, range_blocks) && !self.unpackable.contains(&group[0].base()) {
                 let (latch, codec) = (self.latch.beside(), Arc::clone(codec));
                 return Some(Packing { latch, codec, identity, range_blocks, sources: group });
             }
@@ -129,8 +125,7 @@ impl Writer {
             found.len() == sources.len()
                 && found.zip(&sources).all(|(found, source)| Arc::ptr_eq(found, source))
         };
-        // A merge that ended meanwhile may have covered a part of the range.
-        let Some(at) = at.filter(same).filter(|_| is_covered_alike(&sources, &tables)) else {
+        let Some(at) = at.filter(same) else {
             return self.latch.apply(Op::Remove { name: &unfinished }).map(|()| PackEnd::Overtaken);
         };
         self.latch.apply(Op::Rename { from: &unfinished, to: &name })?;
@@ -171,19 +166,6 @@ fn is_whole(group: &[Arc<Segment>], range_blocks: u32) -> bool {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return false };
     first.base().is_multiple_of(range_blocks.into())
         && last.end_height() - first.base() == u64::from(range_blocks)
-}
-
-/// True if merged tables cover all of these segments or none. A table must not end inside a range:
-/// the range's own merge would overlap it.
-fn is_covered_alike(group: &[Arc<Segment>], tables: &[Arc<Merged>]) -> bool {
-    let is_covered = |segment: &Arc<Segment>| {
-        tables.iter().any(|table| table.covers(segment.base(), segment.end_height() - 1))
-    };
-    let covered = group.iter().filter(|segment| is_covered(segment)).count();
-    let one_table = |table: &Arc<Merged>| {
-        table.covers(group[0].base(), group[group.len() - 1].end_height() - 1)
-    };
-    covered == 0 || tables.iter().any(one_table)
 }
 
 impl Packing {
