@@ -183,11 +183,14 @@ class Rig:
 
 
 def span(server):
-    """The heights that a server answers for: what a cache says, or 1 to a node's head."""
+    """The heights that a server answers for: what a cache says, or 1 to a node's head. Of a neve that
+    packs, those that are packed."""
     try:
         found = servers.held(server)
     except (KeyError, ValueError, TypeError, OSError):
         found = None
+    if server.name == "packed":
+        return found[0], found[0] + servers.packed_heights(server) - 1
     return found or (lowest(server), int(server.client().call("eth_blockNumber"), 16))
 
 

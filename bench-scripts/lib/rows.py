@@ -22,8 +22,8 @@ class Row:
     title: str
     make: object
     headers: dict = field(default_factory=dict)
-    # Which servers answer it at all.
-    servers: tuple = ("neve", "floor", "peer", "node")
+    # Which servers are asked.
+    servers: tuple = ("neve", "packed", "floor", "peer", "node")
     bodies: int = BODIES
     # For how long to ask at least: a node takes a tenth of a second for the longest answers.
     seconds_least: int = 1
@@ -67,7 +67,9 @@ def batch(size):
     return make
 
 
-NOT_PEER = ("neve", "floor", "node")
+NOT_PEER = ("neve", "packed", "floor", "node")
+# Rows without packed heights, or with many in a request.
+NOT_PACKED = ("neve", "floor", "peer", "node")
 ROWS = [
     Row("hashes", "block, transaction hashes", hashes),
     Row("full", "block, whole transactions", full),
@@ -75,11 +77,11 @@ ROWS = [
     Row("receipts-largest", "receipts of the largest 1 % of blocks", largest, servers=NOT_PEER, bodies=LARGEST, seconds_least=2),
     Row("transaction", "transaction by hash", transaction),
     Row("receipt", "receipt by hash", receipt, servers=NOT_PEER),
-    Row("number", "eth_blockNumber", lambda *_: call("eth_blockNumber", [])),
-    Row("latest", "block `latest`", lambda *_: call("eth_getBlockByNumber", ["latest", False])),
-    Row("batch10", "batch of 10 blocks", batch(10), bodies=BATCHES[10]),
-    Row("batch100", "batch of 100 blocks", batch(100), bodies=BATCHES[100], seconds_least=3),
-    Row("gzip", "whole block, gzip accepted", full, headers={"Accept-Encoding": "gzip"}),
+    Row("number", "eth_blockNumber", lambda *_: call("eth_blockNumber", []), servers=NOT_PACKED),
+    Row("latest", "block `latest`", lambda *_: call("eth_getBlockByNumber", ["latest", False]), servers=NOT_PACKED),
+    Row("batch10", "batch of 10 blocks", batch(10), servers=NOT_PACKED, bodies=BATCHES[10]),
+    Row("batch100", "batch of 100 blocks", batch(100), servers=NOT_PACKED, bodies=BATCHES[100], seconds_least=3),
+    Row("gzip", "whole block, gzip accepted", full, headers={"Accept-Encoding": "gzip"}, servers=NOT_PACKED),
 ]
 BY_NAME = {row.name: row for row in ROWS}
 

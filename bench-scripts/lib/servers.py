@@ -11,8 +11,8 @@ from .rpc import Client
 
 START_S = 120
 FILL_S = 1200
-# Heights of a packed file.
-RANGE = 1024
+# Heights of a packed file, at most.
+RANGE_MAX = 1024
 
 
 class Server:
@@ -128,11 +128,14 @@ def neve(directory, upstream, threads=1, binary=None, name="neve", options=(), s
     return server
 
 
-def packed(directory, upstream, threads=1):
+def packed(directory, upstream, threads=1, options=()):
     """neve, of which all whole ranges are packed: from height 0 on, so that the first one is whole."""
-    server = neve(directory, upstream, threads, name="packed", options=("--unpacked-bytes", "0B"), start=0)
-    _, head = held(server)
-    settled = head // RANGE * RANGE
+    head = int(upstream.client().call("eth_blockNumber"), 16)
+    # Smaller ranges, if it has fewer blocks than the usual one.
+    length = min(RANGE_MAX, 1 << head.bit_length() - 1)
+    options = ("--unpacked-bytes", "0B", "--segment-blocks", str(length), *options)
+    server = neve(directory, upstream, threads, name="packed", options=options, start=0)
+    settled = head // length * length
     wait_until(lambda: packed_heights(server) >= settled, f"{settled} packed heights", FILL_S, server.process)
     return server
 

@@ -64,7 +64,7 @@ def start(args, threads=1, options=(), packed=False):
         if "neve" in names:
             rig.add(servers.neve(rig.directory / "neve", upstream, threads, options=options))
             if packed:
-                add_packed(rig, upstream, args.blocks or BLOCKS, threads)
+                rig.add(servers.packed(rig.directory / "packed", upstream, threads, options=options))
         if "peer" in names:
             add_peer(rig, upstream, threads)
         for target in args.target:
@@ -106,13 +106,6 @@ def real_node(rig, blocks, flags=(), threads=None):
     rig.stack.callback(server.stop)
     node.wait_until_idle(running.pid)
     return server
-
-
-def add_packed(rig, upstream, blocks, threads):
-    """A neve that packs. Of fewer blocks than a packed file has, it would pack none."""
-    if blocks <= servers.RANGE:
-        return leave_out(rig, "packed", f"{blocks} blocks are none beyond the {servers.RANGE} of a packed file")
-    rig.add(servers.packed(rig.directory / "packed", upstream, threads))
 
 
 def add_peer(rig, upstream, threads):

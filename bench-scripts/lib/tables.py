@@ -6,6 +6,10 @@ from . import bounds, rows, stats
 from .folder import table
 
 OTHERS = {"peer": "neve 0.2.2", "node": "avalanchego"}
+# A neve that has packed all heights that are asked for.
+PACKED = {"packed": "neve, packed"}
+# Microseconds that a packed height may take more.
+PACKED_AT_MOST = {"receipts": 45, "transaction": 12, "receipt": 12}
 # Of a server that somebody else runs.
 ELSEWHERE = "no process here"
 # The bounds are set for blocks with hashes; what else is asked is measured against the same ones.
@@ -40,6 +44,18 @@ def cost_bounds(costs, voided, called=OTHERS, names=BOUND_ROWS):
     return found
 
 
+def packed_bounds(costs):
+    """Microseconds that packed heights take more than unpacked ones, where that is bound."""
+    found = []
+    for name, bound in PACKED_AT_MOST.items():
+        packed, unpacked = costs.get((name, "packed")), costs.get((name, "neve"))
+        if packed and unpacked:
+            more = stats.estimate([a - b for a, b in zip(packed, unpacked, strict=True)])
+            verdict = stats.verdict_at_most(more, bound)
+            found.append(line(name, f"packed, {more.text(1)} us more than unpacked", f"at most {bound}", verdict))
+    return found
+
+
 def line(name, measured, bound, verdict):
     return bounds.Line(rows.BY_NAME[name].title, measured, bound, verdict)
 
@@ -48,8 +64,9 @@ def head_to_head(questions, costs, voided, found, missing, called=OTHERS):
     """The table of costs, the bounds, and why anything is missing."""
     parts = ["## Processor time a request, 16 connections, one server thread", ""]
     parts += ["Microseconds, median (least..most of the rounds); ratios round by round.", ""]
-    parts += [costs_table(questions, costs, voided, called), "", *coded(questions, called), "## Bounds", ""]
-    lines = [*cost_bounds(costs, voided, called), *found]
+    named = called | PACKED
+    parts += [costs_table(questions, costs, voided, named), "", *coded(questions, named), "## Bounds", ""]
+    lines = [*cost_bounds(costs, voided, called), *packed_bounds(costs), *found]
     parts.append(table(["what", "measured", "bound", ""], [[l.name, l.measured, l.bound, l.verdict] for l in lines]))
     rows_of = {question.row.name: question.row.title for question in questions}
     return "\n".join([*parts, *notes(voided, missing, rows_of)])
