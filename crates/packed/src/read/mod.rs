@@ -6,4 +6,7 @@ pub(crate) mod height;
 pub(crate) mod intact;
 pub(crate) mod json;
 pub(crate) mod log_out;
+mod logs;
+mod one;
 pub(crate) mod text;
+mod whole;

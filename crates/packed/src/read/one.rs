@@ -1,0 +1,104 @@
+//! One transaction of a height in the form of fields, its receipt, or its hash. Only its group is unpacked,
+//! and the first one for the header.
+
+use alloy_primitives::B256;
+
+use crate::error::PackedError;
+use crate::frames::frame::ChunkAt;
+use crate::read::fields::{Depth, Fields, Header};
+use crate::read::json::{self, Sums};
+use crate::stream::derive;
+use crate::stream::facts::Chunk;
+
+impl Fields<'_> {
+    /// Reads the chunk of transaction `at`; also returns the header and the place in the chunk.
+    fn chunk_of(
+        &self,
+        at: usize,
+        receipt: bool,
+    ) -> Result<Option<(Header, ChunkAt, Chunk, usize)>, PackedError> {
+        if at >= self.frame.txs {
+            return Ok(None);
+        }
+        let number = self.frame.group_of(at);
+        let mut group = self.group(number)?;
+        let header =
+            if number == 0 { self.header_of(&group) } else { self.header_of(&self.group(0)?) };
+        let missing = || PackedError::malformed("group", "a transaction without a chunk");
+        let found = group.chunk_of(at).ok_or_else(missing)?;
+        let place = at - found.start.tx;
+        let depth = if receipt { Depth::Receipt(place) } else { Depth::Transactions };
+        let chunk = self.chunk(&group, found, depth)?;
+        let found =
+            group.chunks.iter().position(|chunk| chunk.start.tx + place == at && place < chunk.txs);
+        let found = group.chunks.swap_remove(found.ok_or_else(missing)?);
+        Ok(Some((header?, found, chunk, place)))
+    }
+
+    /// Keeps one transaction and its receipt of a chunk.
+    fn only(chunk: &mut Chunk, place: usize) {
+        chunk.txs = chunk.txs.drain(..).skip(place).take(1).collect();
+        chunk.receipts = chunk.receipts.drain(..).skip(place).take(1).collect();
+    }
+
+    pub(crate) fn transaction(
+        &self,
+        at: usize,
+        wanted: Option<&B256>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, PackedError> {
+        let Some((header, _, mut chunk, place)) = self.chunk_of(at, false)? else {
+            return Ok(false);
+        };
+        Self::only(&mut chunk, place);
+        let signatures = self.frame.signatures(at, 1);
+        let hashes = derive::hashes(&chunk, signatures);
+        if wanted.is_some_and(|wanted| hashes.first() != Some(wanted)) {
+            return Ok(false);
+        }
+        if let ([tx], [hash], [signature]) = (&chunk.txs[..], &hashes[..], signatures) {
+            json::transaction(out, &chunk, tx, signature, header.base_fee, self.at(at, hash));
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn receipt(
+        &self,
+        at: usize,
+        wanted: Option<&B256>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, PackedError> {
+        let Some((header, found, mut chunk, place)) = self.chunk_of(at, true)? else {
+            return Ok(false);
+        };
+        let before = &chunk.receipts[..place];
+        let gas = before.iter().fold(found.start.gas, |sum, one| sum.wrapping_add(one.gas_used));
+        let log = found.start.log + before.iter().map(|one| one.logs.len()).sum::<usize>();
+        let gas = gas.wrapping_add(chunk.receipts[place].gas_used);
+        Self::only(&mut chunk, place);
+        let hashes = derive::hashes(&chunk, self.frame.signatures(at, 1));
+        if wanted.is_some_and(|wanted| hashes.first() != Some(wanted)) {
+            return Ok(false);
+        }
+        let blooms = self.model.known.blooms(&chunk);
+        if let ([tx], [receipt], [hash], [bloom]) =
+            (&chunk.txs[..], &chunk.receipts[..], &hashes[..], &blooms[..])
+        {
+            let sums = Sums { gas, log, bloom, paid: header.paid };
+            json::receipt(out, &chunk, tx, receipt, sums, self.at(at, hash));
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn transaction_hash(&self, at: usize) -> Result<Option<B256>, PackedError> {
+        if at >= self.frame.txs {
+            return Ok(None);
+        }
+        let group = self.group(self.frame.group_of(at))?;
+        let missing = || PackedError::malformed("group", "a transaction without a chunk");
+        let found = group.chunk_of(at).ok_or_else(missing)?;
+        let mut chunk = self.chunk(&group, found, Depth::Transactions)?;
+        Self::only(&mut chunk, at - found.start.tx);
+        Ok(derive::hashes(&chunk, self.frame.signatures(at, 1)).first().copied())
+    }
+}
