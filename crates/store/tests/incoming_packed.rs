@@ -12,7 +12,7 @@ use neve_store::disk::RealDisk;
 use neve_store::{
     Opened, PACKED_SENT_BYTES_MAX, PackedCodec, PartialSegment, SealedFile, SealedPage, arriving,
 };
-use support::toy::Toy;
+use support::toy::{HIDES_TRANSACTIONS, Toy};
 use support::{Heard, IDENTITY, assert_clean, assert_exactly, block, open_as, pack, small};
 
 fn open(dir: &Path) -> Opened {
@@ -129,6 +129,21 @@ fn flipped_byte_is_found_and_cannot_be_published() {
         let mut heard = Heard::default();
         incoming.verify(&mut heard).unwrap();
         assert!(!heard.findings.is_empty(), "byte {at} is not looked at");
+    }
+}
+
+#[test]
+fn file_whose_index_hides_transactions_is_found() {
+    let (page, bytes) = file();
+    let dir = tempfile::tempdir().unwrap();
+    let opened = begun(dir.path());
+    let mut incoming = receive(&opened, page.base);
+    assert!(incoming.write(&bytes).unwrap());
+    for hides in [true, false] {
+        HIDES_TRANSACTIONS.set(hides);
+        let mut heard = Heard::default();
+        incoming.verify(&mut heard).unwrap();
+        assert_eq!(heard.findings.iter().any(|found| found.kind == "index"), hides);
     }
 }
 

@@ -112,6 +112,8 @@ impl Check<'_> {
     /// Both indexes must lead to each hash and each log.
     fn check_indexes(&self, record: &Record, visitor: &mut dyn Visitor) {
         let block = (&record.hash, (record.height, None));
+        let transactions = record.transactions.iter().enumerate();
+        let transactions = transactions.map(|(at, hash)| (hash, (record.height, Some(at))));
         let mut terms: Vec<u64> = record.logs.iter().flatten().copied().collect();
         terms.sort_unstable();
         terms.dedup();
@@ -119,8 +121,11 @@ impl Check<'_> {
             let heights = self.range.heights_of_term(*term).unwrap_or_default();
             *term == 0 || heights.binary_search(&record.height).is_ok()
         };
-        let is_found = self.range.candidates(block.0).is_ok_and(|found| found.contains(&block.1));
-        if !is_found || !terms.iter().all(is_listed) {
+        let is_found = |(hash, place): (&Hash, (u64, Option<usize>))| {
+            self.range.candidates(hash).is_ok_and(|found| found.contains(&place))
+        };
+        let mut hashes = std::iter::once(block).chain(transactions);
+        if !hashes.all(is_found) || !terms.iter().all(is_listed) {
             let detail = "the indexes do not lead to the height";
             visitor.finding(finding(self.name, Some(record.height), 0, "index", detail));
         }

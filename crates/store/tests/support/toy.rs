@@ -1,9 +1,16 @@
 //! A codec of packed files that is made up: a header, then records with a checksum each.
 
+use std::cell::Cell;
+
 use neve_store::{
     Hash, Identity, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile,
     PackedHeader, PackedLogs, PackedRange, PackedStart, Part, Record, RecordRef, Wanted,
 };
+
+thread_local! {
+    /// True if files that this thread reads hide their transactions from look-ups by hash.
+    pub static HIDES_TRANSACTIONS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// A packed file of the test: a header, then records with a checksum each.
 pub struct Toy;
@@ -209,6 +216,7 @@ impl PackedRange for ToyRange {
     fn candidates(&self, hash: &Hash) -> Result<Vec<(u64, Option<usize>)>, PackedDamage> {
         let of = |record: &Record| {
             let at = record.transactions.iter().position(|found| found == hash);
+            let at = at.filter(|_| !HIDES_TRANSACTIONS.get());
             let block = (record.hash == *hash).then_some((record.height, None));
             block.or(at.map(|at| (record.height, Some(at))))
         };
