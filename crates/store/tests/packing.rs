@@ -271,7 +271,7 @@ fn change(store: &mut Opened) -> Result<(), Error> {
     let mut repair = store.writer.repair(8)?.expect("it is there");
     repair.heights().try_for_each(|height| repair.keep(height).map(|kept| assert!(kept)))?;
     assert!(store.writer.replace(repair.finish()?)?);
-    store.writer.withdraw(18)
+    store.writer.withdraw(10)
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn fault_at_any_change_of_packed_heights_loses_none_below() {
         let _ = change(&mut store);
         drop(store);
         let store = open(dir.path());
-        for record in &records[..16] {
+        for record in &records[..8] {
             let found = store.reader.record(record.height);
             assert_eq!(found.map(|found| found.hash()), Some(record.hash), "change {at}");
         }
