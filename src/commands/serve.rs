@@ -13,7 +13,8 @@ use tracing::{error, info, warn};
 
 use super::reload::Reload;
 use super::start::{
-    Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish, open,
+    Inherited, Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish, open,
+    service_manager,
 };
 use crate::config;
 use crate::config::SettingsSource;
@@ -24,13 +25,15 @@ use crate::shared::{Serving, Status, ThreadCounters};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(config: Config, source: SettingsSource) -> ExitCode {
+    // Before the first thread: it changes the environment.
+    let inherited = Inherited::take();
     let reload = Reload::new(source, &config, crate::observe::metrics::log(&config.log));
     config::warn_of_unknown(&config::command(GROUPS));
     process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let served = runtime
         .map_err(StartError::from)
-        .and_then(|runtime| runtime.block_on(serve(config, reload)));
+        .and_then(|runtime| runtime.block_on(serve(config, inherited, reload)));
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -40,7 +43,7 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     }
 }
 
-async fn serve(config: Config, mut reload: Reload) -> Result<(), StartError> {
+async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Result<(), StartError> {
     let signals = Signals::new()?;
     neve_store::residency::check_kernel().map_err(StartError::Mincore)?;
     let place = StoreDir::of(&config)?;
@@ -65,16 +68,19 @@ async fn serve(config: Config, mut reload: Reload) -> Result<(), StartError> {
         ready: Arc::clone(&reload.ready),
         ..parts.admin(&config, &place)
     };
-    let front = Listeners::start(&config, &serving, parts.relay(&config), admin).await?;
+    let front = Listeners::start(&config, &serving, parts.relay(&config), inherited, admin).await?;
     front.greet(&parts.chain);
     let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
     if let Some(pace) = config.scrub_bytes_per_second {
         scrubber::start(Arc::clone(&serving), place.path().to_owned(), pace)?;
     }
     let following = tokio::spawn(follower.run());
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    let _telling = AbortOnDropHandle::new(tokio::spawn(service_manager::run(
+        Arc::clone(&serving),
+        front.doors(),
+    )));
     signals.stop(&mut reload).await;
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    service_manager::stopping();
     following.abort();
     let _ = following.await;
     front.drain(reload.drain_timeout).await;

@@ -2,10 +2,10 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -22,9 +22,12 @@ pub(crate) enum Listener {
     Unix(UnixListener, SocketFile),
 }
 
-/// A socket in the file system, which goes with its listener.
+/// A socket in the file system, which goes with its listener unless another process keeps it.
 #[derive(Debug)]
-pub(crate) struct SocketFile(PathBuf);
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    kept: bool,
+}
 
 impl Listener {
     /// Begins to listen.
@@ -35,16 +38,30 @@ impl Listener {
             }
             ListenAddress::Unix(path) => {
                 remove_stale(path)?;
-                Ok(Self::Unix(UnixListener::bind(path)?, SocketFile(path.clone())))
+                let file = SocketFile { path: path.clone(), kept: false };
+                Ok(Self::Unix(UnixListener::bind(path)?, file))
             }
         }
+    }
+
+    /// Takes a socket of TCP that another process bound and keeps.
+    pub(crate) fn kept_tcp(listener: StdTcpListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        TcpListener::from_std(listener).map(Self::Tcp)
+    }
+
+    /// Takes a socket in the file system that another process bound and keeps.
+    pub(crate) fn kept_unix(listener: StdUnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let path = listener.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
+        Ok(Self::Unix(UnixListener::from_std(listener)?, SocketFile { path, kept: true }))
     }
 
     /// Returns the address, with the port that it got.
     pub(crate) fn address(&self) -> io::Result<ListenAddress> {
         match self {
             Self::Tcp(listener) => Ok(listener.local_addr()?.into()),
-            Self::Unix(_, file) => Ok(ListenAddress::Unix(file.0.clone())),
+            Self::Unix(_, file) => Ok(ListenAddress::Unix(file.path.clone())),
         }
     }
 
@@ -75,6 +92,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0); // the next start removes it otherwise
+        if !self.kept {
+            let _ = fs::remove_file(&self.path); // the next start removes it otherwise
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use crate::body::AcceptEncoding;
 use crate::http::clients::Seat;
@@ -59,6 +60,8 @@ pub(crate) enum ToFast {
     Answer(usize, Option<Waited>),
     /// Connections are to end.
     Drain,
+    /// A question whether the thread goes on.
+    Alive(oneshot::Sender<()>),
     /// No more will be accepted.
     Last,
 }
@@ -134,6 +137,13 @@ impl Handoff {
         if self.sender.send(come).is_ok() {
             let _ = self.waker.wake(); // an eventfd that is open takes it
         }
+    }
+
+    /// Waits until the thread answers; false if it never will.
+    pub(crate) async fn is_alive(&self) -> bool {
+        let (told, answer) = oneshot::channel();
+        self.bring(ToFast::Alive(told));
+        answer.await.is_ok()
     }
 }
 

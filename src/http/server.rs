@@ -16,6 +16,7 @@ use super::admission::{Admission, refuse};
 use super::drain::draining;
 use super::listener::{Role, Shared};
 use super::listening::Listener;
+use super::open_connection::Handoff;
 use super::worker::Worker;
 use crate::http::clients::Proxies;
 use crate::shared::ThreadCounters;
@@ -64,12 +65,24 @@ impl Workers {
                     }
                 },
                 arrived = admission.next() => arrived,
-                () = draining(&mut drain) => return,
+                () = draining(&mut drain) => break,
             };
             if let Some(arrived) = arrived {
                 self.least(turn).take(arrived, &shared.connections);
             }
         }
+        drop(listener);
+        // A connection that was accepted is served.
+        while admission.waiting() > 0 {
+            if let Some(arrived) = admission.next().await {
+                self.least(0).take(arrived, &shared.connections);
+            }
+        }
+    }
+
+    /// The ways to the threads of the fast path.
+    pub(crate) fn doors(&self) -> impl Iterator<Item = Handoff> {
+        self.workers.iter().map(Worker::door)
     }
 
     /// Number of open connections.

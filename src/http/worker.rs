@@ -74,6 +74,11 @@ impl Worker {
         Ok(Self { door, open: Arc::default(), threads })
     }
 
+    /// The way to the thread of the fast path.
+    pub(crate) fn door(&self) -> Handoff {
+        self.door.clone()
+    }
+
     /// Number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)

@@ -19,6 +19,8 @@ pub(crate) enum StartError {
     /// A setting with value and origin, and why it does not work.
     #[error("{0}: {1}")]
     Setting(String, String),
+    #[error("sockets of the service manager (LISTEN_FDS): {0}")]
+    Inherited(String),
     #[error("the development chain does not start: {0}")]
     Dev(String),
     #[error(

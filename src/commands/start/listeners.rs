@@ -12,15 +12,16 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::error::StartError;
+use super::inherited::{Inherited, InheritedListeners};
 use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
-use crate::config::settings::{AdminListen, Config, Limits};
+use crate::config::settings::{AdminListen, Config, HttpConfig, Limits};
 use crate::http::clients::Seats;
 use crate::http::listener::{Role, Shared};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
 use crate::http::server::Workers;
-use crate::http::{Listener, Offload};
+use crate::http::{Handoff, Listener, Offload};
 use crate::observe::{Admin, head_age, process};
 use crate::rpc::cursors::Filters;
 use crate::shared::{MemoryBudget, Serving, ThreadCounters};
@@ -36,6 +37,7 @@ pub(crate) struct Listeners {
     shared: Shared,
     addresses: Vec<ListenAddress>,
     accepting: Vec<tokio::task::JoinHandle<Workers>>,
+    doors: Vec<Handoff>,
     drain: watch::Sender<bool>,
 }
 
@@ -45,6 +47,7 @@ impl Listeners {
         config: &Config,
         serving: &Arc<Serving>,
         relay: Option<RelayShared>,
+        inherited: Inherited,
         admin: impl FnOnce(&[Arc<ThreadCounters>], &Arc<AtomicUsize>) -> Admin,
     ) -> Result<Self, StartError> {
         let tallies: Vec<_> =
@@ -53,7 +56,9 @@ impl Listeners {
         let admin = Arc::new(admin(tallies.as_flattened(), &connections));
         let (drain, draining) = watch::channel(false);
         let serving = Arc::clone(serving);
-        let (limits, http) = (connections_limits(config.limits), &config.http);
+        let inherited = inherited.listeners()?;
+        let http = with_addresses(&config.http, &inherited)?;
+        let limits = connections_limits(config.limits);
         let mirrors = (http.mirrors_max > 0).then(|| MirrorEndpoint {
             serving: Arc::clone(&serving),
             dir: admin.data_dir.clone(),
@@ -77,50 +82,57 @@ impl Listeners {
             misses: config.misses.policy(),
             relay,
         };
-        let mut front = Self { shared, addresses: Vec::new(), accepting: Vec::new(), drain };
+        let (addresses, accepting, doors) = (Vec::new(), Vec::new(), Vec::new());
+        let mut front = Self { shared, addresses, accepting, doors, drain };
         let role = Role::Rpc { admin: http.admin_on_main };
-        front.listen(&http.listen, &config.values.named("listen"), role, &tallies).await?;
-        front.listen_for_admin(config).await?;
+        let listener = match inherited.main {
+            Some(listener) => listener,
+            None => bind(&http.listen, &config.values.named("listen")).await?,
+        };
+        front.listen(listener, role, &tallies)?;
+        front.listen_for_admin(config, inherited.admin).await?;
         Ok(front)
     }
 
-    async fn listen_for_admin(&mut self, config: &Config) -> Result<(), StartError> {
-        let (address, given) = match &config.http.admin_listen {
-            AdminListen::Off => return Ok(()),
-            AdminListen::Given(address) => (address, true),
-            AdminListen::Default(address) => (address, false),
-        };
+    async fn listen_for_admin(
+        &mut self,
+        config: &Config,
+        inherited: Option<Listener>,
+    ) -> Result<(), StartError> {
         let named = config.values.named("admin-listen");
-        match self.listen(address, &named, Role::Admin, &[Default::default()]).await {
-            Err(StartError::Setting(_, error)) if !given => {
-                warn!(%address, error, "no admin listener");
-            }
-            listening => {
-                listening?;
-                if let Some(address) = self.addresses.last() {
-                    info!(%address, "admin listener");
+        let listener = match (inherited, &config.http.admin_listen) {
+            (Some(listener), _) => listener,
+            (None, AdminListen::Off) => return Ok(()),
+            (None, AdminListen::Given(address)) => bind(address, &named).await?,
+            (None, AdminListen::Default(address)) => match bind(address, &named).await {
+                Err(StartError::Setting(_, error)) => {
+                    warn!(%address, error, "no admin listener");
+                    return Ok(());
                 }
-            }
+                bound => bound?,
+            },
+        };
+        self.listen(listener, Role::Admin, &[Default::default()])?;
+        if let Some(address) = self.addresses.last() {
+            info!(%address, "admin listener");
         }
         Ok(())
     }
 
-    async fn listen(
+    fn listen(
         &mut self,
-        address: &ListenAddress,
-        named: &str,
+        listener: Listener,
         role: Role,
         tallies: &[[Arc<ThreadCounters>; 2]],
     ) -> Result<(), StartError> {
-        let failed = |error: io::Error| StartError::Setting(named.to_owned(), not_bound(&error));
-        let listener = Listener::bind(address).await.map_err(failed)?;
-        self.addresses.push(listener.address().map_err(failed)?);
+        self.addresses.push(listener.address()?);
         let mut shared = self.shared.clone();
         if role == Role::Admin {
             // An operator is answered also when clients use up their memory.
             shared.memory = MemoryBudget::new(ADMIN_BYTES, ADMIN_BYTES);
         }
         let workers = Workers::start(&shared, role, tallies)?;
+        self.doors.extend(workers.doors());
         self.accepting.push(tokio::spawn(async move {
             if role != Role::Admin {
                 let (status, ready) = (&shared.admin.status, **shared.admin.ready.load());
@@ -130,6 +142,11 @@ impl Listeners {
             workers
         }));
         Ok(())
+    }
+
+    /// The ways to all serving threads.
+    pub(crate) fn doors(&self) -> Vec<Handoff> {
+        self.doors.clone()
     }
 
     /// Says where it is, on standard output: this is what was asked for.
@@ -171,6 +188,27 @@ impl Listeners {
             warn!(left, "connections cut after drain");
         }
     }
+}
+
+async fn bind(address: &ListenAddress, named: &str) -> Result<Listener, StartError> {
+    let failed = |error: io::Error| StartError::Setting(named.to_owned(), not_bound(&error));
+    Listener::bind(address).await.map_err(failed)
+}
+
+/// The settings with the addresses of inherited sockets instead of their own.
+fn with_addresses(
+    http: &HttpConfig,
+    inherited: &InheritedListeners,
+) -> Result<HttpConfig, StartError> {
+    let mut http = http.clone();
+    if let Some(main) = &inherited.main {
+        http.listen = main.address()?;
+        info!(address = %http.listen, "socket of the service manager");
+    }
+    if let Some(admin) = &inherited.admin {
+        http.admin_listen = AdminListen::Given(admin.address()?);
+    }
+    Ok(http)
 }
 
 /// A path at an address.

@@ -2,12 +2,15 @@
 
 mod dev;
 mod error;
+mod inherited;
 mod listeners;
 mod parts;
+pub(crate) mod service_manager;
 mod store;
 mod upstreams;
 
 pub(crate) use error::StartError;
+pub(crate) use inherited::Inherited;
 pub(crate) use listeners::{Listeners, not_bound};
 pub(crate) use parts::{Parts, finish};
 pub(crate) use store::{StoreDir, describe_store, open};

@@ -23,7 +23,8 @@ pub(super) const LISTEN: Group = Group {
             "listen",
             text::<ListenAddress>("ADDRESS"),
             "Address for JSON-RPC: HOST:PORT, or unix:PATH for a socket in the file system. Port 0 is \
-             any free port. All clients of a socket have the address 127.0.0.1.",
+             any free port. All clients of a socket have the address 127.0.0.1. A socket of the \
+             service manager (LISTEN_FDS) takes its place.",
         )
         .or("127.0.0.1:8545")
         .brief(),

@@ -43,6 +43,17 @@ pub(crate) enum NextStep {
     Nothing,
 }
 
+/// Responses that a connection still gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ahead {
+    /// As many as the client requests.
+    Any,
+    /// One, which says that the connection closes.
+    One,
+    /// None.
+    None,
+}
+
 /// A connection.
 pub(crate) struct FastConnection {
     /// None while whoever waits for the disk has it.
@@ -53,8 +64,8 @@ pub(crate) struct FastConnection {
     out: Option<Box<ResponseWriter>>,
     /// True if the client sends no more, so that the end is to be read.
     ends: bool,
-    /// True if nothing comes behind the answer that is under way.
-    last: bool,
+    /// Responses that may come behind the one that is under way.
+    ahead: Ahead,
     /// Received bytes without a response.
     rest: Vec<u8>,
     address: ClientAddress,
@@ -68,8 +79,8 @@ impl FastConnection {
     pub(crate) fn new(moved: OpenConnection) -> Self {
         let OpenConnection { stream, read, sent, address, proxied, held, counted } = moved;
         let (rest, out) = (read.to_vec(), None); // what it was read into may be large
-        let stream = Some(stream);
-        Self { stream, sent, out, ends: false, last: false, rest, address, proxied, held, counted }
+        let (stream, ends, ahead) = (Some(stream), false, Ahead::Any);
+        Self { stream, sent, out, ends, ahead, rest, address, proxied, held, counted }
     }
 
     /// Gives the connection to another thread.
@@ -86,7 +97,14 @@ impl FastConnection {
     /// Closes the connection once what is under way is sent.
     #[cfg(test)]
     pub(crate) fn ends_after_this(&mut self) {
-        self.last = true;
+        self.ahead = Ahead::None;
+    }
+
+    /// Closes the connection behind the response to its next request, and says so in that response.
+    pub(crate) fn close_after_next(&mut self) {
+        if self.ahead == Ahead::Any {
+            self.ahead = Ahead::One;
+        }
     }
 
     /// Notes that the client sends no more.
@@ -193,16 +211,21 @@ impl FastConnection {
             return Ok(need);
         }
         for _ in 0..TURN {
-            if self.last {
+            if self.ahead == Ahead::None {
                 // What came behind and is not read would have the system reset the connection.
                 let _ = recv(self.stream()?, &mut *room.bytes, RecvFlags::empty());
                 return Ok(NextStep::Nothing);
             }
-            let plain = match self.request(service, room)? {
+            let mut plain = match self.request(service, room)? {
                 Ok(plain) => plain,
                 Err(need) => return Ok(need),
             };
-            self.last = plain.persistence != Persistence::Kept;
+            if self.ahead == Ahead::One && plain.persistence == Persistence::Kept {
+                plain.persistence = Persistence::Closed;
+            }
+            if plain.persistence != Persistence::Kept {
+                self.ahead = Ahead::None;
+            }
             let client = plain.client.unwrap_or(self.address);
             let reply = match answer(service, room.came(), &plain, client) {
                 Some(reply) if reply.needs_upstream() => return Ok(self.hyper(service, room)),

@@ -35,6 +35,9 @@ const EVENTS: usize = 1024;
 const DOOR: Token = Token(usize::MAX);
 /// Between two looks for connections that wait for too long.
 const LOOKS_APART: Duration = Duration::from_millis(50);
+/// Time that an idle connection stays open at the end: a request may be on its way, and gets a
+/// response that says that the connection closes.
+const DRAIN_IDLE: Duration = Duration::from_secs(1);
 /// After a failure that should not be: trying again at once would spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -52,8 +55,8 @@ pub(crate) struct EventLoop {
     again: Vec<usize>,
     /// Time of the next look for connections that wait too long: not after the first is due.
     look_at: Option<Instant>,
-    /// Connections are to end.
-    draining: bool,
+    /// Time at which idle connections close, once connections are to end.
+    drain_end: Option<Instant>,
     /// No more will come.
     last: bool,
 }
@@ -68,7 +71,7 @@ impl EventLoop {
         let (sender, coming) = mpsc::channel();
         let waker = Arc::new(Waker::new(poll.registry(), DOOR)?);
         let (open, room, again) = (Slab::new(), vec![0; ROOM], Vec::new());
-        let (look_at, draining, last) = (None, false, false);
+        let (look_at, drain_end, last) = (None, None, false);
         let lanes = Self {
             poll,
             coming,
@@ -79,7 +82,7 @@ impl EventLoop {
             room,
             again,
             look_at,
-            draining,
+            drain_end,
             last,
         };
         Ok((lanes, Handoff { sender, waker }))
@@ -138,7 +141,8 @@ impl EventLoop {
             match come {
                 ToFast::Connection(moved) => self.enter(moved, now),
                 ToFast::Answer(key, waited) => self.answered(key, waited, now),
-                ToFast::Drain => self.drain(),
+                ToFast::Drain => self.drain(now),
+                ToFast::Alive(told) => drop(told.send(())), // who asked may have given up
                 ToFast::Last => self.last = true,
             }
         }
@@ -149,7 +153,10 @@ impl EventLoop {
             return drop(self.leaving.send(ToFull::Connection(moved))); // no plain request begins so
         }
         let came = !moved.read.is_empty();
-        let lane = FastConnection::new(moved);
+        let mut lane = FastConnection::new(moved);
+        if self.drain_end.is_some() {
+            lane.close_after_next();
+        }
         let fd = lane.stream().map(AsRawFd::as_raw_fd);
         let key = self.open.insert(lane);
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -161,7 +168,7 @@ impl EventLoop {
             return self.remove(key);
         }
         self.look_by(key);
-        if came || self.draining {
+        if came || self.drain_end.is_some() {
             self.turn(key, now);
         }
     }
@@ -184,12 +191,12 @@ impl EventLoop {
         self.look_by(key); // while it waited, no look could count with it
     }
 
-    /// Connections end once nothing is owed to them: idle ones in a turn of their own, for a
-    /// request may have come.
-    fn drain(&mut self) {
-        self.draining = true;
-        let idle = self.open.iter().filter(|(_, lane)| lane.is_idle());
-        self.again.extend(idle.map(|(key, _)| key));
+    /// Connections end behind their next response, or once they are idle for a while.
+    fn drain(&mut self, now: Instant) {
+        let end = now + DRAIN_IDLE;
+        self.drain_end = Some(end);
+        self.open.iter_mut().for_each(|(_, lane)| lane.close_after_next());
+        self.look_at = Some(self.look_at.map_or(end, |at| at.min(end)));
     }
 
     /// Lets a connection go on, unless it waits. A fault in one must not end the others.
@@ -198,7 +205,9 @@ impl EventLoop {
         let (service, room) = (&self.service, &mut self.room);
         let need = catch_unwind(AssertUnwindSafe(|| lane.go_on(service, room, now)));
         match need.unwrap_or(NextStep::Nothing) {
-            NextStep::Client if self.draining && lane.is_idle() => self.remove(key),
+            NextStep::Client if lane.is_idle() && self.drain_end.is_some_and(|end| end <= now) => {
+                self.remove(key);
+            }
             // Due later than before, if anything was sent: unless idling ends sooner than sending.
             NextStep::Client if lane.is_idle() && self.patience.idle >= self.patience.write => {}
             NextStep::Client => self.look_by(key),
@@ -233,7 +242,8 @@ impl EventLoop {
 
     /// Sees to it that the next look is not later than this connection is due.
     fn look_by(&mut self, key: usize) {
-        let due = self.open.get(key).and_then(|lane| lane.deadline(self.patience));
+        let lane = self.open.get(key);
+        let due = lane.and_then(|lane| due(lane, self.patience, self.drain_end));
         self.look_at = [self.look_at, due].into_iter().flatten().min();
     }
 
@@ -242,19 +252,25 @@ impl EventLoop {
         if self.look_at.is_none_or(|at| now < at) {
             return;
         }
-        let (mut next, patience) = (None::<Instant>, self.patience);
+        let (mut next, patience, drain_end) = (None::<Instant>, self.patience, self.drain_end);
         let tally = &self.service.responder.rpc.tally;
         self.open.retain(|_, lane| {
-            let Some(due) = lane.deadline(patience) else { return true };
+            let Some(due) = due(lane, patience, drain_end) else { return true };
             if due > now {
                 next = Some(next.map_or(due, |next| next.min(due)));
-            } else {
+            } else if drain_end.is_none() {
                 tally.time_out(lane.wait_kind());
             }
             due > now
         });
         self.look_at = next.map(|next| next.max(now + LOOKS_APART));
     }
+}
+
+/// Time at which neve closes a connection, if nothing is sent until then.
+fn due(lane: &FastConnection, patience: Deadlines, drain_end: Option<Instant>) -> Option<Instant> {
+    let due = lane.deadline(patience)?;
+    Some(drain_end.filter(|_| lane.is_idle()).map_or(due, |end| due.min(end)))
 }
 
 /// Says what is wrong, unless it was a signal.

@@ -9,20 +9,21 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use super::http2;
-use super::service::{Client, Service};
+use super::service::{Client, Service, closing_unless};
 use crate::config::settings::Deadlines;
+use crate::http::response::HttpBody;
 use crate::http::socket::{IdleState, Socket};
 use crate::http::ws::Upgrade;
 use crate::http::{Handoff, OpenConnection, ToFast, draining, ws};
@@ -96,7 +97,7 @@ async fn talk(
             client.quiet.answers(false);
             let closes = response.as_ref().is_ok_and(|response| closes(response.headers()));
             client.quiet.leaves_unread(closes);
-            response
+            response.map(|response| closing_if(client.quiet.is_closing(), response))
         }
     });
     let mut connection =
@@ -108,7 +109,12 @@ async fn talk(
         if polled.is_ready() || told {
             return polled;
         }
-        told = quiet.is_parked() || draining.as_mut().poll(context).is_ready();
+        // hyper would close an idle connection at once, and fail a request that is on its way. The
+        // connection is parked when it has been idle for a while.
+        if !quiet.is_closing() && draining.as_mut().poll(context).is_ready() {
+            quiet.close_after_next();
+        }
+        told = quiet.is_parked();
         if !told {
             return Poll::Pending;
         }
@@ -136,6 +142,12 @@ async fn talk(
         socket.linger().await;
     }
     ConnectionEnd::Nothing
+}
+
+/// Says that the connection closes, unless it becomes a WebSocket.
+fn closing_if(closing: bool, response: Response<HttpBody>) -> Response<HttpBody> {
+    let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    closing_unless(!closing || upgraded, response)
 }
 
 fn closes(headers: &HeaderMap) -> bool {

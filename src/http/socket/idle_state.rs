@@ -18,6 +18,8 @@ pub(crate) struct IdleState {
     unread: AtomicBool,
     /// Bytes of the body behind the last head; [`CHUNKED`] if they are not known.
     body: AtomicU64,
+    /// The next response says that the connection closes.
+    closing: AtomicBool,
     /// The socket is to look whether the client has gone.
     look: AtomicBool,
     /// The client has gone.
@@ -54,6 +56,16 @@ impl IdleState {
     /// Notes the client that a trusted proxy named.
     pub(crate) fn names(&self, client: Option<ClientAddress>) {
         *lock(&self.client) = client;
+    }
+
+    /// Has the next response say that the connection closes.
+    pub(crate) fn close_after_next(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the next response says that the connection closes.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     /// Called when nothing was sent or came for a while.

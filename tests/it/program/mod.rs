@@ -9,4 +9,5 @@ mod memory;
 mod outputs;
 mod prometheus;
 mod sandbox;
+mod service;
 mod status;

@@ -1,0 +1,169 @@
+//! neve as a service: sockets that another process keeps, and what it tells the service manager.
+
+use std::io::{BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::Signal;
+
+use crate::support::client::read;
+use crate::support::corpus::MAIN;
+use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::recorded::Recorded;
+
+/// A socket that this process keeps, and neve may serve.
+struct Kept {
+    listener: TcpListener,
+    variables: [String; 2],
+}
+
+impl Kept {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // It has one number here and there; no LISTEN_PID names one process only.
+        fcntl_setfd(&listener, FdFlags::empty()).unwrap();
+        let first = format!("LISTEN_FDS_FIRST_FD={}", listener.as_raw_fd());
+        Self { listener, variables: ["LISTEN_FDS=1".to_owned(), first] }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.listener.local_addr().unwrap()
+    }
+
+    fn start(&self, dir: &Path, arguments: &[&str]) -> Neve {
+        let [sockets, first] = &self.variables;
+        Neve::start_by(&["env", sockets, first], dir, arguments)
+    }
+}
+
+/// A client that closes its connection when the server says so, and never asks twice.
+struct Strict {
+    address: SocketAddr,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Strict {
+    fn block_number(&mut self) -> std::io::Result<u16> {
+        let stream = match &mut self.stream {
+            Some(stream) => stream,
+            none => none.insert(BufReader::new(TcpStream::connect(self.address)?)),
+        };
+        stream.get_ref().set_read_timeout(Some(LIMIT))?;
+        let body = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
+        let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+        write!(stream.get_mut(), "{head}Content-Length: {}\r\n\r\n{body}", body.len())?;
+        let response = read(stream, false)?;
+        if response.header("connection") == Some("close") {
+            self.stream = None;
+        }
+        Ok(response.status)
+    }
+}
+
+#[test]
+fn restart_with_a_kept_socket_fails_no_request() {
+    let (node, dir, kept) = (Recorded::start(MAIN), fresh_dir(), Kept::new());
+    let start = || kept.start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    let neve = start();
+    assert_eq!(neve.address, kept.address());
+    neve.wait_for_head(339);
+    let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let ask = || {
+        let mut client = Strict { address: kept.address(), stream: None };
+        while !over.load(Ordering::Relaxed) {
+            let status = client.block_number();
+            assert!(matches!(status, Ok(200)), "{status:?}");
+            asked.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let ask_on = |more: usize, clients: &[thread::ScopedJoinHandle<'_, ()>]| {
+        let until = asked.load(Ordering::Relaxed) + more;
+        while asked.load(Ordering::Relaxed) < until {
+            assert!(clients.iter().all(|client| !client.is_finished()), "a request failed");
+            thread::yield_now();
+        }
+    };
+    let neve = thread::scope(|scope| {
+        let clients = [(); 4].map(|()| scope.spawn(ask));
+        ask_on(100, &clients);
+        neve.stop_in_time();
+        let neve = start();
+        ask_on(100, &clients);
+        over.store(true, Ordering::Relaxed);
+        neve
+    });
+    neve.stop_in_time();
+}
+
+#[test]
+fn idle_connection_gets_a_last_response_after_sigterm() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    neve.wait_for_head(339);
+    let mut client = Strict { address: neve.address, stream: None };
+    assert_eq!(client.block_number().unwrap(), 200);
+    neve.signal(Signal::TERM);
+    neve.wait_for_log("draining");
+    // It asks as soon as neve drains, and neve waits for a second.
+    assert_eq!(client.block_number().unwrap(), 200);
+    assert!(client.stream.is_none(), "the response does not say that the connection closes");
+    neve.stop_in_time();
+}
+
+#[test]
+fn more_sockets_than_two_are_refused() {
+    let dir = fresh_dir();
+    let store = dir.path().join("store").display().to_string();
+    let variables = [("LISTEN_FDS", "3"), ("LISTEN_FDS_FIRST_FD", "0")];
+    let arguments = ["serve", "--dev", "--data-dir", &store];
+    let output = crate::support::neve::run_with(&variables, &arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("(LISTEN_FDS): 3 were passed; allowed: at most 2"), "{said}");
+}
+
+/// The service manager's end of `NOTIFY_SOCKET`.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    /// Waits for a message that has this line; returns the lines that came before it.
+    fn wait_for(&self, line: &str) -> Vec<String> {
+        let (mut before, mut buffer) = (Vec::new(), [0; 4096]);
+        loop {
+            let len = self.0.recv(&mut buffer).unwrap_or_else(|why| panic!("{line}: {why}"));
+            let text = String::from_utf8_lossy(&buffer[..len]).into_owned();
+            if text.lines().any(|told| told == line) {
+                return before;
+            }
+            before.extend(text.lines().map(str::to_owned));
+        }
+    }
+}
+
+#[test]
+fn service_manager_is_told_readiness_life_and_end() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    node.change(|state| state.hold = true);
+    let path = dir.path().join("notify");
+    let manager = Manager(UnixDatagram::bind(&path).unwrap());
+    manager.0.set_read_timeout(Some(LIMIT)).unwrap();
+    let variables =
+        [format!("NOTIFY_SOCKET={}", path.display()), "WATCHDOG_USEC=200000".to_owned()];
+    let starter = ["env", &variables[0], &variables[1]];
+    let neve = Neve::start_by(&starter, dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    manager.wait_for("EXTEND_TIMEOUT_USEC=30000000");
+    node.change(|state| state.hold = false);
+    let before = manager.wait_for("READY=1");
+    assert!(before.iter().all(|line| !line.starts_with("WATCHDOG")), "{before:?}");
+    neve.wait_for_head(339);
+    manager.wait_for("WATCHDOG=1");
+    manager.wait_for("WATCHDOG=1");
+    neve.signal(Signal::TERM);
+    manager.wait_for("STOPPING=1");
+    neve.stop_in_time();
+}
