@@ -33,7 +33,9 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
     match matches.subcommand() {
         Some(("serve", given)) => configured(given, serve::run),
         Some(("repair", given)) => configured(given, |config, _| repair::run(config)),
-        Some(("doctor", given)) => doctor::run(source(given), given.get_flag("json")),
+        Some(("doctor", given)) => {
+            doctor::run(source(given), given.get_flag("json"), given.get_flag("plan"))
+        }
         Some(("status", given)) => status::run(source(given), given.get_flag("watch")),
         Some(("verify", given)) => match VerifyArgs::of(given) {
             Ok(args) => verify::run(&args),

@@ -83,8 +83,10 @@ fn doctor(groups: &'static [Group]) -> Command {
     let long = "It takes the settings of `neve serve`, from the file too. Run it as the user and \
                 with the limits of the service.";
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
+    let plan = Arg::new("plan").long("plan").action(ArgAction::SetTrue);
     settings(Command::new("doctor").about(about), groups)
         .arg(json.help("Print JSON lines."))
+        .arg(plan.help("Print disk, history, memory and work of the settings instead."))
         .long_about(format!("{about} {long}"))
         .after_help("Exit codes: 0 all is well, 1 a warning, 2 a problem.\n\n`neve doctor --help` has all settings.")
         .after_long_help(format!("Exit codes: 0 all is well, 1 a warning, 2 a problem.\n\n{UNITS}"))

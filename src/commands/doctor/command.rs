@@ -4,18 +4,20 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use super::report::{Finding, exit_code, text};
-use super::{machine, node, storage};
+use super::{machine, node, plan, storage};
 use crate::commands::config::written;
 use crate::config::settings::{Config, GROUPS};
 use crate::config::{self, ConfigError, SettingsSource, unknown_variables};
 use crate::observe::process;
 
-/// Checks the settings, the upstreams and this machine. Prints a line for each check.
+/// Checks the settings, the upstreams and this machine, or estimates with `plan` what the settings
+/// take. Prints a line for each check or estimate.
 ///
 /// # Errors
 /// The exit code is 1 after a warning, and 2 after a problem.
-pub fn run(source: Result<SettingsSource, ConfigError>, as_json: bool) -> ExitCode {
+pub fn run(source: Result<SettingsSource, ConfigError>, as_json: bool, plan: bool) -> ExitCode {
     let findings = match source.and_then(|source| Ok((Config::of(source.read()?)?, source))) {
+        Ok((config, _)) if plan => plan::plan(&config),
         Ok((config, source)) => look(&config, &source),
         Err(wrong) => vec![Finding::problem("settings", wrong.to_string(), "correct it")],
     };

@@ -3,6 +3,7 @@
 mod command;
 mod machine;
 mod node;
+mod plan;
 mod releases;
 mod report;
 mod storage;

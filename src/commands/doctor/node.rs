@@ -17,12 +17,11 @@ use crate::commands::start::Upstreams;
 use crate::config::settings::{Config, UpstreamConfig};
 use crate::config::{Endpoint, Network};
 
-/// Methods without which neve fetches nothing, each with parameters. `{}` is the head.
-const METHODS: [(&str, &str); 3] = [
-    ("eth_blockNumber", "[]"),
-    ("eth_getBlockByNumber", "[\"{}\",true]"),
-    ("eth_getBlockReceipts", "[\"{}\"]"),
-];
+/// Methods that neve fetches by, each with parameters. `{}` is the head.
+const METHODS: [(&str, &str); 3] =
+    [("eth_blockNumber", "[]"), ("eth_getBlockByNumber", "[\"{}\",true]"), (RECEIPTS, "[\"{}\"]")];
+/// The one of them that neve can do without.
+const RECEIPTS: &str = "eth_getBlockReceipts";
 /// The path of the node's own facts, and bytes of its answers.
 const INFO: &str = "/ext/info";
 const INFO_BYTES_MAX: usize = 64 << 10;
@@ -171,6 +170,10 @@ impl Node<'_> {
             return Finding::ok("methods", format!("{name}: {all}"));
         }
         let text = format!("{name}: fails {}", lacking.join(", "));
+        if lacking.iter().all(|lacking| lacking.starts_with(RECEIPTS)) {
+            let advice = "neve requests receipts one by one; a node of your own is faster";
+            return Finding::warning("methods", text, advice);
+        }
         Finding::problem("methods", text, "use an upstream that has these methods")
     }
 

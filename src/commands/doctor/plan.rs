@@ -1,0 +1,199 @@
+//! `neve doctor --plan`: estimates of disk, history, memory and work for the settings in force.
+//!
+//! The figures are those of docs/operating/size.md, which names the run of each.
+
+use std::time::Duration;
+
+use super::report::Finding;
+use crate::config::settings::{Config, UpstreamConfig};
+use crate::config::{Endpoint, Human};
+
+/// Blocks of mainnet a day, January 2026.
+const BLOCKS_A_DAY: f64 = 75_000.0;
+/// Bytes on disk of a block of mainnet with receipts and indexes.
+const BLOCK_BYTES: f64 = 114_928.0;
+/// Bytes on disk of a packed block.
+const PACKED_BLOCK_BYTES: f64 = 5_268.0;
+/// Part of a block's bytes that each precompressed coding adds.
+const CODING_SHARE: f64 = 0.2;
+/// Memory of neve itself while it follows, of tables of packed files, and of unpacked heights.
+const OWN_BYTES: u64 = 64 << 20;
+const PACKED_TABLES_BYTES: u64 = 64 << 20;
+const UNPACKED_HEIGHTS_BYTES: u64 = 16 << 20;
+/// Memory of a connection.
+const CONNECTION_BYTES: u64 = 18 << 10;
+/// CPU time and bytes of a response in the mix of sampled traffic: `bench-scripts/mix`.
+const REQUEST_MICROSECONDS: f64 = 8.4;
+const RESPONSE_BYTES: f64 = 14_931.0;
+/// Blocks a second that catch-up reaches at 5 ms from a node, with 60 requests and 32 MiB in flight.
+const CATCH_UP_RATE: f64 = 1_375.0;
+/// HTTP requests for a height of a node, and of an upstream without `eth_getBlockReceipts`: there a
+/// batch brings the receipts.
+const REQUESTS: f64 = 1.0;
+const PUBLIC_API_REQUESTS: f64 = 2.0;
+/// Blocks a second of mainnet at a busy time.
+const BUSY_RATE: f64 = 1.15;
+/// Requests a second to Avalanche's public API, unless a setting says otherwise.
+const PUBLIC_API_RATE: f64 = 20.0;
+
+/// Returns a line for each kind of resource.
+pub(super) fn plan(config: &Config) -> Vec<Finding> {
+    vec![
+        Finding::ok("disk", disk(config)),
+        Finding::ok("history", history(config)),
+        Finding::ok("memory", memory(config)),
+        Finding::ok("locked", locked(config)),
+        Finding::ok("requests", requests()),
+        Finding::ok("catch-up", catch_up(config)),
+    ]
+}
+
+/// Bytes of a block with the precompressed forms of the settings.
+fn block_bytes(config: &Config) -> f64 {
+    let codings = f64::from(u32::try_from(config.fetch.precompress.len()).unwrap_or(0));
+    BLOCK_BYTES * (1.0 + CODING_SHARE * codings)
+}
+
+fn disk(config: &Config) -> String {
+    let (segment, reserve) = (config.store.segment_bytes, config.store.disk_reserve_bytes);
+    let Some(bound) = config.retention.bytes else {
+        let day = whole(BLOCKS_A_DAY * block_bytes(config));
+        return format!("no bound in bytes; a day of mainnet takes {}", Human(day));
+    };
+    let all = bound.saturating_add(segment).saturating_add(reserve);
+    format!(
+        "provide {}: {} retained, {} for a segment, {} reserved",
+        Human(all),
+        Human(bound),
+        Human(segment),
+        Human(reserve)
+    )
+}
+
+fn history(config: &Config) -> String {
+    let Some(blocks) = blocks(config) else {
+        return "no bound; the disk decides".to_owned();
+    };
+    format!("{} blocks, {:.1} days of mainnet", whole(blocks), blocks / BLOCKS_A_DAY)
+}
+
+/// Number of blocks within all bounds of retention.
+fn blocks(config: &Config) -> Option<f64> {
+    let retention = config.retention;
+    let by_bytes = retention.bytes.map(|bytes| blocks_in(bytes, config));
+    let by_age = retention.age.map(|age| age.as_secs_f64() / 86_400.0 * BLOCKS_A_DAY);
+    let by_count = retention.blocks.map(float);
+    [by_bytes, by_age, by_count].into_iter().flatten().reduce(f64::min)
+}
+
+/// Number of blocks in so many bytes, the older ones packed if the settings say so.
+fn blocks_in(bytes: u64, config: &Config) -> f64 {
+    let unpacked = config.unpacked_bytes.map_or(bytes, |unpacked| unpacked.min(bytes));
+    let packed = bytes - unpacked;
+    float(unpacked) / block_bytes(config) + float(packed) / PACKED_BLOCK_BYTES
+}
+
+fn memory(config: &Config) -> String {
+    let clients = config.limits.client_bytes_total_max as u64;
+    let connections = config.limits.connections_max as u64 * CONNECTION_BYTES;
+    let packed = config.unpacked_bytes.map_or(0, |_| PACKED_TABLES_BYTES + UNPACKED_HEIGHTS_BYTES);
+    let ingest = config.fetch.ingest_bytes_max as u64;
+    format!(
+        "at most {} without mapped files: {} neve, {} clients, {} connections, {} packed, {} ingest",
+        Human(OWN_BYTES + clients + connections + packed + ingest),
+        Human(OWN_BYTES),
+        Human(clients),
+        Human(connections),
+        Human(packed),
+        Human(ingest)
+    )
+}
+
+fn locked(config: &Config) -> String {
+    let bytes = config.lock_newest_bytes;
+    let seconds = float(bytes) / block_bytes(config) / BLOCKS_A_DAY * 86_400.0;
+    format!("{} of the newest blocks, {seconds:.0} s of mainnet", Human(bytes))
+}
+
+fn requests() -> String {
+    format!(
+        "a thousand of the sampled mix take {REQUEST_MICROSECONDS:.1} ms of CPU and send {}",
+        Human(whole(RESPONSE_BYTES * 1e3))
+    )
+}
+
+fn catch_up(config: &Config) -> String {
+    let is_public = match &config.source {
+        UpstreamConfig::Upstream { endpoints, .. } => endpoints.iter().all(Endpoint::is_public),
+        UpstreamConfig::Dev { .. } => false,
+    };
+    let (default, requests) =
+        if is_public { (Some(PUBLIC_API_RATE), PUBLIC_API_REQUESTS) } else { (None, REQUESTS) };
+    let limit = config.fetch.requests_per_second.unwrap_or(default);
+    let rate = limit.map_or(CATCH_UP_RATE, |limit| (limit / requests).min(CATCH_UP_RATE));
+    if rate < BUSY_RATE {
+        return format!("at most {rate:.1} blocks a second; mainnet makes up to {BUSY_RATE}");
+    }
+    let day = Duration::from_secs(whole(BLOCKS_A_DAY / rate));
+    let day = humantime::format_duration(day);
+    format!("at most {rate:.1} blocks a second; a day of mainnet takes {day}")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "estimates with three digits")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_sign_loss, reason = "no estimate is below zero")]
+fn whole(number: f64) -> u64 {
+    number as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(flags: &[&str]) -> String {
+        let fixed = ["--config", "none", "--data-dir", "/nowhere"];
+        let (config, _) = Config::from_flags(&[&fixed, flags].concat()).unwrap();
+        super::super::report::text(&plan(&config), false)
+    }
+
+    const NODE: [&str; 2] = ["--upstream", "http://127.0.0.1:9650"];
+
+    #[test]
+    fn defaults_have_the_figures_of_the_page() {
+        let text = texts(&NODE);
+        for line in [
+            "provide 21.12 GiB: 20.00 GiB retained, 128.0 MiB for a segment, 1.00 GiB reserved",
+            "186854 blocks, 2.5 days of mainnet",
+            "16.0 MiB of the newest blocks, 168 s of mainnet",
+            "a thousand of the sampled mix take 8.4 ms of CPU and send 14.2 MiB",
+            "at most 1375.0 blocks a second; a day of mainnet takes 54s",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn settings_change_the_plan() {
+        let packed = texts(&[&NODE[..], &["--unpacked-bytes", "2GiB"]].concat());
+        assert!(packed.contains("49.2 days of mainnet"), "{packed}");
+        let coded = texts(&[&NODE[..], &["--precompress", "gzip,zstd"]].concat());
+        assert!(coded.contains("1.8 days of mainnet"), "{coded}");
+        let aged = texts(&[&NODE[..], &["--retain-age", "1d"]].concat());
+        assert!(aged.contains("75000 blocks, 1.0 days"), "{aged}");
+        let free = texts(&[&NODE[..], &["--retain-bytes", "none"]].concat());
+        assert!(free.contains("no bound in bytes; a day of mainnet takes 8.03 GiB"), "{free}");
+        let paced = texts(&[&NODE[..], &["--upstream-requests-per-second", "20"]].concat());
+        assert!(
+            paced.contains("20.0 blocks a second; a day of mainnet takes 1h 2m 30s"),
+            "{paced}"
+        );
+        let slow = texts(&[&NODE[..], &["--upstream-requests-per-second", "1"]].concat());
+        assert!(slow.contains("1.0 blocks a second; mainnet makes up to 1.15"), "{slow}");
+        let public = texts(&["--network", "mainnet"]);
+        let line = "at most 10.0 blocks a second; a day of mainnet takes 2h 5m";
+        assert!(public.contains(line), "{public}");
+    }
+}
