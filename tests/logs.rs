@@ -15,7 +15,7 @@ use neve_jsonrpc::{LogFilter, Rules};
 use neve_record::assemble::assemble;
 use neve_record::log_matcher::{LogMatcher, LogText, logs};
 use neve_record::parts::{RECEIPTS, SPANS};
-use neve_store::{Hash, Identity, Opened, Options, Reader, Record, Unreadable};
+use neve_store::{Hash, Identity, Opened, Options, Reader, Record, SearchError};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -77,7 +77,7 @@ fn meets(log: &Plain, filter: &LogFilter) -> bool {
 }
 
 fn found(reader: &Reader, filter: &LogFilter, heights: RangeInclusive<u64>) -> Vec<String> {
-    let text = |log: Result<LogText, Unreadable>| {
+    let text = |log: Result<LogText, SearchError>| {
         String::from_utf8(log.unwrap().as_ref().to_vec()).unwrap()
     };
     logs(reader, LogMatcher::new(&filter.addresses, &filter.topics), heights).map(text).collect()
@@ -264,7 +264,7 @@ fn what_cannot_be_read_is_an_error() {
         assert_eq!(good, all.iter().filter(|log| log.height < from).count());
         assert!(found.next().is_none());
         let last = logs(&opened.reader, LogMatcher::new(&[], &[]), from..=29).next();
-        assert_eq!(last.unwrap().unwrap_err(), Unreadable { height: from });
+        assert_eq!(last.unwrap().unwrap_err(), SearchError::Unreadable { height: from });
     }
 }
 
@@ -275,9 +275,12 @@ fn heights_that_are_not_there_are_an_error() {
     let records = devnet(ChainConfig::small(3), 30);
     records[10..20].iter().for_each(|record| opened.writer.append(record).unwrap());
     let last = |heights| logs(&opened.reader, LogMatcher::new(&[], &[]), heights).last();
-    assert_eq!(last(9..=15).unwrap().unwrap_err(), Unreadable { height: 9 });
-    assert_eq!(last(15..=20).unwrap().unwrap_err(), Unreadable { height: 20 });
-    assert_eq!(last(u64::MAX..=u64::MAX).unwrap().unwrap_err().height, u64::MAX);
+    assert_eq!(last(9..=15).unwrap().unwrap_err(), SearchError::Unreadable { height: 9 });
+    assert_eq!(last(15..=20).unwrap().unwrap_err(), SearchError::Unreadable { height: 20 });
+    assert_eq!(
+        last(u64::MAX..=u64::MAX).unwrap().unwrap_err(),
+        SearchError::Unreadable { height: u64::MAX }
+    );
     assert!(last(10..=19).is_none_or(|last| last.is_ok()));
     #[allow(clippy::reversed_empty_ranges, reason = "the caller's range may be empty")]
     let backwards = last(15..=14);

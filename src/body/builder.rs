@@ -2,6 +2,7 @@
 
 use neve_record::coding::Coding;
 use neve_record::precompressed;
+use neve_store::residency::Cold;
 use neve_store::{RecordRef, SegmentSlice};
 
 use super::accept_encoding::AcceptEncoding;
@@ -39,14 +40,16 @@ impl BodyBuilder {
         &mut self.text
     }
 
-    pub(crate) fn stored(&mut self, slice: SegmentSlice) {
+    /// Appends stored bytes, which are sent from where they lie.
+    pub(crate) fn stored(&mut self, slice: SegmentSlice) -> Result<(), Cold> {
         if slice.is_unpacked() {
             // A copy is counted by the budget of clients, and does not keep the whole height in memory.
             self.text.extend_from_slice(slice.as_ref());
         } else if !slice.is_empty() {
-            slice.probe_to_send();
+            slice.probe_to_send()?;
             self.push(slice.len(), BodySlice::Stored(slice));
         }
+        Ok(())
     }
 
     /// Another element of a list that is unpacked.
@@ -57,39 +60,39 @@ impl BodyBuilder {
 
     /// Another element of a list of slices. Those that lie behind one another become one piece:
     /// lists of logs have tens of thousands of them.
-    pub(crate) fn next_stored(&mut self, slice: SegmentSlice) {
+    pub(crate) fn next_stored(&mut self, slice: SegmentSlice) -> Result<(), Cold> {
         if self.loose == self.text.len()
             && let Some(BodySlice::Stored(last)) = self.pieces.last_mut()
             && last.join(b',', &slice)
         {
             self.len += 1 + slice.len();
+            Ok(())
         } else {
             self.text.push(b',');
-            self.stored(slice);
+            self.stored(slice)
         }
     }
 
     /// A whole part of a record, in a content coding if there is one that the client takes.
-    pub(crate) fn part(&mut self, record: &RecordRef, which: usize, plain: SegmentSlice) {
+    pub(crate) fn part(
+        &mut self,
+        record: &RecordRef,
+        which: usize,
+        plain: SegmentSlice,
+    ) -> Result<(), Cold> {
         if !self.accepts.any() {
             return self.stored(plain); // nearly always
         }
-        let packed = Coding::ALL.into_iter().find_map(|coding| {
-            if !self.accepts.takes(coding) {
-                return None;
+        for coding in Coding::ALL.into_iter().filter(|coding| self.accepts.takes(*coding)) {
+            if let Some(packed) = precompressed::find(record, which, coding)? {
+                packed.blocks.probe()?;
+                let len = plain.len();
+                let part = CodedPart::new(plain, coding, packed);
+                self.push(len, BodySlice::CodedPart(Box::new(part)));
+                return Ok(());
             }
-            Some((coding, precompressed::find(record, which, coding)?))
-        });
-        match packed {
-            Some((coding, packed)) => {
-                packed.blocks.probe();
-                self.push(
-                    plain.len(),
-                    BodySlice::CodedPart(Box::new(CodedPart::new(plain, coding, packed))),
-                );
-            }
-            None => self.stored(plain),
         }
+        self.stored(plain)
     }
 
     /// Appends all of another body.

@@ -2,6 +2,7 @@
 
 use neve_record::coding::{Coding, CodingWriter};
 use neve_store::SegmentSlice;
+use neve_store::residency::Cold;
 
 use super::builder::BodyBuilder;
 use super::slice::BodySlice;
@@ -22,15 +23,15 @@ pub(crate) fn coding(pieces: &[BodySlice], len: usize) -> Option<Coding> {
 }
 
 /// Returns the body in a coding.
-pub(crate) fn encode(body: BodyBuilder, coding: Coding) -> BodyBuilder {
+pub(crate) fn encode(body: BodyBuilder, coding: Coding) -> Result<BodyBuilder, Cold> {
     let mut out = BodyBuilder::default();
     let frame = CodingWriter::begin(coding, out.text());
     let mut encoder = Encoder { frame, out };
     let (pieces, text) = body.into_pieces();
-    pieces.into_iter().for_each(|piece| encoder.piece(piece, &text));
+    pieces.into_iter().try_for_each(|piece| encoder.piece(piece, &text))?;
     let Encoder { frame, mut out } = encoder;
     frame.end(out.text());
-    out
+    Ok(out)
 }
 
 struct Encoder {
@@ -39,17 +40,18 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn piece(&mut self, piece: BodySlice, text: &[u8]) {
+    fn piece(&mut self, piece: BodySlice, text: &[u8]) -> Result<(), Cold> {
         match piece {
             BodySlice::CodedPart(part) if part.coding == self.frame.coding() => {
                 self.frame.blocks(part.crc, part.plain.len());
-                self.out.stored(part.blocks);
+                self.out.stored(part.blocks)?;
             }
-            BodySlice::CodedPart(part) => self.slice(&part.plain),
-            BodySlice::Stored(slice) => self.slice(&slice),
+            BodySlice::CodedPart(part) => self.slice(&part.plain)?,
+            BodySlice::Stored(slice) => self.slice(&slice)?,
             BodySlice::Text(range) => self.text(&text[range]),
             BodySlice::Shared(bytes) => self.text(&bytes),
         }
+        Ok(())
     }
 
     fn text(&mut self, text: &[u8]) {
@@ -59,12 +61,14 @@ impl Encoder {
         }
     }
 
-    fn slice(&mut self, slice: &SegmentSlice) {
+    fn slice(&mut self, slice: &SegmentSlice) -> Result<(), Cold> {
+        slice.probe()?; // its checksum is taken
         let len = slice.len() as u32;
         for from in (0..len).step_by(CodingWriter::STORED_MAX) {
             let piece = slice.slice(from, (from + CodingWriter::STORED_MAX as u32).min(len));
             self.frame.stored(piece.as_ref(), self.out.text());
-            self.out.stored(piece);
+            self.out.stored(piece)?;
         }
+        Ok(())
     }
 }

@@ -4,8 +4,8 @@ use std::{mem, vec};
 
 use bytes::{Buf, Bytes};
 use neve_record::coding::Coding;
-use neve_store::residency;
-use neve_store::residency::ReadFailed;
+use neve_store::SegmentSlice;
+use neve_store::residency::{self, Cold, ReadFailed};
 
 use super::builder::BodyBuilder;
 use super::content_coding;
@@ -22,7 +22,7 @@ pub(crate) const FRAME_PIECES: usize = 256;
 const COPIED_BYTES: usize = 128 << 10;
 
 /// A body, in one frame unless it is of very many pieces.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ResponseBody {
     pieces: vec::IntoIter<BodySlice>,
     text: Vec<u8>,
@@ -115,22 +115,23 @@ impl ResponseBody {
     }
 
     /// Looks at the stored bytes that making the next frame copies.
-    fn probe(&self) {
+    fn probe(&self) -> Result<(), Cold> {
         if self.pieces.len() <= FRAME_PIECES {
-            return; // it takes them as they are
+            return Ok(()); // it takes them as they are
         }
         let (mut pieces, mut copied) = (0, 0);
         for piece in self.pieces.as_slice() {
             if pieces >= FRAME_PIECES || copied >= COPIED_BYTES {
-                return;
+                break;
             }
             if piece.is_copied() {
                 copied += piece.bytes(&self.text).len();
-                piece.stored().into_iter().for_each(|slice| _ = slice.probe());
+                piece.stored().map_or(Ok(()), SegmentSlice::probe)?;
             } else {
                 pieces += 1;
             }
         }
+        Ok(())
     }
 
     /// The next part of the body that is to be sent at once.
@@ -141,14 +142,14 @@ impl ResponseBody {
     }
 
     /// The same, unless making it touches bytes that are not in memory.
-    pub(crate) fn frame_if_resident(&mut self) -> Option<WriteBuf> {
+    pub(crate) fn frame_if_resident(&mut self) -> Result<WriteBuf, Cold> {
         residency::if_resident(|| self.probe())?;
-        Some(self.frame())
+        Ok(self.frame())
     }
 
     /// The same on a thread that may wait for the disk.
     pub(crate) fn frame_loading(&mut self) -> Result<WriteBuf, ReadFailed> {
-        residency::with_blocking_reads(|| self.probe())?;
+        residency::loading(|| self.probe())?;
         Ok(self.frame())
     }
 
@@ -165,7 +166,9 @@ impl ResponseBody {
             let Some(piece) = self.pieces.next() else { break };
             let copied = piece.is_copied();
             match piece {
-                BodySlice::Stored(slice) if !copied => frame.stored(slice),
+                BodySlice::Stored(slice) if !copied => {
+                    frame.push(slice.len(), BodySlice::Stored(slice));
+                }
                 piece => frame.text.extend_from_slice(piece.bytes(&self.text)),
             }
         }
@@ -175,20 +178,20 @@ impl ResponseBody {
 
 impl BodyBuilder {
     /// The body, in a content coding if that is worth it.
-    pub(crate) fn finish(mut self) -> ResponseBody {
+    pub(crate) fn finish(mut self) -> Result<ResponseBody, Cold> {
         self.flush();
-        let wanted = self.accepts.any() && !residency::is_cold();
+        let wanted = self.accepts.any();
         let coding = if wanted { content_coding::coding(&self.pieces, self.len) } else { None };
         if let Some(coding) = coding {
-            return ResponseBody::new(content_coding::encode(self, coding), Some(coding));
+            return Ok(ResponseBody::new(content_coding::encode(self, coding)?, Some(coding)));
         }
         // A part that does not go out in its coding is touched after all.
-        let parts = self.pieces.iter().filter(|piece| matches!(piece, BodySlice::CodedPart(_)));
-        parts.filter_map(BodySlice::stored).for_each(|slice| _ = slice.probe_to_send());
+        let mut parts = self.pieces.iter().filter(|piece| matches!(piece, BodySlice::CodedPart(_)));
+        parts.try_for_each(|part| part.stored().map_or(Ok(()), SegmentSlice::probe_to_send))?;
         if self.pieces.len() > FRAME_PIECES && residency::memory_is_short() {
-            residency::give_up(); // short pieces are copied before they are sent, which touches them
+            residency::not_here()?; // short pieces are copied before they are sent, which touches them
         }
-        ResponseBody::new(self, None)
+        Ok(ResponseBody::new(self, None))
     }
 }
 
@@ -213,7 +216,7 @@ mod tests {
                 let step = step.min(buf.remaining());
                 let all: Vec<u8> = buf.slices(step).flat_map(|slice| slice.to_vec()).collect();
                 let mut copied = vec![0; step];
-                assert_eq!(buf.copy(&mut copied), Some(step));
+                assert_eq!(buf.copy(&mut copied), Ok(step));
                 assert_eq!(all, copied);
                 sent.extend_from_slice(&copied);
                 buf.advance(step);
@@ -259,6 +262,6 @@ mod tests {
         outer.append(inner);
         outer.text().extend_from_slice(b"}");
         assert_eq!(outer.len(), 5);
-        assert_eq!(outer.finish().into_bytes(), b"{[1]}");
+        assert_eq!(outer.finish().unwrap().into_bytes(), b"{[1]}");
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use bytes::Buf;
 use neve_store::SegmentSlice;
+use neve_store::residency::Cold;
 
 use super::slice::{BodySlice, BodySlices};
 
@@ -39,13 +40,13 @@ impl WriteBuf {
     }
 
     /// Looks at the stored ones among the next so many bytes.
-    pub(crate) fn probe(&self, bytes_max: usize) {
-        self.stored_next(bytes_max).for_each(|(slice, range)| _ = slice.probe_in(range));
+    pub(crate) fn probe(&self, bytes_max: usize) -> Result<(), Cold> {
+        self.stored_next(bytes_max).try_for_each(|(slice, range)| slice.probe_in(range))
     }
 
     /// Copies what comes next, as much as there is room for: how much that is, if all of it is in
     /// memory. What is stored is not touched while [`memory_is_short`](neve_store::residency::memory_is_short).
-    pub(crate) fn copy(&self, room: &mut [u8]) -> Option<usize> {
+    pub(crate) fn copy(&self, room: &mut [u8]) -> Result<usize, Cold> {
         let mut copied = 0;
         for (piece, range) in self.ahead(room.len()) {
             let into = &mut room[copied..copied + range.len()];
@@ -54,11 +55,9 @@ impl WriteBuf {
                 into.copy_from_slice(&piece.bytes(&self.text)[range]);
                 continue;
             };
-            if !slice.copy_in(range, into) {
-                return None;
-            }
+            slice.copy_in(range, into)?;
         }
-        Some(copied)
+        Ok(copied)
     }
 
     /// Waits until they are in memory.

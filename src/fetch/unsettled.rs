@@ -56,7 +56,7 @@ async fn height(
 pub(crate) fn stored(reader: &Reader, height: u64, checks: Checks) -> Option<Assembled> {
     let (block, receipts) = loaded(|| {
         let record = reader.record(height)?;
-        Some((readable_part(&record, FULL)?, readable_part(&record, RECEIPTS)?))
+        Some((readable_part(&record, FULL).ok()??, readable_part(&record, RECEIPTS).ok()??))
     })?;
     match assemble(block.as_ref(), receipts.as_ref(), &checks) {
         Ok(assembled) => Some(assembled),

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use neve_jsonrpc::{Kind, Message, RpcError, envelope};
 use neve_store::residency;
+use neve_store::residency::Cold;
 
 use super::call::Rpc;
 use super::caller::Calls;
 use super::caller::{Caller, ids_fit};
 use super::missing::{Missing, Unanswered, missing_data, range_json};
 use super::outbound::Outbound;
-use super::response::{RpcResponse, dropped, is_given_up, lone_error};
+use super::response::{RpcResponse, lone_error, unheard};
 use super::split::Split;
 use crate::body::ResponseBody;
 use crate::rpc::methods::Miss;
@@ -31,28 +32,41 @@ enum Stopped {
     Missed(Missing),
     /// The messages from this one on get this error.
     From(usize, RpcError),
+    /// Another thread does the whole batch again.
+    Cold,
+}
+
+impl From<Cold> for Stopped {
+    fn from(_: Cold) -> Self {
+        Self::Cold
+    }
 }
 
 impl Rpc {
     /// Answers a batch.
-    pub(super) fn batch(&self, messages: &[Message<'_>], caller: &mut Caller<'_>) -> RpcResponse {
+    pub(super) fn batch(
+        &self,
+        messages: &[Message<'_>],
+        caller: &mut Caller<'_>,
+    ) -> Result<RpcResponse, Cold> {
         if messages.is_empty() {
-            return RpcResponse::Answer(lone_error(b"null", &RpcError::EMPTY_BATCH));
+            return Ok(RpcResponse::Answer(lone_error(b"null", &RpcError::EMPTY_BATCH)));
         }
         if messages.len() > self.limits.batch_items_max {
-            return RpcResponse::Answer(too_many(messages));
+            return Ok(RpcResponse::Answer(too_many(messages)));
         }
         if !ids_fit(messages, caller) {
-            return RpcResponse::NoRoom;
+            return Ok(RpcResponse::NoRoom);
         }
         let mut split = Split::new(messages.len(), caller.accepts());
         match self.items(messages, caller, &mut split) {
             Ok(()) => split.end(),
-            Err(Stopped::With(reply)) => return reply,
+            Err(Stopped::With(reply)) => return Ok(reply),
+            Err(Stopped::Cold) => return Err(Cold),
             Err(Stopped::Missed(why)) => {
                 caller.changes.undo(&self.filters);
                 drop(split);
-                return self.missed_batch(messages, &why, caller);
+                return Ok(self.missed_batch(messages, &why, caller));
             }
             Err(Stopped::From(at, error)) => split.cut_short(&messages[at..], &error),
         }
@@ -67,18 +81,15 @@ impl Rpc {
     ) -> Result<(), Stopped> {
         let (mut result_bytes, began) = (0, Instant::now());
         for (at, message) in messages.iter().enumerate() {
-            if at % LOOK_EVERY == LOOK_EVERY - 1
-                && began.elapsed() > LONG_BATCH
-                && residency::give_up()
-            {
-                return Err(Stopped::With(dropped()));
+            if at % LOOK_EVERY == LOOK_EVERY - 1 && began.elapsed() > LONG_BATCH {
+                residency::not_here()?;
             }
             match caller.work.check() {
                 None | Some(Stop::Examined) => {}
                 Some(Stop::Late) => return Err(Stopped::From(at, RpcError::TIMED_OUT)),
                 Some(Stop::Gone) => {
                     caller.changes.undo(&self.filters);
-                    return Err(Stopped::With(dropped()));
+                    return Err(Stopped::With(unheard()));
                 }
             }
             result_bytes += self.item(message, caller, split)?;
@@ -113,7 +124,7 @@ impl Rpc {
                 split.take_back(before);
                 Ok(0)
             }
-            Err(Unanswered::Missed(_)) if is_given_up() => Err(Stopped::With(dropped())),
+            Err(Unanswered::Cold) => Err(Stopped::Cold),
             Err(Unanswered::Missed(why)) if self.awaits_prices(&why) => {
                 Err(Stopped::With(RpcResponse::Prices))
             }

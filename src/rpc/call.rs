@@ -102,6 +102,7 @@ impl Rpc {
         let outcome = match &answered {
             Ok(()) => Outcome::Hit,
             Err(QueryError::Error(_)) => Outcome::Error,
+            Err(QueryError::Cold) => return Err(Unanswered::Cold),
             Err(QueryError::Miss(_) | QueryError::NoRoom) => Outcome::Miss,
         };
         caller.calls.note(method.into(), outcome);
@@ -121,6 +122,7 @@ impl Rpc {
                 Err(Unanswered::Missed(Missing::Data(miss)))
             }
             Err(QueryError::NoRoom) => Err(Unanswered::NoRoom),
+            Err(QueryError::Cold) => Err(Unanswered::Cold),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Frames of a WebSocket.
 
 use neve_jsonrpc::{Request, RpcError, envelope, syntax_error};
+use neve_store::residency::Cold;
 
 use super::call::Rpc;
 use super::caller::Calls;
 use super::caller::{Caller, Transport};
-use super::response::{RpcResponse, WsResponse, framed, is_given_up};
+use super::response::{RpcResponse, WsResponse, framed};
 use super::split::Mixed;
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::rpc::cursors::Subscriptions;
@@ -38,28 +39,30 @@ impl Rpc {
         subscriptions: &mut Subscriptions,
         address: ClientAddress,
         work: &Work<'_>,
-    ) -> (WsResponse, Calls) {
+    ) -> Result<(WsResponse, Calls), Cold> {
         subscriptions.begin();
         work.check();
         let account = self.memory.account(address);
         let mut caller = Caller::new(Transport::Socket(&mut *subscriptions), work, account);
         let reply = match self.parse(body) {
-            Request::Empty => return (WsResponse::Last(None), caller.calls),
+            Request::Empty => return Ok((WsResponse::Last(None), caller.calls)),
             Request::Malformed => {
-                return (WsResponse::Last(syntax_error(body).map(not_json)), caller.calls);
+                return Ok((WsResponse::Last(syntax_error(body).map(not_json)), caller.calls));
             }
             Request::Single(message) => self.single(&message, &mut caller),
             Request::Batch(messages) => self.batch(&messages, &mut caller),
         };
-        let (reply, calls) = self.settle(reply, caller);
-        let body = match reply {
-            _ if is_given_up() => {
+        let (reply, calls) = match self.settle(reply, caller) {
+            Ok(settled) => settled,
+            Err(cold) => {
                 subscriptions.undo(); // all of it is done again
-                return (WsResponse::Nothing, calls);
+                return Err(cold);
             }
+        };
+        let body = match reply {
             _ if work.ended() == Some(Stop::Gone) => {
                 subscriptions.undo();
-                return (WsResponse::Last(None), calls);
+                return Ok((WsResponse::Last(None), calls));
             }
             RpcResponse::Answer(body) | RpcResponse::Mixed(Mixed { body, .. }) => {
                 subscriptions.keep();
@@ -67,7 +70,7 @@ impl Rpc {
             }
             RpcResponse::Split(split) => {
                 subscriptions.keep();
-                return (WsResponse::Split(split), calls);
+                return Ok((WsResponse::Split(split), calls));
             }
             RpcResponse::Miss(body) => {
                 subscriptions.undo();
@@ -75,21 +78,21 @@ impl Rpc {
             }
             RpcResponse::Relay(call) => {
                 subscriptions.undo();
-                return (WsResponse::Relay(call), calls);
+                return Ok((WsResponse::Relay(call), calls));
             }
             RpcResponse::Prices => {
                 subscriptions.undo();
-                return (WsResponse::Prices, calls);
+                return Ok((WsResponse::Prices, calls));
             }
             RpcResponse::NoRoom => {
                 subscriptions.undo();
-                return (WsResponse::NoRoom, calls);
+                return Ok((WsResponse::NoRoom, calls));
             }
         };
         if body.len() == 0 {
-            return (WsResponse::Nothing, calls);
+            return Ok((WsResponse::Nothing, calls));
         }
-        (framed(body), calls)
+        Ok((framed(body), calls))
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) enum Unanswered {
     Missed(Missing),
     /// Clients use too much memory.
     NoRoom,
+    /// Another thread does all of the work again.
+    Cold,
 }
 
 /// A miss, with what names it.

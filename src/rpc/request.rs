@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use neve_jsonrpc::{Message, Method, Query, Request, RpcError, envelope, parse_at_most};
 use neve_store::residency;
+use neve_store::residency::Cold;
 
 use super::call::Rpc;
 use super::caller::Calls;
 use super::caller::{Caller, Transport, ids_fit};
 use super::missing::{Missing, Unanswered};
 use super::outbound::Outbound;
-use super::response::{RpcResponse, dropped, is_given_up, lone_error};
+use super::response::{RpcResponse, lone_error};
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
 use crate::rpc::cursors::FilterKind;
 use crate::rpc::methods::Miss;
@@ -29,11 +30,11 @@ impl Rpc {
         accepts: AcceptEncoding,
         address: ClientAddress,
         work: &Work<'_>,
-    ) -> (RpcResponse, Calls) {
+    ) -> Result<(RpcResponse, Calls), Cold> {
         let mut caller = Caller::new(Transport::Http(accepts), work, self.memory.account(address));
         let reply = match self.parse(body) {
-            Request::Empty => RpcResponse::Answer(BodyBuilder::default().finish()),
-            Request::Malformed => RpcResponse::Answer(lone_error(b"null", &RpcError::PARSE)),
+            Request::Empty => Ok(RpcResponse::Answer(ResponseBody::default())),
+            Request::Malformed => Ok(RpcResponse::Answer(lone_error(b"null", &RpcError::PARSE))),
             Request::Single(message) => self.single(&message, &mut caller),
             Request::Batch(messages) => self.batch(&messages, &mut caller),
         };
@@ -41,14 +42,15 @@ impl Rpc {
     }
 
     /// Has the body keep the memory that was reserved for it.
-    pub(super) fn settle(&self, reply: RpcResponse, caller: Caller<'_>) -> (RpcResponse, Calls) {
+    pub(super) fn settle(
+        &self,
+        reply: Result<RpcResponse, Cold>,
+        caller: Caller<'_>,
+    ) -> Result<(RpcResponse, Calls), Cold> {
         let Caller { memory, mut changes, calls, .. } = caller;
+        // All of it is done again.
+        let reply = reply.inspect_err(|_| changes.undo(&self.filters))?;
         let reply = match reply {
-            // The disk failed: all of it is done again.
-            reply if is_given_up() => {
-                changes.undo(&self.filters);
-                reply
-            }
             RpcResponse::Answer(mut body) if memory.covers(body.held()) => {
                 body.keep(memory.into_reservation());
                 RpcResponse::Answer(body)
@@ -64,23 +66,23 @@ impl Rpc {
             RpcResponse::Split(mut split) if memory.covers(split.held()) => {
                 split.keep(memory.into_reservation());
                 split.outbound.calls = Some(calls);
-                return (RpcResponse::Split(split), Calls::default());
+                return Ok((RpcResponse::Split(split), Calls::default()));
             }
             RpcResponse::Relay(mut outbound) if memory.covers(outbound.held()) => {
                 outbound.keep(memory.into_reservation());
                 outbound.calls = Some(calls);
-                return (RpcResponse::Relay(outbound), Calls::default());
+                return Ok((RpcResponse::Relay(outbound), Calls::default()));
             }
             RpcResponse::Prices => {
                 changes.undo(&self.filters);
-                return (RpcResponse::Prices, Calls::default()); // all of it is done again
+                return Ok((RpcResponse::Prices, Calls::default())); // all of it is done again
             }
             _ => {
                 changes.undo(&self.filters);
                 RpcResponse::NoRoom
             }
         };
-        (reply, calls)
+        Ok((reply, calls))
     }
 
     /// The same on a thread that may wait for a disk. `None` if the client has gone.
@@ -115,9 +117,11 @@ impl Rpc {
                 self.missed(&message, &why)
             }
             Request::Batch(messages) => self.missed_batch(&messages, &why, &mut caller),
-            Request::Empty | Request::Malformed => dropped(), // the store is not needed for these
+            // The store is not needed for these.
+            Request::Empty | Request::Malformed => RpcResponse::Answer(ResponseBody::default()),
         };
-        self.settle(reply, caller)
+        // Nothing here reads the store.
+        self.settle(Ok(reply), caller).unwrap_or((RpcResponse::NoRoom, Calls::default()))
     }
 
     /// Returns the class of a body that cannot be answered on a serving thread.
@@ -150,19 +154,24 @@ impl Rpc {
         parse_at_most(body, self.limits.batch_items_max)
     }
 
-    pub(super) fn single(&self, message: &Message<'_>, caller: &mut Caller<'_>) -> RpcResponse {
+    pub(super) fn single(
+        &self,
+        message: &Message<'_>,
+        caller: &mut Caller<'_>,
+    ) -> Result<RpcResponse, Cold> {
         if !ids_fit(slice::from_ref(message), caller) {
-            return RpcResponse::NoRoom;
+            return Ok(RpcResponse::NoRoom);
         }
         let mut out = BodyBuilder::new(1, caller.accepts());
         match self.message(message, caller, &mut out) {
             Ok(_) if caller.work.ended().is_some() => {} // the node's error has no newline then
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
-            Err(Unanswered::NoRoom) => return RpcResponse::NoRoom,
-            Err(Unanswered::Missed(why)) => return self.missed(message, &why),
+            Err(Unanswered::NoRoom) => return Ok(RpcResponse::NoRoom),
+            Err(Unanswered::Missed(why)) => return Ok(self.missed(message, &why)),
+            Err(Unanswered::Cold) => return Err(Cold),
         }
-        RpcResponse::Answer(out.finish())
+        Ok(RpcResponse::Answer(out.finish()?))
     }
 
     /// Has an upstream asked, or refuses a call that is not of a batch.

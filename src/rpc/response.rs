@@ -1,11 +1,11 @@
 //! Response to a body, or to a frame of a WebSocket.
 
 use neve_jsonrpc::{Message, RpcError, envelope};
-use neve_store::residency;
+use neve_store::residency::Cold;
 
 use super::outbound::Outbound;
 use super::split::{Mixed, Split};
-use crate::body::{BodyBuilder, ResponseBody};
+use crate::body::ResponseBody;
 
 /// Response to a body.
 pub(crate) enum RpcResponse {
@@ -28,17 +28,20 @@ pub(crate) enum RpcResponse {
 impl RpcResponse {
     /// The response to a batch, or what it takes to have one. If nobody answered any of it here, an upstream's
     /// response to the whole can be streamed.
-    pub(super) fn of_batch(mut split: Split, messages: &[Message<'_>]) -> Self {
+    pub(super) fn of_batch(mut split: Split, messages: &[Message<'_>]) -> Result<Self, Cold> {
         split.outbound.end();
         if !split.outbound.is_empty() {
             if split.served == 0 && split.refused == 0 {
-                return Self::Relay(Outbound::batch(messages));
+                return Ok(Self::Relay(Outbound::batch(messages)));
             }
-            return Self::Split(Box::new(split));
+            return Ok(Self::Split(Box::new(split)));
         }
         let (misses, answered) = (split.refused, split.served > 0);
-        let body = split.finish();
-        if misses == 0 { Self::Answer(body) } else { Self::Mixed(Mixed { body, misses, answered }) }
+        let body = split.finish()?;
+        Ok(match misses {
+            0 => Self::Answer(body),
+            _ => Self::Mixed(Mixed { body, misses, answered }),
+        })
     }
 
     /// True if an upstream must be asked.
@@ -71,14 +74,9 @@ pub(crate) fn framed(mut body: ResponseBody) -> WsResponse {
     if body.is_utf8() { WsResponse::Answer(body) } else { WsResponse::Last(None) }
 }
 
-/// What work that is given up ends with (`neve_store::residency`): nobody sees it.
-pub(super) fn dropped() -> RpcResponse {
-    RpcResponse::Miss(BodyBuilder::default().finish())
-}
-
-/// True if work on this thread is given up, to be done again elsewhere.
-pub(super) fn is_given_up() -> bool {
-    residency::is_cold()
+/// Response to a client that has gone.
+pub(super) fn unheard() -> RpcResponse {
+    RpcResponse::Miss(ResponseBody::default())
 }
 
 /// An error that goes around the node's encoder: it has no newline.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use neve_jsonrpc::{Kind, Message, RpcError, envelope};
+use neve_store::residency::Cold;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -135,7 +136,7 @@ impl Split {
     }
 
     /// The body, if there are no gaps.
-    pub(super) fn finish(self) -> ResponseBody {
+    pub(super) fn finish(self) -> Result<ResponseBody, Cold> {
         self.out.finish()
     }
 
@@ -166,7 +167,7 @@ impl Split {
         }
         let answered = self.served > 0 || misses < self.refused + count;
         whole.append(self.out);
-        let mut body = whole.finish();
+        let mut body = whole.finish().ok()?;
         body.keep(self.reserved);
         let held = body.held();
         body.reserve(account, held).then_some(Mixed { body, misses, answered })

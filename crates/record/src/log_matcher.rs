@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::{mem, vec};
 
 use bytes::Bytes;
-use neve_store::{Candidate, Candidates, LogAt, PackedLogs, Reader, SegmentSlice, Unreadable};
+use neve_store::residency::Cold;
+use neve_store::{Candidate, Candidates, LogAt, PackedLogs, Reader, SearchError, SegmentSlice};
 
 use crate::parts::{self, RECEIPTS, SPANS};
 use crate::spans::SpansRef;
@@ -117,7 +118,7 @@ pub struct Logs {
 }
 
 impl Iterator for Logs {
-    type Item = Result<LogText, Unreadable>;
+    type Item = Result<LogText, SearchError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_examined(&|_| true)
@@ -138,7 +139,7 @@ impl Logs {
     pub fn next_examined(
         &mut self,
         examine: &dyn Fn(u64) -> bool,
-    ) -> Option<Result<LogText, Unreadable>> {
+    ) -> Option<Result<LogText, SearchError>> {
         while !self.ended {
             if let Some(log) = self.unpacked.next() {
                 return Some(Ok(LogText::Unpacked(log)));
@@ -162,22 +163,23 @@ impl Logs {
     }
 
     /// The candidate's text, if it is what is looked for.
-    fn check(&mut self, candidate: Candidate) -> Result<Option<SegmentSlice>, Unreadable> {
+    fn check(&mut self, candidate: Candidate) -> Result<Option<SegmentSlice>, SearchError> {
         let LogAt { height, index } = match candidate {
             Candidate::Log(at) => at,
             Candidate::Packed(height) => return self.unpack(height).map(|()| None),
         };
         if self.here.as_ref().is_none_or(|here| here.height != height) {
-            self.here = Here::at(&self.candidates, height);
+            self.here = Here::at(&self.candidates, height)?;
             self.examined += HEIGHT_BYTES;
-            if self.wanted.takes_anything() && !self.here.as_ref().is_some_and(Here::probe) {
-                return Err(Unreadable { height });
+            if let Some(here) = self.here.as_ref().filter(|_| self.wanted.takes_anything()) {
+                here.probe()?;
             }
         }
         let log = self.here.as_ref().and_then(|here| here.log(index as usize));
-        let log = log.filter(SegmentSlice::probe).ok_or(Unreadable { height })?;
+        let log = log.ok_or(SearchError::Unreadable { height })?;
+        log.probe()?;
         // Also for a filter that takes anything: what is not a log must not be given as one.
-        let event = Event::read(log.as_ref()).ok_or(Unreadable { height })?;
+        let event = Event::read(log.as_ref()).ok_or(SearchError::Unreadable { height })?;
         let taken = self.wanted.0.filter.takes(&event);
         self.examined += log.as_ref().len() as u64;
         Ok(taken.then_some(log))
@@ -187,7 +189,7 @@ impl Logs {
 impl Logs {
     /// Unpacks the logs of a height that are wanted.
     #[cold]
-    fn unpack(&mut self, height: u64) -> Result<(), Unreadable> {
+    fn unpack(&mut self, height: u64) -> Result<(), SearchError> {
         let mut logs = PackedLogs::default();
         let filter = &self.wanted.0.filter;
         let mut takes =
@@ -209,15 +211,16 @@ struct Here {
 }
 
 impl Here {
-    fn at(candidates: &Candidates, height: u64) -> Option<Self> {
-        let record = candidates.record(height)?;
+    /// `None` if they are not stored in a form that is known here.
+    fn at(candidates: &Candidates, height: u64) -> Result<Option<Self>, Cold> {
+        let Some(record) = candidates.record(height)? else { return Ok(None) };
         let spans = parts::readable_part(&record, SPANS)?;
-        let receipts = parts::uncompressed_part(&record, RECEIPTS)?;
-        Some(Self { height, spans, receipts })
+        let receipts = parts::uncompressed_part(&record, RECEIPTS);
+        Ok(spans.zip(receipts).map(|(spans, receipts)| Self { height, spans, receipts }))
     }
 
-    /// Looks at all receipts, which the system is asked about once and not page by page.
-    fn probe(&self) -> bool {
+    /// Probes all receipts: one question to the kernel instead of one for each page.
+    fn probe(&self) -> Result<(), Cold> {
         self.receipts.probe()
     }
 

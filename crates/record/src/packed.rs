@@ -118,7 +118,7 @@ impl PackedCodec for Codec {
 /// The node's texts of a record.
 fn texts_of(record: &RecordRef) -> Option<[Cow<'_, [u8]>; 2]> {
     let text = |part| {
-        let (text, encoding) = record.read_part(part)?;
+        let (text, encoding) = record.read_part(part).ok()??;
         (encoding == Encoding::Uncompressed).then_some(text)
     };
     Some([text(FULL)?, text(RECEIPTS)?])
@@ -133,13 +133,13 @@ fn comes_back<S: Source>(file: &File<S>, stored: &RecordRef) -> Result<(), Strin
     let record = record_of(&packed, total).map_err(|error| error.to_string())?;
     let same_part = |part: usize| {
         let found = stored.read_part(part);
-        found.is_some_and(|(bytes, _)| *bytes == record.parts[part].bytes)
+        matches!(found, Ok(Some((bytes, _))) if *bytes == record.parts[part].bytes)
     };
     let is_same = [HASHES, HEADER, SPANS, FULL, RECEIPTS].into_iter().all(same_part)
         && (stored.hash(), stored.parent()) == (record.hash, record.parent)
         && (stored.timestamp(), stored.flags()) == (record.timestamp, record.flags)
         && stored.transaction_count() as usize == record.transactions.len()
-        && stored.terms().eq(record.logs.iter().copied());
+        && stored.terms().is_ok_and(|terms| terms.eq(record.logs.iter().copied()));
     if is_same { Ok(()) } else { Err(format!("height {height} does not come back as it was")) }
 }
 
@@ -224,13 +224,13 @@ struct Range(File<Pages>);
 impl Range {
     /// A height, unless unpacking it takes too long for this thread.
     fn height(&self, height: u64) -> Result<PackedHeight<'_>, PackedDamage> {
-        if !self.0.is_ready() && residency::give_up() {
-            return Err(PackedDamage::GivenUp);
+        if !self.0.is_ready() {
+            residency::not_here()?;
         }
         let packed = self.0.height(height).map_err(|error| damage(&error))?;
         let unpacked = packed.unpacked_len().map_err(|error| damage(&error))?;
-        if unpacked > UNPACKED_INLINE_MAX && residency::give_up() {
-            return Err(PackedDamage::GivenUp);
+        if unpacked > UNPACKED_INLINE_MAX {
+            residency::not_here()?;
         }
         Ok(packed)
     }

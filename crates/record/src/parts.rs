@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use neve_store::residency::Cold;
 use neve_store::{Encoding, RecordRef, SegmentSlice};
 
 /// The block with transaction hashes.
@@ -30,14 +31,15 @@ pub fn into_uncompressed_part(record: RecordRef, part: usize) -> Option<SegmentS
     (part.encoding == Encoding::Uncompressed).then_some(part.slice)
 }
 
-/// A part that this thread reads and does not only send: `None` too if that would have to wait
-/// where nothing may (`neve_store::residency`).
-pub fn readable_part(record: &RecordRef, part: usize) -> Option<SegmentSlice> {
-    uncompressed_part(record, part).filter(SegmentSlice::probe)
+/// A part that this thread reads and does not only send.
+pub fn readable_part(record: &RecordRef, part: usize) -> Result<Option<SegmentSlice>, Cold> {
+    let Some(part) = uncompressed_part(record, part) else { return Ok(None) };
+    part.probe()?;
+    Ok(Some(part))
 }
 
 /// A part that is read at once.
-pub fn read_part(record: &RecordRef, part: usize) -> Option<Cow<'_, [u8]>> {
-    let (bytes, encoding) = record.read_part(part)?;
-    (encoding == Encoding::Uncompressed).then_some(bytes)
+pub fn read_part(record: &RecordRef, part: usize) -> Result<Option<Cow<'_, [u8]>>, Cold> {
+    let part = record.read_part(part)?;
+    Ok(part.filter(|(_, encoding)| *encoding == Encoding::Uncompressed).map(|(bytes, _)| bytes))
 }

@@ -10,6 +10,7 @@
 use std::io;
 use std::ops::Range;
 
+use neve_store::residency::Cold;
 use neve_store::{Part, RecordRef, SegmentSlice};
 
 use crate::coding::{Coding, CodingWriter};
@@ -56,15 +57,25 @@ pub fn pack(parts: &[Part], codings: &[Coding]) -> io::Result<Vec<u8>> {
 }
 
 /// The compressed form of a part, if the record has one.
-pub fn find(record: &RecordRef, part: usize, coding: Coding) -> Option<Precompressed> {
-    let packed = crate::parts::readable_part(record, PACKED)?;
-    let (blocks, crc) = entry(packed.as_ref(), part, coding)?;
-    Some(Precompressed { blocks: packed.slice(blocks.start, blocks.end), crc })
+pub fn find(
+    record: &RecordRef,
+    part: usize,
+    coding: Coding,
+) -> Result<Option<Precompressed>, Cold> {
+    let Some(packed) = crate::parts::readable_part(record, PACKED)? else { return Ok(None) };
+    let entry = entry(packed.as_ref(), part, coding);
+    Ok(entry
+        .map(|(blocks, crc)| Precompressed { blocks: packed.slice(blocks.start, blocks.end), crc }))
 }
 
 /// True if a part of a record has a compressed form, whatever the coding.
-pub fn has_any(record: &RecordRef, part: usize) -> bool {
-    Coding::ALL.into_iter().any(|coding| find(record, part, coding).is_some())
+pub fn has_any(record: &RecordRef, part: usize) -> Result<bool, Cold> {
+    for coding in Coding::ALL {
+        if find(record, part, coding)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Place where the blocks are, and the CRC-32 of what they stand for.

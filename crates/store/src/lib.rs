@@ -40,19 +40,22 @@ mod write;
 pub use disk::Stamp;
 pub use error::Error;
 pub use format::{
-    Encoding, HASHES_MAX, PARTS_MAX, Part, RECORD_BYTES_MAX, Record, SPAN_MAX, TERMS_MAX, Terms,
-    VERSION as FORMAT_VERSION,
+    Encoding, HASHES_MAX, PARTS_MAX, Part, RECORD_BYTES_MAX, Record, RecordHeader, SPAN_MAX,
+    TERMS_MAX, Terms, VERSION as FORMAT_VERSION,
 };
 pub use id::{Hash, Identity, Rules};
 pub use memory::{lock_program, residency};
-pub use read::{Candidate, Candidates, Damaged, LockedTail, LogAt, Reader, Unreadable, Usage};
+pub use read::{
+    Candidate, Candidates, Damaged, LockedTail, LogAt, Reader, Resident, SearchError, Usage,
+};
 pub use repair::Repair;
 pub use segment::{
     Found, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
     PackedLogs, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
 };
 pub use segment::{
-    PACKED_SENT_BYTES_MAX, PartRef, RecordRef, SealedFile, SealedPage, SegmentSlice, damages_found,
+    PACKED_SENT_BYTES_MAX, PartBytes, PartRef, RecordRef, SealedFile, SealedPage, SegmentSlice,
+    damages_found,
 };
 pub use write::{
     BackfillWriter, BuiltSegments, Evicted, Merging, NewPacked, NewTable, Opened, Options, PackEnd,

@@ -182,7 +182,7 @@ fn assert_finds_logs(reader: &neve_store::Reader, range: std::ops::RangeInclusiv
         .filter_map(|height| reader.record(height))
         .map(|found| Record {
             height: found.height(),
-            logs: found.terms().collect(),
+            logs: found.terms().unwrap().collect(),
             ..Record::default()
         })
         .collect();

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
-use neve_store::{LogAt, Options, Record, Retention, Unreadable};
+use neve_store::{LogAt, Options, Record, Retention, SearchError};
 use support::{block, logs, naive_logs, open, small, terms};
 
 /// A sealed segment of twenty heights.
@@ -116,12 +116,12 @@ fn what_is_evicted_or_withdrawn_is_still_found_by_who_is_looking() {
         let parent = opened.writer.head().unwrap().1;
         opened.writer.append(&Record { parent, ..next }).unwrap();
     });
-    assert!(looking.record(0).is_some() && opened.reader.record(0).is_none());
+    assert!(looking.record(0).unwrap().is_some() && opened.reader.record(0).is_none());
     found.extend(looking.map(Result::unwrap));
     let found: Vec<_> = found.iter().map(|LogAt { height, index }| (*height, *index)).collect();
     assert_eq!(found, naive_logs(&records, &question));
     let gone = opened.reader.logs(0..=44, question.to_vec()).next();
-    assert_eq!(gone, Some(Err(Unreadable { height: 0 })));
+    assert_eq!(gone, Some(Err(SearchError::Unreadable { height: 0 })));
 }
 
 /// More logs than a window has, in heights that have them all at once and in some that have none.

@@ -7,6 +7,7 @@ mod support;
 use std::fs::{self, File};
 use std::path::Path;
 
+use neve_store::residency::Cold;
 use neve_store::{LockedTail, Opened, Options, Part, Record, Retention, residency};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -172,9 +173,9 @@ fn the_newest_are_found_by_hash_whatever_is_not_in_memory() {
     let sealed = File::open(dir.path().join(format!("{:020}.seg", 1))).unwrap();
     fadvise(&sealed, 0, None, Advice::DontNeed).unwrap();
     let found = |height| {
-        let block = residency::if_resident(|| store.reader.block(&hash(height, 1)));
+        let block = residency::if_resident(|| store.reader.resident().block(&hash(height, 1)));
         block.map(|record| record.unwrap().height())
     };
-    assert_eq!(found(8), Some(8), "no table is asked for it");
-    assert_eq!(found(6), None, "this one is in a table that is not in memory");
+    assert_eq!(found(8), Ok(8), "no table is asked for it");
+    assert_eq!(found(6), Err(Cold), "this one is in a table that is not in memory");
 }

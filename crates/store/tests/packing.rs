@@ -130,9 +130,9 @@ fn a_reader_gets_a_record_or_what_is_wanted_of_a_packed_height() {
         let mut out = [Vec::new(), Vec::new(), Vec::new()];
         let [by_height, by_block, counted] = &mut out;
         let found = [
-            reader.read(record.height, wanted, by_height).unwrap(),
-            reader.read_block(&record.hash, wanted, by_block).unwrap(),
-            reader.read(record.height, Wanted::Count, counted).unwrap(),
+            reader.resident().read(record.height, wanted, by_height).unwrap().unwrap(),
+            reader.resident().read_block(&record.hash, wanted, by_block).unwrap().unwrap(),
+            reader.resident().read(record.height, Wanted::Count, counted).unwrap().unwrap(),
         ];
         assert!(found.iter().all(|found| found.height() == record.height));
         let is_packed = (4..12).contains(&record.height);
@@ -149,20 +149,31 @@ fn a_reader_gets_a_record_or_what_is_wanted_of_a_packed_height() {
         }
         for (at, hash) in record.transactions.iter().enumerate() {
             let mut out = Vec::new();
-            let (found, position) = reader.read_transaction(hash, 2, &mut out).unwrap();
+            let (found, position) =
+                reader.resident().read_transaction(hash, 2, &mut out).unwrap().unwrap();
             assert_eq!((found.height(), position), (record.height, at));
             assert_eq!(out, if is_packed { &record.parts[2].bytes[..] } else { &[] });
         }
         let mut out = Vec::new();
         let none = Wanted::Transaction { part: 2, at: 99, hash: None };
-        assert!(reader.read(record.height, none, &mut out).is_none_or(|_| !is_packed));
-        assert!(reader.read_transaction(&Hash([9; 32]), 2, &mut out).is_none() && out.is_empty());
+        assert!(
+            reader
+                .resident()
+                .read(record.height, none, &mut out)
+                .unwrap()
+                .is_none_or(|_| !is_packed)
+        );
+        assert!(
+            reader.resident().read_transaction(&Hash([9; 32]), 2, &mut out).unwrap().is_none()
+                && out.is_empty()
+        );
     }
     let mut out = Vec::new();
     assert!(
-        reader.read(22, wanted, &mut out).is_none() && reader.read(1, wanted, &mut out).is_none()
+        reader.resident().read(22, wanted, &mut out).unwrap().is_none()
+            && reader.resident().read(1, wanted, &mut out).unwrap().is_none()
     );
-    assert_eq!(reader.read_head(wanted, &mut out).unwrap().height(), 21);
+    assert_eq!(reader.resident().read_head(wanted, &mut out).unwrap().unwrap().height(), 21);
 }
 
 #[test]

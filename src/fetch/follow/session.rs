@@ -342,8 +342,9 @@ impl<'f> Session<'f> {
             let held = self.held.iter().find(|(record, ..)| record.height == *height);
             let stored = || {
                 let stored = self.follower.serving.reader.record(*height)?;
-                let text =
-                    |part| Some(Bytes::copy_from_slice(readable_part(&stored, part)?.as_ref()));
+                let text = |part| {
+                    Some(Bytes::copy_from_slice(readable_part(&stored, part).ok()??.as_ref()))
+                };
                 Some((text(FULL)?, text(RECEIPTS)?))
             };
             let texts = held.map(|(record, ..)| texts_of(record)).or_else(|| loaded(stored));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::{Response, StatusCode};
-use neve_store::residency;
+use neve_store::residency::{self, Cold};
 
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::http::admit::ErrorResponse;
@@ -26,9 +26,9 @@ impl Responder {
         body: &[u8],
         accepts: AcceptEncoding,
         address: ClientAddress,
-    ) -> Option<RpcResponse> {
+    ) -> Result<RpcResponse, Cold> {
         if body.len() > LONG_BODY {
-            return None;
+            return Err(Cold);
         }
         let work = Work::here(self.rpc.limits.work);
         let answered = residency::if_sendable(|| self.rpc.answer(body, accepts, address, &work));

@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use bytes::Bytes;
+use neve_store::residency::Cold;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
@@ -228,9 +229,9 @@ impl FastConnection {
             }
             let client = plain.client.unwrap_or(self.address);
             let reply = match answer(service, room.came(), &plain, client) {
-                Some(reply) if reply.needs_upstream() => return Ok(self.hyper(service, room)),
-                Some(reply) => reply,
-                None => return Ok(self.wait_for_disk(service, room, &plain, client)),
+                Ok(reply) if reply.needs_upstream() => return Ok(self.hyper(service, room)),
+                Ok(reply) => reply,
+                Err(Cold) => return Ok(self.wait_for_disk(service, room, &plain, client)),
             };
             room.take(plain.body.end);
             if let Some(need) =
@@ -344,10 +345,10 @@ fn answer(
     came: &[u8],
     plain: &FastRequest,
     address: ClientAddress,
-) -> Option<RpcResponse> {
+) -> Result<RpcResponse, Cold> {
     let reply =
         service.responder.answer_if_resident(&came[plain.body.clone()], plain.accepts, address);
-    if !reply.as_ref().is_some_and(RpcResponse::needs_upstream) {
+    if !reply.as_ref().is_ok_and(RpcResponse::needs_upstream) {
         let tally = &service.responder.rpc.tally; // hyper's thread counts the others
         add(&tally.requests, 1);
         add(&tally.plain, 1);

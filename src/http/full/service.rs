@@ -11,7 +11,7 @@ use hyper::{Request, Response, StatusCode};
 
 use super::non_rpc::{NonRpc, expects_the_unknown};
 use super::request_body::{Unread, Whole, read, read_unwanted};
-use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
+use crate::body::{AcceptEncoding, ResponseBody};
 use crate::config::settings::WsLimits;
 use crate::http::Gone;
 use crate::http::admit::{Cors, ErrorResponse, Policy};
@@ -185,8 +185,8 @@ impl Service {
         client: &Client,
     ) -> Result<RpcResponse, Response<ResponseBody>> {
         match self.responder.answer_if_resident(body, accepts, client.address) {
-            Some(reply) => Ok(reply), // nearly always
-            None => self.answer_offloaded(body.clone(), accepts, client).await,
+            Ok(reply) => Ok(reply), // nearly always
+            Err(_) => self.answer_offloaded(body.clone(), accepts, client).await,
         }
     }
 
@@ -227,7 +227,7 @@ pub(super) fn closing_unless<B>(ended: bool, mut response: Response<B>) -> Respo
 }
 
 fn plain_empty() -> Response<ResponseBody> {
-    Response::new(BodyBuilder::default().finish())
+    Response::new(ResponseBody::default())
 }
 
 fn status_page() -> Response<ResponseBody> {

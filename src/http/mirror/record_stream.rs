@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use metrics::counter;
-use neve_record::parts::{FULL, RECEIPTS, uncompressed_part};
-use neve_store::{Hash, RecordRef, residency};
+use neve_record::parts::{FULL, RECEIPTS, readable_part};
+use neve_store::residency::{self, Cold};
+use neve_store::{Hash, RecordRef};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -64,7 +65,8 @@ impl<'s> RecordStream<'s> {
         loop {
             self.take_back().await?;
             let (reader, next) = (self.serving.reader.clone(), self.next);
-            let Some(record) = stored(move || reader.record(next)).await.ok_or(StreamEnd)? else {
+            let read = move || reader.resident().record(next);
+            let Some(record) = stored(read).await.ok_or(StreamEnd)? else {
                 if self.serving.reader.range().is_none_or(|range| self.next >= *range.start()) {
                     return Ok(());
                 }
@@ -88,9 +90,10 @@ impl<'s> RecordStream<'s> {
         let mut from = None;
         while let Some((height, hash, checksum)) = self.sent.back().copied() {
             let reader = self.serving.reader.clone();
-            let same =
-                move |record: RecordRef| record.checksum() == checksum && record.hash() == hash;
-            let is_same = stored(move || reader.record(height).is_some_and(same));
+            let is_same = stored(move || match reader.resident().record(height)? {
+                Some(record) => Ok(record.checksum() == checksum && record.header()?.hash == hash),
+                None => Ok(false),
+            });
             if height < first || is_same.await.ok_or(StreamEnd)? {
                 break; // evicted, or as it was
             }
@@ -112,20 +115,19 @@ type Encoded = (Bytes, (u64, Hash, u32));
 
 /// What `probe` finds in the store, on a thread that may wait if it is not in memory; nothing when
 /// the server is about to end, or the disk fails.
-async fn stored<T: Send + 'static>(probe: impl Fn() -> T + Send + 'static) -> Option<T> {
+async fn stored<T: Send + 'static>(
+    probe: impl Fn() -> Result<T, Cold> + Send + 'static,
+) -> Option<T> {
     match residency::if_resident(&probe) {
-        Some(found) => Some(found), // nearly always
-        None => on_disk_thread(move || residency::with_blocking_reads(probe)).await.ok()?.ok(),
+        Ok(found) => Some(found), // nearly always
+        Err(Cold) => on_disk_thread(move || residency::loading(probe)).await.ok()?.ok(),
     }
 }
 
 /// A record's frame; `None` if its parts cannot be read.
-fn frame(stored: &RecordRef) -> Option<Encoded> {
-    let (block, receipts) =
-        (uncompressed_part(stored, FULL)?, uncompressed_part(stored, RECEIPTS)?);
-    if !block.probe() || !receipts.probe() {
-        return None; // it is made again elsewhere
-    }
+fn frame(stored: &RecordRef) -> Result<Option<Encoded>, Cold> {
+    let parts = readable_part(stored, FULL)?.zip(readable_part(stored, RECEIPTS)?);
+    let Some((block, receipts)) = parts else { return Ok(None) };
     let frame = record(stored.height(), block.as_ref(), receipts.as_ref());
-    Some((frame, (stored.height(), stored.hash(), stored.checksum())))
+    Ok(Some((frame, (stored.height(), stored.header()?.hash, stored.checksum()))))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
-use neve_store::residency::{self, ReadFailed};
+use neve_store::residency::{self, Cold, ReadFailed};
 use tokio::task::JoinHandle;
 
 use super::disk_thread::on_disk_thread;
@@ -74,7 +74,7 @@ impl CopiedBody {
             return Poll::Ready(None);
         }
         if let Rest::Here(uncopied) = &mut self.rest
-            && let Some(bytes) = uncopied.copy()
+            && let Ok(bytes) = uncopied.copy()
         {
             return self.give(bytes);
         }
@@ -111,14 +111,14 @@ struct Uncopied {
 
 impl Uncopied {
     /// Copies what comes next, unless some of it is not in memory.
-    fn copy(&mut self) -> Option<Bytes> {
+    fn copy(&mut self) -> Result<Bytes, Cold> {
         if !self.frame.has_remaining() {
             self.frame = self.body.frame_if_resident()?;
         }
         let (frame, mut room) = (&self.frame, vec![0; self.frame.remaining().min(WINDOW)]);
-        let copied = residency::if_sendable(|| frame.copy(&mut room)).flatten()?;
+        let copied = residency::if_sendable(|| frame.copy(&mut room))?;
         self.frame.advance(copied);
-        Some(room.into())
+        Ok(room.into())
     }
 
     /// The same on a thread that may wait for the disk.
@@ -126,7 +126,7 @@ impl Uncopied {
         if !self.frame.has_remaining() {
             self.frame = self.body.frame_loading()?;
         }
-        residency::with_blocking_reads(|| self.frame.probe(ASKED))?;
+        residency::loading(|| self.frame.probe(ASKED))?;
         let bytes = self.frame.copy_to_bytes(self.frame.remaining().min(WINDOW));
         Ok((self, bytes))
     }
@@ -163,8 +163,8 @@ mod tests {
         assert!(all == bytes, "{} bytes of {}", all.len(), bytes.len());
         assert!(waited > 0, "it was all in memory");
         let mut again = BodyBuilder::default();
-        slices.into_iter().for_each(|slice| again.stored(slice));
-        let (all, waited) = collect(CopiedBody::new(again.finish())).await;
+        slices.into_iter().for_each(|slice| again.stored(slice).unwrap());
+        let (all, waited) = collect(CopiedBody::new(again.finish().unwrap())).await;
         assert!(all == bytes && waited == 0);
     }
 
@@ -178,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_of_nothing_ends_at_once() {
-        let (all, waited) = collect(CopiedBody::new(BodyBuilder::default().finish())).await;
+        let (all, waited) = collect(CopiedBody::new(ResponseBody::default())).await;
         assert!(all.is_empty() && waited == 0);
     }
 }

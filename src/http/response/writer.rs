@@ -134,8 +134,8 @@ impl ResponseWriter {
     fn is_next_frame_here(&mut self) -> bool {
         if self.is_between_frames() {
             let next =
-                if self.aged { self.body.frame_if_resident() } else { Some(self.body.frame()) };
-            let Some(next) = next else { return false };
+                if self.aged { self.body.frame_if_resident() } else { Ok(self.body.frame()) };
+            let Ok(next) = next else { return false };
             self.frame = next;
         }
         true
@@ -143,7 +143,7 @@ impl ResponseWriter {
 
     /// True if what is sent next is in memory.
     fn is_next_here(&self) -> bool {
-        !self.aged || residency::if_resident(|| self.frame.probe(WINDOW)).is_some()
+        !self.aged || residency::if_resident(|| self.frame.probe(WINDOW)).is_ok()
     }
 
     /// Sends some, copied: what was in memory just now may be gone when the system touches it.
@@ -153,7 +153,7 @@ impl ResponseWriter {
         COPY.with_borrow_mut(|copy| {
             copy.resize(WINDOW, 0);
             let frame = &self.frame;
-            let Some(len) = residency::if_sendable(|| frame.copy(copy)).flatten() else {
+            let Ok(len) = residency::if_sendable(|| frame.copy(copy)) else {
                 return Ok(None);
             };
             let slices = [IoSlice::new(self.head.chunk()), IoSlice::new(&copy[..len])];
@@ -169,8 +169,7 @@ impl ResponseWriter {
             if self.is_between_frames() {
                 self.frame = self.body.frame_loading().map_err(io::Error::other)?;
             }
-            residency::with_blocking_reads(|| self.frame.probe(WINDOW))
-                .map_err(io::Error::other)?;
+            residency::loading(|| self.frame.probe(WINDOW)).map_err(io::Error::other)?;
             self.frame.load(WINDOW);
             if !self.send_some(stream)? {
                 break;

@@ -15,7 +15,8 @@ use neve_jsonrpc::{BlockId, Method as RpcMethod};
 use neve_record::parts::{FULL, HASHES, HEADER, RECEIPTS};
 use neve_record::precompressed;
 use neve_record::spans::SpansRef;
-use neve_store::{RecordRef, residency};
+use neve_store::RecordRef;
+use neve_store::residency::{self, Cold};
 
 use super::etag::{Condition, Shown, coded_tag, condition, tag};
 use super::path::{ParsedPath, Resource};
@@ -23,7 +24,7 @@ use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
 use crate::http::NotDone;
 use crate::http::answer::Responder;
 use crate::http::response::{BY_CODING, JSON, name_coding, with_type};
-use crate::rpc::methods::{BlockForm, Miss, block_of, stored};
+use crate::rpc::methods::{BlockForm, Miss, NotRead, block_of, stored};
 use crate::rpc::{missing_data, range_json};
 use crate::shared::{Class, ClientAddress, Outcome, Serving, add};
 
@@ -84,11 +85,13 @@ impl Responder {
             Err(bad) => return self.turn_away(StatusCode::BAD_REQUEST, -32602, bad.message()),
         };
         let answered = match residency::if_sendable(|| answer(serving, asked, &request.headers)) {
-            Some(answered) => answered,
-            None => match self.answer_document_elsewhere(asked, &request.headers, address).await {
-                Ok(answered) => answered,
-                Err(not_done) => return self.not_done(not_done),
-            },
+            Ok(answered) => answered,
+            Err(Cold) => {
+                match self.answer_document_elsewhere(asked, &request.headers, address).await {
+                    Ok(answered) => answered,
+                    Err(not_done) => return self.not_done(not_done),
+                }
+            }
         };
         let outcome = if answered.is_ok() { Outcome::Hit } else { Outcome::Miss };
         counted_as(asked)
@@ -160,15 +163,20 @@ fn counted_as(asked: Resource) -> Option<RpcMethod> {
     })
 }
 
+/// Answers, or says what is missing.
 fn answer(
     serving: &Serving,
     asked: Resource,
     headers: &HeaderMap,
-) -> Result<Response<ResponseBody>, Miss> {
-    find(serving, asked).and_then(|found| found.answer(headers))
+) -> Result<Result<Response<ResponseBody>, Miss>, Cold> {
+    match find(serving, asked).and_then(|found| found.answer(headers)) {
+        Ok(response) => Ok(Ok(response)),
+        Err(NotRead::Miss(miss)) => Ok(Err(miss)),
+        Err(NotRead::Cold) => Err(Cold),
+    }
 }
 
-fn find(serving: &Serving, asked: Resource) -> Result<Document, Miss> {
+fn find(serving: &Serving, asked: Resource) -> Result<Document, NotRead> {
     let (at, shown): (BlockId, fn(BlockForm) -> Shown) = match asked {
         Resource::OpenApi => return Ok(openapi()),
         Resource::Transaction(hash) => return of_transaction(serving, hash, Shown::Transaction),
@@ -193,7 +201,7 @@ fn of_transaction(
     serving: &Serving,
     hash: [u8; 32],
     shown: fn(usize) -> Shown,
-) -> Result<Document, Miss> {
+) -> Result<Document, NotRead> {
     let settled = stored::settled(serving)?; // first, as above
     let (record, position) = stored::by_transaction(serving, hash)?;
     Document::of(record, shown(position), settled)
@@ -204,7 +212,7 @@ fn openapi() -> Document {
 }
 
 /// True if a header has settled the record, `settled` being the newest height that one has.
-fn is_settled(record: &RecordRef, settled: u64) -> Result<bool, Miss> {
+fn is_settled(record: &RecordRef, settled: u64) -> Result<bool, NotRead> {
     if record.height() <= settled {
         return Ok(true);
     }
@@ -212,9 +220,9 @@ fn is_settled(record: &RecordRef, settled: u64) -> Result<bool, Miss> {
 }
 
 impl Document {
-    fn of(record: RecordRef, shown: Shown, settled: u64) -> Result<Self, Miss> {
+    fn of(record: RecordRef, shown: Shown, settled: u64) -> Result<Self, NotRead> {
         let is_settled = is_settled(&record, settled)?;
-        let tag = tag(&record, shown, is_settled);
+        let tag = tag(&record, shown, is_settled)?;
         let keep = if is_settled { FOR_GOOD } else { A_SECOND };
         Ok(Self { content: Content::Of(record, shown), tag, keep })
     }
@@ -222,8 +230,8 @@ impl Document {
     /// Which bytes they are hangs on the codings that the client takes, and so does the tag: the
     /// body is put together before it is known whether anybody wants it, which costs next to
     /// nothing.
-    fn answer(self, asked: &HeaderMap) -> Result<Response<ResponseBody>, Miss> {
-        let varies = self.content.has_codings();
+    fn answer(self, asked: &HeaderMap) -> Result<Response<ResponseBody>, NotRead> {
+        let varies = self.content.has_codings()?;
         let body = self.content.body(AcceptEncoding::of(asked))?;
         let tag = coded_tag(&self.tag, body.coding());
         let mut response = match condition(asked, &tag) {
@@ -245,12 +253,12 @@ impl Document {
 
 impl Content {
     /// True if the bytes depend on what the client takes, be they plain this time or not.
-    fn has_codings(&self) -> bool {
-        let Self::Of(record, shown) = self else { return false };
-        shown.part().is_some_and(|part| precompressed::has_any(record, part))
+    fn has_codings(&self) -> Result<bool, Cold> {
+        let Self::Of(record, shown) = self else { return Ok(false) };
+        shown.part().map_or(Ok(false), |part| precompressed::has_any(record, part))
     }
 
-    fn body(self, accepts: AcceptEncoding) -> Result<ResponseBody, Miss> {
+    fn body(self, accepts: AcceptEncoding) -> Result<ResponseBody, NotRead> {
         let mut out = BodyBuilder::new(1, accepts);
         match self {
             Self::OpenApi => return Ok(ResponseBody::from(Bytes::from_static(OPENAPI.as_bytes()))),
@@ -259,13 +267,13 @@ impl Content {
                 Shown::Hashes(form) => block_of(&record, HASHES, form, &mut out)?,
                 Shown::Header(form) => block_of(&record, HEADER, form, &mut out)?,
                 Shown::Receipts => {
-                    out.part(&record, RECEIPTS, stored::part(&record, RECEIPTS)?);
+                    out.part(&record, RECEIPTS, stored::part(&record, RECEIPTS)?)?;
                 }
-                Shown::Transaction(at) => out.stored(stored::transaction_of(record, at)?),
-                Shown::Receipt(at) => out.stored(stored::receipt_of(record, at)?),
+                Shown::Transaction(at) => out.stored(stored::transaction_of(record, at)?)?,
+                Shown::Receipt(at) => out.stored(stored::receipt_of(record, at)?)?,
             },
         }
-        Ok(out.finish())
+        Ok(out.finish()?)
     }
 }
 
@@ -283,7 +291,7 @@ impl Shown {
 }
 
 fn empty(status: StatusCode) -> Response<ResponseBody> {
-    let mut response = Response::new(BodyBuilder::default().finish());
+    let mut response = Response::new(ResponseBody::default());
     *response.status_mut() = status;
     response
 }
@@ -294,6 +302,6 @@ fn without_body(mut response: Response<ResponseBody>) -> Response<ResponseBody> 
     if response.status() != StatusCode::NOT_MODIFIED {
         response.headers_mut().insert(CONTENT_LENGTH, len.into());
     }
-    *response.body_mut() = BodyBuilder::default().finish();
+    *response.body_mut() = ResponseBody::default();
     response
 }

@@ -4,6 +4,7 @@
 use hyper::header::{HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use neve_record::coding::Coding;
 use neve_store::RecordRef;
+use neve_store::residency::Cold;
 
 use crate::rpc::methods::BlockForm;
 
@@ -30,7 +31,7 @@ pub(crate) enum Shown {
 /// when another store of the same chain is asked. Hence the record's checksum. Whoever lies can
 /// make a checksum come out as he likes, so receipts that no header has settled have tags which
 /// those of settled ones never equal: a copy of a lie is not confirmed when the truth is known.
-pub(crate) fn tag(record: &RecordRef, shown: Shown, is_settled: bool) -> String {
+pub(crate) fn tag(record: &RecordRef, shown: Shown, is_settled: bool) -> Result<String, Cold> {
     let form = |form| match form {
         BlockForm::BeforeHelicon => "",
         BlockForm::Helicon => "-helicon",
@@ -45,7 +46,7 @@ pub(crate) fn tag(record: &RecordRef, shown: Shown, is_settled: bool) -> String 
         Shown::Receipts => format!("receipts{proof}"),
         Shown::Receipt(at) => format!("receipt-{at}{proof}"),
     };
-    format!("\"{}-{what}-{:08x}\"", record.hash(), record.checksum())
+    Ok(format!("\"{}-{what}-{:08x}\"", record.header()?.hash, record.checksum()))
 }
 
 /// The tag of the same in a content coding: other bytes, and so another strong tag (RFC 9110,

@@ -6,7 +6,7 @@ use neve_chain::HeaderForm;
 use neve_jsonrpc::Rules;
 use neve_record::log_matcher::{LogText, logs};
 use neve_record::parts::{HEADER, RECEIPTS, SPANS, readable_part};
-use neve_store::residency;
+use neve_store::residency::{self, Cold};
 use tokio::time::Instant;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
@@ -41,15 +41,18 @@ impl WsConnection<'_> {
             if self.subscriptions.have_logs() { &[HEADER, SPANS, RECEIPTS] } else { &[HEADER] };
         let reader = self.rpc.serving.reader.clone();
         let look = move || {
-            let record = reader.record(height)?;
-            record.load_head();
-            let looked = parts.iter().filter_map(|part| readable_part(&record, *part));
-            looked.for_each(|slice| slice.load());
-            Some(())
+            let Some(record) = reader.resident().record(height)? else { return Ok(()) };
+            record.load_head()?;
+            for part in parts {
+                if let Some(slice) = readable_part(&record, *part)? {
+                    slice.load();
+                }
+            }
+            Ok(())
         };
-        if residency::if_resident(&look).is_none() {
+        if residency::if_resident(&look).is_err() {
             // If it is refused, this thread waits when it reads. What the disk does not deliver is damaged then.
-            let load = move || residency::with_blocking_reads(look);
+            let load = move || residency::loading(look);
             let _ = self.offload.run(Class::ColdRead, self.address, load).await;
         }
     }
@@ -116,7 +119,9 @@ impl WsConnection<'_> {
                     let text = text.ok_or_else(|| unreadable(height))?;
                     notify(news, id, text.len(), |out| {
                         out.text().extend_from_slice(text.as_bytes());
-                    });
+                        Ok(())
+                    })
+                    .map_err(|Cold| unreadable(height))?;
                     self.rpc.tally.ws_notified(WsKind::Heads);
                     write_much(news, socket, pace).await?;
                 }
@@ -125,8 +130,12 @@ impl WsConnection<'_> {
                         let log = log.map_err(|_| unreadable(height))?;
                         notify(news, id, log.len(), |out| match log {
                             LogText::Stored(log) => out.stored(log),
-                            LogText::Unpacked(log) => out.text().extend_from_slice(&log),
-                        });
+                            LogText::Unpacked(log) => {
+                                out.text().extend_from_slice(&log);
+                                Ok(())
+                            }
+                        })
+                        .map_err(|Cold| unreadable(height))?;
                         self.rpc.tally.ws_notified(WsKind::Logs);
                         write_much(news, socket, pace).await?;
                     }

@@ -12,7 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use neve_store::residency;
+use neve_store::residency::{self, Cold};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_tungstenite::WebSocketStream;
@@ -260,15 +260,15 @@ impl WsConnection<'_> {
     /// Answers a message.
     async fn answer(&mut self, body: &Bytes) -> Result<(WsResponse, Calls), CloseReason> {
         match self.answer_if_resident(body) {
-            Some(answered) => Ok(answered), // nearly always
-            None => self.answer_offloaded(body.clone()).await,
+            Ok(answered) => Ok(answered), // nearly always
+            Err(Cold) => self.answer_offloaded(body.clone()).await,
         }
     }
 
     /// Answers a message unless that takes the disk, or long.
-    fn answer_if_resident(&mut self, body: &[u8]) -> Option<(WsResponse, Calls)> {
+    fn answer_if_resident(&mut self, body: &[u8]) -> Result<(WsResponse, Calls), Cold> {
         if body.len() > LONG_BODY {
-            return None;
+            return Err(Cold);
         }
         let work = Work::here(self.rpc.limits.work);
         let (subscriptions, address) = (&mut self.subscriptions, self.address);

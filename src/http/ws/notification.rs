@@ -1,5 +1,7 @@
 //! Frames that neve sends: answers and notifications, each a text frame that is not masked.
 
+use neve_store::residency::Cold;
+
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::http::response::ResponseWriter;
 
@@ -43,13 +45,14 @@ pub(crate) fn notify(
     out: &mut BodyBuilder,
     id: &str,
     result_len: usize,
-    result: impl FnOnce(&mut BodyBuilder),
-) {
+    result: impl FnOnce(&mut BodyBuilder) -> Result<(), Cold>,
+) -> Result<(), Cold> {
     let text = out.text();
     head(text, LEAD.len() + id.len() + RESULT.len() + result_len + TAIL.len());
     [LEAD, id, RESULT].into_iter().for_each(|part| text.extend_from_slice(part.as_bytes()));
-    result(out);
+    result(out)?;
     out.text().extend_from_slice(TAIL.as_bytes());
+    Ok(())
 }
 
 #[cfg(test)]
@@ -74,9 +77,13 @@ mod tests {
     #[test]
     fn notification_is_the_nodes_to_the_byte() {
         let mut out = BodyBuilder::default();
-        notify(&mut out, "0x1", 2, |out| out.text().extend_from_slice(b"{}"));
+        let result = |out: &mut BodyBuilder| {
+            out.text().extend_from_slice(b"{}");
+            Ok(())
+        };
+        notify(&mut out, "0x1", 2, result).unwrap();
         let text = r#"{"jsonrpc":"2.0","method":"eth_subscription","params":{"subscription":"0x1","result":{}}}"#;
         let frame = [&[0x81, text.len() as u8 + 1], text.as_bytes(), b"\n"].concat();
-        assert_eq!(out.finish().into_bytes(), frame);
+        assert_eq!(out.finish().unwrap().into_bytes(), frame);
     }
 }

@@ -1,6 +1,7 @@
 //! Writes responses and notifications.
 
 use std::future::poll_fn;
+use std::io;
 
 use futures_util::SinkExt;
 use tokio_tungstenite::tungstenite::Error;
@@ -36,6 +37,6 @@ pub(super) async fn write_news(
     socket: &mut Socket,
     pace: &mut WriteStall,
 ) -> Result<(), Error> {
-    let body = std::mem::take(news).finish();
+    let body = std::mem::take(news).finish().map_err(io::Error::other)?;
     pace.of(write(socket, ResponseWriter::with_head(Vec::new(), body))).await
 }

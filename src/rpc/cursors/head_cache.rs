@@ -45,7 +45,7 @@ impl HeadCache {
 }
 
 fn make(record: &RecordRef, form: HeaderForm) -> Option<String> {
-    let header = readable_part(record, HEADER)?;
+    let header = readable_part(record, HEADER).ok()??;
     match new_head(header.as_ref(), form) {
         Ok(text) => String::from_utf8(text).ok(),
         Err(error) => {

@@ -3,9 +3,10 @@
 use neve_jsonrpc::{BlockId, Rules, Tag};
 use neve_record::parts::FLAG_ZERO_DIFFICULTY;
 use neve_record::spans::{HASH_LEN, MINER_LEN, NONCE_LEN, SpansRef};
+use neve_store::residency::Cold;
 use neve_store::{RecordRef, SegmentSlice};
 
-use super::miss::Miss;
+use super::miss::{Miss, NotRead};
 use super::stored::{part, spans};
 use crate::body::BodyBuilder;
 use crate::shared::Serving;
@@ -37,26 +38,24 @@ pub(crate) fn block_of(
     which: usize,
     form: BlockForm,
     out: &mut BodyBuilder,
-) -> Result<(), Miss> {
+) -> Result<(), NotRead> {
     let whole = part(record, which)?;
     let zero = record.flags() & FLAG_ZERO_DIFFICULTY != 0;
     if zero == (form != BlockForm::BeforeHelicon) && form != BlockForm::Pending {
-        out.part(record, which, whole); // nearly always
-        return Ok(());
+        return Ok(out.part(record, which, whole)?); // nearly always
     }
     let unreadable = Miss::Unreadable(record.height());
     let pieces = SpansRef(&spans(record)?).pieces(which).ok_or(unreadable)?;
     let mut cut = Cut { whole, at: 0, out };
     if form == BlockForm::Pending {
-        cut.replace(pieces.hash, HASH_LEN, "null");
-        cut.replace(pieces.miner, MINER_LEN, "null");
-        cut.replace(pieces.nonce, NONCE_LEN, "null");
+        cut.replace(pieces.hash, HASH_LEN, "null")?;
+        cut.replace(pieces.miner, MINER_LEN, "null")?;
+        cut.replace(pieces.nonce, NONCE_LEN, "null")?;
     }
     let difficulty = if form == BlockForm::BeforeHelicon { record.height() } else { 0 };
     let difficulty = format!("\"{difficulty:#x}\"");
-    cut.replace(pieces.total_difficulty, pieces.total_difficulty_len, &difficulty);
-    cut.rest();
-    Ok(())
+    cut.replace(pieces.total_difficulty, pieces.total_difficulty_len, &difficulty)?;
+    Ok(cut.rest()?)
 }
 
 /// A stored part with some values replaced, from front to back. The keys of a block answer are
@@ -68,13 +67,14 @@ struct Cut<'o> {
 }
 
 impl Cut<'_> {
-    fn replace(&mut self, at: u32, len: u32, by: &str) {
-        self.out.stored(self.whole.slice(self.at, at));
+    fn replace(&mut self, at: u32, len: u32, by: &str) -> Result<(), Cold> {
+        self.out.stored(self.whole.slice(self.at, at))?;
         self.out.text().extend_from_slice(by.as_bytes());
         self.at = at + len;
+        Ok(())
     }
 
-    fn rest(self) {
-        self.out.stored(self.whole.slice(self.at, u32::MAX));
+    fn rest(self) -> Result<(), Cold> {
+        self.out.stored(self.whole.slice(self.at, u32::MAX))
     }
 }

@@ -6,7 +6,7 @@ use neve_record::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS};
 use neve_store::{Found, Hash, RecordRef, Wanted, residency};
 
 use super::block_form::{BlockForm, block_of};
-use super::miss::{DROPPED, Miss, QueryError};
+use super::miss::{Miss, NotRead, QueryError};
 use super::query_context::QueryContext;
 use super::stored::{by_transaction, fresh, part, receipt_of, record, settled, transaction_of};
 use super::{fees, filters, logs, node, raw};
@@ -36,19 +36,19 @@ pub(crate) fn result(
         Query::TransactionAt(at, index) => transaction_at_index(serving, at, index, out)?,
         Query::Transaction(hash) => {
             if let (Found::Stored(record), index) = read_transaction(serving, hash, FULL, out)? {
-                out.stored(transaction_of(record, index)?);
+                out.stored(transaction_of(record, index)?)?;
             }
         }
         Query::Receipt(hash) => {
             if let (Found::Stored(record), index) = read_transaction(serving, hash, RECEIPTS, out)?
             {
-                out.stored(receipt_of(record, index)?);
+                out.stored(receipt_of(record, index)?)?;
             }
         }
         Query::Receipts(at) => {
             let wanted = Wanted::Part { part: RECEIPTS, flags: 0 };
             if let Found::Stored(record) = read(serving, at, wanted, out.text())? {
-                out.part(&record, RECEIPTS, part(&record, RECEIPTS)?);
+                out.part(&record, RECEIPTS, part(&record, RECEIPTS)?)?;
             }
         }
         Query::UncleCount(at) => {
@@ -74,8 +74,8 @@ pub(crate) fn result(
 /// Questions that few ask.
 fn rare(asking: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Result<(), QueryError> {
     let serving = asking.serving;
-    if changes_something(&query) && residency::give_up() {
-        return Err(DROPPED.into());
+    if changes_something(&query) {
+        residency::not_here()?;
     }
     match query {
         Query::RawTransaction(hash) => {
@@ -157,11 +157,11 @@ fn read(
     at: BlockId,
     wanted: Wanted<'_>,
     out: &mut Vec<u8>,
-) -> Result<Found, Miss> {
-    let reader = &serving.reader;
+) -> Result<Found, NotRead> {
+    let reader = serving.reader.resident();
     let height = match at {
         BlockId::Hash(hash) => {
-            return reader.read_block(&Hash(hash), wanted, out).ok_or(Miss::Hash(hash));
+            return Ok(reader.read_block(&Hash(hash), wanted, out)?.ok_or(Miss::Hash(hash))?);
         }
         BlockId::Number(height) => height,
         BlockId::Tag(Tag::Earliest) => 0,
@@ -171,11 +171,11 @@ fn read(
                 Tag::Safe | Tag::Finalized if serving.rules() == Rules::Helicon => {
                     settled(serving)?
                 }
-                _ => return reader.read_head(wanted, out).ok_or(Miss::Empty),
+                _ => return Ok(reader.read_head(wanted, out)?.ok_or(Miss::Empty)?),
             }
         }
     };
-    reader.read(height, wanted, out).ok_or(Miss::Height(height))
+    Ok(reader.read(height, wanted, out)?.ok_or(Miss::Height(height))?)
 }
 
 /// Reads the height of a transaction; what `part` has of one in a packed height is appended.
@@ -184,15 +184,15 @@ fn read_transaction(
     hash: [u8; 32],
     part: usize,
     out: &mut BodyBuilder,
-) -> Result<(Found, usize), Miss> {
-    let found = serving.reader.read_transaction(&Hash(hash), part, out.text());
-    found.ok_or(Miss::Hash(hash))
+) -> Result<(Found, usize), NotRead> {
+    let found = serving.reader.resident().read_transaction(&Hash(hash), part, out.text())?;
+    Ok(found.ok_or(Miss::Hash(hash))?)
 }
 
-fn transaction_count(serving: &Serving, at: BlockId) -> Result<u64, Miss> {
+fn transaction_count(serving: &Serving, at: BlockId) -> Result<u64, NotRead> {
     let found = read(serving, at, Wanted::Count, &mut Vec::new())?;
     Ok(match found {
-        Found::Stored(record) => record.transaction_count().into(),
+        Found::Stored(record) => record.header()?.transactions.into(),
         Found::Unpacked { transactions, .. } => transactions as u64,
     })
 }
@@ -203,32 +203,39 @@ fn transaction_at_index(
     at: BlockId,
     index: u64,
     out: &mut BodyBuilder,
-) -> Result<(), Miss> {
-    let record = match read(serving, at, Wanted::Count, out.text())? {
-        Found::Stored(record) if index < record.transaction_count().into() => record,
+) -> Result<(), NotRead> {
+    match read(serving, at, Wanted::Count, out.text())? {
+        Found::Stored(record) if index < record.header()?.transactions.into() => {
+            out.stored(transaction_of(record, index as usize)?)?;
+        }
         Found::Unpacked { height, transactions } if index < transactions as u64 => {
             let at = index as usize;
             let wanted = Wanted::Transaction { part: FULL, at, hash: None };
             read(serving, BlockId::Number(height), wanted, out.text())?;
-            return Ok(());
         }
-        _ => {
-            text("null", out);
-            return Ok(());
-        }
-    };
-    out.stored(transaction_of(record, index as usize)?);
+        _ => text("null", out),
+    }
     Ok(())
 }
 
 /// The record with that many transactions; `None` if it has fewer.
-fn transaction_at(serving: &Serving, at: BlockId, index: u64) -> Result<Option<RecordRef>, Miss> {
+fn transaction_at(
+    serving: &Serving,
+    at: BlockId,
+    index: u64,
+) -> Result<Option<RecordRef>, NotRead> {
     let record = record(serving, at)?;
-    Ok((index < record.transaction_count().into()).then_some(record))
+    let has_one = index < record.header()?.transactions.into();
+    Ok(has_one.then_some(record))
 }
 
 /// A block or header, with what the upstream's rules show differently than when it was stored.
-fn block(serving: &Serving, at: BlockId, which: usize, out: &mut BodyBuilder) -> Result<(), Miss> {
+fn block(
+    serving: &Serving,
+    at: BlockId,
+    which: usize,
+    out: &mut BodyBuilder,
+) -> Result<(), NotRead> {
     let form = BlockForm::of(serving, at);
     if form == BlockForm::Pending {
         return block_of(&record(serving, at)?, which, form, out);

@@ -11,9 +11,9 @@ use neve_jsonrpc::{BlockId, RpcError, Rules, Tag};
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
 use neve_store::residency;
 
-use super::miss::{DROPPED, Miss, QueryError};
+use super::miss::{Miss, NotRead, QueryError};
 use super::query_context::QueryContext;
-use super::stored::{fresh, readable, settled};
+use super::stored::{at_height, fresh, readable, settled};
 use crate::body::BodyBuilder;
 
 /// More blocks take too long for a thread that serves others.
@@ -42,8 +42,8 @@ pub(crate) fn history(
         return Err(Miss::Height(heights.start).into());
     }
     let with_tips = !percentiles.is_empty();
-    if heights.end - heights.start > LONG_BLOCKS && residency::give_up() {
-        return Err(DROPPED.into());
+    if heights.end - heights.start > LONG_BLOCKS {
+        residency::not_here()?;
     }
     let fees: Vec<Arc<BlockFees>> = heights
         .clone()
@@ -67,7 +67,7 @@ fn newest_block(
     asking: &QueryContext<'_>,
     newest: BlockId,
     head: u64,
-) -> Result<NewestBlock, Miss> {
+) -> Result<NewestBlock, NotRead> {
     match newest {
         BlockId::Tag(Tag::Earliest) => {}
         BlockId::Number(height) if height <= head => {}
@@ -83,7 +83,7 @@ fn newest_block(
         BlockId::Tag(_) | BlockId::Hash(_) => head, // never a hash
     };
     if height > head && asking.status.upstream_head().is_some_and(|upstream| height <= upstream) {
-        return Err(Miss::Height(height));
+        return Err(Miss::Height(height).into());
     }
     Ok(NewestBlock::Height(height))
 }
@@ -98,8 +98,8 @@ fn fees(
     if !asking.work.examine(BLOCK_BYTES) {
         return Err(asking.work.error().into());
     }
-    let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
-    let unreadable = |_| Miss::Unreadable(height);
+    let record = at_height(asking.serving, height)?;
+    let unreadable = |_| NotRead::Miss(Miss::Unreadable(height));
     if !with_tips {
         let header = readable(&record, HEADER)?;
         return Ok(BlockFees::from_header(header.as_ref()).map(Arc::new).map_err(unreadable)?);
@@ -115,7 +115,7 @@ fn fees(
         };
         fees.map_err(unreadable)
     };
-    Ok(asking.fees.get_or(record.hash(), rule, make)?)
+    Ok(asking.fees.get_or(record.header()?.hash, rule, make)?)
 }
 
 /// The base fee after the last block: the next header's, or what the head's clock says.
@@ -124,7 +124,7 @@ fn next_fee(
     heights: &Range<u64>,
     head: u64,
     rule: FeeRule,
-) -> Result<Option<U256>, Miss> {
+) -> Result<Option<U256>, NotRead> {
     if rule == FeeRule::BeforeHelicon || heights.is_empty() {
         return Ok(None);
     }
@@ -138,8 +138,8 @@ fn next_fee(
     Ok(next_base_fee(&headers))
 }
 
-fn header(asking: &QueryContext<'_>, height: u64) -> Result<Header, Miss> {
-    let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
+fn header(asking: &QueryContext<'_>, height: u64) -> Result<Header, NotRead> {
+    let record = at_height(asking.serving, height)?;
     let text = readable(&record, HEADER)?;
     let answer = HeaderAnswer::parse(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
     Ok(answer.header)

@@ -8,9 +8,9 @@ use neve_jsonrpc::{LogBound, LogRange, RpcError};
 use neve_store::{Hash, Wanted};
 
 use super::logs;
-use super::miss::{Miss, QueryError};
+use super::miss::{Miss, NotRead, QueryError};
 use super::query_context::QueryContext;
-use super::stored::fresh;
+use super::stored::{at_height, fresh};
 use crate::body::BodyBuilder;
 use crate::rpc::cursors::{Change, FilterKind, is_filter_id, new_filter_id};
 
@@ -35,22 +35,22 @@ fn admit(
     asking: &QueryContext<'_>,
     topic: &FilterKind,
     held: &RangeInclusive<u64>,
-) -> Result<(), Miss> {
-    let FilterKind::Logs(range, _) = topic else { return fresh(asking.serving) };
+) -> Result<(), NotRead> {
+    let FilterKind::Logs(range, _) = topic else { return Ok(fresh(asking.serving)?) };
     match *range {
         LogRange::Block(hash) => {
-            let reader = &asking.serving.reader;
-            let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new());
+            let reader = asking.serving.reader.resident();
+            let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new())?;
             found.ok_or(Miss::Hash(hash))?;
         }
         LogRange::Range { from, to } => {
             let below = |bound: LogBound| bound.number().filter(|n| n < held.start());
             if let Some(height) = below(from).or_else(|| below(to)) {
-                return Err(Miss::Height(height));
+                return Err(Miss::Height(height).into());
             }
         }
     }
-    fresh(asking.serving)
+    Ok(fresh(asking.serving)?)
 }
 
 /// Appends what came since the filter was last asked.
@@ -99,11 +99,11 @@ fn hashes(
 ) -> Result<(), QueryError> {
     let mut list = vec![b'['];
     for height in heights {
-        let record = asking.serving.reader.record(height).ok_or(Miss::Height(height))?;
+        let record = at_height(asking.serving, height)?;
         if list.len() > 1 {
             list.push(b',');
         }
-        list.extend_from_slice(format!("\"{}\"", record.hash()).as_bytes());
+        list.extend_from_slice(format!("\"{}\"", record.header()?.hash).as_bytes());
         if !asking.memory.covers(out.held() + 2 * list.capacity()) {
             return Err(QueryError::NoRoom);
         }

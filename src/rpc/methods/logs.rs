@@ -6,7 +6,7 @@ use neve_jsonrpc::{LogFilter, LogHeads, LogRange, RpcError, Rules, log_heights};
 use neve_record::log_matcher::{LogMatcher, LogText};
 use neve_store::{Hash, Wanted, residency};
 
-use super::miss::{DROPPED, Miss, QueryError};
+use super::miss::{Miss, QueryError};
 use super::query_context::QueryContext;
 use super::stored::{fresh, settled};
 use crate::body::BodyBuilder;
@@ -50,7 +50,8 @@ fn heights(
     let (from, to) = match range {
         LogRange::Block(hash) => {
             // An unknown block is never an error here: the node may have it, or get it at any time.
-            let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new());
+            let reader = reader.resident();
+            let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new())?;
             let height = found.ok_or(Miss::Hash(hash))?.height();
             return Ok(Some(height..=height));
         }
@@ -101,8 +102,8 @@ pub(crate) fn list(
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
     let count = heights.end().saturating_sub(*heights.start()) + 1;
-    if count.saturating_mul(wanted.terms()) > LONG_SEARCH && residency::give_up() {
-        return Err(DROPPED.into());
+    if count.saturating_mul(wanted.terms()) > LONG_SEARCH {
+        residency::not_here()?;
     }
     let limit = asking.limits.logs_bytes_max;
     let mut list = BodyBuilder::default();
@@ -110,14 +111,13 @@ pub(crate) fn list(
     let (mut logs, mut found) =
         (neve_record::log_matcher::logs(&asking.serving.reader, wanted, heights), 0);
     while let Some(log) = logs.next_examined(&|bytes| asking.work.examine(bytes)) {
-        if found == LONG_LOGS && residency::give_up() {
-            return Err(DROPPED.into());
+        if found == LONG_LOGS {
+            residency::not_here()?;
         }
         found += 1;
-        let log = log.map_err(|unreadable| Miss::Unreadable(unreadable.height))?;
-        match log {
-            LogText::Stored(log) if list.len() > 1 => list.next_stored(log),
-            LogText::Stored(log) => list.stored(log),
+        match log? {
+            LogText::Stored(log) if list.len() > 1 => list.next_stored(log)?,
+            LogText::Stored(log) => list.stored(log)?,
             LogText::Unpacked(log) if list.len() > 1 => list.next_unpacked(&log),
             LogText::Unpacked(log) => list.text().extend_from_slice(&log),
         }

@@ -1,6 +1,8 @@
 //! Reasons why a query has no result.
 
 use neve_jsonrpc::RpcError;
+use neve_store::SearchError;
+use neve_store::residency::Cold;
 
 /// Reason why a full node must be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,9 @@ pub(crate) enum QueryError {
     Error(RpcError),
     /// Clients use too much memory.
     NoRoom,
+    /// The thread must not wait for the disk, or not work for so long: another one does the work
+    /// again.
+    Cold,
 }
 
 impl From<Miss> for QueryError {
@@ -49,5 +54,47 @@ impl From<RpcError> for QueryError {
     }
 }
 
-/// What work that is given up ends with (`neve_store::residency`): nobody sees it.
-pub(crate) const DROPPED: Miss = Miss::Empty;
+impl From<Cold> for QueryError {
+    fn from(_: Cold) -> Self {
+        Self::Cold
+    }
+}
+
+impl From<SearchError> for QueryError {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::Unreadable { height } => Self::Miss(Miss::Unreadable(height)),
+            SearchError::Cold(cold) => cold.into(),
+        }
+    }
+}
+
+impl From<NotRead> for QueryError {
+    fn from(why: NotRead) -> Self {
+        match why {
+            NotRead::Miss(miss) => Self::Miss(miss),
+            NotRead::Cold => Self::Cold,
+        }
+    }
+}
+
+/// Reason why something stored is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotRead {
+    /// It is not there.
+    Miss(Miss),
+    /// It is not in memory, and this thread must not wait for it.
+    Cold,
+}
+
+impl From<Miss> for NotRead {
+    fn from(miss: Miss) -> Self {
+        Self::Miss(miss)
+    }
+}
+
+impl From<Cold> for NotRead {
+    fn from(_: Cold) -> Self {
+        Self::Cold
+    }
+}

@@ -14,5 +14,5 @@ pub(crate) mod stored;
 
 pub(crate) use block_form::{BlockForm, block_of};
 pub(crate) use fee_cache::FeeCache;
-pub(crate) use miss::{Miss, QueryError};
+pub(crate) use miss::{Miss, NotRead, QueryError};
 pub(crate) use query_context::QueryContext;

@@ -4,7 +4,7 @@ use neve_chain::{ProofError, raw_block, raw_header, raw_receipts, raw_transactio
 use neve_jsonrpc::BlockId;
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
 
-use super::miss::{DROPPED, Miss, QueryError};
+use super::miss::{Miss, QueryError};
 use super::query_context::QueryContext;
 use super::stored::{readable, record, transaction_of};
 use crate::body::BodyBuilder;
@@ -27,9 +27,7 @@ pub(crate) fn transaction(
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
     let text = transaction_of(record.clone(), index)?;
-    if !text.probe() {
-        return Err(DROPPED.into());
-    }
+    text.probe()?;
     let raw = raw_transaction(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     hex(&raw, out.text());
     Ok(())

@@ -8,7 +8,7 @@ use neve_record::parts::{FULL, RECEIPTS, SPANS};
 use neve_record::spans::{SpansRef, TransactionSpan};
 use neve_store::{Hash, RecordRef, SegmentSlice};
 
-use super::miss::Miss;
+use super::miss::{Miss, NotRead};
 use crate::shared::Serving;
 
 /// Fails while calls that depend on the head are misses.
@@ -16,9 +16,10 @@ pub(crate) fn fresh(serving: &Serving) -> Result<(), Miss> {
     if serving.freshness.head_is_missed() { Err(Miss::StaleHead) } else { Ok(()) }
 }
 
-pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, Miss> {
+pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, NotRead> {
+    let reader = serving.reader.resident();
     let height = match at {
-        BlockId::Hash(hash) => return serving.reader.block(&Hash(hash)).ok_or(Miss::Hash(hash)),
+        BlockId::Hash(hash) => return Ok(reader.block(&Hash(hash))?.ok_or(Miss::Hash(hash))?),
         BlockId::Number(height) => height,
         BlockId::Tag(Tag::Earliest) => 0,
         BlockId::Tag(tag) => {
@@ -27,17 +28,22 @@ pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, Miss> 
                 Tag::Safe | Tag::Finalized if serving.rules() == Rules::Helicon => {
                     settled(serving)?
                 }
-                _ => return serving.reader.head().ok_or(Miss::Empty),
+                _ => return Ok(reader.head()?.ok_or(Miss::Empty)?),
             }
         }
     };
-    serving.reader.record(height).ok_or(Miss::Height(height))
+    at_height(serving, height)
+}
+
+/// The record at a height.
+pub(crate) fn at_height(serving: &Serving, height: u64) -> Result<RecordRef, NotRead> {
+    Ok(serving.reader.resident().record(height)?.ok_or(Miss::Height(height))?)
 }
 
 /// The newest settled height: the one that the newest header settles. A synchronous block settles
 /// itself (ACP-194).
-pub(crate) fn settled(serving: &Serving) -> Result<u64, Miss> {
-    let head = serving.reader.head().ok_or(Miss::Empty)?;
+pub(crate) fn settled(serving: &Serving) -> Result<u64, NotRead> {
+    let head = serving.reader.resident().head()?.ok_or(Miss::Empty)?;
     Ok(SpansRef(&spans(&head)?).settled().unwrap_or(head.height()))
 }
 
@@ -47,33 +53,33 @@ pub(crate) fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss
 }
 
 /// A part to be read.
-pub(crate) fn readable(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
-    parts::readable_part(record, part).ok_or(Miss::Unreadable(record.height()))
+pub(crate) fn readable(record: &RecordRef, part: usize) -> Result<SegmentSlice, NotRead> {
+    Ok(parts::readable_part(record, part)?.ok_or(Miss::Unreadable(record.height()))?)
 }
 
 pub(crate) fn by_transaction(
     serving: &Serving,
     hash: [u8; 32],
-) -> Result<(RecordRef, usize), Miss> {
-    serving.reader.transaction(&Hash(hash)).ok_or(Miss::Hash(hash))
+) -> Result<(RecordRef, usize), NotRead> {
+    Ok(serving.reader.resident().transaction(&Hash(hash))?.ok_or(Miss::Hash(hash))?)
 }
 
 /// Where things are in a record's parts.
-pub(crate) fn spans(record: &RecordRef) -> Result<Cow<'_, [u8]>, Miss> {
-    parts::read_part(record, SPANS).ok_or(Miss::Unreadable(record.height()))
+pub(crate) fn spans(record: &RecordRef) -> Result<Cow<'_, [u8]>, NotRead> {
+    Ok(parts::read_part(record, SPANS)?.ok_or(Miss::Unreadable(record.height()))?)
 }
 
-fn span(record: &RecordRef, index: usize) -> Result<TransactionSpan, Miss> {
+fn span(record: &RecordRef, index: usize) -> Result<TransactionSpan, NotRead> {
     let span = SpansRef(&spans(record)?).transaction(index);
-    span.ok_or(Miss::Unreadable(record.height()))
+    Ok(span.ok_or(Miss::Unreadable(record.height()))?)
 }
 
-pub(crate) fn transaction_of(record: RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
+pub(crate) fn transaction_of(record: RecordRef, index: usize) -> Result<SegmentSlice, NotRead> {
     let span = span(&record, index)?;
     Ok(into_part(record, FULL)?.into_slice(span.at, span.at + span.len))
 }
 
-pub(crate) fn receipt_of(record: RecordRef, index: usize) -> Result<SegmentSlice, Miss> {
+pub(crate) fn receipt_of(record: RecordRef, index: usize) -> Result<SegmentSlice, NotRead> {
     let span = span(&record, index)?;
     let receipts = into_part(record, RECEIPTS)?;
     Ok(receipts.into_slice(span.receipt_at, span.receipt_at + span.receipt_len))

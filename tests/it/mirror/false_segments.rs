@@ -117,8 +117,8 @@ pub(super) fn forge(from: &Path, to: &Path, height: u64) {
             timestamp: stored.timestamp(),
             hash: stored.hash(),
             parent: stored.parent(),
-            transactions: (0..).map_while(|one| stored.transaction(one)).collect(),
-            logs: stored.terms().collect(),
+            transactions: (0..).map_while(|one| stored.transaction(one).unwrap()).collect(),
+            logs: stored.terms().unwrap().collect(),
             flags: stored.flags(),
             parts: (0..5)
                 .map(|part| Part::uncompressed(stored.part(part).slice.as_ref().to_vec()))

@@ -123,8 +123,8 @@ fn forge(original: &Path, copy: &Path, change: impl Fn(&mut Record)) {
             timestamp: found.timestamp(),
             hash: found.hash(),
             parent: found.parent(),
-            transactions: (0..).map_while(|at| found.transaction(at)).collect(),
-            logs: found.terms().collect(),
+            transactions: (0..).map_while(|at| found.transaction(at).unwrap()).collect(),
+            logs: found.terms().unwrap().collect(),
             flags: found.flags(),
             parts: (0..5).map(part).collect(),
         };

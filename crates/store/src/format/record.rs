@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::id::Hash;
 
 // A record head.
-const HEAD_HASH_AT: usize = 16;
+pub(crate) const HEAD_HASH_AT: usize = 16;
 const HEAD_PARENT_AT: usize = HEAD_HASH_AT + 32;
-const HEAD_COUNT_AT: usize = HEAD_PARENT_AT + 32;
+pub(crate) const HEAD_COUNT_AT: usize = HEAD_PARENT_AT + 32;
 pub(crate) const HEAD_LEN: usize = HEAD_COUNT_AT + 8;
 const _: () = assert!(HEAD_LEN == 88 && HEAD_LEN.is_multiple_of(ALIGN as usize));
 
@@ -124,13 +124,19 @@ pub(crate) fn head_len(transactions: usize, logs: usize) -> usize {
 
 /// The fixed part of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct RecordHeader {
-    pub(crate) height: u64,
-    pub(crate) timestamp: u64,
-    pub(crate) hash: Hash,
-    pub(crate) parent: Hash,
-    pub(crate) transactions: u32,
-    pub(crate) logs: u32,
+pub struct RecordHeader {
+    /// Number of the block.
+    pub height: u64,
+    /// Time of the block, seconds since 1970.
+    pub timestamp: u64,
+    /// Hash of the block.
+    pub hash: Hash,
+    /// Hash of its parent.
+    pub parent: Hash,
+    /// Number of transactions.
+    pub transactions: u32,
+    /// Number of logs.
+    pub logs: u32,
 }
 
 impl RecordHeader {

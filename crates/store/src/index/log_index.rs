@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use super::postings::{Builder, Postings};
 use crate::format::{SECTION_LOGS, Seal, Section, Terms};
 use crate::memory::Map;
-use crate::memory::residency::probe;
+use crate::memory::residency::{Cold, probe};
 
 /// Number of runs are merged into one.
 const FANOUT: usize = 8;
@@ -48,20 +48,20 @@ impl LogIndex {
     }
 
     /// Calls `with` with the index of a run that has slot `slot`, and the run's first slot.
-    /// `None` if there is none, or it is damaged.
+    /// `None` if there is none, or it is damaged; [`Cold`] if a thread that must not wait cannot tell.
     pub(crate) fn at<T>(
         &self,
         map: &Map,
         slot: u32,
         with: impl FnOnce(u32, Postings<'_>) -> T,
-    ) -> Option<T> {
+    ) -> Result<Option<T>, Cold> {
         match self {
-            Self::Active(active) => {
-                let run = active.at(slot)?;
-                Some(with(run.first, run.postings()?))
-            }
-            Self::Sealed(sealed) => Some(with(0, sealed.postings(map)?)),
-            Self::Absent => None,
+            Self::Active(active) => Ok(active.at(slot).and_then(|run| {
+                let postings = run.postings()?;
+                Some(with(run.first, postings))
+            })),
+            Self::Sealed(sealed) => Ok(sealed.postings(map)?.map(|postings| with(0, postings))),
+            Self::Absent => Ok(None),
         }
     }
 }
@@ -77,12 +77,11 @@ pub(crate) struct SealedLogs {
 }
 
 impl SealedLogs {
-    fn postings<'m>(&self, map: &'m Map) -> Option<Postings<'m>> {
+    fn postings<'m>(&self, map: &'m Map) -> Result<Option<Postings<'m>>, Cold> {
         let Section { offset, length, crc, .. } = self.section;
-        let bytes = map.bytes(offset..offset.checked_add(length)?)?;
-        if !probe(map, bytes) {
-            return None;
-        }
+        let end = offset.checked_add(length);
+        let Some(bytes) = end.and_then(|end| map.bytes(offset..end)) else { return Ok(None) };
+        probe(map, bytes)?;
         let intact = *self.intact.get_or_init(|| {
             let intact = crc32fast::hash(bytes) == crc;
             if !intact {
@@ -90,7 +89,7 @@ impl SealedLogs {
             }
             intact
         });
-        if intact { Postings::parse(bytes, self.heights) } else { None }
+        Ok(if intact { Postings::parse(bytes, self.heights) } else { None })
     }
 }
 

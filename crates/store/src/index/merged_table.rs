@@ -29,6 +29,7 @@ use crate::disk::{Latch, Op, UNFINISHED, open_regular, table_name};
 use crate::error::Error;
 use crate::format::{FormatError, PAGE, VERSION, array, le_u32, le_u64};
 use crate::id::Hash;
+use crate::memory::residency::Cold;
 use crate::memory::{Map, residency};
 
 /// Number of tables are merged into one of the next level.
@@ -142,16 +143,19 @@ impl Merged {
         self.header.first <= first && last <= self.header.last
     }
 
-    pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
-        self.table().first_prefix(hash)
+    pub(crate) fn first_prefix(&self, hash: &Hash) -> Result<u64, Cold> {
+        self.table()?.first_prefix(hash)
     }
 
     pub(crate) fn find<T>(
         &self,
         hash: &Hash,
-        found: impl FnMut(Locator) -> Option<T>,
-    ) -> Option<T> {
-        self.table().find(hash, found)
+        found: impl FnMut(Locator) -> Option<Result<T, Cold>>,
+    ) -> Option<Result<T, Cold>> {
+        match self.table() {
+            Ok(table) => table.find(hash, found),
+            Err(cold) => Some(Err(cold)),
+        }
     }
 
     /// True if the disk did not deliver some of it.
@@ -159,7 +163,7 @@ impl Merged {
         self.unreadable.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn table(&self) -> Table<'_> {
+    pub(crate) fn table(&self) -> Result<Table<'_>, Cold> {
         Table::remembered(&self.map, self.bytes(), &self.homes)
     }
 }

@@ -17,6 +17,7 @@ use std::sync::OnceLock;
 use super::active_table::{Entry, Locator, home, homes_for, prefix};
 use crate::format::{array, le_u64};
 use crate::id::Hash;
+use crate::memory::residency::Cold;
 use crate::memory::{Map, residency};
 
 const TABLE_HEAD: usize = 16;
@@ -43,18 +44,21 @@ impl<'a> Table<'a> {
 
     /// Table over bytes of a map, whose number of homes is remembered once its head was read: that
     /// lies on a page of its own.
-    pub(crate) fn remembered(map: &'a Map, bytes: &'a [u8], homes: &OnceLock<u64>) -> Self {
+    pub(crate) fn remembered(
+        map: &'a Map,
+        bytes: &'a [u8],
+        homes: &OnceLock<u64>,
+    ) -> Result<Self, Cold> {
         let Some((head, entries)) = bytes.split_at_checked(TABLE_HEAD) else {
-            return Self::new(&[]);
+            return Ok(Self::new(&[]));
         };
-        let read = || {
+        let homes = if let Some(homes) = homes.get() {
+            *homes
+        } else {
             let head = residency::read_array::<TABLE_HEAD>(map, head)?;
-            Some(*homes.get_or_init(|| le_u64(&head, 0)))
+            *homes.get_or_init(|| le_u64(&head, 0))
         };
-        match homes.get().copied().or_else(read) {
-            Some(homes) => Self { homes, entries, map: Some(map) },
-            None => Self::new(&[]),
-        }
+        Ok(Self { homes, entries, map: Some(map) })
     }
 
     fn places(&self) -> usize {
@@ -62,42 +66,55 @@ impl<'a> Table<'a> {
     }
 
     /// The bytes of place `at`, which a damaged table's head may put anywhere.
-    fn place(&self, at: usize) -> Option<[u8; ENTRY_LEN]> {
+    fn place(&self, at: usize) -> Option<Result<[u8; ENTRY_LEN], Cold>> {
         let from = at.checked_mul(ENTRY_LEN)?;
         let place = self.entries.get(from..from.checked_add(ENTRY_LEN)?)?;
-        match self.map {
+        Some(match self.map {
             Some(map) => residency::read_array(map, place),
-            None => Some(array(place, 0)),
+            None => Ok(array(place, 0)),
+        })
+    }
+
+    fn entry(&self, at: usize) -> Option<Result<Entry, Cold>> {
+        match self.place(at)? {
+            Ok(place) => Some(Ok((le_u64(&place, 0), Locator::from_stored(le_u64(&place, 8))?))),
+            Err(cold) => Some(Err(cold)),
         }
     }
 
-    fn entry(&self, at: usize) -> Option<Entry> {
-        let place = self.place(at)?;
-        Some((le_u64(&place, 0), Locator::from_stored(le_u64(&place, 8))?))
-    }
-
     /// Reads the entry at the home of `hash`, for the side effect on the cache.
-    pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
-        self.place(home(prefix(hash), self.homes)).map_or(0, |entry| le_u64(&entry, 0))
+    pub(crate) fn first_prefix(&self, hash: &Hash) -> Result<u64, Cold> {
+        let first = self.place(home(prefix(hash), self.homes)).transpose()?;
+        Ok(first.map_or(0, |entry| le_u64(&entry, 0)))
     }
 
-    /// Asks `found` about each candidate for `hash` until it returns something.
+    /// Passes each candidate for `hash` to `found` until that returns something.
     pub(crate) fn find<T>(
         &self,
         hash: &Hash,
-        mut found: impl FnMut(Locator) -> Option<T>,
-    ) -> Option<T> {
+        mut found: impl FnMut(Locator) -> Option<Result<T, Cold>>,
+    ) -> Option<Result<T, Cold>> {
         let wanted = prefix(hash);
-        (home(wanted, self.homes)..self.places())
-            .map_while(|at| self.entry(at))
-            .take_while(|(prefix, _)| *prefix <= wanted)
-            .filter(|(prefix, _)| *prefix == wanted)
-            .find_map(|(_, locator)| found(locator))
+        for at in home(wanted, self.homes)..self.places() {
+            let (prefix, locator) = match self.entry(at)? {
+                Ok(entry) => entry,
+                Err(cold) => return Some(Err(cold)),
+            };
+            if prefix > wanted {
+                return None;
+            }
+            if prefix == wanted
+                && let Some(found) = found(locator)
+            {
+                return Some(found);
+            }
+        }
+        None
     }
 
-    /// All entries, in order if the table is intact.
+    /// All entries, in order if the table is intact. Those that the disk does not deliver are absent.
     pub(crate) fn entries(self) -> impl Iterator<Item = Entry> + 'a {
-        (0..self.places()).filter_map(move |at| self.entry(at))
+        (0..self.places()).filter_map(move |at| self.entry(at)?.ok())
     }
 }
 
@@ -224,7 +241,7 @@ mod tests {
 
     fn assert_finds_all(bytes: &[u8], all: &[Entry]) {
         for (prefix, wanted) in all {
-            let same = |found: Locator| (found == *wanted).then_some(());
+            let same = |found: Locator| (found == *wanted).then_some(Ok(()));
             assert!(Table::new(bytes).find(&hash(*prefix), same).is_some(), "{wanted:?}");
         }
     }
@@ -234,7 +251,7 @@ mod tests {
         let all = entries(if cfg!(miri) { 150 } else { 5000 });
         let bytes = build(&all);
         assert_finds_all(&bytes, &all);
-        assert_eq!(Table::new(&bytes).find(&hash(12345), |_| Some(())), None);
+        assert_eq!(Table::new(&bytes).find(&hash(12345), |_| Some(Ok(()))), None);
         assert_eq!(encoded_len(all.iter().copied(), all.len()), bytes.len() as u64);
     }
 
@@ -251,8 +268,8 @@ mod tests {
     #[test]
     fn damaged_bytes_neither_panic_nor_hang() {
         for bytes in [vec![], vec![1; 15], vec![0xff; 16], vec![0xff; 4096], vec![0; 4096]] {
-            assert_eq!(Table::new(&bytes).find(&hash(u64::MAX), |_| None::<()>), None);
-            Table::new(&bytes).first_prefix(&hash(u64::MAX));
+            assert_eq!(Table::new(&bytes).find::<()>(&hash(u64::MAX), |_| None), None);
+            assert!(Table::new(&bytes).first_prefix(&hash(u64::MAX)).is_ok());
             assert!(Table::new(&bytes).entries().count() <= 255);
         }
     }

@@ -3,7 +3,7 @@
 //! Who touches a mapped page that is not in memory stands still until the disk has delivered it,
 //! and with him every connection of his thread. So a serving thread does its work inside
 //! [`if_resident`]: whatever of this crate is about to touch mapped bytes looks at them first, and
-//! when some of them are not in memory the work is given up without touching them. It is then done
+//! when some of them are not in memory the work ends with [`Cold`] without touching them. It is then done
 //! again on a thread that may wait, inside [`with_blocking_reads`], which asks for the bytes before it touches
 //! them, so that a part of many pages is one read of the disk and not one a page. If the disk does
 //! not deliver them they are not touched, which would be a signal: the work fails.
@@ -65,6 +65,12 @@ enum Mode {
     Failed,
 }
 
+/// Stored bytes are not in memory, and this thread must not wait for them; or the disk does not
+/// deliver them. The work ends here: [`if_resident`] and [`loading_again`] say which of both it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stored bytes are not in memory")]
+pub struct Cold;
+
 /// The disk did not deliver stored bytes. They count as damaged from then on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the disk did not deliver stored bytes")]
@@ -82,25 +88,25 @@ pub fn check_kernel() -> std::io::Result<()> {
     map::can_tell()
 }
 
-/// Does `work` unless that would wait for a disk: `None` as soon as bytes are needed that are not
-/// in memory. What `work` returned then is dropped, and may be any nonsense; what it changed
-/// besides must not matter.
-pub fn if_resident<T>(work: impl FnOnce() -> T) -> Option<T> {
+/// Does `work` unless that would wait for a disk: it ends with [`Cold`] as soon as it needs bytes that
+/// are not in memory. What it changed besides must not matter.
+pub fn if_resident<T>(work: impl FnOnce() -> Result<T, Cold>) -> Result<T, Cold> {
     unless_cold(Mode::Watching, work)
 }
 
 /// Runs work like [`if_resident`], for a result that is sent by copies while [`memory_is_short`]: of what
 /// is only sent ([`SegmentSlice::probe_to_send`](crate::SegmentSlice::probe_to_send)) it touches
 /// nothing.
-pub fn if_sendable<T>(work: impl FnOnce() -> T) -> Option<T> {
+pub fn if_sendable<T>(work: impl FnOnce() -> Result<T, Cold>) -> Result<T, Cold> {
     unless_cold(Mode::Sending, work)
 }
 
-fn unless_cold<T>(mode: Mode, work: impl FnOnce() -> T) -> Option<T> {
+fn unless_cold<T>(mode: Mode, work: impl FnOnce() -> Result<T, Cold>) -> Result<T, Cold> {
     // Without all this, to measure what it is for (`bench-scripts/cold --without`).
     let mode = if cfg!(neve_no_residency) { Mode::Off } else { mode };
     let (done, mode) = in_mode(mode, work);
-    (mode != Mode::Cold).then_some(done)
+    debug_assert!(mode != Mode::Cold || done.is_err(), "a cold read was taken for an absence");
+    done
 }
 
 /// True if pages that are in use go, as far as this thread knows: what it found in memory just now
@@ -109,8 +115,7 @@ pub fn memory_is_short() -> bool {
     PAGES.with_borrow(Pages::go)
 }
 
-/// Does `work` on a thread that may wait for a disk. If the disk fails, the result is dropped, as
-/// that of [`if_resident`] is.
+/// Does `work` on a thread that may wait for a disk. If the disk fails, the result is dropped.
 pub fn with_blocking_reads<T>(work: impl FnOnce() -> T) -> Result<T, ReadFailed> {
     let (done, mode) = in_mode(Mode::Loading, work);
     if mode == Mode::Failed { Err(ReadFailed) } else { Ok(done) }
@@ -121,10 +126,15 @@ pub fn loaded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     with_blocking_reads(work).ok().flatten()
 }
 
-/// Runs work like [`with_blocking_reads`], and again if the disk fails. A record that failed counts as damaged,
+/// Runs typed work like [`with_blocking_reads`], once.
+pub fn loading<T>(work: impl FnOnce() -> Result<T, Cold>) -> Result<T, ReadFailed> {
+    with_blocking_reads(work)?.map_err(|Cold| ReadFailed)
+}
+
+/// Runs work like [`loading`], and again if the disk fails. A record that failed counts as damaged,
 /// so that the work finds it missing then. An index that failed fails again.
-pub fn loading_again<T>(mut work: impl FnMut() -> T) -> Result<T, ReadFailed> {
-    (0..ATTEMPTS).find_map(|_| with_blocking_reads(&mut work).ok()).ok_or(ReadFailed)
+pub fn loading_again<T>(mut work: impl FnMut() -> Result<T, Cold>) -> Result<T, ReadFailed> {
+    (0..ATTEMPTS).find_map(|_| loading(&mut work).ok()).ok_or(ReadFailed)
 }
 
 /// True if work inside [`with_blocking_reads`] is going to be dropped.
@@ -132,18 +142,17 @@ pub(crate) fn has_failed() -> bool {
     MODE.get() == Mode::Failed
 }
 
-/// Gives up the work inside [`if_resident`], as if something were not in memory: because it takes
-/// long, or must not be done twice. Returns whether the work is dropped; else it goes on.
-pub fn give_up() -> bool {
-    let watching = matches!(MODE.get(), Mode::Watching | Mode::Sending);
-    if watching {
+/// Ends the work of a thread that must not wait, as if something were not in memory: because it takes
+/// long, or must not be done twice. On a thread that may wait the work goes on.
+pub fn not_here() -> Result<(), Cold> {
+    if matches!(MODE.get(), Mode::Watching | Mode::Sending) {
         MODE.set(Mode::Cold);
     }
-    watching || is_cold()
+    if is_cold() { Err(Cold) } else { Ok(()) }
 }
 
-/// True if the work inside [`if_resident`] or [`with_blocking_reads`] is going to be dropped.
-pub fn is_cold() -> bool {
+/// True if the work inside [`if_resident`] or [`with_blocking_reads`] met bytes that it did not touch.
+pub(crate) fn is_cold() -> bool {
     matches!(MODE.get(), Mode::Cold | Mode::Failed)
 }
 
@@ -204,70 +213,76 @@ fn find_out(map: &Map, bytes: &[u8]) -> May {
     }
 }
 
-/// True if these mapped bytes may be touched. What may only be copied is left to who may wait.
-pub(crate) fn probe(map: &Map, bytes: &[u8]) -> bool {
+/// Fails unless these mapped bytes may be touched. What may only be copied is left to who may wait.
+pub(crate) fn probe(map: &Map, bytes: &[u8]) -> Result<(), Cold> {
     match ask(map, bytes) {
-        May::Touch => true,
-        May::Copy => !give_up(),
-        May::Nothing => false,
+        May::Touch => Ok(()),
+        May::Copy => not_here(),
+        May::Nothing => Err(Cold),
     }
 }
 
-/// True if they may be sent: touched, or copied first.
-pub(crate) fn probe_to_send(map: &Map, bytes: &[u8]) -> bool {
-    if MODE.get() == Mode::Sending { ask(map, bytes) != May::Nothing } else { probe(map, bytes) }
+/// Fails unless they may be sent: touched, or copied first.
+pub(crate) fn probe_to_send(map: &Map, bytes: &[u8]) -> Result<(), Cold> {
+    match MODE.get() {
+        Mode::Sending if ask(map, bytes) == May::Nothing => Err(Cold),
+        Mode::Sending => Ok(()),
+        _ => probe(map, bytes),
+    }
 }
 
 /// These bytes of a map, to be read at once: as they lie, or copied.
-pub(crate) fn read<'m>(map: &Map, bytes: &'m [u8]) -> Option<Cow<'m, [u8]>> {
+pub(crate) fn read<'m>(map: &Map, bytes: &'m [u8]) -> Result<Cow<'m, [u8]>, Cold> {
     match ask(map, bytes) {
-        May::Touch => Some(Cow::Borrowed(bytes)),
+        May::Touch => Ok(Cow::Borrowed(bytes)),
         May::Copy => {
             let mut copied = vec![0; bytes.len()];
-            copy(map, bytes, &mut copied).then_some(Cow::Owned(copied))
+            copy(map, bytes, &mut copied)?;
+            Ok(Cow::Owned(copied))
         }
-        May::Nothing => None,
+        May::Nothing => Err(Cold),
     }
 }
 
 /// Reads `N` bytes in this way.
-pub(crate) fn read_array<const N: usize>(map: &Map, bytes: &[u8]) -> Option<[u8; N]> {
+pub(crate) fn read_array<const N: usize>(map: &Map, bytes: &[u8]) -> Result<[u8; N], Cold> {
     match ask(map, bytes) {
-        May::Touch => Some(format::array(bytes, 0)),
+        May::Touch => Ok(format::array(bytes, 0)),
         May::Copy => {
             let mut copied = [0; N];
-            copy(map, bytes, &mut copied).then_some(copied)
+            copy(map, bytes, &mut copied)?;
+            Ok(copied)
         }
-        May::Nothing => None,
+        May::Nothing => Err(Cold),
     }
 }
 
 /// Copies these bytes of a map to where they are sent from.
-pub(crate) fn copy_to_send(map: &Map, bytes: &[u8], into: &mut [u8]) -> bool {
+pub(crate) fn copy_to_send(map: &Map, bytes: &[u8], into: &mut [u8]) -> Result<(), Cold> {
     match ask(map, bytes) {
         May::Touch => {
             into.copy_from_slice(bytes);
-            true
+            Ok(())
         }
         May::Copy => copy(map, bytes, into),
-        May::Nothing => false,
+        May::Nothing => Err(Cold),
     }
 }
 
-/// Copies these bytes of a map, if all are in memory; else the work is given up.
-fn copy(map: &Map, bytes: &[u8], into: &mut [u8]) -> bool {
+/// Copies these bytes of a map, if all are in memory.
+fn copy(map: &Map, bytes: &[u8], into: &mut [u8]) -> Result<(), Cold> {
     let copied = map.copy(bytes, into);
     if copied == NonblockingRead::All {
-        return true;
+        return Ok(());
     }
     if map::missing(bytes).is_some() {
         PAGES.with_borrow_mut(|pages| pages.lose(bytes));
     } else if copied == NonblockingRead::Unsupported {
         into.copy_from_slice(bytes);
-        return true;
+        return Ok(());
     }
-    give_up();
-    false
+    not_here()?;
+    Err(Cold)
 }
 
 #[cfg(test)]

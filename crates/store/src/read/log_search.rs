@@ -18,6 +18,7 @@ use super::view::View;
 use crate::format::Terms;
 use crate::index::postings::{Postings, U32List};
 use crate::memory::residency;
+use crate::memory::residency::Cold;
 use crate::segment::{LogTest, Packed, PackedDamage, PackedLogs, RecordRef, Segment};
 
 /// Logs that a window has at most, unless a height has more: 128 Ki, or 1 MiB of candidates.
@@ -31,12 +32,18 @@ const UNPACKED_INLINE: usize = 8;
 /// Bytes that looking a key up counts as: its entry in the directory of an index.
 const KEY_BYTES: usize = 16;
 
-/// A height whose logs cannot be looked at: it is not in the store, or it cannot be read.
+/// Reason why a search ends before its last height.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the logs of height {height} cannot be read")]
-pub struct Unreadable {
-    /// Height of the record.
-    pub height: u64,
+pub enum SearchError {
+    /// A height is not in the store, or it cannot be read.
+    #[error("the logs of height {height} cannot be read")]
+    Unreadable {
+        /// Height of the record.
+        height: u64,
+    },
+    /// The search needs bytes that are not in memory, or takes too long for this thread.
+    #[error(transparent)]
+    Cold(#[from] Cold),
 }
 
 /// Index that stands for all logs of a packed height: no block has as many.
@@ -189,7 +196,7 @@ impl Candidates {
     }
 
     /// The record at `height`, also if it is no longer served.
-    pub fn record(&self, height: u64) -> Option<RecordRef> {
+    pub fn record(&self, height: u64) -> Result<Option<RecordRef>, Cold> {
         self.view.record(height)
     }
 
@@ -199,23 +206,24 @@ impl Candidates {
         height: u64,
         matches: &mut LogTest<'_>,
         out: &mut PackedLogs,
-    ) -> Result<usize, Unreadable> {
-        let holder = self.view.holder(height).ok_or(Unreadable { height })?;
-        holder.logs_of_packed(height, matches, out).ok_or(Unreadable { height })
+    ) -> Result<usize, SearchError> {
+        let unreadable = SearchError::Unreadable { height };
+        let holder = self.view.holder(height).ok_or(unreadable)?;
+        holder.logs_of_packed(height, matches, out)?.ok_or(unreadable)
     }
 
-    fn window(&mut self) -> Result<(), Unreadable> {
+    fn window(&mut self) -> Result<(), SearchError> {
         self.found.logs.clear();
         (self.found.examined, self.taken) = (0, 0);
         let (next, last) = (*self.heights.start(), *self.heights.end());
-        let segment = self.view.holder(next).ok_or(Unreadable { height: next })?;
+        let segment = self.view.holder(next).ok_or(SearchError::Unreadable { height: next })?;
         let heights = next..last.saturating_add(1); // there is no height as great as that
         let end = segment.logs(heights, &self.criteria, &mut self.found)?;
         self.heights = end..=last;
         if segment.is_packed() {
             self.packed += self.found.logs.len();
-            if self.packed > UNPACKED_INLINE && residency::give_up() {
-                return Err(Unreadable { height: next });
+            if self.packed > UNPACKED_INLINE {
+                residency::not_here()?;
             }
         }
         Ok(())
@@ -230,7 +238,7 @@ impl Candidates {
     pub fn next_examined(
         &mut self,
         examine: &dyn Fn(u64) -> bool,
-    ) -> Option<Result<Candidate, Unreadable>> {
+    ) -> Option<Result<Candidate, SearchError>> {
         loop {
             if let Some(found) = self.found.logs.get(self.taken) {
                 self.taken += 1;
@@ -251,8 +259,18 @@ impl Candidates {
     }
 }
 
+impl Candidates {
+    /// Unpacks a height whole and compares the terms of its logs.
+    fn scan_packed(&self, height: u64) -> Result<Vec<LogAt>, SearchError> {
+        let record = self.view.record(height)?.ok_or(SearchError::Unreadable { height })?;
+        let mut logs = Found::default();
+        scan(&record, &self.criteria, &mut logs)?;
+        Ok(logs.logs)
+    }
+}
+
 impl Iterator for Candidates {
-    type Item = Result<LogAt, Unreadable>;
+    type Item = Result<LogAt, SearchError>;
 
     /// The next log, or why the next height cannot be looked at; after that there is nothing. Packed
     /// heights are unpacked whole.
@@ -263,14 +281,14 @@ impl Iterator for Candidates {
                 Ok(Candidate::Packed(height)) => height,
                 Err(error) => return Some(Err(error)),
             };
-            let Some(record) = self.view.record(height) else {
-                self.heights = RangeInclusive::new(1, 0);
-                self.found.logs.clear();
-                return Some(Err(Unreadable { height }));
-            };
-            let mut logs = Found::default();
-            scan(&record, &self.criteria, &mut logs);
-            self.found.logs.splice(self.taken..self.taken, logs.logs);
+            match self.scan_packed(height) {
+                Ok(logs) => _ = self.found.logs.splice(self.taken..self.taken, logs),
+                Err(error) => {
+                    self.heights = RangeInclusive::new(1, 0);
+                    self.found.logs.clear();
+                    return Some(Err(error));
+                }
+            }
         }
     }
 }
@@ -282,10 +300,10 @@ impl Segment {
         heights: Range<u64>,
         criteria: &Criteria,
         found: &mut Found,
-    ) -> Result<u64, Unreadable> {
+    ) -> Result<u64, SearchError> {
         let end = heights.end.min(self.end_height());
         if heights.start >= end {
-            return Err(Unreadable { height: heights.start });
+            return Err(SearchError::Unreadable { height: heights.start });
         }
         let heights = heights.start..end;
         if let Some(packed) = self.as_packed() {
@@ -301,7 +319,7 @@ impl Segment {
             let run = self.base() + u64::from(first);
             look_up(&index, run, &heights, criteria, found)
         });
-        looked_up.map_or_else(|| self.scan(heights.start, criteria, found), Ok)
+        looked_up?.map_or_else(|| self.scan(heights.start, criteria, found), Ok)
     }
 
     /// The heights that have a key of each criterion, as the file's index says.
@@ -312,7 +330,7 @@ impl Segment {
         heights: Range<u64>,
         criteria: &Criteria,
         found: &mut Found,
-    ) -> Result<u64, Unreadable> {
+    ) -> Result<u64, SearchError> {
         let next = heights.start;
         if criteria.0.is_empty() {
             found.logs.push(LogAt { height: next, index: WHOLE });
@@ -320,8 +338,8 @@ impl Segment {
         }
         let candidates = match criteria.heights(packed, &heights) {
             Ok(candidates) => candidates,
-            Err(_) if residency::is_cold() => return Err(Unreadable { height: next }),
             Err(damage) => {
+                damage.unless_cold()?;
                 self.checked.note_sections(self.base(), &damage.to_string());
                 heights.clone().collect()
             }
@@ -333,21 +351,27 @@ impl Segment {
     }
 
     /// Compares the terms of all logs of one height.
-    fn scan(&self, height: u64, criteria: &Criteria, found: &mut Found) -> Result<u64, Unreadable> {
-        let record = self.record(height).ok_or(Unreadable { height })?;
-        scan(&record, criteria, found);
+    fn scan(
+        &self,
+        height: u64,
+        criteria: &Criteria,
+        found: &mut Found,
+    ) -> Result<u64, SearchError> {
+        let record = self.record(height)?.ok_or(SearchError::Unreadable { height })?;
+        scan(&record, criteria, found)?;
         Ok(height + 1)
     }
 }
 
 /// Compares the terms of all logs of a record.
-fn scan(record: &RecordRef, criteria: &Criteria, found: &mut Found) {
-    for (index, terms) in (0..).zip(record.terms()) {
+fn scan(record: &RecordRef, criteria: &Criteria, found: &mut Found) -> Result<(), Cold> {
+    for (index, terms) in (0..).zip(record.terms()?) {
         found.examined += size_of::<Terms>();
         if criteria.are_met_by(&terms) {
             found.logs.push(LogAt { height: record.height(), index });
         }
     }
+    Ok(())
 }
 
 /// Looks a window up in the index of the run that begins at height `run`.

@@ -4,11 +4,13 @@ mod log_search;
 mod memory_lock;
 mod quarantine_status;
 mod reader;
+mod resident;
 mod view;
 
-pub use log_search::{Candidate, Candidates, LogAt, Unreadable};
+pub use log_search::{Candidate, Candidates, LogAt, SearchError};
 pub use memory_lock::LockedTail;
 pub use reader::{Damaged, Reader, Usage};
+pub use resident::Resident;
 
 pub(crate) use quarantine_status::QuarantineStatus;
 pub(crate) use view::View;

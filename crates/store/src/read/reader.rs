@@ -7,9 +7,10 @@ use arc_swap::ArcSwap;
 
 use super::log_search::Candidates;
 use super::quarantine_status::QuarantineStatus;
-use super::view::{View, is_block, is_transaction};
+use super::resident::Resident;
+use super::view::View;
 use crate::id::Hash;
-use crate::segment::{Found, RecordRef, Wanted};
+use crate::segment::RecordRef;
 
 /// Size of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,6 +41,8 @@ pub struct Damaged {
 }
 
 /// Reads committed records, from any thread, without locks.
+///
+/// These calls wait for a disk. A thread that must not wait reads by [`Reader::resident`].
 #[derive(Clone)]
 pub struct Reader {
     view: Arc<ArcSwap<View>>,
@@ -65,52 +68,28 @@ impl Reader {
 
     /// The newest served record.
     pub fn head(&self) -> Option<RecordRef> {
-        let view = self.view.load();
-        view.record(view.end_height()?.checked_sub(1)?)
+        self.resident().head().ok()?
     }
 
     /// The record at `height`, if it is in the served range.
     pub fn record(&self, height: u64) -> Option<RecordRef> {
-        self.view.load().record(height)
+        self.resident().record(height).ok()?
     }
 
     /// The record of the block with `hash`.
     pub fn block(&self, hash: &Hash) -> Option<RecordRef> {
-        Some(self.view.load().find(hash, is_block)?.0)
+        self.resident().block(hash).ok()?
     }
 
     /// The record that holds the transaction with `hash`, and its position there.
     pub fn transaction(&self, hash: &Hash) -> Option<(RecordRef, usize)> {
-        let (record, locator) = self.view.load().find(hash, is_transaction)?;
-        Some((record, locator.position()?))
+        self.resident().transaction(hash).ok()?
     }
 
-    /// Reads a height. In a segment it is the record; of a packed height what is wanted is appended to
-    /// `out`, to which nothing is appended otherwise.
-    pub fn read(&self, height: u64, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
-        self.view.load().read(height, wanted, out)
-    }
-
-    /// Reads the newest served height in this way.
-    pub fn read_head(&self, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
-        let view = self.view.load();
-        view.read(view.end_height()?.checked_sub(1)?, wanted, out)
-    }
-
-    /// Reads the block with `hash` in this way.
-    pub fn read_block(&self, hash: &Hash, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
-        self.view.load().read_block(hash, wanted, out)
-    }
-
-    /// Reads the stretch of a part that is of the transaction with `hash` in this way. Also returns the
-    /// position of the transaction.
-    pub fn read_transaction(
-        &self,
-        hash: &Hash,
-        part: usize,
-        out: &mut Vec<u8>,
-    ) -> Option<(Found, usize)> {
-        self.view.load().read_transaction(hash, part, out)
+    /// Returns the reader for threads that must not wait.
+    #[inline]
+    pub fn resident(&self) -> Resident<'_> {
+        Resident { view: &self.view }
     }
 
     /// The logs of `heights` that meet all `criteria`, by height and position. A log meets a

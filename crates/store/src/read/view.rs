@@ -7,6 +7,7 @@ use crate::id::Hash;
 use crate::index::Locator;
 use crate::index::merged_table::{Merged, uncovered};
 use crate::memory::residency;
+use crate::memory::residency::Cold;
 use crate::segment::{Found, RecordRef, Segment, Wanted};
 
 /// Segments of one moment. Only the active one, the last, still gains records.
@@ -43,8 +44,17 @@ impl View {
         (first < end).then(|| first..=end - 1)
     }
 
-    pub(crate) fn record(&self, height: u64) -> Option<RecordRef> {
-        self.holder(height)?.record(height)
+    /// The head.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.end_height()?.checked_sub(1)
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, height: u64) -> Result<Option<RecordRef>, Cold> {
+        match self.holder(height) {
+            Some(holder) => holder.record(height),
+            None => Ok(None),
+        }
     }
 
     /// The segment that has `height`, unless it is above the head.
@@ -58,20 +68,33 @@ impl View {
     }
 
     /// Reads a height no further than is wanted.
-    pub(super) fn read(&self, height: u64, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
-        self.holder(height)?.read(height, wanted, out)
+    pub(super) fn read(
+        &self,
+        height: u64,
+        wanted: Wanted<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Found>, Cold> {
+        match self.holder(height) {
+            Some(holder) => holder.read(height, wanted, out),
+            None => Ok(None),
+        }
     }
 
-    /// The newest record that has `hash` as `matches` says.
-    pub(super) fn find(
+    /// The newest record of the places at which `hash` may be that `take` takes.
+    #[inline]
+    pub(super) fn find<T>(
         &self,
         hash: &Hash,
-        matches: fn(&RecordRef, Locator, &Hash) -> bool,
-    ) -> Option<(RecordRef, Locator)> {
+        mut take: impl FnMut(RecordRef, Locator) -> Result<Option<T>, Cold>,
+    ) -> Result<Option<T>, Cold> {
+        let mut found = None;
         self.find_with(hash, &mut |locator| {
-            let record = self.record(locator.height())?;
-            matches(&record, locator, hash).then_some((record, locator))
-        })
+            if let Some(record) = self.record(locator.height())? {
+                found = take(record, locator)?;
+            }
+            Ok(found.is_some())
+        })?;
+        Ok(found)
     }
 
     /// Reads the block with `hash`.
@@ -80,21 +103,26 @@ impl View {
         hash: &Hash,
         wanted: Wanted<'_>,
         out: &mut Vec<u8>,
-    ) -> Option<Found> {
-        let before = out.len();
+    ) -> Result<Option<Found>, Cold> {
+        let (before, mut block) = (out.len(), None);
         self.find_with(hash, &mut |locator| {
-            let holder = self.holder(locator.height()).filter(|_| locator.position().is_none())?;
-            match holder.read(locator.height(), wanted, out)? {
-                Found::Stored(record) => (record.hash() == *hash).then_some(Found::Stored(record)),
-                unpacked @ Found::Unpacked { .. } => {
-                    let same = holder.hash_at(locator.height()) == Some(*hash);
-                    if !same {
-                        out.truncate(before);
-                    }
-                    same.then_some(unpacked)
-                }
+            let holder = self.holder(locator.height()).filter(|_| locator.position().is_none());
+            let Some(holder) = holder else { return Ok(false) };
+            let Some(found) = holder.read(locator.height(), wanted, out)? else {
+                return Ok(false);
+            };
+            let same = match &found {
+                Found::Stored(record) => record.is_block(hash)?,
+                Found::Unpacked { .. } => holder.hash_at(locator.height()) == Some(*hash),
+            };
+            if same {
+                block = Some(found);
+            } else {
+                out.truncate(before);
             }
-        })
+            Ok(same)
+        })?;
+        Ok(block)
     }
 
     /// Reads the stretch of a part that is of the transaction with `hash`; also returns its position.
@@ -103,32 +131,48 @@ impl View {
         hash: &Hash,
         part: usize,
         out: &mut Vec<u8>,
-    ) -> Option<(Found, usize)> {
+    ) -> Result<Option<(Found, usize)>, Cold> {
+        let mut transaction = None;
         self.find_with(hash, &mut |locator| {
-            let at = locator.position()?;
+            let Some(at) = locator.position() else { return Ok(false) };
             let wanted = Wanted::Transaction { part, at, hash: Some(hash) };
-            match self.read(locator.height(), wanted, out)? {
-                Found::Stored(record) => {
-                    (record.transaction(at) == Some(*hash)).then_some((Found::Stored(record), at))
-                }
-                unpacked @ Found::Unpacked { .. } => Some((unpacked, at)),
+            let Some(found) = self.read(locator.height(), wanted, out)? else { return Ok(false) };
+            let same = match &found {
+                Found::Stored(record) => record.is_transaction(at, hash)?,
+                Found::Unpacked { .. } => true,
+            };
+            if same {
+                transaction = Some((found, at));
             }
-        })
+            Ok(same)
+        })?;
+        Ok(transaction)
     }
 
-    /// The first place, the newest first, at which `hash` may be and that `found` takes.
+    /// Passes the places at which `hash` may be to `found`, the newest first, until it returns true.
+    /// The record is no result: a result of one byte is not copied at each level.
     #[inline]
-    fn find_with<T>(&self, hash: &Hash, found: &mut impl FnMut(Locator) -> Option<T>) -> Option<T> {
+    fn find_with(
+        &self,
+        hash: &Hash,
+        found: &mut impl FnMut(Locator) -> Result<bool, Cold>,
+    ) -> Result<(), Cold> {
         let (active, sealed) = self.active();
+        let found = &mut |locator| match found(locator) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(cold) => Some(Err(cold)),
+        };
         // What is newest is asked for most: nothing else need be in memory for it.
         if let Some(newest) = active.and_then(|segment| segment.find(hash, &mut *found)) {
-            return Some(newest);
+            return newest;
         }
         if !residency::memory_is_short() {
-            self.warm(hash); // else each would be a call of the system, and none a load
+            self.warm(hash)?; // else each would be a call of the system, and none a load
         }
         let loose = sealed.iter().rev().find_map(|segment| segment.find(hash, &mut *found));
-        loose.or_else(|| self.tables.iter().rev().find_map(|table| table.find(hash, &mut *found)))
+        let tables = || self.tables.iter().rev().find_map(|table| table.find(hash, &mut *found));
+        loose.or_else(tables).unwrap_or(Ok(()))
     }
 
     /// The active segment, and the others that no table covers whole.
@@ -142,22 +186,16 @@ impl View {
     /// Loads the place in each table where `hash` would be. The loads do not wait for each other,
     /// as those of one search after the other do, so that a dozen cache misses cost about as
     /// much as two: docs/benchmarks/log/store.md has the measurement.
-    fn warm(&self, hash: &Hash) {
+    fn warm(&self, hash: &Hash) -> Result<(), Cold> {
         let tables = self.tables.iter().map(|table| table.first_prefix(hash));
         let loose = self.loose.iter().map(|segment| segment.first_prefix(hash));
-        std::hint::black_box(tables.chain(loose).fold(0, |all, prefix| all ^ prefix));
+        let all = tables.chain(loose).try_fold(0, |all, prefix| Ok(all ^ prefix?))?;
+        std::hint::black_box(all);
+        Ok(())
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {
         let segments = self.segments.iter().map(|segment| segment.disk_bytes);
         segments.sum::<u64>() + self.tables.iter().map(|table| table.disk_bytes()).sum::<u64>()
     }
-}
-
-pub(super) fn is_block(record: &RecordRef, locator: Locator, hash: &Hash) -> bool {
-    locator.position().is_none() && record.hash() == *hash
-}
-
-pub(super) fn is_transaction(record: &RecordRef, locator: Locator, hash: &Hash) -> bool {
-    locator.position().and_then(|at| record.transaction(at)) == Some(*hash)
 }

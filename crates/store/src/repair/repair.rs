@@ -45,7 +45,8 @@ impl Repair {
     /// Heights whose records are damaged, ascending. It reads those that were not read yet.
     pub fn damaged(&self) -> Vec<u64> {
         let is_damaged = |height: &u64| {
-            residency::with_blocking_reads(|| self.old.record(*height).is_none()).unwrap_or(true)
+            let record = residency::loading(|| self.old.record(*height));
+            record.map_or(true, |record| record.is_none())
         };
         self.heights().filter(is_damaged).collect()
     }

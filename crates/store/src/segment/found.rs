@@ -4,6 +4,7 @@ use super::packed_codec::{LogTest, PackedDamage, PackedLogs, Wanted};
 use super::record_ref::RecordRef;
 use super::segment::Segment;
 use crate::memory::residency;
+use crate::memory::residency::Cold;
 
 /// A height as it was found.
 pub enum Found {
@@ -31,22 +32,31 @@ impl Found {
 impl Segment {
     /// Reads a height: its record, or what is wanted of it if it is in a packed file.
     #[inline]
-    pub(crate) fn read(&self, height: u64, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
-        match self.slot(height) {
-            Some((at, slot)) => self.intact(height, at, slot).map(Found::Stored),
+    pub(crate) fn read(
+        &self,
+        height: u64,
+        wanted: Wanted<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Found>, Cold> {
+        match self.slot(height)? {
+            Some((at, slot)) => Ok(self.intact(height, at, slot)?.map(Found::Stored)),
             None => self.read_packed(height, wanted, out),
         }
     }
 
     #[cold]
-    fn read_packed(&self, height: u64, wanted: Wanted<'_>, out: &mut Vec<u8>) -> Option<Found> {
+    fn read_packed(
+        &self,
+        height: u64,
+        wanted: Wanted<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<Found>, Cold> {
         let before = out.len();
         let read = self.unpacked(height, |packed| packed.range().read(height, wanted, out));
-        let Some(transactions) = read.flatten() else {
+        if !matches!(read, Ok(Some(Some(_)))) {
             out.truncate(before); // an error may have left some
-            return None;
-        };
-        Some(Found::Unpacked { height, transactions })
+        }
+        Ok(read?.flatten().map(|transactions| Found::Unpacked { height, transactions }))
     }
 
     /// Finds the logs of a packed height that `matches` accepts; returns the bytes that were unpacked.
@@ -55,7 +65,7 @@ impl Segment {
         height: u64,
         matches: &mut LogTest<'_>,
         out: &mut PackedLogs,
-    ) -> Option<usize> {
+    ) -> Result<Option<usize>, Cold> {
         self.unpacked(height, |packed| packed.range().logs(height, matches, out))
     }
 
@@ -64,27 +74,34 @@ impl Segment {
         &self,
         height: u64,
         work: impl FnOnce(&super::Packed) -> Result<T, PackedDamage>,
-    ) -> Option<T> {
-        let packed = self.as_packed()?;
-        let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
-        if self.checked.is_damaged(at) || residency::is_cold() {
-            return None;
+    ) -> Result<Option<T>, Cold> {
+        let Some((packed, at)) = self.packed_slot(height) else { return Ok(None) };
+        if self.checked.is_damaged(at) {
+            return Ok(None);
         }
         let damage = match work(packed) {
             Ok(done) => {
                 self.checked.note_intact(at);
-                return Some(done);
+                return Ok(Some(done));
             }
             Err(damage) => damage,
         };
         if residency::has_failed() {
             self.checked.note_damaged(self.base(), at, "packed height cannot be read");
-        } else if let PackedDamage::NoMemory(error) = damage {
+        }
+        damage.unless_cold()?;
+        if let PackedDamage::NoMemory(error) = damage {
             tracing::debug!(height, error, "no memory to unpack");
-        } else if !residency::is_cold() {
+        } else {
             self.checked.note_damaged(self.base(), at, "packed height is damaged");
             tracing::debug!(height, %damage, "packed height not read");
         }
-        None
+        Ok(None)
+    }
+
+    /// The packed file that has `height`, and the number of the height in it.
+    fn packed_slot(&self, height: u64) -> Option<(&super::Packed, u32)> {
+        let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
+        Some((self.as_packed()?, at))
     }
 }

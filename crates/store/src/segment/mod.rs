@@ -20,7 +20,7 @@ pub use packed_codec::{
     LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
     PackedLogs, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
 };
-pub use record_ref::{PartRef, RecordRef};
+pub use record_ref::{PartBytes, PartRef, RecordRef};
 pub use sealed::{PACKED_SENT_BYTES_MAX, SealedFile, SealedPage};
 pub use slice::SegmentSlice;
 

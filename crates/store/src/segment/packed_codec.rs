@@ -13,6 +13,7 @@ use crate::format::Record;
 use crate::id::{Hash, Identity};
 use crate::memory::Map;
 use crate::memory::residency;
+use crate::memory::residency::Cold;
 
 /// Highest length of a range that one packed file holds.
 pub const RANGE_BLOCKS_MAX: u32 = 1024;
@@ -84,12 +85,20 @@ pub enum PackedDamage {
     /// Bytes that no packer writes, or that cannot be read.
     #[error("{0}")]
     Damaged(String),
-    /// A thread that must not wait gave its work up: the bytes may be right.
-    #[error("given up")]
-    GivenUp,
+    /// A thread that must not wait ended its work: the bytes may be right.
+    #[error(transparent)]
+    Cold(#[from] Cold),
     /// The system gives no memory: the bytes may be right.
     #[error("no memory to unpack: {0}")]
     NoMemory(String),
+}
+
+impl PackedDamage {
+    /// Fails if it says nothing about the bytes, because this thread did not get to read them. The codec
+    /// may have any other error for that.
+    pub(crate) fn unless_cold(&self) -> Result<(), Cold> {
+        if matches!(self, Self::Cold(_)) || residency::is_cold() { Err(Cold) } else { Ok(()) }
+    }
 }
 
 /// Range and identity of a packed file.
@@ -159,7 +168,7 @@ pub type LogTest<'t> = dyn FnMut(&[u8; 20], &[[u8; 32]]) -> bool + 't;
 /// An open packed file.
 ///
 /// A thread that must not wait may read of it too: what would take long gives its work up
-/// ([`crate::residency::give_up`]) and is an error.
+/// ([`crate::residency::not_here`]) and is an error.
 pub trait PackedRange: Send + Sync {
     /// Returns range and identity.
     fn header(&self) -> PackedHeader;
@@ -231,7 +240,7 @@ impl PackedBytes {
     pub fn read(&self, offset: u64, len: usize) -> Option<Cow<'_, [u8]>> {
         let end = offset.checked_add(len as u64)?;
         match &self.0 {
-            Inner::Mapped(map) => residency::read(map, map.bytes(offset..end)?),
+            Inner::Mapped(map) => residency::read(map, map.bytes(offset..end)?).ok(),
             Inner::InMemory(bytes) => {
                 let range = usize::try_from(offset).ok()?..usize::try_from(end).ok()?;
                 bytes.get(range).map(Cow::Borrowed)

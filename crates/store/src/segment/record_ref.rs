@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::slice::{SegmentSlice, touch};
-use crate::format::{self, Encoding, HEAD_LEN, PARTS_MAX, RecordHeader, Slot, Terms};
+use crate::format::{
+    self, Encoding, HEAD_COUNT_AT, HEAD_HASH_AT, HEAD_LEN, PARTS_MAX, RecordHeader, Slot, Terms,
+};
 use crate::id::Hash;
 use crate::memory::PinnedMap;
-use crate::memory::residency::{self, probe};
+use crate::memory::residency::{self, Cold, probe};
 
 /// A committed record. It keeps its segment mapped, evicted or not.
 #[derive(Clone)]
@@ -50,11 +52,11 @@ impl RecordRef {
         PartRef { slice: SegmentSlice { map: self.map, offset, len }, encoding }
     }
 
-    /// The bytes of part `at` and what they are, unless they cannot be read now.
-    pub fn read_part(&self, at: usize) -> Option<(Cow<'_, [u8]>, Encoding)> {
+    /// Returns the bytes of part `at` and their form.
+    pub fn read_part(&self, at: usize) -> Result<Option<PartBytes<'_>>, Cold> {
         let (offset, len, encoding) = self.place(at);
-        let bytes = self.map.bytes(offset..offset + u64::from(len))?;
-        Some((residency::read(&self.map, bytes)?, encoding))
+        let Some(bytes) = self.map.bytes(offset..offset + u64::from(len)) else { return Ok(None) };
+        Ok(Some((residency::read(&self.map, bytes)?, encoding)))
     }
 
     /// Place where part `at` begins, how long it is, and what it is.
@@ -72,51 +74,77 @@ impl RecordRef {
 
     /// The block's hash.
     pub fn hash(&self) -> Hash {
-        self.head().hash
+        self.blocking_header().hash
     }
 
     /// The parent's hash.
     pub fn parent(&self) -> Hash {
-        self.head().parent
+        self.blocking_header().parent
     }
 
     /// The block's time, seconds since 1970.
     pub fn timestamp(&self) -> u64 {
-        self.head().timestamp
+        self.blocking_header().timestamp
     }
 
     /// Number of transactions it has.
     pub fn transaction_count(&self) -> u32 {
-        self.head().transactions
+        self.blocking_header().transactions
     }
 
     /// The hash of transaction `at`.
-    pub fn transaction(&self, at: usize) -> Option<Hash> {
-        let count = self.head().transactions as usize;
+    pub fn transaction(&self, at: usize) -> Result<Option<Hash>, Cold> {
+        let count = self.header()?.transactions as usize;
         let (from, end) = (format::head_len(at, 0), format::head_len(at + 1, 0));
-        let hash = (at < count).then(|| self.start(end)?.get(from..end))??;
-        Some(Hash(residency::read_array(&self.map, hash)?))
+        let hash = (at < count).then(|| self.start(end)?.get(from..end)).flatten();
+        let Some(hash) = hash else { return Ok(None) };
+        Ok(Some(Hash(residency::read_array(&self.map, hash)?)))
+    }
+
+    /// True if it is of the block with `hash`.
+    #[inline]
+    pub(crate) fn is_block(&self, hash: &Hash) -> Result<bool, Cold> {
+        Ok(self.read_head(HEAD_HASH_AT)? == Some(hash.0))
+    }
+
+    /// True if transaction `at` has `hash`.
+    #[inline]
+    pub(crate) fn is_transaction(&self, at: usize, hash: &Hash) -> Result<bool, Cold> {
+        let count = self.read_head(HEAD_COUNT_AT)?.map_or(0, u32::from_le_bytes);
+        Ok(at < count as usize && self.read_head(format::head_len(at, 0))? == Some(hash.0))
+    }
+
+    /// Reads `N` bytes before the parts: a field, and no more.
+    #[inline]
+    fn read_head<const N: usize>(&self, at: usize) -> Result<Option<[u8; N]>, Cold> {
+        match self.start(at + N).and_then(|start| start.get(at..at + N)) {
+            Some(bytes) => residency::read_array(&self.map, bytes).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Number of logs it has.
     pub fn log_count(&self) -> u32 {
-        self.head().logs
+        self.blocking_header().logs
     }
 
-    /// The terms of its logs, in order; none if they cannot be read now.
-    pub fn terms(&self) -> impl Iterator<Item = Terms> + '_ {
-        let head = self.head();
-        format::all_terms(self.head_bytes().unwrap_or_default(), &head)
+    /// The terms of its logs, in order.
+    pub fn terms(&self) -> Result<impl Iterator<Item = Terms> + '_, Cold> {
+        let header = self.header()?;
+        Ok(format::all_terms(self.head_bytes()?, &header))
     }
 
     /// Touches what is before the parts: hashes, and the terms of logs.
-    pub fn load_head(&self) {
-        touch(self.head_bytes().unwrap_or_default());
+    pub fn load_head(&self) -> Result<(), Cold> {
+        touch(self.head_bytes()?);
+        Ok(())
     }
 
-    /// Bytes before the parts; `None` if they must not be touched now.
-    fn head_bytes(&self) -> Option<&[u8]> {
-        self.start(self.slot.bounds[0] as usize).filter(|start| probe(&self.map, start))
+    /// Bytes before the parts.
+    fn head_bytes(&self) -> Result<&[u8], Cold> {
+        let bytes = self.start(self.slot.bounds[0] as usize).unwrap_or_default();
+        probe(&self.map, bytes)?;
+        Ok(bytes)
     }
 
     /// The first `len` bytes of it, which were not looked at.
@@ -125,13 +153,25 @@ impl RecordRef {
         self.map.bytes(self.slot.offset..self.slot.offset + len)
     }
 
-    pub(crate) fn head(&self) -> RecordHeader {
-        let bytes = self.start(HEAD_LEN).expect("a checked slot leaves room for a head");
-        // If it cannot be read now, whoever asks is going to drop it: see `if_resident`.
-        let bytes = residency::read_array::<HEAD_LEN>(&self.map, bytes);
-        bytes.and_then(|bytes| RecordHeader::read(&bytes)).unwrap_or_default()
+    /// Hash, parent, time and counts of the block.
+    #[inline]
+    pub fn header(&self) -> Result<RecordHeader, Cold> {
+        // A checked slot leaves room for a head.
+        let Some(bytes) = self.start(HEAD_LEN) else { return Ok(RecordHeader::default()) };
+        let bytes = residency::read_array::<HEAD_LEN>(&self.map, bytes)?;
+        Ok(RecordHeader::read(&bytes).unwrap_or_default())
+    }
+
+    /// The header for a thread that may wait; zeros if the disk fails, which drops the work.
+    fn blocking_header(&self) -> RecordHeader {
+        let header = self.header();
+        debug_assert!(header.is_ok() || residency::has_failed(), "this thread must not wait");
+        header.unwrap_or_default()
     }
 }
+
+/// Bytes of a part, as they lie or copied, and their form.
+pub type PartBytes<'r> = (Cow<'r, [u8]>, Encoding);
 
 /// A part of a committed record.
 pub struct PartRef {

@@ -35,8 +35,8 @@ pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error
 /// The header of a segment with room for the records of `cut` and no more.
 fn header_for(cut: &Segment) -> SegmentHeader {
     let room = |height| {
-        let read = || cut.peek(height).map(|record| (record.head(), record));
-        let Ok(Some((head, record))) = residency::with_blocking_reads(read) else { return 0 };
+        let read = || cut.peek(height).and_then(|record| Some((record.header().ok()?, record)));
+        let Some((head, record)) = residency::loaded(read) else { return 0 };
         // A damaged head may say anything: no record has more hashes and logs than have room in it.
         let logs_max = record.stored_len() / (8 * TERMS_MAX) as u64;
         let head = RecordHeader {

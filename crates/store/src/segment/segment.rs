@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 
 use super::checked::Checked;
 use super::packed::{OpenedPacked, Packed};
-use super::packed_codec::PackedDamage;
 use super::record_ref::RecordRef;
 use super::unreadable;
 use crate::disk::{disk_bytes, open_regular, packed_name, segment_name};
@@ -16,6 +15,7 @@ use crate::format::{
 use crate::id::Hash;
 use crate::index::table::Table;
 use crate::index::{ActiveLogs, ActiveTable, Locator, LogIndex};
+use crate::memory::residency::Cold;
 use crate::memory::{Map, PinCounts, residency};
 
 /// Index of the hashes of a segment.
@@ -211,8 +211,8 @@ impl Segment {
 
     /// The record at `height`, if committed here and intact. The slot's checksum is checked each
     /// time, at a few nanoseconds; the record's own at its first read, by a thread that may wait.
-    pub(crate) fn record(&self, height: u64) -> Option<RecordRef> {
-        match self.slot(height) {
+    pub(crate) fn record(&self, height: u64) -> Result<Option<RecordRef>, Cold> {
+        match self.slot(height)? {
             Some((at, slot)) => self.intact(height, at, slot),
             None => self.unpack(height),
         }
@@ -221,16 +221,23 @@ impl Segment {
     /// The record at slot `at`, if it is not damaged.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "as below")]
-    pub(super) fn intact(&self, height: u64, at: u32, slot: Slot) -> Option<RecordRef> {
-        if !self.checked.is_intact(at) && !self.check(at, &slot) {
-            return None;
+    pub(super) fn intact(
+        &self,
+        height: u64,
+        at: u32,
+        slot: Slot,
+    ) -> Result<Option<RecordRef>, Cold> {
+        if !self.checked.is_intact(at) && !self.check(at, &slot)? {
+            return Ok(None);
         }
-        Some(RecordRef { map: self.places.hold(&self.map), height, slot })
+        Ok(Some(RecordRef { map: self.places.hold(&self.map), height, slot }))
     }
 
     /// Returns a record also if it is damaged: for a thread that may wait and does not serve it.
     pub(crate) fn peek(&self, height: u64) -> Option<RecordRef> {
-        let Some((_, slot)) = self.slot(height) else { return self.unpack(height) };
+        let Some((_, slot)) = self.slot(height).ok()? else {
+            return self.unpack(height).ok().flatten();
+        };
         Some(RecordRef { map: self.places.hold(&self.map), height, slot })
     }
 
@@ -239,20 +246,31 @@ impl Segment {
         clippy::inline_always,
         reason = "copying a slot is felt: a look-up is 700 instructions"
     )]
-    pub(super) fn slot(&self, height: u64) -> Option<(u32, Slot)> {
-        let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
-        let offset = slot_offset(at);
-        let slot = self.map.bytes(offset..offset + SLOT_LEN as u64)?;
-        let slot = residency::read_array(&self.map, slot)?;
+    pub(super) fn slot(&self, height: u64) -> Result<Option<(u32, Slot)>, Cold> {
+        let Some((at, bytes)) = self.slot_bytes(height) else { return Ok(None) };
+        let slot = residency::read_array(&self.map, bytes)?;
         let slot = match Slot::parse(&slot, height, self.header.capacity) {
             Ok(slot) => slot,
             Err(damage) => {
                 self.note_bad_slot(at, damage);
-                return None;
+                return Ok(None);
             }
         };
-        self.map.bytes(slot.offset..slot.end()?)?; // all of it below the watermark
-        Some((at, slot))
+        // All of it must be below the watermark.
+        let Some(end) = slot.end() else { return Ok(None) };
+        if self.map.bytes(slot.offset..end).is_none() {
+            return Ok(None);
+        }
+        Ok(Some((at, slot)))
+    }
+
+    /// Number and bytes of the slot of a height.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "as above")]
+    fn slot_bytes(&self, height: u64) -> Option<(u32, &[u8])> {
+        let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
+        let offset = slot_offset(at);
+        Some((at, self.map.bytes(offset..offset + SLOT_LEN as u64)?))
     }
 
     /// The slots of a packed segment are zero: they lead here.
@@ -263,45 +281,43 @@ impl Segment {
         }
     }
 
-    /// Unpacks a whole height, if it is in a packed file and intact. A thread that must not wait gives
-    /// its work up.
+    /// Unpacks a whole height, if it is in a packed file and intact: work for a thread that may wait.
     #[cold]
-    fn unpack(&self, height: u64) -> Option<RecordRef> {
+    fn unpack(&self, height: u64) -> Result<Option<RecordRef>, Cold> {
         self.unpacked(height, |packed| {
-            if residency::give_up() {
-                return Err(PackedDamage::GivenUp);
-            }
+            residency::not_here()?;
             packed.record(height)
         })
     }
 
-    /// Compares the checksum of a record that was not read yet. A thread that must not wait gives
-    /// its work up: another one reads the record and does the work again.
+    /// Compares the checksum of a record that was not read yet. A thread that must not wait leaves
+    /// that to another one.
     #[cold]
-    fn check(&self, at: u32, slot: &Slot) -> bool {
-        if self.checked.is_damaged(at) || residency::give_up() {
-            return false;
+    fn check(&self, at: u32, slot: &Slot) -> Result<bool, Cold> {
+        if self.checked.is_damaged(at) {
+            return Ok(false);
         }
+        residency::not_here()?;
         let damage = match self.map.checksum(slot.offset, slot.length) {
             Ok(crc) if crc == slot.record_crc => {
                 self.checked.note_intact(at);
-                return self.checked.is_intact(at);
+                return Ok(self.checked.is_intact(at));
             }
             Ok(_) => "record fails its checksum",
             Err(_) => "record cannot be read",
         };
         self.checked.note_damaged(self.base(), at, damage);
-        false
+        Ok(false)
     }
 
     /// Slot and bytes of the record at `height` as they are stored, damaged or not; `None` if
     /// they cannot be read.
     pub(crate) fn stored(&self, height: u64) -> Option<(Slot, Vec<u8>)> {
         if self.is_packed() {
-            let record = residency::loaded(|| self.unpack(height))?;
+            let record = residency::loaded(|| self.unpack(height).ok().flatten())?;
             return Some((record.slot, record.whole()?.to_vec()));
         }
-        let (at, slot) = residency::loaded(|| self.slot(height))?;
+        let (at, slot) = residency::loaded(|| self.slot(height).ok().flatten())?;
         let read = self.map.read(slot.offset, slot.length as usize);
         let note = |_: &_| self.checked.note_damaged(self.base(), at, "record cannot be read");
         Some((slot, read.inspect_err(note).ok()?))
@@ -330,19 +346,22 @@ impl Segment {
     pub(crate) fn find<T>(
         &self,
         hash: &Hash,
-        found: impl FnMut(Locator) -> Option<T>,
-    ) -> Option<T> {
+        found: impl FnMut(Locator) -> Option<Result<T, Cold>>,
+    ) -> Option<Result<T, Cold>> {
         match &self.lookup {
             Lookup::Active(table) => table.find(hash, found),
-            Lookup::Sealed { homes, .. } => self.sealed_table(homes).find(hash, found),
+            Lookup::Sealed { homes, .. } => match self.sealed_table(homes) {
+                Ok(table) => table.find(hash, found),
+                Err(cold) => Some(Err(cold)),
+            },
             Lookup::Packed(packed) => self.find_packed(packed, hash, found),
         }
     }
 
-    pub(crate) fn first_prefix(&self, hash: &Hash) -> u64 {
+    pub(crate) fn first_prefix(&self, hash: &Hash) -> Result<u64, Cold> {
         match &self.lookup {
-            Lookup::Active(_) | Lookup::Packed(_) => 0,
-            Lookup::Sealed { homes, .. } => self.sealed_table(homes).first_prefix(hash),
+            Lookup::Active(_) | Lookup::Packed(_) => Ok(0),
+            Lookup::Sealed { homes, .. } => self.sealed_table(homes)?.first_prefix(hash),
         }
     }
 
@@ -351,25 +370,26 @@ impl Segment {
         &self,
         packed: &Packed,
         hash: &Hash,
-        found: impl FnMut(Locator) -> Option<T>,
-    ) -> Option<T> {
+        found: impl FnMut(Locator) -> Option<Result<T, Cold>>,
+    ) -> Option<Result<T, Cold>> {
         packed.find(hash, found).unwrap_or_else(|damage| {
-            if !residency::is_cold() {
-                self.checked.note_sections(self.base(), &damage.to_string());
+            if let Err(cold) = damage.unless_cold() {
+                return Some(Err(cold));
             }
+            self.checked.note_sections(self.base(), &damage.to_string());
             None
         })
     }
 
     /// The sealed hash table; empty for an active or a packed segment.
-    pub(crate) fn table(&self) -> Table<'_> {
+    pub(crate) fn table(&self) -> Result<Table<'_>, Cold> {
         match &self.lookup {
-            Lookup::Active(_) | Lookup::Packed(_) => Table::new(&[]),
+            Lookup::Active(_) | Lookup::Packed(_) => Ok(Table::new(&[])),
             Lookup::Sealed { homes, .. } => self.sealed_table(homes),
         }
     }
 
-    fn sealed_table<'s>(&'s self, homes: &OnceLock<u64>) -> Table<'s> {
+    fn sealed_table<'s>(&'s self, homes: &OnceLock<u64>) -> Result<Table<'s>, Cold> {
         Table::remembered(&self.map, self.table_bytes(), homes)
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::memory::PinnedMap;
-use crate::memory::residency::{self, probe};
+use crate::memory::residency::{self, Cold, probe};
 
 /// Bytes inside a mapped segment; they stay valid as long as this value lives.
 #[derive(Clone)]
@@ -50,24 +50,24 @@ impl SegmentSlice {
         self.map.is_anonymous()
     }
 
-    /// True if its bytes may be touched where [`residency`] is minded.
-    pub fn probe(&self) -> bool {
+    /// Fails unless this thread may touch its bytes.
+    pub fn probe(&self) -> Result<(), Cold> {
         self.probe_in(0..self.len())
     }
 
-    /// Does this for a range of its bytes.
-    pub fn probe_in(&self, range: Range<usize>) -> bool {
+    /// Fails unless this thread may touch a range of its bytes.
+    pub fn probe_in(&self, range: Range<usize>) -> Result<(), Cold> {
         probe(&self.map, &self.as_ref()[range])
     }
 
-    /// True if they may be sent, by copies where [`residency::memory_is_short`].
-    pub fn probe_to_send(&self) -> bool {
+    /// Fails unless its bytes may be sent, by copies where [`residency::memory_is_short`].
+    pub fn probe_to_send(&self) -> Result<(), Cold> {
         residency::probe_to_send(&self.map, self.as_ref())
     }
 
     /// Copies some of its bytes, if those are in memory, to be sent: without touching them where
     /// [`residency::memory_is_short`].
-    pub fn copy_in(&self, range: Range<usize>, into: &mut [u8]) -> bool {
+    pub fn copy_in(&self, range: Range<usize>, into: &mut [u8]) -> Result<(), Cold> {
         residency::copy_to_send(&self.map, &self.as_ref()[range], into)
     }
 

@@ -76,12 +76,11 @@ impl BackfillWriter {
     /// Adds the next height as `from` has it. False if it is damaged there: nothing is added.
     pub(crate) fn append_stored(&mut self, from: &Segment, height: u64) -> Result<bool, Error> {
         let read = || {
-            let stored = from.record(height)?;
-            Some((stored.parent(), stored.hash(), stored.stored_len(), stored.head()))
+            let stored = from.record(height).ok()??;
+            Some((stored.stored_len(), stored.header().ok()?))
         };
-        let Ok(Some((parent, hash, len, head))) = residency::with_blocking_reads(read) else {
-            return Ok(false);
-        };
+        let Some((len, head)) = residency::loaded(read) else { return Ok(false) };
+        let (parent, hash) = (head.parent, head.hash);
         let follows = self.head.is_none_or(|(last, head)| (last + 1, head) == (height, parent));
         if !follows {
             return Ok(false);

@@ -8,6 +8,7 @@ use crate::disk::{Latch, Op};
 use crate::error::Error;
 use crate::index::merged_table::{self, FANOUT, Merged, MergedHeader, uncovered};
 use crate::index::table::{self, Table};
+use crate::memory::residency::Cold;
 use crate::memory::{residency, will_need};
 use crate::segment::{Packed, Segment};
 
@@ -167,7 +168,10 @@ impl Merging {
         self.due.bytes().for_each(will_need); // they are read from end to end
         let (latch, header, due) = (&mut self.latch, self.header, &self.due);
         let packed = residency::with_blocking_reads(|| due.packed_tables())??;
-        let write = || merged_table::write(latch, header, &due.tables(&packed));
+        let write = || {
+            let sources = due.tables(&packed).map_err(|Cold| residency::ReadFailed)?;
+            merged_table::write(latch, header, &sources)
+        };
         let merged = residency::with_blocking_reads(write)??;
         Ok(NewTable(merged, self.due))
     }
@@ -219,11 +223,11 @@ impl Due {
     }
 
     /// Tables of all sources, in any order.
-    fn tables<'t>(&'t self, packed: &'t [Vec<u8>]) -> Vec<Table<'t>> {
+    fn tables<'t>(&'t self, packed: &'t [Vec<u8>]) -> Result<Vec<Table<'t>>, Cold> {
         match self {
             Self::Segments(all) => {
                 let unpacked = all.iter().filter(|one| !one.is_packed()).map(|one| one.table());
-                unpacked.chain(packed.iter().map(|bytes| Table::new(bytes))).collect()
+                unpacked.chain(packed.iter().map(|bytes| Ok(Table::new(bytes)))).collect()
             }
             Self::Tables(all) => all.iter().map(|one| one.table()).collect(),
         }

@@ -181,7 +181,7 @@ impl Packing {
         let end = first + u64::from(self.range_blocks);
         let record = |height: u64| {
             let holder = self.sources.iter().find(|source| height < source.end_height())?;
-            residency::loaded(|| holder.record(height))
+            residency::loading(|| holder.record(height)).ok()?
         };
         let mut records = Vec::with_capacity(self.range_blocks as usize);
         for height in first..end {

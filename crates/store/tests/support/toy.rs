@@ -108,8 +108,8 @@ fn encode(record: &RecordRef) -> Vec<u8> {
     out.extend(record.transaction_count().to_le_bytes());
     out.extend(record.log_count().to_le_bytes());
     let count = record.transaction_count() as usize;
-    (0..count).for_each(|at| out.extend(record.transaction(at).expect("it is there").0));
-    record.terms().flatten().for_each(|term| out.extend(term.to_le_bytes()));
+    (0..count).for_each(|at| out.extend(record.transaction(at).unwrap().expect("it is there").0));
+    record.terms().unwrap().flatten().for_each(|term| out.extend(term.to_le_bytes()));
     for at in 0..5 {
         let part = record.part(at).slice;
         out.extend((part.len() as u32).to_le_bytes());

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 
 use super::*;
-use crate::body::BodyBuilder;
+use crate::body::ResponseBody;
 use crate::config::settings::Config;
 use crate::http::listener::{Role, Shared};
 use crate::http::open_connection::Arrived;
@@ -123,7 +123,7 @@ fn who_waited_for_an_answer_is_looked_after_again() {
     let later = Instant::now() + idle.lanes.patience.idle;
     idle.lanes.close_expired(later);
     assert_eq!((idle.lanes.open.len(), idle.lanes.look_at), (1, None), "it does not time out");
-    let reply = RpcResponse::Answer(BodyBuilder::default().finish());
+    let reply = RpcResponse::Answer(ResponseBody::default());
     let out = idle.lanes.service.responder.out(reply, Persistence::Kept);
     let left = UnsentResponse { stream, out: Box::new(out) };
     idle.lanes.answered(0, Some(Waited::Unsent(left)), later);

@@ -44,8 +44,8 @@ pub(crate) fn cold_body(pieces: Pieces) -> (ResponseBody, Vec<SegmentSlice>, Vec
     let slice = |at| part.slice((at * pieces.len) as u32, ((at + 1) * pieces.len) as u32);
     let slices: Vec<_> = (0..pieces.count).map(slice).collect();
     let mut body = BodyBuilder::default();
-    slices.iter().for_each(|slice| body.stored(slice.clone()));
-    (body.finish(), slices, bytes)
+    slices.iter().for_each(|slice| body.stored(slice.clone()).expect("it may wait"));
+    (body.finish().expect("it may wait"), slices, bytes)
 }
 
 /// Two ends of a connection, neither of which waits.
@@ -61,14 +61,14 @@ fn connection() -> (TcpStream, TcpStream) {
 
 /// Number of slices in memory. The caller learns from the others.
 fn here(slices: &[SegmentSlice]) -> usize {
-    let count = || slices.iter().filter(|slice| residency::if_resident(|| slice.probe()).is_some());
+    let count = || slices.iter().filter(|slice| residency::if_resident(|| slice.probe()).is_ok());
     thread::scope(|scope| scope.spawn(|| count().count()).join().expect("it counts"))
 }
 
 /// Finds so many missing that others are expected to go.
 pub(crate) fn make_memory_short() {
     let (_, slices, _) = cold_body(LONG);
-    slices.iter().for_each(|slice| assert!(residency::if_resident(|| slice.probe()).is_none()));
+    slices.iter().for_each(|slice| assert!(residency::if_resident(|| slice.probe()).is_err()));
     assert!(residency::memory_is_short());
 }
 
@@ -101,18 +101,15 @@ fn while_pages_go_what_is_copied_together_is_left_to_who_may_wait() {
     slices.iter().for_each(SegmentSlice::load);
     let made = |slices: &[SegmentSlice]| {
         let mut body = BodyBuilder::default();
-        slices.iter().for_each(|slice| body.stored(slice.clone()));
+        slices.iter().try_for_each(|slice| body.stored(slice.clone()))?;
         body.finish()
     };
     make_memory_short();
-    assert!(residency::if_sendable(|| made(&slices)).is_none());
+    assert!(residency::if_sendable(|| made(&slices)).is_err());
     let few = &slices[..FRAME_PIECES];
     let body = residency::if_sendable(|| made(few)).expect("nothing of it is touched");
     assert!(bytes.starts_with(&body.into_bytes()));
-    assert!(
-        residency::with_blocking_reads(|| made(&slices))
-            .is_ok_and(|body| body.into_bytes() == bytes)
-    );
+    assert!(residency::loading(|| made(&slices)).is_ok_and(|body| body.into_bytes() == bytes));
 }
 
 /// What was found in memory for an answer may have gone before it is sent.

@@ -23,14 +23,14 @@ pub(in crate::memory) fn cold_map() -> (tempfile::TempDir, Map) {
 fn what_is_not_in_memory_is_not_touched_until_it_is_loaded() {
     let (_dir, map) = cold_map();
     let far = map.bytes(LEN - 10..LEN).unwrap();
-    assert_eq!(if_resident(|| probe(&map, far)), None, "it is not in memory");
-    assert_eq!(if_resident(|| probe(&map, far)), None, "looking has not read it");
-    assert_eq!(with_blocking_reads(|| probe(&map, far)), Ok(true));
+    assert_eq!(if_resident(|| probe(&map, far)), Err(Cold), "it is not in memory");
+    assert_eq!(if_resident(|| probe(&map, far)), Err(Cold), "looking has not read it");
+    assert_eq!(loading(|| probe(&map, far)), Ok(()));
     assert_eq!(far, [7; 10], "which waits for it");
-    assert_eq!(if_resident(|| probe(&map, far)), Some(true));
+    assert_eq!(if_resident(|| probe(&map, far)), Ok(()));
     assert_eq!(
         if_resident(|| probe(&map, map.bytes(0..10).unwrap())),
-        None,
+        Err(Cold),
         "the rest is still cold"
     );
 }
@@ -39,15 +39,24 @@ fn what_is_not_in_memory_is_not_touched_until_it_is_loaded() {
 fn once_cold_all_is_refused_and_afterwards_nothing() {
     let (_dir, map) = cold_map();
     let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
-    let done = if_resident(|| {
-        assert!(probe(&map, &warm) && !is_cold());
-        assert!(!probe(&map, far) && is_cold());
-        assert!(!probe(&map, &warm), "the work is given up");
+    let done: Result<(), Cold> = if_resident(|| {
+        assert!(probe(&map, &warm).is_ok() && !is_cold());
+        assert!(probe(&map, far).is_err() && is_cold());
+        probe(&map, &warm) // the work is over
     });
-    assert!(done.is_none() && !is_cold());
-    assert!(probe(&map, far), "nobody watches");
-    assert!(!give_up(), "nobody is there to do it instead");
-    assert_eq!(if_resident(give_up), None);
+    assert!(done.is_err() && !is_cold());
+    assert_eq!(probe(&map, far), Ok(()), "this thread may wait");
+    assert_eq!(not_here(), Ok(()), "no other thread does it instead");
+    assert_eq!(if_resident(not_here), Err(Cold));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "a cold read was taken for an absence")]
+fn cold_read_that_is_taken_for_an_absence_is_noticed() {
+    let (_dir, map) = cold_map();
+    let far = map.bytes(LEN - 1..LEN).unwrap();
+    let _ = if_resident(|| Ok(probe(&map, far).is_ok()));
 }
 
 /// Asking for them again and again took ten times as long as reading them.
@@ -59,10 +68,10 @@ fn what_is_in_memory_is_not_asked_for_twice() {
     };
     let (_dir, map) = cold_map();
     let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
-    assert!(with_blocking_reads(|| probe(&map, &warm)).is_ok() && known(&warm));
-    assert!(with_blocking_reads(|| probe(&map, far)).is_ok() && !known(far), "it was on its way");
+    assert!(loading(|| probe(&map, &warm)).is_ok() && known(&warm));
+    assert!(loading(|| probe(&map, far)).is_ok() && !known(far), "it was on its way");
     assert_eq!(far, [7], "which waits for it");
-    assert!(with_blocking_reads(|| probe(&map, far)).is_ok() && known(far));
+    assert!(loading(|| probe(&map, far)).is_ok() && known(far));
 }
 
 /// Makes this thread act as if memory were short.
@@ -75,25 +84,25 @@ fn make_memory_short() {
 fn while_pages_go_nothing_is_touched_but_by_who_may_wait() {
     let (_dir, map) = cold_map();
     let (far, cold) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
-    assert_eq!(with_blocking_reads(|| probe(&map, far)), Ok(true));
+    assert_eq!(loading(|| probe(&map, far)), Ok(()));
     assert_eq!(far, [7; 9], "which waits for it");
-    let borrowed = |bytes| match if_resident(|| read(&map, bytes)).flatten() {
-        Some(Cow::Borrowed(_)) => Some(true),
-        Some(Cow::Owned(bytes)) => (bytes == [7; 9]).then_some(false),
-        None => None,
+    let borrowed = |bytes| match if_resident(|| read(&map, bytes)) {
+        Ok(Cow::Borrowed(_)) => Some(true),
+        Ok(Cow::Owned(bytes)) => (bytes == [7; 9]).then_some(false),
+        Err(Cold) => None,
     };
     assert_eq!(borrowed(far), Some(true));
     make_memory_short();
     assert_eq!(borrowed(far), Some(false));
-    assert_eq!(if_resident(|| read_array::<9>(&map, far)), Some(Some([7; 9])));
-    assert_eq!(if_resident(|| probe(&map, far)), None);
-    assert_eq!(if_sendable(|| probe(&map, far)), None);
-    assert_eq!(if_resident(|| probe_to_send(&map, far)), None);
-    assert_eq!(if_sendable(|| probe_to_send(&map, far)), Some(true));
-    assert_eq!(if_sendable(|| probe_to_send(&map, cold)), None);
+    assert_eq!(if_resident(|| read_array::<9>(&map, far)), Ok([7; 9]));
+    assert_eq!(if_resident(|| probe(&map, far)), Err(Cold));
+    assert_eq!(if_sendable(|| probe(&map, far)), Err(Cold));
+    assert_eq!(if_resident(|| probe_to_send(&map, far)), Err(Cold));
+    assert_eq!(if_sendable(|| probe_to_send(&map, far)), Ok(()));
+    assert_eq!(if_sendable(|| probe_to_send(&map, cold)), Err(Cold));
     assert_eq!(borrowed(cold), None);
-    let borrowed = || probe(&map, far) && matches!(read(&map, far), Some(Cow::Borrowed(_)));
-    assert_eq!(with_blocking_reads(borrowed), Ok(true));
+    let borrowed = || Ok(matches!(read(&map, far)?, Cow::Borrowed(_)));
+    assert_eq!(loading(borrowed), Ok(true));
 }
 
 /// Copies bytes that were in memory a moment ago without a probe: only the copy finds that they
@@ -106,12 +115,13 @@ fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
     make_memory_short();
     learn(far);
     learn(near);
-    assert_eq!(if_sendable(|| probe_to_send(&map, far)), Some(true), "as far as is known");
+    assert_eq!(if_sendable(|| probe_to_send(&map, far)), Ok(()), "as far as is known");
     let copied = if_sendable(|| {
-        assert_eq!(read_array::<9>(&map, far), None);
-        assert!(is_cold() && read(&map, near).is_none(), "the work is given up");
+        assert_eq!(read_array::<9>(&map, far), Err(Cold));
+        assert!(is_cold(), "the work is over");
+        read(&map, near)
     });
-    assert!(copied.is_none());
+    assert!(copied.is_err());
 }
 
 /// Runs where files are of memory: there are no such copies, and no page leaves.
@@ -124,15 +134,15 @@ fn what_cannot_be_copied_and_is_in_memory_is_touched() {
     map.publish(LEN, LEN);
     let bytes = map.bytes(0..9).unwrap();
     make_memory_short();
-    assert_eq!(if_resident(|| read_array::<9>(&map, bytes)), Some(Some([7; 9])));
+    assert_eq!(if_resident(|| read_array::<9>(&map, bytes)), Ok([7; 9]));
     let mut copied = [0; 9];
-    assert_eq!(if_sendable(|| copy_to_send(&map, bytes, &mut copied)), Some(true));
+    assert_eq!(if_sendable(|| copy_to_send(&map, bytes, &mut copied)), Ok(()));
     assert_eq!(copied, [7; 9]);
 }
 
 #[test]
 fn a_panic_does_not_leave_the_thread_watching() {
-    let panicked = std::panic::catch_unwind(|| if_resident(|| panic!("on purpose")));
+    let panicked = std::panic::catch_unwind(|| if_resident::<()>(|| panic!("on purpose")));
     assert!(panicked.is_err());
     assert_eq!(MODE.get(), Mode::Off);
 }
