@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tracing::{info, warn};
 
-use crate::config::settings::{Config, LiveReady};
+use crate::config::settings::{Config, LiveRates, LiveReady, Rates};
 use crate::config::{Changes, SettingsSource, Values};
 use crate::observe::metrics::LogLevels;
 
@@ -17,6 +17,7 @@ pub(crate) struct Reload {
     values: Values,
     levels: LogLevels,
     pub(crate) ready: LiveReady,
+    pub(crate) rates: LiveRates,
     pub(crate) drain_timeout: Duration,
 }
 
@@ -28,6 +29,7 @@ impl Reload {
             values: config.values.clone(),
             levels,
             ready: Arc::new(ArcSwap::from_pointee(config.ready)),
+            rates: Arc::new(ArcSwap::from_pointee(Rates::of(config))),
             drain_timeout: config.http.drain_timeout,
         }
     }
@@ -46,6 +48,7 @@ impl Reload {
     fn take(&mut self, newer: &Config, file: &str) {
         let changes = Changes::between(&self.values, &newer.values);
         self.ready.store(Arc::new(newer.ready));
+        self.rates.store(Arc::new(Rates::of(newer)));
         self.drain_timeout = newer.http.drain_timeout;
         self.values.replace(&changes.reloaded, &newer.values);
         info!(file, reloaded = %changes.reloaded.join(", "), "settings reloaded");

@@ -4,12 +4,13 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use neve_store::{Opened, Retention};
 use tracing::{error, info, warn};
 
 use super::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
 use crate::config;
-use crate::config::settings::{Config, GROUPS};
+use crate::config::settings::{Config, GROUPS, LiveRates, Rates};
 use crate::ingest::rules_of_stamp;
 use crate::observe::process;
 use crate::shared::Serving;
@@ -58,7 +59,12 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
         serving.identify(stamp.identity);
         serving.set_rules(rules_of_stamp(stamp.rules));
     }
-    let parts = Parts::of(&config, chain, &serving);
+    let parts = Parts::of(
+        &config,
+        chain,
+        &serving,
+        &LiveRates::new(ArcSwap::from_pointee(Rates::of(&config))),
+    );
     // Nothing is evicted: the store is as it was, but for the damage.
     let (ingest, writer) =
         parts.writing(writer, Retention::default(), config.fsync_interval, None)?;

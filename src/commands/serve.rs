@@ -56,7 +56,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         serving.set_rules(rules_of_stamp(stamp.rules));
     }
     describe_store(&serving, place.path());
-    let parts = Parts::of(&config, chain, &serving);
+    let parts = Parts::of(&config, chain, &serving, &reload.rates);
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let follower = parts.follower(&config, &place, ingest.clone());
@@ -71,9 +71,9 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let front = Listeners::start(&config, &serving, parts.relay(&config), inherited, admin).await?;
     front.greet(&parts.chain);
     let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
-    if let Some(pace) = config.scrub_bytes_per_second {
-        scrubber::start(Arc::clone(&serving), place.path().to_owned(), pace)?;
-    }
+    let rates = Arc::clone(&reload.rates);
+    let pace = move || rates.load().scrub;
+    scrubber::start(Arc::clone(&serving), place.path().to_owned(), pace)?;
     let following = tokio::spawn(follower.run());
     let _telling = AbortOnDropHandle::new(tokio::spawn(service_manager::run(
         Arc::clone(&serving),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use neve_store::{Identity, Retention};
 
 use super::evidence::Evidence;
-use crate::config::settings::{BackfillTarget, FetchConfig};
+use crate::config::settings::{BackfillTarget, FetchConfig, LiveRates};
 use crate::config::{Endpoint, StartAt};
 use crate::ingest::Ingest;
 use crate::shared::{IngestBudget, Serving, StageTimes, Status};
@@ -16,6 +16,7 @@ pub(crate) struct Follower {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) tls: rustls::ClientConfig,
     pub(crate) config: FetchConfig,
+    pub(crate) rates: LiveRates,
     pub(crate) start: StartAt,
     pub(crate) backfill: BackfillTarget,
     pub(crate) retention: Retention,

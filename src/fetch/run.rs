@@ -17,6 +17,7 @@ use super::follower::Follower;
 use super::height_fetcher::HeightFetcher;
 use crate::client::{Backoff, RpcClient};
 use crate::config::Endpoint;
+use crate::config::settings::LiveRate;
 use crate::fetch::follow::{Session, SessionEnd, StreamFollower};
 use crate::mirror::MirrorSource;
 use crate::shared::Phase;
@@ -124,8 +125,8 @@ impl Follower {
         let client =
             RpcClient::new(endpoint, self.tls.clone(), self.config, Arc::clone(&self.status));
         let public = endpoint.is_public().then_some(PUBLIC_REQUESTS_PER_SECOND);
-        let pace = self.config.requests_per_second.unwrap_or(public);
-        Upstream::new(endpoint.name.clone(), client, self.config.concurrency, pace).mirrored(peer)
+        let rate = LiveRate::new(&self.rates, |rates| rates.upstream, public);
+        Upstream::new(endpoint.name.clone(), client, self.config.concurrency, rate).mirrored(peer)
     }
 
     fn source(&self, pool: &Arc<UpstreamPool>) -> HeightFetcher {

@@ -20,13 +20,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// nice(1): every other thread goes first.
 const NICE: i32 = 19;
 
+/// Bytes a second to read now; `None`: no bytes.
+type Rate = Box<dyn Fn() -> Option<u64> + Send>;
+
 /// Starts the thread, which ends with the process.
 pub(crate) fn start(
     serving: Arc<Serving>,
     dir: PathBuf,
-    bytes_per_second: u64,
+    rate: impl Fn() -> Option<u64> + Send + 'static,
 ) -> std::io::Result<()> {
-    let scrubber = Scrubber { serving, dir, pace: Pace::new(bytes_per_second) };
+    let scrubber = Scrubber { serving, dir, pace: Pace::new(Box::new(rate)) };
     thread::Builder::new().name("scrubber".to_owned()).spawn(move || scrubber.run())?;
     Ok(())
 }
@@ -43,7 +46,7 @@ impl Scrubber {
             debug!(%error, "scrubber keeps its priority");
         }
         loop {
-            while self.serving.reader.sealed().is_empty() {
+            while (self.pace.rate)().is_none() || self.serving.reader.sealed().is_empty() {
                 wait(LOOK_EVERY);
             }
             let begun = Instant::now();
@@ -67,14 +70,14 @@ impl Scrubber {
 
 /// Reads at most so many bytes a second.
 struct Pace {
-    bytes_per_second: u64,
+    rate: Rate,
     since: Instant,
     bytes: u64,
 }
 
 impl Pace {
-    fn new(bytes_per_second: u64) -> Self {
-        Self { bytes_per_second, since: Instant::now(), bytes: 0 }
+    fn new(rate: Rate) -> Self {
+        Self { rate, since: Instant::now(), bytes: 0 }
     }
 
     /// A segment begins: time in which nothing was read is not made up for.
@@ -86,12 +89,21 @@ impl Pace {
     fn read(&mut self, bytes: u64) {
         counter!("neve_store_scrubbed_bytes_total").increment(bytes);
         self.bytes += bytes;
-        wait(self.due().saturating_sub(self.since.elapsed()));
+        // In short waits, so that a reload is heard soon.
+        while let Some(left) = self.left() {
+            wait(left.min(LOOK_EVERY));
+        }
     }
 
-    /// Time that the bytes read so far take.
-    fn due(&self) -> Duration {
-        let micros = u128::from(self.bytes) * 1_000_000 / u128::from(self.bytes_per_second);
+    /// Time to wait after the bytes read so far, if any.
+    fn left(&self) -> Option<Duration> {
+        let Some(rate) = (self.rate)() else { return Some(LOOK_EVERY) };
+        Some(self.due(rate).saturating_sub(self.since.elapsed())).filter(|left| !left.is_zero())
+    }
+
+    /// Time that the bytes read so far take at a rate.
+    fn due(&self, rate: u64) -> Duration {
+        let micros = u128::from(self.bytes) * 1_000_000 / u128::from(rate.max(1));
         Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 }
@@ -107,10 +119,11 @@ mod tests {
 
     #[test]
     fn pace_is_the_bytes_over_the_rate() {
-        let mut pace = Pace::new(8 << 20);
+        let mut pace = Pace::new(Box::new(|| None));
         pace.bytes = 128 << 20;
-        assert_eq!(pace.due(), Duration::from_secs(16));
+        assert_eq!(pace.due(8 << 20), Duration::from_secs(16));
         pace.bytes = u64::MAX;
-        assert!(pace.due() > Duration::from_hours(1));
+        assert!(pace.due(8 << 20) > Duration::from_hours(1));
+        assert_eq!(pace.left(), Some(LOOK_EVERY), "without a rate it rests");
     }
 }

@@ -16,7 +16,7 @@ const MEASURED: Duration = Duration::from_secs(10);
 /// Limits and quality of one upstream.
 pub(super) struct Gate {
     pub(super) breaker: Breaker,
-    pub(super) pace: Option<RateLimiter>,
+    pub(super) pace: RateLimiter,
     pub(super) lacks: Lacks,
     /// Moving mean of the time to the head of a response, and the time of the last measurement.
     latency: Option<(Duration, Instant)>,
@@ -33,7 +33,7 @@ pub(super) struct Rank {
 }
 
 impl Gate {
-    pub(super) fn new(pace: Option<RateLimiter>) -> Self {
+    pub(super) fn new(pace: RateLimiter) -> Self {
         let (breaker, lacks) = (Breaker::default(), Lacks::default());
         Self { breaker, pace, lacks, latency: None, doubted: None }
     }
@@ -41,19 +41,17 @@ impl Gate {
     /// Takes the right to make a request; `following` is the pace of all requests to the upstream.
     pub(super) fn enter(
         &mut self,
-        following: Option<&mut RateLimiter>,
+        following: &mut RateLimiter,
         now: Instant,
     ) -> Result<(), Failure> {
         let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
-        if self.pace.as_mut().is_some_and(busy) || following.is_some_and(busy) {
+        if busy(&mut self.pace) || busy(following) {
             return Err(Failure::Limited);
         }
         if !self.breaker.enter(now) {
             return Err(Failure::NoUpstream);
         }
-        if let Some(pace) = &mut self.pace {
-            pace.made(1);
-        }
+        self.pace.made(1);
         Ok(())
     }
 
@@ -87,13 +85,19 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::settings::{LiveRate, LiveRates};
 
     const MILLI: Duration = Duration::from_millis(1);
+
+    fn gate(now: Instant) -> Gate {
+        let rate = LiveRate::new(&LiveRates::default(), |rates| rates.relay, None);
+        Gate::new(RateLimiter::new(rate, now))
+    }
 
     #[test]
     fn quicker_upstream_is_first_and_one_that_was_not_measured_lately_is_tried() {
         let now = Instant::now();
-        let [mut quick, mut slow, new] = [(); 3].map(|()| Gate::new(None));
+        let [mut quick, mut slow, new] = [(); 3].map(|()| gate(now));
         quick.answered(10 * MILLI, now);
         slow.answered(50 * MILLI, now);
         assert!(quick.rank(now) < slow.rank(now));
@@ -108,7 +112,7 @@ mod tests {
     #[test]
     fn upstream_that_timed_out_is_last_until_it_answers_or_some_time_has_passed() {
         let now = Instant::now();
-        let [mut stalled, mut other] = [(); 2].map(|()| Gate::new(None));
+        let [mut stalled, mut other] = [(); 2].map(|()| gate(now));
         other.answered(100 * MILLI, now);
         stalled.timed_out(now);
         assert!(other.rank(now) < stalled.rank(now));

@@ -15,7 +15,7 @@ use super::issued::Issued;
 use super::lacks::Lack;
 use crate::client::retry_after;
 use crate::config::Endpoint;
-use crate::config::settings::RelayConfig;
+use crate::config::settings::{LiveRate, LiveRates, RelayConfig};
 use crate::rpc::CallFacts;
 use crate::shared::lock::lock;
 use crate::upstream::{PoolSlot, RateLimiter, Upstream};
@@ -41,12 +41,6 @@ pub(crate) struct RelayState {
     pub(super) sending: Arc<Semaphore>,
 }
 
-/// A limiter whose first request need not wait, however low the rate.
-fn full_limiter(rate: f64, now: Instant) -> RateLimiter {
-    let earlier = now.checked_sub(Duration::from_secs_f64(1.0 / rate));
-    RateLimiter::new(rate, earlier.unwrap_or(now))
-}
-
 /// A number that no other neve has. It is no secret: a client that names it is not relayed.
 fn random() -> u64 {
     let mut bytes = [0; 8];
@@ -64,13 +58,13 @@ impl RelayState {
         connect_timeout: Duration,
         config: RelayConfig,
         pool: PoolSlot,
+        rates: &LiveRates,
     ) -> Arc<Self> {
         let now = Instant::now();
         let gate = |endpoint: &Endpoint| {
             let public = endpoint.is_public().then_some(PUBLIC_REQUESTS_PER_SECOND);
-            let rate = config.requests_per_second.unwrap_or(public);
-            let pace = rate.map(|rate| full_limiter(rate, now));
-            Mutex::new(Gate::new(pace))
+            let rate = LiveRate::new(rates, |rates| rates.relay, public);
+            Mutex::new(Gate::new(RateLimiter::full(rate, now)))
         };
         let gates = endpoints.iter().map(gate).collect();
         let number = random();
@@ -100,7 +94,7 @@ impl RelayState {
 
     /// Takes the right to ask an upstream. Following comes first: what it needs is left to it.
     pub(super) fn enter(&self, place: usize, upstream: &Upstream) -> Result<(), Failure> {
-        self.gate(place).enter(upstream.state().pace.as_mut(), Instant::now())?;
+        self.gate(place).enter(&mut upstream.state().pace, Instant::now())?;
         upstream.charge(1);
         Ok(())
     }

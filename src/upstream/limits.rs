@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::config::settings::LiveRate;
+
 /// Heights under way at first: an upstream that nothing is known of.
 const BEGIN: f64 = 8.0;
 /// An upstream whose quickest answers take less is next door: a head takes there as long as it
@@ -122,35 +124,50 @@ impl ConcurrencyLimit {
 }
 
 /// Requests a second: as many as one second has may come at once after a pause.
-#[derive(Debug, Clone)]
 pub(crate) struct RateLimiter {
-    a_second: f64,
+    rate: LiveRate,
     left: f64,
     at: Instant,
 }
 
 impl RateLimiter {
-    pub(crate) fn new(a_second: f64, now: Instant) -> Self {
-        Self { a_second, left: a_second, at: now }
+    pub(crate) fn new(rate: LiveRate, now: Instant) -> Self {
+        let left = rate.get().unwrap_or_default();
+        Self { rate, left, at: now }
+    }
+
+    /// A limiter whose first request need not wait, however low the rate.
+    pub(crate) fn full(rate: LiveRate, now: Instant) -> Self {
+        let mut full = Self::new(rate, now);
+        full.left = full.left.max(1.0);
+        full
     }
 
     /// Time until a request may be made; zero for now.
     pub(crate) fn wait(&mut self, now: Instant) -> Duration {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
-        self.left = since.mul_add(self.a_second, self.left).min(self.a_second.max(1.0));
         self.at = now;
-        Duration::from_secs_f64(((1.0 - self.left) / self.a_second).max(0.0))
+        let Some(a_second) = self.rate.get() else { return Duration::ZERO };
+        self.left = since.mul_add(a_second, self.left).min(a_second.max(1.0));
+        Duration::from_secs_f64(((1.0 - self.left) / a_second).max(0.0))
     }
 
     /// So many requests were made. What could not wait makes the next ones wait longer.
     pub(crate) fn made(&mut self, requests: u32) {
-        self.left -= f64::from(requests);
+        if self.rate.get().is_some() {
+            self.left -= f64::from(requests);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arc_swap::ArcSwap;
+
     use super::*;
+    use crate::config::settings::{LiveRates, Rates};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -240,10 +257,37 @@ mod tests {
         }
     }
 
+    fn rates(upstream: Option<f64>) -> LiveRates {
+        let all = Rates { upstream: Some(upstream), ..Rates::default() };
+        Arc::new(ArcSwap::from_pointee(all))
+    }
+
+    #[test]
+    fn limiter_follows_a_rate_that_is_reloaded() {
+        let (start, rates) = (Instant::now(), rates(Some(0.5)));
+        let mut pace = RateLimiter::full(LiveRate::new(&rates, |all| all.upstream, None), start);
+        assert!(pace.wait(start).is_zero());
+        pace.made(1);
+        assert_eq!(pace.wait(start), Duration::from_secs(2));
+        let reload = |upstream| {
+            rates.store(Arc::new(Rates { upstream, ..Rates::default() }));
+        };
+        reload(Some(Some(4.0)));
+        assert_eq!(pace.wait(start), Duration::from_millis(250));
+        reload(Some(None));
+        pace.made(1000);
+        assert!(pace.wait(start).is_zero(), "there is no limit");
+        reload(Some(Some(4.0)));
+        assert_eq!(pace.wait(start), Duration::from_millis(250), "what had no limit is not owed");
+        reload(None);
+        assert!(pace.wait(start).is_zero(), "the default has no limit");
+    }
+
     #[test]
     fn requests_are_paced() {
         let start = Instant::now();
-        let mut pace = RateLimiter::new(20.0, start);
+        let mut pace =
+            RateLimiter::new(LiveRate::new(&rates(Some(20.0)), |all| all.upstream, None), start);
         let mut made = 0;
         for step in 0..3000 {
             let now = start + MS * step;

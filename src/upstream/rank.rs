@@ -19,7 +19,7 @@ pub(super) struct Rank {
 
 impl Rank {
     pub(super) fn of(state: &mut State, purpose: Priority, now: Instant) -> Self {
-        let pause = state.pace.as_mut().map(|pace| pace.wait(now)).unwrap_or_default();
+        let pause = state.pace.wait(now);
         let size = state.window.size();
         let room = purpose.has_room(state.in_flight, state.following, size);
         #[expect(clippy::cast_precision_loss, reason = "an estimate of small numbers")]

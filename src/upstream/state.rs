@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::limits::{ConcurrencyLimit, RateLimiter};
 use crate::client::{CallError, RpcClient};
+use crate::config::settings::LiveRate;
 use crate::mirror::MirrorSource;
 use crate::shared::lock::lock;
 use crate::shared::{Phase, UpstreamStatus};
@@ -65,7 +66,7 @@ pub(crate) struct State {
     /// What it sent did not check out: it is asked last until then.
     penalized: Option<(Instant, Duration)>,
     pub(crate) window: ConcurrencyLimit,
-    pub(crate) pace: Option<RateLimiter>,
+    pub(crate) pace: RateLimiter,
     pub(crate) in_flight: usize,
     /// Of them, for following.
     pub(crate) following: usize,
@@ -77,7 +78,7 @@ pub(crate) struct State {
 }
 
 impl Upstream {
-    pub(crate) fn new(name: String, client: RpcClient, window: usize, pace: Option<f64>) -> Self {
+    pub(crate) fn new(name: String, client: RpcClient, window: usize, rate: LiveRate) -> Self {
         let now = Instant::now();
         Self {
             name,
@@ -96,7 +97,7 @@ impl Upstream {
                 resting: None,
                 penalized: None,
                 window: ConcurrencyLimit::new(window),
-                pace: pace.map(|a_second| RateLimiter::new(a_second, now)),
+                pace: RateLimiter::new(rate, now),
                 in_flight: 0,
                 following: 0,
                 failures: 0,
@@ -197,9 +198,7 @@ impl Upstream {
 
     /// So many requests are made of it.
     pub(crate) fn charge(&self, requests: u32) {
-        if let Some(pace) = &mut self.state().pace {
-            pace.made(requests);
-        }
+        self.state().pace.made(requests);
     }
 
     /// It wants to be asked later.

@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 use super::store::StoreDir;
 use super::upstreams::Upstreams;
 use crate::config::Network;
-use crate::config::settings::{Config, Limits};
+use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
 use crate::http::relay::RelayShared;
 use crate::ingest::{Ingest, writer};
@@ -34,10 +34,16 @@ pub(crate) struct Parts {
     written: Arc<AtomicU64>,
     budget: IngestBudget,
     pool: PoolSlot,
+    rates: LiveRates,
 }
 
 impl Parts {
-    pub(crate) fn of(config: &Config, chain: Upstreams, serving: &Arc<Serving>) -> Self {
+    pub(crate) fn of(
+        config: &Config,
+        chain: Upstreams,
+        serving: &Arc<Serving>,
+        rates: &LiveRates,
+    ) -> Self {
         Self {
             chain,
             serving: Arc::clone(serving),
@@ -48,6 +54,7 @@ impl Parts {
             written: Arc::default(),
             budget: IngestBudget::new(config.fetch.ingest_bytes_max),
             pool: PoolSlot::default(),
+            rates: Arc::clone(rates),
         }
     }
 
@@ -60,6 +67,7 @@ impl Parts {
             config.fetch.connect_timeout,
             relay.clone(),
             Arc::clone(&self.pool),
+            &self.rates,
         );
         Some(RelayShared::new(state, relay))
     }
@@ -90,6 +98,7 @@ impl Parts {
             endpoints: self.chain.endpoints.clone(),
             tls: self.chain.tls.clone(),
             config: config.fetch,
+            rates: Arc::clone(&self.rates),
             start: config.start,
             backfill: config.backfill,
             retention: config.retention,

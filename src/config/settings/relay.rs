@@ -55,7 +55,8 @@ pub(super) const MISSES: Group = Group {
             rate("0.01", "1000000").or_none("RATE|none"),
             "Relayed requests a second to each upstream. Beyond it: HTTP 429.",
         )
-        .otherwise("half of --upstream-requests-per-second"),
+        .otherwise("half of --upstream-requests-per-second")
+        .reloads(),
         Setting::new(
             "relayed-requests-total-max",
             count("1", "65536"),

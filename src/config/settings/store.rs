@@ -67,7 +67,8 @@ pub(super) const STORE: Group = Group {
             "Pace at which neve reads stored blocks again and compares them with their checksums. \
              It fetches damaged ones again.",
         )
-        .or("8MiB"),
+        .or("8MiB")
+        .reloads(),
         Setting::new(
             "fsync-interval",
             duration("1ms", "1h"),

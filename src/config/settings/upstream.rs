@@ -63,7 +63,8 @@ pub(super) const UPSTREAM: Group = Group {
             rate("0.01", "1000000").or_none("RATE|none"),
             "Requests a second to each upstream. Beyond it: the requests wait.",
         )
-        .otherwise("20 to Avalanche's public API, else none"),
+        .otherwise("20 to Avalanche's public API, else none")
+        .reloads(),
         Setting::new(
             "upstream-concurrency-max",
             count("1", "1024"),

@@ -143,10 +143,13 @@ fn sighup_reloads_the_file_and_names_what_needs_a_restart() {
     let path = settings("ready-lag-max = 5\n");
     let neve = Neve::start(dir.path(), &["--config", &path, "--ready-silence-max", "1h"]);
     settings(
-        "ready-lag-max = 6\nready-silence-max = \"2h\"\nlog-filter = \"debug\"\nthreads = 1\n",
+        "ready-lag-max = 6\nready-silence-max = \"2h\"\nlog-filter = \"debug\"\nthreads = 1\n\
+         scrub-bytes-per-second = \"1MiB\"\nupstream-requests-per-second = 5\n",
     );
     neve.signal(Signal::HUP);
-    neve.wait_for_log("reloaded=ready-lag-max, log-filter");
+    neve.wait_for_log(
+        "reloaded=scrub-bytes-per-second, upstream-requests-per-second, ready-lag-max, log-filter",
+    );
     neve.wait_for_log("settings need a restart");
     // Nothing is logged at that level before.
     neve.wait_for_log(" DEBUG ");
