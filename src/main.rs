@@ -13,7 +13,7 @@ use neve::commands::{self, doctor, inspect, repair, serve, status, verify};
 use neve::config::settings::{Config, GROUPS};
 use neve::config::{ConfigError, InspectArgs, SettingsSource, VerifyArgs, command};
 
-/// What quiet connections give back goes back to the system: docs/decisions/0023.
+/// Allocator that returns memory of quiet connections to the kernel: docs/decisions/0023.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -19,7 +19,7 @@ impl AcceptEncoding {
         accepts
     }
 
-    /// The same with another of these headers.
+    /// Takes another of these headers in too.
     pub(crate) fn add(&mut self, list: &[u8]) {
         for entry in list.split(|byte| *byte == b',').filter_map(|entry| str::from_utf8(entry).ok())
         {

@@ -141,13 +141,13 @@ impl ResponseBody {
         frame
     }
 
-    /// The same, unless making it touches bytes that are not in memory.
+    /// Makes the next frame, unless that touches bytes that are not in memory.
     pub(crate) fn frame_if_resident(&mut self) -> Result<WriteBuf, Cold> {
         residency::if_resident(|| self.probe())?;
         Ok(self.frame())
     }
 
-    /// The same on a thread that may wait for the disk.
+    /// Does this on a thread that may wait for the disk.
     pub(crate) fn frame_loading(&mut self) -> Result<WriteBuf, ReadFailed> {
         residency::loading(|| self.probe())?;
         Ok(self.frame())

@@ -19,7 +19,7 @@ pub(crate) enum BodySlice {
     Shared(Bytes),
     /// Bytes of a mapped segment, which stays mapped until they are sent.
     Stored(SegmentSlice),
-    /// The same, which is there in a content coding too.
+    /// Bytes of a mapped segment that are stored in a content coding too.
     CodedPart(Box<CodedPart>),
 }
 

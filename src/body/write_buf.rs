@@ -65,7 +65,7 @@ impl WriteBuf {
         self.stored_next(bytes_max).for_each(|(slice, range)| slice.load_in(range));
     }
 
-    /// What is stored of the next so many bytes.
+    /// Stored slices among the next so many bytes.
     fn stored_next(&self, bytes_max: usize) -> impl Iterator<Item = (&SegmentSlice, Range<usize>)> {
         self.ahead(bytes_max).filter_map(|(piece, range)| Some((piece.stored()?, range)))
     }
@@ -76,7 +76,7 @@ impl WriteBuf {
         next.map(|(piece, range)| IoSlice::new(&piece.bytes(&self.text)[range]))
     }
 
-    /// The same as pieces, and which bytes of them.
+    /// The next so many bytes as pieces, with the range in each.
     fn ahead(&self, bytes_max: usize) -> impl Iterator<Item = (&BodySlice, Range<usize>)> {
         let (mut from, mut left) = (self.at, bytes_max);
         self.pieces[self.next..].iter().map_while(move |piece| {

@@ -26,12 +26,12 @@ pub(crate) enum CallError {
     /// The upstream wants to be asked later.
     #[error("HTTP {status}, try again {}", .after.map_or("later".into(), |t| format!("in {t:?}")))]
     Throttled {
-        /// Status.
+        /// HTTP status of the response.
         status: StatusCode,
         /// Time to wait.
         after: Option<Duration>,
     },
-    /// It does not hold what was asked for: how a neve says so.
+    /// The upstream does not hold the data: a neve says it in this way.
     #[error("not held there: {0}")]
     NotServed(PeerText),
     /// Another status than 200.
@@ -46,9 +46,9 @@ pub(crate) enum CallError {
     /// The upstream answered with an error.
     #[error("error {code}: {message}")]
     Rpc {
-        /// Code.
+        /// Code of the JSON-RPC error.
         code: i64,
-        /// Message.
+        /// Message of the JSON-RPC error.
         message: PeerText,
     },
 }
@@ -93,7 +93,7 @@ impl CallError {
     }
 }
 
-/// What v1.14 says of heights above its head; v1.15 says `null`.
+/// Text of v1.14 for heights above its head; v1.15 sends `null`.
 const BEYOND_HEAD: &str = "cannot query unfinalized data";
 
 /// The `result` of a call, as sent. `None` is `null`.

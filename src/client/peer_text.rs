@@ -4,7 +4,8 @@ use std::fmt;
 
 /// Bytes of an upstream's text that are shown.
 pub(crate) const PEER_TEXT_BYTES_MAX: usize = 256;
-/// Of a longer text, the start and the end are kept: errors often end with their reason.
+/// Bytes of a text that are kept, of a longer one start and end: errors often end with their
+/// reason.
 const HEAD_BYTES: usize = 184;
 const TAIL_BYTES: usize = 64;
 

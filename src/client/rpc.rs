@@ -21,13 +21,13 @@ use crate::shared::Status;
 
 /// Room that an answer gets before it comes, at most.
 const BODY_BYTES_EXPECTED_MAX: u64 = 2 << 20;
-/// What stands around a result in an answer of its own, with an id of two digits.
+/// Bytes around a result in a response of its own, with an id of two digits.
 const ENVELOPE_BYTES: usize = envelope::PREFIX.len()
     + envelope::RESULT.len()
     + envelope::SUFFIX.len()
     + envelope::NEWLINE.len()
     + 2;
-/// What a connection reads at a time.
+/// Bytes that a connection reads at a time.
 const READ_BYTES: usize = 64 << 10;
 /// A client to one upstream. Clones share connections.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub(crate) struct RpcClient {
     http: HttpClient,
     config: FetchConfig,
     ids: Arc<AtomicU64>,
-    /// What an answer takes, as far as can be told from the last ones.
+    /// Bytes that a response will likely take, by the last ones.
     body_bytes: Arc<AtomicU64>,
     status: Arc<Status>,
 }

@@ -185,7 +185,7 @@ pub struct VerifyArgs {
     #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR", group = "what")]
     pub data_dir: Option<PathBuf>,
 
-    /// One segment file, in any directory. It goes before `--data-dir`.
+    /// Segment file, in any directory. It goes before `--data-dir`.
     #[arg(long, value_name = "FILE", group = "what")]
     pub segment: Option<PathBuf>,
 

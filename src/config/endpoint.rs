@@ -1,4 +1,4 @@
-//! Where an upstream is: its RPC address, and the WebSocket address that belongs to it.
+//! Endpoint of an upstream: its RPC address, and the WebSocket address that belongs to it.
 //!
 //! Providers put keys into paths and queries, and operators into HTTP headers. So an address shows
 //! its scheme, host and port only, whoever prints it and however.
@@ -148,7 +148,7 @@ const OWN_HEADERS: [&str; 13] = [
 /// An upstream's addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its name in logs, metrics and /health: the shown address, with a number if another upstream
+    /// Name in logs, metrics and /health: the shown address, with a number if another upstream
     /// has the same.
     pub(crate) name: String,
     /// For JSON-RPC over HTTP.
@@ -199,8 +199,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether two addresses lead to the same upstream: schemes and hosts have no case, and a port
-    /// may be left out.
+    /// Returns whether two addresses lead to the same upstream: schemes and hosts have no case, and
+    /// a port may be left out.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let key = |endpoint: &Self| {
             let uri = endpoint.rpc.reveal();
@@ -212,7 +212,7 @@ impl Endpoint {
         key(self) == key(other)
     }
 
-    /// Whether it is Avalanche's public API, which limits each address that it is asked from.
+    /// True for Avalanche's public API, which limits each address that requests come from.
     pub fn is_public(&self) -> bool {
         matches!(self.rpc.reveal().host(), Some("api.avax.network" | "api.avax-test.network"))
     }

@@ -12,13 +12,13 @@ use super::units::{Age, BackfillTo, ByteCount, Count, DurationArg, Rate, StartAt
 /// Settings with one heading in the help.
 #[derive(Debug, Clone, Copy)]
 pub struct Group {
-    /// Heading.
+    /// Heading of the group in help and reference.
     pub title: &'static str,
     /// The settings, in the order of the help.
     pub settings: &'static [Setting],
 }
 
-/// A setting.
+/// A setting: name, values, default and help.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting {
     /// Flag without its dashes, and key of the file.
@@ -35,7 +35,7 @@ pub struct Setting {
     pub flag_only: bool,
     /// True if the short help has it.
     pub brief: bool,
-    /// One or two sentences.
+    /// Help text of one or two sentences.
     pub help: &'static str,
 }
 
@@ -154,7 +154,7 @@ fn parses<T: FromStr<Err: Display>>(text: &str) -> Result<(), String> {
     text.parse::<T>().map(drop).map_err(|error| error.to_string())
 }
 
-/// One of the words of `T`.
+/// A word of `T`.
 pub(crate) const fn one_of<T: ValueEnum>(shown: &'static str) -> SettingKind {
     SettingKind { words: Some(words::<T>), parse: is_word::<T>, ..text::<String>(shown) }
 }

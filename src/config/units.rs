@@ -97,7 +97,7 @@ pub enum ListenAddress {
     Tcp {
         /// Name or address of a host.
         host: String,
-        /// Port.
+        /// TCP port.
         port: u16,
     },
     /// A socket in the file system.
@@ -209,12 +209,12 @@ impl FromStr for IpNetwork {
     }
 }
 
-/// Where an empty store begins.
+/// Height at which an empty store begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
     /// At this height.
     Height(u64),
-    /// So many blocks before the upstream's head; 0 is the head itself.
+    /// Blocks before the upstream's head; 0 is the head itself.
     BeforeHead(u64),
 }
 
@@ -231,12 +231,12 @@ impl FromStr for StartAt {
     }
 }
 
-/// How far below its first height a store is filled.
+/// Height down to which a store is filled below its first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackfillTo {
     /// Not at all.
     None,
-    /// As far as what is kept allows.
+    /// Down to the limit of the retention.
     Retained,
     /// Down to there.
     To(StartAt),

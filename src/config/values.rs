@@ -29,7 +29,7 @@ pub enum Origin {
         /// Line, from 1.
         line: usize,
     },
-    /// The default.
+    /// The setting was not given: its default holds.
     Default,
 }
 

@@ -16,7 +16,7 @@ pub(crate) enum FetchError {
     Refused(&'static str, String),
     /// No answer for much longer than it usually takes, while another upstream could be asked.
     Stalled,
-    /// No answer.
+    /// The request failed, or its response is an error.
     Call(CallError),
 }
 

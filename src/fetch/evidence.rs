@@ -1,4 +1,4 @@
-//! What was refused, and what was accepted in its place: kept for people, under `evidence/`.
+//! Evidence: rejected data, and the data accepted in its place, kept for people under `evidence/`.
 //!
 //! A file has a line of JSON that says what it is, then the block, then its receipts, as they came.
 //! Their number and bytes are bounded; the oldest go.
@@ -22,7 +22,8 @@ const FILES_MAX: usize = 64;
 const BYTES_MAX: usize = 64 << 20;
 /// Highest size of one file.
 const FILE_BYTES_MAX: usize = 8 << 20;
-/// What was kept lately is not kept again: a height that is refused is asked for again and again.
+/// Number of rejections that are remembered and not kept again: a height is requested until it is
+/// proven.
 const KNOWN_MAX: usize = 1024;
 
 /// Keeps answers. Clones write to the same directory.

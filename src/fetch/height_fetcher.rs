@@ -33,7 +33,7 @@ const UNLUCKY_FIRST: Duration = Duration::from_millis(10);
 /// long as usual.
 const STALL_MIN: Duration = Duration::from_secs(2);
 const STALLS: u32 = 8;
-/// How often it is said that a height is still awaited.
+/// Time between two log lines about an awaited height.
 const SAY_EVERY: Duration = Duration::from_secs(30);
 /// Heights whose next answer is kept.
 const DISPUTED_MAX: usize = 256;
@@ -90,7 +90,7 @@ impl HeightFetcher {
         self.fetch_needed(FetchNeed::new(height, purpose), checks).await
     }
 
-    /// The same, of a block whose hash may be known.
+    /// Fetches a block whose hash may be known.
     pub(crate) async fn fetch_needed(&self, mut need: FetchNeed, checks: Checks) -> Fetched {
         let begun = Instant::now();
         let (height, purpose) = (need.height, need.purpose);
@@ -129,7 +129,7 @@ impl HeightFetcher {
         }
     }
 
-    /// What follows from a failure: the height goes elsewhere, or comes back later.
+    /// Decides after a failure: the height goes elsewhere, or comes back later.
     fn after(
         &self,
         lease: &FetchPermit,

@@ -1,4 +1,4 @@
-//! What a height is asked with: its block and its receipts.
+//! Payload of a height: its block and its receipts.
 //!
 //! A head is asked for as `latest`, while it is. Of its newest block a node has in memory what it
 //! read and recovered to accept it; by its number, the same block is read from the node's database,

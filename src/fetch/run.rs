@@ -27,7 +27,7 @@ use crate::upstream::{HeadListener, Upstream, UpstreamMonitor, UpstreamPool};
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(30);
 const SESSION_FIRST: Duration = Duration::from_millis(250);
 const SESSION_MAX: Duration = Duration::from_secs(15);
-/// What Avalanche's public API bears from one address: some 25 requests a second, and three
+/// Limits of Avalanche's public API for one address: some 25 requests a second, and three
 /// WebSocket connects a minute, beyond which it blocks for a day.
 const PUBLIC_REQUESTS_PER_SECOND: f64 = 20.0;
 const PUBLIC_CONNECT_INTERVAL: Duration = Duration::from_secs(30);

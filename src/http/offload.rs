@@ -39,7 +39,7 @@ pub(crate) enum NotDone {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The pools.
+/// Pools of threads that may wait or take long.
 pub(crate) struct Offload {
     cold_reads: Pool,
     searches: Pool,

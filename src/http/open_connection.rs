@@ -1,4 +1,4 @@
-//! What goes from one thread of a worker to the other, and from the acceptor to both.
+//! Connections that go from one thread of a worker to the other, and from the acceptor to both.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ impl OpenConnection {
 pub(crate) enum ToFast {
     /// A connection.
     Connection(OpenConnection),
-    /// What the connection of this key waits for; nothing if making or sending it failed, and then
-    /// the connection is closed.
+    /// The response that the connection of this key waits for; nothing if making or sending it
+    /// failed, and then the connection is closed.
     Answer(usize, Option<Waited>),
     /// Connections are to end.
     Drain,
@@ -74,7 +74,7 @@ pub(crate) enum ToFull {
     Disk(usize, TcpStream, BlockingWork),
 }
 
-/// What is left of an answer, and the socket for it.
+/// Rest of a response, and its socket.
 pub(crate) struct UnsentResponse {
     pub(crate) stream: TcpStream,
     pub(crate) out: Box<ResponseWriter>,
@@ -90,7 +90,7 @@ impl UnsentResponse {
 
 /// Outcome of a wait.
 pub(crate) enum Waited {
-    /// What is left of an answer.
+    /// Rest of a response.
     Unsent(UnsentResponse),
     /// The socket, and a request that hyper is to answer.
     Unanswered(TcpStream, Bytes),
@@ -98,7 +98,7 @@ pub(crate) enum Waited {
 
 /// Work that may wait for the disk.
 pub(crate) enum BlockingWork {
-    /// Answering this.
+    /// Answer this request, which must not hold up the worker.
     Answer(OffloadedRequest),
     /// Sending what is left of an answer.
     Send(Box<ResponseWriter>),

@@ -203,7 +203,7 @@ impl FullLoop {
     }
 }
 
-/// What is left of an answer when it was waited for and sent as far as that goes at once; nothing
+/// Rest of a response that was waited for and sent as far as that goes at once; nothing
 /// if it cannot be made or sent.
 async fn wait_for(
     responder: &Arc<Responder>,
@@ -219,8 +219,8 @@ async fn wait_for(
     }
 }
 
-/// The same, for this thread: every request of hyper's looks at it, which locks it. Tells the other
-/// thread too.
+/// Returns a copy of the signal to drain for this thread: every request of hyper's reads it, which
+/// locks it. Tells the other thread too.
 fn own(mut drain: watch::Receiver<bool>, door: Handoff) -> watch::Receiver<bool> {
     let (tell, told) = watch::channel(false);
     tokio::spawn(async move {

@@ -35,7 +35,7 @@ impl Clock {
     }
 }
 
-/// How far the system clock went otherwise than the steady one.
+/// Difference between the steps of the system clock and of the steady one.
 fn jump(before: (Instant, SystemTime), now: (Instant, SystemTime)) -> Option<(bool, Duration)> {
     let should = before.1 + now.0.saturating_duration_since(before.0);
     let jump = match now.1.duration_since(should) {

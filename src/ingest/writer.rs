@@ -27,7 +27,7 @@ use crate::shared::{Phase, Serving, Status};
 
 /// Time that a full disk is left alone.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(2);
-/// How often the retention is looked at when nothing is rolled: it is what `--retain-age` needs.
+/// Time between two checks of the retention when nothing is rolled: `--retain-age` needs it.
 const EVICT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Parts of the writer thread.
@@ -323,7 +323,7 @@ impl Loop {
         }
     }
 
-    /// One merge often makes another due.
+    /// Merges until no merge is due: each often makes another due.
     fn merged(&mut self, merged: Result<NewTable, Error>) -> Result<(), Error> {
         if self.setup.writer.end_merge(merged)? {
             self.begin_merge();

@@ -1,4 +1,4 @@
-//! What both writing threads say: that they have stopped, and what they wrote.
+//! Log lines and counters of both writing threads: their end, and the heights that they wrote.
 
 use metrics::counter;
 use neve_store::Record;

@@ -46,7 +46,7 @@ pub(crate) enum SourceError {
     /// Segments are of another format.
     #[error("its segments are of format {found}, this release reads format {FORMAT_VERSION}")]
     OtherFormat {
-        /// Theirs.
+        /// Version of the mirror source.
         found: u32,
     },
     /// The source sent a malformed response.
@@ -59,7 +59,7 @@ pub(crate) enum SourceError {
 pub(crate) enum Channel {
     /// Sealed segments and packed files.
     Files,
-    /// Records.
+    /// The stream of records.
     Stream,
 }
 

@@ -1,4 +1,4 @@
-//! What passes between a neve and its mirrors: a list of files, and frames of records.
+//! Protocol between a neve and its mirrors: a list of files, and frames of records.
 //!
 //! A frame is a kind (1 byte), the length of its payload (u32), the payload, and the CRC-32 of all
 //! before it; integers are little-endian. It carries the texts of a node's answers and nothing of
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 /// Beginning of all paths.
 pub(crate) const ROOT: &str = "/mirror/v1/";
-/// The list.
+/// Path of the list of files.
 pub(crate) const SEGMENTS: &str = "/mirror/v1/segments";
 /// A segment's file; its base height follows.
 pub(crate) const SEGMENT: &str = "/mirror/v1/segment/";
 /// A packed file; its first height follows.
 pub(crate) const PACKED: &str = "/mirror/v1/packed/";
-/// The stream.
+/// Path of the stream of records.
 pub(crate) const RECORDS: &str = "/mirror/v1/records";
 
 /// Segments and heights that a neve has for its mirrors.
@@ -28,7 +28,7 @@ pub(crate) struct Listing {
     pub(crate) genesis: String,
     /// The lowest height served.
     pub(crate) first: Option<u64>,
-    /// The highest.
+    /// Head of the mirror source.
     pub(crate) head: Option<u64>,
     /// Sealed segments, ascending.
     pub(crate) segments: Vec<Listed>,
@@ -118,7 +118,7 @@ pub(crate) enum Frame {
     Record { height: u64, block: Bytes, receipts: Bytes },
     /// The source withdrew this height and those above it.
     Withdrawn { from: u64 },
-    /// Nothing new.
+    /// No height is new: the stream is alive.
     Idle,
     /// The heights that were asked for are no longer here. Nothing follows.
     Gone,

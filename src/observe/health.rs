@@ -56,7 +56,7 @@ pub(crate) struct Admin {
     pub written: Arc<AtomicU64>,
     /// Budget of the memory of clients.
     pub memory: Arc<MemoryBudget>,
-    /// Renders metrics.
+    /// Handle that renders the metrics.
     pub metrics: Option<PrometheusHandle>,
     /// Conditions under which /ready returns 503.
     pub(crate) ready: LiveReady,

@@ -1,4 +1,4 @@
-//! How far catching up and backfilling are: bars where a person looks, else a line of JSON now and
+//! Progress of catching up and backfill: bars where a person looks, else a line of JSON now and
 //! then. Both on standard error, beside the log.
 
 use std::io::{IsTerminal, Write};
@@ -66,7 +66,7 @@ fn backfill(serving: &Serving, status: &Status) -> Option<Task> {
 #[derive(Default)]
 struct Show {
     bars: [Option<ProgressBar>; 2],
-    /// What was done when the last line was written, and when that was.
+    /// Progress at the last line, and its time.
     last: [Option<(u64, Instant)>; 2],
 }
 

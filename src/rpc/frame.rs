@@ -13,7 +13,7 @@ use crate::rpc::cursors::Subscriptions;
 use crate::shared::{ClientAddress, Stop, Work};
 
 impl Rpc {
-    /// The same as a frame of a WebSocket.
+    /// A miss for all of a frame of a WebSocket, because the disk does not deliver.
     pub(crate) fn unreadable_frame(
         &self,
         body: &[u8],

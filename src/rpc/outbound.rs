@@ -16,7 +16,7 @@ const SEND: &str = "eth_sendRawTransaction";
 /// A call, or a batch of calls, for an upstream.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    /// The request.
+    /// Body of the request to the upstream.
     pub(crate) body: Vec<u8>,
     /// True if a second upstream may be asked when the first one fails: it only reads.
     pub(crate) repeatable: bool,

@@ -85,7 +85,7 @@ impl Rpc {
         Ok((reply, calls))
     }
 
-    /// The same on a thread that may wait for a disk. `None` if the client has gone.
+    /// Answers on a thread that may wait for a disk. `None` if the client has gone.
     pub(crate) fn answer_waiting(
         &self,
         body: &[u8],

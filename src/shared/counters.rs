@@ -8,7 +8,7 @@ use neve_jsonrpc::{Message, Method, UNSERVED_METHODS, unserved_methods};
 
 use crate::config::settings::Deadlines;
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// With a result.
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
 /// The label of an [`Outcome`].
 pub(crate) const OUTCOMES: [&str; 3] = ["hit", "error", "miss"];
 
-/// What a subscriber is told of.
+/// Kind of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WsKind {
     /// New heads.
@@ -42,9 +42,9 @@ pub(crate) enum WsClose {
     Client,
     /// The client fell too far behind.
     Lagging,
-    /// It read nothing for too long.
+    /// The client read nothing for too long.
     WriteTimeout,
-    /// It did not answer a ping.
+    /// The client did not answer a ping.
     PingTimeout,
     /// A message was too long.
     TooLarge,
@@ -206,7 +206,7 @@ impl ThreadCounters {
     }
 }
 
-/// Of HTTP.
+/// Counters of HTTP.
 impl ThreadCounters {
     /// Counts a request that is refused before JSON-RPC with `status`.
     pub(crate) fn refuse(&self, status: u16) {
@@ -230,7 +230,7 @@ impl ThreadCounters {
     }
 }
 
-/// Of WebSockets. What is open is what was opened less what ended: read from another thread in
+/// Counters of WebSockets. Open is opened less ended: read from another thread in
 /// between, it may be off by one for a moment, and is never below zero.
 impl ThreadCounters {
     /// Counts the end of a WebSocket.

@@ -1,4 +1,4 @@
-//! One bound for the bytes of blocks on their way, from the question to the disk.
+//! A bound for the bytes of blocks in flight, from the request to the disk.
 //!
 //! Answers come in any order and are needed in one, so some wait. What may wait is counted in bytes,
 //! never in blocks: before a height is asked for, room for it is taken, as much as recent ones
@@ -12,8 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A semaphore counts in 32 bits: this many bytes a unit.
 const UNIT: u64 = 1024;
-/// What a height is taken for until one has come: rather too much, or the first ones of a chain of
-/// large blocks would all be under way before it is known.
+/// Bytes that a height counts as until one has come: rather too much, or the first ones of a chain
+/// of large blocks would all be under way before it is known.
 const FIRST: u64 = 1 << 20;
 /// A height under way is in memory as its answer, of which its record is made, as what was read from
 /// it while that is proven, two thirds as much, and as what the allocator has not given back.
@@ -29,14 +29,14 @@ pub(crate) struct IngestBudget {
     /// Room for one more height of this consumer.
     spare: Arc<Semaphore>,
     max: u32,
-    /// What one height takes: of the largest lately.
+    /// Bytes that a height takes: of the largest lately.
     height: Arc<AtomicU64>,
 }
 
 /// Room that is taken, and given back when this is dropped.
 #[derive(Debug)]
 pub(crate) enum IngestReservation {
-    /// Of the bound.
+    /// Bytes of the bound.
     Shared(OwnedSemaphorePermit),
     /// The consumer's own.
     Spare {
@@ -59,7 +59,7 @@ impl IngestBudget {
         u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX).min(self.max)
     }
 
-    /// The same room for another consumer.
+    /// Shares the budget with another consumer.
     pub(crate) fn consumer(&self) -> Self {
         Self { spare: Arc::new(Semaphore::new(1)), ..self.clone() }
     }

@@ -42,7 +42,7 @@ pub(crate) enum Holder {
     Unread,
     /// Filter or subscription.
     Filter,
-    /// Relayed request.
+    /// Body or response of a relayed request.
     Relay,
 }
 

@@ -1,4 +1,4 @@
-//! What is being served: shared by the threads that answer and the one that ingests.
+//! State of serving, shared by the threads that answer and the thread that ingests.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::upstream_values::UpstreamValues;
 pub(crate) struct Serving {
     /// The store.
     pub reader: Reader,
-    /// What only the upstream knows.
+    /// Values that only the upstream knows.
     pub relayed: UpstreamValues,
     /// Age of the head.
     pub freshness: Freshness,

@@ -1,4 +1,4 @@
-//! How the upstream and the store are doing: written by who knows, read by /health and /metrics.
+//! Status of upstream and store: written by the threads that know, read by /health and /metrics.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use neve_jsonrpc::Rules;
 
 use super::lock::lock;
 
-/// What the follower is doing.
+/// Phase of the follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
     /// Asking the upstream who it is.
@@ -43,10 +43,10 @@ impl Phase {
     }
 }
 
-/// What is told in words.
+/// Texts of the status.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusText {
-    /// What the follower is doing.
+    /// Phase of the follower.
     pub phase: Phase,
     /// The last error of the upstream, until it works again.
     pub upstream_error: Option<String>,
@@ -56,7 +56,7 @@ pub(crate) struct StatusText {
     pub clock: Option<String>,
 }
 
-/// How one upstream is.
+/// Status of an upstream.
 #[derive(Debug, Clone)]
 pub(crate) struct UpstreamStatus {
     /// Address, without a query.
@@ -65,9 +65,9 @@ pub(crate) struct UpstreamStatus {
     pub state: &'static str,
     /// Last error, until it works again.
     pub error: Option<String>,
-    /// Head.
+    /// Head that the upstream announced.
     pub head: Option<u64>,
-    /// It has no heights below this one, as far as was seen.
+    /// First height that the upstream has, as far as was seen.
     pub lacks_below: Option<u64>,
     /// By which rules it answers.
     pub rules: Rules,
@@ -88,7 +88,7 @@ impl UpstreamStatus {
     }
 }
 
-/// Where backfill is.
+/// Progress of backfill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Backfill {
     /// The lowest height that is wanted.
@@ -99,7 +99,7 @@ pub(crate) struct Backfill {
     pub interval: Option<(u64, u64)>,
 }
 
-/// How the neve is that is mirrored.
+/// Status of the mirror source.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct MirrorStatus {
     /// Address, without a query.
@@ -116,7 +116,7 @@ pub(crate) struct MirrorStatus {
     pub refused: u64,
 }
 
-/// How things are.
+/// Status of upstream and store.
 #[derive(Debug)]
 pub(crate) struct Status {
     started: Instant,
@@ -166,7 +166,7 @@ impl Status {
         lock(&self.words)
     }
 
-    /// What is told in words.
+    /// Texts of the status.
     pub(crate) fn words(&self) -> StatusText {
         self.lock().clone()
     }
@@ -271,7 +271,7 @@ impl Status {
         *lock(&self.upstreams) = upstreams;
     }
 
-    /// How each upstream is.
+    /// Status of each upstream.
     pub(crate) fn upstreams(&self) -> Vec<UpstreamStatus> {
         lock(&self.upstreams).clone()
     }
@@ -290,7 +290,7 @@ impl Status {
         }
     }
 
-    /// Where backfill is, if it is wanted.
+    /// Progress of backfill, if it is wanted.
     pub(crate) fn backfill(&self) -> Option<Backfill> {
         *lock(&self.backfill)
     }
@@ -301,7 +301,7 @@ impl Status {
         change(mirror.get_or_insert_default());
     }
 
-    /// How the neve is that is mirrored, if one is.
+    /// Status of the mirror source, if there is one.
     pub(crate) fn mirror(&self) -> Option<MirrorStatus> {
         lock(&self.mirror).clone()
     }

@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 use super::lock::{read, write};
 
-/// What stays the same for as long as a connection to the upstream does.
+/// Methods whose values stay the same for as long as a connection to the upstream does.
 pub(crate) const CONSTANT: [&str; 3] = ["web3_clientVersion", "eth_getChainConfig", "rpc_modules"];
-/// What changes from block to block, or while nothing happens: prices, which the upstream computes
-/// from its clock and its memory, and since Helicon its peers.
+/// Methods whose values change from block to block, or while nothing happens: prices, which the
+/// upstream computes from its clock and its memory, and since Helicon its peers.
 pub(crate) const CURRENT: [&str; 5] = [
     "eth_gasPrice",
     "eth_baseFee",

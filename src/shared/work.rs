@@ -26,11 +26,11 @@ pub(crate) const GONE_INTERVAL: Duration = Duration::from_millis(10);
 /// Reason why work ends early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// It took too long.
+    /// The work took too long.
     Late,
     /// The client has gone.
     Gone,
-    /// It examined too much; work that examines nothing goes on.
+    /// The work examined too much; work that examines nothing goes on.
     Examined,
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use neve_store::Hash;
 
-/// What a height is for. What comes first is served first.
+/// Purpose of a height, in the order in which heights are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Priority {
     /// Following the head.

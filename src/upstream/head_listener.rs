@@ -56,7 +56,7 @@ pub(crate) struct HeadListener {
     pub(crate) newest: watch::Sender<Announced>,
 }
 
-/// What the socket has said so far.
+/// Announcements of the socket so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Announced {
     /// The newest height.
@@ -214,7 +214,7 @@ impl HeadListener {
     }
 }
 
-/// Whether heads come over this WebSocket, as the status counts it.
+/// Guard that counts this WebSocket as a source of heads.
 struct Live {
     status: Arc<Status>,
     live: bool,

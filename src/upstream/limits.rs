@@ -1,4 +1,5 @@
-//! How much one upstream is asked at a time, and how often. Pure: the time comes from the caller.
+//! Limits of an upstream: requests at a time, and requests a second. Pure: the time comes from the
+//! caller.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ const OUTLIER: f64 = 2.0;
 /// The share of an old mean that a new one keeps.
 const KEEP: f64 = 0.9;
 
-/// How long answers may wait for each other at the upstream.
+/// Limit of the time that responses wait for each other at the upstream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Queue {
     /// An answer that takes so many times as long as the quickest ones waited for others: more at a
@@ -30,11 +31,11 @@ struct Queue {
 
 impl Queue {
     const USUAL: Self = Self { times: 3.0, at_least: Duration::from_millis(5) };
-    /// Of an upstream next door, beside heads.
+    /// Limit for an upstream on the same host, beside heads.
     const BESIDE_HEADS: Self = Self { times: 2.0, at_least: Duration::from_millis(3) };
 
-    /// Of history, beside which heads are followed, if the upstream's quickest answers take so
-    /// long.
+    /// Limit for history, beside which heads are followed, if the upstream's quickest responses
+    /// take so long.
     fn of_history(quickest: f64) -> Self {
         if quickest < NEAR.as_secs_f64() { Self::BESIDE_HEADS } else { Self::USUAL }
     }
@@ -49,12 +50,12 @@ impl Queue {
 pub(crate) struct ConcurrencyLimit {
     size: f64,
     max: f64,
-    /// Of recent answers, and of the quickest ones; seconds.
+    /// Seconds that recent responses took, and the quickest ones.
     mean: f64,
     quickest: f64,
     /// Time when the last one came.
     last: Option<Instant>,
-    /// It shrinks once for what was under way together.
+    /// Time of the last decrease: it shrinks once for requests that were in flight together.
     shrunk: Option<Instant>,
 }
 
@@ -152,7 +153,8 @@ impl RateLimiter {
         Duration::from_secs_f64(((1.0 - self.left) / a_second).max(0.0))
     }
 
-    /// So many requests were made. What could not wait makes the next ones wait longer.
+    /// Notes that so many requests were made. Those that could not wait make the next ones wait
+    /// longer.
     pub(crate) fn made(&mut self, requests: u32) {
         if self.rate.get().is_some() {
             self.left -= f64::from(requests);

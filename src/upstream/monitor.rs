@@ -30,29 +30,29 @@ const POLLS_SKIPPED: u32 = 10;
 /// Reason why an upstream is not asked.
 #[derive(Debug, thiserror::Error)]
 enum EjectReason {
-    /// It does not answer.
+    /// The upstream does not answer.
     #[error("{0}")]
     Call(#[from] CallError),
-    /// It serves another chain.
+    /// The upstream serves another chain.
     #[error("the upstream serves {found}, but {expected} is wanted")]
     WrongChain {
-        /// Chain.
+        /// Chain that the upstream serves.
         found: Identity,
         /// The store's, or the network's.
         expected: Identity,
     },
-    /// What it says of itself does not check out.
+    /// Its claims about itself contradict each other.
     #[error("the upstream's {0}")]
     Senseless(String),
-    /// It has another block where ours is proven.
+    /// The upstream has another block at a height that is proven here.
     #[error(
         "at height {height} the upstream has block {theirs}, the store has {ours}, which is proven; \
              if the chain was started anew, use another data directory"
     )]
     Disagrees {
-        /// Where.
+        /// Height of the two blocks.
         height: u64,
-        /// Block.
+        /// Hash of the upstream's block.
         theirs: Hash,
         /// The stored one.
         ours: Hash,
@@ -100,7 +100,7 @@ pub(crate) struct UpstreamMonitor {
 }
 
 impl UpstreamMonitor {
-    /// For ever.
+    /// Watches the upstream; it never ends.
     pub(crate) async fn run(mut self) {
         let mut backoff = Backoff::new(FIRST, MAX);
         loop {
@@ -166,7 +166,7 @@ impl UpstreamMonitor {
         Ok(())
     }
 
-    /// Who it is: its chain id and genesis block, proven, and as expected.
+    /// Identity of the upstream: its chain id and genesis block, proven, and as expected.
     async fn identify(&self) -> Result<Identity, EjectReason> {
         let client = &self.upstream.client;
         let chain_id = client.chain_id().await?;
@@ -188,7 +188,7 @@ impl UpstreamMonitor {
         self.expect(Identity { chain_id, genesis: Hash(block.hash.0) })
     }
 
-    /// Who a neve says to be that has not got the genesis block: in its list for mirrors or, if it
+    /// Identity of a neve without the genesis block: in its list for mirrors or, if it
     /// has none, by its chain id alone.
     async fn told(&self, chain_id: u64) -> Option<Identity> {
         let peer = self.upstream.peer.as_ref()?;

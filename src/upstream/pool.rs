@@ -24,7 +24,7 @@ use super::state::Upstream;
 use crate::shared::Status;
 use crate::shared::lock::lock;
 
-/// How often /health is told about the upstreams.
+/// Time between two updates of the upstreams in /health.
 const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Upstreams, of several, that must answer by newer rules before these are believed.
@@ -35,7 +35,7 @@ const QUEUE_LONG: usize = 32;
 /// After so many that cannot be served the others cannot either, most likely.
 const REFUSED_MAX: usize = 16;
 
-/// All upstreams.
+/// All upstreams, and the choice of one for each height.
 pub(crate) struct UpstreamPool {
     pub(crate) upstreams: Vec<Arc<Upstream>>,
     /// The chain that the first admitted upstream is of.
@@ -45,7 +45,7 @@ pub(crate) struct UpstreamPool {
     waiting: Mutex<Waiting>,
     /// Something may be possible now that was not before.
     wake: Notify,
-    /// Fewer wait.
+    /// Wakes when fewer fetches wait.
     short: Notify,
     sight: watch::Sender<PoolState>,
 }
@@ -82,7 +82,7 @@ impl UpstreamPool {
         })
     }
 
-    /// What all upstreams together have, and its changes.
+    /// Heights that all upstreams together have, and their changes.
     pub(crate) fn sight(&self) -> watch::Receiver<PoolState> {
         self.sight.subscribe()
     }
@@ -117,7 +117,7 @@ impl UpstreamPool {
         }
     }
 
-    /// Who is mirrored has taken heights back.
+    /// The mirror source withdrew heights.
     pub(crate) fn withdrawn(&self, from: u64) {
         self.sight.send_modify(|sight| sight.withdrawn = (sight.withdrawn.0 + 1, from));
         self.changed(false);

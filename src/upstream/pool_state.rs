@@ -1,8 +1,8 @@
-//! What all upstreams together have.
+//! Heights that all upstreams together have.
 
 use neve_jsonrpc::Rules;
 
-/// What all upstreams together have.
+/// Heights that all upstreams together have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PoolState {
     /// Upstreams that are asked.
@@ -16,7 +16,7 @@ pub(crate) struct PoolState {
     pub(crate) helicon: bool,
     /// Changes with each connection to an upstream.
     pub(crate) connections: u64,
-    /// How often heights were taken back by who is mirrored, and from which on the last time.
+    /// Number of withdrawals by the mirror source, and the first height of the last one.
     pub(crate) withdrawn: (u64, u64),
 }
 

@@ -1,4 +1,4 @@
-//! What an upstream is asked besides heights: who it is, what it has, by which rules it answers.
+//! Requests to an upstream besides heights: for its identity, its range, and its rules.
 
 use std::fmt;
 

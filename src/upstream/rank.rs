@@ -5,11 +5,11 @@ use std::time::Instant;
 use super::fetch_need::Priority;
 use super::state::State;
 
-/// How good an upstream is for a need.
+/// Rank of an upstream for a need.
 #[derive(Clone, Copy)]
 pub(super) struct Rank {
     penalized: bool,
-    /// It may be asked now.
+    /// True if it may be asked now.
     pub(super) free: bool,
     /// If not, when its pace allows it.
     pub(super) at: Option<Instant>,

@@ -18,7 +18,7 @@ use crate::shared::{Phase, UpstreamStatus};
 /// Whoever sent what did not check out is asked last for so long, and twice as long each time.
 const DOUBT: Duration = Duration::from_secs(10);
 const DOUBT_MAX: Duration = Duration::from_mins(30);
-/// So many failures in a row may be bad luck.
+/// Failures in a row that may be bad luck.
 const FORGIVEN: u32 = 3;
 /// Time for which it is remembered that an upstream lacks old heights: it may be fetching them
 /// itself.
@@ -27,7 +27,7 @@ const LACKS: Duration = Duration::from_mins(1);
 const NEWEST_REQUESTS: u32 = 2;
 /// Time that the newest block is asked for by its number once something else came for `latest`.
 const BY_NUMBER: Duration = Duration::from_mins(1);
-/// So far below its head an upstream that has not got a height is not just late.
+/// Heights below its head at which an upstream without a height is not just late.
 pub(crate) const LATE: u64 = 64;
 
 /// An upstream. Shared by its keeper, the scheduler, and whoever asks it.
@@ -48,7 +48,7 @@ pub(crate) struct Upstream {
     failed: Notify,
 }
 
-/// What is known of an upstream now.
+/// State of an upstream now.
 pub(crate) struct State {
     /// True if it is asked: it is of the right chain, and answers.
     pub(crate) admitted: bool,
@@ -59,16 +59,17 @@ pub(crate) struct State {
     pub(crate) proven: u64,
     /// Time until which its newest block is requested by number.
     by_number: Option<Instant>,
-    /// It lacks heights below this one, as far as was seen, until then.
+    /// Height below which it lacks heights, as far as was seen, and the time until which that is
+    /// believed.
     lacks: Option<(u64, Instant)>,
-    /// It wants to be left alone until then.
+    /// Time until which it wants no requests.
     resting: Option<Instant>,
-    /// What it sent did not check out: it is asked last until then.
+    /// Time until which it is asked last, because its data was rejected.
     penalized: Option<(Instant, Duration)>,
     pub(crate) window: ConcurrencyLimit,
     pub(crate) pace: RateLimiter,
     pub(crate) in_flight: usize,
-    /// Of them, for following.
+    /// Heights of these that are for following.
     pub(crate) following: usize,
     /// Calls that failed since it last gave a height.
     failures: u32,
@@ -109,7 +110,7 @@ impl Upstream {
         }
     }
 
-    /// The same, with what else it gives.
+    /// Adds the mirror source behind the upstream, if there is one.
     pub(crate) fn mirrored(mut self, peer: Option<Arc<MirrorSource>>) -> Self {
         self.peer = peer;
         self
@@ -120,15 +121,15 @@ impl Upstream {
         lock(&self.state)
     }
 
-    /// It answers, and is of the right chain. `proven` is its head if that has a proven header,
-    /// else 0.
+    /// Admits an upstream that answers and is of the right chain. `proven` is its head if that has
+    /// a proven header, else 0.
     pub(crate) fn admit(&self, head: u64, proven: u64, rules: Rules) {
         let mut state = self.state();
         (state.admitted, state.head, state.proven, state.rules) = (true, head, proven, rules);
         (state.failure, state.error, state.phase) = (None, None, Phase::Following);
     }
 
-    /// It is not asked until it is admitted again.
+    /// Ejects it: it is not asked until it is admitted again.
     pub(crate) fn eject(&self, reason: &'static str, phase: Phase, error: String) {
         self.fault(reason);
         let mut state = self.state();
@@ -168,7 +169,7 @@ impl Upstream {
         able && state.head == height && !by_number
     }
 
-    /// What it gave as its newest was another block, and it has to be asked again. Where heads come
+    /// Notes that its newest was another block, and that it has to be asked again. Where heads come
     /// as fast as answers that would be often.
     pub(crate) fn newest_was_another(&self) {
         counter!("neve_upstream_latest_mismatches_total", "upstream" => self.name.clone())
@@ -177,7 +178,7 @@ impl Upstream {
         self.charge(NEWEST_REQUESTS);
     }
 
-    /// It gave a height that was proven.
+    /// Notes a height that it gave and that was proven.
     pub(crate) fn gave_height(&self) {
         self.heights.fetch_add(1, Ordering::Relaxed);
         self.state().failures = 0;
@@ -196,12 +197,12 @@ impl Upstream {
         if one { 1 } else { 2 }
     }
 
-    /// So many requests are made of it.
+    /// Counts requests to it against its rate.
     pub(crate) fn charge(&self, requests: u32) {
         self.state().pace.made(requests);
     }
 
-    /// It wants to be asked later.
+    /// Pauses requests to it.
     pub(crate) fn pause(&self, time: Duration) {
         self.fault("throttled");
         let now = Instant::now();
@@ -236,7 +237,7 @@ impl Upstream {
         forgiven
     }
 
-    /// It did not answer, or not as an upstream does: its keeper looks after it.
+    /// Notes that it did not answer, or not as an upstream does: its monitor looks after it.
     pub(crate) fn fails(&self, error: CallError) {
         let mut state = self.state();
         state.window.refused(Instant::now());
@@ -255,7 +256,7 @@ impl Upstream {
         }
     }
 
-    /// What it sent did not check out.
+    /// Penalizes it for data that was rejected.
     pub(crate) fn penalize(&self, reason: &'static str) {
         self.fault(reason);
         let now = Instant::now();
@@ -266,7 +267,7 @@ impl Upstream {
         state.penalized = Some((now + time, time));
     }
 
-    /// It has not got a height that it should have: it is too young, or prunes.
+    /// Notes that it lacks a height that it should have: it is too young, or prunes.
     pub(crate) fn mark_missing(&self, height: u64) {
         self.fault("missing_height");
         let mut state = self.state();
@@ -285,7 +286,7 @@ impl Upstream {
         self.state().error.clone()
     }
 
-    /// As /health has it. `rules` are the newest of all upstreams.
+    /// Status for /health. `rules` are the newest of all upstreams.
     pub(crate) fn status(&self, rules: Rules) -> UpstreamStatus {
         let now = Instant::now();
         let state = self.state();

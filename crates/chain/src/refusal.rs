@@ -69,7 +69,7 @@ pub enum ProofError {
     KeyCase {
         /// The kind of object.
         object: &'static str,
-        /// The key.
+        /// Key as it was received.
         key: String,
         /// The known key.
         like: &'static str,
@@ -77,7 +77,7 @@ pub enum ProofError {
     /// Longer than the 4 GiB that the spans can address.
     #[error("answer of {bytes} bytes")]
     TooLong {
-        /// Length.
+        /// Length of the value in bytes.
         bytes: usize,
     },
     /// A type of transaction that the C-chain does not accept.

@@ -1,6 +1,6 @@
 //! Keccak-f\[1600\] (FIPS 202, section 3), written once for every kind of register.
 
-/// What step iota adds in each of the 24 rounds (FIPS 202, section 3.2.5).
+/// Constants of step iota in each of the 24 rounds (FIPS 202, section 3.2.5).
 pub(crate) const ROUND_CONSTANTS: [u64; 24] = [
     0x0000_0000_0000_0001,
     0x0000_0000_0000_8082,

@@ -17,7 +17,8 @@ pub(crate) fn lanes_pay(messages: &[&[u8]]) -> bool {
     all >= 2 * most && messages.len() > 1
 }
 
-/// Of each of the 25 words of Keccak's state, those of all lanes beside each other.
+/// State of all lanes: each of the 25 words of Keccak's state, those of all lanes beside each
+/// other.
 #[repr(align(64))]
 pub(crate) struct State<const LANES: usize>(pub(crate) [[u64; LANES]; 25]);
 
@@ -26,7 +27,7 @@ pub(crate) struct State<const LANES: usize>(pub(crate) [[u64; LANES]; 25]);
 struct Work<'m> {
     /// Index of the message.
     index: usize,
-    /// What has not gone in yet. With the block that holds the padding nothing is left.
+    /// Bytes that have not gone in yet. With the block that holds the padding nothing is left.
     rest: Option<&'m [u8]>,
 }
 

@@ -132,7 +132,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All reasons.
+    /// All reasons, in the order of their codes.
     pub const ALL: [Self; 7] = [
         Self::ReceiptsText,
         Self::BlockForm,

@@ -257,7 +257,7 @@ impl RawFilter {
 }
 
 impl RawFilter {
-    /// The same for a log that is unpacked.
+    /// True if the filter takes a log that is unpacked.
     fn takes_bytes(&self, address: &[u8; 20], topics: &[[u8; 32]]) -> bool {
         let Self { addresses, topics: wanted } = self;
         let mut places = wanted.iter().zip(topics);

@@ -46,7 +46,7 @@ impl File {
         self.watermarks.first_end()
     }
 
-    /// As `Active::append` does it: the record, its slot, the table, then the watermarks.
+    /// Writes as `Active::append` does: the record, its slot, the table, then the watermarks.
     fn append(&self) {
         let at = self.count();
         let height = self.base + at;
@@ -58,7 +58,7 @@ impl File {
         self.watermarks.publish(at + 1, DATA + at + 1);
     }
 
-    /// As `Segment::record` does it: the count, the slot, the record below the other watermark.
+    /// Reads as `Segment::record` does: the count, the slot, the record below the other watermark.
     fn record(&self, height: u64) -> Option<u64> {
         let at = height.checked_sub(self.base).filter(|at| *at < self.count())?;
         // SAFETY: it is below the first watermark.

@@ -74,7 +74,7 @@ struct Head {
     seconds: u64,
 }
 
-/// One upstream.
+/// Checks an upstream.
 struct Node<'a> {
     name: &'a str,
     rpc: RpcClient,

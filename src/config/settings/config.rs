@@ -51,9 +51,9 @@ pub struct Config {
     pub start: StartAt,
     /// Lowest height of backfill.
     pub backfill: BackfillTarget,
-    /// Serving.
+    /// Settings of the listeners and connections.
     pub http: HttpConfig,
-    /// Misses.
+    /// Treatment of misses, and the relay.
     pub misses: MissConfig,
     /// Limits of clients.
     pub limits: Limits,
@@ -69,7 +69,7 @@ pub struct Config {
     pub scrub_bytes_per_second: Option<u64>,
     /// Time between two fsyncs.
     pub fsync_interval: Duration,
-    /// Fetching.
+    /// Settings of fetching from upstreams.
     pub fetch: FetchConfig,
     /// Conditions of /ready.
     pub ready: ReadyConfig,

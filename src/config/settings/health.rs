@@ -55,11 +55,11 @@ pub enum StaleHeads {
     /// Served, as a node does.
     #[default]
     Serve,
-    /// Misses.
+    /// Calls that depend on a stale head are misses.
     Miss,
 }
 
-/// When /ready says no.
+/// Conditions under which /ready is 503.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadyConfig {
     /// Blocks behind the upstream.

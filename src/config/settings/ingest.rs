@@ -68,9 +68,9 @@ pub enum Senders {
     /// While following the head; not while catching up, where it would take four fifths of the time.
     #[default]
     Live,
-    /// Always.
+    /// Senders of all blocks are recovered.
     Always,
-    /// Never.
+    /// Senders are taken from the upstream.
     Never,
 }
 

@@ -190,9 +190,9 @@ pub struct Limits {
     pub filters_max: usize,
     /// Filters that one address may have open.
     pub filters_address_max: usize,
-    /// Whether `debug_getRaw`… are served (eth-apis: internal-debug).
+    /// True if `debug_getRaw`… are served (eth-apis: internal-debug).
     pub debug_raw: bool,
-    /// How old a price may be.
+    /// Age that a price may have.
     pub price_age_max: Duration,
     /// Time and bytes that a request may take on the threads for long ones.
     pub(crate) work: WorkLimits,
@@ -225,9 +225,9 @@ pub(crate) struct WorkLimits {
 /// Requests that may wait for a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueLimits {
-    /// Of one address, in one pool.
+    /// Requests of one address in one pool.
     pub(crate) address_max: usize,
-    /// Of all addresses, in one pool.
+    /// Requests of all addresses in one pool.
     pub(crate) total_max: usize,
 }
 

@@ -101,7 +101,7 @@ pub enum AddressSource {
     ProxyProtocol,
 }
 
-/// Serving.
+/// Settings of the listeners and connections.
 #[derive(Debug, Clone)]
 pub struct HttpConfig {
     /// Downloads and streams of mirrors that may be open; none where mirrors are given nothing. Not

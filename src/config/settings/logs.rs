@@ -29,7 +29,7 @@ pub enum LogFormat {
     /// Lines for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// A JSON object a line.
     Json,
 }
 

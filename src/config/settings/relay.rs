@@ -103,7 +103,7 @@ enum BatchMiss {
     Split,
 }
 
-/// Misses.
+/// Treatment of misses.
 #[derive(Debug, Clone)]
 pub struct MissConfig {
     /// The relay, if there is one.
@@ -128,7 +128,7 @@ impl MissPolicy {
     }
 }
 
-/// The relay.
+/// Settings of the relay of misses.
 #[derive(Debug, Clone)]
 pub struct RelayConfig {
     /// Methods that may be relayed.

@@ -130,14 +130,14 @@ pub(super) const DEVELOPMENT: Group = Group {
     ],
 };
 
-/// Where blocks come from.
+/// Source of blocks.
 #[derive(Debug)]
 pub enum UpstreamConfig {
     /// Nodes, or what answers like them.
     Upstream {
-        /// Where.
+        /// Endpoints of the upstreams, in their order.
         endpoints: Vec<Endpoint>,
-        /// Whether the last of them is a neve to be a copy of.
+        /// True if the last endpoint is the mirror source.
         mirror: bool,
         /// The network that they must be on.
         network: Option<Network>,
@@ -153,7 +153,7 @@ pub enum UpstreamConfig {
     },
 }
 
-/// Following.
+/// Settings of fetching from upstreams.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchConfig {
     /// Heights asked for at a time, of each upstream, at most. At 100 ms a round trip 64 are 640 a
@@ -180,7 +180,7 @@ pub struct FetchConfig {
     pub ws_idle_timeout: Duration,
     /// Time between questions for the head.
     pub poll_interval: Duration,
-    /// When senders are recovered.
+    /// Blocks whose senders are recovered.
     pub recover_senders: Senders,
     /// Keys that answers may have besides the known ones. None unless asked for: clients that
     /// ignore case could take an unknown key for a known one.
@@ -298,7 +298,8 @@ fn endpoint(values: &Values, url: &str, ws: Option<&String>) -> Result<Endpoint,
     Ok(endpoint)
 }
 
-/// One upstream that is named twice would agree with itself. The last of `endpoints` may be mirrored.
+/// Fails if an upstream is named twice: it would agree with itself. The last of `endpoints` may be
+/// mirrored.
 fn each_once(values: &Values, endpoints: &[Endpoint], urls: usize) -> Result<(), ConfigError> {
     for (at, endpoint) in endpoints.iter().enumerate() {
         if endpoints[..at].iter().any(|other| other.is_same(endpoint)) {

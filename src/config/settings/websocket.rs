@@ -43,7 +43,7 @@ pub(super) const WEBSOCKET: Group = Group {
 pub(crate) struct WsLimits {
     /// Bytes of a message from the client (libevm, `rpc/websocket.go`: 32 MiB).
     pub(crate) message_bytes_max: usize,
-    /// Subscriptions.
+    /// Subscriptions that a connection may have.
     pub(crate) subscriptions_max: usize,
     /// Heights that a subscriber who was at the head may fall behind.
     pub(crate) lag_max: u64,

@@ -12,10 +12,10 @@ use crate::fetch::Follower;
 
 /// Records that are looked at to know how large the next ones will be.
 const SAMPLE: u64 = 32;
-/// Of a record on disk besides its bytes: slot, hash table, index of logs, for each byte a bit.
+/// Overhead of a record on disk: slot, hash table, index of logs, for each byte a bit.
 const OVERHEAD: u64 = 16;
-/// Of a segment that an interval is planned to fill: records that turn out larger must not leave a
-/// small segment over.
+/// Share of a segment that an interval is planned to fill: records that turn out larger must not
+/// leave a small segment over.
 const FILL: u64 = 10;
 
 /// The next interval, not below `lowest`, if there is one, and it can be proven.

@@ -15,7 +15,7 @@ use crate::config::settings::BackfillTarget;
 use crate::fetch::{Follower, HeightFetcher};
 use crate::mirror::MirrorSource;
 
-/// How often it is looked whether there is anything to do.
+/// Time between two checks for work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_SOON: Duration = Duration::from_millis(20);
 const AGAIN_FIRST: Duration = Duration::from_secs(1);

@@ -34,7 +34,7 @@ pub(crate) enum BackfillStep {
     Again,
     /// Ask for heights one by one, not below this one.
     Ask { from: u64 },
-    /// Nothing.
+    /// No step: the mirror source has nothing for this store.
     Nothing,
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn fill(
     take_all(follower, source, peer, &listing, wanted).await
 }
 
-/// What is not there as a whole file is asked for, as far as the peer or anybody has it.
+/// Next step for heights that no whole file has: they are fetched, as far as an upstream has them.
 fn below(listing: &Listing, first: u64, alone: bool) -> BackfillStep {
     let last = first.saturating_sub(1);
     let mut files = listing.segments.iter().chain(&listing.packed);
@@ -239,7 +239,7 @@ impl SegmentTransfer<'_> {
         opened.await??.ok_or_else(|| TransferError::MirrorSource(no_codec()))
     }
 
-    /// What its header page says, as far as that can be told without the rest.
+    /// Checks its header page, as far as that is possible without the rest.
     fn sensible(&self, incoming: &PartialSegment) -> Result<SealedPage, TransferError> {
         let page = incoming.page().filter(|page| {
             Some(page.identity) == self.follower.serving.identity()

@@ -10,7 +10,7 @@ use neve_record::parts::{FULL, RECEIPTS};
 use neve_store::verify::{Finding, Stored, Visitor};
 use neve_store::{BuiltSegments, PartialSegment, SealedPage};
 
-/// Of a damaged file so many bytes are kept, from where it is damaged.
+/// Bytes of a damaged file that are kept, from the damage on.
 const DAMAGED_BYTES: usize = 64 << 10;
 
 /// Fault of a segment.

@@ -15,10 +15,10 @@ use crate::upstream::{Upstream, UpstreamPool};
 
 /// Nothing is asked for more often than this, however fast heads come.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often an upstream is asked what it is, though no connection was made: it may have been
+/// Time between two requests for the upstream's identity without a new connection: it may have been
 /// replaced behind its address, or have lied.
 const REFRESH: Duration = Duration::from_mins(1);
-/// How soon it is asked again after an answer that is not relayed.
+/// Pause after an answer that is not relayed.
 const AGAIN: Duration = Duration::from_secs(5);
 /// The pause after a refusal that names none.
 const THROTTLED: Duration = Duration::from_secs(10);

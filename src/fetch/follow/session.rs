@@ -23,10 +23,10 @@ use crate::fetch::{Fetched, Follower, HeightFetcher, Payload, note_proof, refuse
 use crate::shared::{IngestBudget, IngestReservation, Phase};
 use crate::upstream::{PoolState, Priority, rules_of};
 
-/// This close to the head counts as following it.
+/// Heights behind the head that count as following it.
 const FOLLOWING_WITHIN: u64 = 16;
 
-/// This close to the head a height does not wait for others.
+/// Heights behind the head at which a height does not wait for others.
 const LIVE_WITHIN: u64 = 4;
 
 /// A session.
@@ -237,7 +237,7 @@ impl<'f> Session<'f> {
         Ok(())
     }
 
-    /// Who is mirrored found something wrong with what no header has proven yet. It is not waited
+    /// The mirror source rejected heights that no header has proven yet. They are not waited
     /// for that to be found here too.
     async fn withdrawn(&self, from: u64) -> Result<SessionEnd, SessionEnd> {
         let proven = self.follower.serving.proven_height();

@@ -15,7 +15,7 @@ pub(crate) enum SessionEnd {
     /// A block that does not fit those before it.
     #[error("block {height} does not fit what the upstream sent before: {why}")]
     Contradiction {
-        /// Height.
+        /// Height of the contradiction.
         height: u64,
         /// Description of the contradiction.
         why: String,

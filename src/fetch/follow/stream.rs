@@ -12,7 +12,7 @@ use crate::fetch::Follower;
 use crate::mirror::{Channel, Frame, MirrorSource, SourceError};
 use crate::upstream::{Announced, Upstream, UpstreamPool};
 
-/// How often it is looked whether a session has begun.
+/// Time between two checks for a session.
 const NOT_BEGUN: Duration = Duration::from_millis(10);
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);

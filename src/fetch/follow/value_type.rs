@@ -51,7 +51,7 @@ fn is_printable(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// As the node writes numbers: lower case, no leading zeros, at most 256 bits.
+/// A number as the node writes it: lower case, no leading zeros, at most 256 bits.
 fn is_quantity(kind: &ValueKind) -> bool {
     let ValueKind::Text(text) = kind else { return false };
     let Some(digits) = text.strip_prefix("0x") else { return false };

@@ -15,7 +15,7 @@ const HEADERS: [&str; 4] = ["origin", "accept", "content-type", "x-requested-wit
 
 /// Origin that a request claims.
 pub(crate) enum Cors {
-    /// It asks whether it may ask: answered with these headers, and nothing else.
+    /// A preflight request, which gets these headers and nothing else.
     Preflight(HeaderMap),
     /// A page of some origin asks, by a method that pages may use.
     Page,

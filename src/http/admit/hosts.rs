@@ -1,4 +1,4 @@
-//! Which `Host` a request may name: `--allowed-hosts`.
+//! Hosts that a request may name: `--allowed-hosts`.
 //!
 //! A page that a browser shows can have its own name point to this machine, and then read from
 //! here as from its own origin; its requests carry its name. The node refuses names that it was not
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// Names that requests may be addressed to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Hosts {
-    /// Any.
+    /// Any host is allowed.
     Any,
     /// Addresses, and these names, in lower case.
     Named(Vec<String>),
@@ -33,7 +33,7 @@ impl Hosts {
         Self::Named(names.iter().map(|name| name.to_lowercase()).collect())
     }
 
-    /// The same names, and `localhost`; addresses only where any name is allowed.
+    /// Returns these names and `localhost`; addresses only where any name is allowed.
     pub(crate) fn or_local(&self) -> Self {
         let mut names = match self {
             Self::Any => Vec::new(),
@@ -43,7 +43,7 @@ impl Hosts {
         Self::Named(names)
     }
 
-    /// Whether a request to `host` is served. One that names none is.
+    /// True if a request to `host` is served. A request that names none is.
     pub(crate) fn check(&self, host: Option<&[u8]>) -> Result<(), BadHost> {
         let Some(host) = host.filter(|host| !host.is_empty()) else { return Ok(()) };
         let host = std::str::from_utf8(host).ok().filter(|host| host.bytes().all(is_host_byte));

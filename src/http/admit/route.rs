@@ -11,11 +11,11 @@ pub(crate) enum Route<'p> {
         /// True if a WebSocket may be opened here.
         root: bool,
     },
-    /// WebSockets only.
+    /// Path of WebSockets; it takes no POST.
     WebSocket,
     /// A document of a block: see [`crate::http::rest`].
     Rest,
-    /// The same path, written cleanly and escaped: it begins with one `/`, and never with `/\`, so
+    /// The path, written cleanly and escaped: it begins with one `/`, and never with `/\`, so
     /// it stays at this host.
     Moved(String),
     /// Not ours: the administrator's, or nobody's.
@@ -28,7 +28,7 @@ const RPC: [&str; 2] = ["/ext/bc/C/rpc", "/ext/bc/evm/rpc"];
 pub(crate) const REST: &str = "/v1/";
 const WEBSOCKET: [&str; 3] = ["/ws", "/ext/bc/C/ws", "/ext/bc/evm/ws"];
 
-/// Where `path` leads, as it stands in a request line; `more` are further paths of JSON-RPC.
+/// Route of `path`, as it stands in a request line; `more` are further paths of JSON-RPC.
 pub(crate) fn route<'p>(path: &'p str, more: &[String]) -> Route<'p> {
     if path.contains('%') {
         return match decode(path).as_deref().map(|path| unescaped(path, more)) {

@@ -27,11 +27,11 @@ const BEHIND: HeaderName = HeaderName::from_static("x-neve-upstream");
 /// Source of a response.
 #[derive(Clone, Copy)]
 enum Source {
-    /// neve.
+    /// neve answered.
     Hit,
-    /// Nobody.
+    /// No server answered: a full node must be asked.
     Miss,
-    /// An upstream.
+    /// An upstream answered.
     Relay,
     /// neve, and for other calls of the batch another one, or nobody.
     Mixed,

@@ -57,7 +57,7 @@ impl Proxies {
         self.nearest(headers.get_all(name).iter().rev().map(HeaderValue::as_bytes))
     }
 
-    /// The same by the headers as the fast path has them.
+    /// Finds the client by the headers as the fast path has them.
     pub(crate) fn client_of(&self, headers: &[httparse::Header<'_>]) -> Option<ClientAddress> {
         let name = match self.source {
             AddressSource::XForwardedFor => "x-forwarded-for",
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(client("1.1.1.1, ::ffff:10.0.0.1"), at("1.1.1.1"), "the mapped one is trusted");
     }
 
-    /// What a client writes and the proxy hands on must not pass for another client.
+    /// Text that a client writes and the proxy hands on must not pass for another client.
     #[test]
     fn unreadable_text_counts_as_the_proxy() {
         let plain = |lines: &[&'static str]| client(AddressSource::XForwardedFor, lines);

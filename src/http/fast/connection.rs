@@ -34,7 +34,7 @@ const TURN: usize = 16;
 pub(crate) enum NextStep {
     /// Something from the client: a request, or that it reads.
     Client,
-    /// Next turn.
+    /// The next turn of the event loop.
     Turn,
     /// The disk, which may have to be waited for.
     Disk(BlockingWork),

@@ -29,7 +29,7 @@ pub(crate) enum Seen {
     Begin,
     /// A plain request, and perhaps more behind it.
     FastRequest(FastRequest),
-    /// Anything else.
+    /// Any other request: it goes to the full path.
     Other,
 }
 
@@ -141,7 +141,7 @@ impl<'h> Said<'h> {
     }
 }
 
-/// What is between the path of a request line and its end.
+/// Bytes between the path of a request line and its end.
 const VERSION: usize = " HTTP/1.1".len();
 
 /// False if a line ends with LF alone: httparse takes that, and fronts may not.
@@ -164,7 +164,7 @@ fn is_tidy(request: &Request<'_, '_>, head: &[u8]) -> bool {
         && is_cr(head.len().wrapping_sub(2))
 }
 
-/// What has one of these wants more than an answer.
+/// Headers of requests that want more than a response.
 const OTHERS: [&str; 5] =
     ["origin", "expect", "upgrade", "transfer-encoding", "avalanche-api-route"];
 

@@ -1,4 +1,4 @@
-//! Which requests carry JSON-RPC, and what the others want.
+//! Admission on the full path: requests that carry JSON-RPC, and the others.
 
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};

@@ -31,7 +31,7 @@ use crate::shared::ClientAddress;
 
 /// State of a connection after some requests.
 enum ConnectionEnd {
-    /// Nothing.
+    /// Nothing is left: the connection is closed.
     Nothing,
     /// A WebSocket, and the client that asked for it.
     WebSocket(OnUpgrade, ClientAddress),
@@ -154,7 +154,7 @@ fn closes(headers: &HeaderMap) -> bool {
     headers.get(CONNECTION).is_some_and(|value| value == "close")
 }
 
-/// What hyper is told. `pipeline_flush` stays off: it would copy every answer into one buffer.
+/// Settings of hyper. `pipeline_flush` stays off: it would copy every response into one buffer.
 fn builder(service: &Service) -> http1::Builder {
     let mut builder = http1::Builder::new();
     // Who has sent all his requests and says so still wants the answers. In turn hyper does not

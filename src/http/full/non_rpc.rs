@@ -25,9 +25,9 @@ pub(super) enum NonRpc {
     Mirror,
     /// For another path of the node.
     Relayed(PathAndQuery),
-    /// Written uncleanly.
+    /// A path that is written uncleanly: the clean one.
     Moved(String),
-    /// A mistake.
+    /// A request that is refused.
     Away(ErrorResponse),
 }
 

@@ -24,7 +24,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(5);
 /// Heights that are remembered. What is withdrawn is not settled yet, which is fewer.
 const REMEMBERED: usize = 4096;
 
-/// A stream.
+/// Stream of records to a mirror.
 pub(crate) struct RecordStream<'s> {
     serving: &'s Arc<Serving>,
     next: u64,
@@ -113,7 +113,7 @@ impl<'s> RecordStream<'s> {
 
 type Encoded = (Bytes, (u64, Hash, u32));
 
-/// What `probe` finds in the store, on a thread that may wait if it is not in memory; nothing when
+/// Runs `probe` on the store, on a thread that may wait if bytes are not in memory. `None` when
 /// the server is about to end, or the disk fails.
 async fn stored<T: Send + 'static>(
     probe: impl Fn() -> Result<T, Cold> + Send + 'static,

@@ -92,7 +92,7 @@ impl<'m> Origin<'m> {
         Self { address, account, head, hops: Hops::default() }
     }
 
-    /// The same of a request that came through other neves.
+    /// Relays a request that came through other neves.
     pub(crate) fn through(mut self, hops: Hops) -> Self {
         self.hops = hops;
         self

@@ -16,12 +16,12 @@ use super::disk_thread::on_disk_thread;
 use crate::body::{ResponseBody, WriteBuf};
 use crate::shared::{ClientAddress, FREE_BYTES, MemoryBudget};
 
-/// What is copied at once; hyper keeps that, and as much as it takes for a head besides.
+/// Bytes that are copied at once; hyper keeps them, and as much as it takes for a head besides.
 const WINDOW: usize = 64 << 10;
-/// What is asked for when some of it has to be waited for.
+/// Bytes that are requested from the disk at once.
 const ASKED: usize = 1 << 20;
 
-/// A body.
+/// Body that is copied piece by piece as hyper sends it.
 #[derive(Debug)]
 pub(crate) struct CopiedBody {
     /// Bytes that hyper did not get.
@@ -121,7 +121,7 @@ impl Uncopied {
         Ok(room.into())
     }
 
-    /// The same on a thread that may wait for the disk.
+    /// Does this on a thread that may wait for the disk.
     fn copy_loading(mut self: Box<Self>) -> Result<(Box<Self>, Bytes), ReadFailed> {
         if !self.frame.has_remaining() {
             self.frame = self.body.frame_loading()?;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use httpdate::HttpDate;
 use hyper::Response;
 
-/// What becomes of the connection behind the answer (RFC 9112, 9.3).
+/// State of the connection behind the response (RFC 9112, 9.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Persistence {
     /// The connection stays open.
@@ -18,7 +18,7 @@ pub(crate) enum Persistence {
     Old,
 }
 
-/// The same as [`write()`] for an answer that is JSON and is not compressed, as nearly all are; it
+/// Does the work of [`write()`] for uncompressed JSON, as nearly all responses are; it
 /// need not be a response first. `newest` is the served head.
 pub(crate) fn write_json_ok(
     out: &mut Vec<u8>,

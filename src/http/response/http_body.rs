@@ -15,12 +15,12 @@ use super::copied_body::CopiedBody;
 use crate::body::ResponseBody;
 use crate::shared::{ClientAddress, MemoryBudget};
 
-/// A body.
+/// Body of a response on the full path.
 #[derive(Debug)]
 pub(crate) enum HttpBody {
-    /// Nearly always.
+    /// A response whose length is known, as nearly all are.
     Whole(CopiedBody),
-    /// For mirrors.
+    /// A stream of files or records for mirrors.
     Stream(StreamBody),
     /// From an upstream.
     Streamed(Streamed),

@@ -29,12 +29,12 @@ const TEXT_MAX: usize = 256;
 /// Number of slices without an allocation.
 const FEW: usize = 8;
 
-/// What is looked at, and sent, at once of an answer that is not sent in one go. What a socket
+/// Bytes that are probed, and sent, at once of a response that is not sent in one go. What a socket
 /// takes may be more, and is gone again before it does where memory is far too short.
 const WINDOW: usize = 256 << 10;
 
 thread_local! {
-    /// Where what is stored is copied to before it is sent, while pages go.
+    /// Buffer for stored bytes that are copied before they are sent, while memory is short.
     static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -71,7 +71,7 @@ impl ResponseWriter {
         Self::with_head(head, response.into_body())
     }
 
-    /// The same for an answer of JSON that is not compressed, while `newest` is served.
+    /// Makes the writer of an uncompressed JSON response, while `newest` is served.
     pub(crate) fn plain(body: ResponseBody, persistence: Persistence, newest: Option<u64>) -> Self {
         let mut head = Vec::with_capacity(HEAD_ROOM);
         headers::write_json_ok(&mut head, body.len(), persistence, newest);
@@ -192,7 +192,7 @@ impl ResponseWriter {
         self.sent(self.give(stream))
     }
 
-    /// So many bytes were sent; whether the system took any.
+    /// Notes that so many bytes were sent. Returns whether the kernel took any.
     fn sent(&mut self, sent: io::Result<usize>) -> io::Result<bool> {
         match sent {
             Ok(0) => Err(ErrorKind::WriteZero.into()),

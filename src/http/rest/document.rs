@@ -227,7 +227,7 @@ impl Document {
         Ok(Self { content: Content::Of(record, shown), tag, keep })
     }
 
-    /// Which bytes they are hangs on the codings that the client takes, and so does the tag: the
+    /// The bytes depend on the codings that the client takes, and so does the tag: the
     /// body is put together before it is known whether anybody wants it, which costs next to
     /// nothing.
     fn answer(self, asked: &HeaderMap) -> Result<Response<ResponseBody>, NotRead> {

@@ -58,10 +58,10 @@ pub(crate) fn coded_tag(tag: &str, coding: Option<Coding>) -> String {
     }
 }
 
-/// What a request's conditions come to for something that exists and has a tag.
+/// Result of a request's conditions for a document that exists and has a tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Answer.
+    /// The document is sent.
     Met,
     /// The client has it.
     NotModified,

@@ -1,4 +1,4 @@
-//! What a path under `/v1/` asks for. Every document has as few addresses as possible: to a cache
+//! Paths under `/v1/`. Every document has as few addresses as possible: to a cache
 //! each is another one.
 
 use alloy_primitives::hex;
@@ -6,7 +6,7 @@ use neve_jsonrpc::{BlockId, Tag};
 
 use crate::http::admit::{REST, decode};
 
-/// A document.
+/// Document that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// The description of all this.
@@ -102,7 +102,7 @@ impl ParsedPath {
         Ok(Self { kind, value: value.to_owned() })
     }
 
-    /// The document.
+    /// Returns the document that the path and its query name.
     pub(crate) fn asked(&self, query: Option<&str>) -> Result<Resource, PathError> {
         let block = || block(&self.value).ok_or(PathError::Block);
         let transaction = || hash(&self.value).ok_or(PathError::Hash);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::config::settings::Deadlines;
 use crate::shared::{ThreadCounters, Timeout};
 
-/// When bytes were sent, and how long that may have been ago.
+/// Time when bytes were sent last, and the time-out since.
 pub(super) struct Deadline {
     pub(super) limits: Deadlines,
     /// Time when bytes were last sent.

@@ -88,20 +88,20 @@ impl Socket {
         Self { io, deadline, idles, quiet, fed, unsent, before, framing, proxied, memory }
     }
 
-    /// The same with at most so many bytes of a head.
+    /// Sets the limit of the bytes of a head.
     pub(crate) fn header_bytes_max(mut self, header_bytes_max: usize) -> Self {
         self.framing = Framing::new(header_bytes_max);
         self.memory.came_max = header_bytes_max;
         self
     }
 
-    /// The same of a trusted proxy whose requests name their clients.
+    /// Marks the socket of a trusted proxy whose requests name their clients.
     pub(crate) fn proxied(mut self, proxied: bool) -> Self {
         self.proxied = proxied;
         self
     }
 
-    /// The same with memory that is reserved for what was read before.
+    /// Keeps memory that is reserved for bytes that were read before.
     pub(crate) fn holding(mut self, held: Option<Reservation>) -> Self {
         self.memory.read_held = held;
         self

@@ -7,7 +7,7 @@ use super::framing::Length;
 use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 
-/// How things stand with a connection; its socket and whoever serves it share it.
+/// State of a connection, which its socket and its server share.
 #[derive(Debug, Default)]
 pub(crate) struct IdleState {
     /// A request is being answered.
@@ -92,7 +92,7 @@ impl IdleState {
         self.answering.load(Ordering::Relaxed)
     }
 
-    /// It is not quiet: it goes on, and ends as any other does.
+    /// The connection is not quiet: it goes on, and ends as any other does.
     pub(crate) fn goes_on(&self) {
         self.answering.store(true, Ordering::Relaxed);
         self.parked.store(false, Ordering::Relaxed);

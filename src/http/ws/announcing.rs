@@ -86,7 +86,7 @@ impl WsConnection<'_> {
         Ok(true)
     }
 
-    /// Who does not keep up is cut off; it can come back and resume.
+    /// Closes a subscriber that does not keep up; it can come back and resume.
     fn check_pace(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
         let lag = self.subscriptions.lag(head);
         if height < first {

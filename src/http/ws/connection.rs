@@ -37,7 +37,7 @@ use crate::rpc::cursors::Subscriptions;
 use crate::rpc::{Calls, LONG_BODY, Rpc, WsResponse, framed};
 use crate::shared::{Began, ClientAddress, Work, WsClose, add};
 
-/// What a connection keeps to read into; a longer message takes what it needs while it comes.
+/// Read buffer that a connection keeps; a longer message takes more while it comes.
 const READ_BUFFER: usize = 1 << 10;
 /// Bytes that the system may keep unsent for a client that does not read: it would take megabytes.
 const UNSENT_MAX: u32 = 128 << 10;

@@ -113,7 +113,7 @@ mod tests {
         [&lead[..], &[7; 4], &vec![b' '; here]].concat()
     }
 
-    /// What is kept after these bytes, which must not depend on how they come.
+    /// Bytes that are kept after these, which must not depend on their fragments.
     fn kept(bytes: &[u8]) -> (usize, usize) {
         let after = |step: usize| {
             let mut kept = Kept::default();

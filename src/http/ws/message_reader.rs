@@ -33,7 +33,7 @@ pub(crate) struct MessageReader {
 
 /// Response that is not sent whole.
 enum Sending {
-    /// None is.
+    /// No response is left to send.
     Nothing,
     Here(Box<ResponseWriter>),
     /// A thread that may wait for the disk has it.

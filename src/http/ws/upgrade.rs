@@ -17,7 +17,7 @@ use crate::http::admit::ErrorResponse;
 use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 
-/// What becomes of one connection: HTTP to its end, or a WebSocket from some request on.
+/// Use of a connection: HTTP to its end, or a WebSocket from some request on.
 #[derive(Default)]
 pub(crate) struct Upgrade(Mutex<Option<(OnUpgrade, ClientAddress)>>);
 

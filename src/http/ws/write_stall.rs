@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// How long writing has waited for the client since the connection was last at the head.
+/// Time that writing has waited for the client since the connection was last at the head.
 ///
 /// Being behind alone says little: when the store itself catches up after an outage, every
 /// subscriber is behind, and most of them only wait for their turn.

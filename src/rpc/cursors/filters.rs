@@ -21,13 +21,13 @@ const IDLE_MAX: Duration = Duration::from_mins(5);
 /// Kind of a filter.
 #[derive(Debug)]
 pub(crate) enum FilterKind {
-    /// Blocks.
+    /// Hashes of new blocks.
     Blocks,
     /// Logs of a range.
     Logs(LogRange, LogMatcher),
 }
 
-/// One filter. Its cursor is locked while its changes are collected, and nothing else is.
+/// A filter. Its cursor is locked while its changes are collected, and nothing else is.
 #[derive(Debug)]
 pub(crate) struct OpenFilter {
     /// Kind of the filter.
@@ -172,13 +172,13 @@ pub(crate) enum Change {
     },
 }
 
-/// What answering a body has changed, in order. A batch that is refused is asked of another server,
+/// Changes made for a body, in order. A batch that is refused is asked of another server,
 /// so nobody hears what it was told here.
 #[derive(Debug, Default)]
 pub(crate) struct UndoLog(RefCell<Vec<Change>>);
 
 impl UndoLog {
-    /// Notes one.
+    /// Notes a change.
     pub(crate) fn note(&self, change: Change) {
         self.0.borrow_mut().push(change);
     }
@@ -235,7 +235,7 @@ fn too_many_of_address(max: usize) -> RpcError {
     RpcError { code: -32005, message: message.into() }
 }
 
-/// What a caller is told for whom there is no room.
+/// Error for a caller for whom there is no memory.
 pub(crate) fn no_room() -> RpcError {
     let message = "filters and subscriptions take all the memory that they may; \
                    list fewer addresses and topics, or try again later";

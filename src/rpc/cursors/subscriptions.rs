@@ -15,15 +15,15 @@ pub(crate) struct Subscriptions {
     held: Vec<OpenSubscription>,
     /// Highest number of subscriptions.
     max: usize,
-    /// Counts them.
+    /// Counters of the thread.
     tally: Arc<ThreadCounters>,
-    /// Which frame from the client is being answered.
+    /// Number of the frame from the client that is being answered.
     frame: u64,
-    /// What this frame has ended, and where that was, in case that it is refused.
+    /// Subscriptions that this frame has ended, and their places, in case that it is refused.
     closed: Vec<(usize, OpenSubscription)>,
 }
 
-/// One of them.
+/// A subscription that is open.
 pub(crate) struct OpenSubscription {
     pub(crate) id: String,
     pub(crate) topic: SubscriptionKind,
@@ -53,9 +53,9 @@ impl Drop for Counted {
     }
 }
 
-/// What it is to hear of.
+/// Kind of the notifications.
 pub(crate) enum SubscriptionKind {
-    /// Each head.
+    /// Header of each new head.
     Heads,
     /// The logs that match, of heights up to the last one.
     Logs(LogMatcher, Option<u64>),
@@ -188,7 +188,7 @@ impl SubscriptionKind {
         }
     }
 
-    /// What it takes in memory, about.
+    /// Bytes that it takes in memory, approximately.
     fn bytes(&self) -> usize {
         match self {
             Self::Heads => size_of::<OpenSubscription>(),

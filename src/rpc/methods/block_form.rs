@@ -11,14 +11,15 @@ use super::stored::{part, spans};
 use crate::body::BodyBuilder;
 use crate::shared::Serving;
 
-/// How a block or header is shown.
+/// Form in which a block or header is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockForm {
     /// With its height as total difficulty.
     BeforeHelicon,
     /// With a total difficulty of zero.
     Helicon,
-    /// The same, without what is not decided yet, says v1.15 of the block that it names.
+    /// The form of Helicon without values that are not decided yet, as v1.15 shows the pending
+    /// block.
     Pending,
 }
 

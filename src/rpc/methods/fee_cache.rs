@@ -1,4 +1,4 @@
-//! What blocks paid, made once a block.
+//! Fees of blocks, made once a block.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

@@ -62,7 +62,7 @@ pub(crate) fn history(
 /// Bytes that a block counts as, also if its fees are remembered: its header and its share of the text.
 const BLOCK_BYTES: u64 = 4 << 10;
 
-/// What the upstream has and we do not have yet is missing, not beyond the head.
+/// The newest block. A height that the upstream has and neve lacks is missing, not beyond the head.
 fn newest_block(
     asking: &QueryContext<'_>,
     newest: BlockId,
@@ -88,7 +88,7 @@ fn newest_block(
     Ok(NewestBlock::Height(height))
 }
 
-/// What a block paid: remembered, because pages of prices ask for the same blocks again and again.
+/// Fees of a block, remembered, because pages of prices ask for the same blocks again and again.
 fn fees(
     asking: &QueryContext<'_>,
     height: u64,

@@ -81,9 +81,9 @@ impl From<NotRead> for QueryError {
 /// Reason why something stored is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotRead {
-    /// It is not there.
+    /// The data is not there.
     Miss(Miss),
-    /// It is not in memory, and this thread must not wait for it.
+    /// The data is not in memory, and this thread must not wait for it.
     Cold,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of the node itself: constants, and what the upstream says when it is asked.
+//! Values about the node itself: constants, and values that the upstream gives.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::config::settings::Limits;
 use crate::rpc::cursors::{Filters, UndoLog};
 use crate::shared::{Meter, Serving, Status, Work};
 
-/// Where answers come from, and what they may cost.
+/// Sources of responses, and their limits.
 pub(crate) struct QueryContext<'a> {
     pub(crate) serving: &'a Serving,
     pub(crate) status: &'a Status,
@@ -13,8 +13,8 @@ pub(crate) struct QueryContext<'a> {
     pub(crate) fees: &'a FeeCache,
     pub(crate) limits: &'a Limits,
     pub(crate) work: &'a Work<'a>,
-    /// Of the response.
+    /// Memory of the response.
     pub(crate) memory: &'a Meter<'a>,
-    /// What answering changed.
+    /// Changes to filters that the query made.
     pub(crate) changes: UndoLog,
 }

@@ -64,7 +64,7 @@ pub(crate) fn by_transaction(
     Ok(serving.reader.resident().transaction(&Hash(hash))?.ok_or(Miss::Hash(hash))?)
 }
 
-/// Where things are in a record's parts.
+/// Spans in a record's parts.
 pub(crate) fn spans(record: &RecordRef) -> Result<Cow<'_, [u8]>, NotRead> {
     Ok(parts::read_part(record, SPANS)?.ok_or(Miss::Unreadable(record.height()))?)
 }

@@ -15,7 +15,7 @@ pub struct Block {
     pub(super) header: Header,
     pub(super) hash: B256,
     pub(super) transactions: Vec<B256>,
-    /// What each transaction offers on top of the header's base fee.
+    /// Tip of each transaction on top of the header's base fee.
     pub(super) tips: Vec<u128>,
     /// The answer to `eth_getBlockByNumber(.., true)` before Helicon.
     pub(super) text: Bytes,
@@ -25,12 +25,12 @@ pub struct Block {
     pub(super) receipt_spans: Vec<Range<usize>>,
 }
 
-/// What an answer shows of a block.
+/// Form in which a response shows a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
     Full,
-    /// Of the transactions their hashes.
+    /// Transactions as hashes.
     Hashes,
     /// Header of the block.
     Header,
@@ -57,7 +57,7 @@ impl Block {
         &self.transactions
     }
 
-    /// What each transaction offers on top of the header's base fee.
+    /// Tip of each transaction on top of the header's base fee.
     pub(crate) fn tips(&self) -> &[u128] {
         &self.tips
     }
@@ -93,14 +93,14 @@ impl Block {
         &self.text
     }
 
-    /// The same with another text, in which everything stands where it stood; `None` if it is not
-    /// as long.
+    /// Returns the block with another text, in which everything stands where it stood; `None` if
+    /// it is not as long.
     pub(crate) fn with_text(&self, text: Vec<u8>) -> Option<Self> {
         let fits = text.len() == self.text.len();
         fits.then(|| Self { text: text.into(), ..self.clone() })
     }
 
-    /// The same for the receipts.
+    /// Returns the block with another text of the receipts.
     pub(crate) fn with_receipts(&self, receipts: Vec<u8>) -> Option<Self> {
         let fits = receipts.len() == self.receipts.len();
         fits.then(|| Self { receipts: receipts.into(), ..self.clone() })

@@ -21,10 +21,10 @@ pub(crate) struct Generator {
     world: Arc<World>,
 }
 
-/// What later headers need of the heights that were made last. What is not in it is drawn again.
+/// Data of the newest heights that later headers need. Older data is drawn again.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
-    /// What they settle.
+    /// Data that later headers settle.
     outcomes: VecDeque<(u64, Outcome)>,
     /// Gas that the headers say.
     gas: VecDeque<(u64, u64)>,
@@ -36,7 +36,7 @@ impl Generator {
         Self { prices: Prices::new(&config, &schedule), config, schedule, world }
     }
 
-    /// The same world with another future.
+    /// Returns the same chain with another future.
     pub(crate) fn changed(&self, change: impl FnOnce(&mut ChainConfig)) -> Self {
         let mut config = self.config.clone();
         change(&mut config);
@@ -92,7 +92,7 @@ impl Generator {
         self.body(height, 0).gas_with_limits()
     }
 
-    /// What later headers settle of a block: no fee is in it.
+    /// Data of a block that later headers settle: no fee is in it.
     fn outcome(&self, height: u64) -> Outcome {
         self.body(height, 0).outcome()
     }

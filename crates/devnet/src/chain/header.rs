@@ -13,14 +13,14 @@ const EMPTY_ROOT: B256 =
     b256!("0x56e81f171bcc55a6ff8345e692c0f86e5b48e01b996cadc001622fb5e363b421");
 /// Fees go to an address that nobody owns.
 const MINER: Address = address!("0x0100000000000000000000000000000000000000");
-/// Of ACP-226, as on every network that was observed.
+/// Delay of ACP-226, as on every network that was observed.
 const MIN_DELAY_EXCESS: u64 = 0x79_9d4c;
 const GENESIS_GAS_LIMIT: u64 = 100_000_000;
 const GENESIS_BASE_FEE: u64 = 225_000_000_000;
 /// Bytes of results of warp predicates when there are none.
 const NO_PREDICATES: [u8; 6] = [0; 6];
 
-/// What a header says that is not in its block's body.
+/// Values of a header that are not in its block's body.
 pub(crate) struct HeaderContext<'c> {
     pub(crate) config: &'c ChainConfig,
     pub(crate) schedule: &'c Schedule,
@@ -108,7 +108,7 @@ impl HeaderContext<'_> {
         }
     }
 
-    /// What all Granite and Helicon headers agree on, and the place in the chain.
+    /// Values that all Granite and Helicon headers share, and the place in the chain.
     fn constants(&self) -> Header {
         Header {
             parent_hash: self.parent,
@@ -125,7 +125,8 @@ impl HeaderContext<'_> {
         }
     }
 
-    /// Of the fee rule (ACP-176): capacity left, excess, excess of the target; then predicates.
+    /// Extra data of the fee rule (ACP-176): capacity left, excess, excess of the target; then
+    /// predicates.
     fn fee_state(&self, capacity: u64) -> Vec<u8> {
         let (excess, exponent) =
             (self.prices.excess(self.height), self.prices.exponent(self.height));

@@ -5,7 +5,7 @@ use neve_jsonrpc::Query;
 
 use super::fault::Fault;
 
-/// What a fault makes of a result, unless it leaves such results as they are.
+/// Returns the result as a fault changes it, unless it leaves such results as they are.
 pub(crate) fn edit(fault: &Fault, query: &Query, result: &[u8]) -> Option<Bytes> {
     edited(fault, query, result).map(Bytes::from)
 }
@@ -24,7 +24,7 @@ fn edited(fault: &Fault, query: &Query, result: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What a fault makes of any result, unless it leaves such results as they are.
+/// Returns any result as a fault changes it, unless it leaves such results as they are.
 pub(crate) fn forged(fault: &Fault, method: &str, result: &[u8]) -> Option<Bytes> {
     let forged = match fault {
         Fault::Replaced(from, to) => replaced(result, from, to)?,

@@ -1,4 +1,4 @@
-//! What can be wrong with an upstream, on demand.
+//! Faults of an upstream, on demand.
 
 mod edit;
 mod fault;

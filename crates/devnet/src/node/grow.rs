@@ -1,4 +1,4 @@
-//! How a node gets its blocks: accepted, executed, announced, in this order; and what happens when
+//! Growth of a node: blocks are accepted, executed, announced, in this order; and what happens when
 //! its chain goes over to Helicon or turns out to be another.
 
 use std::{sync::Arc, time::Duration};
@@ -140,7 +140,7 @@ impl Node {
         self.answering.send_replace(true);
     }
 
-    /// The same at once, whatever the configuration says: the next block is asynchronous.
+    /// Switches at once, whatever the configuration says: the next block is asynchronous.
     pub(crate) fn go_over_now(self: &Arc<Self>, hold: Duration) {
         let mut chain = lock(&self.chain);
         let next = chain.next_height();

@@ -27,8 +27,8 @@ const HEADS_MAX: usize = 1_024;
 pub(crate) struct Node {
     pub(super) config: Config,
     pub(crate) faults: Faults,
-    /// What makes the next block. Whoever makes one holds this until subscribers know of it, so
-    /// that blocks come in order.
+    /// Generator of the next block. The caller holds its lock until subscribers know of the block,
+    /// so that blocks come in order.
     pub(super) chain: Mutex<Chain>,
     pub(super) state: RwLock<State>,
     /// The last executed height, for those who wait for it.
@@ -52,7 +52,7 @@ pub(super) struct State {
     pub(super) generator: Arc<Generator>,
     pub(super) shelf: Shelf,
     pub(super) rules: Rules,
-    /// What clients may know of: blocks may be on the shelf before.
+    /// Heights that clients may know of: blocks may be on the shelf before.
     pub(super) accepted: u64,
     pub(super) executed: u64,
 }

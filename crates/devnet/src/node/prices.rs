@@ -1,4 +1,4 @@
-//! What a node says that gas costs, by its accepted head.
+//! Prices of gas that a node tells, by its accepted head.
 //!
 //! A node looks at its clock for some of it. This one takes the head's time for now, so that the
 //! same chain has the same prices whenever it is asked, and has no memory of what it said before.
@@ -16,7 +16,7 @@ const GWEI: u64 = 1_000_000_000;
 /// Prices of gas, in wei.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prices {
-    /// What the next block may charge, or at most may.
+    /// Price that the next block may charge, at most.
     pub(crate) base_fee: U256,
     /// Priority fee to offer.
     pub(crate) tip: u128,
@@ -75,7 +75,7 @@ impl Node {
 }
 
 impl Prices {
-    /// What who knows of no tips pays.
+    /// Price where no tips are known.
     pub(crate) fn gas_price(&self) -> U256 {
         self.base_fee + U256::from(self.tip)
     }
@@ -105,7 +105,7 @@ impl Prices {
 mod tests {
     use super::*;
 
-    /// As two nodes answered.
+    /// Answers of two nodes.
     #[test]
     fn options_are_those_of_recorded_nodes() {
         let before = Prices { base_fee: U256::ONE, tip: 0xb_a43b_73ff };

@@ -19,7 +19,7 @@ const AGAIN_MAX: usize = 64;
 pub(crate) struct Shelf {
     genesis: Arc<Block>,
     first: u64,
-    /// Of every height from `first` on.
+    /// Blocks of every height from `first` on.
     hashes: Vec<B256>,
     /// Gas that their headers say.
     gas: Vec<u64>,

@@ -60,7 +60,7 @@ impl ReplyBody {
         (self.until_cut, self.sized) = (Some(self.left.len() / 2), true);
     }
 
-    /// So many bytes come in a second.
+    /// Limits the bytes that come in a second.
     pub(crate) fn slow_down(&mut self, bytes_per_second: u64) {
         let paces = 1_000 / PACE.as_millis() as u64;
         let piece = usize::try_from(bytes_per_second / paces).unwrap_or(usize::MAX);

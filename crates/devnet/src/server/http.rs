@@ -43,7 +43,7 @@ pub(crate) async fn respond(
     }
 }
 
-/// What the node says at a path of another API.
+/// Response of the node at a path of another API.
 fn json(status: StatusCode, text: impl Into<Bytes>) -> Answer {
     let headers = [(CONTENT_TYPE, "application/json")];
     let mut answer = with_headers(ReplyBody::new(text.into(), true), &headers);
@@ -67,7 +67,7 @@ async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Re
     Ok(after(shared, &subjects, reply))
 }
 
-/// What the node refuses before it reads the body.
+/// Requests that the node refuses before it reads the body.
 fn refuse(request: &Request<Incoming>) -> Option<Answer> {
     let (method, headers) = (request.method(), request.headers());
     if [Method::PUT, Method::DELETE].contains(method) {
@@ -117,7 +117,7 @@ async fn before(
     Ok(faults.take(subjects, instead))
 }
 
-/// What a fault answers without a look at the question.
+/// Response of a fault that does not read the call.
 fn instead(fault: &Fault) -> Option<Answer> {
     match fault {
         Fault::Garbage => {

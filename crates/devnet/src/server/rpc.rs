@@ -110,7 +110,7 @@ impl Rpc {
         Some(out)
     }
 
-    /// What the node answers, or what faults make of it.
+    /// Response of the node, or the one that faults make of it.
     async fn call(&self, message: &Message<'_>) -> Result<Bytes, RpcError> {
         let faults = &self.node.faults;
         if faults.is_empty() {
@@ -145,7 +145,7 @@ impl Rpc {
         }
     }
 
-    /// What a node answers to anyone, whatever blocks it has.
+    /// Responses that do not depend on the blocks that a node has.
     fn constant(&self, method: Method) -> Option<&'static str> {
         Some(match method {
             Method::ClientVersion => self.client_version(),
@@ -167,7 +167,7 @@ impl Rpc {
         }
     }
 
-    /// What the calls of a body are about.
+    /// Heights that the calls of a body name.
     pub(crate) fn subjects<'m>(&self, request: &'m Request<'_>) -> Vec<Subject<'m>> {
         let messages = match request {
             Request::Single(message) => std::slice::from_ref(message),

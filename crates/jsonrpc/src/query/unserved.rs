@@ -180,7 +180,7 @@ const DEFAULT_UNSERVED: [&str; 11] = [
     "eth_pendingTransactions",
 ];
 
-/// The same of [`BEFORE_HELICON`].
+/// Methods of [`BEFORE_HELICON`] that a node serves by default.
 const DEFAULT_BEFORE_HELICON: [&str; 3] = ["eth_coinbase", "eth_etherbase", "eth_getBadBlocks"];
 
 /// Methods that a node of some version has by default, without those that use its keys:

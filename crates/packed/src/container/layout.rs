@@ -64,7 +64,7 @@ pub struct Identity {
 /// Identity and range of a packed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileHeader {
-    /// The chain.
+    /// Chain of the heights.
     pub identity: Identity,
     /// Length of the ranges that the writer's files hold, a power of two up to 1,024.
     pub range_length: u32,

@@ -22,7 +22,7 @@ pub(crate) const CHUNK_TRANSACTIONS: usize = 16;
 /// Weight at which a chunk or a group ends, see docs/PACKED.md.
 pub(crate) const CHUNK_WEIGHT: usize = 32 << 10;
 pub(crate) const GROUP_WEIGHT: usize = 56 << 10;
-/// The same for each group of a block with several.
+/// Weight of each group of a block with several.
 pub(crate) const GROUPS_WEIGHT: usize = CHUNK_WEIGHT;
 
 /// Streams of a chunk, and the sums that a reader needs of it.

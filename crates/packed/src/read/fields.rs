@@ -36,7 +36,7 @@ pub(super) struct Header {
     pub(super) paid: Option<u128>,
 }
 
-/// How far the receipts of a chunk are read.
+/// Place up to which the receipts of a chunk are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
     Transactions,

@@ -135,7 +135,7 @@ fn optional(out: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) {
     put(out, "null");
 }
 
-/// What a receipt takes from the receipts before it, and from its logs.
+/// Values that a receipt takes from the receipts before it, and from its logs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sums<'a> {
     /// Gas of the block up to and with this receipt.
@@ -181,7 +181,7 @@ pub(crate) fn receipt(
     out.push(b'}');
 }
 
-/// What all logs of a receipt have between their data and their number.
+/// Text that all logs of a receipt have between their data and their number.
 pub(crate) fn of_logs(at: At<'_>) -> Vec<u8> {
     let mut text = Vec::with_capacity(256);
     quantity(&mut text, ",\"blockNumber\":", u128::from(at.height));

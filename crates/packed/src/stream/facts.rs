@@ -20,9 +20,9 @@ pub(crate) mod kind {
     pub(crate) const UNPROTECTED: u8 = 0;
     /// Legacy, with a chain id in `v` (EIP-155).
     pub(crate) const LEGACY: u8 = 1;
-    /// EIP-2930.
+    /// Type of a transaction with an access list (EIP-2930).
     pub(crate) const ACCESS_LIST: u8 = 2;
-    /// EIP-1559.
+    /// Type of a transaction with a dynamic fee (EIP-1559).
     pub(crate) const DYNAMIC_FEE: u8 = 3;
 }
 

@@ -1,4 +1,4 @@
-//! How much of a mapped file readers may see.
+//! Watermarks: the bytes of a mapped file that readers may see.
 
 use std::ops::Range;
 

@@ -10,7 +10,7 @@ const PAGE: u64 = 4096;
 
 #[derive(Clone, Default)]
 struct Inode {
-    /// What survives.
+    /// Bytes that survive a crash.
     durable: Vec<u8>,
     /// Written since the last sync, in pages, each of which may or may not have reached the disk.
     pending: Vec<(u64, Vec<u8>)>,

@@ -39,7 +39,7 @@ pub(crate) struct Receipt {
     pub(crate) price: u128,
     /// The contract that it created or failed to create.
     pub(crate) contract: Option<Address>,
-    /// In [`Body::logs`].
+    /// Place of its logs in [`Body::logs`].
     pub(crate) logs: Range<usize>,
     pub(crate) bloom: Bloom,
 }
@@ -92,7 +92,7 @@ impl Body {
         self.gas_limits + self.ext_data_gas
     }
 
-    /// What a header commits to of the receipts: this block's own, or a later one's.
+    /// Receipts that a header commits to: this block's own, or a later one's.
     pub(crate) fn outcome(&self) -> Outcome {
         let mut outcome = Outcome::default();
         for (receipt, transaction) in self.receipts.iter().zip(&self.transactions) {
@@ -114,7 +114,7 @@ impl Body {
     }
 }
 
-/// What a header commits to of a block's receipts.
+/// Roots of a block's receipts that a header commits to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) receipts: Items,

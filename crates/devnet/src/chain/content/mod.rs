@@ -1,4 +1,4 @@
-//! What blocks are made of: transactions, receipts, accounts.
+//! Contents of blocks: transactions, receipts, accounts.
 
 pub(crate) mod atomic;
 mod body;

@@ -83,7 +83,7 @@ impl Signer {
     }
 }
 
-/// So many points one generator apart, and the scalar of the first.
+/// Points one generator apart, and the scalar of the first.
 fn multiples(random: &mut Random, count: usize) -> (Scalar, Vec<k256::AffinePoint>) {
     // Not zero, but once in 2^256.
     let first = scalar(&random.bytes());

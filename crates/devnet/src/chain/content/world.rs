@@ -1,4 +1,4 @@
-//! What transactions and logs speak of: accounts, contracts and events, with the bits that each
+//! Accounts, contracts and events of transactions and logs, with the bits that each
 //! sets in a bloom. All are made once, so that no block hashes them again.
 
 use alloy_primitives::{Address, B256, Bloom, keccak256};

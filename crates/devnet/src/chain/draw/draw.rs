@@ -233,7 +233,7 @@ impl Draw<'_> {
     }
 }
 
-/// Who sends the transaction at an index, and with which nonce. No pair comes twice, and an
+/// Sender and nonce of the transaction at an index. No pair comes twice, and an
 /// account's nonces rise with its transactions, though not by one.
 fn turn(height: u64, index: usize) -> (usize, u64) {
     let accounts = ACCOUNTS as u64;

@@ -1,4 +1,4 @@
-//! What transactions cost: roughly as on Ethereum, exactly as the rules of the chain demand.
+//! Gas of transactions: roughly as on Ethereum, exactly as the rules of the chain demand.
 
 use super::outline::{Action, Outline};
 use crate::chain::rules::Random;
@@ -9,14 +9,14 @@ const INPUT_BYTE: u64 = 16;
 const LOG: u64 = 1_500;
 const LOG_BYTE: u64 = 8;
 const ACCESS: u64 = 2_400;
-/// What a call does besides, at most.
+/// Gas of other work of a call, at most.
 const WORK: u64 = 60_000;
 /// A limit that wallets like for plain transfers, and far too high for them.
 const GENEROUS: u64 = 100_000;
 /// An asynchronous block charges at least this part of the limit, rounded up (ACP-194, lambda).
 const LAMBDA: u64 = 2;
 
-/// What a transaction brings along that costs gas.
+/// Parts of a transaction that cost gas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) logs: u64,

@@ -22,14 +22,14 @@ pub(crate) enum Action {
     Create,
 }
 
-/// How much input follows the shape of a call: a selector and words.
+/// Bytes of the selector of a call, behind which words follow.
 const SELECTOR: usize = 4;
 const WORD: usize = 32;
 /// Input of a transfer of tokens, the most frequent call.
 const TOKEN_TRANSFER: usize = 68;
 /// Init code, in the mean: the profile's inputs are those of calls.
 const INIT_CODE: u64 = 3_000;
-/// How often the number of logs follows that of transactions: with this the ranks correlate as on
+/// Chance that the number of logs follows that of transactions: with this the ranks correlate as on
 /// mainnet (0.6).
 const TOGETHER: u16 = 600;
 

@@ -1,10 +1,10 @@
-//! What one transaction is about: the same few accounts and contracts appear in its input and in
+//! Subjects of a transaction: the same few accounts and contracts appear in its input and in
 //! its logs again and again. Without that, blocks would compress less well than real ones.
 
 use crate::chain::content::{Entry, Indexed, World};
 use crate::chain::rules::Random;
 
-/// How often somebody who appeared already appears again.
+/// Chance in a thousand that an account which appeared already appears again.
 const AGAIN: u16 = 850;
 
 /// A transaction's surroundings.

@@ -11,7 +11,7 @@ pub struct ChainConfig {
     pub chain_id: u64,
     /// Sizes of blocks.
     pub profile: Profile,
-    /// Whether signatures are ones.
+    /// Kind of the signatures of transactions.
     pub signatures: Signatures,
     /// Height at which the chain changes to asynchronous execution.
     pub helicon: Helicon,
@@ -35,7 +35,7 @@ pub struct Branch {
     pub seed: u64,
 }
 
-/// Whether signatures are ones.
+/// Kind of the signatures of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signatures {
     /// Signatures of keys that follow from the seed: senders can be recovered. `r` repeats every
@@ -51,8 +51,8 @@ pub enum Signatures {
 pub enum Helicon {
     /// Not at all: every block is of Granite.
     Never,
-    /// This is the first asynchronous block; the one before it is the transition block, stamped ten
-    /// seconds before the fork. Zero and one are [`Helicon::FromGenesis`].
+    /// Height of the first asynchronous block; the one before it is the transition block, stamped
+    /// ten seconds before the fork. Zero and one are [`Helicon::FromGenesis`].
     At(u64),
     /// From block 1 on, and the genesis has the new fields, all zero.
     FromGenesis,

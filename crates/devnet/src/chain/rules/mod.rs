@@ -1,4 +1,4 @@
-//! What a chain is made from, and what its blocks cost.
+//! Configuration of a chain, and the costs of its blocks.
 
 mod config;
 mod prices;

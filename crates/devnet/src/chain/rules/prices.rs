@@ -1,4 +1,4 @@
-//! What gas costs: limits and base fees of headers, by the node's rules (ACP-176, ACP-194).
+//! Price of gas: limits and base fees of headers, by the node's rules (ACP-176, ACP-194).
 //!
 //! The excess of gas at the end of a block is drawn by its height, so that any height can be made
 //! alone. What follows from it does so by the rules: the base fee of the next synchronous block;
@@ -19,7 +19,7 @@ const TARGET_SECONDS: u64 = 10;
 const TARGET: u64 = 2_400_000;
 /// At this exponent the target is the greatest that there is (ACP-176).
 const TARGET_EXPONENT_MAX: u64 = 1_024_950_627;
-/// What the largest blocks of a profile ask for, roughly, by transaction and by log.
+/// Gas of the largest blocks of a profile, roughly, by transaction and by log.
 const TRANSACTION_GAS: u64 = 200_000;
 const LOG_GAS: u64 = 2_000;
 /// Between blocks of a chain whose target is that of [`TARGET`]; faster ones need more.
@@ -105,7 +105,7 @@ impl Prices {
         gas_price(self.excess(height).saturating_sub(sunk), self.target)
     }
 
-    /// What the price can be at most when every block that is not settled consumes all that it may.
+    /// Highest price if every block that is not settled consumes all that it may.
     fn bound(&self, height: u64, mut gas: impl FnMut(u64) -> u64) -> Option<u64> {
         let settled = self.schedule.settled(height);
         let (unix, numerator) = self.settled_time(settled);
@@ -125,7 +125,7 @@ impl Prices {
         Some(clock.base_fee().saturating_to())
     }
 
-    /// Of a header what the clock looks at.
+    /// Values of a header that the clock reads.
     fn header(&self, height: u64, gas_used: u64) -> Header {
         let time_ms = self.schedule.time_ms(height);
         Header {

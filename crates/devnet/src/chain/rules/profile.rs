@@ -101,7 +101,7 @@ pub struct Profile {
     pub input: Curve,
     /// Bytes of a log's data.
     pub log_data: Curve,
-    /// How many of a thousand logs have none to four topics. What is missing has three.
+    /// Logs of a thousand with none to four topics. All others have three.
     pub topics: [u16; 5],
     /// Frequencies of kinds.
     pub shares: Shares,
@@ -117,7 +117,7 @@ impl Profile {
     /// Bytes that inputs and data of logs of a block have together at most.
     pub const BLOCK_BYTES_MAX: usize = 32 << 20;
 
-    /// As mainnet was in January 2026: quantiles of 668 Granite blocks. In the mean 31.6
+    /// Mainnet of January 2026: quantiles of 668 Granite blocks. In the mean 31.6
     /// transactions and 57 logs, up to 223 and 1,201; block and receipts are 100 KB of JSON, which
     /// zstd makes 17 KB of where it made 15 KB of the real ones.
     pub fn c_chain() -> Self {
@@ -235,7 +235,7 @@ static C_CHAIN_INPUT: [Knot; 9] = [
     (10_000, 24_000),
 ];
 
-/// As long as it takes for the encoded size: the log does not say.
+/// Length that gives the encoded size: the log does not say.
 static MANY_LOGS_INPUT: [Knot; 10] = [
     (0, 0),
     (3_499, 0),

@@ -8,7 +8,7 @@ use super::random::{Purpose, Random};
 const SETTLE_AFTER_MS: u64 = 5_000;
 /// The transition block is stamped ten seconds before the fork, and the builder waits for the fork.
 const TRANSITION_GAP_MS: u64 = 15_000;
-/// When the genesis of every network says it is from: 2020-12-05 05:00:00 UTC.
+/// Time in the genesis of every network: 2020-12-05 05:00:00 UTC.
 const GENESIS_MS: u64 = 1_607_144_400_000;
 /// Highest interval: a day.
 const INTERVAL_MS_MAX: u64 = 86_400_000;
@@ -108,7 +108,7 @@ impl Schedule {
         candidates.find(|candidate| self.executed_ms(*candidate) <= until).unwrap_or(least)
     }
 
-    /// What is charged in a block whose header says this base fee: an asynchronous one is executed
+    /// Price charged in a block whose header has this base fee: an asynchronous one is executed
     /// at a lower fee now and then.
     pub(crate) fn fees(&self, height: u64, header: u128) -> Fees {
         let mut random = self.random(Purpose::Fees, height);

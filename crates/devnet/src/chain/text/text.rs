@@ -13,7 +13,7 @@ impl Text {
         Self(Vec::with_capacity(bytes))
     }
 
-    /// As it is: keys, brackets, constants.
+    /// Fixed text: keys, brackets, constants.
     pub(crate) fn raw(&mut self, text: &str) -> &mut Self {
         self.0.extend_from_slice(text.as_bytes());
         self
@@ -66,7 +66,7 @@ impl Text {
         self.raw("]")
     }
 
-    /// Where what `write` writes comes to stand.
+    /// Place of the bytes that `write` writes.
     pub(crate) fn span(&mut self, write: impl FnOnce(&mut Self) -> &mut Self) -> Range<usize> {
         let start = self.0.len();
         write(self);
