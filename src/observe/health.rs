@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::StatusCode;
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use neve_jsonrpc::Rules;
@@ -68,21 +67,25 @@ pub(crate) struct Admin {
 
 impl Admin {
     /// Answers `path`, which is one of the pages.
-    pub(crate) fn respond(&self, path: &str, pages: Pages) -> Response<String> {
+    pub(crate) fn respond(&self, path: &str, pages: Pages) -> AdminPage {
         match path {
-            "/metrics" => reply(StatusCode::OK, "text/plain; version=0.0.4", self.metrics()),
+            "/metrics" => AdminPage {
+                status: StatusCode::OK,
+                media_type: "text/plain; version=0.0.4",
+                text: self.metrics(),
+            },
             "/ready" => self.ready(),
-            _ if pages == Pages::Public => json_reply(StatusCode::OK, &self.short_health()),
-            _ => json_reply(StatusCode::OK, &self.health()),
+            _ if pages == Pages::Public => json_page(StatusCode::OK, &self.short_health()),
+            _ => json_page(StatusCode::OK, &self.health()),
         }
     }
 
-    fn ready(&self) -> Response<String> {
+    fn ready(&self) -> AdminPage {
         match self.not_ready() {
-            None => json_reply(StatusCode::OK, &json!({ "ready": true })),
+            None => json_page(StatusCode::OK, &json!({ "ready": true })),
             Some(why) => {
                 let body = json!({ "ready": false, "reason": why });
-                json_reply(StatusCode::SERVICE_UNAVAILABLE, &body)
+                json_page(StatusCode::SERVICE_UNAVAILABLE, &body)
             }
         }
     }
@@ -357,15 +360,13 @@ fn memory(budget: &MemoryBudget) -> Value {
     })
 }
 
-fn json_reply(status: StatusCode, value: &Value) -> Response<String> {
-    reply(status, "application/json", format!("{value:#}\n"))
+/// Page for operators, which no cache may store.
+pub(crate) struct AdminPage {
+    pub(crate) status: StatusCode,
+    pub(crate) media_type: &'static str,
+    pub(crate) text: String,
 }
 
-fn reply(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
-    let mut response = Response::new(text);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+fn json_page(status: StatusCode, value: &Value) -> AdminPage {
+    AdminPage { status, media_type: "application/json", text: format!("{value:#}\n") }
 }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use hyper::Response;
 use hyper::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
 
 use super::responder::Responder;
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
-use crate::http::response::{HttpBody, JSON, NO_STORE, coded, with_type};
+use crate::http::response::{HttpBody, JSON, NO_STORE, coded, not_stored, typed};
 use crate::relay::Failure;
 use crate::rpc::{Mixed, Outbound, RpcResponse};
 
@@ -53,7 +53,7 @@ impl Responder {
     pub(crate) fn response(&self, reply: RpcResponse) -> Response<ResponseBody> {
         match reply {
             RpcResponse::Answer(body) => {
-                let mut response = with_type(Response::new(body), JSON);
+                let mut response = typed(StatusCode::OK, JSON, body);
                 self.name_source(response.headers_mut(), Source::Hit);
                 coded(response)
             }
@@ -74,9 +74,8 @@ impl Responder {
 
     /// Response to a batch that was split.
     pub(crate) fn mixed(&self, mixed: Mixed) -> Response<ResponseBody> {
-        let mut response = with_type(Response::new(mixed.body), JSON);
+        let mut response = not_stored(typed(StatusCode::OK, JSON, mixed.body));
         let headers = response.headers_mut();
-        headers.insert(CACHE_CONTROL, NO_STORE);
         if mixed.misses > 0 {
             headers.insert(MISSES, HeaderValue::from(mixed.misses));
         }
@@ -86,10 +85,8 @@ impl Responder {
 
     /// Says by status and headers that a full node must be asked; the body says so too.
     pub(crate) fn miss(&self, body: ResponseBody) -> Response<ResponseBody> {
-        let mut response = with_type(Response::new(body), JSON);
-        *response.status_mut() = self.miss_status;
+        let mut response = not_stored(typed(self.miss_status, JSON, body));
         let headers = response.headers_mut();
-        headers.insert(CACHE_CONTROL, NO_STORE);
         if let Some(range) = self.rpc.serving.reader.range() {
             let text = format!("{:#x}-{:#x}", range.start(), range.end());
             headers.extend(HeaderValue::try_from(text).ok().map(|value| (SERVED, value)));

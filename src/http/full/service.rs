@@ -18,7 +18,7 @@ use crate::http::admit::{Cors, ErrorResponse, Policy};
 use crate::http::answer::Responder;
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::{RelayPaths, Relayer};
-use crate::http::response::{HttpBody, whole};
+use crate::http::response::{HttpBody, not_stored, typed, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::observe::{Admin, Pages, page};
@@ -128,7 +128,8 @@ impl Service {
             NonRpc::Empty => plain_empty(),
             NonRpc::Admin => {
                 let page = self.admin.respond(request.uri().path(), self.pages);
-                page.map(|text| ResponseBody::from(text.into_bytes()))
+                let body = ResponseBody::from(page.text.into_bytes());
+                not_stored(typed(page.status, HeaderValue::from_static(page.media_type), body))
             }
             NonRpc::Page => status_page(),
             NonRpc::Rest => self.responder.document(&request.into_parts().0, client.address).await,

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue,
-    IF_RANGE, RANGE, RETRY_AFTER,
+    ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, RANGE, RETRY_AFTER,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
@@ -25,7 +24,9 @@ use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
 use crate::http::clients::{Seat, Seats};
 use crate::http::draining;
-use crate::http::response::{HttpBody, JSON, StreamBody, on_disk_thread, whole, with_type};
+use crate::http::response::{
+    BYTES, HttpBody, JSON, PLAIN_TEXT, StreamBody, not_stored, on_disk_thread, typed, whole,
+};
 use crate::mirror::{Form, Listing, PACKED, RECORDS, ROOT, SEGMENT, SEGMENTS};
 use crate::shared::{ClientAddress, Serving};
 
@@ -90,9 +91,7 @@ impl MirrorEndpoint {
         };
         let listing = Listing::of(&self.serving.reader, identity);
         let text = serde_json::to_vec(&listing).unwrap_or_default(); // numbers and a hash
-        let mut response = with_type(Response::new(ResponseBody::from(text)), JSON);
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
+        not_stored(typed(StatusCode::OK, JSON, ResponseBody::from(text)))
     }
 
     fn enter(&self, client: ClientAddress) -> Option<Permit> {
@@ -216,11 +215,7 @@ fn range(headers: &HeaderMap, tag: &str, len: u64) -> Result<Option<(u64, u64)>,
 }
 
 fn stream(body: HttpBody) -> Response<HttpBody> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    not_stored(typed(StatusCode::OK, BYTES, body))
 }
 
 fn full() -> Response<HttpBody> {
@@ -231,10 +226,7 @@ fn full() -> Response<HttpBody> {
 }
 
 fn plain(status: StatusCode, why: &'static str) -> Response<ResponseBody> {
-    let body = ResponseBody::from(format!("{why}\n").into_bytes());
-    let mut response = with_type(Response::new(body), HeaderValue::from_static("text/plain"));
-    *response.status_mut() = status;
-    response
+    typed(status, PLAIN_TEXT, ResponseBody::from(format!("{why}\n").into_bytes()))
 }
 
 fn set(headers: &mut HeaderMap, name: hyper::header::HeaderName, text: String) {

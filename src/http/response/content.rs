@@ -1,11 +1,13 @@
 //! HTTP headers that say what a body is.
 
-use hyper::Response;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY};
+use hyper::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY};
+use hyper::{Response, StatusCode};
 
 use crate::body::ResponseBody;
 
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain");
+pub(crate) const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// In Vary, of an answer that is there in several codings.
 pub(crate) const BY_CODING: HeaderValue = HeaderValue::from_static("Accept-Encoding");
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -28,10 +30,16 @@ pub(crate) fn name_coding(mut response: Response<ResponseBody>) -> Response<Resp
     response
 }
 
-pub(crate) fn with_type(
-    mut response: Response<ResponseBody>,
-    value: HeaderValue,
-) -> Response<ResponseBody> {
-    response.headers_mut().insert(CONTENT_TYPE, value);
+/// Returns a response with a body of a media type.
+pub(crate) fn typed<B>(status: StatusCode, media_type: HeaderValue, body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response
+}
+
+/// Says that no cache may store the response.
+pub(crate) fn not_stored<B>(mut response: Response<B>) -> Response<B> {
+    response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     response
 }

@@ -8,7 +8,9 @@ mod http_body;
 mod send;
 pub(crate) mod writer;
 
-pub(crate) use content::{BY_CODING, JSON, NO_STORE, coded, name_coding, with_type};
+pub(crate) use content::{
+    BY_CODING, BYTES, JSON, NO_STORE, PLAIN_TEXT, coded, name_coding, not_stored, typed,
+};
 pub(crate) use disk_thread::on_disk_thread;
 pub(crate) use headers::Persistence;
 pub(crate) use http_body::{HttpBody, StreamBody, Streamed, whole};

@@ -23,7 +23,7 @@ use super::path::{ParsedPath, Resource};
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
 use crate::http::NotDone;
 use crate::http::answer::Responder;
-use crate::http::response::{BY_CODING, JSON, name_coding, with_type};
+use crate::http::response::{BY_CODING, JSON, NO_STORE, name_coding, not_stored, typed};
 use crate::rpc::methods::{BlockForm, Miss, NotRead, block_of, stored};
 use crate::rpc::{missing_data, range_json};
 use crate::shared::{Class, ClientAddress, Outcome, Serving, add};
@@ -41,7 +41,6 @@ const A_SECOND: HeaderValue = HeaderValue::from_static("public, max-age=1, must-
 /// A tag: it moves.
 const ASK_AGAIN: HeaderValue = HeaderValue::from_static("no-cache");
 const A_WHILE: HeaderValue = HeaderValue::from_static("public, max-age=300");
-const NOT_KEPT: HeaderValue = HeaderValue::from_static("no-store");
 const ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD");
 
 /// Content, and the time for which a cache may keep it.
@@ -126,10 +125,7 @@ impl Responder {
 
     fn turn_away(&self, status: StatusCode, code: i32, why: &str) -> Response<ResponseBody> {
         self.rpc.tally.refuse(status.as_u16());
-        let mut response = with_type(Response::new(problem(code, why, None)), JSON);
-        *response.status_mut() = status;
-        response.headers_mut().insert(CACHE_CONTROL, NOT_KEPT);
-        response
+        not_stored(typed(status, JSON, problem(code, why, None)))
     }
 
     fn use_get(&self) -> Response<ResponseBody> {
@@ -235,7 +231,7 @@ impl Document {
         let body = self.content.body(AcceptEncoding::of(asked))?;
         let tag = coded_tag(&self.tag, body.coding());
         let mut response = match condition(asked, &tag) {
-            Condition::Met => name_coding(with_type(Response::new(body), JSON)),
+            Condition::Met => name_coding(typed(StatusCode::OK, JSON, body)),
             Condition::NotModified => empty(StatusCode::NOT_MODIFIED),
             Condition::Failed => empty(StatusCode::PRECONDITION_FAILED),
         };
@@ -243,7 +239,7 @@ impl Document {
         let headers = response.headers_mut();
         // A tag is made of hex digits, dashes and letters.
         headers.extend(HeaderValue::try_from(tag).ok().map(|tag| (ETAG, tag)));
-        headers.insert(CACHE_CONTROL, if kept { self.keep } else { NOT_KEPT });
+        headers.insert(CACHE_CONTROL, if kept { self.keep } else { NO_STORE });
         if varies {
             headers.append(VARY, BY_CODING);
         }
