@@ -61,8 +61,8 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let follower = parts.follower(&config, &place, ingest.clone());
     let metrics = crate::observe::metrics::install();
-    let admin = |tallies: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
-        tallies: tallies.to_vec(),
+    let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
+        thread_counters: thread_counters.to_vec(),
         connections: Arc::clone(connections),
         metrics: metrics.clone(),
         ready: Arc::clone(&reload.ready),

@@ -94,7 +94,7 @@ impl HeightFetcher {
     pub(crate) async fn fetch_needed(&self, mut need: FetchNeed, checks: Checks) -> Fetched {
         let begun = Instant::now();
         let (height, purpose) = (need.height, need.purpose);
-        let mut patience = RetryState {
+        let mut retry = RetryState {
             not_yet: Backoff::new(NOT_YET_FIRST, NOT_YET_MAX),
             refused: Backoff::new(REFUSED_FIRST, REFUSED_MAX),
             unlucky: Backoff::new(UNLUCKY_FIRST, REFUSED_MAX),
@@ -108,7 +108,7 @@ impl HeightFetcher {
                     let upstream = Arc::clone(&lease.upstream);
                     drop(lease);
                     if !self.confirmed(&fetched, purpose, &texts).await {
-                        need.not(fetched.from, patience.refused.wait());
+                        need.not(fetched.from, retry.refused.wait());
                         continue;
                     }
                     if self.disputed().remove(&height) {
@@ -119,12 +119,12 @@ impl HeightFetcher {
                     return fetched;
                 }
                 Err((failed, texts)) => {
-                    self.after(&lease, failed, texts, &mut need, &mut patience);
+                    self.after(&lease, failed, texts, &mut need, &mut retry);
                 }
             }
-            if patience.said.elapsed() > SAY_EVERY {
+            if retry.said.elapsed() > SAY_EVERY {
                 warn!(height, "no upstream has the height");
-                patience.said = Instant::now();
+                retry.said = Instant::now();
             }
         }
     }
@@ -136,7 +136,7 @@ impl HeightFetcher {
         failed: FetchError,
         texts: Payload,
         need: &mut FetchNeed,
-        patience: &mut RetryState,
+        retry: &mut RetryState,
     ) {
         let upstream = &lease.upstream;
         match failed {
@@ -146,22 +146,22 @@ impl HeightFetcher {
                     debug!(need.height, upstream = upstream.name, "upstream lacks height");
                     upstream.mark_missing(need.height);
                 }
-                need.not(lease.place, patience.not_yet.wait());
+                need.not(lease.place, retry.not_yet.wait());
             }
             FetchError::Stalled => {
                 debug!(need.height, upstream = upstream.name, "upstream stalls");
                 upstream.penalize("stalled");
                 upstream.state().window.refused(Instant::now());
-                need.not(lease.place, patience.refused.wait());
+                need.not(lease.place, retry.refused.wait());
             }
             FetchError::Call(CallError::Throttled { after, status }) => {
                 debug!(need.height, %status, ?after, "throttled");
-                let wait = after.unwrap_or_default().max(patience.refused.wait());
+                let wait = after.unwrap_or_default().max(retry.refused.wait());
                 upstream.pause(wait);
             }
             FetchError::Call(error) if upstream.tolerates(&error) => {
                 debug!(need.height, upstream = upstream.name, %error, "asked again");
-                need.not(lease.place, patience.unlucky.wait());
+                need.not(lease.place, retry.unlucky.wait());
             }
             FetchError::Call(error) => {
                 upstream.fails(error);
@@ -170,7 +170,7 @@ impl HeightFetcher {
             FetchError::Refused(reason, why) => {
                 refuse(need.height, Some(&upstream.name), reason, &why);
                 self.refused(need.height, upstream, texts, reason, &why);
-                need.not(lease.place, patience.refused.wait());
+                need.not(lease.place, retry.refused.wait());
             }
         }
     }
@@ -332,7 +332,7 @@ impl HeightFetcher {
                         counter!("neve_upstream_disagreements_total").increment(1);
                         denied.push(place);
                     }
-                    Ok(None) | Err(_) => {} // not yet, or its keeper will notice
+                    Ok(None) | Err(_) => {} // not yet, or its monitor will notice
                 }
                 if agreed.len() >= self.agree {
                     return true;

@@ -1,6 +1,6 @@
 //! Following nodes: from their heads to records in the store, in order, proven.
 //!
-//! Each upstream has a *keeper*, which admits it when it is of the right chain and follows its
+//! Each upstream has a *monitor*, which admits it when it is of the right chain and follows its
 //! head. A *session* begins where store and upstreams agree; then heights are fetched from
 //! whichever upstream answers soonest, and published in order. Whatever is odd ends the session:
 //! the next begins by asking again. *Backfill* goes on beside it. One scheduler decides who is
@@ -99,7 +99,7 @@ impl Follower {
                 };
                 beside.spawn(following.run());
             }
-            let keeper = UpstreamMonitor {
+            let monitor = UpstreamMonitor {
                 serving: Arc::clone(&follower.serving),
                 status: Arc::clone(&follower.status),
                 expected: follower.expected,
@@ -108,7 +108,7 @@ impl Follower {
                 upstream: Arc::clone(upstream),
                 heads,
             };
-            beside.spawn(keeper.run());
+            beside.spawn(monitor.run());
         }
         beside.spawn(Arc::clone(&pool).run(Arc::clone(&follower.status)));
         (pool, peer)
@@ -175,7 +175,7 @@ impl Follower {
                     self.status.set_phase(Phase::Stopped);
                     return;
                 }
-                SessionEnd::Lost => {} // its keeper has said why
+                SessionEnd::Lost => {} // its monitor has said why
                 end => {
                     let wait = backoff.wait();
                     self.report(&end, wait);

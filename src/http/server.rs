@@ -3,7 +3,7 @@
 //! One task accepts and hands each connection to the worker that has the fewest, so that work is
 //! spread evenly at any number of connections, whichever of them end; from then on a connection
 //! stays with its worker. A worker is two threads
-//! (`worker`): one answers plain requests in a loop of its own (`lanes`), and what is anything else
+//! (`worker`): one answers plain requests in a loop of its own (`event_loop`), and what is anything else
 //! goes to the other one, which has a runtime and hyper (`connection`).
 
 use std::io;
@@ -31,14 +31,14 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Starts a worker for each two tallies.
+    /// Starts a worker for each two sets of counters.
     pub(crate) fn start(
         shared: &Shared,
         role: Role,
-        tallies: &[[Arc<ThreadCounters>; 2]],
+        thread_counters: &[[Arc<ThreadCounters>; 2]],
     ) -> io::Result<Self> {
-        let start = |(at, tallies)| Worker::start(at, shared, role, tallies);
-        let workers = tallies.iter().enumerate().map(start).collect::<io::Result<_>>()?;
+        let start = |(at, thread_counters)| Worker::start(at, shared, role, thread_counters);
+        let workers = thread_counters.iter().enumerate().map(start).collect::<io::Result<_>>()?;
         Ok(Self { workers, role })
     }
 

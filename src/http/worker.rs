@@ -36,14 +36,14 @@ const WAITING_THREADS: usize = 16;
 
 /// Two threads that serve connections.
 pub(crate) struct Worker {
-    door: Handoff,
+    handoff: Handoff,
     /// Open connections.
     open: Arc<AtomicUsize>,
     threads: [JoinHandle<()>; 2],
 }
 
 impl Worker {
-    /// Starts the threads, each with a tally of its own.
+    /// Starts the threads, each with a counters of its own.
     pub(crate) fn start(
         at: usize,
         shared: &Shared,
@@ -51,14 +51,14 @@ impl Worker {
         [short, long]: &[Arc<ThreadCounters>; 2],
     ) -> io::Result<Self> {
         let (leaving, left) = mpsc::unbounded_channel();
-        let patience = shared.http.patience;
-        let lanes_service = Arc::new(fast_service(shared, role, short));
-        let (lanes, door) = EventLoop::new(lanes_service, patience, leaving)?;
+        let deadlines = shared.http.deadlines;
+        let fast_service = Arc::new(fast_service(shared, role, short));
+        let (event_loop, handoff) = EventLoop::new(fast_service, deadlines, leaving)?;
         let long = FullLoop {
             service: Arc::new(full_service(shared, role, long)),
-            patience,
+            deadlines,
             drain: shared.drain.clone(),
-            door: door.clone(),
+            handoff: handoff.clone(),
         };
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().max_blocking_threads(WAITING_THREADS).build()?;
@@ -68,10 +68,10 @@ impl Worker {
         };
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{at}"));
         let threads = [
-            spawn(short).spawn(move || lanes.run())?,
+            spawn(short).spawn(move || event_loop.run())?,
             spawn(long_name).spawn(move || runtime.block_on(long.run(left)))?,
         ];
-        Ok(Self { door, open: Arc::default(), threads })
+        Ok(Self { handoff, open: Arc::default(), threads })
     }
 
     /// The way to the thread of the fast path.
@@ -87,12 +87,12 @@ impl Worker {
     /// Serves a connection that was just opened, and counts it among those of the process.
     pub(crate) fn take(&self, arrived: Arrived, connections: &Arc<AtomicUsize>) {
         let counted = ConnectionGuard::new(&self.open, connections);
-        self.door.bring(ToFast::Connection(OpenConnection::new(arrived, counted)));
+        self.handoff.bring(ToFast::Connection(OpenConnection::new(arrived, counted)));
     }
 
     /// Lets the threads end once their connections have.
     pub(crate) fn join(self) {
-        self.door.bring(ToFast::Last);
+        self.handoff.bring(ToFast::Last);
         for thread in self.threads {
             if thread.join().is_err() {
                 warn!("serving thread panicked");
@@ -105,16 +105,16 @@ impl Worker {
 pub(crate) fn fast_service(
     shared: &Shared,
     role: Role,
-    tally: &Arc<ThreadCounters>,
+    counters: &Arc<ThreadCounters>,
 ) -> FastService {
-    FastService { responder: responder(shared, tally), policy: policy(&shared.http, role) }
+    FastService { responder: responder(shared, counters), policy: policy(&shared.http, role) }
 }
 
 /// Makes what the thread of the full path has.
-fn full_service(shared: &Shared, role: Role, tally: &Arc<ThreadCounters>) -> Service {
+fn full_service(shared: &Shared, role: Role, counters: &Arc<ThreadCounters>) -> Service {
     let relay = shared.relay.as_ref().filter(|_| role != Role::Admin);
     Service {
-        responder: Arc::new(responder(shared, tally)),
+        responder: Arc::new(responder(shared, counters)),
         policy: policy(&shared.http, role),
         admin: Arc::clone(&shared.admin),
         pages: if role == (Role::Rpc { admin: false }) { Pages::Public } else { Pages::All },
@@ -127,7 +127,7 @@ fn full_service(shared: &Shared, role: Role, tally: &Arc<ThreadCounters>) -> Ser
     }
 }
 
-fn responder(shared: &Shared, tally: &Arc<ThreadCounters>) -> Responder {
+fn responder(shared: &Shared, counters: &Arc<ThreadCounters>) -> Responder {
     Responder {
         rpc: Arc::new(Rpc {
             serving: Arc::clone(&shared.serving),
@@ -136,7 +136,7 @@ fn responder(shared: &Shared, tally: &Arc<ThreadCounters>) -> Responder {
             caches: Arc::clone(&shared.caches),
             limits: shared.limits,
             memory: Arc::clone(&shared.memory),
-            tally: Arc::clone(tally),
+            counters: Arc::clone(counters),
             replays: Replays::default(),
             misses: shared.misses.clone(),
         }),
@@ -171,30 +171,32 @@ fn hosts(config: &HttpConfig, role: Role) -> Hosts {
 /// The thread with a runtime.
 struct FullLoop {
     service: Arc<Service>,
-    patience: Deadlines,
+    deadlines: Deadlines,
     drain: watch::Receiver<bool>,
-    door: Handoff,
+    handoff: Handoff,
 }
 
 impl FullLoop {
     /// Serves what leaves the short way until there is no more to come, and then what is left.
     async fn run(self, mut left: mpsc::UnboundedReceiver<ToFull>) {
-        let drain = own(self.drain, self.door.clone());
+        let drain = own(self.drain, self.handoff.clone());
         let mut open = JoinSet::new();
         while let Some(leave) = left.recv().await {
             while open.try_join_next().is_some() {}
-            let (service, door) = (Arc::clone(&self.service), self.door.clone());
+            let (service, handoff) = (Arc::clone(&self.service), self.handoff.clone());
             match leave {
                 ToFull::Connection(moved) => {
-                    let (patience, drain) = (self.patience, drain.clone());
-                    open.spawn(async move { serve(moved, &service, patience, drain, &door).await });
+                    let (deadlines, drain) = (self.deadlines, drain.clone());
+                    open.spawn(
+                        async move { serve(moved, &service, deadlines, drain, &handoff).await },
+                    );
                 }
                 ToFull::Disk(key, stream, wait) => {
                     open.spawn(async move {
                         let done = AssertUnwindSafe(wait_for(&service.responder, stream, wait))
                             .catch_unwind();
                         // Whatever happened: the connection waits for this.
-                        door.bring(ToFast::Answer(key, done.await.unwrap_or_default()));
+                        handoff.bring(ToFast::Answer(key, done.await.unwrap_or_default()));
                     });
                 }
             }
@@ -221,11 +223,11 @@ async fn wait_for(
 
 /// Returns a copy of the signal to drain for this thread: every request of hyper's reads it, which
 /// locks it. Tells the other thread too.
-fn own(mut drain: watch::Receiver<bool>, door: Handoff) -> watch::Receiver<bool> {
+fn own(mut drain: watch::Receiver<bool>, handoff: Handoff) -> watch::Receiver<bool> {
     let (tell, told) = watch::channel(false);
     tokio::spawn(async move {
         draining(&mut drain).await;
-        door.bring(ToFast::Drain);
+        handoff.bring(ToFast::Drain);
         tell.send_replace(true);
         tell.closed().await; // what comes now is to be told too
     });

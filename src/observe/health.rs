@@ -42,7 +42,7 @@ pub(crate) struct Admin {
     /// State of ingest and upstreams.
     pub status: Arc<Status>,
     /// The serving threads' counts.
-    pub tallies: Vec<Arc<ThreadCounters>>,
+    pub thread_counters: Vec<Arc<ThreadCounters>>,
     /// Open connections.
     pub connections: Arc<AtomicUsize>,
     /// Bytes of blocks that wait for the disk.
@@ -248,7 +248,7 @@ impl Admin {
     }
 
     fn metrics(&self) -> String {
-        super::metrics::publish(&self.tallies);
+        super::metrics::publish(&self.thread_counters);
         super::metrics::publish_memory(&self.memory);
         let range = self.serving.reader.range();
         let usage = self.serving.reader.usage();

@@ -75,12 +75,13 @@ pub(crate) fn publish_memory(memory: &MemoryBudget) {
 }
 
 /// Adds up what the serving threads have counted.
-pub(crate) fn publish(tallies: &[Arc<ThreadCounters>]) {
+pub(crate) fn publish(thread_counters: &[Arc<ThreadCounters>]) {
     for (method, label) in MethodLabel::all() {
         for (outcome, name) in
             [Outcome::Hit, Outcome::Error, Outcome::Miss].into_iter().zip(OUTCOMES)
         {
-            let sum = tallies.iter().map(|tally| tally.calls(method, outcome)).sum::<u64>();
+            let sum =
+                thread_counters.iter().map(|counters| counters.calls(method, outcome)).sum::<u64>();
             if sum > 0 {
                 counter!("neve_rpc_calls_total", "method" => label, "outcome" => name)
                     .absolute(sum);
@@ -88,45 +89,46 @@ pub(crate) fn publish(tallies: &[Arc<ThreadCounters>]) {
         }
     }
     let sum = |count: fn(&ThreadCounters) -> &std::sync::atomic::AtomicU64| {
-        let load =
-            |tally: &Arc<ThreadCounters>| count(tally).load(std::sync::atomic::Ordering::Relaxed);
-        tallies.iter().map(load).sum::<u64>()
+        let load = |counters: &Arc<ThreadCounters>| {
+            count(counters).load(std::sync::atomic::Ordering::Relaxed)
+        };
+        thread_counters.iter().map(load).sum::<u64>()
     };
-    counter!("neve_http_requests_total").absolute(sum(|tally| &tally.requests));
-    counter!("neve_http_fast_requests_total").absolute(sum(|tally| &tally.plain));
-    counter!("neve_http_response_bytes_total").absolute(sum(|tally| &tally.bytes));
-    counter!("neve_http_offloaded_requests_total").absolute(sum(|tally| &tally.handed_over));
-    publish_refusals(tallies);
-    publish_websockets(tallies);
+    counter!("neve_http_requests_total").absolute(sum(|counters| &counters.requests));
+    counter!("neve_http_fast_requests_total").absolute(sum(|counters| &counters.plain));
+    counter!("neve_http_response_bytes_total").absolute(sum(|counters| &counters.bytes));
+    counter!("neve_http_offloaded_requests_total").absolute(sum(|counters| &counters.handed_over));
+    publish_refusals(thread_counters);
+    publish_websockets(thread_counters);
 }
 
 /// Refused requests, and connections closed because a wait ran out.
-fn publish_refusals(tallies: &[Arc<ThreadCounters>]) {
+fn publish_refusals(thread_counters: &[Arc<ThreadCounters>]) {
     for (at, (_, reason)) in REFUSED.iter().enumerate() {
-        let sum = tallies.iter().map(|tally| tally.refused()[at]).sum::<u64>();
+        let sum = thread_counters.iter().map(|counters| counters.refused()[at]).sum::<u64>();
         counter!("neve_http_refused_requests_total", "reason" => *reason).absolute(sum);
     }
     for (wait, reason) in TIMEOUTS {
-        let sum = tallies.iter().map(|tally| tally.timeouts(wait)).sum::<u64>();
+        let sum = thread_counters.iter().map(|counters| counters.timeouts(wait)).sum::<u64>();
         counter!("neve_http_connection_timeouts_total", "reason" => reason).absolute(sum);
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
-fn publish_websockets(tallies: &[Arc<ThreadCounters>]) {
+fn publish_websockets(thread_counters: &[Arc<ThreadCounters>]) {
     let sum = |count: &dyn Fn(&ThreadCounters) -> u64| {
-        tallies.iter().map(|tally| count(tally)).sum::<u64>()
+        thread_counters.iter().map(|counters| count(counters)).sum::<u64>()
     };
     gauge!("neve_ws_connections").set(sum(&ThreadCounters::ws_open) as f64);
     for (kind, name) in WS_KINDS {
-        let open = sum(&|tally| tally.ws_subscriptions(kind));
+        let open = sum(&|counters| counters.ws_subscriptions(kind));
         gauge!("neve_ws_subscriptions", "kind" => name).set(open as f64);
-        let sent = sum(&|tally| tally.ws_notifications(kind));
+        let sent = sum(&|counters| counters.ws_notifications(kind));
         counter!("neve_ws_notifications_total", "kind" => name).absolute(sent);
     }
     for (why, name) in WS_ENDS {
         counter!("neve_ws_closed_connections_total", "reason" => name)
-            .absolute(sum(&|tally| tally.ws_ended(why)));
+            .absolute(sum(&|counters| counters.ws_ended(why)));
     }
 }
 

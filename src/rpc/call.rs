@@ -27,7 +27,7 @@ pub(crate) struct Rpc {
     pub(crate) limits: Limits,
     /// Budget of the memory of clients.
     pub(crate) memory: Arc<MemoryBudget>,
-    pub(crate) tally: Arc<ThreadCounters>,
+    pub(crate) counters: Arc<ThreadCounters>,
     /// Turns of this thread's subscribers that replay.
     pub(crate) replays: Replays,
     /// Treatment of misses.
@@ -93,12 +93,12 @@ impl Rpc {
         let start = out.text().len();
         envelope::write_prefix(out.text(), message.id());
         let before = out.len();
-        let asking = self.asking(caller.work, &caller.memory);
+        let context = self.context(caller.work, &caller.memory);
         let answered = match caller.work.ended() {
             Some(_) => Err(caller.work.error().into()), // it waited for too long
-            None => execute::result(&asking, query, out),
+            None => execute::result(&context, query, out),
         };
-        caller.changes.add(asking.changes);
+        caller.changes.add(context.changes);
         let outcome = match &answered {
             Ok(()) => Outcome::Hit,
             Err(QueryError::Error(_)) => Outcome::Error,
@@ -126,7 +126,7 @@ impl Rpc {
         }
     }
 
-    fn asking<'a>(&'a self, work: &'a Work<'a>, memory: &'a Meter<'a>) -> QueryContext<'a> {
+    fn context<'a>(&'a self, work: &'a Work<'a>, memory: &'a Meter<'a>) -> QueryContext<'a> {
         QueryContext {
             serving: &self.serving,
             status: &self.status,

@@ -21,8 +21,8 @@ impl Calls {
     }
 
     /// Counts them.
-    pub(crate) fn count(self, tally: &ThreadCounters) {
-        self.0.into_iter().for_each(|(method, outcome)| tally.call(method, outcome));
+    pub(crate) fn count(self, counters: &ThreadCounters) {
+        self.0.into_iter().for_each(|(method, outcome)| counters.call(method, outcome));
     }
 }
 

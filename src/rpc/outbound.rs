@@ -131,8 +131,8 @@ impl Outbound {
     }
 
     /// Counts its calls: when it is relayed, and not when it is only handed on.
-    pub(crate) fn count(&mut self, tally: &ThreadCounters) {
-        self.calls.take().into_iter().for_each(|calls| calls.count(tally));
+    pub(crate) fn count(&mut self, counters: &ThreadCounters) {
+        self.calls.take().into_iter().for_each(|calls| calls.count(counters));
     }
 
     /// Response with an error for each call.

@@ -291,22 +291,22 @@ mod tests {
 
     #[test]
     fn refusal_with_an_unlisted_status_counts_as_failed() {
-        let tally = ThreadCounters::default();
-        [400, 404, 404, 500, 501].into_iter().for_each(|status| tally.refuse(status));
-        assert_eq!(tally.refused(), [1, 0, 2, 0, 0, 0, 0, 0, 2]);
+        let counters = ThreadCounters::default();
+        [400, 404, 404, 500, 501].into_iter().for_each(|status| counters.refuse(status));
+        assert_eq!(counters.refused(), [1, 0, 2, 0, 0, 0, 0, 0, 2]);
     }
 
     #[test]
     fn calls_are_kept_apart() {
-        let tally = ThreadCounters::default();
+        let counters = ThreadCounters::default();
         let (receipts, other) =
             (MethodLabel::from(Method::BlockReceipts), MethodLabel(OTHER as u8));
-        tally.call(receipts, Outcome::Hit);
-        tally.call(receipts, Outcome::Hit);
-        tally.call(other, Outcome::Miss);
-        assert_eq!(tally.calls(receipts, Outcome::Hit), 2);
-        assert_eq!(tally.calls(receipts, Outcome::Miss), 0);
-        assert_eq!(tally.calls(other, Outcome::Miss), 1);
+        counters.call(receipts, Outcome::Hit);
+        counters.call(receipts, Outcome::Hit);
+        counters.call(other, Outcome::Miss);
+        assert_eq!(counters.calls(receipts, Outcome::Hit), 2);
+        assert_eq!(counters.calls(receipts, Outcome::Miss), 0);
+        assert_eq!(counters.calls(other, Outcome::Miss), 1);
     }
 
     #[test]

@@ -30,7 +30,7 @@ const BY_NUMBER: Duration = Duration::from_mins(1);
 /// Heights below its head at which an upstream without a height is not just late.
 pub(crate) const LATE: u64 = 64;
 
-/// An upstream. Shared by its keeper, the scheduler, and whoever asks it.
+/// An upstream. Shared by its monitor, the scheduler, and whoever asks it.
 pub(crate) struct Upstream {
     /// Address without a key.
     pub(crate) name: String,
@@ -44,7 +44,7 @@ pub(crate) struct Upstream {
     /// Heights that it gave, all proven.
     heights: AtomicU64,
     state: Mutex<State>,
-    /// Tells its keeper that it failed.
+    /// Tells its monitor that it failed.
     failed: Notify,
 }
 

@@ -50,10 +50,10 @@ impl Listeners {
         inherited: Inherited,
         admin: impl FnOnce(&[Arc<ThreadCounters>], &Arc<AtomicUsize>) -> Admin,
     ) -> Result<Self, StartError> {
-        let tallies: Vec<_> =
+        let thread_counters: Vec<_> =
             (0..config.http.threads).map(|_| <[Arc<ThreadCounters>; 2]>::default()).collect();
         let connections = Arc::new(AtomicUsize::new(0));
-        let admin = Arc::new(admin(tallies.as_flattened(), &connections));
+        let admin = Arc::new(admin(thread_counters.as_flattened(), &connections));
         let (drain, draining) = watch::channel(false);
         let serving = Arc::clone(serving);
         let inherited = inherited.listeners()?;
@@ -89,7 +89,7 @@ impl Listeners {
             Some(listener) => listener,
             None => bind(&http.listen, &config.values.named("listen")).await?,
         };
-        front.listen(listener, role, &tallies)?;
+        front.listen(listener, role, &thread_counters)?;
         front.listen_for_admin(config, inherited.admin).await?;
         Ok(front)
     }
@@ -123,7 +123,7 @@ impl Listeners {
         &mut self,
         listener: Listener,
         role: Role,
-        tallies: &[[Arc<ThreadCounters>; 2]],
+        thread_counters: &[[Arc<ThreadCounters>; 2]],
     ) -> Result<(), StartError> {
         self.addresses.push(listener.address()?);
         let mut shared = self.shared.clone();
@@ -131,7 +131,7 @@ impl Listeners {
             // An operator is answered also when clients use up their memory.
             shared.memory = MemoryBudget::new(ADMIN_BYTES, ADMIN_BYTES);
         }
-        let workers = Workers::start(&shared, role, tallies)?;
+        let workers = Workers::start(&shared, role, thread_counters)?;
         self.doors.extend(workers.doors());
         self.accepting.push(tokio::spawn(async move {
             if role != Role::Admin {

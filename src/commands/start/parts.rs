@@ -119,7 +119,7 @@ impl Parts {
         Admin {
             serving: Arc::clone(&self.serving),
             status: Arc::clone(&self.status),
-            tallies: Vec::new(),
+            thread_counters: Vec::new(),
             connections: Arc::default(),
             queue_bytes: Arc::clone(&self.queued),
             budget: self.budget.clone(),

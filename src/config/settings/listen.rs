@@ -135,7 +135,7 @@ pub struct HttpConfig {
     /// Limits of a WebSocket.
     pub(crate) ws: WsLimits,
     /// Time after which silent connections are closed.
-    pub(crate) patience: Deadlines,
+    pub(crate) deadlines: Deadlines,
     /// Time that responses in flight may take at the end.
     pub drain_timeout: Duration,
 }
@@ -174,7 +174,7 @@ impl HttpConfig {
             header_bytes_max: values.bytes("header-bytes-max")?,
             connection_streams_max: values.count("connection-streams-max")?,
             ws: WsLimits::of(values)?,
-            patience: Deadlines::of(values)?,
+            deadlines: Deadlines::of(values)?,
             drain_timeout: values.duration("drain-timeout")?,
         })
     }

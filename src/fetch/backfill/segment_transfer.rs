@@ -62,7 +62,7 @@ pub(crate) async fn fill(
     };
     let ours = follower.serving.identity();
     if listing.identity() != ours {
-        return Ok(BackfillStep::Ask { from: 0 }); // its keeper has said so
+        return Ok(BackfillStep::Ask { from: 0 }); // its monitor has said so
     }
     let mut wanted: Vec<(Form, Listed)> = Vec::new();
     let mut end = first;

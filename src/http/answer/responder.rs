@@ -37,7 +37,7 @@ impl Responder {
 
     /// Counts the calls of a response.
     pub(crate) fn counted(&self, (reply, calls): (RpcResponse, Calls)) -> RpcResponse {
-        calls.count(&self.rpc.tally);
+        calls.count(&self.rpc.counters);
         reply
     }
 
@@ -47,7 +47,7 @@ impl Responder {
             NotDone::Full => ErrorResponse::BUSY.response(),
             NotDone::Failed => ErrorResponse::FAILED.response(),
         };
-        self.rpc.tally.refuse(response.status().as_u16());
+        self.rpc.counters.refuse(response.status().as_u16());
         response
     }
 }

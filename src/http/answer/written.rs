@@ -19,8 +19,8 @@ impl Responder {
         question: OffloadedRequest,
         stream: TcpStream,
     ) -> Option<Waited> {
-        let tally = &self.rpc.tally;
-        add(&tally.handed_over, 1);
+        let counters = &self.rpc.counters;
+        add(&counters.handed_over, 1);
         let (class, began) = (self.rpc.class(question.body()), Began::now());
         let (responder, address, persistence) =
             (Arc::clone(self), question.address, question.persistence);
@@ -42,8 +42,8 @@ impl Responder {
         let answering = self.offload.run(class, address, work);
         match answering.await {
             Ok(Some((body_len, calls, waited))) => {
-                calls.count(tally);
-                add(&tally.bytes, body_len as u64);
+                calls.count(counters);
+                add(&counters.bytes, body_len as u64);
                 waited
             }
             Ok(None) | Err(NotDone::Failed) => None,
@@ -57,7 +57,7 @@ impl Responder {
     /// The answer to a plain request, head and all.
     pub(crate) fn out(&self, reply: RpcResponse, persistence: Persistence) -> ResponseWriter {
         let out = self.uncounted(reply, persistence);
-        add(&self.rpc.tally.bytes, out.body_len() as u64);
+        add(&self.rpc.counters.bytes, out.body_len() as u64);
         out
     }
 

@@ -134,8 +134,8 @@ impl FastConnection {
     }
 
     /// Time at which neve closes it, if nothing is sent until then.
-    pub(crate) fn deadline(&self, patience: Deadlines) -> Option<Instant> {
-        (!self.waits()).then(|| self.sent + self.wait_kind().limit(patience))
+    pub(crate) fn deadline(&self, deadlines: Deadlines) -> Option<Instant> {
+        (!self.waits()).then(|| self.sent + self.wait_kind().limit(deadlines))
     }
 
     /// Gives its socket to whoever waits for the disk.
@@ -349,9 +349,9 @@ fn answer(
     let reply =
         service.responder.answer_if_resident(&came[plain.body.clone()], plain.accepts, address);
     if !reply.as_ref().is_ok_and(RpcResponse::needs_upstream) {
-        let tally = &service.responder.rpc.tally; // hyper's thread counts the others
-        add(&tally.requests, 1);
-        add(&tally.plain, 1);
+        let counters = &service.responder.rpc.counters; // hyper's thread counts the others
+        add(&counters.requests, 1);
+        add(&counters.plain, 1);
     }
     reply
 }

@@ -47,7 +47,7 @@ pub(crate) struct EventLoop {
     coming: Receiver<ToFast>,
     leaving: UnboundedSender<ToFull>,
     service: Arc<FastService>,
-    patience: Deadlines,
+    deadlines: Deadlines,
     open: Slab<FastConnection>,
     /// Buffer for requests.
     room: Vec<u8>,
@@ -64,7 +64,7 @@ pub(crate) struct EventLoop {
 impl EventLoop {
     pub(crate) fn new(
         service: Arc<FastService>,
-        patience: Deadlines,
+        deadlines: Deadlines,
         leaving: UnboundedSender<ToFull>,
     ) -> io::Result<(Self, Handoff)> {
         let poll = Poll::new()?;
@@ -72,12 +72,12 @@ impl EventLoop {
         let waker = Arc::new(Waker::new(poll.registry(), DOOR)?);
         let (open, room, again) = (Slab::new(), vec![0; ROOM], Vec::new());
         let (look_at, drain_end, last) = (None, None, false);
-        let lanes = Self {
+        let event_loop = Self {
             poll,
             coming,
             leaving,
             service,
-            patience,
+            deadlines,
             open,
             room,
             again,
@@ -85,7 +85,7 @@ impl EventLoop {
             drain_end,
             last,
         };
-        Ok((lanes, Handoff { sender, waker }))
+        Ok((event_loop, Handoff { sender, waker }))
     }
 
     /// Serves until there is nothing more to come, and then what is left.
@@ -125,12 +125,12 @@ impl EventLoop {
 
     fn event(&mut self, event: &Event, now: Instant) {
         let Token(key) = event.token();
-        let Some(lane) = self.open.get_mut(key) else { return };
+        let Some(connection) = self.open.get_mut(key) else { return };
         let ends = event.is_read_closed() || event.is_error();
         if ends {
-            lane.note_end();
+            connection.note_end();
         }
-        if lane.wants(event.is_readable() || ends) {
+        if connection.wants(event.is_readable() || ends) {
             self.turn(key, now);
         }
     }
@@ -153,12 +153,12 @@ impl EventLoop {
             return drop(self.leaving.send(ToFull::Connection(moved))); // no plain request begins so
         }
         let came = !moved.read.is_empty();
-        let mut lane = FastConnection::new(moved);
+        let mut connection = FastConnection::new(moved);
         if self.drain_end.is_some() {
-            lane.close_after_next();
+            connection.close_after_next();
         }
-        let fd = lane.stream().map(AsRawFd::as_raw_fd);
-        let key = self.open.insert(lane);
+        let fd = connection.stream().map(AsRawFd::as_raw_fd);
+        let key = self.open.insert(connection);
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
         let registered =
@@ -174,16 +174,16 @@ impl EventLoop {
     }
 
     fn answered(&mut self, key: usize, waited: Option<Waited>, now: Instant) {
-        let (Some(lane), Some(waited)) = (self.open.get_mut(key), waited) else {
+        let (Some(connection), Some(waited)) = (self.open.get_mut(key), waited) else {
             return self.remove(key);
         };
         match waited {
-            Waited::Unsent(left) => lane.answered(left, now),
+            Waited::Unsent(left) => connection.answered(left, now),
             Waited::Unanswered(stream, request) => {
-                if !lane.unanswered(&self.service, stream, &request) {
+                if !connection.unanswered(&self.service, stream, &request) {
                     return self.remove(key);
                 }
-                let read = lane.take_rest();
+                let read = connection.take_rest();
                 return self.leave(key, read);
             }
         }
@@ -195,27 +195,33 @@ impl EventLoop {
     fn drain(&mut self, now: Instant) {
         let end = now + DRAIN_IDLE;
         self.drain_end = Some(end);
-        self.open.iter_mut().for_each(|(_, lane)| lane.close_after_next());
+        self.open.iter_mut().for_each(|(_, connection)| connection.close_after_next());
         self.look_at = Some(self.look_at.map_or(end, |at| at.min(end)));
     }
 
     /// Lets a connection go on, unless it waits. A fault in one must not end the others.
     fn turn(&mut self, key: usize, now: Instant) {
-        let Some(lane) = self.open.get_mut(key).filter(|lane| !lane.waits()) else { return };
+        let Some(connection) = self.open.get_mut(key).filter(|connection| !connection.waits())
+        else {
+            return;
+        };
         let (service, room) = (&self.service, &mut self.room);
-        let need = catch_unwind(AssertUnwindSafe(|| lane.go_on(service, room, now)));
+        let need = catch_unwind(AssertUnwindSafe(|| connection.go_on(service, room, now)));
         match need.unwrap_or(NextStep::Nothing) {
-            NextStep::Client if lane.is_idle() && self.drain_end.is_some_and(|end| end <= now) => {
+            NextStep::Client
+                if connection.is_idle() && self.drain_end.is_some_and(|end| end <= now) =>
+            {
                 self.remove(key);
             }
             // Due later than before, if anything was sent: unless idling ends sooner than sending.
-            NextStep::Client if lane.is_idle() && self.patience.idle >= self.patience.write => {}
+            NextStep::Client
+                if connection.is_idle() && self.deadlines.idle >= self.deadlines.write => {}
             NextStep::Client => self.look_by(key),
             NextStep::Turn => self.again.push(key),
             NextStep::Disk(wait) => {
                 // Whoever waits sends too: what was just read from the disk may go again at once. The
                 // socket stays registered, and what is told of it meanwhile is looked for afterwards.
-                let leave = lane.wait().map(|stream| ToFull::Disk(key, stream, wait));
+                let leave = connection.wait().map(|stream| ToFull::Disk(key, stream, wait));
                 if leave.is_none_or(|leave| self.leaving.send(leave).is_err()) {
                     self.remove(key);
                 }
@@ -242,8 +248,8 @@ impl EventLoop {
 
     /// Sees to it that the next look is not later than this connection is due.
     fn look_by(&mut self, key: usize) {
-        let lane = self.open.get(key);
-        let due = lane.and_then(|lane| due(lane, self.patience, self.drain_end));
+        let connection = self.open.get(key);
+        let due = connection.and_then(|connection| due(connection, self.deadlines, self.drain_end));
         self.look_at = [self.look_at, due].into_iter().flatten().min();
     }
 
@@ -252,14 +258,14 @@ impl EventLoop {
         if self.look_at.is_none_or(|at| now < at) {
             return;
         }
-        let (mut next, patience, drain_end) = (None::<Instant>, self.patience, self.drain_end);
-        let tally = &self.service.responder.rpc.tally;
-        self.open.retain(|_, lane| {
-            let Some(due) = due(lane, patience, drain_end) else { return true };
+        let (mut next, deadlines, drain_end) = (None::<Instant>, self.deadlines, self.drain_end);
+        let counters = &self.service.responder.rpc.counters;
+        self.open.retain(|_, connection| {
+            let Some(due) = due(connection, deadlines, drain_end) else { return true };
             if due > now {
                 next = Some(next.map_or(due, |next| next.min(due)));
             } else if drain_end.is_none() {
-                tally.time_out(lane.wait_kind());
+                counters.time_out(connection.wait_kind());
             }
             due > now
         });
@@ -268,9 +274,13 @@ impl EventLoop {
 }
 
 /// Time at which neve closes a connection, if nothing is sent until then.
-fn due(lane: &FastConnection, patience: Deadlines, drain_end: Option<Instant>) -> Option<Instant> {
-    let due = lane.deadline(patience)?;
-    Some(drain_end.filter(|_| lane.is_idle()).map_or(due, |end| due.min(end)))
+fn due(
+    connection: &FastConnection,
+    deadlines: Deadlines,
+    drain_end: Option<Instant>,
+) -> Option<Instant> {
+    let due = connection.deadline(deadlines)?;
+    Some(drain_end.filter(|_| connection.is_idle()).map_or(due, |end| due.min(end)))
 }
 
 /// Says what is wrong, unless it was a signal.

@@ -2,7 +2,7 @@
 //!
 //! hyper keeps 14 kB for each connection that it serves, most of it buffers. Most connections of a
 //! public endpoint are kept and say nothing; so one that has been quiet for a second is taken out
-//! of hyper's hands, and waits where a connection takes next to nothing (`lanes`).
+//! of hyper's hands, and waits where a connection takes next to nothing (`event_loop`).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -44,21 +44,21 @@ enum ConnectionEnd {
 pub(crate) async fn serve(
     moved: OpenConnection,
     service: &Arc<Service>,
-    patience: Deadlines,
+    deadlines: Deadlines,
     mut drain: watch::Receiver<bool>,
-    door: &Handoff,
+    handoff: &Handoff,
 ) {
     if http2::begins(&moved.read) {
-        return http2::serve(moved, service, patience, drain).await;
+        return http2::serve(moved, service, deadlines, drain).await;
     }
     let OpenConnection { stream, read, sent, address, proxied, held, counted } = moved;
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(error) => return warn!(%error, "cannot serve a connection"),
     };
-    let tally = Arc::clone(&service.responder.rpc.tally);
+    let counters = Arc::clone(&service.responder.rpc.counters);
     let memory = Arc::clone(&service.responder.rpc.memory);
-    let socket = Socket::new(stream, sent.into(), address, patience, tally, memory);
+    let socket = Socket::new(stream, sent.into(), address, deadlines, counters, memory);
     let socket = socket.with_read(read).proxied(proxied).header_bytes_max(service.header_bytes_max);
     match talk(socket.holding(held), service, &mut drain).await {
         ConnectionEnd::Nothing => {}
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
             ws::run(upgraded, responder, service.ws, relay, client, drain).await;
         }
         ConnectionEnd::IdleState(quiet) => match quiet.leave(counted) {
-            Ok(moved) => door.bring(ToFast::Connection(moved)),
+            Ok(moved) => handoff.bring(ToFast::Connection(moved)),
             Err(error) => warn!(%error, "cannot serve a connection"),
         },
     }

@@ -52,7 +52,7 @@ pub(super) fn begins(read: &[u8]) -> bool {
 pub(super) async fn serve(
     moved: OpenConnection,
     service: &Arc<Service>,
-    patience: Deadlines,
+    deadlines: Deadlines,
     mut drain: watch::Receiver<bool>,
 ) {
     let OpenConnection { stream, read, address, proxied, held: _held, counted: _counted, .. } =
@@ -66,31 +66,31 @@ pub(super) async fn serve(
         Err(error) => return warn!(%error, "cannot serve a connection"),
     };
     let streams = Arc::new(OpenStreams::default());
-    let socket = Http2Socket::new(stream, read, patience.write);
+    let socket = Http2Socket::new(stream, read, deadlines.write);
     let respond = service_fn(|request: Request<Incoming>| {
         let (service, streams) = (Arc::clone(service), Arc::clone(&streams));
         async move { respond(&service, request, address, proxied, &streams).await }
     });
-    let builder = builder(service, patience);
+    let builder = builder(service, deadlines);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), respond));
     let mut draining = pin!(draining(&mut drain));
     let mut told = false;
-    let mut look = pin!(sleep_until(Instant::now() + patience.idle));
+    let mut look = pin!(sleep_until(Instant::now() + deadlines.idle));
     let ended = poll_fn(|context| {
         if !told && draining.as_mut().poll(context).is_ready() {
             told = true;
             connection.as_mut().graceful_shutdown();
         }
         while look.as_mut().poll(context).is_ready() {
-            if streams.are_stuck(patience.write) {
+            if streams.are_stuck(deadlines.write) {
                 return Poll::Ready(Ok(())); // the client does not read
             }
-            let idle = streams.idle_since().map(|since| since + patience.idle);
+            let idle = streams.idle_since().map(|since| since + deadlines.idle);
             if !told && idle.is_some_and(|until| until <= Instant::now()) {
                 told = true;
                 connection.as_mut().graceful_shutdown();
             }
-            let next = Instant::now() + patience.idle.min(patience.write) / 2;
+            let next = Instant::now() + deadlines.idle.min(deadlines.write) / 2;
             look.as_mut().reset(idle.filter(|_| !told).map_or(next, |until| until.min(next)));
         }
         connection.as_mut().poll(context)
@@ -134,7 +134,7 @@ fn name_host(request: &mut Request<Incoming>) -> bool {
     true
 }
 
-fn builder(service: &Service, patience: Deadlines) -> http2::Builder<TokioExecutor> {
+fn builder(service: &Service, deadlines: Deadlines) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -144,7 +144,7 @@ fn builder(service: &Service, patience: Deadlines) -> http2::Builder<TokioExecut
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
         .max_local_error_reset_streams(Some(64))
-        .keep_alive_interval(patience.idle)
-        .keep_alive_timeout(patience.write);
+        .keep_alive_interval(deadlines.idle)
+        .keep_alive_timeout(deadlines.write);
     builder
 }

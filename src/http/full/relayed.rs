@@ -24,7 +24,7 @@ impl Service {
         hops: Result<Hops, Failure>,
         client: &Client,
     ) -> Response<HttpBody> {
-        outbound.count(&self.responder.rpc.tally);
+        outbound.count(&self.responder.rpc.counters);
         let hops = match hops {
             Ok(hops) => hops,
             Err(failure) => return whole(self.responder.not_relayed(&outbound, &failure)),
@@ -138,7 +138,7 @@ impl Service {
         hops: Result<Hops, Failure>,
         client: &Client,
     ) -> Response<ResponseBody> {
-        split.outbound.count(&self.responder.rpc.tally);
+        split.outbound.count(&self.responder.rpc.counters);
         let Some(relay) = &self.relay else {
             return self.responder.response(RpcResponse::Split(split));
         };

@@ -62,7 +62,7 @@ impl Service {
         upgrade: &Upgrade,
         client: &Client,
     ) -> Result<Response<HttpBody>, Infallible> {
-        add(&self.responder.rpc.tally.requests, 1);
+        add(&self.responder.rpc.counters.requests, 1);
         let mut response = match self.cors(&request) {
             _ if expects_the_unknown(&request) => whole(ErrorResponse::EXPECTATION.response()),
             Cors::Preflight(headers) => {
@@ -75,7 +75,7 @@ impl Service {
                 response
             }
         };
-        add(&self.responder.rpc.tally.bytes, response.body().len() as u64);
+        add(&self.responder.rpc.counters.bytes, response.body().len() as u64);
         response.body_mut().charge(&self.responder.rpc.memory, client.address);
         Ok(response)
     }
@@ -138,7 +138,7 @@ impl Service {
             NonRpc::Mirror | NonRpc::Relayed(_) => ErrorResponse::NOT_FOUND.response(),
             NonRpc::Away(refusal) => {
                 let response = refusal.response();
-                self.responder.rpc.tally.refuse(response.status().as_u16());
+                self.responder.rpc.counters.refuse(response.status().as_u16());
                 response
             }
         })
@@ -198,7 +198,7 @@ impl Service {
         accepts: AcceptEncoding,
         client: &Client,
     ) -> Result<RpcResponse, Response<ResponseBody>> {
-        add(&self.responder.rpc.tally.handed_over, 1);
+        add(&self.responder.rpc.counters.handed_over, 1);
         let (rpc, class, began) =
             (Arc::clone(&self.responder.rpc), self.responder.rpc.class(&body), Began::now());
         let gone = Gone::default();

@@ -95,7 +95,7 @@ impl Responder {
         let outcome = if answered.is_ok() { Outcome::Hit } else { Outcome::Miss };
         counted_as(asked)
             .into_iter()
-            .for_each(|method| self.rpc.tally.call(method.into(), outcome));
+            .for_each(|method| self.rpc.counters.call(method.into(), outcome));
         answered.unwrap_or_else(|miss| self.missing(miss))
     }
 
@@ -106,7 +106,7 @@ impl Responder {
         headers: &HeaderMap,
         address: ClientAddress,
     ) -> Result<Result<Response<ResponseBody>, Miss>, NotDone> {
-        add(&self.rpc.tally.handed_over, 1);
+        add(&self.rpc.counters.handed_over, 1);
         let (serving, copied) = (Arc::clone(&self.rpc.serving), headers.clone());
         let work = move || {
             let answered = residency::loading_again(|| answer(&serving, asked, &copied));
@@ -124,7 +124,7 @@ impl Responder {
     }
 
     fn turn_away(&self, status: StatusCode, code: i32, why: &str) -> Response<ResponseBody> {
-        self.rpc.tally.refuse(status.as_u16());
+        self.rpc.counters.refuse(status.as_u16());
         not_stored(typed(status, JSON, problem(code, why, None)))
     }
 

@@ -20,12 +20,12 @@ pub(super) struct Deadline {
     /// Looks at `sent` when it fires, and is set again if that was not long ago: it costs nothing
     /// a request. Made when first needed.
     timer: Option<Pin<Box<Sleep>>>,
-    tally: Arc<ThreadCounters>,
+    counters: Arc<ThreadCounters>,
 }
 
 impl Deadline {
-    pub(super) fn new(limits: Deadlines, sent: Instant, tally: Arc<ThreadCounters>) -> Self {
-        Self { limits, sent, timer: None, tally }
+    pub(super) fn new(limits: Deadlines, sent: Instant, counters: Arc<ThreadCounters>) -> Self {
+        Self { limits, sent, timer: None, counters }
     }
 
     /// Errs once nothing was sent for the limit of this wait.
@@ -38,7 +38,7 @@ impl Deadline {
         if self.poll_unsent(context, limit).is_pending() {
             return Poll::Pending;
         }
-        self.tally.time_out(wait);
+        self.counters.time_out(wait);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 

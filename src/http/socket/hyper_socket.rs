@@ -2,7 +2,7 @@
 //!
 //! hyper's only timeout guards request heads, starts a timer for each, and knows nothing of a
 //! client that stops reading its answer and so holds it, and the segment behind it, for ever. Here
-//! one rule covers heads, bodies, idle connections and answers (and in `lanes` the same one, with
+//! one rule covers heads, bodies, idle connections and answers (and in `event_loop` the same one, with
 //! one look for all instead of a timer each): bytes must be *sent* within the time-out, counted
 //! from the opening or from the last that were. Bytes that come in do not count, so that one byte a
 //! minute keeps nothing alive.
@@ -77,13 +77,13 @@ impl Socket {
         io: TcpStream,
         sent: Instant,
         address: ClientAddress,
-        patience: Deadlines,
-        tally: Arc<ThreadCounters>,
+        deadlines: Deadlines,
+        counters: Arc<ThreadCounters>,
         memory: Arc<MemoryBudget>,
     ) -> Self {
         let (quiet, before, framing) = (Arc::default(), Bytes::new(), Framing::new(HEAD_BYTES));
         let (idles, fed, unsent, proxied) = (false, false, false, false);
-        let deadline = Deadline::new(patience, sent, tally);
+        let deadline = Deadline::new(deadlines, sent, counters);
         let memory = SocketMemory::new(memory, address, HEAD_BYTES);
         Self { io, deadline, idles, quiet, fed, unsent, before, framing, proxied, memory }
     }

@@ -122,7 +122,7 @@ impl WsConnection<'_> {
                         Ok(())
                     })
                     .map_err(|Cold| unreadable(height))?;
-                    self.rpc.tally.ws_notified(WsKind::Heads);
+                    self.rpc.counters.ws_notified(WsKind::Heads);
                     write_much(news, socket, pace).await?;
                 }
                 SubscriptionKind::Logs(wanted, last) if last.is_none_or(|last| height <= last) => {
@@ -136,7 +136,7 @@ impl WsConnection<'_> {
                             }
                         })
                         .map_err(|Cold| unreadable(height))?;
-                        self.rpc.tally.ws_notified(WsKind::Logs);
+                        self.rpc.counters.ws_notified(WsKind::Logs);
                         write_much(news, socket, pace).await?;
                     }
                 }

@@ -59,8 +59,8 @@ pub(crate) async fn run(
         Err(error) => return debug!(%error, "a WebSocket was not opened"),
     };
     let Some(socket) = open(upgraded, address, limits).await else { return };
-    add(&rpc.tally.ws_opened, 1);
-    let subscriptions = Subscriptions::new(limits.subscriptions_max, Arc::clone(&rpc.tally));
+    add(&rpc.counters.ws_opened, 1);
+    let subscriptions = Subscriptions::new(limits.subscriptions_max, Arc::clone(&rpc.counters));
     let (sent, pace) = (Instant::now(), WriteStall::default());
     let (asked, news, offload) = (None, BodyBuilder::default(), &*responder.offload);
     let relaying = FuturesUnordered::new();
@@ -83,7 +83,7 @@ pub(crate) async fn run(
         ended = session.serve() => ended,
         () = draining(&mut drain) => CloseReason::told(WsClose::Drain, CloseCode::Away, "the server stops"),
     };
-    rpc.tally.ws_end(ended.reason());
+    rpc.counters.ws_end(ended.reason());
     session.subscriptions = Subscriptions::default(); // whoever lingers is told nothing
     let soon = async {
         draining(&mut drain).await;
@@ -204,7 +204,7 @@ impl WsConnection<'_> {
         }
         drop(body);
         self.socket.get_mut().message_ends();
-        calls.count(&self.rpc.tally);
+        calls.count(&self.rpc.counters);
         self.respond(frame).await
     }
 
@@ -225,11 +225,11 @@ impl WsConnection<'_> {
         let origin = Origin::new(address, account, self.rpc.serving.head().unwrap_or(0));
         self.relaying.push(match frame {
             WsResponse::Relay(mut call) => {
-                call.count(&self.rpc.tally);
+                call.count(&self.rpc.counters);
                 Box::pin(relay.whole(call, origin))
             }
             WsResponse::Split(mut split) => {
-                split.outbound.count(&self.rpc.tally);
+                split.outbound.count(&self.rpc.counters);
                 let filling = relay.fill(split, origin);
                 Box::pin(async { Some(filling.await?.body) })
             }
@@ -285,7 +285,7 @@ impl WsConnection<'_> {
 
     /// On a thread that may wait for the disk; nobody is told anything meanwhile.
     async fn answer_offloaded(&mut self, body: Bytes) -> Result<(WsResponse, Calls), CloseReason> {
-        add(&self.rpc.tally.handed_over, 1);
+        add(&self.rpc.counters.handed_over, 1);
         let (rpc, mut subscriptions) =
             (Arc::clone(self.rpc), std::mem::take(&mut self.subscriptions));
         let (class, began, gone) = (rpc.class(&body), Began::now(), Gone::default());

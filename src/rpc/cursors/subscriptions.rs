@@ -16,7 +16,7 @@ pub(crate) struct Subscriptions {
     /// Highest number of subscriptions.
     max: usize,
     /// Counters of the thread.
-    tally: Arc<ThreadCounters>,
+    counters: Arc<ThreadCounters>,
     /// Number of the frame from the client that is being answered.
     frame: u64,
     /// Subscriptions that this frame has ended, and their places, in case that it is refused.
@@ -41,9 +41,9 @@ pub(crate) struct OpenSubscription {
 struct Counted(Arc<ThreadCounters>, WsKind);
 
 impl Counted {
-    fn new(tally: &Arc<ThreadCounters>, kind: WsKind) -> Self {
-        tally.ws_subscribed(kind);
-        Self(Arc::clone(tally), kind)
+    fn new(counters: &Arc<ThreadCounters>, kind: WsKind) -> Self {
+        counters.ws_subscribed(kind);
+        Self(Arc::clone(counters), kind)
     }
 }
 
@@ -70,9 +70,9 @@ pub(crate) enum NotOpened {
 }
 
 impl Subscriptions {
-    /// None yet, and at most `max`. `tally` is that of the thread on which they live.
-    pub(crate) fn new(max: usize, tally: Arc<ThreadCounters>) -> Self {
-        Self { max, tally, ..Self::default() }
+    /// None yet, and at most `max`. `counters` is that of the thread on which they live.
+    pub(crate) fn new(max: usize, counters: Arc<ThreadCounters>) -> Self {
+        Self { max, counters, ..Self::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -132,7 +132,7 @@ impl Subscriptions {
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
         let reservation = account.reserve(Holder::Filter, topic.bytes());
         let reservation = reservation.ok_or_else(|| NotOpened::Error(no_room()))?;
-        let counted = Counted::new(&self.tally, topic.kind());
+        let counted = Counted::new(&self.counters, topic.kind());
         self.held.push(OpenSubscription {
             id: new_id(),
             topic,
@@ -324,13 +324,13 @@ mod tests {
 
     #[test]
     fn they_are_counted_while_they_live() {
-        let tally = Arc::new(ThreadCounters::default());
-        let mut all = Subscriptions::new(9, Arc::clone(&tally));
-        let open_now = || tally.ws_subscriptions(WsKind::Heads);
+        let counters = Arc::new(ThreadCounters::default());
+        let mut all = Subscriptions::new(9, Arc::clone(&counters));
+        let open_now = || counters.ws_subscriptions(WsKind::Heads);
         all.begin();
         let first = open(&mut all, HEADS, Some(5..=9)).unwrap();
         all.keep();
-        assert_eq!((open_now(), tally.ws_subscriptions(WsKind::Logs)), (1, 0));
+        assert_eq!((open_now(), counters.ws_subscriptions(WsKind::Logs)), (1, 0));
         all.begin();
         open(&mut all, HEADS, Some(5..=9)).unwrap();
         assert!(all.close(&first));

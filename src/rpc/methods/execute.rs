@@ -17,11 +17,11 @@ use crate::shared::Serving;
 /// Appends the result of `query`, or says why it cannot be given. If it cannot, nothing was
 /// appended.
 pub(crate) fn result(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     query: Query,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let serving = asking.serving;
+    let serving = context.serving;
     match query {
         Query::BlockNumber => quantity(head(serving)?, out),
         Query::ChainId => text(&serving.chain().ok_or(Miss::Empty)?.hex, out),
@@ -60,20 +60,20 @@ pub(crate) fn result(
             text("null", out);
         }
         Query::Logs(query) => {
-            let wanted = logs::wanted(asking, &query.filter, out)?;
-            return logs::logs(asking, query.range, wanted, out);
+            let wanted = logs::wanted(context, &query.filter, out)?;
+            return logs::logs(context, query.range, wanted, out);
         }
         Query::FeeHistory { count, newest, percentiles } => {
-            return fees::history(asking, count, newest, &percentiles, out);
+            return fees::history(context, count, newest, &percentiles, out);
         }
-        query => return rare(asking, query, out),
+        query => return rare(context, query, out),
     }
     Ok(())
 }
 
 /// Questions that few ask.
-fn rare(asking: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Result<(), QueryError> {
-    let serving = asking.serving;
+fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Result<(), QueryError> {
+    let serving = context.serving;
     if changes_something(&query) {
         residency::not_here()?;
     }
@@ -90,9 +90,9 @@ fn rare(asking: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resul
                 Ok(())
             }
         }
-        Query::RawHeader(at) => raw::header(asking, at, out),
-        Query::RawBlock(at) => raw::block(asking, at, out),
-        Query::RawReceipts(at) => raw::receipts(asking, at, out),
+        Query::RawHeader(at) => raw::header(context, at, out),
+        Query::RawBlock(at) => raw::block(context, at, out),
+        Query::RawReceipts(at) => raw::receipts(context, at, out),
         Query::Sha3(bytes) => {
             raw::hex(keccak256(bytes).as_slice(), out.text());
             Ok(())
@@ -106,22 +106,22 @@ fn rare(asking: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resul
             text("false", out);
             Ok(())
         }
-        Query::PeerCount => node::peers(asking, out),
-        Query::ClientVersion => node::constant(asking, "web3_clientVersion", out),
-        Query::ChainConfig => node::constant(asking, "eth_getChainConfig", out),
-        Query::Modules => node::constant(asking, "rpc_modules", out),
-        Query::GasPrice => node::price(asking, "eth_gasPrice", out),
-        Query::BaseFee => node::price(asking, "eth_baseFee", out),
-        Query::MaxPriorityFeePerGas => node::price(asking, "eth_maxPriorityFeePerGas", out),
-        Query::SuggestPriceOptions => node::price(asking, "eth_suggestPriceOptions", out),
+        Query::PeerCount => node::peers(context, out),
+        Query::ClientVersion => node::constant(context, "web3_clientVersion", out),
+        Query::ChainConfig => node::constant(context, "eth_getChainConfig", out),
+        Query::Modules => node::constant(context, "rpc_modules", out),
+        Query::GasPrice => node::price(context, "eth_gasPrice", out),
+        Query::BaseFee => node::price(context, "eth_baseFee", out),
+        Query::MaxPriorityFeePerGas => node::price(context, "eth_maxPriorityFeePerGas", out),
+        Query::SuggestPriceOptions => node::price(context, "eth_suggestPriceOptions", out),
         Query::NewFilter(query) => {
-            let wanted = logs::wanted(asking, &query.filter, out)?;
-            filters::open(asking, FilterKind::Logs(query.range, wanted), out)
+            let wanted = logs::wanted(context, &query.filter, out)?;
+            filters::open(context, FilterKind::Logs(query.range, wanted), out)
         }
-        Query::NewBlockFilter => filters::open(asking, FilterKind::Blocks, out),
-        Query::FilterChanges(id) => filters::changes(asking, &id, out),
-        Query::FilterLogs(id) => filters::all_logs(asking, &id, out),
-        Query::UninstallFilter(id) => filters::close(asking, &id, out),
+        Query::NewBlockFilter => filters::open(context, FilterKind::Blocks, out),
+        Query::FilterChanges(id) => filters::changes(context, &id, out),
+        Query::FilterLogs(id) => filters::all_logs(context, &id, out),
+        Query::UninstallFilter(id) => filters::close(context, &id, out),
         _ => Err(Miss::NotRelayed("eth_newPendingTransactionFilter").into()),
     }
 }

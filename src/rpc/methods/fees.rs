@@ -21,19 +21,19 @@ const LONG_BLOCKS: u64 = 64;
 
 /// Appends the fee history of up to `count` blocks that end with `newest`.
 pub(crate) fn history(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     count: u64,
     newest: BlockId,
     percentiles: &[f64],
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let rule = match asking.serving.rules() {
+    let rule = match context.serving.rules() {
         Rules::BeforeHelicon => FeeRule::BeforeHelicon,
         Rules::Helicon => FeeRule::Helicon,
     };
-    let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
+    let held = context.serving.reader.range().ok_or(Miss::Empty)?;
     let head = *held.end();
-    let newest = newest_block(asking, newest, head)?;
+    let newest = newest_block(context, newest, head)?;
     let request = FeeRequest { count, newest };
     let heights = request
         .blocks(rule, head)
@@ -47,9 +47,9 @@ pub(crate) fn history(
     }
     let fees: Vec<Arc<BlockFees>> = heights
         .clone()
-        .map(|height| fees(asking, height, rule, with_tips))
+        .map(|height| fees(context, height, rule, with_tips))
         .collect::<Result<_, QueryError>>()?;
-    let next = next_fee(asking, &heights, head, rule)?;
+    let next = next_fee(context, &heights, head, rule)?;
     match FeeHistory::write(rule, &fees, next, percentiles) {
         FeeHistory::Whole(text) => {
             out.text().extend_from_slice(text.as_bytes());
@@ -64,25 +64,25 @@ const BLOCK_BYTES: u64 = 4 << 10;
 
 /// The newest block. A height that the upstream has and neve lacks is missing, not beyond the head.
 fn newest_block(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     newest: BlockId,
     head: u64,
 ) -> Result<NewestBlock, NotRead> {
     match newest {
         BlockId::Tag(Tag::Earliest) => {}
         BlockId::Number(height) if height <= head => {}
-        _ => fresh(asking.serving)?,
+        _ => fresh(context.serving)?,
     }
     let height = match newest {
         BlockId::Tag(Tag::Pending) => return Ok(NewestBlock::Pending),
         BlockId::Tag(Tag::Earliest) => 0,
-        BlockId::Tag(Tag::Safe | Tag::Finalized) if asking.serving.rules() == Rules::Helicon => {
-            settled(asking.serving)?
+        BlockId::Tag(Tag::Safe | Tag::Finalized) if context.serving.rules() == Rules::Helicon => {
+            settled(context.serving)?
         }
         BlockId::Number(height) => height,
         BlockId::Tag(_) | BlockId::Hash(_) => head, // never a hash
     };
-    if height > head && asking.status.upstream_head().is_some_and(|upstream| height <= upstream) {
+    if height > head && context.status.upstream_head().is_some_and(|upstream| height <= upstream) {
         return Err(Miss::Height(height).into());
     }
     Ok(NewestBlock::Height(height))
@@ -90,15 +90,15 @@ fn newest_block(
 
 /// Fees of a block, remembered, because pages of prices ask for the same blocks again and again.
 fn fees(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     height: u64,
     rule: FeeRule,
     with_tips: bool,
 ) -> Result<Arc<BlockFees>, QueryError> {
-    if !asking.work.examine(BLOCK_BYTES) {
-        return Err(asking.work.error().into());
+    if !context.work.examine(BLOCK_BYTES) {
+        return Err(context.work.error().into());
     }
-    let record = at_height(asking.serving, height)?;
+    let record = at_height(context.serving, height)?;
     let unreadable = |_| NotRead::Miss(Miss::Unreadable(height));
     if !with_tips {
         let header = readable(&record, HEADER)?;
@@ -106,7 +106,7 @@ fn fees(
     }
     let make = || {
         let block = readable(&record, FULL)?;
-        asking.work.examine(block.len() as u64);
+        context.work.examine(block.len() as u64);
         let fees = match rule {
             FeeRule::Helicon => BlockFees::from_block(block.as_ref()),
             FeeRule::BeforeHelicon => {
@@ -115,12 +115,12 @@ fn fees(
         };
         fees.map_err(unreadable)
     };
-    Ok(asking.fees.get_or(record.header()?.hash, rule, make)?)
+    Ok(context.fees.get_or(record.header()?.hash, rule, make)?)
 }
 
 /// The base fee after the last block: the next header's, or what the head's clock says.
 fn next_fee(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     heights: &Range<u64>,
     head: u64,
     rule: FeeRule,
@@ -129,17 +129,17 @@ fn next_fee(
         return Ok(None);
     }
     if heights.end <= head {
-        let next = header(asking, heights.end)?;
+        let next = header(context, heights.end)?;
         return Ok(Some(next.base_fee_per_gas.unwrap_or_default()));
     }
-    let from = settled(asking.serving)?;
+    let from = settled(context.serving)?;
     let headers: Vec<Header> =
-        (from..=head).map(|height| header(asking, height)).collect::<Result<_, _>>()?;
+        (from..=head).map(|height| header(context, height)).collect::<Result<_, _>>()?;
     Ok(next_base_fee(&headers))
 }
 
-fn header(asking: &QueryContext<'_>, height: u64) -> Result<Header, NotRead> {
-    let record = at_height(asking.serving, height)?;
+fn header(context: &QueryContext<'_>, height: u64) -> Result<Header, NotRead> {
+    let record = at_height(context.serving, height)?;
     let text = readable(&record, HEADER)?;
     let answer = HeaderAnswer::parse(text.as_ref()).map_err(|_| Miss::Unreadable(height))?;
     Ok(answer.header)

@@ -16,30 +16,30 @@ use crate::rpc::cursors::{Change, FilterKind, is_filter_id, new_filter_id};
 
 /// Makes a filter and appends its id.
 pub(crate) fn open(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     topic: FilterKind,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
-    admit(asking, &topic, &held)?;
-    let (head, account) = (Some(*held.end()), asking.memory.account());
-    let id = new_filter_id(&asking.serving.identity().ok_or(Miss::Empty)?);
-    let id = asking.filters.open(id, topic, head, Instant::now(), account)?;
-    asking.changes.note(Change::Opened(id.clone()));
+    let held = context.serving.reader.range().ok_or(Miss::Empty)?;
+    admit(context, &topic, &held)?;
+    let (head, account) = (Some(*held.end()), context.memory.account());
+    let id = new_filter_id(&context.serving.identity().ok_or(Miss::Empty)?);
+    let id = context.filters.open(id, topic, head, Instant::now(), account)?;
+    context.changes.note(Change::Opened(id.clone()));
     out.text().extend_from_slice(format!("\"{id}\"").as_bytes());
     Ok(())
 }
 
 /// Fails for a filter that a full node must keep: its logs are not all here, or its head is too old.
 fn admit(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     topic: &FilterKind,
     held: &RangeInclusive<u64>,
 ) -> Result<(), NotRead> {
-    let FilterKind::Logs(range, _) = topic else { return Ok(fresh(asking.serving)?) };
+    let FilterKind::Logs(range, _) = topic else { return Ok(fresh(context.serving)?) };
     match *range {
         LogRange::Block(hash) => {
-            let reader = asking.serving.reader.resident();
+            let reader = context.serving.reader.resident();
             let found = reader.read_block(&Hash(hash), Wanted::Count, &mut Vec::new())?;
             found.ok_or(Miss::Hash(hash))?;
         }
@@ -50,20 +50,20 @@ fn admit(
             }
         }
     }
-    Ok(fresh(asking.serving)?)
+    Ok(fresh(context.serving)?)
 }
 
 /// Appends what came since the filter was last asked.
 pub(crate) fn changes(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     id: &str,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let held = asking.serving.reader.range().ok_or(Miss::Empty)?;
+    let held = context.serving.reader.range().ok_or(Miss::Empty)?;
     let (first, head) = (*held.start(), *held.end());
-    fresh(asking.serving)?;
-    let filter = asking.filters.poll(id, Instant::now());
-    let filter = filter.ok_or_else(|| not_found(asking, id))?;
+    fresh(context.serving)?;
+    let filter = context.filters.poll(id, Instant::now());
+    let filter = filter.ok_or_else(|| not_found(context, id))?;
     let (before, after) = filter.take(head, |next| {
         let next = next.unwrap_or(first);
         if next < first {
@@ -71,13 +71,13 @@ pub(crate) fn changes(
             return Err(RpcError::FILTER_NOT_FOUND.into());
         }
         match &filter.topic {
-            FilterKind::Blocks => hashes(asking, next..=head, out),
+            FilterKind::Blocks => hashes(context, next..=head, out),
             FilterKind::Logs(range, wanted) => {
-                logs::list(asking, within(range, next, head), wanted.clone(), out)
+                logs::list(context, within(range, next, head), wanted.clone(), out)
             }
         }
     })?;
-    asking.changes.note(Change::Told { filter: Arc::clone(&filter), before, after });
+    context.changes.note(Change::Told { filter: Arc::clone(&filter), before, after });
     Ok(())
 }
 
@@ -93,18 +93,18 @@ fn within(range: &LogRange, next: u64, head: u64) -> RangeInclusive<u64> {
 }
 
 fn hashes(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     heights: RangeInclusive<u64>,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
     let mut list = vec![b'['];
     for height in heights {
-        let record = at_height(asking.serving, height)?;
+        let record = at_height(context.serving, height)?;
         if list.len() > 1 {
             list.push(b',');
         }
         list.extend_from_slice(format!("\"{}\"", record.header()?.hash).as_bytes());
-        if !asking.memory.covers(out.held() + 2 * list.capacity()) {
+        if !context.memory.covers(out.held() + 2 * list.capacity()) {
             return Err(QueryError::NoRoom);
         }
     }
@@ -115,15 +115,15 @@ fn hashes(
 
 /// Appends all logs that a filter of logs asks for, as `eth_getLogs` gives them.
 pub(crate) fn all_logs(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     id: &str,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let filter = asking.filters.get(id, Instant::now());
+    let filter = context.filters.get(id, Instant::now());
     match filter.as_deref().map(|filter| &filter.topic) {
         Some(FilterKind::Logs(range, wanted)) => {
-            let first = asking.serving.reader.range().map_or(0, |range| *range.start());
-            logs::logs(asking, *range, wanted.clone(), out).map_err(|why| match why {
+            let first = context.serving.reader.range().map_or(0, |range| *range.start());
+            logs::logs(context, *range, wanted.clone(), out).map_err(|why| match why {
                 // They were here when the filter was made. A full node does not know the filter, so
                 // the caller begins anew.
                 QueryError::Miss(Miss::Height(height)) if height < first => {
@@ -134,13 +134,13 @@ pub(crate) fn all_logs(
             })
         }
         Some(FilterKind::Blocks) => Err(RpcError::FILTER_NOT_FOUND.into()),
-        None => Err(not_found(asking, id)),
+        None => Err(not_found(context, id)),
     }
 }
 
 /// A filter that is not here: gone if neve made it, else perhaps at a full node.
-fn not_found(asking: &QueryContext<'_>, id: &str) -> QueryError {
-    match asking.serving.identity() {
+fn not_found(context: &QueryContext<'_>, id: &str) -> QueryError {
+    match context.serving.identity() {
         Some(chain) if is_filter_id(id, &chain) => RpcError::FILTER_NOT_FOUND.into(),
         _ => Miss::Filter.into(),
     }
@@ -148,17 +148,17 @@ fn not_found(asking: &QueryContext<'_>, id: &str) -> QueryError {
 
 /// Removes a filter and appends whether there was one.
 pub(crate) fn close(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     id: &str,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let closed = asking.filters.close(id, Instant::now());
-    if let (None, QueryError::Miss(miss)) = (&closed, not_found(asking, id)) {
+    let closed = context.filters.close(id, Instant::now());
+    if let (None, QueryError::Miss(miss)) = (&closed, not_found(context, id)) {
         return Err(miss.into());
     }
     out.text().extend_from_slice(if closed.is_some() { b"true" } else { b"false" });
     if let Some(closed) = closed {
-        asking.changes.note(Change::Closed(id.to_owned(), closed));
+        context.changes.note(Change::Closed(id.to_owned(), closed));
     }
     Ok(())
 }

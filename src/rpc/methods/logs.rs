@@ -16,11 +16,12 @@ const LOOK_EVERY: usize = 512;
 
 /// Makes a filter ready, if there is memory for it.
 pub(crate) fn wanted(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     filter: &LogFilter,
     out: &BodyBuilder,
 ) -> Result<LogMatcher, QueryError> {
-    if !asking.memory.covers(out.held() + LogMatcher::bytes_of(&filter.addresses, &filter.topics)) {
+    if !context.memory.covers(out.held() + LogMatcher::bytes_of(&filter.addresses, &filter.topics))
+    {
         return Err(QueryError::NoRoom);
     }
     Ok(LogMatcher::new(&filter.addresses, &filter.topics))
@@ -28,13 +29,13 @@ pub(crate) fn wanted(
 
 /// Appends the logs that are asked for, as a list.
 pub(crate) fn logs(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     range: LogRange,
     wanted: LogMatcher,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    if let Some(heights) = heights(asking, range)? {
-        list(asking, heights, wanted, out)
+    if let Some(heights) = heights(context, range)? {
+        list(context, heights, wanted, out)
     } else {
         out.text().extend_from_slice(b"[]");
         Ok(())
@@ -43,10 +44,10 @@ pub(crate) fn logs(
 
 /// The heights that are meant, all of which are here; `None` if there are none.
 fn heights(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     range: LogRange,
 ) -> Result<Option<RangeInclusive<u64>>, QueryError> {
-    let reader = &asking.serving.reader;
+    let reader = &context.serving.reader;
     let (from, to) = match range {
         LogRange::Block(hash) => {
             // An unknown block is never an error here: the node may have it, or get it at any time.
@@ -61,25 +62,25 @@ fn heights(
     let head = *held.end();
     let is_past = |bound: neve_jsonrpc::LogBound| bound.number().is_some_and(|n| n <= head);
     if !(is_past(from) && is_past(to)) {
-        fresh(asking.serving)?;
+        fresh(context.serving)?;
     }
     // What the upstream has and we do not have yet is missing, not beyond the head.
-    let upstream = asking.status.upstream_head().unwrap_or(head).max(head);
+    let upstream = context.status.upstream_head().unwrap_or(head).max(head);
     let ahead = |bound: neve_jsonrpc::LogBound| {
         bound.number().filter(|n| (head + 1..=upstream).contains(n))
     };
     if let Some(height) = ahead(from).or_else(|| ahead(to)) {
         return Err(Miss::Height(height).into());
     }
-    let rules = asking.serving.rules();
-    let settled = if rules == Rules::Helicon { settled(asking.serving)? } else { head };
+    let rules = context.serving.rules();
+    let settled = if rules == Rules::Helicon { settled(context.serving)? } else { head };
     let Some(heights) = log_heights(from, to, rules, LogHeads { latest: head, settled })? else {
         return Ok(None);
     };
     if !held.contains(heights.start()) {
         return Err(Miss::Height(*heights.start()).into());
     }
-    let max = asking.limits.logs_blocks_max;
+    let max = context.limits.logs_blocks_max;
     if heights.end() - heights.start() >= max {
         return Err(RpcError::too_many_blocks(&heights, max).into());
     }
@@ -96,7 +97,7 @@ const LONG_SEARCH: u64 = 10_000;
 
 /// Appends the logs of heights that are all here, or nothing of them.
 pub(crate) fn list(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     heights: RangeInclusive<u64>,
     wanted: LogMatcher,
     out: &mut BodyBuilder,
@@ -105,12 +106,12 @@ pub(crate) fn list(
     if count.saturating_mul(wanted.terms()) > LONG_SEARCH {
         residency::not_here()?;
     }
-    let limit = asking.limits.logs_bytes_max;
+    let limit = context.limits.logs_bytes_max;
     let mut list = BodyBuilder::default();
     list.text().push(b'[');
     let (mut logs, mut found) =
-        (neve_record::log_matcher::logs(&asking.serving.reader, wanted, heights), 0);
-    while let Some(log) = logs.next_examined(&|bytes| asking.work.examine(bytes)) {
+        (neve_record::log_matcher::logs(&context.serving.reader, wanted, heights), 0);
+    while let Some(log) = logs.next_examined(&|bytes| context.work.examine(bytes)) {
         if found == LONG_LOGS {
             residency::not_here()?;
         }
@@ -121,15 +122,15 @@ pub(crate) fn list(
             LogText::Unpacked(log) if list.len() > 1 => list.next_unpacked(&log),
             LogText::Unpacked(log) => list.text().extend_from_slice(&log),
         }
-        if found % LOOK_EVERY == 0 && !asking.memory.covers(out.held() + list.held()) {
+        if found % LOOK_EVERY == 0 && !context.memory.covers(out.held() + list.held()) {
             return Err(QueryError::NoRoom);
         }
         if list.len() > limit {
             return Err(too_long(limit).into());
         }
     }
-    if asking.work.is_stopped() {
-        return Err(asking.work.error().into()); // the search ended early
+    if context.work.is_stopped() {
+        return Err(context.work.error().into()); // the search ended early
     }
     list.text().push(b']');
     out.append(list);

@@ -11,41 +11,41 @@ use crate::body::BodyBuilder;
 
 /// Appends what the upstream said of itself when it was connected to.
 pub(crate) fn constant(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     method: &'static str,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    relayed(asking, method, Duration::MAX, out)
+    relayed(context, method, Duration::MAX, out)
 }
 
 /// Appends a price that the upstream computed at the newest head, or a little before.
 pub(crate) fn price(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     method: &'static str,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    fresh(asking.serving)?;
-    relayed(asking, method, asking.limits.price_age_max, out)
+    fresh(context.serving)?;
+    relayed(context, method, context.limits.price_age_max, out)
 }
 
 fn relayed(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     method: &'static str,
     age_max: Duration,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let result = asking.serving.relayed.get(method, age_max);
+    let result = context.serving.relayed.get(method, age_max);
     out.text().extend_from_slice(&result.ok_or(Miss::NotRelayed(method))?);
     Ok(())
 }
 
 /// Number of peers that the node claims: none, before Helicon, however many there are.
-pub(crate) fn peers(asking: &QueryContext<'_>, out: &mut BodyBuilder) -> Result<(), QueryError> {
-    match asking.serving.rules() {
+pub(crate) fn peers(context: &QueryContext<'_>, out: &mut BodyBuilder) -> Result<(), QueryError> {
+    match context.serving.rules() {
         Rules::BeforeHelicon => {
             out.text().extend_from_slice(b"\"0x0\"");
             Ok(())
         }
-        Rules::Helicon => relayed(asking, "net_peerCount", asking.limits.price_age_max, out),
+        Rules::Helicon => relayed(context, "net_peerCount", context.limits.price_age_max, out),
     }
 }

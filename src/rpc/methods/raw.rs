@@ -34,33 +34,33 @@ pub(crate) fn transaction(
 }
 
 pub(crate) fn header(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     at: BlockId,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    encoded(asking, at, HEADER, raw_header, out)
+    encoded(context, at, HEADER, raw_header, out)
 }
 
 pub(crate) fn block(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     at: BlockId,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    encoded(asking, at, FULL, raw_block, out)
+    encoded(context, at, FULL, raw_block, out)
 }
 
 /// Appends what `encode` makes of a part.
 fn encoded(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     at: BlockId,
     which: usize,
     encode: fn(&[u8]) -> Result<Vec<u8>, ProofError>,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let record = record(asking.serving, at)?;
+    let record = record(context.serving, at)?;
     let text = readable(&record, which)?;
-    if !asking.work.examine(text.len() as u64) {
-        return Err(asking.work.error().into());
+    if !context.work.examine(text.len() as u64) {
+        return Err(context.work.error().into());
     }
     let raw = encode(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     hex(&raw, out.text());
@@ -68,14 +68,14 @@ fn encoded(
 }
 
 pub(crate) fn receipts(
-    asking: &QueryContext<'_>,
+    context: &QueryContext<'_>,
     at: BlockId,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    let record = record(asking.serving, at)?;
+    let record = record(context.serving, at)?;
     let text = readable(&record, RECEIPTS)?;
-    if !asking.work.examine(text.len() as u64) {
-        return Err(asking.work.error().into());
+    if !context.work.examine(text.len() as u64) {
+        return Err(context.work.error().into());
     }
     let raw = raw_receipts(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     let out = out.text();

@@ -27,7 +27,7 @@ const REQUEST: &str =
 
 /// A loop over an empty store that is not running, and what it needs to be one.
 struct Idle {
-    lanes: EventLoop,
+    event_loop: EventLoop,
     left: UnboundedReceiver<ToFull>,
     _dir: TempDir,
 }
@@ -41,9 +41,10 @@ impl Idle {
         let (leaving, left) = unbounded_channel();
         let shared = shared(&config, Arc::new(Serving::new(opened.reader)), &dir);
         let service = worker::fast_service(&shared, Role::Rpc { admin: true }, &Arc::default());
-        let patience = shared.http.patience;
-        let (lanes, _) = EventLoop::new(Arc::new(service), patience, leaving).expect("an epoll");
-        Self { lanes, left, _dir: dir }
+        let deadlines = shared.http.deadlines;
+        let (event_loop, _) =
+            EventLoop::new(Arc::new(service), deadlines, leaving).expect("an epoll");
+        Self { event_loop, left, _dir: dir }
     }
 
     /// A connection on which this has come, seen from the client; it is the only one.
@@ -59,13 +60,13 @@ impl Idle {
         let arrived = Arrived { stream, read, address, proxied, seat };
         let moved =
             OpenConnection::new(arrived, ConnectionGuard::new(&Arc::default(), &connections));
-        self.lanes.enter(moved, Instant::now());
+        self.event_loop.enter(moved, Instant::now());
         client
     }
 
     /// Number of answered requests.
     fn answered(&self) -> u64 {
-        self.lanes.service.responder.rpc.tally.plain.load(Ordering::Relaxed)
+        self.event_loop.service.responder.rpc.counters.plain.load(Ordering::Relaxed)
     }
 }
 
@@ -74,7 +75,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
     let admin = Admin {
         serving: Arc::clone(&serving),
         status: Arc::default(),
-        tallies: Vec::new(),
+        thread_counters: Vec::new(),
         connections: Arc::clone(&connections),
         queue_bytes: Arc::default(),
         budget: IngestBudget::new(config.fetch.ingest_bytes_max),
@@ -108,10 +109,10 @@ fn who_asks_for_much_at_once_has_it_in_turns() {
     let mut idle = Idle::new();
     let _client = idle.connect(&REQUEST.repeat(40));
     for (expected, more) in [(16, true), (32, true), (40, false)] {
-        assert_eq!((idle.answered(), !idle.lanes.again.is_empty()), (expected, more));
+        assert_eq!((idle.answered(), !idle.event_loop.again.is_empty()), (expected, more));
         // Wanted twice, as when more comes meanwhile: it is one turn all the same.
-        idle.lanes.again = vec![0, 0];
-        idle.lanes.turns(Instant::now());
+        idle.event_loop.again = vec![0, 0];
+        idle.event_loop.turns(Instant::now());
     }
 }
 
@@ -119,61 +120,69 @@ fn who_asks_for_much_at_once_has_it_in_turns() {
 fn who_waited_for_an_answer_is_looked_after_again() {
     let mut idle = Idle::new();
     let mut client = idle.connect("");
-    let stream = idle.lanes.open[0].wait().expect("it has one");
-    let later = Instant::now() + idle.lanes.patience.idle;
-    idle.lanes.close_expired(later);
-    assert_eq!((idle.lanes.open.len(), idle.lanes.look_at), (1, None), "it does not time out");
+    let stream = idle.event_loop.open[0].wait().expect("it has one");
+    let later = Instant::now() + idle.event_loop.deadlines.idle;
+    idle.event_loop.close_expired(later);
+    assert_eq!(
+        (idle.event_loop.open.len(), idle.event_loop.look_at),
+        (1, None),
+        "it does not time out"
+    );
     let reply = RpcResponse::Answer(ResponseBody::default());
-    let out = idle.lanes.service.responder.out(reply, Persistence::Kept);
+    let out = idle.event_loop.service.responder.out(reply, Persistence::Kept);
     let left = UnsentResponse { stream, out: Box::new(out) };
-    idle.lanes.answered(0, Some(Waited::Unsent(left)), later);
+    idle.event_loop.answered(0, Some(Waited::Unsent(left)), later);
     let mut begin = [0; 15];
     client.read_exact(&mut begin).expect("an answer");
     assert_eq!(&begin, b"HTTP/1.1 200 OK");
-    let due = later + idle.lanes.patience.idle;
-    assert_eq!(idle.lanes.look_at, Some(due));
-    idle.lanes.close_expired(due);
-    assert!(idle.lanes.open.is_empty(), "it has said nothing for too long");
+    let due = later + idle.event_loop.deadlines.idle;
+    assert_eq!(idle.event_loop.look_at, Some(due));
+    idle.event_loop.close_expired(due);
+    assert!(idle.event_loop.open.is_empty(), "it has said nothing for too long");
 }
 
 /// A look that an answer waited for is as far off as that may take; idling then may end sooner.
 #[test]
 fn idling_can_end_sooner_than_sending() {
     let mut idle = Idle::new();
-    idle.lanes.patience = Deadlines { idle: Duration::from_secs(1), write: Duration::from_mins(1) };
+    idle.event_loop.deadlines =
+        Deadlines { idle: Duration::from_secs(1), write: Duration::from_mins(1) };
     let mut client = idle.connect("");
     let now = Instant::now();
-    idle.lanes.look_at = Some(now + idle.lanes.patience.write);
+    idle.event_loop.look_at = Some(now + idle.event_loop.deadlines.write);
     client.write_all(REQUEST.as_bytes()).expect("it goes at once");
     for _ in 0..1000 {
-        idle.lanes.turn(0, now);
+        idle.event_loop.turn(0, now);
         if idle.answered() > 0 {
             break;
         }
         thread::park_timeout(Duration::from_millis(10)); // it is on its way
     }
-    assert_eq!((idle.answered(), idle.lanes.look_at), (1, Some(now + idle.lanes.patience.idle)));
+    assert_eq!(
+        (idle.answered(), idle.event_loop.look_at),
+        (1, Some(now + idle.event_loop.deadlines.idle))
+    );
 }
 
 #[test]
 fn who_waits_in_vain_is_cut() {
     let mut idle = Idle::new();
     let mut client = idle.connect("");
-    drop(idle.lanes.open[0].wait());
-    idle.lanes.answered(0, None, Instant::now());
+    drop(idle.event_loop.open[0].wait());
+    idle.event_loop.answered(0, None, Instant::now());
     assert_eq!(client.read(&mut [0; 1]).ok(), Some(0));
-    assert!(idle.lanes.open.is_empty());
+    assert!(idle.event_loop.open.is_empty());
 }
 
 #[test]
 fn more_than_a_plain_request_can_be_goes_to_hyper_at_once() {
     let mut idle = Idle::new();
     let client = idle.connect("");
-    let key = idle.lanes.open.iter().next().expect("it is there").0;
-    let moved = idle.lanes.open.remove(key).leave(Bytes::from(vec![b'x'; ROOM + 1]));
+    let key = idle.event_loop.open.iter().next().expect("it is there").0;
+    let moved = idle.event_loop.open.remove(key).leave(Bytes::from(vec![b'x'; ROOM + 1]));
     let moved = moved.expect("it has a socket");
-    idle.lanes.enter(moved, Instant::now());
-    assert!(idle.lanes.open.is_empty());
+    idle.event_loop.enter(moved, Instant::now());
+    assert!(idle.event_loop.open.is_empty());
     let Ok(ToFull::Connection(moved)) = idle.left.try_recv() else { unreachable!("it left") };
     assert_eq!(moved.read.len(), ROOM + 1);
     drop(client);
@@ -186,18 +195,18 @@ fn what_is_left_and_no_longer_in_memory_is_waited_for() {
     let (body, _, bytes) = cold_body(LONG);
     let mut out = ResponseWriter::plain(body, Persistence::Closed, None);
     out.age();
-    let stream = idle.lanes.open[0].wait().expect("it has one");
+    let stream = idle.event_loop.open[0].wait().expect("it has one");
     let mut left = Some(UnsentResponse { stream, out: Box::new(out) });
     let reads = thread::spawn(move || {
         let mut read = Vec::new();
         client.read_to_end(&mut read).map(|_| read)
     });
-    idle.lanes.open[0].ends_after_this();
+    idle.event_loop.open[0].ends_after_this();
     let (mut waited, mut events) = (0, Events::with_capacity(EVENTS));
     let over = Instant::now() + Duration::from_mins(1);
-    while !idle.lanes.open.is_empty() && Instant::now() < over {
+    while !idle.event_loop.open.is_empty() && Instant::now() < over {
         if let Some(left) = left.take() {
-            idle.lanes.answered(0, Some(Waited::Unsent(left)), Instant::now());
+            idle.event_loop.answered(0, Some(Waited::Unsent(left)), Instant::now());
         }
         if let Ok(ToFull::Disk(0, stream, BlockingWork::Send(out))) = idle.left.try_recv() {
             waited += 1;
@@ -205,8 +214,8 @@ fn what_is_left_and_no_longer_in_memory_is_waited_for() {
             assert!(left.is_some(), "a client that reads");
             continue;
         }
-        idle.lanes.poll.poll(&mut events, Some(Duration::from_millis(10))).expect("an epoll");
-        events.iter().for_each(|event| idle.lanes.event(event, Instant::now()));
+        idle.event_loop.poll.poll(&mut events, Some(Duration::from_millis(10))).expect("an epoll");
+        events.iter().for_each(|event| idle.event_loop.event(event, Instant::now()));
     }
     let read = reads.join().expect("it reads").expect("a socket");
     assert!(read.ends_with(&bytes), "{} bytes", read.len());
