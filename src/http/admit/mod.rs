@@ -3,7 +3,7 @@
 mod cors;
 mod error_response;
 mod hosts;
-pub(crate) mod media_type;
+mod media_type;
 mod policy;
 mod route;
 
@@ -12,5 +12,5 @@ pub(crate) use error_response::ErrorResponse;
 #[cfg(test)]
 pub(crate) use error_response::table;
 pub(crate) use hosts::Hosts;
-pub(crate) use policy::Policy;
+pub(crate) use policy::{Policy, check_json};
 pub(crate) use route::{REST, Route, decode, route};

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
+use hyper::Method;
+
+use super::error_response::ErrorResponse;
 use super::hosts::Hosts;
+use super::media_type;
 use crate::http::clients::Proxies;
 
 /// Paths, hosts and proxies of a listener.
@@ -14,4 +18,32 @@ pub(crate) struct Policy {
     pub(crate) proxies: Proxies,
     /// Paths of JSON-RPC besides the node's.
     pub(crate) rpc_paths: Arc<[String]>,
+}
+
+impl Policy {
+    /// Checks the host that a request names.
+    pub(crate) fn check_host(&self, host: Option<&[u8]>) -> Result<(), ErrorResponse> {
+        self.hosts.check(host).map_err(ErrorResponse::host)
+    }
+}
+
+/// Checks method, length and media type of a request to a path of JSON-RPC, in the node's order
+/// (libevm, `rpc/http.go`). `body_bytes_max` is the highest length, `len` the length if it is known.
+pub(crate) fn check_json(
+    method: &Method,
+    len: Option<u64>,
+    body_bytes_max: usize,
+    content_type: &[u8],
+) -> Result<(), ErrorResponse> {
+    if method == Method::PUT || method == Method::DELETE {
+        return Err(ErrorResponse::METHOD);
+    }
+    let limit = body_bytes_max as u64;
+    if let Some(len) = len.filter(|len| *len > limit) {
+        return Err(ErrorResponse::too_long(len, limit));
+    }
+    if method != Method::OPTIONS && !media_type::is_json(content_type) {
+        return Err(ErrorResponse::MEDIA_TYPE);
+    }
+    Ok(())
 }

@@ -9,11 +9,12 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use httparse::{Header, Request, Status};
+use hyper::Method;
 use memchr::memchr_iter;
 
 use super::service::FastService;
 use crate::body::AcceptEncoding;
-use crate::http::admit::{Route, media_type, route};
+use crate::http::admit::{Route, check_json, route};
 use crate::http::response::Persistence;
 use crate::shared::ClientAddress;
 
@@ -82,7 +83,6 @@ impl FastService {
         };
         let Some(persistence) = said.persistence(request.version) else { return Seen::Other };
         match said.len {
-            Some(len) if len > self.responder.rpc.limits.body_bytes_max => Seen::Other,
             Some(len) if len > came - head => Seen::Begin,
             Some(len) => {
                 let client =
@@ -96,10 +96,14 @@ impl FastService {
 
     fn takes(&self, request: &Request<'_, '_>, said: &Said<'_>) -> bool {
         let path = request.path.unwrap_or_default();
+        let limit = self.responder.rpc.limits.body_bytes_max;
+        let (len, content_type) = (said.len.map(|len| len as u64), said.content_type);
         request.method == Some("POST")
             && said.host.is_some()
-            && self.policy.hosts.check(said.host).is_ok()
-            && said.content_type.is_some_and(media_type::is_json)
+            && self.policy.check_host(said.host).is_ok()
+            && content_type.is_some_and(|content_type| {
+                check_json(&Method::POST, len, limit, content_type).is_ok()
+            })
             && matches!(route(path, &self.policy.rpc_paths), Route::Rpc { .. })
     }
 }

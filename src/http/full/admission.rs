@@ -6,7 +6,7 @@ use hyper::{Method, Request};
 
 use super::non_rpc::NonRpc;
 use super::service::Service;
-use crate::http::admit::{ErrorResponse, Route, media_type, route};
+use crate::http::admit::{ErrorResponse, Route, check_json, route};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::ws::Upgrade;
 use crate::observe::page;
@@ -24,7 +24,7 @@ impl Service {
         if hosts.next().is_some() {
             return Err(ErrorResponse::HOSTS.into());
         }
-        self.policy.hosts.check(host).map_err(ErrorResponse::host)?;
+        self.policy.check_host(host)?;
         if headers.contains_key(API_ROUTE) {
             return Err(ErrorResponse::NO_SUCH_CHAIN.into());
         }
@@ -63,18 +63,9 @@ impl Service {
         if method == Method::GET && len == Some(0) && uri.query().is_none_or(str::is_empty) {
             return Err(NonRpc::Empty);
         }
-        if method == Method::PUT || method == Method::DELETE {
-            return Err(ErrorResponse::METHOD.into());
-        }
-        let limit = self.responder.rpc.limits.body_bytes_max as u64;
-        if let Some(len) = len.filter(|len| *len > limit) {
-            return Err(ErrorResponse::too_long(len, limit).into());
-        }
+        let limit = self.responder.rpc.limits.body_bytes_max;
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
-        if method != Method::OPTIONS && !media_type::is_json(content_type) {
-            return Err(ErrorResponse::MEDIA_TYPE.into());
-        }
-        Ok(())
+        Ok(check_json(method, len, limit, content_type)?)
     }
 
     fn elsewhere(&self, method: &Method, path: &str) -> NonRpc {
