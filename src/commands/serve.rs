@@ -77,7 +77,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let following = tokio::spawn(follower.run());
     let _telling = AbortOnDropHandle::new(tokio::spawn(service_manager::run(
         Arc::clone(&serving),
-        front.doors(),
+        front.handoffs(),
     )));
     signals.stop(&mut reload).await;
     service_manager::stopping();

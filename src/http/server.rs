@@ -81,8 +81,8 @@ impl Workers {
     }
 
     /// The ways to the threads of the fast path.
-    pub(crate) fn doors(&self) -> impl Iterator<Item = Handoff> {
-        self.workers.iter().map(Worker::door)
+    pub(crate) fn handoffs(&self) -> impl Iterator<Item = Handoff> {
+        self.workers.iter().map(Worker::handoff)
     }
 
     /// Number of open connections.

@@ -75,8 +75,8 @@ impl Worker {
     }
 
     /// The way to the thread of the fast path.
-    pub(crate) fn door(&self) -> Handoff {
-        self.door.clone()
+    pub(crate) fn handoff(&self) -> Handoff {
+        self.handoff.clone()
     }
 
     /// Number of open connections.

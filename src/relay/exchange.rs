@@ -100,7 +100,7 @@ impl Tried {
 /// The relay of one thread.
 pub(crate) struct Relay {
     pub(super) state: Arc<RelayState>,
-    /// One for each endpoint.
+    /// Client of each endpoint.
     pub(super) clients: Vec<StreamClient>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct RelayState {
     pub(super) config: RelayConfig,
     /// Upstreams as following knows them, in the order of `endpoints`.
     pool: PoolSlot,
-    /// One for each endpoint.
+    /// Gate of each endpoint.
     gates: Vec<Mutex<Gate>>,
     /// Filters that upstreams opened.
     issued: Mutex<Issued>,

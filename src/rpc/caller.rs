@@ -10,8 +10,8 @@ use crate::shared::{Account, Meter, MethodLabel, Outcome, ThreadCounters, Work};
 /// Bytes of ids that a response repeats without a reservation made before.
 const IDS_FREE_BYTES: usize = 4 << 10;
 
-/// How the calls of a body ended. They are counted when the answer goes out: what is given up to
-/// be done again is not.
+/// Outcomes of the calls of a body. They are counted when the response goes out: what is given up
+/// to be done again is not.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(SmallVec<[(MethodLabel, Outcome); 4]>);
 
@@ -20,7 +20,7 @@ impl Calls {
         self.0.push((method, outcome));
     }
 
-    /// Counts them.
+    /// Adds the outcomes to the counters of a thread.
     pub(crate) fn count(self, counters: &ThreadCounters) {
         self.0.into_iter().for_each(|(method, outcome)| counters.call(method, outcome));
     }

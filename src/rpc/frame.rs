@@ -4,8 +4,7 @@ use neve_jsonrpc::{Request, RpcError, envelope, syntax_error};
 use neve_store::residency::Cold;
 
 use super::call::Rpc;
-use super::caller::Calls;
-use super::caller::{Caller, Transport};
+use super::caller::{Caller, Calls, Transport};
 use super::response::{RpcResponse, WsResponse, framed};
 use super::split::Mixed;
 use crate::body::{AcceptEncoding, ResponseBody};

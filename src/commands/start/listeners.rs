@@ -37,7 +37,7 @@ pub(crate) struct Listeners {
     shared: Shared,
     addresses: Vec<ListenAddress>,
     accepting: Vec<tokio::task::JoinHandle<Workers>>,
-    doors: Vec<Handoff>,
+    handoffs: Vec<Handoff>,
     drain: watch::Sender<bool>,
 }
 
@@ -82,8 +82,8 @@ impl Listeners {
             misses: config.misses.policy(),
             relay,
         };
-        let (addresses, accepting, doors) = (Vec::new(), Vec::new(), Vec::new());
-        let mut front = Self { shared, addresses, accepting, doors, drain };
+        let (addresses, accepting, handoffs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut front = Self { shared, addresses, accepting, handoffs, drain };
         let role = Role::Rpc { admin: http.admin_on_main };
         let listener = match inherited.main {
             Some(listener) => listener,
@@ -132,7 +132,7 @@ impl Listeners {
             shared.memory = MemoryBudget::new(ADMIN_BYTES, ADMIN_BYTES);
         }
         let workers = Workers::start(&shared, role, thread_counters)?;
-        self.doors.extend(workers.doors());
+        self.handoffs.extend(workers.handoffs());
         self.accepting.push(tokio::spawn(async move {
             if role != Role::Admin {
                 let (status, ready) = (&shared.admin.status, **shared.admin.ready.load());
@@ -145,8 +145,8 @@ impl Listeners {
     }
 
     /// The ways to all serving threads.
-    pub(crate) fn doors(&self) -> Vec<Handoff> {
-        self.doors.clone()
+    pub(crate) fn handoffs(&self) -> Vec<Handoff> {
+        self.handoffs.clone()
     }
 
     /// Says where it is, on standard output: this is what was asked for.

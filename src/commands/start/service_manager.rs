@@ -22,12 +22,12 @@ const MORE_TIME: u32 = 30_000_000;
 
 /// Says that neve is ready once there is a block to serve, and from then on that it goes on, if the
 /// service manager wants to know (`WATCHDOG_USEC`).
-pub(crate) async fn run(serving: Arc<Serving>, doors: Vec<Handoff>) {
+pub(crate) async fn run(serving: Arc<Serving>, handoffs: Vec<Handoff>) {
     wait_for_block(&serving).await;
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
     if let Some(limit) = sd_notify::watchdog_enabled() {
         info!(?limit, "watchdog");
-        watch(limit / 2, &doors).await;
+        watch(limit / 2, &handoffs).await;
     }
 }
 
@@ -44,12 +44,12 @@ async fn wait_for_block(serving: &Serving) {
 }
 
 /// Says that neve goes on, as long as each serving thread answers.
-async fn watch(every: Duration, doors: &[Handoff]) {
+async fn watch(every: Duration, handoffs: &[Handoff]) {
     let mut tick = interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if timeout(every, all_alive(doors)).await.unwrap_or(false) {
+        if timeout(every, all_alive(handoffs)).await.unwrap_or(false) {
             notify(&[NotifyState::Watchdog]);
         } else {
             warn!("serving thread does not answer");
@@ -57,8 +57,8 @@ async fn watch(every: Duration, doors: &[Handoff]) {
     }
 }
 
-async fn all_alive(doors: &[Handoff]) -> bool {
-    for door in doors {
+async fn all_alive(handoffs: &[Handoff]) -> bool {
+    for door in handoffs {
         if !door.is_alive().await {
             return false;
         }

@@ -227,18 +227,18 @@ fn drained_connection_closes_behind_its_next_response_or_after_a_while() {
     let mut idle = Idle::new();
     let (mut client, silent) = (idle.connect(""), idle.connect(""));
     let now = Instant::now();
-    idle.lanes.drain(now);
+    idle.event_loop.drain(now);
     client.write_all(REQUEST.as_bytes()).expect("it goes at once");
     let over = now + Duration::from_mins(1);
-    while idle.lanes.open.len() > 1 && Instant::now() < over {
-        idle.lanes.turn(0, now);
+    while idle.event_loop.open.len() > 1 && Instant::now() < over {
+        idle.event_loop.turn(0, now);
     }
     let mut response = String::new();
     client.read_to_string(&mut response).expect("a response and the end");
     assert!(response.contains("\r\nconnection: close\r\n"), "{response}");
-    idle.lanes.close_expired(now + DRAIN_IDLE.saturating_sub(Duration::from_millis(1)));
-    assert_eq!(idle.lanes.open.len(), 1, "the silent one has time left");
-    idle.lanes.close_expired(now + DRAIN_IDLE);
-    assert!(idle.lanes.open.is_empty());
+    idle.event_loop.close_expired(now + DRAIN_IDLE.saturating_sub(Duration::from_millis(1)));
+    assert_eq!(idle.event_loop.open.len(), 1, "the silent one has time left");
+    idle.event_loop.close_expired(now + DRAIN_IDLE);
+    assert!(idle.event_loop.open.is_empty());
     drop(silent);
 }
