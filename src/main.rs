@@ -9,9 +9,11 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
-use neve::commands::{self, doctor, inspect, repair, serve, status, verify};
+use neve::commands::{self, doctor, export, inspect, repair, serve, status, verify};
 use neve::config::settings::{Config, GROUPS};
-use neve::config::{ConfigError, InspectArgs, SettingsSource, VerifyArgs, command};
+use neve::config::{
+    ConfigError, ExportArgs, GetArgs, InspectArgs, SettingsSource, VerifyArgs, command,
+};
 
 /// Allocator that returns memory of quiet connections to the kernel: docs/decisions/0023.
 #[global_allocator]
@@ -43,6 +45,14 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
         },
         Some(("inspect", given)) => match InspectArgs::of(given) {
             Ok(args) => inspect::run(&args),
+            Err(error) => explain(&error),
+        },
+        Some(("get", given)) => match GetArgs::of(given) {
+            Ok(args) => export::get(&args),
+            Err(error) => explain(&error),
+        },
+        Some(("export", given)) => match ExportArgs::of(given) {
+            Ok(args) => export::export(&args),
             Err(error) => explain(&error),
         },
         Some(("config", given)) => configure(given),

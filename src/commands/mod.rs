@@ -3,6 +3,7 @@
 pub mod completions;
 pub mod config;
 pub mod doctor;
+pub mod export;
 pub mod inspect;
 pub mod man;
 #[cfg(test)]

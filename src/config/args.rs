@@ -47,6 +47,8 @@ pub fn command(groups: &'static [Group]) -> Command {
         .subcommand(VerifyArgs::augment_args(verify()))
         .subcommand(repair(groups))
         .subcommand(InspectArgs::augment_args(inspect()))
+        .subcommand(GetArgs::augment_args(get()))
+        .subcommand(ExportArgs::augment_args(export()))
         .subcommand(doctor(groups))
         .subcommand(status(groups))
         .subcommand(config(groups))
@@ -114,6 +116,17 @@ fn verify() -> Command {
 
 fn inspect() -> Command {
     Command::new("inspect").after_help("Example:\n  neve inspect --data-dir /var/lib/neve")
+}
+
+fn get() -> Command {
+    Command::new("get").after_help("Example:\n  neve get 69000000")
+}
+
+fn export() -> Command {
+    Command::new("export").after_help(
+        "After an error or Ctrl-C, go on with the height that it names.\n\nExample:\n  neve export \
+         --first 69000000 --last 69000999 >> blocks.ndjson",
+    )
 }
 
 fn config(groups: &'static [Group]) -> Command {
@@ -250,4 +263,75 @@ impl InspectArgs {
     pub fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Self::from_arg_matches(matches)
     }
+}
+
+/// Address that `neve get` and `neve export` ask, unless another one is named.
+const FROM: &str = "http://127.0.0.1:8545";
+
+/// Arguments of `neve get`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Print a block with its receipts as one line of JSON, as a running neve or a node has it."
+)]
+pub struct GetArgs {
+    /// Height, in decimal or as 0x and hexadecimal digits, or hash of the block.
+    #[arg(value_name = "HEIGHT|HASH", value_parser = block)]
+    pub block: String,
+
+    /// Address of the neve or node.
+    #[arg(long, value_name = "URL", default_value = FROM)]
+    pub from: String,
+}
+
+impl GetArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// A mistake in the usage.
+    pub fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Self::from_arg_matches(matches)
+    }
+}
+
+/// Arguments of `neve export`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Print blocks with their receipts, a line of JSON for each, as a running neve or a node \
+             has them."
+)]
+pub struct ExportArgs {
+    /// First height.
+    #[arg(long, value_name = "HEIGHT")]
+    pub first: u64,
+
+    /// Last height. The newest one unless it is named.
+    #[arg(long, value_name = "HEIGHT")]
+    pub last: Option<u64>,
+
+    /// Address of the neve or node.
+    #[arg(long, value_name = "URL", default_value = FROM)]
+    pub from: String,
+}
+
+impl ExportArgs {
+    /// Reads the arguments.
+    ///
+    /// # Errors
+    /// A mistake in the usage.
+    pub fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Self::from_arg_matches(matches)
+    }
+}
+
+/// Reads the name of a block: a hash as it is, a height as JSON-RPC writes it.
+fn block(text: &str) -> Result<String, String> {
+    let digits = text.strip_prefix("0x");
+    let is_hex = digits.is_some_and(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
+    let height = match digits {
+        Some(_) if is_hex && text.len() == 66 => return Ok(text.to_owned()),
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let why = "write a height (69000000 or 0x41cdb40) or a hash of 0x and 64 hexadecimal digits";
+    height.map(|height| format!("{height:#x}")).ok_or_else(|| why.to_owned())
 }

@@ -13,7 +13,7 @@ mod units;
 mod values;
 mod variables;
 
-pub use args::{InspectArgs, VerifyArgs, command};
+pub use args::{ExportArgs, GetArgs, InspectArgs, VerifyArgs, command};
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::{Address, UpstreamHeaders};
 pub use error::ConfigError;

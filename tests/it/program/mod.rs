@@ -5,6 +5,7 @@ mod cli;
 mod config;
 mod dev;
 mod doctor;
+mod export;
 mod memory;
 mod outputs;
 mod prometheus;

@@ -1,0 +1,188 @@
+//! `neve get` and `neve export`: blocks and their receipts as lines of JSON, with the server's own bytes.
+//!
+//! They ask a running neve or a node by JSON-RPC, so that they work beside it and from elsewhere.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+use crate::client::{PeerText, StreamClient, client_config, whole_story};
+use crate::config::{Endpoint, ExportArgs, GetArgs};
+
+/// Time for a response, and bytes of it: the largest block of mainnet with receipts is below 2 MiB.
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(60);
+const RESPONSE_BYTES_MAX: usize = 64 << 20;
+/// Time between two lines about progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
+/// Prints one block with its receipts.
+pub fn get(args: &GetArgs) -> ExitCode {
+    finished(run(async {
+        let line = Server::at(&args.from)?.line(&args.block).await?;
+        print(&line).map(|_| ())
+    }))
+}
+
+/// Prints a range of blocks with their receipts, a line for each.
+pub fn export(args: &ExportArgs) -> ExitCode {
+    finished(run(async {
+        tokio::select! {
+            exported = export_all(args) => exported,
+            // The line of a height is written at once: none is cut.
+            _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+        }
+    }))
+}
+
+/// Runs a command. `Ok` means that all is printed, or that nobody reads any more.
+fn run(command: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| format!("cannot start a runtime: {error}"))?.block_on(command)
+}
+
+fn finished(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            say(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes to standard error, which may be closed.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "neve: {text}"); // there is nowhere else to say it
+}
+
+/// Prints a line; false if nobody reads any more.
+fn print(line: &[u8]) -> Result<bool, String> {
+    let mut out = io::stdout().lock();
+    match out.write_all(line).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(format!("cannot write to standard output: {error}")),
+    }
+}
+
+async fn export_all(args: &ExportArgs) -> Result<(), String> {
+    let server = Server::at(&args.from)?;
+    let last = match args.last {
+        Some(last) => last,
+        None => server.head().await?,
+    };
+    if args.first > last {
+        return Err(format!("--first {}: above the last height, {last}", args.first));
+    }
+    let mut said = Instant::now();
+    for height in args.first..=last {
+        let line = server.line(&format!("{height:#x}")).await;
+        let line = line.map_err(|why| format!("{why}; go on with --first {height}"))?;
+        if !print(&line)? {
+            return Ok(());
+        }
+        if said.elapsed() >= PROGRESS_EVERY {
+            said = Instant::now();
+            say(&format!("height {height} of {last}; go on with --first {}", height + 1));
+        }
+    }
+    Ok(())
+}
+
+/// A neve or a node.
+struct Server {
+    client: StreamClient,
+    url: String,
+}
+
+/// A response of JSON-RPC with its result as it came.
+#[derive(Deserialize)]
+struct Response {
+    result: Option<Box<RawValue>>,
+    error: Option<ResponseError>,
+}
+
+#[derive(Deserialize)]
+struct ResponseError {
+    message: String,
+}
+
+impl Server {
+    fn at(url: &str) -> Result<Self, String> {
+        let named = |why| format!("--from {url}: {why}");
+        let endpoint = Endpoint::parse(url).map_err(named)?;
+        let client = StreamClient::new(&endpoint, client_config(None)?, RESPONSE_TIME_MAX);
+        Ok(Self { client, url: endpoint.name })
+    }
+
+    /// Returns the newest height.
+    async fn head(&self) -> Result<u64, String> {
+        let head = self.call("eth_blockNumber", "").await?;
+        let digits = head.get().trim_matches('"').trim_start_matches("0x");
+        u64::from_str_radix(digits, 16).map_err(|_| format!("{}: no height", self.url))
+    }
+
+    /// Returns the line of a block, which a height or a hash names.
+    async fn line(&self, block: &str) -> Result<Vec<u8>, String> {
+        let method = if is_hash(block) { "eth_getBlockByHash" } else { "eth_getBlockByNumber" };
+        let named = |why| format!("block {block}: {why}");
+        let text = self.call(method, &format!("\"{block}\",true")).await.map_err(named)?;
+        let receipts = self.call("eth_getBlockReceipts", &format!("\"{block}\"")).await;
+        let receipts = receipts.map_err(named)?;
+        if [&text, &receipts].iter().any(|part| part.get().contains('\n')) {
+            return Err(named("the response has line feeds".to_owned()));
+        }
+        Ok(format!("{{\"block\":{},\"receipts\":{}}}\n", text.get(), receipts.get()).into_bytes())
+    }
+
+    async fn call(&self, method: &str, params: &str) -> Result<Box<RawValue>, String> {
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[{params}]}}"#);
+        let exchange = async {
+            let response = self.client.send(None, Some(Bytes::from(call)), None).await;
+            let response = response.map_err(|error| whole_story(&error).to_string())?;
+            let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
+            body.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())
+        };
+        let body = timeout(RESPONSE_TIME_MAX, exchange).await;
+        let body = body.unwrap_or_else(|_| Err(format!("no answer within {RESPONSE_TIME_MAX:?}")));
+        let body = body.map_err(|why| format!("{}: {why}", self.url))?;
+        result(&body).map_err(|why| format!("{}: {method}: {why}", self.url))
+    }
+}
+
+/// Returns the result of a response, or why there is none.
+fn result(body: &[u8]) -> Result<Box<RawValue>, String> {
+    let response: Response =
+        serde_json::from_slice(body).map_err(|error| format!("no JSON-RPC: {error}"))?;
+    match (response.result, response.error) {
+        (_, Some(error)) => Err(PeerText::new(&error.message).to_string()),
+        (Some(result), None) => Ok(result),
+        (None, None) => Err("not there".to_owned()),
+    }
+}
+
+fn is_hash(block: &str) -> bool {
+    block.len() == 66
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_keeps_its_bytes_and_an_error_its_message() {
+        let whole = br#"{"jsonrpc":"2.0","id":1,"result":{"b":1 ,"a":"\u00e9"}}"#;
+        assert_eq!(result(whole).unwrap().get(), r#"{"b":1 ,"a":"\u00e9"}"#);
+        let miss =
+            br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"header not found"}}"#;
+        assert_eq!(result(miss).unwrap_err(), "header not found");
+        assert_eq!(result(br#"{"jsonrpc":"2.0","id":1,"result":null}"#).unwrap_err(), "not there");
+        assert!(result(b"<html>").unwrap_err().starts_with("no JSON-RPC: "));
+    }
+}
