@@ -16,7 +16,7 @@ use crate::client::{PeerText, StreamClient, client_config, whole_story};
 use crate::config::{Endpoint, ExportArgs, GetArgs};
 
 /// Time for a response, and bytes of it: the largest block of mainnet with receipts is below 2 MiB.
-const RESPONSE_TIME_MAX: Duration = Duration::from_secs(60);
+const RESPONSE_TIME_MAX: Duration = Duration::from_mins(1);
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 /// Time between two lines about progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
