@@ -244,7 +244,7 @@ mod tests {
         sizes[1000]
     }
 
-    /// One answer in twenty is twenty times as slow, whatever is asked for.
+    /// A response in twenty is twenty times as slow, whatever is requested.
     #[test]
     fn slow_answers_among_quick_ones_are_no_queue() {
         for (usual, history) in [(40 * MS, false), (40 * MS, true), (2 * MS, true)] {

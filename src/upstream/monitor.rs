@@ -41,7 +41,7 @@ enum EjectReason {
         /// The store's, or the network's.
         expected: Identity,
     },
-    /// Its claims about itself contradict each other.
+    /// The claims of the upstream about itself contradict each other.
     #[error("the upstream's {0}")]
     Senseless(String),
     /// The upstream has another block at a height that is proven here.

@@ -8,7 +8,7 @@ use serde_json::json;
 /// Gravity of a result. The order is that of the exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
-    /// As it should be.
+    /// The finding is as it should be.
     Ok,
     /// neve serves, with less than it could have.
     Warning,

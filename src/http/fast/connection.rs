@@ -47,9 +47,9 @@ pub(crate) enum NextStep {
 /// Responses that a connection still gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ahead {
-    /// As many as the client requests.
+    /// Responses to all requests of the client.
     Any,
-    /// One, which says that the connection closes.
+    /// A response, which says that the connection closes.
     One,
     /// None.
     None,
