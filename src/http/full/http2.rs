@@ -2,7 +2,7 @@
 //!
 //! A connection stays here to its end. Its streams are bounded by `--connection-streams-max`, what a client
 //! may send ahead by windows that are reserved when it opens, and frames that ask for work without a
-//! request by [`FrameMeter`].
+//! request by `FrameMeter`.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
