@@ -90,6 +90,12 @@ def freshness():
 
 
 @functools.cache
+def packing():
+    command = ["cargo", "build", "--release", "--locked", "--example", "packing"]
+    return given("NEVE_PACKING") or build("packing", command, ROOT / "target/release/examples/packing")
+
+
+@functools.cache
 def node_chain():
     """The program that fills a node's chain, and feeds a running one."""
     command = ["go", "build", "-C", ROOT / "bench-scripts/node-chain", "-buildvcs=false", "-o", CACHE / "node-chain", "."]
