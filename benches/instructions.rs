@@ -52,7 +52,7 @@ fn held() -> Held {
     Held { _dir: dir, opened, height, heights, hash, transaction, wanted }
 }
 
-/// The same, of whose pages this thread knows that they are in memory.
+/// Holds a store of whose pages this thread knows that they are in memory.
 fn looked_at() -> Held {
     let held = held();
     let (reader, hash) = (&held.opened.reader, &held.transaction);

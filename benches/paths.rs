@@ -86,7 +86,7 @@ fn replies(criterion: &mut Criterion) {
     });
 }
 
-/// What a count costs that two threads write to: the price of one for all threads, and of none.
+/// Cost of a count that two threads write: the price of one for all threads, and of none.
 fn holds(criterion: &mut Criterion) {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let Opened { writer: _writer, reader, .. } = filled(&dir, &records(&blocks(BLOCKS)));

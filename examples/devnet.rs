@@ -16,7 +16,7 @@ use neve_devnet::{
     ChainConfig, Config, Devnet, Fault, Faults, Profile, RetryAfter, Signatures, Version,
 };
 
-/// What brings heights: questions about who it is stay without faults.
+/// Method that brings heights: questions about the chain stay without faults.
 const HEIGHTS: &str = "eth_getBlockReceipts";
 
 /// A development node: deterministic blocks, and faults on demand.
@@ -29,7 +29,7 @@ struct Args {
     /// Blocks a second that it makes from then on.
     #[arg(default_value_t = 0.0)]
     rate: f64,
-    /// How large blocks are.
+    /// Size of blocks.
     #[arg(long, value_enum, default_value_t = Size::CChain)]
     profile: Size,
     /// Bytes of blocks that stay in memory, at most 1 GiB.
@@ -46,32 +46,32 @@ struct Args {
     /// Every answer comes so many milliseconds later.
     #[arg(long, default_value_t = 0)]
     latency_ms: u64,
-    /// The same for --slow-share of the answers about heights.
+    /// Delay of the answers of --slow-share.
     #[arg(long, default_value_t = 0)]
     slow_ms: u64,
-    /// Of a thousand answers about heights, those that are slow.
+    /// Answers of a thousand about heights that are slow.
     #[arg(long, default_value_t = 0, value_parser = share)]
     slow_share: u16,
     /// Bytes a second that a connection brings; 0 for what it can.
     #[arg(long, default_value_t = 0)]
     bandwidth: u64,
-    /// Of a thousand questions about heights, those that are answered with status 500.
+    /// Requests of a thousand about heights that get status 500.
     #[arg(long, default_value_t = 0, value_parser = share)]
     fail_share: u16,
-    /// The same with status 429, to be asked again in a second.
+    /// Requests of a thousand about heights that get status 429, to be repeated in a second.
     #[arg(long, default_value_t = 0, value_parser = share)]
     throttle_share: u16,
-    /// The same without any answer.
+    /// Requests of a thousand about heights that get no answer.
     #[arg(long, default_value_t = 0, value_parser = share)]
     stall_share: u16,
-    /// The same with receipts that are not those of the chain.
+    /// Answers of a thousand about heights with receipts that are not those of the chain.
     #[arg(long, default_value_t = 0, value_parser = share)]
     lie_share: u16,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Size {
-    /// As mainnet's C-chain in January 2026: 57 logs, 100 KB of JSON.
+    /// Blocks as of mainnet's C-chain in January 2026: 57 logs, 100 KB of JSON.
     CChain,
     /// 600 logs in the median and 24,167 at most: 270 KB as the chain encodes it, 800 KB as JSON.
     ManyLogs,

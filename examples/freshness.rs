@@ -1,4 +1,4 @@
-//! How much later a block is here than at the node: subscribed to both, on one clock.
+//! Delay of a block here after the node: subscribed to both, on one clock.
 //!
 //! `cargo run --release --example freshness -- NODE_WS NEVE_WS NEVE_RPC HEADS` listens to `newHeads`
 //! of a node and of the neve that follows it. When neve tells of a head, its newest block and that
@@ -70,7 +70,7 @@ async fn main() -> Result<(), Failed> {
     Ok(())
 }
 
-/// When a head was pushed here, and when its block and its receipts had been answered.
+/// Times when a head was pushed here, and when its block and its receipts had been answered.
 struct Here {
     pushed: Instant,
     block: Instant,

@@ -76,7 +76,7 @@ fn mirror(dir: &Path, of: SocketAddr, head: u64) -> Result<String, Failed> {
     Ok(format!("mirror: first block after {first:.2?}, all after {whole:.2?}, {cpu:.2} s of CPU"))
 }
 
-/// How much later a subscriber of the mirror hears of a head than one of its source.
+/// Measures how much later a subscriber of the mirror hears of a head than one of its source.
 fn hops(devnet: &DevnetThread, there: SocketAddr, here: SocketAddr) -> Result<String, Failed> {
     let open = |address: SocketAddr| -> Result<_, Failed> {
         let mut socket = connect(format!("ws://{address}/ws"))?.0;

@@ -160,7 +160,7 @@ async fn frame(stream: &mut TcpStream, into: &mut Vec<u8>) -> Result<(), Failed>
 struct Server {
     child: Child,
     address: SocketAddr,
-    /// Where /metrics is.
+    /// Address of /metrics.
     admin: SocketAddr,
 }
 

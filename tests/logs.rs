@@ -189,7 +189,7 @@ fn list<T>(value: &Value, one: impl Fn(&Value) -> T) -> Vec<T> {
     }
 }
 
-/// What a recorded call asks for; `None` if its heights are not plain numbers or a block's.
+/// Returns filter and heights of a recorded call; `None` if its heights are not plain numbers or a block's.
 fn asked(reader: &Reader, params: &Value) -> Option<(LogFilter, RangeInclusive<u64>)> {
     let number =
         |key: &str| u64::from_str_radix(params[key].as_str()?.strip_prefix("0x")?, 16).ok();

@@ -30,7 +30,7 @@ use stage::{Phase, Place, Stage};
 const SECONDS: u64 = 180;
 /// Shorter ones have no time for each attacker.
 const SECONDS_MIN: u64 = 30;
-/// What neve may have in memory besides mapped files, with default settings (docs/operating/size.md).
+/// Most memory besides mapped files, with default settings (docs/operating/size.md).
 const MEMORY_MAX: u64 = 512 << 20;
 /// A busy machine makes every answer slow. The report has the ratio itself.
 const P99_RATIO_MAX: f64 = 25.0;

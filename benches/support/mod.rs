@@ -7,7 +7,7 @@ use neve_record::assemble::assemble;
 use neve_record::parts::RECEIPTS;
 use neve_store::{Hash, Identity, Opened, Options, Record};
 
-/// What an upstream says of a height.
+/// Texts of an upstream about a height.
 pub(crate) struct Block {
     pub(crate) text: Vec<u8>,
     pub(crate) receipts: Vec<u8>,
@@ -30,7 +30,7 @@ pub(crate) fn blocks(count: usize) -> Vec<Block> {
 
 const CHECKS: Checks = Checks { chain_id: 43_112, senders: false, admitted: AdmittedKeys::NONE };
 
-/// What is stored of them.
+/// Makes the stored records of blocks.
 pub(crate) fn records(blocks: &[Block]) -> Vec<Record> {
     let record = |block: &Block| assemble(&block.text, &block.receipts, &CHECKS);
     blocks.iter().map(|block| record(block).expect("devnet's blocks check out").record).collect()

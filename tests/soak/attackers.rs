@@ -15,7 +15,7 @@ use crate::traffic::served;
 
 /// Attackers at a time: more would only show how the machine's processors are shared.
 pub(crate) const COUNT: usize = 2;
-/// How long an attack goes on.
+/// Time of an attack.
 const ROUND: Duration = Duration::from_secs(3);
 /// Between looks at the phase, and between attacks.
 const BETWEEN: Duration = Duration::from_millis(100);

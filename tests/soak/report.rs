@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Failures that are kept: the first tell the story.
 const FAILURES_MAX: usize = 20;
 
-/// What happened.
+/// Counts and latencies of the soak.
 #[derive(Default)]
 pub(crate) struct Report {
     compared: AtomicU64,
@@ -27,21 +27,21 @@ pub(crate) struct Report {
     terms: AtomicU64,
     unanswered: [AtomicU64; 5],
     refused: Mutex<BTreeMap<u16, u64>>,
-    /// Of single calls, when quiet and when attacked.
+    /// Latencies of single calls, when quiet and when attacked.
     latencies: [Mutex<Vec<Duration>>; 2],
     attacks: Mutex<BTreeMap<&'static str, Attacks>>,
-    /// What each attacker does now.
+    /// Present deed of each attacker.
     active: Mutex<[Option<&'static str>; COUNT]>,
     failures: Mutex<Vec<String>>,
     pub(crate) memory: Memory,
 }
 
-/// What attackers of a kind did.
+/// Deeds of attackers of a kind.
 #[derive(Clone, Default)]
 struct Attacks {
     rounds: u64,
     connections: u64,
-    /// Of single calls while one was at work, alone or beside another.
+    /// Latencies of single calls while one was at work, alone or beside another.
     latencies: Vec<Duration>,
     /// Most bytes of a server while one was at work.
     memory: u64,

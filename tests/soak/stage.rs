@@ -22,14 +22,14 @@ const HEAD: u64 = 300;
 const RETAIN: &str = "400";
 /// Ports that the system does not give to clients.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
-/// How long a quiet and an attacked phase last.
+/// Time of a quiet or an attacked phase.
 pub(crate) const TURN: Duration = Duration::from_secs(4);
 /// Time for clients and servers to recover from an attack.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Between looks at the clock.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What goes on.
+/// Phase of the soak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
@@ -56,14 +56,14 @@ impl Phase {
     }
 }
 
-/// Which of the two.
+/// Names the source or its mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Source,
     Mirror,
 }
 
-/// One of the two processes, over its restarts.
+/// Process of the source or of the mirror, over its restarts.
 pub(crate) struct Server {
     dir: TempDir,
     arguments: Vec<String>,
@@ -125,7 +125,7 @@ impl Server {
         neve.expect("it runs")
     }
 
-    /// Its process, while it runs.
+    /// Returns its process, while it runs.
     pub(crate) fn pid(&self) -> Option<u32> {
         Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
     }

@@ -16,18 +16,18 @@ use crate::traffic::served;
 
 /// Between attempts to connect, and between looks at the phase.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the server may take to accept and to shake hands.
+/// Longest time for the server to accept and to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(20);
 /// After the last height is known, all of them must have come within this.
 const LAST_WITHIN: Duration = Duration::from_mins(2);
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 enum End {
     /// All heights came.
     Done,
-    /// It broke, or the server closed it.
+    /// Broken connection, or one that the server closed.
     Broken,
-    /// It showed what must not be.
+    /// Violation of a promise.
     Failed(String),
 }
 
@@ -56,7 +56,7 @@ struct Listener<'s> {
     place: Place,
     /// The height that comes next.
     next: u64,
-    /// When all must have come, once that is known.
+    /// Time by which all must have come, once that is known.
     late: Option<Instant>,
 }
 
@@ -125,7 +125,7 @@ impl Listener<'_> {
         None
     }
 
-    /// Whether all came, or all is over.
+    /// Returns the end, if all came, or all is over.
     fn end(&mut self) -> Option<End> {
         if self.stage.phase() == Phase::Over || self.next > self.stage.last() {
             return Some(End::Done);

@@ -19,7 +19,7 @@ use crate::support::client::{Response, read};
 const PAUSE: Duration = Duration::from_millis(10);
 /// Above every time-out of the server.
 const LIMIT: Duration = Duration::from_secs(40);
-/// How often the served range is asked for.
+/// Requests between two looks at the served range.
 const LOOK_EVERY: usize = 50;
 /// In each so many requests one is a batch, and one asks for logs.
 const BATCH_EVERY: usize = 10;

@@ -37,7 +37,7 @@ pub(crate) struct Attack {
 /// A kind of attacker: its name, and a round of its attack, which says how many connections it made.
 pub(crate) type Kind = (&'static str, fn(&Attack) -> usize);
 
-/// One of each.
+/// All kinds, each once.
 pub(crate) const KINDS: [Kind; 13] = [
     ("partial heads", partial_heads),
     ("stopped bodies", stopped_bodies),
@@ -226,7 +226,7 @@ fn dropped_batches(attack: &Attack) -> usize {
     count
 }
 
-/// As many topics as a body can have.
+/// Sends bodies full of topics.
 fn topic_lists(attack: &Attack) -> usize {
     let (first, head) = attack.served;
     let topics: Vec<_> = (0..70_000).map(|at| format!("\"0x{at:064x}\"")).collect();
@@ -270,7 +270,7 @@ fn malformed_requests(attack: &Attack) -> usize {
     count
 }
 
-/// As many as there may be.
+/// Opens filters and subscriptions up to their limits.
 fn filters_and_subscriptions(attack: &Attack) -> usize {
     let topics: Vec<_> = (0..600).map(|at| format!("\"0x{at:064x}\"")).collect();
     let filter = format!(r#"{{"topics":[[{}]]}}"#, topics.join(","));

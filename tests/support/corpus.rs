@@ -11,7 +11,7 @@ use serde_json::Value;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Set {
     pub(crate) folder: &'static str,
-    /// Its newest height.
+    /// Newest height.
     pub(crate) head: u64,
 }
 
@@ -21,7 +21,7 @@ pub(crate) const APRICOT0: Set = Set { folder: "v1.14.2/apricot0", head: 128 };
 pub(crate) const HELICON: Set = Set { folder: "v1.15.0", head: 381 };
 pub(crate) const ALL: [Set; 4] = [MAIN, FORKS, APRICOT0, HELICON];
 
-/// One exchange.
+/// Recorded exchange.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) content_type: Option<String>,
     pub(crate) answer_headers: Vec<(String, String)>,
     pub(crate) answer: Vec<u8>,
-    /// Of the request.
+    /// Version of HTTP of the request.
     pub(crate) version: String,
 }
 

@@ -83,7 +83,7 @@ impl<'n> Feed<'n> {
         self.send(drafts)
     }
 
-    /// One draft of each kind that needs no other chain. Their contracts' addresses follow from
+    /// Makes a draft of each kind that needs no other chain. Their contracts' addresses follow from
     /// the nonces that they will get.
     fn one_of_each(&mut self) -> Vec<Draft> {
         let (sender, nonce) = (self.funded.address(), self.nonce());
@@ -133,7 +133,7 @@ impl<'n> Feed<'n> {
         quantity(&self.node_call("eth_getTransactionCount", &json!([sender, "pending"])))
     }
 
-    /// One C-chain call.
+    /// Calls the C-chain.
     fn node_call(&self, method: &str, params: &Value) -> Value {
         rpc::try_call(&self.node.http_url(), method, params)
             .unwrap_or_else(|why| panic!("{}", self.node.with_log(&why)))

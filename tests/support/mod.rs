@@ -1,4 +1,4 @@
-//! What the tests drive and compare with.
+//! Servers, clients and recordings that the tests drive and compare with.
 
 #![allow(dead_code, reason = "not every helper is used by every target")]
 

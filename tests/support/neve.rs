@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::client::Client;
 use super::node::wait::{Miss, wait_until};
 
-/// What anything that the server does may take on a busy machine.
+/// Longest time of any act of the server, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
 /// Addresses, and what to try.
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
     run_with(&[], arguments)
 }
 
-/// The same, with these variables set.
+/// Runs the binary with these variables set.
 pub(crate) fn run_with(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     let mut command = command();
     command.envs(variables.iter().copied());
@@ -78,11 +78,11 @@ fn command_by(starter: &[&str]) -> Command {
 pub(crate) struct Neve {
     child: Child,
     log: PathBuf,
-    /// Where it listens.
+    /// Main address.
     pub(crate) address: SocketAddr,
-    /// Where its full /health and its /metrics are; the main address if they are nowhere else.
+    /// Address of its full /health and its /metrics; the main address if they are nowhere else.
     pub(crate) admin: SocketAddr,
-    /// What it said on standard output.
+    /// Standard output of its start.
     pub(crate) greeting: String,
 }
 
@@ -92,7 +92,7 @@ impl Neve {
         Self::start_by(&[], dir, arguments)
     }
 
-    /// The same, by a command that becomes the binary.
+    /// Starts it by a command that becomes the binary.
     pub(crate) fn start_by(starter: &[&str], dir: &Path, arguments: &[&str]) -> Self {
         fs::create_dir_all(dir).expect("a store's directory can be made");
         let store = dir.join("store").display().to_string();
@@ -186,7 +186,7 @@ impl Neve {
             .unwrap_or_else(|why| panic!("{why}"));
     }
 
-    /// One metric's value; the series is as the page has it.
+    /// Returns the value of a metric; the series is as the page has it.
     pub(crate) fn metric(&self, series: &str) -> Option<f64> {
         self.metric_text(series)?.parse().ok()
     }

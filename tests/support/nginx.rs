@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::neve::fresh_dir;
 use super::node::wait::{Miss, wait_until};
 
-/// Where nginx is when the search path of an ordinary user does not have it.
+/// Place of nginx if the search path of an ordinary user lacks it.
 const ELSEWHERE: &str = "/usr/sbin/nginx";
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -58,7 +58,7 @@ impl Nginx {
 }
 
 impl Drop for Nginx {
-    /// As an operator would: killed hard, its workers would stay behind.
+    /// Ends it as an operator would: killed hard, its workers would stay behind.
     fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();

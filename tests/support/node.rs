@@ -32,7 +32,7 @@ const READY_LIMIT: Duration = Duration::from_mins(1);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// Two processes may be handed the same free port; the later one tries again.
 const STARTS_MAX: usize = 3;
-/// How much of the log a failure shows.
+/// Lines of the log that a failure shows.
 const LOG_TAIL_LINES: usize = 30;
 /// Some lines hold a whole configuration.
 const LOG_LINE_CHARS: usize = 400;
@@ -100,12 +100,12 @@ impl Node {
         format!("http://127.0.0.1:{}", self.ports.http)
     }
 
-    /// Where the C-chain's JSON-RPC is posted to.
+    /// Returns the URL of the C-chain's JSON-RPC.
     pub(crate) fn http_url(&self) -> String {
         format!("{}/ext/bc/C/rpc", self.base_url())
     }
 
-    /// Where the C-chain's WebSocket is opened.
+    /// Returns the URL of the C-chain's WebSocket.
     pub(crate) fn ws_url(&self) -> String {
         format!("ws://127.0.0.1:{}/ext/bc/C/ws", self.ports.http)
     }
@@ -186,7 +186,7 @@ impl Node {
             .unwrap_or_else(|why| panic!("{} cannot be run: {why}", self.binary.display()))
     }
 
-    /// One look whether the C-chain answers; a process that has ended never will.
+    /// Looks once if the C-chain answers; a process that has ended never will.
     fn is_ready(&self) -> Result<(), Miss> {
         let answer = rpc::try_call(&self.http_url(), "eth_chainId", &json!([]));
         answer.map(|_| ()).map_err(|why| self.crash().map_or(Miss::NotYet(why), Miss::Never))
@@ -239,7 +239,7 @@ impl Drop for Node {
     }
 }
 
-/// Whether the binary in use has the Helicon upgrade, so that `helicon_after` does anything.
+/// True if the binary in use has the Helicon upgrade, so that `helicon_after` has an effect.
 pub(crate) fn knows_helicon() -> bool {
     binary::knows_helicon(&binary())
 }

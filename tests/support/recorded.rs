@@ -35,22 +35,22 @@ pub(crate) struct Height {
     pub(crate) hash: String,
 }
 
-/// What the node is like now.
+/// State of the node.
 #[derive(Debug, Clone)]
 pub(crate) struct State {
     /// The newest height whose block is there.
     pub(crate) accepted: u64,
     /// The newest height whose receipts are there.
     pub(crate) executed: u64,
-    /// Whether it answers as v1.15 does.
+    /// True if it answers as v1.15 does.
     pub(crate) helicon: bool,
-    /// Whether it has `eth_getBlockReceipts`.
+    /// True if it has `eth_getBlockReceipts`.
     pub(crate) block_receipts: bool,
     /// Heights whose receipts are told otherwise than they are.
     pub(crate) lies: HashMap<u64, String>,
     /// Heights of the block and of the receipts that it gives for `latest`, if not those of the newest.
     pub(crate) latest: Option<[u64; 2]>,
-    /// How often something was asked for as `latest`.
+    /// Number of requests for `latest`.
     asked_for_latest: u64,
     /// Requests wait while this is set.
     pub(crate) hold: bool,
@@ -58,7 +58,7 @@ pub(crate) struct State {
     cuts: u64,
 }
 
-/// Where the node is behind TLS, and whom to trust for it.
+/// Address of the node behind TLS, and its authority.
 pub(crate) struct Tls {
     pub(crate) https: String,
     pub(crate) wss: String,
@@ -85,7 +85,7 @@ struct Chain {
     heights: Vec<Height>,
     /// Height and receipt by transaction hash.
     receipts: HashMap<String, (u64, String)>,
-    /// Whether the node is of v1.15, whose heads have keys that v1.14's have not.
+    /// True if the node is of v1.15, whose heads have keys that v1.14's have not.
     newer: bool,
 }
 
@@ -214,7 +214,7 @@ impl Recorded {
         format!("http://{}", self.address)
     }
 
-    /// The same node behind TLS.
+    /// Puts the node behind TLS.
     pub(crate) fn tls(&self) -> &Tls {
         &self.tls
     }
@@ -234,7 +234,7 @@ impl Recorded {
         self.change(|state| (state.accepted, state.executed) = (head, head));
     }
 
-    /// How often something was asked for as `latest`.
+    /// Returns the number of requests for `latest`.
     pub(crate) fn asked_for_latest(&self) -> u64 {
         lock(&self.state).asked_for_latest
     }
@@ -375,7 +375,7 @@ impl Node {
         }
     }
 
-    /// What it gives for `latest` when it is told to.
+    /// Returns the text for `latest` when it is told to.
     fn latest(&self, method: &str, block: u64, receipts: u64) -> String {
         let at = |height| self.chain.at(height).expect("it was recorded").clone();
         match method {
@@ -444,7 +444,7 @@ impl Node {
     }
 }
 
-/// The same block as a node of v1.14 or of v1.15 shows it: only the total difficulty differs.
+/// Returns the block as a node of v1.14 or of v1.15 shows it: only the total difficulty differs.
 pub(crate) fn by_rules(block: &str, height: u64, helicon: bool) -> String {
     let shown = if helicon { 0 } else { height };
     let at = block.find("\"totalDifficulty\":\"").expect("a block has it") + 19;

@@ -1,4 +1,4 @@
-//! What is served, beside the development chain itself.
+//! Checks of served answers, beside the development chain itself.
 
 use neve_devnet::{Config, DevnetThread, Part};
 use tempfile::TempDir;
@@ -7,7 +7,7 @@ use super::corpus::{MAIN, Set};
 use super::neve::{Neve, fresh_dir};
 use super::recorded::Recorded;
 
-/// What neve serves of these heights is the chain's.
+/// Checks that neve serves the chain's answers about these heights.
 pub(crate) fn serves(neve: &Neve, devnet: &DevnetThread, heights: impl Iterator<Item = u64>) {
     let mut client = neve.client();
     for height in heights {

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::{Error, Message, client};
 use super::corpus::Set;
 use super::neve::Neve;
 
-/// What anything may take on a busy machine.
+/// Longest time of any act on a busy machine.
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// An open WebSocket.
@@ -23,7 +23,7 @@ pub(crate) struct Ws {
     pub(crate) pings: usize,
 }
 
-/// How a connection ended.
+/// End of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// With a close frame: its code and reason, if it had any.
@@ -42,7 +42,7 @@ impl Ws {
         Self::over(stream, address, path)
     }
 
-    /// One whose side of the connection takes little that is not read.
+    /// Opens a connection whose client takes few bytes that it does not read.
     pub(crate) fn open_narrow(neve: &Neve) -> Self {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
         socket.set_recv_buffer_size(4096).expect("a buffer's size can be set");
@@ -118,7 +118,7 @@ impl Ws {
         }
     }
 
-    /// How it ends, with nothing before.
+    /// Returns the end, with nothing before it.
     pub(crate) fn end(&mut self) -> End {
         let (texts, end) = self.rest();
         assert!(texts.is_empty(), "{texts:?} before {end:?}");
@@ -193,7 +193,7 @@ pub(crate) struct Recording {
     /// `open`, `send`, `recv` or `close`.
     pub(crate) direction: String,
     pub(crate) text: String,
-    /// Of a binary frame.
+    /// Bytes of a binary frame.
     pub(crate) bytes: Option<Vec<u8>>,
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use source::Tree;
 
-/// One broken rule, as `path: text`. It has no line, so that an exception survives edits above it.
+/// Broken rule, as `path: text`. It has no line, so that an exception survives edits above it.
 type Finding = String;
 
 /// All rules.

@@ -24,7 +24,7 @@ use answers::Answers;
 use connection::Connection;
 
 const LISTENER: u64 = u64::MAX;
-/// As many as tokio takes at a time.
+/// Events of a turn, as many as tokio takes.
 const EVENTS: usize = 1024;
 
 fn main() -> Result<(), String> {

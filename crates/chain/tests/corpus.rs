@@ -105,7 +105,7 @@ fn total_difficulty_tells_the_node() {
     }
 }
 
-/// What the layout is for: the other answers about a block are cut from the full one.
+/// Cuts the other answers about a block from the full one, by its layout.
 #[test]
 fn other_answers_can_be_cut_from_a_block() {
     for corpus in CORPORA {

@@ -46,7 +46,7 @@ impl Node {
         self.fees.len() as u64 - 1
     }
 
-    /// What a request's second argument means; `None` if it means nothing here.
+    /// Returns the meaning of a request's second argument; `None` if it means nothing here.
     fn newest(&self, argument: &str) -> Option<NewestBlock> {
         let height = match (argument, self.rule) {
             ("pending", _) => return Some(NewestBlock::Pending),
@@ -195,7 +195,7 @@ fn ratios_are_as_go_writes_them() {
     }
 }
 
-/// What an answer lacks is said, never made up.
+/// Names the part that an answer lacks, and makes nothing up.
 #[test]
 fn lacks() {
     let height = &chain("v1.15.0")[300];

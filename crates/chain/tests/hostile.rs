@@ -179,7 +179,7 @@ proptest! {
         }
     }
 
-    /// The same of receipts. Those of asynchronous blocks are not bound yet.
+    /// Changes receipts in the same way. Those of asynchronous blocks are not bound yet.
     #[test]
     fn edited_receipts(height in any::<Index>(), edits in vec(edit(), 1..4)) {
         let height = height.get(&HEIGHTS);

@@ -46,7 +46,7 @@ fn heads_are_the_nodes() {
     assert!(absent.keys().copied().eq([0, 2, 5, 6, 7, 8]), "{absent:?}");
 }
 
-/// The same members and values as the header's answer but for what heads lack.
+/// Compares members and values with those of the header's answer, except those that heads lack.
 #[test]
 fn heads_are_headers() {
     for corpus in CORPORA {

@@ -154,7 +154,7 @@ fn other_answers_do_no_harm() {
     }
 }
 
-/// What has no encoding is refused.
+/// Refuses a block without an encoding.
 #[test]
 fn receipts_of_no_known_kind_are_refused() {
     let receipts = &chain("v1.14.2/main")[31].receipts;

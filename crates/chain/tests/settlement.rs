@@ -33,7 +33,7 @@ fn check(height: &Height) -> Checked<'_> {
     (block, receipts)
 }
 
-/// What a follower does with each height.
+/// Settles a height as a follower does.
 fn follow(window: &mut Settlement, (block, receipts): &Checked<'_>) -> Proof {
     let proof = window.settle(&block.checked_header()).unwrap();
     push(window, receipts);

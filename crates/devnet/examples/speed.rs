@@ -1,4 +1,4 @@
-//! How fast blocks are made and served, and how large they are.
+//! Speed of making and serving blocks, and their size.
 //! `cargo run --release -p neve-devnet --example speed`
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]

@@ -12,7 +12,7 @@ use neve_chain::{
 use neve_devnet::{Block, Chain, ChainConfig, Helicon, Part, Profile, Signatures};
 use neve_jsonrpc::Rules;
 
-/// What a walk over blocks saw.
+/// Findings of a walk over blocks.
 #[derive(Debug, Default)]
 struct Seen {
     blocks: usize,

@@ -1,4 +1,4 @@
-//! What can go wrong with HTTP and below, on demand.
+//! Faults of HTTP and below, on demand.
 
 #![cfg(test)]
 
@@ -162,7 +162,7 @@ fn batches_are_struck_by_height() {
     assert_eq!(batch(&hash), 503);
 }
 
-/// When it is dropped, nobody listens and nothing stays open.
+/// Checks that a dropped node listens no more and leaves nothing open.
 #[test]
 fn it_ends_when_dropped() {
     let devnet = start();

@@ -12,7 +12,7 @@ use support::{error, hex, result};
 
 const CHECKS: Checks = Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
 
-/// What a follower asks for.
+/// Answers about a height that a follower requests.
 struct Height {
     block: String,
     receipts: String,
@@ -141,8 +141,8 @@ fn lies_are_consistent() {
     }
 }
 
-/// Where no log has data the outcome of a transaction is another; where there is nothing to lie
-/// about, the truth is told and nothing counted.
+/// Without a log with data the outcome of a transaction is another. Without anything to lie about, the
+/// truth is told and nothing counted.
 #[test]
 fn there_is_nearly_always_a_lie() {
     let devnet = start(Helicon::Never);

@@ -1,4 +1,4 @@
-//! The same configuration makes the same chain on every machine and in every run.
+//! Golden blocks: equal configurations make equal chains on every machine and in every run.
 
 #![cfg(test)]
 

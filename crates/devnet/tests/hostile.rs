@@ -85,7 +85,7 @@ fn lives(socket: &mut Socket) -> bool {
     false
 }
 
-/// The same while everything that can be wrong with a result is.
+/// Checks answers while every fault of a result is on.
 #[test]
 fn any_body_with_any_fault() {
     let config = Config::test().with_helicon(Helicon::At(5));

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const BLOCKS: usize = 1_200;
 
-/// What there is of each block, ascending.
+/// Sizes of each block, ascending.
 #[derive(Default)]
 struct Sizes {
     transactions: Vec<usize>,

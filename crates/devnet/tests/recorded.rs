@@ -1,5 +1,5 @@
-//! What was asked of real nodes is answered as they did, wherever the answer does not depend on
-//! their blocks: errors to the byte, and the HTTP around them.
+//! Answers of real nodes, wherever they do not depend on the nodes' blocks: errors to the byte, and the
+//! HTTP around them.
 
 #![cfg(test)]
 

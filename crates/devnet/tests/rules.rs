@@ -1,5 +1,5 @@
-//! Which answers a node gives when: before Helicon, after it, between acceptance and execution, and
-//! while it goes over.
+//! Answers by rules: before Helicon, after it, between acceptance and execution, and while the node goes
+//! over.
 
 #![cfg(test)]
 
@@ -202,7 +202,7 @@ fn execution_takes_its_time() {
     assert!(start.elapsed() >= execution);
 }
 
-/// As at the transition block: sockets are cut, requests wait, then answers are others.
+/// Goes over as at the transition block: sockets are cut, requests wait, then answers are others.
 #[test]
 fn going_over() {
     let hold = Duration::from_millis(150);
@@ -248,7 +248,7 @@ fn going_over_on_demand() {
     assert_eq!(new["parentHash"], old["hash"]);
 }
 
-/// What left memory is made again, or gone; what is in memory is bounded either way.
+/// Blocks that left memory are made again, or gone; memory is bounded either way.
 #[test]
 fn old_blocks() {
     let config = Config { keep_heights: 5, ..Config::test().with_head(60) };

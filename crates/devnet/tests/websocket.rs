@@ -72,7 +72,7 @@ fn heads_before_the_switch_have_nulls_in_v1_15_alone() {
     }
 }
 
-/// As recorded from v1.14.2 and v1.15.0 alike.
+/// Error as recorded from v1.14.2 and v1.15.0 alike.
 #[test]
 fn calls_and_errors() {
     let devnet = start(Config::test());

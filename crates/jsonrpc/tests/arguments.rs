@@ -92,7 +92,7 @@ fn bounds_are_kept_as_they_came() {
     }
 }
 
-/// What Go refuses at once goes before what it reads on after, and both before what is understood.
+/// Errors that Go meets at once go before those after reading on, and both before those of meaning.
 #[test]
 fn the_first_wrong_member_is_gos() {
     let of_kind = |what: &str, field: &str, into: &str| {
@@ -236,7 +236,7 @@ fn too_many_percentiles_are_told_first() {
     }
 }
 
-/// What can be sent nowhere needs no node to be refused; all else is one's business.
+/// Calls that no node would take are refused without a node; others are not.
 #[test]
 fn bytes_that_are_no_transaction() {
     for rules in BOTH {

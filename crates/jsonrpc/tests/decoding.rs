@@ -15,7 +15,7 @@ const SINCE: Rules = Rules::Helicon;
 
 type Decoded = Result<(Method, Query), NoQuery>;
 
-/// What a row's request asks, and the error that it was answered with, as the node spelt it.
+/// Decodes a row's request; also returns the error that the node answered, as the node spelt it.
 fn decode(row: &Row, rules: Rules) -> Option<(Decoded, Option<String>)> {
     let Request::Single(message) = parse(row.request.as_bytes()) else { return None };
     if message.kind() != Kind::Call {

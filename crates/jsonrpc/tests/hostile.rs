@@ -141,7 +141,7 @@ fn value() -> impl Strategy<Value = String> {
     })
 }
 
-/// Of `00` Go's decoder takes the first, as it would of `0 0`; `serde_json` calls it no number.
+/// True if a zero runs into a digit. Of `00` Go's decoder takes the first; `serde_json` calls it no number.
 fn zero_runs_into_a_digit(body: &str) -> bool {
     let first = body.trim_start_matches([' ', '\t', '\n', '\r']);
     let digits = first.strip_prefix('-').unwrap_or(first).as_bytes();
@@ -206,7 +206,7 @@ proptest! {
         }
     }
 
-    /// What serde_json calls JSON is JSON here, and the other way round, on the first value.
+    /// Checks on the first value that this reader and serde_json call the same texts JSON.
     #[test]
     fn the_grammar_is_that_of_a_strict_parser(pieces in prop::collection::vec(piece(), 1..12)) {
         let body = String::from_utf8_lossy(&pieces.concat()).into_owned();

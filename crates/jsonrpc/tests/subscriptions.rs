@@ -1,4 +1,4 @@
-//! What a WebSocket is asked to send, against recordings; and what is ours: to resume.
+//! Subscriptions against recordings, and neve's own: to resume.
 
 #![cfg(test)]
 

@@ -1,4 +1,4 @@
-//! What the index of logs costs and what it gives, with terms spread as mainnet's are:
+//! Cost and gain of the index of logs, with terms spread as mainnet's are:
 //! `cargo run --release -p neve-store --example logs -- <directory> <segments> <logs a block>`;
 //! mainnet's blocks have 57 in the mean.
 #![allow(clippy::unwrap_used, reason = "a measurement fails by panicking")]
@@ -11,7 +11,7 @@ use neve_store::{Hash, Identity, Options, Part, Reader, Record, Terms};
 /// Means of 668 blocks of January 2026; two thirds of a block's bytes are the block, one receipts.
 const TRANSACTIONS: u64 = 31;
 const PART_BYTES: usize = 104 << 10;
-/// So many of a thousand logs have none to four topics.
+/// Logs of a thousand with none to four topics.
 const TOPICS: [u64; 5] = [2, 60, 165, 698, 75];
 
 struct Random(u64);

@@ -136,8 +136,8 @@ impl Run {
     }
 }
 
-/// What may be in the store when `ops` operations were done: what was known when the last call
-/// returned, and what the call under way would have made of it.
+/// Returns the bounds of the store's content when `ops` operations were done: the content known when the
+/// last call returned, and that which the call under way would have made.
 fn bounds(known: &[Known], ops: usize) -> (&Known, &Known) {
     let after = known.partition_point(|known| known.ops <= ops);
     let before = &known[after.saturating_sub(1)];

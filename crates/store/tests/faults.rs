@@ -174,7 +174,7 @@ fn disk_use_stays_within_the_bound_plus_one_segment() {
     assert_clean(dir.path());
 }
 
-/// What a segment of `small` takes, and the stamp.
+/// Bytes of a segment of `small`, and of the stamp.
 const SEGMENT: u64 = 4096 + 4096 + (64 << 10) + 4096;
 
 fn used_bytes(dir: &std::path::Path) -> u64 {

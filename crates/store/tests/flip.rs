@@ -67,7 +67,7 @@ fn any_flipped_byte_is_found_or_unused() {
     assert_clean(dir.path());
 }
 
-/// The same for what opening makes of it: whatever is served was stored.
+/// Checks opening too: every byte that is served was stored.
 #[test]
 fn a_flipped_byte_never_makes_opening_panic_or_serve_another_block() {
     let dir = tempfile::tempdir().unwrap();

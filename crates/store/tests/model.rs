@@ -248,7 +248,7 @@ fn a_lost_stamp_comes_back_from_the_segments() {
     assert_clean(dir.path());
 }
 
-/// What is expected is not yet bound: the stamp comes with `bind`.
+/// Expects an unbound store: the stamp comes with `bind`.
 #[test]
 fn an_expected_chain_is_not_stamped_before_it_is_bound() {
     let dir = tempfile::tempdir().unwrap();

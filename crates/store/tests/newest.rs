@@ -1,4 +1,4 @@
-//! What is newest is locked in memory: how much of it, until when, and what a limit does.
+//! Locks of the newest bytes: how much, until when, and the effect of a limit.
 
 #![cfg(test)]
 
@@ -15,7 +15,7 @@ use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use support::{hash, open};
 
 const MIB: u64 = 1 << 20;
-/// Of a segment: its index takes a step of 1 MiB, six records take seven.
+/// Options of a segment whose index takes a step of 1 MiB, and six records seven.
 const OPTIONS: Options =
     Options { span: 6, segment_bytes: 7 * MIB, disk_reserve_bytes: 0, expected: None };
 
@@ -33,8 +33,8 @@ fn append(store: &mut Opened, heights: std::ops::Range<u64>) {
     }
 }
 
-/// Of each segment, by its first height: bytes that are to be locked, and those of them in memory.
-/// From proc(5), `smaps`: of maps that are locked the flags have `lo`.
+/// Returns for each segment, by its first height, the bytes that are to be locked, and those of them in
+/// memory. From proc(5), `smaps`: maps that are locked have the flag `lo`.
 fn locked(dir: &Path) -> Vec<(u64, u64, u64)> {
     let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
     let mut found = Vec::<(u64, u64, u64)>::new();
@@ -66,7 +66,7 @@ fn locked(dir: &Path) -> Vec<(u64, u64, u64)> {
     found
 }
 
-/// The same without what is in memory.
+/// Returns the bytes that are to be locked in each segment.
 fn bytes_of(dir: &Path) -> Vec<(u64, u64)> {
     locked(dir).into_iter().map(|(base, bytes, _)| (base, bytes)).collect()
 }
@@ -77,7 +77,7 @@ fn read(store: &Opened, height: u64) {
     assert!(record.part(0).slice.as_ref().iter().all(|byte| *byte == 7));
 }
 
-/// As far as this process may at all.
+/// Raises the limit as far as this process may.
 fn raise_limit() {
     let limit = getrlimit(Resource::Memlock);
     setrlimit(Resource::Memlock, Rlimit { current: limit.maximum, ..limit }).unwrap();

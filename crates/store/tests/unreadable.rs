@@ -18,12 +18,12 @@ use support::{block, hash, open};
 
 const HEIGHTS: u64 = 64;
 const SPAN: u32 = 8;
-/// So many that hash table and index of logs are of several pages.
+/// Transactions enough for a hash table and an index of logs of several pages.
 const TRANSACTIONS: u64 = 300;
 const SLOT_LEN: usize = 64;
 const PAGE: u64 = 4096;
 
-/// Of several pages each.
+/// Makes a record of several pages a part.
 fn record(height: u64) -> Record {
     let transactions = (1..=TRANSACTIONS).map(|at| hash(height * 1000 + at, 0)).collect();
     let logs = (0..TRANSACTIONS).map(|at| support::terms(height, at)).collect();

@@ -12,11 +12,11 @@ use crate::support::corpus::{ALL, MAIN, Row, Set};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::recorded::Recorded;
 
-/// How many rows ended how: "same", or refused and what they are about.
+/// Number of rows by outcome: "same", or refused and their subject.
 type Tally = BTreeMap<String, usize>;
 
-/// What is refused: method or kind, why, and how many rows of each of [`ALL`]. A row that is
-/// refused or answered and was not before makes a number wrong.
+/// Refused rows: method or kind, reason, and the number of rows of each of [`ALL`]. A row whose outcome
+/// changes makes a number wrong.
 const REFUSED: &[(&str, &str, [usize; 4])] = &[
     (
         "batches with any of these",
@@ -104,8 +104,8 @@ fn replay(client: &mut Client, row: &Row) -> Option<String> {
     );
 }
 
-/// What the recorded node says of itself and of prices is relayed, and the one that plays it here
-/// says none of it.
+/// Reason of rows about the recorded node itself and prices: they are relayed, and the player here says
+/// none of it.
 const RELAY: &str = "what is relayed";
 /// Hashes and heights that no node has: here they are not held.
 const ABSENT: &str = "what is not held";

@@ -148,7 +148,7 @@ fn a_refused_batch_costs_no_changes() {
     }
 }
 
-/// What a filter has not told of yet may be evicted: then it is as if it had timed out.
+/// Evicted heights end a filter that has not reported them, as if it had timed out.
 #[test]
 fn what_went_before_it_was_told() {
     let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
@@ -206,7 +206,7 @@ fn filter_that_neve_never_made_is_a_miss_and_one_that_is_gone_is_not_found() {
     gone(&neve);
 }
 
-/// Its logs would be misses, and a full node does not know neve's id: the filter is opened there.
+/// Opens the filter at the full node: its logs would be misses, and the node does not know neve's id.
 #[test]
 fn filter_below_the_served_range_is_a_miss_when_it_is_made() {
     let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());

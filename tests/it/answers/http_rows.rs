@@ -67,7 +67,7 @@ fn compared(headers: &[(String, String)]) -> Vec<(String, String)> {
     kept
 }
 
-/// What differs, if anything.
+/// Returns the difference, if there is any.
 fn difference(row: &Row, answer: &Response) -> Option<String> {
     let theirs = (row.status, compared(&row.answer_headers), String::from_utf8_lossy(&row.answer));
     let text = answer.text();

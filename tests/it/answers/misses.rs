@@ -1,4 +1,4 @@
-//! What is not served: 421, in words that routers know.
+//! Misses: 421, in words that routers know.
 
 use serde_json::{Value, json};
 

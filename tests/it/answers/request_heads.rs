@@ -48,7 +48,7 @@ fn exchange(neve: &Neve, bytes: &[u8], cuts: &[usize]) -> Vec<u8> {
     without_dates(&answer)
 }
 
-/// The same but for the time of day.
+/// Removes the time of day.
 fn without_dates(bytes: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.split_inclusive("\r\n").filter(|line| !line.starts_with("date: "));
@@ -167,7 +167,7 @@ fn head_limit_does_not_depend_on_segments() {
     }
 }
 
-/// One request, in the form of both engines, and the status of its answer.
+/// Requests in the form of both engines, and the status of each response.
 fn table() -> Vec<(Vec<u8>, u16)> {
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
     let with = |head: &str| format!("{head}Content-Length: {}\r\n\r\n{call}", call.len());
@@ -209,7 +209,7 @@ fn table() -> Vec<(Vec<u8>, u16)> {
 /// A header that says nothing and that the fast path leaves to hyper.
 const NOT_PLAIN: &[u8] = b"Connection: keep-alive, te\r\n";
 
-/// The same request in hyper's hands: with another header before the empty line.
+/// Gives the request to hyper: with another header before the empty line.
 fn for_hyper(request: &[u8]) -> Vec<u8> {
     let at = request.windows(6).position(|bytes| bytes == b"Conten").unwrap();
     [&request[..at], NOT_PLAIN, &request[at..]].concat()

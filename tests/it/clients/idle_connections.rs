@@ -20,7 +20,7 @@ fn wait(time: Duration) {
     }
 }
 
-/// One connection, and no other.
+/// Connection of one client.
 struct Line(BufReader<TcpStream>);
 
 impl Line {

@@ -13,7 +13,7 @@ pub(super) struct Program {
     pub(super) arguments: Vec<PathBuf>,
 }
 
-/// Where everything is installed.
+/// Folder of all installed libraries.
 pub(super) fn folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients")
 }

@@ -16,12 +16,11 @@ use crate::support::proxy::Proxy;
 
 /// For everything past the building of the node and the installing of the libraries.
 const LIMIT: Duration = Duration::from_mins(10);
-/// Where the C-chain's JSON-RPC and its WebSocket are, at a node and at neve.
+/// Paths of the C-chain's JSON-RPC and its WebSocket, at a node and at neve.
 const RPC: &str = "/ext/bc/C/rpc";
 const WS: &str = "/ext/bc/C/ws";
 
-/// What neve itself is asked beyond blocks, transactions and receipts. The node and nginx are
-/// always asked all of it.
+/// Calls that neve answers beyond blocks, transactions and receipts. The node and nginx get all calls.
 const NEVE_SERVES: Served = Served { logs: true, raw: true, websocket: true };
 
 struct Served {
@@ -62,7 +61,7 @@ fn at_both(flags: &[&str], node: &str, other: &str, check: impl Fn(&str, &[Line]
     });
 }
 
-/// What the node answers is an answer: otherwise two equal failures would pass.
+/// Checks that the node's responses are results: otherwise two equal failures would pass.
 fn check_sane(program: &Program, lines: &[Line]) {
     assert!(lines.len() > 100, "{}: only {} lines", program.name, lines.len());
     for line in lines {
@@ -110,7 +109,7 @@ fn sessions_read_from_neve_what_the_node_says() {
     });
 }
 
-/// What neve alone refuses (`miss: …`) the node answers behind it: no router is needed.
+/// Calls that neve alone refuses (`miss: …`) reach the node behind it: no router is needed.
 #[test]
 #[ignore = "needs Go, Node, Python, nginx and a network: ./check"]
 fn misses_go_to_the_node_through_a_relay() {

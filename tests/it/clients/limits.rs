@@ -116,7 +116,7 @@ fn batch_limits_hold_at_their_edge() {
     assert!(client.post(&format!("[{}]", header(1))).text().ends_with("}]\n"));
 }
 
-/// What one connection too many is told.
+/// Returns the response to one connection too many.
 fn refused(neve: &Neve) -> String {
     let mut over = TcpStream::connect(neve.address).unwrap();
     over.set_read_timeout(Some(LIMIT)).unwrap();

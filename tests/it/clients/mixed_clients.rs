@@ -63,8 +63,7 @@ fn asks_once(neve: &Neve, chance: &mut Rng) {
     assert_eq!(line.read(&mut [0; 1]).unwrap(), 0);
 }
 
-/// What comes is nothing, a part of a request, or requests; and then the client is gone, with or
-/// without a word.
+/// Sends nothing, a part of a request, or requests, and then leaves, with or without a word.
 fn goes_away(neve: &Neve, chance: &mut Rng) {
     let mut line = open(neve);
     let some = request("1.1", if chance.bool() { ORIGIN } else { "" }, 1).repeat(30);

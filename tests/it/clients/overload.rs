@@ -27,7 +27,7 @@ const UNBOUNDED: [&str; 8] = [
     "--batch-items-max",
     "40000",
 ];
-/// As many as a body holds: they take longer than a client waits.
+/// Calls that fill a body: they take longer than a client waits.
 const LONGEST: usize = 40_000;
 
 fn start(arguments: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
@@ -193,7 +193,7 @@ fn requests_beyond_the_queue_are_refused() {
     wait_for_rest(&neve);
 }
 
-/// As the node answers what takes too long, in less time.
+/// Answers a call that takes too long as the node does, in less time.
 #[test]
 fn items_after_the_deadline_of_a_batch_are_timed_out() {
     let bounds = ["--logs-bytes-max", "1MB", "--request-examined-bytes-max", "none"];

@@ -15,7 +15,7 @@ use super::install::{self, Program};
 /// The longest pause between two lines: sessions give up after a minute by themselves.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// One line: the name of a step, and a value or an error.
+/// Line of a session: the name of a step, and a value or an error.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) step: String,
@@ -35,7 +35,7 @@ impl Line {
         self.parsed.get("error").is_none().then_some(&self.parsed["value"])
     }
 
-    /// Whether this was asked of a cache that cannot have it.
+    /// True if a cache was asked that cannot have it.
     pub(super) fn is_miss(&self) -> bool {
         self.step.starts_with("miss: ")
     }
@@ -113,7 +113,7 @@ impl Session {
         }
     }
 
-    /// Its standard error.
+    /// Returns its standard error.
     fn said(&self) -> String {
         std::fs::read_to_string(&self.complaints).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Which worker has which connection.
+//! Balance of connections between workers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::node::wait::{Miss, wait_until};
 
 const WORKERS: usize = 4;
-/// So many that other work of a thread takes less time meanwhile.
+/// Requests enough that other work of a thread takes less time meanwhile.
 const REQUESTS: usize = 100;
 
 /// Nanoseconds that each thread of the fast path ran (proc(5), `schedstat`). A thread need not sleep between two

@@ -32,7 +32,7 @@ fn refused(neve: &Neve, reason: &str) -> u64 {
     neve.count(&series)
 }
 
-/// What neve serves of a height is the true block.
+/// Checks that neve serves the true block at a height.
 fn serves_the_truth(neve: &Neve, devnet: &DevnetThread, height: u64, rules: Rules) {
     let block = devnet.block(height).expect("the chain has it");
     let is = |method: &str, params: &str, expected: &[u8]| {
@@ -146,7 +146,7 @@ fn forged_key_is_rejected_from_the_named_upstream() {
     assert!(line.contains(&devnet.base_url()), "{line}");
 }
 
-/// What is admitted is served as it came, and what is not stays a finding.
+/// Admitted keys are served as they came; others stay a finding.
 #[test]
 fn admitted_key_is_stored_and_verify_finds_it_unless_told() {
     let devnet = start(config(Helicon::Never));
@@ -188,7 +188,7 @@ fn key_that_cannot_be_admitted_is_a_wrong_argument() {
     }
 }
 
-/// What only the upstream knows is proven by nothing, and yet it ends no envelope.
+/// Values that only the upstream knows are not proven, and yet they end no envelope.
 #[test]
 fn relayed_result_of_another_type_is_not_served_until_the_upstream_is_honest() {
     let forged = r#""v1"},{"jsonrpc":"2.0","id":2,"result":"0xbad""#.to_owned();
@@ -299,7 +299,7 @@ fn another_genesis_or_chain_id_than_the_stores() {
     }
 }
 
-/// As Avalanche's public API: each receipt is asked for, a hundred in a batch.
+/// Requests receipts one by one, a hundred in a batch, as of Avalanche's public API.
 #[test]
 fn an_upstream_without_block_receipts() {
     let mut config = config(Helicon::FromGenesis);

@@ -28,7 +28,7 @@ fn following(devnet: &DevnetThread, arguments: &[&str]) -> (tempfile::TempDir, N
     (dir, neve)
 }
 
-/// What /health says of the upstream, once it says something.
+/// Returns the error of the upstream in /health, once there is one.
 fn upstream_error(neve: &Neve) -> String {
     neve.wait("the error", |health| health["upstream"]["error"].as_str().map(str::to_owned))
 }
@@ -225,7 +225,7 @@ fn a_head_that_is_announced_early_is_waited_for() {
     assert_eq!(errors(&neve, BLOCK, "rpc_error"), 0);
 }
 
-/// What the upstream says of itself and of prices is asked for beside, and never waited for.
+/// Values of the upstream and prices are requested beside, and never waited for.
 #[test]
 fn relayed_methods_that_stall_hold_nothing_up() {
     let devnet = devnet();

@@ -21,7 +21,7 @@ fn expected(node: &Recorded, height: u64) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}}\n", node.height(height).block)
 }
 
-/// What a connection sends before the first empty line, in small letters.
+/// Returns the bytes that a connection sends before the first empty line, in small letters.
 fn head(stream: TcpStream) -> String {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let lines = BufReader::new(stream).lines().map(Result::unwrap);

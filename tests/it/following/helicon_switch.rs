@@ -148,7 +148,7 @@ fn settlement_follows(node: &Recorded, neve: &Neve) {
     }
 }
 
-/// What is on disk is enough to answer right, and to go on proving.
+/// Answers right, and goes on proving, from the disk alone.
 fn restarted_without_upstream(node: &Recorded, neve: Neve, dir: &std::path::Path) {
     neve.stop();
     let neve = Neve::start(dir, &["--upstream", "http://127.0.0.1:1"]);

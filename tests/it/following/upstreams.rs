@@ -152,7 +152,7 @@ fn one_of_another_chain() {
     }
 }
 
-/// The same genesis, and other blocks where ours are proven.
+/// Upstream with an equal genesis, and other blocks at proven heights.
 #[test]
 fn one_with_another_history() {
     let devnets = two();
@@ -293,7 +293,7 @@ fn false_head_of_one_upstream_is_not_believed() {
     assert_eq!(neve.client().get("/ready").status, 200);
 }
 
-/// Its block is asked for, since a true head may be as far above; but only a header proves it.
+/// Requests the block of a far head, since it may be true; but only a header proves it.
 #[test]
 fn announced_head_without_a_header_counts_for_no_lag() {
     let devnets = two();

@@ -1,5 +1,5 @@
-//! What may lie between a mirror and its source: a network that is slow, breaks, or stands still,
-//! and a source of another release.
+//! Networks between a mirror and its source: slow, broken, or standing still; and a source of another
+//! release.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// What is done to the answer about a segment or a packed file, or to the list.
+/// Change of the response about a segment or a packed file, or of the list.
 #[derive(Clone, Copy)]
 enum Fault {
-    /// So long a pause every 64 KiB.
+    /// Pause after every 64 KiB.
     Slow(Duration),
     /// The connection is closed after so many bytes.
     Cut(usize),
@@ -51,7 +51,7 @@ impl Between {
         self.hurries.store(true, Ordering::SeqCst);
     }
 
-    /// How many connections were closed early.
+    /// Returns the number of connections that were closed early.
     pub(super) fn cuts(&self) -> usize {
         self.cuts.load(Ordering::SeqCst)
     }

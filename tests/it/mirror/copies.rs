@@ -138,7 +138,7 @@ fn mirrors_of_mirrors_survive_the_death_of_the_first() {
     }
 }
 
-/// What came before a cut, or before the mirror was killed, is not asked for again.
+/// Bytes from before a cut, or from before the mirror was killed, are not requested again.
 #[test]
 fn a_download_goes_on_where_it_was() {
     let devnet = large_devnet(3 * 64 + 5);

@@ -94,7 +94,7 @@ fn mirror_takes_packed_files_and_segments_of_one_source() {
     assert!(contents(dir.path()).iter().all(|file| contents(source_dir.path()).contains(file)));
 }
 
-/// Of settings only the range's length, which `--segment-blocks` gives, is in the files.
+/// Only one setting shows in the files: the range's length, which `--segment-blocks` gives.
 #[test]
 fn stores_of_the_same_heights_have_equal_packed_files() {
     let config = Config::test().with_head(200).with_helicon(Helicon::At(100));
@@ -136,7 +136,7 @@ fn stores_of_the_same_heights_have_equal_packed_files() {
     }
 }
 
-/// What came before a cut is not asked for again.
+/// Bytes from before a cut are not requested again.
 #[test]
 fn download_of_a_packed_file_goes_on_where_it_was_cut() {
     let devnet = large_devnet(2 * 64 + 5);

@@ -1,4 +1,4 @@
-//! What a source lacks, takes back, limits, or has in another format.
+//! Sources that lack files, take them back, limit mirrors, or have another format.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -37,7 +37,7 @@ fn without_segments_it_is_followed_over_json_rpc() {
     assert_eq!(taken(&mirror, "accepted"), 0);
 }
 
-/// Who is asked for more than it holds is followed all the same, whatever status it says so with.
+/// Follows a source that is asked for more than it holds, whatever its status.
 #[test]
 fn what_the_source_does_not_hold_ends_nothing() {
     for status in ["421", "200", "404", "503"] {

@@ -75,7 +75,7 @@ fn a_custom_network_survives_stop_kill_and_restart() {
     });
 }
 
-/// What a feeder made, and the node to ask about it.
+/// Content that a feeder made, and the node to ask about it.
 struct Chain {
     url: String,
     made: Vec<Made>,
@@ -93,7 +93,7 @@ impl Chain {
         }
     }
 
-    /// What distinguishes transactions of one type.
+    /// Checks the fields that distinguish transactions of one type.
     fn check_signatures_and_lists(&self) {
         let v = |kind| quantity(&self.one(kind).0["v"]);
         assert!(v(Kind::Legacy) >= 35, "a chain id is in v");
@@ -130,7 +130,7 @@ impl Chain {
         }
     }
 
-    /// Which creations left code behind.
+    /// Checks that creations left code behind, or none.
     fn check_creations(&self) {
         let kinds = [Kind::Create, Kind::CreateWithLogs, Kind::CreateEmpty, Kind::CreateReverted];
         for kind in kinds {
@@ -186,13 +186,13 @@ impl Chain {
         self.ask("eth_getBlockByNumber", &json!([format!("{height:#x}"), false]))
     }
 
-    /// One C-chain call.
+    /// Calls the C-chain.
     fn ask(&self, method: &str, params: &Value) -> Value {
         rpc::call(&self.url, method, params)
     }
 }
 
-/// How many ordinary transactions a block holds.
+/// Returns the number of ordinary transactions of a block.
 fn transactions(block: &Value) -> usize {
     block["transactions"].as_array().expect("a block has a list of transactions").len()
 }

@@ -15,7 +15,7 @@ use crate::support::node::{Node, Options, knows_helicon};
 
 /// For everything past the building of the node.
 const LIMIT: Duration = Duration::from_mins(8);
-/// How long after the start Helicon activates, where the node knows it.
+/// Time from the start to the activation of Helicon, if the node knows it.
 const HELICON_AFTER: Duration = Duration::from_secs(40);
 
 /// The two that must say the same.

@@ -155,7 +155,7 @@ fn ready_answers_while_clients_hold_all_descriptors_that_they_may() {
     drop(held);
 }
 
-/// Who takes all connections of the main listener must not have a healthy server taken for a dead one.
+/// Clients that take all connections of the main listener must not make a healthy server look dead.
 #[test]
 fn ready_answers_while_clients_hold_all_connections() {
     let (_node, _dir, neve) = start(&["--connections-max", "8"]);

@@ -87,9 +87,9 @@ fn starts_that_are_none_are_named() {
     }
 }
 
-/// What a wrong number of bytes is told.
+/// Error of a wrong number of bytes.
 const UNITS: &str = "write a whole number and a unit: 4096, 25MB, 128MiB, 20GiB, or none";
-/// What a wrong time is told.
+/// Error of a wrong time.
 const TIMES: &str = "write a number and a unit: 500ms, 30s, 12h, 7d";
 
 #[test]
@@ -235,7 +235,7 @@ fn is_commit(build: &str) -> bool {
     })
 }
 
-/// What stops the program at its start ends it with 1, not with 64: the usage was right.
+/// Failures at the start end the program with 1, not with 64: the usage was right.
 #[test]
 fn what_cannot_be_opened_or_bound_is_named() {
     let failed = |arguments: &[&str], text: &str| {

@@ -14,7 +14,7 @@ fn file(dir: &Path, text: &str) -> String {
     path.display().to_string()
 }
 
-/// What a command says: standard output, standard error, exit code.
+/// Runs a command; returns its standard output, standard error and exit code.
 fn said(variables: &[(&str, &str)], arguments: &[&str]) -> (String, String, Option<i32>) {
     let output = run_with(variables, arguments);
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -67,7 +67,7 @@ fn what_it_stores_is_a_store_like_any_other() {
     assert_eq!(neve.health()["blocks"]["head"], 100);
 }
 
-/// What wallets ask for before they sign, at one head: block, history, and the prices.
+/// Values that wallets request before they sign, at one head: block, history, and the prices.
 #[derive(Debug)]
 struct Prices {
     block: Value,
@@ -100,7 +100,7 @@ impl Prices {
         (same && prices.are_of_one_head()).then_some(prices)
     }
 
-    /// What ethers and viem make of them: more than the next block charges.
+    /// True if the fees that ethers and viem make of them exceed those of the next block.
     fn are_of_one_head(&self) -> bool {
         let normal = |key: &str| quantity(&self.options["normal"][key]);
         quantity(&self.history["baseFeePerGas"][5]) == self.base_fee

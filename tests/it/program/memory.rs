@@ -107,7 +107,7 @@ fn attacker(at: usize) -> [u8; 4] {
     [127, 0, 1, (at % 5) as u8 + 1]
 }
 
-/// One address of them.
+/// Returns one address for all clients.
 fn only(_: usize) -> [u8; 4] {
     attacker(0)
 }
@@ -134,7 +134,7 @@ impl<'n> Attack<'n> {
         }
     }
 
-    /// The same over WebSockets.
+    /// Sends frames over WebSockets.
     fn send_frames(&mut self, count: usize, frames: &[u8]) {
         for at in 0..count {
             let mut stream = connect(self.neve, (self.from)(at));

@@ -1,4 +1,4 @@
-//! What may pass to an upstream and back, how much of it, and what a client hears of failures.
+//! Bounds of the relay: paths, bytes, and the failures that a client sees.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -56,7 +56,7 @@ fn outcome(got: &Value, id: u64, honest: &Value) -> String {
     format!("error: {message}")
 }
 
-/// One call, alone or in a batch between two hits; returns its outcome.
+/// Sends a call, alone or in a batch between two hits; returns its outcome.
 fn call(client: &mut Client, node: &mut Client, id: u64) -> String {
     let honest = node.post(&balance(id));
     let began = Instant::now();

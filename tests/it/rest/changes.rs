@@ -1,5 +1,5 @@
-//! What a document's tag and its time do when something changes: a header settles it, the node goes
-//! over to Helicon, its receipts turn out to be wrong.
+//! Tag and time of a document when something changes: a header settles it, the node goes over to Helicon,
+//! its receipts turn out to be wrong.
 
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Profile};
 

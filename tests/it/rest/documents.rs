@@ -88,7 +88,7 @@ fn read_height(reader: &mut Reader, height: u64, keep: &str) -> usize {
     4 + 2 * transactions.len()
 }
 
-/// Of the chain under Helicon the last heights are settled by no header yet.
+/// Last heights of the chain under Helicon are settled by no header yet.
 #[test]
 fn every_document_is_the_result_to_the_byte() {
     for (set, settled) in [(MAIN, MAIN.head), (HELICON, settled_of_helicon())] {

@@ -167,7 +167,7 @@ fn nothing_else_is_kept(client: &mut Client, neve: &Neve) {
     assert_eq!((call.status, call.json()["result"].as_str()), (200, Some("0xa868")));
 }
 
-/// As the configuration says what to do when the node goes over to Helicon.
+/// Removes blocks as the configuration says, for when the node goes over to Helicon.
 fn blocks_can_be_removed(client: &mut Client, neve: &Neve, varnish: &Varnish) {
     let comment = VCL.lines().find_map(|line| line.strip_prefix("#   varnishadm "));
     let ban = comment.expect("it is said how").trim_matches('\'');

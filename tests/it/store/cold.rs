@@ -262,7 +262,7 @@ fn locked_kb(neve: &Neve) -> i32 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Where less memory may be locked than is wanted, what may be is, and it is said what would help.
+/// Locks as much memory as the limit allows, and names the remedy.
 #[test]
 fn less_is_locked_where_that_is_the_limit() {
     let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() };

@@ -1,4 +1,4 @@
-//! What is on disk: damage, kills, packed files, retention, cold pages.
+//! Files on disk: damage, kills, packed files, retention, cold pages.
 
 mod cold;
 mod damage;

@@ -1,4 +1,4 @@
-//! How much is kept, on the disk and while somebody still reads.
+//! Retention, on the disk and while somebody still reads.
 
 use std::fs;
 use std::io::{BufReader, Read, Write};
@@ -27,7 +27,7 @@ fn chain(head: u64) -> DevnetThread {
     DevnetThread::start(config).expect("loopback has free ports")
 }
 
-/// What the directory takes on the disk.
+/// Returns the bytes of the directory on the disk.
 fn disk_use(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     // A file may go while this looks.

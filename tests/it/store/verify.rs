@@ -152,7 +152,7 @@ fn findings(original: &Path, height: u64, change: impl Fn(&mut Record)) -> Vec<S
     kinds
 }
 
-/// Where a log's address begins.
+/// Text before a log's address.
 const LOG: &str = "\"logs\":[{\"address\":\"0x";
 
 /// The finding, what was changed, and how.

@@ -1,4 +1,4 @@
-//! What a WebSocket may cost, and how it ends.
+//! Limits of a WebSocket, and its end.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -26,8 +26,8 @@ fn heights(texts: &[String]) -> Vec<u64> {
     heights
 }
 
-/// Who does not read costs the others nothing, is cut off when it reads again, and can resume
-/// where it was.
+/// Slow readers cost the others nothing, are cut off when they read again, and can resume from their
+/// place.
 #[test]
 fn a_subscriber_that_is_too_slow() {
     let devnet = devnet(10);
@@ -71,7 +71,7 @@ fn a_subscriber_that_is_slow_enough() {
     assert_eq!(slow.heads(&id, 1000), (11..=1010).collect::<Vec<_>>());
 }
 
-/// Who never reads is cut off by the time-out of writing.
+/// Clients that never read are cut off by the time-out of writing.
 #[test]
 fn a_subscriber_that_never_reads() {
     let devnet = devnet(10);
@@ -88,7 +88,7 @@ fn a_subscriber_that_never_reads() {
     neve.wait_for_count("neve_ws_closed_connections_total{reason=\"write_timeout\"}", 1);
 }
 
-/// What is replayed may be evicted before the client has read so far.
+/// Replayed heights may be evicted before the client has read so far.
 #[test]
 fn a_range_that_goes_while_it_is_replayed() {
     let devnet = devnet(1000);
@@ -116,7 +116,7 @@ fn a_range_that_goes_while_it_is_replayed() {
     assert_eq!(end, ended(1008, &format!("too slow: block {next:#x} is not served any more")));
 }
 
-/// One that says nothing is asked whether it is there, and left when it is not.
+/// Silent clients are pinged, and left when they do not respond.
 #[test]
 fn pings() {
     at_some_pace(silent_ones_are_asked);
@@ -187,13 +187,13 @@ fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     [&lead, payload].concat()
 }
 
-/// The same of any length.
+/// Makes a frame of any length.
 #[expect(clippy::big_endian_bytes, reason = "the order of RFC 6455")]
 fn masked_long(first: u8, payload: &[u8]) -> Vec<u8> {
     [&[first, 0xff], &payload.len().to_be_bytes()[..], &[0; 4], payload].concat()
 }
 
-/// What no client should send, and what becomes of it.
+/// Frames that no client should send, and the result of each.
 #[test]
 fn frames_against_the_protocol() {
     let (node, dir) = (Recorded::start_at(APRICOT0, 10, false), fresh_dir());

@@ -1,4 +1,4 @@
-//! What is counted of WebSockets.
+//! Metrics of WebSockets.
 
 use neve_devnet::{Config, DevnetThread};
 

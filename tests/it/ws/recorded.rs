@@ -21,7 +21,7 @@ fn whole(set: Set) -> (Recorded, tempfile::TempDir, Neve) {
 /// Subscriptions that a node has and neve has not.
 const NOT_SERVED: [&str; 3] = ["newPendingTransactions", "newAcceptedTransactions", "traceChain"];
 
-/// What neve answers instead of a recorded answer, where it is meant to differ.
+/// Returns neve's answer where it is meant to differ from the recorded one.
 fn misses(request: &str) -> Option<(i64, &'static str)> {
     if NOT_SERVED.iter().any(|name| request.contains(name)) && !request.contains("\"x\"") {
         let name = if request.contains("debug_") { "debug_subscribe" } else { "eth_subscribe" };
@@ -36,7 +36,7 @@ fn misses(request: &str) -> Option<(i64, &'static str)> {
         .then_some((-32000, "header not found: block 0xffffff is not served"))
 }
 
-/// One recorded connection, replayed frame by frame.
+/// Recorded connection, replayed frame by frame.
 struct Replay {
     ws: Ws,
     /// Our id of each recorded one.
@@ -264,7 +264,7 @@ fn recorded_notifications() {
     recorded_live(APRICOT0, &[48, 49, 50, 128], 600);
 }
 
-/// The same over the switch from v1.14's answers to v1.15's, while the subscribers stay.
+/// Replays over the switch from v1.14's answers to v1.15's, while the subscribers stay.
 #[test]
 fn recorded_notifications_over_the_switch() {
     let (node, dir) = (Recorded::start_at(HELICON, 0, false), fresh_dir());

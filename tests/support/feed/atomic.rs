@@ -29,7 +29,7 @@ const GAS_SIGNATURE: u64 = 1_000;
 /// Wei in a nAVAX.
 const WEI: u64 = 1_000_000_000;
 
-/// What an atomic transaction says about the network.
+/// Network, as an atomic transaction names it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network {
     /// 12345 for `local`.
@@ -47,11 +47,11 @@ pub(crate) struct Network {
 pub(crate) struct Utxo {
     /// The transaction that made it.
     pub(crate) tx: B256,
-    /// Its place there.
+    /// Place of the output there.
     pub(crate) index: u32,
-    /// What it is an amount of.
+    /// Asset of the amount.
     pub(crate) asset: B256,
-    /// How much.
+    /// Amount, in the asset's unit.
     pub(crate) amount: u64,
     /// Unix time from which on it can be spent.
     pub(crate) locktime: u64,

@@ -13,13 +13,13 @@ use super::{Feed, Miss, quantity, rpc};
 const LIMIT: Duration = Duration::from_mins(1);
 /// The funded key where addresses are written in bech32, on the network `local` (id 12345).
 const OWNER_LOCAL: &str = "local18jma8ppw3nhx5r4ap8clazz0dps7rv5u00z96u";
-/// The same on a network with any other id.
+/// Owner on a network with any other id.
 const OWNER_CUSTOM: &str = "custom18jma8ppw3nhx5r4ap8clazz0dps7rv5u9xde7p";
 /// The id of the network `local`.
 const LOCAL: u32 = 12345;
-/// What an import brings at least: ten AVAX.
+/// Least amount of an import: ten AVAX.
 const IMPORTED: u64 = 10_000_000_000;
-/// What an export takes at least: a hundredth AVAX.
+/// Least amount of an export: a hundredth AVAX.
 const EXPORTED: u64 = 10_000_000;
 /// Below this (in wei, one AVAX) the exporting account is paid first.
 const POOR: u64 = 1_000_000_000_000_000_000;
@@ -169,7 +169,7 @@ impl Feed<'_> {
         })
     }
 
-    /// What a unit of gas costs in the next block.
+    /// Returns the price of a unit of gas in the next block.
     fn base_fee(&self) -> u64 {
         quantity(&self.node_call("eth_baseFee", &json!([])))
     }

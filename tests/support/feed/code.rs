@@ -62,7 +62,7 @@ pub(crate) fn emit(filler: B256, events: &[Event]) -> Vec<u8> {
     code
 }
 
-/// One event: the topics from the last to the first, size, offset, `LOGn`.
+/// Writes the code of an event: the topics from the last to the first, size, offset, `LOGn`.
 fn emit_one(event: &Event) -> Vec<u8> {
     let mut code: Vec<u8> = event.topics.iter().rev().copied().flat_map(push32).collect();
     code.extend(push2(event.size));

@@ -10,12 +10,12 @@ use super::sign::{Draft, Wire};
 const GAS_TRANSFER: u64 = 60_000;
 /// Enough for the largest constructor here; also for the calls.
 const GAS_CONTRACT: u64 = 800_000;
-/// What the endless loop may burn.
+/// Gas that the endless loop may burn.
 const GAS_BURNED: u64 = 70_000;
 /// The sizes that log data is drawn from: none, around one word, several words.
 const DATA_SIZES: [u16; 8] = [0, 1, 31, 32, 33, 64, 320, 1024];
 
-/// What was made. Each is one transaction.
+/// Kind of transaction. Each is made once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// Type 0 with a chain id, a transfer.
@@ -53,11 +53,11 @@ pub(crate) enum Kind {
 /// A transaction that was accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct Made {
-    /// What it is.
+    /// Kind of the transaction.
     pub(crate) kind: Kind,
     /// The height of its block.
     pub(crate) block: u64,
-    /// Its hash; for atomic ones their id, the sha256 of their bytes.
+    /// Hash; for atomic ones their id, the sha256 of their bytes.
     pub(crate) hash: B256,
     /// The id of an atomic one as the `avax` API writes it.
     pub(crate) cb58: Option<String>,
@@ -95,7 +95,7 @@ impl Seed {
         (0..=4).map(|count| self.event(count)).collect()
     }
 
-    /// One event with so many topics.
+    /// Makes an event with so many topics.
     fn event(&mut self, count: usize) -> Event {
         let size = DATA_SIZES[self.next() as usize % DATA_SIZES.len()];
         Event { topics: (0..count).map(|_| self.word()).collect(), size }
@@ -121,7 +121,7 @@ pub(crate) fn transfers(seed: &mut Seed, count: usize) -> Vec<Draft> {
     (0..count).map(|_| transfer(seed, Kind::Transfer, plain())).collect()
 }
 
-/// One of each other kind that is no atomic one. `created(i)` is the address that the i-th of
+/// Makes a draft of each other kind that is no atomic one. `created(i)` is the address that the i-th of
 /// them creates, should it be a creation.
 pub(crate) fn one_of_each(seed: &mut Seed, created: impl Fn(u64) -> Address) -> Vec<Draft> {
     let (emitter, trap) = (TxKind::Call(created(0)), TxKind::Call(created(1)));

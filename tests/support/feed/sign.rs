@@ -19,7 +19,7 @@ pub(crate) struct Account {
     key: SigningKey,
 }
 
-/// How a transaction is written on the wire.
+/// Form of a transaction on the wire.
 pub(crate) enum Wire {
     /// Type 0 with the chain id in its signature.
     Legacy,
@@ -33,9 +33,9 @@ pub(crate) enum Wire {
 
 /// A transaction before it has a nonce.
 pub(crate) struct Draft {
-    /// What the feeder calls it.
+    /// Kind, in the feeder's words.
     pub(crate) kind: Kind,
-    /// Its type.
+    /// Type on the wire.
     pub(crate) wire: Wire,
     /// Whom it calls, or a creation.
     pub(crate) to: TxKind,
@@ -51,11 +51,11 @@ pub(crate) struct Draft {
 
 /// A transaction as the node takes it.
 pub(crate) struct Signed {
-    /// What the feeder calls it.
+    /// Kind, in the feeder's words.
     pub(crate) kind: Kind,
-    /// Its hash.
+    /// Hash of the transaction.
     pub(crate) hash: B256,
-    /// Its bytes for `eth_sendRawTransaction`.
+    /// Bytes for `eth_sendRawTransaction`.
     pub(crate) raw: Bytes,
 }
 

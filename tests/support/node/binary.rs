@@ -1,5 +1,5 @@
-//! Where the avalanchego binary comes from: given by the environment, or built once from the
-//! module in `tests/avalanchego`.
+//! Source of the avalanchego binary: given by the environment, or built once from the module in
+//! `tests/avalanchego`.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ const GIVEN: &str = "NEVE_TEST_AVALANCHEGO";
 const PACKAGE: &str = "github.com/ava-labs/avalanchego/main";
 /// File name of the built binary: a new release in go.mod wants a new name here.
 const BUILT: &str = "avalanchego-v1.14.2";
-/// What avalanchego v1.14.2's own go.mod asks for.
+/// Release of Go that avalanchego v1.14.2's own go.mod names.
 const GO_MIN: [u32; 3] = [1, 25, 8];
 
 /// The avalanchego binary to run; builds it if there is none yet: minutes with an empty Go cache,
@@ -25,7 +25,7 @@ pub(crate) fn binary() -> PathBuf {
     given
 }
 
-/// Whether `binary` knows the Helicon upgrade, that is, whether it is v1.15 or later.
+/// True if `binary` knows the Helicon upgrade, that is, if it is v1.15 or later.
 pub(crate) fn knows_helicon(binary: &Path) -> bool {
     let text = output(Command::new(binary).arg("--version"));
     let version = numbers(text.trim_start_matches("avalanchego/"));

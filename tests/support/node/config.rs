@@ -1,4 +1,4 @@
-//! What a node is started with: flags, the C-chain's configuration, the upgrade file.
+//! Settings of a node: flags, the C-chain's configuration, the upgrade file.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// A network id that accepts an upgrade file; the named networks refuse one.
 const CUSTOM_NETWORK: &str = "115115";
-/// When every upgrade up to Granite happened on a custom network: the genesis block's own time.
+/// Time of every upgrade up to Granite on a custom network: the genesis block's own.
 const GENESIS_TIME: &str = "2020-12-05T05:00:00Z";
 
 /// Upgrades that are active from genesis on a custom network; Helicon is the one with a choice.
@@ -28,7 +28,7 @@ const PAST_UPGRADES: [&str; 14] = [
     "graniteTime",
 ];
 
-/// What may differ from one node to the next.
+/// Settings that may differ from one node to the next.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// Makes the network a custom one whose Helicon upgrade comes this long after the start;
@@ -164,7 +164,7 @@ fn civil(mut days: u64) -> (u64, u64, u64) {
     (year, month, days + 1)
 }
 
-/// One in a leap year, else zero.
+/// Returns 1 in a leap year, else 0.
 fn leap(year: u64) -> u64 {
     u64::from(year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)))
 }

@@ -54,7 +54,7 @@ pub(crate) fn try_batch(url: &str, method: &str, params: &[Value]) -> Result<Vec
     answers.into_iter().map(|answer| result_of(answer).map_err(name)).collect()
 }
 
-/// One request object.
+/// Makes a request object.
 fn request(id: usize, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
@@ -65,7 +65,7 @@ fn parse(body: &[u8]) -> Result<Value, String> {
         .map_err(|why| format!("{why} in {:?}", String::from_utf8_lossy(body)))
 }
 
-/// What the envelope holds; `result: null` is a result.
+/// Takes the result from an envelope; `result: null` is a result.
 fn result_of(mut answer: Value) -> Result<Value, String> {
     match answer.get_mut("result") {
         Some(result) => Ok(result.take()),

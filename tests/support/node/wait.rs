@@ -10,11 +10,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 const PACES: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(8)];
 
-/// Why a look did not find what was waited for.
+/// Reason why a look found nothing.
 pub(crate) enum Miss {
-    /// It may still come.
+    /// Nothing yet: it may still come.
     NotYet(String),
-    /// It cannot come any more, so waiting on would only hide the reason.
+    /// Nothing for ever: waiting on would only hide the reason.
     Never(String),
 }
 

@@ -12,7 +12,7 @@ use crate::{
 
 pub(crate) const CHECKS: Checks =
     Checks { chain_id: 43_112, senders: true, admitted: AdmittedKeys::NONE };
-/// What is reported for a change that is not noticed.
+/// Report of a change that is not noticed.
 pub(crate) const ACCEPTED: &str = "";
 
 /// A recorded height, taken apart.
@@ -52,7 +52,7 @@ impl Sample {
         self.block.get("settledHeight").is_some()
     }
 
-    /// One of two, by whether the header commits to the block's own receipts.
+    /// Chooses one of two, by whether the header commits to the block's own receipts.
     pub(crate) fn by_fork(
         &self,
         synchronous: &'static str,

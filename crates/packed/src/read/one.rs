@@ -1,4 +1,4 @@
-//! One transaction of a height in the form of fields, its receipt, or its hash. Only its group is unpacked,
+//! Reads of one transaction in the form of fields, its receipt, or its hash. Only its group is unpacked,
 //! and the first one for the header.
 
 use alloy_primitives::B256;

@@ -129,7 +129,7 @@ pub fn assert_exactly(reader: &Reader, records: &[Record]) {
     records.iter().for_each(|record| assert_holds(reader, record));
 }
 
-/// What a reader finds, as heights and positions; it must come to the end of `heights`.
+/// Returns the finds of a reader, as heights and positions; it must come to the end of `heights`.
 pub fn logs(
     reader: &Reader,
     heights: std::ops::RangeInclusive<u64>,
@@ -139,7 +139,7 @@ pub fn logs(
     found.map(|log| (log.height, log.index)).collect()
 }
 
-/// The same, log by log.
+/// Finds logs one by one, without an index.
 pub fn naive_logs<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     criteria: &[Vec<u64>],
@@ -246,7 +246,7 @@ impl Recorder {
         self.open_as(options, false)
     }
 
-    /// The same store, which packs or does not.
+    /// Opens the store again, with a codec that packs or without.
     pub fn open_as(self: &Arc<Self>, options: Options, packs: bool) -> Opened {
         let mut opened = open_as(Arc::clone(self) as Arc<dyn Disk>, options, packs);
         opened.writer.bind(IDENTITY, 1).unwrap();

@@ -12,10 +12,10 @@ use crate::body::{BodyBuilder, FRAME_PIECES};
 
 /// Two frames, and more than sockets take.
 pub(crate) const LONG: Pieces = Pieces { len: 30_000, count: 300 };
-/// So short that frames have copies of them.
+/// Pieces so short that frames have copies of them.
 const SHORT: Pieces = Pieces { len: 1000, count: 3000 };
 
-/// What a body is of.
+/// Number and length of the pieces of a body.
 #[derive(Clone, Copy)]
 pub(crate) struct Pieces {
     len: usize,
@@ -112,7 +112,7 @@ fn while_pages_go_what_is_copied_together_is_left_to_who_may_wait() {
     assert!(residency::loading(|| made(&slices)).is_ok_and(|body| body.into_bytes() == bytes));
 }
 
-/// What was found in memory for an answer may have gone before it is sent.
+/// Checks that bytes may leave memory between the composition of an answer and its sending.
 #[test]
 fn while_pages_go_also_the_first_bytes_are_not_waited_for() {
     let (body, slices, _) = cold_body(LONG);
@@ -174,7 +174,7 @@ fn send_all(pieces: Pieces, loaded: usize) {
 }
 
 impl ResponseWriter {
-    /// As if time had passed.
+    /// Ages what is known of pages, as if time had passed.
     pub(crate) fn age(&mut self) {
         self.aged = true;
     }

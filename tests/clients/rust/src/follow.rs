@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::lines::{step, write};
 
-/// How long heads and logs that the harness announced may take to come.
+/// Longest time until heads and logs that the harness announced come.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Two subscriptions, and what came on them since the last report, in the order in which it came.

@@ -34,7 +34,7 @@ impl Settings {
     }
 }
 
-/// What an error says, without the server's address.
+/// Explains an error without the server's address.
 pub fn explain(error: &TransportError) -> Value {
     match error {
         RpcError::ErrorResp(said) => {

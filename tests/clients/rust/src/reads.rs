@@ -171,7 +171,7 @@ async fn read_logs(provider: &impl Provider<AnyNetwork>, head: u64, logs: &[Log]
     step("logs of nobody", provider.get_logs(&span().address(NOBODY))).await;
 }
 
-/// What a cache does not have and a node behind it does.
+/// Calls that a cache misses and a node behind it answers.
 async fn misses(provider: &impl Provider<AnyNetwork>, head: u64) {
     let future = BlockNumberOrTag::Number(head + 1000);
     step("miss: future block", provider.get_block_by_number(future)).await;

@@ -14,7 +14,7 @@ pub(crate) struct Connection {
     asked: Instant,
     /// A head that came in pieces.
     head: Vec<u8>,
-    /// Of the answer, head included, once its head is there.
+    /// Bytes of the answer, head included, once its head is there.
     bytes: usize,
     left: usize,
     ok: bool,

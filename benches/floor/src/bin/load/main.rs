@@ -27,11 +27,11 @@ use requests::Requests;
 
 const USAGE: &str =
     "usage: neve-floor-load ADDRESS PATH BODIES CONNECTIONS SECONDS SEED [NAME=VALUE ...]";
-/// As many as the floor takes at a time.
+/// Events of a turn, as many as the floor takes.
 const EVENTS: usize = 1024;
-/// Who waits for so long at the end has had no answer.
+/// Wait at the end after which a connection had no answer.
 const STALLED: Duration = Duration::from_secs(1);
-/// What one `read` takes of an answer.
+/// Bytes that one `read` takes of an answer.
 const BUFFER: usize = 64 << 10;
 
 fn main() -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! What happened, in one line.
+//! Result in one line.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) struct Report {
     bytes: usize,
     /// Answers of another status than 200.
     others: usize,
-    /// Of each answer, in microseconds.
+    /// Time of each answer, in microseconds.
     took: Vec<u32>,
 }
 
