@@ -77,7 +77,7 @@ fn command(dir: &Path) -> Command {
 
 /// The shipped file with other addresses, and around it as little as nginx takes.
 fn write_configuration(dir: &Path, neve: SocketAddr, node: &str, listen: SocketAddr) {
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/nginx/neve.conf");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/fronts/nginx/neve.conf");
     let mut text = fs::read_to_string(shipped).expect("the configuration is in the repository");
     let node = node.trim_start_matches("http://");
     for (shipped, real) in [

@@ -1,4 +1,4 @@
-//! A real Varnish with packaging/varnish/neve.vcl in front: what it keeps, and what it asks again.
+//! A real Varnish with packaging/fronts/varnish/neve.vcl in front: what it keeps, and what it asks again.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,7 +13,7 @@ use crate::support::corpus::HELICON;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::node::wait::{Miss, wait_until};
 
-const VCL: &str = include_str!("../../../packaging/varnish/neve.vcl");
+const VCL: &str = include_str!("../../../packaging/fronts/varnish/neve.vcl");
 /// A running varnishd.
 struct Varnish {
     child: Child,
