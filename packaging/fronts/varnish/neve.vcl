@@ -1,29 +1,92 @@
-# Varnish 6 or 7 in front of neve: keeps the documents under /v1/, passes everything else on.
+# Varnish 6 or 7 in front of neve and a full node: keeps the documents under /v1/, passes calls on to
+# neve, and asks the node what neve misses.
 #
 #   varnishd -a :8080 -f /etc/varnish/neve.vcl -s malloc,4G
+#
+# neve: --trusted-proxies 127.0.0.1 --stale-heads miss
 #
 # One neve, or several that follow the same chain: an address under /v1/ names a block of one chain
 # only. When the node begins to answer by the rules of Helicon, once in a chain's life, run
 #
 #   varnishadm 'ban obj.http.x-path ~ ^/v1/(block|header)/'
+#
+# packaging/fronts/test and tests/it/rest/varnish.rs run this very file.
 
 vcl 4.1;
+
+import std;
+
+# While neve is not ready, calls and sockets go to the node. Documents are asked of neve all the same.
+probe ready {
+    .url = "/ready";
+    .interval = 1s;
+    .timeout = 1s;
+    .window = 3;
+    .threshold = 2;
+    .initial = 2;
+}
 
 backend neve {
     .host = "127.0.0.1";
     .port = "8545";
+    .connect_timeout = 1s;
+    # neve says within microseconds what it has: one that does not is stuck.
+    .first_byte_timeout = 10s;
+}
+
+backend neve_ready {
+    .host = "127.0.0.1";
+    .port = "8545";
+    .connect_timeout = 1s;
+    .first_byte_timeout = 10s;
+    .probe = ready;
+}
+
+backend node {
+    .host = "127.0.0.1";
+    .port = "9650";
+    .connect_timeout = 2s;
+    # eth_call and the like may take the node's own 30 s.
+    .first_byte_timeout = 40s;
 }
 
 sub vcl_recv {
-    # For operators and mirrors on the inside. /ready stays: it is what a balancer asks.
-    if (req.url ~ "^/(health|metrics)([?]|$)|^/mirror/") {
-        return (synth(404));
+    # A client's own claims end here. neve counts shares by client if it runs with --trusted-proxies.
+    set req.http.X-Forwarded-For = client.ip;
+    unset req.http.Forwarded;
+    # With this header the node leaves the path aside and picks another API.
+    unset req.http.Avalanche-Api-Route;
+    # The node refuses names that it does not know (its http-allowed-hosts).
+    set req.http.Host = "localhost";
+
+    # Calls and WebSockets go to the same side: a client that hears of a head by one asks for it by the
+    # other. The node has JSON-RPC at its own paths only; neve has it there too.
+    set req.backend_hint = neve_ready;
+    if (!std.healthy(neve_ready)) {
+        set req.backend_hint = node;
     }
-    if (req.http.Upgrade ~ "(?i)websocket") {
+    if (req.http.Upgrade ~ "(?i)^websocket$" && req.url ~ "^/(ws|ext/bc/(C|evm)/ws)?$") {
+        set req.url = "/ext/bc/C/ws";
         return (pipe);
     }
-    if (req.url !~ "^/v1/") {
+    # Add the paths of --rpc-paths here.
+    if (req.url ~ "^/(ext/bc/(C|evm)/rpc)?$") {
+        set req.url = "/ext/bc/C/rpc";
+        # Kept, so that a missed request can be sent once more: the limit of the node and of neve.
+        if (req.method == "POST" && !std.cache_req_body(5MB)) {
+            return (synth(413));
+        }
         return (pass);
+    }
+
+    # Paths that only neve has: its misses stay misses. All others are closed: /health, /metrics,
+    # /mirror/, and the node's.
+    set req.backend_hint = neve;
+    if (req.url == "/ready") {
+        return (pass);
+    }
+    if (req.url !~ "^/v1/" || req.url ~ "[.][.]|//") {
+        return (synth(404));
     }
     # A page of any origin gets the same, so that one copy is enough. What a browser must see
     # is added on the way out. It asks first only for what /v1/ does not need.
@@ -48,7 +111,27 @@ sub vcl_pipe {
     }
 }
 
+# A request that neve missed, or did not take, goes to the node, once.
+sub vcl_backend_fetch {
+    if (bereq.retries == 1 && bereq.backend == neve_ready) {
+        set bereq.backend = node;
+    }
+}
+
+sub vcl_backend_error {
+    if (bereq.retries == 0 && bereq.backend == neve_ready) {
+        return (retry);
+    }
+    set beresp.status = 503;
+    set beresp.http.Content-Type = "application/json";
+    set beresp.body = {"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"no node answers now; try again later" } }"};
+    return (deliver);
+}
+
 sub vcl_backend_response {
+    if (bereq.retries == 0 && bereq.backend == neve_ready && (beresp.status == 421 || (beresp.status >= 502 && beresp.status <= 504))) {
+        return (retry);
+    }
     if (bereq.uncacheable || bereq.url !~ "^/v1/") {
         return (deliver);
     }
