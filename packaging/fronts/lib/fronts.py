@@ -23,6 +23,8 @@ class Front:
     sockets_need_ready = calls_need_ready = False
     # Seconds in which it notices.
     notices_s = 0
+    # True if only its check of /ready ends the wait for a neve that says nothing.
+    needs_check_if_stuck = False
 
     def __init__(self, rig):
         self.rig, self.address = rig, free_address()
@@ -73,7 +75,7 @@ class Front:
 def found(*names):
     """The first of the programs: in target/tools, in the search path, or where Debian hides them."""
     for name in names:
-        for place in (str(TOOLS / "bin"), os.environ.get("PATH", ""), "/usr/sbin"):
+        for place in (str(TOOLS / "bin"), str(TOOLS / "envoy/bin"), os.environ.get("PATH", ""), "/usr/sbin"):
             if path := shutil.which(name, path=place):
                 return path
     return None
@@ -102,6 +104,7 @@ class SeveralNginx(Nginx):
 
 class Haproxy(Front):
     name, file, flags, miss_status = "haproxy", "neve.cfg", ["--miss-status", "404"], 404
+    needs_check_if_stuck = True
     sockets_need_ready = calls_need_ready = True
     notices_s = 4
 
@@ -154,6 +157,7 @@ class Caddy(Front):
 
 class Envoy(Front):
     name, file = "envoy", "envoy.yaml"
+    needs_check_if_stuck = True
     sockets_need_ready = calls_need_ready = True
     notices_s = 4
 

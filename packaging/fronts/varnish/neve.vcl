@@ -16,16 +16,7 @@ vcl 4.1;
 
 import std;
 
-# While neve is not ready, calls and sockets go to the node. Documents are asked of neve all the same.
-probe ready {
-    .url = "/ready";
-    .interval = 1s;
-    .timeout = 1s;
-    .window = 3;
-    .threshold = 2;
-    .initial = 2;
-}
-
+# For documents, which neve alone has.
 backend neve {
     .host = "127.0.0.1";
     .port = "8545";
@@ -34,12 +25,20 @@ backend neve {
     .first_byte_timeout = 10s;
 }
 
+# For calls and sockets, which go to the node while neve is not ready.
 backend neve_ready {
     .host = "127.0.0.1";
     .port = "8545";
     .connect_timeout = 1s;
     .first_byte_timeout = 10s;
-    .probe = ready;
+    .probe = {
+        .url = "/ready";
+        .interval = 1s;
+        .timeout = 1s;
+        .window = 3;
+        .threshold = 2;
+        .initial = 2;
+    }
 }
 
 backend node {
@@ -56,8 +55,6 @@ sub vcl_recv {
     unset req.http.Forwarded;
     # With this header the node leaves the path aside and picks another API.
     unset req.http.Avalanche-Api-Route;
-    # The node refuses names that it does not know (its http-allowed-hosts).
-    set req.http.Host = "localhost";
 
     # Calls and WebSockets go to the same side: a client that hears of a head by one asks for it by the
     # other. The node has JSON-RPC at its own paths only; neve has it there too.
@@ -67,11 +64,14 @@ sub vcl_recv {
     }
     if (req.http.Upgrade ~ "(?i)^websocket$" && req.url ~ "^/(ws|ext/bc/(C|evm)/ws)?$") {
         set req.url = "/ext/bc/C/ws";
+        # The node refuses names that it does not know (its http-allowed-hosts).
+        set req.http.Host = "localhost";
         return (pipe);
     }
     # Add the paths of --rpc-paths here.
     if (req.url ~ "^/(ext/bc/(C|evm)/rpc)?$") {
         set req.url = "/ext/bc/C/rpc";
+        set req.http.Host = "localhost";
         # Kept, so that a missed request can be sent once more: the limit of the node and of neve.
         if (req.method == "POST" && !std.cache_req_body(5MB)) {
             return (synth(413));

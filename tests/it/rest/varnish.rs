@@ -27,6 +27,9 @@ impl Varnish {
         let port = format!(".port = \"{}\";", neve.address.port());
         let vcl = VCL.replace(".port = \"8545\";", &port);
         assert!(vcl.contains(&port));
+        // Varnish's own requests for /ready would count.
+        let (before, probe) = vcl.split_once(".probe = {").unwrap();
+        let vcl = format!("{before}{}", probe.split_once('}').unwrap().1);
         let (file, home) = (dir.path().join("neve.vcl"), dir.path().join("varnish"));
         fs::write(&file, vcl).unwrap();
         // It opens what it is given; of a port 0 it does not say what became.
