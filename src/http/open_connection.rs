@@ -37,6 +37,8 @@ pub(crate) struct OpenConnection {
     pub(crate) address: ClientAddress,
     /// True if that is a trusted proxy whose requests name their clients.
     pub(crate) proxied: bool,
+    /// True if no request was answered on it: only then may it be one of HTTP/2 (RFC 9113, 3.3).
+    pub(crate) is_new: bool,
     /// Covers what was read.
     pub(crate) held: Option<Reservation>,
     pub(crate) counted: ConnectionGuard,
@@ -47,7 +49,8 @@ impl OpenConnection {
     pub(crate) fn new(arrived: Arrived, counted: ConnectionGuard) -> Self {
         let Arrived { stream, read, address, proxied, seat } = arrived;
         let counted = counted.with(seat);
-        Self { stream, read, sent: Instant::now(), address, proxied, held: None, counted }
+        let (sent, is_new, held) = (Instant::now(), true, None);
+        Self { stream, read, sent, address, proxied, is_new, held, counted }
     }
 }
 

@@ -71,6 +71,8 @@ pub(crate) struct FastConnection {
     rest: Vec<u8>,
     address: ClientAddress,
     proxied: bool,
+    /// True if no request was answered.
+    is_new: bool,
     /// Covers what came, if that is much.
     held: Option<Reservation>,
     counted: ConnectionGuard,
@@ -78,16 +80,25 @@ pub(crate) struct FastConnection {
 
 impl FastConnection {
     pub(crate) fn new(moved: OpenConnection) -> Self {
-        let OpenConnection { stream, read, sent, address, proxied, held, counted } = moved;
+        let OpenConnection { stream, read, sent, address, proxied, is_new, held, counted } = moved;
         let (rest, out) = (read.to_vec(), None); // what it was read into may be large
         let (stream, ends, ahead) = (Some(stream), false, Ahead::Any);
-        Self { stream, sent, out, ends, ahead, rest, address, proxied, held, counted }
+        Self { stream, sent, out, ends, ahead, rest, address, proxied, is_new, held, counted }
     }
 
     /// Gives the connection to another thread.
     pub(crate) fn leave(self, read: Bytes) -> Option<OpenConnection> {
-        let Self { stream, sent, address, proxied, held, counted, .. } = self;
-        Some(OpenConnection { stream: stream?, read, sent, address, proxied, held, counted })
+        let Self { stream, sent, address, proxied, is_new, held, counted, .. } = self;
+        Some(OpenConnection {
+            stream: stream?,
+            read,
+            sent,
+            address,
+            proxied,
+            is_new,
+            held,
+            counted,
+        })
     }
 
     /// Socket, unless somebody else has it.
@@ -221,6 +232,7 @@ impl FastConnection {
                 Ok(plain) => plain,
                 Err(need) => return Ok(need),
             };
+            self.is_new = false;
             if self.ahead == Ahead::One && plain.persistence == Persistence::Kept {
                 plain.persistence = Persistence::Closed;
             }

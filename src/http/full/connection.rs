@@ -48,10 +48,10 @@ pub(crate) async fn serve(
     mut drain: watch::Receiver<bool>,
     handoff: &Handoff,
 ) {
-    if http2::begins(&moved.read) {
+    if moved.is_new && http2::begins(&moved.read) {
         return http2::serve(moved, service, deadlines, drain).await;
     }
-    let OpenConnection { stream, read, sent, address, proxied, held, counted } = moved;
+    let OpenConnection { stream, read, sent, address, proxied, held, counted, .. } = moved;
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
         Err(error) => return warn!(%error, "cannot serve a connection"),

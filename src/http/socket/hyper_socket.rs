@@ -133,7 +133,8 @@ impl Socket {
         let (sent, address, proxied) =
             (self.deadline.sent.into_std(), self.memory.address, self.proxied);
         let (read, held) = (self.before, self.memory.read_held);
-        Ok(OpenConnection { stream, read, sent, address, proxied, held, counted })
+        let is_new = false;
+        Ok(OpenConnection { stream, read, sent, address, proxied, is_new, held, counted })
     }
 
     /// Returns the socket with bytes that were read and not used.

@@ -18,6 +18,7 @@ use crate::support::served::{devnet, follow};
 const BALANCE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
 const BLOCK: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",true]}"#;
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const LIMIT: Duration = Duration::from_secs(40);
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -97,6 +98,26 @@ fn upgrade_to_http_2_is_ignored() {
     assert_eq!((answer.status, answer.header("upgrade")), (200, None), "{}", answer.text());
 }
 
+/// Only a connection may begin with the preface (RFC 9113, 3.4). Behind a request it is a request of no
+/// known version, whichever path answered the one before.
+#[test]
+fn preface_behind_a_request_is_a_bad_request() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &[]);
+    for more in ["", "Origin: http://x\r\n"] {
+        let length = BLOCK.len();
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{more}Content-Length: {length}\r\n\r\n"
+        );
+        let bytes = [head.as_bytes(), BLOCK.as_bytes(), PREFACE, &frame(4, 0, 0, &[])].concat();
+        let came = answered(&neve, &bytes);
+        let text = String::from_utf8_lossy(&came);
+        let (first, rest) = text.split_once("\"uncles\":[]}}\n").expect("the block");
+        assert!(first.starts_with("HTTP/1.1 200 OK\r\n"), "{first}");
+        assert!(rest.is_empty() || rest.starts_with("HTTP/1.1 400 "), "{more}: {rest:?}");
+    }
+}
+
 /// A frame without a stream, or of one.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let len = u32::try_from(payload.len()).expect("short").to_be_bytes();
@@ -113,11 +134,16 @@ fn head(stream: u32) -> Vec<u8> {
 
 /// Sends frames on a new connection, and reads until it ends.
 fn ends_after(neve: &Neve, settings: &[u8], frames: &[Vec<u8>]) -> Vec<u8> {
+    let begin = [PREFACE, &frame(4, 0, 0, settings)[..]].concat();
+    answered(neve, &[begin, frames.concat()].concat())
+}
+
+/// Sends bytes on a new connection, and reads until it ends.
+fn answered(neve: &Neve, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(neve.address).expect("neve listens");
     stream.set_read_timeout(Some(LIMIT)).expect("not zero");
-    let begin = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(4, 0, 0, settings)[..]].concat();
     // The server may have closed before all is sent.
-    let _ = stream.write_all(&[begin, frames.concat()].concat());
+    let _ = stream.write_all(bytes);
     let mut came = Vec::new();
     let mut room = [0; 4096];
     loop {
