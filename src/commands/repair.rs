@@ -42,7 +42,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     if !neve_store::verify::is_store(place.path())? {
         return Err(StartError::NoStore(place.path().to_owned()));
     }
-    let chain = Upstreams::of(&config.source).await?;
+    let chain = Upstreams::of(&config.source, &[]).await?;
     let Opened { writer, reader, notes } = open(&config, place.path())?;
     notes.iter().for_each(|note| warn!("{note}"));
     let (scrubbed, dir) = (reader.clone(), place.path().to_owned());

@@ -47,7 +47,8 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let signals = Signals::new()?;
     neve_store::residency::check_kernel().map_err(StartError::Mincore)?;
     let place = StoreDir::of(&config)?;
-    let chain = Upstreams::of(&config.source).await?;
+    let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
+    let chain = Upstreams::of(&config.source, rules).await?;
     let Opened { writer, reader, notes } = open(&config, place.path())?;
     notes.iter().for_each(|note| warn!("{note}"));
     let serving = Arc::new(Serving::new(reader));

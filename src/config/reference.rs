@@ -126,6 +126,7 @@ fn toml_value(setting: &Setting, text: &str) -> String {
 
 /// Sensible values of settings whose default is computed, or which have none.
 const EXAMPLES: &[(&str, &str)] = &[
+    ("relay-to", "*@0-49999999=http://archive.example:9650"),
     ("segment-bytes", "128MiB"),
     ("retain-bytes", "20GiB"),
     ("retain-blocks", "1000000"),

@@ -69,9 +69,9 @@ impl Relay {
             }
             places.push(candidate.place);
             let permit = Arc::clone(&self.state.sending).try_acquire_owned();
-            let entered = permit.map_err(|_| Failure::Limited).and_then(|permit| {
-                self.state.enter(candidate.place, &candidate.upstream).map(|()| permit)
-            });
+            let entered = permit
+                .map_err(|_| Failure::Limited)
+                .and_then(|permit| self.state.enter(&candidate).map(|()| permit));
             let permit = match entered {
                 Ok(permit) => permit,
                 Err(failure) => {

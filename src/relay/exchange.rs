@@ -140,7 +140,7 @@ impl Relay {
         let candidates = self.state.candidates(request.head, &request.calls);
         let mut candidates = candidates.into_iter().peekable();
         while let Some(candidate) = candidates.next() {
-            if let Err(refused) = self.state.enter(candidate.place, &candidate.upstream) {
+            if let Err(refused) = self.state.enter(&candidate) {
                 tried.refused(refused);
                 continue;
             }

@@ -28,7 +28,7 @@ pub(super) struct Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     /// True if it did not answer a moment ago.
-    doubted: bool,
+    pub(super) doubted: bool,
     latency: Duration,
 }
 
@@ -38,14 +38,15 @@ impl Gate {
         Self { breaker, pace, lacks, latency: None, doubted: None }
     }
 
-    /// Takes the right to make a request; `following` is the pace of all requests to the upstream.
+    /// Takes the right to make a request; `following` is the pace of all requests to the upstream, if
+    /// it is followed.
     pub(super) fn enter(
         &mut self,
-        following: &mut RateLimiter,
+        following: Option<&mut RateLimiter>,
         now: Instant,
     ) -> Result<(), Failure> {
         let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
-        if busy(&mut self.pace) || busy(following) {
+        if busy(&mut self.pace) || following.is_some_and(busy) {
             return Err(Failure::Limited);
         }
         if !self.breaker.enter(now) {

@@ -14,8 +14,8 @@ use super::hops::Hops;
 use super::issued::Issued;
 use super::lacks::Lack;
 use crate::client::retry_after;
-use crate::config::Endpoint;
 use crate::config::settings::{LiveRate, LiveRates, RelayConfig};
+use crate::config::{Endpoint, RelayRule};
 use crate::rpc::CallFacts;
 use crate::shared::lock::lock;
 use crate::upstream::{PoolSlot, RateLimiter, Upstream};
@@ -29,8 +29,11 @@ pub(crate) struct RelayState {
     pub(super) tls: rustls::ClientConfig,
     pub(super) connect_timeout: Duration,
     pub(super) config: RelayConfig,
-    /// Upstreams as following knows them, in the order of `endpoints`.
+    /// Upstreams as following knows them: the first of `endpoints`, in their order. The others get
+    /// relayed calls only.
     pool: PoolSlot,
+    /// Place of the upstream of each rule.
+    rule_places: Vec<usize>,
     /// Gate of each endpoint.
     gates: Vec<Mutex<Gate>>,
     /// Filters that upstreams opened.
@@ -67,6 +70,8 @@ impl RelayState {
             Mutex::new(Gate::new(RateLimiter::full(rate, now)))
         };
         let gates = endpoints.iter().map(gate).collect();
+        let place = |rule: &RelayRule| endpoints.iter().position(|one| one.is_same(&rule.endpoint));
+        let rule_places = config.rules.iter().filter_map(place).collect();
         let number = random();
         let sending = Arc::new(Semaphore::new(config.in_flight_total_max));
         let issued = Mutex::new(Issued::new(now));
@@ -76,6 +81,7 @@ impl RelayState {
             connect_timeout,
             config,
             pool,
+            rule_places,
             gates,
             issued,
             number,
@@ -93,34 +99,61 @@ impl RelayState {
     }
 
     /// Takes the right to ask an upstream. Following comes first: what it needs is left to it.
-    pub(super) fn enter(&self, place: usize, upstream: &Upstream) -> Result<(), Failure> {
-        self.gate(place).enter(&mut upstream.state().pace, Instant::now())?;
+    pub(super) fn enter(&self, candidate: &Candidate) -> Result<(), Failure> {
+        let (mut gate, now) = (self.gate(candidate.place), Instant::now());
+        let Some(upstream) = &candidate.upstream else { return gate.enter(None, now) };
+        gate.enter(Some(&mut upstream.state().pace), now)?;
         upstream.charge(1);
         Ok(())
     }
 
-    /// Upstreams to ask, best first: those that most likely have what `calls` need before others, of
-    /// these the ones that have `head`, and then the one that answers soonest. One that stands alone
-    /// is asked again.
-    pub(super) fn candidates(&self, head: u64, calls: &CallFacts) -> Vec<Candidate> {
-        let now = Instant::now();
-        let mut all: Vec<_> = self.pool.get().map(|pool| pool.admitted()).unwrap_or_default();
-        all.retain(|(place, _)| *place < self.gates.len());
-        let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
-        if issuer.is_some_and(|issuer| all.iter().any(|(place, _)| *place == issuer)) {
-            // Any other says that there is no such filter, and the client would give it up.
-            all.retain(|(place, _)| issuer == Some(*place));
-        }
-        let mut all: Vec<_> = all
+    /// Places of the upstreams whose rules have these calls.
+    fn ruled(&self, head: u64, calls: &CallFacts) -> Vec<usize> {
+        let height = calls.height.or(calls.at_head.then_some(head));
+        let rules = self.config.rules.iter().zip(&self.rule_places);
+        let ruled = rules.filter(|(rule, _)| rule.matches(&calls.methods, height));
+        ruled.map(|(_, place)| *place).collect()
+    }
+
+    /// Upstreams that are followed and work, and those of `more` places.
+    fn known(&self, head: u64, more: &[usize]) -> Vec<Candidate> {
+        let pool = self.pool.get();
+        let followed = pool.map_or(0, |pool| pool.upstreams.len());
+        let admitted = pool.map(|pool| pool.admitted()).unwrap_or_default();
+        let mut all: Vec<_> = admitted
             .into_iter()
+            .filter(|(place, _)| *place < self.gates.len())
             .map(|(place, upstream)| {
                 let lacks = upstream.state().head < head;
-                Candidate { place, upstream, lacks }
+                Candidate { place, upstream: Some(upstream), lacks }
             })
             .collect();
+        for place in more.iter().copied().filter(|place| *place >= followed) {
+            if !all.iter().any(|one| one.place == place) {
+                all.push(Candidate { place, upstream: None, lacks: false });
+            }
+        }
+        all
+    }
+
+    /// Upstreams to ask, best first: those that most likely have what `calls` need before others, of
+    /// these the ones whose rules have the calls and that answered lately, then the ones that have
+    /// `head`, and then the one that answers soonest. One that stands alone is asked again.
+    pub(super) fn candidates(&self, head: u64, calls: &CallFacts) -> Vec<Candidate> {
+        let now = Instant::now();
+        let ruled = self.ruled(head, calls);
+        let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
+        let more: Vec<_> = ruled.iter().copied().chain(issuer).collect();
+        let mut all = self.known(head, &more);
+        if issuer.is_some_and(|issuer| all.iter().any(|one| one.place == issuer)) {
+            // Any other says that there is no such filter, and the client would give it up.
+            all.retain(|one| issuer == Some(one.place));
+        }
         all.sort_by_cached_key(|one| {
             let gate = self.gate(one.place);
-            (gate.lacks.has(calls, now), one.lacks, gate.rank(now))
+            let rank = gate.rank(now);
+            let is_first = ruled.contains(&one.place) && !rank.doubted;
+            (gate.lacks.has(calls, now), !is_first, one.lacks, rank)
         });
         if let [only] = &all[..] {
             let again = only.clone();
@@ -185,8 +218,9 @@ impl RelayState {
 #[derive(Clone)]
 pub(super) struct Candidate {
     pub(super) place: usize,
-    pub(super) upstream: Arc<Upstream>,
-    /// True if it lacks the newest height that the client may have seen.
+    /// Upstream as following knows it, if it is followed.
+    upstream: Option<Arc<Upstream>>,
+    /// True if it is known to lack the newest height that the client may have seen.
     pub(super) lacks: bool,
 }
 

@@ -14,8 +14,10 @@ const FILTER_LEN_MAX: usize = 66;
 pub(crate) struct CallFacts {
     /// Methods, each once.
     pub(crate) methods: Vec<Box<str>>,
-    /// Lowest block that is named by its number.
+    /// Lowest block that is named by its number; `earliest` is 0.
     pub(crate) height: Option<u64>,
+    /// True if a block is named by another tag, or by none where that stands for the head.
+    pub(crate) at_head: bool,
     /// True if that block's state is read.
     pub(crate) reads_state: bool,
     /// Filter that is named, in lower case: only its issuer knows it.
@@ -33,11 +35,15 @@ impl CallFacts {
             let id = id.filter(|id| id.len() <= FILTER_LEN_MAX);
             self.filter = self.filter.take().or(id.map(|id| id.to_ascii_lowercase().into()));
         }
-        if let Some((place, reads_state)) = block_place(&method)
-            && let Some(height) = parameter(message, place).and_then(height)
-        {
-            self.height = Some(self.height.map_or(height, |lowest| lowest.min(height)));
-            self.reads_state |= reads_state;
+        if let Some((place, reads_state)) = block_place(&method) {
+            match block(parameter(message, place)) {
+                Block::Number(height) => {
+                    self.height = Some(self.height.map_or(height, |lowest| lowest.min(height)));
+                    self.reads_state |= reads_state;
+                }
+                Block::Head => self.at_head = true,
+                Block::Unknown => {}
+            }
         }
         self.opens_filter = matches!(
             &*method,
@@ -77,7 +83,8 @@ fn block_place(method: &str) -> Option<(usize, bool)> {
         | "eth_getRawTransactionByBlockNumberAndIndex"
         | "debug_getRawBlock"
         | "debug_getRawHeader"
-        | "debug_getRawReceipts" => (0, false),
+        | "debug_getRawReceipts"
+        | "eth_getLogs" => (0, false),
         _ => return None,
     })
 }
@@ -92,17 +99,44 @@ fn text(value: &str) -> Option<&str> {
     serde_json::from_str(value).ok()
 }
 
-/// A block by its number, alone or in an object.
-fn height(value: &str) -> Option<u64> {
+/// Block that a parameter names.
+enum Block {
+    Number(u64),
+    Head,
+    /// By its hash, or in a way that no node takes.
+    Unknown,
+}
+
+/// Reads a block: a number or a tag, alone or in an object; in a filter of logs, its first block.
+fn block(value: Option<&str>) -> Block {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Reference<'a> {
+        #[serde(borrow, alias = "fromBlock")]
+        block_number: Option<&'a RawValue>,
         #[serde(borrow)]
-        block_number: &'a RawValue,
+        block_hash: Option<&'a RawValue>,
     }
-    let inner = serde_json::from_str::<Reference<'_>>(value).ok();
-    let digits = text(inner.map_or(value, |reference| reference.block_number.get()))?;
-    u64::from_str_radix(digits.strip_prefix("0x")?, 16).ok()
+    let Some(value) = value.filter(|value| *value != "null") else { return Block::Head };
+    match serde_json::from_str::<Reference<'_>>(value) {
+        Ok(Reference { block_number: Some(named), .. }) => named_block(named.get()),
+        Ok(Reference { block_hash: None, .. }) => Block::Head,
+        Ok(_) => Block::Unknown,
+        Err(_) => named_block(value),
+    }
+}
+
+fn named_block(value: &str) -> Block {
+    match text(value) {
+        Some("earliest") => Block::Number(0),
+        Some("latest" | "pending" | "safe" | "finalized" | "accepted") => Block::Head,
+        Some(digits) => {
+            let digits = digits.strip_prefix("0x");
+            let number = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            number.map_or(Block::Unknown, Block::Number)
+        }
+        None => Block::Unknown,
+    }
 }
 
 #[cfg(test)]
@@ -133,6 +167,7 @@ mod tests {
             ("eth_getBalance", r#"["0x1",{"blockNumber":"0x10"}]"#, Some(16)),
             ("eth_getStorageAt", r#"["0x1","0x5","0x10"]"#, Some(16)),
             ("eth_call", r#"[{"to":"0x2"}, "0x10",{}]"#, Some(16)),
+            ("eth_getBalance", r#"["0x1","earliest"]"#, Some(0)),
             ("eth_getBalance", r#"["0x1","latest"]"#, None),
             ("eth_getBalance", r#"["0x1"]"#, None),
             ("eth_getBalance", r#"["0x1",{"blockHash":"0x10"}]"#, None),
@@ -142,8 +177,25 @@ mod tests {
         ] {
             assert_eq!(of(method, params), (found, found.is_some()), "{method} {params}");
         }
+        let logs = r#"[{"fromBlock":"0x10","toBlock":"0x20"}]"#;
+        assert_eq!(of("eth_getLogs", logs), (Some(16), false));
+        assert_eq!(of("eth_getLogs", r#"[{"blockHash":"0x10"}]"#), (None, false));
         assert_eq!(of("eth_getBlockByNumber", r#"["0x10",true]"#), (Some(16), false));
         assert_eq!(of("web3_sha3", r#"["0x10"]"#), (None, false));
+    }
+
+    #[test]
+    fn tag_and_absent_block_stand_for_the_head_and_a_hash_does_not() {
+        let at_head = |method, params| facts(&[(method, params)]).at_head;
+        for params in [r#"["0x1","latest"]"#, r#"["0x1","safe"]"#, r#"["0x1"]"#, r#"["0x1",null]"#]
+        {
+            assert!(at_head("eth_call", params), "{params}");
+        }
+        assert!(at_head("eth_getLogs", r#"[{"address":"0x1"}]"#));
+        for params in [r#"["0x1","0x10"]"#, r#"["0x1",{"blockHash":"0x1"}]"#, r#"["0x1","x"]"#] {
+            assert!(!at_head("eth_call", params), "{params}");
+        }
+        assert!(!at_head("net_version", "[]"));
     }
 
     #[test]

@@ -43,14 +43,15 @@ fn no_runtime(error: &io::Error) -> Finding {
 }
 
 async fn all(config: &Config) -> Vec<Finding> {
-    let upstreams = match Upstreams::of(&config.source).await {
+    let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
+    let upstreams = match Upstreams::of(&config.source, rules).await {
         Ok(upstreams) => upstreams,
         Err(error) => {
             return vec![Finding::problem("upstream", error.to_string(), "correct the setting")];
         }
     };
     let mut findings = Vec::new();
-    for endpoint in &upstreams.endpoints {
+    for endpoint in upstreams.endpoints.iter().chain(&upstreams.relayed_only) {
         let node = Node {
             name: &endpoint.name,
             rpc: RpcClient::new(endpoint, upstreams.tls.clone(), config.fetch, Arc::default()),

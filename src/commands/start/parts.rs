@@ -62,7 +62,7 @@ impl Parts {
     pub(crate) fn relay(&self, config: &Config) -> Option<RelayShared> {
         let relay = config.misses.relay.as_ref()?;
         let state = RelayState::new(
-            self.chain.endpoints.clone(),
+            [&self.chain.endpoints[..], &self.chain.relayed_only].concat(),
             self.chain.tls.clone(),
             config.fetch.connect_timeout,
             relay.clone(),

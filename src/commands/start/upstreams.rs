@@ -8,12 +8,14 @@ use tracing::warn;
 use super::dev;
 use super::error::StartError;
 use crate::client::client_config;
-use crate::config::settings::UpstreamConfig;
-use crate::config::{Endpoint, Network, UpstreamHeaders};
+use crate::config::settings::{UpstreamConfig, relayed_only};
+use crate::config::{Endpoint, Network, RelayRule, UpstreamHeaders};
 
 /// Upstreams, ready to be asked.
 pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<Endpoint>,
+    /// Upstreams that get relayed calls only.
+    pub(crate) relayed_only: Vec<Endpoint>,
     /// True if the last of them is mirrored.
     pub(crate) mirror: bool,
     pub(crate) network: Option<Network>,
@@ -23,22 +25,34 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    pub(crate) async fn of(source: &UpstreamConfig) -> Result<Self, StartError> {
+    /// Reads the headers of all upstreams, also those of `rules`, or starts the development chain.
+    pub(crate) async fn of(
+        source: &UpstreamConfig,
+        rules: &[RelayRule],
+    ) -> Result<Self, StartError> {
         match source {
-            UpstreamConfig::Upstream { endpoints, mirror, network, ca, header_files } => Ok(Self {
-                endpoints: with_headers(endpoints.clone(), header_files)?,
-                mirror: *mirror,
-                network: *network,
-                tls: client_config(ca.as_deref()).map_err(StartError::Tls)?,
-                _dev: None,
-            }),
+            UpstreamConfig::Upstream { endpoints, mirror, network, ca, header_files } => {
+                let relayed_only = relayed_only(rules, endpoints);
+                let (endpoints, relayed_only) =
+                    with_headers(endpoints.clone(), relayed_only, header_files)?;
+                Ok(Self {
+                    endpoints,
+                    relayed_only,
+                    mirror: *mirror,
+                    network: *network,
+                    tls: client_config(ca.as_deref()).map_err(StartError::Tls)?,
+                    _dev: None,
+                })
+            }
             UpstreamConfig::Dev { rate } => {
                 let chain =
                     dev::start(*rate).await.map_err(|error| StartError::Dev(error.to_string()))?;
                 let endpoint = Endpoint::parse(&chain.base_url()).map_err(StartError::Dev)?;
                 let tls = client_config(None).map_err(StartError::Tls)?;
                 let endpoints = vec![endpoint];
-                Ok(Self { endpoints, mirror: false, network: None, tls, _dev: Some(chain) })
+                let relayed_only = relayed_only(rules, &endpoints);
+                let (mirror, network, _dev) = (false, None, Some(chain));
+                Ok(Self { endpoints, relayed_only, mirror, network, tls, _dev })
             }
         }
     }
@@ -50,13 +64,16 @@ impl Upstreams {
     }
 }
 
-/// Reads `--upstream-header-file`: one for all endpoints, or one for each.
+/// Reads `--upstream-header-file`: one for all that are followed, or one for each. The secret of one
+/// file never goes to an upstream that is not followed.
 fn with_headers(
-    mut endpoints: Vec<Endpoint>,
+    mut followed: Vec<Endpoint>,
+    mut relayed_only: Vec<Endpoint>,
     files: &[PathBuf],
-) -> Result<Vec<Endpoint>, StartError> {
-    for (at, endpoint) in endpoints.iter_mut().enumerate() {
-        let file = if files.len() == 1 { files.first() } else { files.get(at) };
+) -> Result<(Vec<Endpoint>, Vec<Endpoint>), StartError> {
+    let count = followed.len();
+    for (at, endpoint) in followed.iter_mut().chain(&mut relayed_only).enumerate() {
+        let file = if files.len() == 1 && at < count { files.first() } else { files.get(at) };
         let Some(file) = file.filter(|file| file.as_os_str() != "none") else { continue };
         let wrong = |why| StartError::Headers { file: file.clone(), why };
         endpoint.headers = UpstreamHeaders::read(file).map_err(wrong)?;
@@ -64,7 +81,31 @@ fn with_headers(
     for file in files.iter().filter(|file| is_readable_by_all(file)) {
         warn!(file = %file.display(), "header file readable by others");
     }
-    Ok(endpoints)
+    Ok((followed, relayed_only))
+}
+
+#[test]
+fn secret_of_one_file_goes_to_followed_upstreams_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, format!("X-Key: {name}")).unwrap();
+        path
+    };
+    let endpoint = |url| vec![Endpoint::parse(url).unwrap()];
+    let keys = |files: &[PathBuf]| {
+        let of = |all: &[Endpoint]| {
+            let mut headers = hyper::HeaderMap::new();
+            all[0].headers.add_to(&mut headers);
+            headers.get("x-key").map(|key| key.to_str().unwrap().to_owned())
+        };
+        let (followed, relayed) =
+            with_headers(endpoint("http://a"), endpoint("http://b"), files).unwrap();
+        (of(&followed), of(&relayed))
+    };
+    assert_eq!(keys(&[file("a")]), (Some("a".into()), None));
+    assert_eq!(keys(&[file("a"), file("b")]), (Some("a".into()), Some("b".into())));
+    assert_eq!(keys(&["none".into(), file("b")]), (None, Some("b".into())));
 }
 
 fn is_readable_by_all(file: &Path) -> bool {

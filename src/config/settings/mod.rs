@@ -23,6 +23,6 @@ pub use listen::{AddressSource, AdminListen, HttpConfig};
 pub use logs::{LogConfig, LogFormat};
 pub(crate) use rates::{LiveRate, LiveRates, Rates};
 pub use relay::{MissConfig, RelayConfig};
-pub(crate) use relay::{MissPolicy, is_never_relayed};
+pub(crate) use relay::{MissPolicy, is_never_relayed, relayed_only};
 pub use upstream::{FetchConfig, UpstreamConfig};
 pub(crate) use websocket::WsLimits;

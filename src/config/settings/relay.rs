@@ -7,7 +7,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use neve_jsonrpc::default_methods;
 
+use crate::config::endpoint::Endpoint;
 use crate::config::error::ConfigError;
+use crate::config::relay_rule::RelayRule;
 use crate::config::setting::{Group, SWITCH, Setting, bytes, count, duration, one_of, rate, text};
 use crate::config::units::Rate;
 use crate::config::values::Values;
@@ -38,6 +40,13 @@ pub(super) const MISSES: Group = Group {
              eth_resend. admin_*, personal_* and keystore methods are refused.",
         )
         .or("default"),
+        Setting::new(
+            "relay-to",
+            text::<RelayRule>("METHODS[@HEIGHTS]=URL").many().secret(),
+            "An upstream for relayed calls only, first choice for some methods and heights. For \
+             example debug_*+trace_*=http://tracer:9650, or *@0-49999999=http://archive:9650 for \
+             calls that name a height up to 49999999.",
+        ),
         Setting::new(
             "relay-paths",
             text::<String>("PATH").many(),
@@ -133,6 +142,8 @@ impl MissPolicy {
 pub struct RelayConfig {
     /// Methods that may be relayed.
     pub(crate) methods: RelayMethods,
+    /// Upstreams of some methods and heights.
+    pub(crate) rules: Arc<[RelayRule]>,
     /// Other paths of the node.
     pub(crate) paths: Arc<[String]>,
     /// True if a transaction goes to all upstreams.
@@ -179,8 +190,10 @@ impl MissConfig {
 impl RelayConfig {
     fn of(values: &Values) -> Result<Self, ConfigError> {
         let total: usize = values.count("relayed-requests-total-max")?;
+        let methods = methods(values)?;
         Ok(Self {
-            methods: methods(values)?,
+            rules: rules(values, &methods)?,
+            methods,
             paths: paths(values)?,
             broadcast: values.switch("relay-broadcast"),
             requests_per_second: requests_per_second(values)?.map(|rate| rate.0),
@@ -191,6 +204,9 @@ impl RelayConfig {
         })
     }
 }
+
+/// Rules of `--relay-to`: each relayed call looks at all of them.
+const RULES_MAX: usize = 64;
 
 /// Namespaces that reach a node's keys and settings.
 const REFUSED: [&str; 3] = ["admin", "personal", "keystore"];
@@ -227,6 +243,32 @@ fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
         methods.insert(name.clone());
     }
     Ok(RelayMethods(Arc::new(methods)))
+}
+
+fn rules(values: &Values, methods: &RelayMethods) -> Result<Arc<[RelayRule]>, ConfigError> {
+    let rules: Vec<RelayRule> = values.list("relay-to")?;
+    for (rule, text) in rules.iter().zip(values.texts("relay-to")) {
+        if !methods.0.iter().any(|method| rule.has_method(method)) {
+            let why = "--relay-methods has no such method; name each method there too";
+            return Err(values.wrong("relay-to", text, why));
+        }
+    }
+    if rules.len() > RULES_MAX {
+        let why = format!("{} rules; allowed: up to {RULES_MAX}", rules.len());
+        return values.refuse("relay-to", why);
+    }
+    Ok(rules.into())
+}
+
+/// Returns the upstreams of rules that are not among `followed`, each once.
+pub(crate) fn relayed_only(rules: &[RelayRule], followed: &[Endpoint]) -> Vec<Endpoint> {
+    let mut all: Vec<Endpoint> = Vec::new();
+    for RelayRule { endpoint, .. } in rules {
+        if !all.iter().chain(followed).any(|other| other.is_same(endpoint)) {
+            all.push(endpoint.clone());
+        }
+    }
+    all
 }
 
 fn paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {

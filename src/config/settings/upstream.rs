@@ -8,10 +8,12 @@ use neve_chain::AdmittedKeys;
 use neve_record::coding::Coding;
 
 use super::ingest::{Senders, admitted_keys};
+use super::relay::relayed_only;
 use super::store::codings;
 use crate::config::endpoint::Endpoint;
 use crate::config::error::ConfigError;
 use crate::config::network::Network;
+use crate::config::relay_rule::RelayRule;
 use crate::config::setting::{Group, SWITCH, Setting, bytes, count, duration, one_of, rate, text};
 use crate::config::units::Rate;
 use crate::config::values::Values;
@@ -44,8 +46,9 @@ pub(super) const UPSTREAM: Group = Group {
             "upstream-header-file",
             text::<PathBuf>("FILE").many(),
             "A file with a line `Name: value` for each HTTP header that goes with every request \
-             to the upstreams: for keys. One is for all upstreams; else the n-th is the n-th \
-             upstream's, the last that of --mirror-from, and `none` stands for no file.",
+             to the upstreams: for keys. One is for all that are followed; else the n-th is the n-th \
+             upstream's, then that of --mirror-from, then those of --relay-to, which may be left \
+             out. `none` stands for no file.",
         ),
         Setting::new(
             "upstream-ca",
@@ -242,7 +245,8 @@ impl UpstreamConfig {
         let network = values.words("network")?.pop();
         let mirror = values.get::<String>("mirror-from")?;
         let endpoints = endpoints(values, network, mirror.as_deref())?;
-        header_files(values, endpoints.len())?;
+        let relayed_only = relayed_only(&values.list::<RelayRule>("relay-to")?, &endpoints);
+        header_files(values, endpoints.len(), relayed_only.len())?;
         if !(1..=endpoints.len()).contains(&values.count("upstream-quorum")?) {
             let why = format!("allowed: 1 to {}, the number of upstreams", endpoints.len());
             return values.refuse("upstream-quorum", why);
@@ -311,9 +315,10 @@ fn each_once(values: &Values, endpoints: &[Endpoint], urls: usize) -> Result<(),
     Ok(())
 }
 
-fn header_files(values: &Values, upstreams: usize) -> Result<(), ConfigError> {
+/// Checks the number of header files. Those of `relayed_only` upstreams come last, or not at all.
+fn header_files(values: &Values, upstreams: usize, relayed_only: usize) -> Result<(), ConfigError> {
     let files = values.texts("upstream-header-file").len();
-    if files <= 1 || files == upstreams {
+    if files <= 1 || files == upstreams || files == upstreams + relayed_only {
         return Ok(());
     }
     let why = format!(

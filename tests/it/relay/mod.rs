@@ -9,6 +9,7 @@ mod faulty;
 mod framing;
 mod odd;
 mod paths;
+mod rules;
 mod several;
 mod sockets;
 mod wire;

@@ -1,0 +1,103 @@
+//! Upstreams of `--relay-to`: by method and height.
+
+use neve_devnet::DevnetThread;
+use tempfile::TempDir;
+
+use super::odd::Odd;
+use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::served::{devnet, follow};
+
+const BALANCE: &str = "eth_getBalance";
+const TRACE: &str = "debug_traceTransaction";
+
+fn result(text: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{text}"}}"#)
+}
+
+/// A node that is followed, one for old heights, one for traces, and a neve before them.
+fn start() -> (DevnetThread, [Odd; 2], TempDir, Neve) {
+    let node = devnet(9);
+    let [archive, tracer] = [(); 2].map(|()| Odd::start(node.address()));
+    archive.answer_with(BALANCE, &result("old"));
+    tracer.answer_with(TRACE, &result("trace"));
+    tracer.answer_with(BALANCE, &result("never"));
+    let old = format!("*@0-4={}", archive.url());
+    let traces = format!("debug_*+trace_*={}", tracer.url());
+    let methods = format!("default,{TRACE}");
+    let (dir, neve) = follow(
+        &node,
+        &[
+            "--on-miss",
+            "relay",
+            "--relay-methods",
+            &methods,
+            "--relay-to",
+            &old,
+            "--relay-to",
+            &traces,
+        ],
+    );
+    (node, [archive, tracer], dir, neve)
+}
+
+fn balance(at: &str) -> String {
+    format!(r#"["0x0000000000000000000000000000000000000001",{at}]"#)
+}
+
+#[test]
+fn call_goes_to_the_upstream_of_its_method_and_height() {
+    let (node, [archive, tracer], _dir, neve) = start();
+    let mut client = neve.client();
+    for at in [r#""0x4""#, r#""0x0""#, r#""earliest""#, r#"{"blockNumber":"0x1"}"#] {
+        assert_eq!(client.result(BALANCE, &balance(at)), "old", "{at}");
+    }
+    let hash = client.result("eth_getBlockByNumber", r#"["0x2",false]"#)["hash"].to_string();
+    for at in [r#""0x5""#, r#""latest""#, r#""pending""#, &format!(r#"{{"blockHash":{hash}}}"#)] {
+        let text = client.call(BALANCE, &balance(at)).text();
+        assert!(text.contains("\"result\":\"0x"), "{at}: {text}");
+    }
+    assert_eq!(client.result(TRACE, "[\"0x1\"]"), "trace");
+    assert_eq!((archive.asked(BALANCE), tracer.asked(BALANCE), tracer.asked(TRACE)), (4, 0, 1));
+    assert_eq!(node.counters().calls(TRACE), 0);
+}
+
+#[test]
+fn upstream_of_a_rule_is_not_followed_and_others_are_asked_if_it_fails() {
+    let (node, [archive, _tracer], _dir, neve) = start();
+    assert_eq!(neve.health()["upstreams"].as_array().map(Vec::len), Some(1));
+    archive.answer(b"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n", true);
+    let mut client = neve.client();
+    let balance = balance("\"0x3\"");
+    let text = client.call(BALANCE, &balance).text();
+    assert!(text.contains("\"result\":\"0x"), "the followed one answers: {text}");
+    // One that lacks the state is known for it.
+    let pruned =
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"missing trie node"}}"#;
+    archive.answer_with(BALANCE, pruned);
+    let before = node.counters().calls(BALANCE);
+    (0..6).for_each(|_| assert_ne!(client.result(BALANCE, &balance), "old"));
+    assert_eq!((archive.asked(BALANCE), node.counters().calls(BALANCE) - before), (1, 6));
+}
+
+#[test]
+fn rule_that_can_never_apply_is_refused_at_the_start() {
+    let dir = fresh_dir();
+    let store = dir.path().display().to_string();
+    let many = ["eth_call=http://127.0.0.1:1"; 65].join(",");
+    for (rule, why) in [
+        (&*many, "65 rules; allowed: up to 64"),
+        ("http://127.0.0.1:1", "write METHODS=URL or METHODS@HEIGHTS=URL"),
+        ("=http://127.0.0.1:1", "no method"),
+        ("eth_call@5=http://127.0.0.1:1", "no heights; write FIRST-LAST"),
+        ("eth_call@5-4=http://127.0.0.1:1", "the last height is below the first"),
+        ("eth_call=ftp://127.0.0.1:1/SECRET", "neither http nor https"),
+        ("debug_*=http://127.0.0.1:1/SECRET", "--relay-methods has no such method"),
+    ] {
+        let arguments = ["serve", "--data-dir", &store, "--upstream", "http://127.0.0.1:1"];
+        let output = run(&[&arguments[..], &["--on-miss", "relay", "--relay-to", rule]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{said}");
+        assert!(said.contains(why) && said.contains("--relay-to "), "{rule}: {said}");
+        assert!(!said.contains("SECRET"), "{said}");
+    }
+}
