@@ -69,6 +69,7 @@ const POOLS: &str = "cold_read search";
 const CALL_ERRORS: &str =
     "unreachable timeout throttled not_served http_status too_large invalid_json rpc_error";
 const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status too_large invalid_json no_length not_served loop abandoned";
+const HEDGE: &str = "won lost failed no_budget refused abandoned";
 const BROADCAST: &str = "ok refused no_upstream limited unreachable timeout http_status too_large invalid_json no_length not_served";
 const FAULTS: &str = "(a reason of `neve_upstream_call_errors_total` or `neve_blocks_rejected_total`, or `stalled`, \
      `missing_height`, `wrong_chain`, `disagrees`, `inconsistent`, `false_head`)";
@@ -116,6 +117,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Requests relayed to upstreams"
     Counter Count "neve_relay_broadcasts_total" ["outcome": BROADCAST]
         "Requests of --relay-broadcast to upstreams"
+    Counter Count "neve_relay_hedges_total" ["outcome": HEDGE]
+        "Relayed reads that were due for a second upstream"
     Gauge Count "neve_relay_in_flight_requests" []
         "Relayed requests in flight"
     Counter Bytes "neve_relay_response_bytes_total" []

@@ -15,8 +15,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
-use super::answer::{Answer, AnswerBody, Counted};
-use super::begun::{Begun, SHORT_BYTES};
+use super::answer::{Answer, AnswerBody, Begun, Counted, SHORT_BYTES};
 use super::exchange::{Relay, RelayRequest, TokioInstant};
 use super::failure::Failure;
 use super::state::RelayState;

@@ -1,7 +1,7 @@
 //! The choice of an upstream for a relayed request, and the request itself.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -9,8 +9,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use tokio::time::timeout_at;
 
-use super::answer::{Answer, AnswerBody, Counted};
-use super::begun::Begun;
+use super::answer::{Answer, AnswerBody, Begun, Counted};
 use super::failure::Failure;
 use super::hops::Hops;
 use super::state::{Candidate, RelayState};
@@ -53,7 +52,7 @@ fn until(request: &RelayRequest, next: bool, deadline: TokioInstant) -> TokioIns
 }
 
 /// Response of an upstream, of which the begin has been read.
-struct Reply {
+pub(super) struct Reply {
     status: StatusCode,
     content_type: Option<HeaderValue>,
     body: Begun,
@@ -61,8 +60,17 @@ struct Reply {
     lacks: bool,
 }
 
+/// Outcome of one upstream.
+pub(super) enum Outcome {
+    Good(Reply),
+    /// It lacks what the call needs, and another one may have it.
+    Lacking(Reply),
+    /// Nothing came, and whether nothing was sent.
+    Failed(Failure, bool),
+}
+
 /// Outcomes of the upstreams that were asked so far.
-struct Tried {
+pub(super) struct Tried {
     failure: Failure,
     failures: usize,
     /// Response of one that lacks what the call needs, and how many did.
@@ -91,10 +99,28 @@ impl Tried {
         self.failures >= ATTEMPTS_MAX || self.lacked >= LACKING_MAX
     }
 
+    /// Notes an outcome that is not good.
+    pub(super) fn note(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Good(reply) | Outcome::Lacking(reply) => self.lacks(reply),
+            Outcome::Failed(failure, _) => self.failed(failure),
+        }
+    }
+
     /// A node's own error is better than none.
     fn end(self) -> Result<Reply, Failure> {
         self.lacking.ok_or(self.failure)
     }
+}
+
+/// A read that may be hedged.
+pub(super) struct Hedged<'r> {
+    /// Place of the upstream that is asked first.
+    pub(super) place: usize,
+    pub(super) request: &'r RelayRequest,
+    pub(super) deadline: TokioInstant,
+    /// Time after which a second one is asked.
+    pub(super) after: Duration,
 }
 
 /// The relay of one thread.
@@ -135,6 +161,7 @@ impl Relay {
     }
 
     async fn ask(&self, request: &RelayRequest, deadline: TokioInstant) -> Result<Reply, Failure> {
+        self.note_read(request);
         let failure = Failure::NoUpstream;
         let mut tried = Tried { failure, failures: 0, lacking: None, lacked: 0 };
         let candidates = self.state.candidates(request.head, &request.calls);
@@ -146,17 +173,21 @@ impl Relay {
             }
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
             let again = others && tried.failures + 1 < ATTEMPTS_MAX;
-            match self.attempt(&candidate, request, until(request, again, deadline)).await {
-                Ok(reply) if others && self.is_lacking(&candidate, request, &reply) => {
-                    tried.lacks(reply);
+            let first = self.attempt(&candidate, request, others, until(request, again, deadline));
+            let outcome = match self.hedge_after(&candidate, candidates.peek(), request) {
+                None => first.await,
+                Some(after) => {
+                    let hedged = Hedged { place: candidate.place, request, deadline, after };
+                    self.hedge(hedged, first, &mut candidates, &mut tried).await
                 }
-                Ok(reply) => return Ok(reply),
-                Err((failure, unsent)) => {
+            };
+            match outcome {
+                Outcome::Good(reply) => return Ok(reply),
+                Outcome::Failed(failure, unsent) if !(request.repeatable || unsent) => {
                     tried.failed(failure);
-                    if !(request.repeatable || unsent) {
-                        break;
-                    }
+                    break;
                 }
+                bad => tried.note(bad),
             }
             if tried.is_over() || TokioInstant::now() >= deadline {
                 break;
@@ -172,26 +203,31 @@ impl Relay {
         short.is_some_and(|short| self.state.learn(candidate.place, &request.calls, short))
     }
 
-    /// Asks one upstream. A failure comes with whether nothing was sent.
-    async fn attempt(
+    /// Asks one upstream; `others` if there are more to ask.
+    pub(super) async fn attempt(
         &self,
         candidate: &Candidate,
         request: &RelayRequest,
+        others: bool,
         until: TokioInstant,
-    ) -> Result<Reply, (Failure, bool)> {
+    ) -> Outcome {
         let place = candidate.place;
         let replied = timeout_at(until, self.exchange(candidate, request)).await;
         let now = Instant::now();
         match replied {
             Err(_) => {
                 self.state.gate(place).timed_out(now);
-                Err((Failure::TimedOut, false))
+                Outcome::Failed(Failure::TimedOut, false)
             }
             Ok(Err((Failure::Unreachable, unsent))) => {
                 self.state.gate(place).failed(now);
-                Err((Failure::Unreachable, unsent))
+                Outcome::Failed(Failure::Unreachable, unsent)
             }
-            Ok(replied) => replied,
+            Ok(Err((failure, unsent))) => Outcome::Failed(failure, unsent),
+            Ok(Ok(reply)) if others && self.is_lacking(candidate, request, &reply) => {
+                Outcome::Lacking(reply)
+            }
+            Ok(Ok(reply)) => Outcome::Good(reply),
         }
     }
 

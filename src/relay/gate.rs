@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::breaker::Breaker;
 use super::failure::Failure;
+use super::hedge::RecentTimes;
 use super::lacks::Lacks;
 use crate::upstream::RateLimiter;
 
@@ -20,6 +21,7 @@ pub(super) struct Gate {
     pub(super) lacks: Lacks,
     /// Moving mean of the time to the head of a response, and the time of the last measurement.
     latency: Option<(Duration, Instant)>,
+    times: RecentTimes,
     /// Time until which it is asked last, because it did not answer.
     doubted: Option<Instant>,
 }
@@ -35,7 +37,8 @@ pub(super) struct Rank {
 impl Gate {
     pub(super) fn new(pace: RateLimiter) -> Self {
         let (breaker, lacks) = (Breaker::default(), Lacks::default());
-        Self { breaker, pace, lacks, latency: None, doubted: None }
+        let times = RecentTimes::default();
+        Self { breaker, pace, lacks, latency: None, times, doubted: None }
     }
 
     /// Takes the right to make a request; `following` is the pace of all requests to the upstream, if
@@ -58,8 +61,24 @@ impl Gate {
 
     /// Notes that the head of a response came after `took`.
     pub(super) fn answered(&mut self, took: Duration, now: Instant) {
+        self.took(took, now);
+        self.doubted = None;
+    }
+
+    /// Notes that a hedge was quicker: no response came within `waited`, and none is awaited any more.
+    pub(super) fn outrun(&mut self, waited: Duration, now: Instant) {
+        self.took(waited, now);
+    }
+
+    fn took(&mut self, took: Duration, now: Instant) {
         let mean = self.latency.map_or(took, |(mean, _)| (3 * mean + took) / 4);
-        (self.latency, self.doubted) = (Some((mean, now)), None);
+        self.latency = Some((mean, now));
+        self.times.note(took);
+    }
+
+    /// Time after which a second upstream is asked for a read; `None` if too little is known.
+    pub(super) fn hedge_after(&self) -> Option<Duration> {
+        self.times.hedge_after()
     }
 
     /// Notes that the connection broke.

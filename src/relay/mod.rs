@@ -1,12 +1,13 @@
 //! Relays calls that neve cannot answer to upstreams, over connections of its own.
 
 mod answer;
-mod begun;
 mod breaker;
 mod broadcast;
 mod exchange;
 mod failure;
 mod gate;
+mod hedge;
+mod hedging;
 mod hops;
 mod issued;
 mod lacks;

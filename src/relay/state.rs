@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 
 use super::failure::Failure;
 use super::gate::Gate;
+use super::hedge::HedgeBudget;
 use super::hops::Hops;
 use super::issued::Issued;
 use super::lacks::Lack;
@@ -38,6 +39,7 @@ pub(crate) struct RelayState {
     gates: Vec<Mutex<Gate>>,
     /// Filters that upstreams opened.
     issued: Mutex<Issued>,
+    pub(super) hedges: HedgeBudget,
     /// Number of this neve in `Via`.
     pub(super) number: u64,
     /// Requests of broadcasts in flight, which may outlive their clients.
@@ -75,6 +77,7 @@ impl RelayState {
         let number = random();
         let sending = Arc::new(Semaphore::new(config.in_flight_total_max));
         let issued = Mutex::new(Issued::new(now));
+        let hedges = HedgeBudget::new(config.hedge_percent);
         Arc::new(Self {
             endpoints,
             tls,
@@ -84,6 +87,7 @@ impl RelayState {
             rule_places,
             gates,
             issued,
+            hedges,
             number,
             sending,
         })
@@ -125,12 +129,12 @@ impl RelayState {
             .filter(|(place, _)| *place < self.gates.len())
             .map(|(place, upstream)| {
                 let lacks = upstream.state().head < head;
-                Candidate { place, upstream: Some(upstream), lacks }
+                Candidate { place, upstream: Some(upstream), lacks, unlikely: lacks }
             })
             .collect();
         for place in more.iter().copied().filter(|place| *place >= followed) {
             if !all.iter().any(|one| one.place == place) {
-                all.push(Candidate { place, upstream: None, lacks: false });
+                all.push(Candidate { place, upstream: None, lacks: false, unlikely: false });
             }
         }
         all
@@ -148,6 +152,9 @@ impl RelayState {
         if issuer.is_some_and(|issuer| all.iter().any(|one| one.place == issuer)) {
             // Any other says that there is no such filter, and the client would give it up.
             all.retain(|one| issuer == Some(one.place));
+        }
+        for one in &mut all {
+            one.unlikely |= self.gate(one.place).lacks.has(calls, now);
         }
         all.sort_by_cached_key(|one| {
             let gate = self.gate(one.place);
@@ -222,6 +229,8 @@ pub(super) struct Candidate {
     upstream: Option<Arc<Upstream>>,
     /// True if it is known to lack the newest height that the client may have seen.
     pub(super) lacks: bool,
+    /// True if it most likely lacks something that the call needs.
+    pub(super) unlikely: bool,
 }
 
 /// True if a node may mean this status for its client.

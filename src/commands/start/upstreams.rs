@@ -84,31 +84,36 @@ fn with_headers(
     Ok((followed, relayed_only))
 }
 
-#[test]
-fn secret_of_one_file_goes_to_followed_upstreams_only() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = |name: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, format!("X-Key: {name}")).unwrap();
-        path
-    };
-    let endpoint = |url| vec![Endpoint::parse(url).unwrap()];
-    let keys = |files: &[PathBuf]| {
-        let of = |all: &[Endpoint]| {
-            let mut headers = hyper::HeaderMap::new();
-            all[0].headers.add_to(&mut headers);
-            headers.get("x-key").map(|key| key.to_str().unwrap().to_owned())
-        };
-        let (followed, relayed) =
-            with_headers(endpoint("http://a"), endpoint("http://b"), files).unwrap();
-        (of(&followed), of(&relayed))
-    };
-    assert_eq!(keys(&[file("a")]), (Some("a".into()), None));
-    assert_eq!(keys(&[file("a"), file("b")]), (Some("a".into()), Some("b".into())));
-    assert_eq!(keys(&["none".into(), file("b")]), (None, Some("b".into())));
-}
-
 fn is_readable_by_all(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o004 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_of_one_file_goes_to_followed_upstreams_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, format!("X-Key: {name}")).unwrap();
+            path
+        };
+        let endpoint = |url| vec![Endpoint::parse(url).unwrap()];
+        let keys = |files: &[PathBuf]| {
+            let of = |all: &[Endpoint]| {
+                let mut headers = hyper::HeaderMap::new();
+                all[0].headers.add_to(&mut headers);
+                headers.get("x-key").map(|key| key.to_str().unwrap().to_owned())
+            };
+            let (followed, relayed) =
+                with_headers(endpoint("http://a"), endpoint("http://b"), files).unwrap();
+            (of(&followed), of(&relayed))
+        };
+        assert_eq!(keys(&[file("a")]), (Some("a".into()), None));
+        assert_eq!(keys(&[file("a"), file("b")]), (Some("a".into()), Some("b".into())));
+        assert_eq!(keys(&["none".into(), file("b")]), (None, Some("b".into())));
+    }
 }

@@ -67,6 +67,13 @@ pub(super) const MISSES: Group = Group {
         .otherwise("half of --upstream-requests-per-second")
         .reloads(),
         Setting::new(
+            "relay-hedge-percent",
+            count("0", "100"),
+            "Relayed reads in a hundred that may go to a second upstream too, because the first is \
+             slower than 95 % of its last responses. The first good response counts; 0 is none.",
+        )
+        .or("5"),
+        Setting::new(
             "relayed-requests-total-max",
             count("1", "65536"),
             "Relayed requests in flight. Beyond it: HTTP 429.",
@@ -150,6 +157,8 @@ pub struct RelayConfig {
     pub broadcast: bool,
     /// Requests a second to each upstream; `None` for what suits it.
     pub requests_per_second: Option<Option<f64>>,
+    /// Reads in a hundred that may go to a second upstream.
+    pub hedge_percent: u64,
     /// Requests in flight.
     pub in_flight_total_max: usize,
     /// Requests in flight of one address.
@@ -197,6 +206,7 @@ impl RelayConfig {
             paths: paths(values)?,
             broadcast: values.switch("relay-broadcast"),
             requests_per_second: requests_per_second(values)?.map(|rate| rate.0),
+            hedge_percent: values.count("relay-hedge-percent")?,
             in_flight_total_max: total,
             in_flight_address_max: address_max(values, total)?,
             timeout: values.duration("relay-timeout")?,

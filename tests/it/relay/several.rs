@@ -1,10 +1,15 @@
 //! Several upstreams that do not all have the same.
 
+use std::time::{Duration, Instant};
+
+use neve_devnet::Fault;
+
 use super::attacks::start;
 use super::odd::Odd;
 use crate::support::served::devnet;
 
 const BALANCE: &str = "eth_getBalance";
+const SEND: &str = "eth_sendRawTransaction";
 const ACCOUNT: &str = "0x0000000000000000000000000000000000000001";
 
 fn error(code: i32, message: &str) -> String {
@@ -81,4 +86,38 @@ fn filter_is_asked_of_the_upstream_that_opened_it() {
             assert_eq!(changes[0], format!("of {id}"));
         }
     }
+}
+
+#[test]
+fn slow_read_goes_to_a_second_upstream_as_well() {
+    let nodes = [devnet(5), devnet(5)];
+    let urls = nodes.each_ref().map(|node| node.base_url());
+    let arguments = ["--relay-hedge-percent", "100", "--relay-timeout", "60s"];
+    let (_dir, neve) = start(&urls, &arguments);
+    let mut client = neve.client();
+    let params = format!(r#"["{ACCOUNT}","latest"]"#);
+    neve.wait("times of both", |_| {
+        for (node, millis) in nodes.iter().zip([20, 200]) {
+            let late = Fault::Latency(Duration::from_millis(millis)).on(BALANCE);
+            let late = node.faults().inject(late);
+            (0..40).for_each(|_| assert!(client.result(BALANCE, &params).is_string()));
+            late.clear();
+        }
+        nodes.iter().all(|node| node.counters().calls(BALANCE) > 20).then_some(())
+    });
+    let won = || neve.count("neve_relay_hedges_total{outcome=\"won\"}");
+    let (before, began) = (won(), Instant::now());
+    for node in &nodes {
+        let stall = node.faults().inject(Fault::Stall.on(BALANCE));
+        assert!(client.result(BALANCE, &params).is_string());
+        stall.clear();
+    }
+    assert!(began.elapsed().as_secs() < 29, "it waited for half of its time");
+    assert!(won() > before);
+    assert_eq!(neve.metric("neve_relay_in_flight_requests"), Some(0.0));
+    // A transaction is sent once, however long it takes.
+    let late = || Fault::Latency(Duration::from_millis(300)).on(SEND);
+    let _late = nodes.each_ref().map(|node| node.faults().inject(late()));
+    client.call(SEND, &format!(r#"["0x02{}"]"#, "00".repeat(31)));
+    assert_eq!(nodes.iter().map(|node| node.counters().calls(SEND)).sum::<u64>(), 1);
 }

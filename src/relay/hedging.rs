@@ -1,0 +1,99 @@
+//! A read that its first upstream is slow to answer goes to a second one; the first good response
+//! counts, and the other request ends.
+
+use std::iter::Peekable;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use std::vec;
+
+use futures_util::future::{Either, select};
+use tokio::time::timeout;
+
+use super::exchange::{Hedged, Outcome, Relay, RelayRequest, Tried};
+use super::hedge::Hedge;
+use super::state::Candidate;
+
+/// True if a second upstream may be asked while the first one is slow.
+fn may_hedge(request: &RelayRequest) -> bool {
+    request.repeatable && request.path.is_none() && request.calls.filter.is_none()
+}
+
+impl Relay {
+    /// Notes a read, of which some in a hundred may be hedged.
+    pub(super) fn note_read(&self, request: &RelayRequest) {
+        if self.state.hedges.is_on() && may_hedge(request) {
+            self.state.hedges.earn();
+        }
+    }
+
+    /// Time after which a second upstream is asked for a read, if `next` likely has what it needs.
+    pub(super) fn hedge_after(
+        &self,
+        candidate: &Candidate,
+        next: Option<&Candidate>,
+        request: &RelayRequest,
+    ) -> Option<Duration> {
+        next.filter(|next| next.place != candidate.place && !next.unlikely)?;
+        let on = self.state.hedges.is_on() && may_hedge(request);
+        on.then(|| self.state.gate(candidate.place).hedge_after()).flatten()
+    }
+
+    /// Awaits `first`, and asks the next upstream as well once that takes long. Returns the first good
+    /// outcome, or the last one; the other is noted. Dropped, the slower request ends.
+    pub(super) async fn hedge(
+        &self,
+        hedged: Hedged<'_>,
+        first: impl Future<Output = Outcome>,
+        rest: &mut Peekable<vec::IntoIter<Candidate>>,
+        tried: &mut Tried,
+    ) -> Outcome {
+        let (began, mut first) = (Instant::now(), pin!(first));
+        if let Ok(outcome) = timeout(hedged.after, &mut first).await {
+            return outcome;
+        }
+        let mut hedge = Hedge::due();
+        let Some(candidate) = self.second(rest, &mut hedge) else { return first.await };
+        let others = rest.peek().is_some();
+        let second = pin!(self.attempt(&candidate, hedged.request, others, hedged.deadline));
+        let place = hedged.place;
+        let (outcome, won) = match select(first, second).await {
+            Either::Left((good @ Outcome::Good(_), _)) => (good, false),
+            Either::Right((good @ Outcome::Good(_), _)) => {
+                let now = Instant::now();
+                self.state.gate(place).outrun(now - began, now);
+                (good, true)
+            }
+            Either::Left((bad, second)) => {
+                tried.note(bad);
+                (second.await, true)
+            }
+            Either::Right((bad, first)) => {
+                tried.note(bad);
+                (first.await, false)
+            }
+        };
+        hedge.outcome = match (&outcome, won) {
+            (Outcome::Good(_), true) => "won",
+            (Outcome::Good(_), false) => "lost",
+            _ => "failed",
+        };
+        outcome
+    }
+
+    /// Takes the next upstream for a hedge, if the budget and the upstream have room.
+    fn second(
+        &self,
+        rest: &mut Peekable<vec::IntoIter<Candidate>>,
+        hedge: &mut Hedge,
+    ) -> Option<Candidate> {
+        if !self.state.hedges.spend() {
+            hedge.outcome = "no_budget";
+            return None;
+        }
+        let entered = rest.next_if(|next| self.state.enter(next).is_ok());
+        if entered.is_none() {
+            hedge.outcome = "refused";
+        }
+        entered
+    }
+}
