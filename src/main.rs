@@ -56,6 +56,13 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
             Err(error) => explain(&error),
         },
         Some(("config", given)) => configure(given),
+        Some(("keys", given)) => match given.subcommand() {
+            Some(("hash", given)) => match given.get_one::<String>("name") {
+                Some(name) => commands::keys::hash(name),
+                None => ExitCode::from(USAGE), // clap asks for a name
+            },
+            _ => ExitCode::from(USAGE), // clap asks for a command
+        },
         Some(("man", _)) => commands::man::man(command),
         Some(("completions", given)) => match given.get_one("shell") {
             Some(shell) => commands::completions::completions(command, *shell),

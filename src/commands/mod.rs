@@ -5,6 +5,7 @@ pub mod config;
 pub mod doctor;
 pub mod export;
 pub mod inspect;
+pub mod keys;
 pub mod man;
 #[cfg(test)]
 pub(crate) mod reference;

@@ -50,7 +50,7 @@ pub(crate) fn metrics() -> String {
 }
 
 /// Errors whose text depends on the request: code, text with `…` for the part that varies, cause.
-const VARYING: [(i32, &str, &str); 29] = [
+const VARYING: [(i32, &str, &str); 32] = [
     (-32000, "…", "`eth_feeHistory` with a request that the node refuses, in its words"),
     (-32700, "…", "a WebSocket message that is not JSON, in Go's words"),
     (
@@ -111,6 +111,21 @@ const VARYING: [(i32, &str, &str); 29] = [
         "a range of logs that ends before it begins, before Helicon",
     ),
     (
+        -32000,
+        "API key: missing or unknown",
+        "HTTP 401; `--keys`, and the request names no key of the file",
+    ),
+    (
+        -32000,
+        "API key: this method is not allowed",
+        "HTTP 403; the key has `methods`, and a call is none of them",
+    ),
+    (
+        -32005,
+        "API key: too many requests; try again later",
+        "HTTP 429; beyond the key's `requests-per-second`",
+    ),
+    (
         -32603,
         "relay: no upstream answers now; try again later",
         "relay: HTTP 503; no upstream works",
@@ -155,7 +170,7 @@ const VARYING: [(i32, &str, &str); 29] = [
 ];
 
 /// Close codes of WebSockets: code, reason, cause.
-const CLOSES: [(&str, &str, &str); 8] = [
+const CLOSES: [(&str, &str, &str); 9] = [
     ("1001", "the server stops", "SIGTERM"),
     ("1002", "", "a frame breaks RFC 6455"),
     ("1007", "", "a text frame is not UTF-8"),
@@ -164,6 +179,7 @@ const CLOSES: [(&str, &str, &str); 8] = [
         "too slow: …",
         "more than `--ws-lag-max` behind, or the replayed block was evicted; the client can resume",
     ),
+    ("1008", "API key: missing or unknown", "a reload dropped the key that the client named"),
     ("1009", "", "a message over `--ws-message-bytes-max`"),
     ("1011", "block … cannot be read", "the disk is damaged there"),
     ("1013", "memory for clients is used up; try again later", "beyond `--client-bytes-total-max`"),
@@ -204,6 +220,7 @@ pub(crate) fn errors() -> String {
         writeln!(page, "| {status} | {text} | {cause} |").expect("a string grows");
     }
     page += "| 431 | | request line and HTTP headers over `--header-bytes-max`, or over 100 headers |\n\
+             | 401, 403, 429 | a JSON-RPC error | an API key that is missing, unknown, or does not allow the request |\n\
              | 429, 502, 503, 504 | a JSON-RPC error | a relayed call without a response |\n\
              | 503 | `too many connections` | beyond `--connections-max` or `--connections-address-max` |\n\n\
              A 503 has `Retry-After: 1`. After 400, 413 and 417 the connection closes.\n\n\

@@ -1,14 +1,17 @@
 //! Reload of settings at SIGHUP. Only the file is read again. Flags and variables stay as they were
 //! and still win. A setting that cannot change while neve runs is named in the log.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tracing::{info, warn};
 
+use super::start::StartError;
 use crate::config::settings::{Config, LiveRates, LiveReady, Rates};
 use crate::config::{Changes, SettingsSource, Values};
+use crate::http::keys::{KeyRing, LiveKeys};
 use crate::observe::metrics::LogLevels;
 
 /// The settings in force, and those that change with the file.
@@ -19,6 +22,8 @@ pub(crate) struct Reload {
     pub(crate) ready: LiveReady,
     pub(crate) rates: LiveRates,
     pub(crate) drain_timeout: Duration,
+    /// File of API keys, and the keys.
+    keys: Option<(PathBuf, LiveKeys)>,
 }
 
 impl Reload {
@@ -31,13 +36,42 @@ impl Reload {
             ready: Arc::new(ArcSwap::from_pointee(config.ready)),
             rates: Arc::new(ArcSwap::from_pointee(Rates::of(config))),
             drain_timeout: config.http.drain_timeout,
+            keys: None,
+        }
+    }
+
+    /// Reads the file of API keys, if there is one. Metrics of keys need the recorder, so this comes
+    /// after it.
+    pub(crate) fn read_keys(&mut self, config: &Config) -> Result<Option<LiveKeys>, StartError> {
+        let Some(file) = &config.http.keys else { return Ok(None) };
+        let named = || config.values.named("keys");
+        let ring = KeyRing::read(file).map_err(|why| StartError::Setting(named(), why))?;
+        info!(file = %file.display(), keys = ring.len(), "API keys read");
+        let keys = Arc::new(ArcSwap::from_pointee(ring));
+        self.keys = Some((file.clone(), Arc::clone(&keys)));
+        Ok(Some(keys))
+    }
+
+    /// Reads the file of API keys again. A wrong file changes nothing.
+    fn reload_keys(&self) {
+        let Some((file, keys)) = &self.keys else { return };
+        match KeyRing::read(file) {
+            Ok(ring) => {
+                info!(file = %file.display(), keys = ring.len(), "API keys read");
+                keys.store(Arc::new(ring));
+            }
+            Err(error) => warn!(error, "API keys not reloaded"),
         }
     }
 
     /// Reads the file again and says in the log what changed. A wrong file changes nothing.
     pub(crate) fn run(&mut self) {
+        self.reload_keys();
         let Some(file) = self.source.file().map(|file| file.display().to_string()) else {
-            return warn!("no settings file at the start; restart neve to read one");
+            if self.keys.is_none() {
+                warn!("no settings file at the start; restart neve to read one");
+            }
+            return;
         };
         match self.source.read().and_then(Config::of) {
             Ok(newer) => self.take(&newer, &file),

@@ -62,14 +62,17 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let follower = parts.follower(&config, &place, ingest.clone());
     let metrics = crate::observe::metrics::install();
+    let ready = Arc::clone(&reload.ready);
     let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
         thread_counters: thread_counters.to_vec(),
         connections: Arc::clone(connections),
         metrics: metrics.clone(),
-        ready: Arc::clone(&reload.ready),
+        ready,
         ..parts.admin(&config, &place)
     };
-    let front = Listeners::start(&config, &serving, parts.relay(&config), inherited, admin).await?;
+    let keys = reload.read_keys(&config)?;
+    let relay = parts.relay(&config);
+    let front = Listeners::start(&config, &serving, relay, keys, inherited, admin).await?;
     front.greet(&parts.chain);
     let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
     let rates = Arc::clone(&reload.rates);

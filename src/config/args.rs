@@ -52,6 +52,7 @@ pub fn command(groups: &'static [Group]) -> Command {
         .subcommand(doctor(groups))
         .subcommand(status(groups))
         .subcommand(config(groups))
+        .subcommand(keys())
         .subcommand(Command::new("man").about("Print the manual page, in the form of man(7)."))
         .subcommand(completions())
 }
@@ -142,6 +143,22 @@ fn config(groups: &'static [Group]) -> Command {
         .arg_required_else_help(true)
         .subcommand(print.after_help("`neve config print --help` has all settings."))
         .subcommand(check)
+}
+
+fn keys() -> Command {
+    let name = Arg::new("name").long("name").value_name("NAME").required(true);
+    let hash = Command::new("hash")
+        .about("Read a key from standard input, and print its entry for the file of --keys.")
+        .arg(name.help("Name of the key in the file and in metrics: letters, digits and -_."))
+        .after_help(
+            "The key has 16 to 256 letters, digits and -_.~, and should be random:\n  openssl rand \
+             -hex 24 | tee shop.key | neve keys hash --name shop >> keys.toml",
+        );
+    Command::new("keys")
+        .about("Make entries for the file of API keys (`neve serve --keys`).")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(hash)
 }
 
 /// Adds all settings to a command.

@@ -21,7 +21,7 @@ pub use error::ConfigError;
 pub use file::SettingsFile;
 pub use network::Network;
 pub use reference::{command_line, example_file, settings_table};
-pub(crate) use relay_rule::RelayRule;
+pub(crate) use relay_rule::{MethodPattern, RelayRule};
 pub use setting::{Group, Setting};
 pub use source::{Changes, SettingsSource};
 pub(crate) use units::{Human, IpNetwork};

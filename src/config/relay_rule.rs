@@ -18,9 +18,9 @@ pub(crate) struct RelayRule {
     pub(crate) endpoint: Endpoint,
 }
 
-/// A method, or the begin of methods.
+/// A method, or the begin of methods: `eth_call`, `debug_*`, `*`.
 #[derive(Debug, Clone)]
-struct MethodPattern {
+pub(crate) struct MethodPattern {
     begin: String,
     /// True if anything may follow.
     open: bool,
@@ -42,7 +42,8 @@ impl RelayRule {
 }
 
 impl MethodPattern {
-    fn matches(&self, method: &str) -> bool {
+    /// True if a method is one of these.
+    pub(crate) fn matches(&self, method: &str) -> bool {
         if self.open { method.starts_with(&self.begin) } else { method == self.begin }
     }
 }
@@ -58,7 +59,7 @@ impl FromStr for RelayRule {
             Some((methods, heights)) => (methods, Some(range(heights)?)),
             None => (rule, None),
         };
-        let methods = methods.split('+').map(pattern).collect::<Result<Vec<_>, _>>()?;
+        let methods = methods.split('+').map(str::parse).collect::<Result<Vec<_>, _>>()?;
         if methods.len() > METHODS_MAX {
             return Err(format!("{} methods; allowed: {METHODS_MAX} in one rule", methods.len()));
         }
@@ -66,13 +67,17 @@ impl FromStr for RelayRule {
     }
 }
 
-fn pattern(text: &str) -> Result<MethodPattern, String> {
-    let (begin, open) = text.strip_suffix('*').map_or((text, false), |begin| (begin, true));
-    let is_word = begin.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-    if !is_word || begin.is_empty() && !open {
-        return Err(format!("no method; {FORM}"));
+impl FromStr for MethodPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (begin, open) = text.strip_suffix('*').map_or((text, false), |begin| (begin, true));
+        let is_word = begin.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !is_word || begin.is_empty() && !open {
+            return Err("no method; write eth_call, eth_* or *".to_owned());
+        }
+        Ok(Self { begin: begin.to_owned(), open })
     }
-    Ok(MethodPattern { begin: begin.to_owned(), open })
 }
 
 fn range(text: &str) -> Result<RangeInclusive<u64>, String> {

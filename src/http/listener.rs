@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::offload::Offload;
 use crate::config::settings::{HttpConfig, Limits, MissPolicy};
+use crate::http::keys::LiveKeys;
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
 use crate::observe::Admin;
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) mirrors: Option<MirrorEndpoint>,
     /// Treatment of misses.
     pub(crate) misses: MissPolicy,
+    /// Keys of clients, if they need one.
+    pub(crate) keys: Option<LiveKeys>,
     /// The relay of misses, if any.
     pub(crate) relay: Option<RelayShared>,
 }

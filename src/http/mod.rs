@@ -8,6 +8,7 @@ mod drain;
 pub(crate) mod fast;
 pub(crate) mod full;
 mod gone;
+pub(crate) mod keys;
 pub(crate) mod listener;
 mod listening;
 pub(crate) mod mirror;

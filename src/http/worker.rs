@@ -107,7 +107,7 @@ pub(crate) fn fast_service(
     role: Role,
     counters: &Arc<ThreadCounters>,
 ) -> FastService {
-    FastService { responder: responder(shared, counters), policy: policy(&shared.http, role) }
+    FastService { responder: responder(shared, counters), policy: policy(shared, role) }
 }
 
 /// Makes what the thread of the full path has.
@@ -115,13 +115,14 @@ fn full_service(shared: &Shared, role: Role, counters: &Arc<ThreadCounters>) -> 
     let relay = shared.relay.as_ref().filter(|_| role != Role::Admin);
     Service {
         responder: Arc::new(responder(shared, counters)),
-        policy: policy(&shared.http, role),
+        policy: policy(shared, role),
         admin: Arc::clone(&shared.admin),
         pages: if role == (Role::Rpc { admin: false }) { Pages::Public } else { Pages::All },
         header_bytes_max: shared.http.header_bytes_max,
         connection_streams_max: shared.http.connection_streams_max,
         ws: shared.http.ws,
         mirrors: shared.mirrors.clone(),
+        keys: shared.keys.clone().filter(|_| role != Role::Admin),
         relay: relay.map(RelayShared::for_thread),
         relay_paths: relay.map(RelayShared::paths).unwrap_or_default(),
     }
@@ -145,9 +146,11 @@ fn responder(shared: &Shared, counters: &Arc<ThreadCounters>) -> Responder {
     }
 }
 
-fn policy(config: &HttpConfig, role: Role) -> Policy {
+fn policy(shared: &Shared, role: Role) -> Policy {
+    let config = &shared.http;
     Policy {
         rpc_here: role != Role::Admin,
+        fast_here: role != Role::Admin && shared.keys.is_none(),
         hosts: hosts(config, role),
         proxies: Proxies::of(config),
         rpc_paths: Arc::clone(&config.rpc_paths),

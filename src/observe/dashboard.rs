@@ -44,7 +44,7 @@ const GLANCE: [(&str, &str, &str, &str); 8] = [
 ];
 
 /// Rows of the other panels: title, and beginnings of the names of its metrics.
-const ROWS: [(&str, &[&str]); 9] = [
+const ROWS: [(&str, &[&str]); 10] = [
     (
         "Chain",
         &[
@@ -60,6 +60,7 @@ const ROWS: [(&str, &[&str]); 9] = [
     ),
     ("Clients", &["rpc_", "http_", "client_", "offload_"]),
     ("Relay", &["relay_"]),
+    ("API keys", &["key_"]),
     ("WebSocket", &["ws_"]),
     ("Upstreams", &["upstream_", "evidence_"]),
     ("Mirrors", &["mirror_"]),

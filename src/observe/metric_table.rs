@@ -64,6 +64,7 @@ macro_rules! metrics {
 const UPSTREAM: &str = "(scheme, host and port of the upstream)";
 const METHOD: &str = "(name of a JSON-RPC method; `other` for a name that no node knows)";
 const CALL: &str = "(name of the JSON-RPC method)";
+const KEY: &str = "(name of the key in the file of --keys)";
 const KINDS: &str = "new_heads logs";
 const POOLS: &str = "cold_read search";
 const CALL_ERRORS: &str =
@@ -107,12 +108,18 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_ws_notifications_total" ["kind": KINDS]
         "WebSocket notifications sent"
     Counter Count "neve_ws_closed_connections_total"
-        ["reason": "client lagging write_timeout ping_timeout too_large memory busy protocol malformed unreadable drain"]
+        ["reason": "client lagging write_timeout ping_timeout too_large memory busy protocol malformed unreadable drain key"]
         "WebSocket connections closed"
     Gauge Bytes "neve_client_reserved_bytes" []
         "Memory that clients make neve hold, of --client-bytes-total-max"
     Counter Count "neve_client_refused_reservations_total" ["reason": "header body message response unread filter relay"]
         "Reservations refused because the memory for clients was used up"
+    Counter Count "neve_key_requests_total" ["key": KEY, "outcome": "ok limited method"]
+        "HTTP requests and WebSocket messages with an API key"
+    Counter Count "neve_key_calls_total" ["key": KEY]
+        "JSON-RPC calls with an API key, and other requests"
+    Counter Count "neve_key_unknown_requests_total" []
+        "HTTP requests without a known API key, where one is needed"
     Counter Count "neve_relay_requests_total" ["outcome": RELAYED]
         "Requests relayed to upstreams"
     Counter Count "neve_relay_broadcasts_total" ["outcome": BROADCAST]

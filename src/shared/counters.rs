@@ -60,10 +60,12 @@ pub(crate) enum WsClose {
     Unreadable,
     /// The server stops.
     Drain,
+    /// The client's API key was dropped.
+    Key,
 }
 
 /// The label of a [`WsClose`].
-pub(crate) const WS_ENDS: [(WsClose, &str); 11] = [
+pub(crate) const WS_ENDS: [(WsClose, &str); 12] = [
     (WsClose::Client, "client"),
     (WsClose::Lagging, "lagging"),
     (WsClose::WriteTimeout, "write_timeout"),
@@ -75,6 +77,7 @@ pub(crate) const WS_ENDS: [(WsClose, &str); 11] = [
     (WsClose::Malformed, "malformed"),
     (WsClose::Unreadable, "unreadable"),
     (WsClose::Drain, "drain"),
+    (WsClose::Key, "key"),
 ];
 
 /// Reasons for which a request is refused before JSON-RPC: the HTTP status, and its label. The last

@@ -17,6 +17,7 @@ use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
 use crate::config::settings::{AdminListen, Config, HttpConfig, Limits};
 use crate::http::clients::Seats;
+use crate::http::keys::LiveKeys;
 use crate::http::listener::{Role, Shared};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
@@ -47,6 +48,7 @@ impl Listeners {
         config: &Config,
         serving: &Arc<Serving>,
         relay: Option<RelayShared>,
+        keys: Option<LiveKeys>,
         inherited: Inherited,
         admin: impl FnOnce(&[Arc<ThreadCounters>], &Arc<AtomicUsize>) -> Admin,
     ) -> Result<Self, StartError> {
@@ -80,6 +82,7 @@ impl Listeners {
             drain: draining,
             mirrors,
             misses: config.misses.policy(),
+            keys,
             relay,
         };
         let (addresses, accepting, handoffs) = (Vec::new(), Vec::new(), Vec::new());

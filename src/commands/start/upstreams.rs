@@ -51,8 +51,8 @@ impl Upstreams {
                 let tls = client_config(None).map_err(StartError::Tls)?;
                 let endpoints = vec![endpoint];
                 let relayed_only = relayed_only(rules, &endpoints);
-                let (mirror, network, _dev) = (false, None, Some(chain));
-                Ok(Self { endpoints, relayed_only, mirror, network, tls, _dev })
+                let (mirror, network) = (false, None);
+                Ok(Self { endpoints, relayed_only, mirror, network, tls, _dev: Some(chain) })
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,12 @@ pub(super) const LISTEN: Group = Group {
              their connections must begin with its header, within 4 KiB and 5 s.",
         )
         .or("x-forwarded-for"),
+        Setting::new(
+            "keys",
+            text::<PathBuf>("FILE"),
+            "File of API keys: clients must name one, in the path (/k/KEY/...), in x-api-key or as a \
+             Bearer token. SIGHUP reads it again; `neve keys hash` prints an entry.",
+        ),
         Setting::new(
             "rpc-paths",
             text::<String>("PATH").many(),
@@ -125,6 +132,8 @@ pub struct HttpConfig {
     pub(crate) trusted_proxies: Arc<[IpNetwork]>,
     /// The source of the client's address behind them.
     pub client_address_from: AddressSource,
+    /// File of API keys, one of which clients must name. None unless given: all clients are served.
+    pub keys: Option<PathBuf>,
     /// Paths of JSON-RPC besides the node's.
     pub rpc_paths: Arc<[String]>,
     /// Bytes of a request's line and headers. A node allows 1 MiB; no client needs that. A connection's
@@ -170,6 +179,7 @@ impl HttpConfig {
             allowed_hosts: values.texts("allowed-hosts").into(),
             trusted_proxies: values.list("trusted-proxies")?.into(),
             client_address_from: values.word("client-address-from")?,
+            keys: values.get("keys")?,
             rpc_paths: rpc_paths(values)?,
             header_bytes_max: values.bytes("header-bytes-max")?,
             connection_streams_max: values.count("connection-streams-max")?,

@@ -61,7 +61,7 @@ impl FastService {
         if bytes.is_empty() {
             return Seen::Begin;
         }
-        if !self.policy.rpc_here {
+        if !self.policy.fast_here {
             return Seen::Other;
         }
         let mut headers = [const { MaybeUninit::uninit() }; HEADERS];

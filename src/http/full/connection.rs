@@ -13,7 +13,6 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -25,16 +24,15 @@ use super::service::{Client, Service, closing_unless};
 use crate::config::settings::Deadlines;
 use crate::http::response::HttpBody;
 use crate::http::socket::{IdleState, Socket};
-use crate::http::ws::Upgrade;
+use crate::http::ws::{Accepted, Upgrade};
 use crate::http::{Handoff, OpenConnection, ToFast, draining, ws};
-use crate::shared::ClientAddress;
 
 /// State of a connection after some requests.
 enum ConnectionEnd {
     /// Nothing is left: the connection is closed.
     Nothing,
-    /// A WebSocket, and the client that asked for it.
-    WebSocket(OnUpgrade, ClientAddress),
+    /// A WebSocket.
+    WebSocket(Accepted),
     /// A connection that is quiet, and still open.
     IdleState(Box<Socket>),
 }
@@ -62,10 +60,10 @@ pub(crate) async fn serve(
     let socket = socket.with_read(read).proxied(proxied).header_bytes_max(service.header_bytes_max);
     match talk(socket.holding(held), service, &mut drain).await {
         ConnectionEnd::Nothing => {}
-        ConnectionEnd::WebSocket(upgraded, client) => {
-            debug!(?client, "WebSocket opened");
+        ConnectionEnd::WebSocket(accepted) => {
+            debug!(client = ?accepted.client, "WebSocket opened");
             let (responder, relay) = (&*service.responder, service.relay.as_ref());
-            ws::run(upgraded, responder, service.ws, relay, client, drain).await;
+            ws::run(accepted, responder, service.ws, relay, drain).await;
         }
         ConnectionEnd::IdleState(quiet) => match quiet.leave(counted) {
             Ok(moved) => handoff.bring(ToFast::Connection(moved)),
@@ -129,8 +127,8 @@ async fn talk(
     if let Err(error) = &ended {
         debug!(%error, "connection ended early");
     }
-    if let Some((upgraded, client)) = upgrade.take() {
-        return ConnectionEnd::WebSocket(upgraded, client);
+    if let Some(accepted) = upgrade.take() {
+        return ConnectionEnd::WebSocket(accepted);
     }
     let Some(parts) = connection.into_parts() else { return ConnectionEnd::Nothing };
     let socket = parts.io.into_inner();

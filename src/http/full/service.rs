@@ -16,13 +16,14 @@ use crate::config::settings::WsLimits;
 use crate::http::Gone;
 use crate::http::admit::{Cors, ErrorResponse, Policy};
 use crate::http::answer::Responder;
+use crate::http::keys::{ClientKey, KeyRefusal, LiveKeys, take_key};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::{RelayPaths, Relayer};
 use crate::http::response::{HttpBody, not_stored, typed, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::observe::{Admin, Pages, page};
-use crate::rpc::RpcResponse;
+use crate::rpc::{LONG_BODY, RpcResponse};
 use crate::shared::{Began, ClientAddress, Work, add};
 
 /// Requests for prices that one request waits for. A second one comes only if the answer to the
@@ -42,6 +43,8 @@ pub(crate) struct Service {
     pub(crate) ws: WsLimits,
     /// Endpoint for mirrors, if any.
     pub(crate) mirrors: Option<MirrorEndpoint>,
+    /// Keys of clients, if they need one.
+    pub(crate) keys: Option<LiveKeys>,
     /// The relay of misses, if any.
     pub(crate) relay: Option<Relayer>,
     /// Other paths of the node that are relayed.
@@ -63,6 +66,7 @@ impl Service {
         client: &Client,
     ) -> Result<Response<HttpBody>, Infallible> {
         add(&self.responder.rpc.counters.requests, 1);
+        let key = self.key(&mut request);
         let mut response = match self.cors(&request) {
             _ if expects_the_unknown(&request) => whole(ErrorResponse::EXPECTATION.response()),
             Cors::Preflight(headers) => {
@@ -70,7 +74,13 @@ impl Service {
                 whole(closing_unless(ended, preflight(headers)))
             }
             cors => {
-                let mut response = self.answer_or_turn_away(request, upgrade, client).await;
+                let mut response = match key {
+                    Ok(key) => self.answer_or_turn_away(request, upgrade, client, key).await,
+                    Err(refusal) => {
+                        let ended = read_unwanted(&mut request).await;
+                        closing_unless(ended, whole(refusal.response()))
+                    }
+                };
                 cors.mark(response.headers_mut());
                 response
             }
@@ -78,6 +88,16 @@ impl Service {
         add(&self.responder.rpc.counters.bytes, response.body().len() as u64);
         response.body_mut().charge(&self.responder.rpc.memory, client.address);
         Ok(response)
+    }
+
+    /// Takes the key out of a request. Pages for operators and health checks need none.
+    fn key(&self, request: &mut Request<Incoming>) -> Result<Option<ClientKey>, KeyRefusal> {
+        match &self.keys {
+            Some(keys) if !self.pages.has(request.uri().path()) => {
+                take_key(request, keys).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Pages of other origins read JSON-RPC and documents, and nothing that is for operators or
@@ -95,14 +115,23 @@ impl Service {
         mut request: Request<Incoming>,
         upgrade: &Upgrade,
         client: &Client,
+        key: Option<ClientKey>,
     ) -> Response<HttpBody> {
         let turned = match self.admit(&request) {
-            Ok(()) => return self.read_and_answer(request, client).await,
-            Err(NonRpc::Relayed(path)) => return self.relay_path(request, path, client).await,
+            Ok(()) => return self.read_and_answer(request, client, key).await,
             Err(turned) => turned,
+        };
+        if let Some(refusal) = other_refusal(key.as_ref(), &turned) {
+            let ended = read_unwanted(&mut request).await;
+            return closing_unless(ended, whole(refusal.response()));
+        }
+        let turned = match turned {
+            NonRpc::Relayed(path) => return self.relay_path(request, path, client).await,
+            turned => turned,
         };
         // A refusal that closes the connection need not wait for the body.
         let ended = !turned.closes() && read_unwanted(&mut request).await;
+        let upgrade = (upgrade, key);
         let response = self.answer_other(turned, ended, request, upgrade, client).await;
         closing_unless(ended, response)
     }
@@ -113,7 +142,7 @@ impl Service {
         turned: NonRpc,
         ended: bool,
         request: Request<Incoming>,
-        upgrade: &Upgrade,
+        (upgrade, key): (&Upgrade, Option<ClientKey>),
         client: &Client,
     ) -> Response<HttpBody> {
         let turned = match (turned, &self.mirrors) {
@@ -133,7 +162,7 @@ impl Service {
             }
             NonRpc::Page => status_page(),
             NonRpc::Rest => self.responder.document(&request.into_parts().0, client.address).await,
-            NonRpc::WebSocket => upgrade.accept(request, client.address),
+            NonRpc::WebSocket => upgrade.accept(request, client.address, key),
             NonRpc::Moved(path) => moved(&path, request.uri().query()),
             NonRpc::Mirror | NonRpc::Relayed(_) => ErrorResponse::NOT_FOUND.response(),
             NonRpc::Away(refusal) => {
@@ -148,6 +177,7 @@ impl Service {
         &self,
         request: Request<Incoming>,
         client: &Client,
+        key: Option<ClientKey>,
     ) -> Response<HttpBody> {
         let accepts = AcceptEncoding::of(request.headers());
         let hops = self.hops(request.headers());
@@ -161,6 +191,11 @@ impl Service {
                 return closing_unless(false, whole(self.responder.response(RpcResponse::NoRoom)));
             }
         };
+        if let Some(key) = key
+            && let Err(refused) = self.admit_key(key, &body.bytes, client).await
+        {
+            return closing_unless(body.ended, whole(refused));
+        }
         let mut reply = self.answer(&body.bytes, accepts, client).await;
         for _ in 0..PRICE_REQUESTS_MAX {
             if !matches!(reply, Ok(RpcResponse::Prices)) {
@@ -176,6 +211,27 @@ impl Service {
             Err(response) => whole(response),
         };
         closing_unless(body.ended, response)
+    }
+
+    /// Admits a body by the client's key. A long one is read elsewhere, as it is to be answered.
+    async fn admit_key(
+        &self,
+        key: ClientKey,
+        body: &Bytes,
+        client: &Client,
+    ) -> Result<(), Response<ResponseBody>> {
+        let (rpc, body) = (&self.responder.rpc, body.clone());
+        let items_max = rpc.limits.batch_items_max;
+        if body.len() <= LONG_BODY {
+            return key.admit(&body, items_max).map_err(KeyRefusal::response);
+        }
+        let class = rpc.class(&body);
+        let admitting =
+            self.responder.offload.run(class, client.address, move || key.admit(&body, items_max));
+        match admitting.await {
+            Ok(admitted) => admitted.map_err(KeyRefusal::response),
+            Err(not_done) => Err(self.responder.not_done(not_done)),
+        }
     }
 
     /// Answers JSON-RPC, or says why it is not answered.
@@ -215,6 +271,13 @@ impl Service {
             Err(not_done) => Err(self.responder.not_done(not_done)),
         }
     }
+}
+
+/// Refusal of a request that carries no JSON-RPC, if the client's key does not allow it. Messages of a
+/// WebSocket count by themselves.
+fn other_refusal(key: Option<&ClientKey>, turned: &NonRpc) -> Option<KeyRefusal> {
+    let key = key.filter(|_| !matches!(turned, NonRpc::WebSocket | NonRpc::Away(_)))?;
+    key.admit_other().err()
 }
 
 /// Says that the connection closes, unless the request was read to its end. hyper would read the

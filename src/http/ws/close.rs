@@ -65,6 +65,11 @@ impl CloseReason {
         Self::told(WsClose::Memory, CloseCode::Again, reason)
     }
 
+    /// The client's key is none any more.
+    pub(crate) fn key() -> Self {
+        Self::told(WsClose::Key, CloseCode::Policy, "API key: missing or unknown")
+    }
+
     /// Reason under which it counts.
     pub(crate) fn reason(&self) -> WsClose {
         match self {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use neve_store::residency::{self, Cold};
 use tokio::sync::watch;
@@ -24,11 +24,13 @@ use tracing::debug;
 use super::close::CloseReason;
 use super::message_reader::{MessageReader, Socket};
 use super::notification::answer;
+use super::upgrade::Accepted;
 use super::write_stall::WriteStall;
 use super::writing::write;
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
 use crate::http::answer::Responder;
+use crate::http::keys::{ClientKey, KeyRefusal};
 use crate::http::relay::{Origin, Relayer};
 use crate::http::response::ResponseWriter;
 use crate::http::socket::Socket as Tcp;
@@ -46,11 +48,10 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends.
 pub(crate) async fn run(
-    upgrade: OnUpgrade,
+    Accepted { upgrade, client: address, key }: Accepted,
     responder: &Responder,
     limits: WsLimits,
     relay: Option<&Relayer>,
-    address: ClientAddress,
     mut drain: watch::Receiver<bool>,
 ) {
     let rpc = &responder.rpc;
@@ -77,6 +78,7 @@ pub(crate) async fn run(
         pace,
         relay,
         relaying,
+        key,
     };
     // Whatever it is doing: a client that does not read must not hold up the end.
     let ended = tokio::select! {
@@ -127,6 +129,8 @@ pub(super) struct WsConnection<'r> {
     relay: Option<&'r Relayer>,
     /// Responses of upstreams that are waited for; nothing if clients use too much memory.
     relaying: FuturesUnordered<Relaying<'r>>,
+    /// The key that the client named, if it needs one.
+    key: Option<ClientKey>,
 }
 
 /// A response of an upstream.
@@ -171,6 +175,9 @@ impl WsConnection<'_> {
 
     /// Asks whether anybody is there; without an answer, nobody is.
     async fn keep_alive(&mut self) -> Result<(), CloseReason> {
+        if self.key.as_ref().is_some_and(|key| !key.is_known()) {
+            return Err(CloseReason::key()); // a reload of the keys dropped it
+        }
         if self.asked.is_some() {
             return Err(CloseReason::Silently(WsClose::PingTimeout));
         }
@@ -197,6 +204,11 @@ impl WsConnection<'_> {
                 return Ok(self.socket.flush().await?);
             }
         };
+        if let Some(refusal) = self.refusal(&body).await? {
+            drop(body);
+            self.socket.get_mut().message_ends();
+            return self.write(answer(ResponseBody::from(refusal))).await;
+        }
         let (mut frame, mut calls) = self.answer(&body).await?;
         if matches!(frame, WsResponse::Prices) {
             self.rpc.serving.relayed.request_prices().await;
@@ -206,6 +218,25 @@ impl WsConnection<'_> {
         self.socket.get_mut().message_ends();
         calls.count(&self.rpc.counters);
         self.respond(frame).await
+    }
+
+    /// Response to a message that the client's key does not allow.
+    async fn refusal(&mut self, body: &Bytes) -> Result<Option<Vec<u8>>, CloseReason> {
+        let Some(key) = self.key.clone() else { return Ok(None) };
+        if !key.is_known() {
+            return Err(CloseReason::key());
+        }
+        let items_max = self.rpc.limits.batch_items_max;
+        if body.len() <= LONG_BODY {
+            return Ok(key.admit(body, items_max).err().map(KeyRefusal::text));
+        }
+        let (class, body) = (self.rpc.class(body), body.clone());
+        let admit = move || key.admit(&body, items_max);
+        match self.offload.run(class, self.address, admit).await {
+            Ok(admitted) => Ok(admitted.err().map(KeyRefusal::text)),
+            Err(NotDone::Full) => Err(busy()),
+            Err(NotDone::Failed) => Err(CloseReason::Silently(WsClose::Malformed)),
+        }
     }
 
     /// Takes the response of an upstream.

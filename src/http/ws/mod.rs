@@ -11,4 +11,4 @@ mod write_stall;
 mod writing;
 
 pub(crate) use connection::run;
-pub(crate) use upgrade::Upgrade;
+pub(crate) use upgrade::{Accepted, Upgrade};

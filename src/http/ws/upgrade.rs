@@ -14,12 +14,22 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
+use crate::http::keys::ClientKey;
 use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 
 /// Use of a connection: HTTP to its end, or a WebSocket from some request on.
 #[derive(Default)]
-pub(crate) struct Upgrade(Mutex<Option<(OnUpgrade, ClientAddress)>>);
+pub(crate) struct Upgrade(Mutex<Option<Accepted>>);
+
+/// A WebSocket that a connection goes on as.
+pub(crate) struct Accepted {
+    pub(crate) upgrade: OnUpgrade,
+    /// The client that asked for it.
+    pub(crate) client: ClientAddress,
+    /// The key that the client named, if it needs one.
+    pub(crate) key: Option<ClientKey>,
+}
 
 impl Upgrade {
     /// True if a request that may also be plain HTTP asks for a WebSocket.
@@ -33,19 +43,20 @@ impl Upgrade {
         &self,
         request: Request<Incoming>,
         client: ClientAddress,
+        key: Option<ClientKey>,
     ) -> Response<ResponseBody> {
         match accept_key(&request) {
-            Ok(key) => {
+            Ok(accept) => {
                 let upgrade = hyper::upgrade::on(request);
-                *lock(&self.0) = Some((upgrade, client));
-                switching(key)
+                *lock(&self.0) = Some(Accepted { upgrade, client, key });
+                switching(accept)
             }
             Err(status) => ErrorResponse::handshake(status),
         }
     }
 
-    /// The WebSocket that the connection goes on as, if one was accepted, and its client.
-    pub(crate) fn take(&self) -> Option<(OnUpgrade, ClientAddress)> {
+    /// The WebSocket that the connection goes on as, if one was accepted.
+    pub(crate) fn take(&self) -> Option<Accepted> {
         lock(&self.0).take()
     }
 }

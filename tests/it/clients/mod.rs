@@ -3,6 +3,7 @@
 mod fronts;
 mod idle_connections;
 mod install;
+mod keys;
 mod libraries;
 mod limits;
 mod mixed_clients;

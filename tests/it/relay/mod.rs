@@ -12,4 +12,4 @@ mod paths;
 mod rules;
 mod several;
 mod sockets;
-mod wire;
+pub(crate) mod wire;

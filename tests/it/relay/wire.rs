@@ -5,14 +5,14 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-pub(super) struct Wire {
+pub(crate) struct Wire {
     address: SocketAddr,
     sent: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Wire {
     /// Starts it in front of a node. Its threads end with the connections of neve.
-    pub(super) fn start(node: SocketAddr) -> Self {
+    pub(crate) fn start(node: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let wire = Self { address: listener.local_addr().expect("bound"), sent: Arc::default() };
         let sent = Arc::clone(&wire.sent);
@@ -32,12 +32,12 @@ impl Wire {
         wire
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// All that neve sent.
-    pub(super) fn sent(&self) -> String {
+    pub(crate) fn sent(&self) -> String {
         String::from_utf8_lossy(&self.sent.lock().expect("no panic")).into_owned()
     }
 }

@@ -100,6 +100,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         drain,
         mirrors: None,
         misses: config.misses.policy(),
+        keys: None,
         relay: None,
     }
 }

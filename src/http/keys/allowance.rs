@@ -1,0 +1,61 @@
+//! Calls that a key may make a second. Pure: the time comes from the caller.
+
+use std::time::{Duration, Instant};
+
+/// Calls that are left to a key. A second's worth may come at once. A batch takes as many as it has
+/// calls, also more than are left; the next request waits until the debt is paid.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    a_second: f64,
+    left: f64,
+    at: Instant,
+}
+
+impl Allowance {
+    pub(super) fn new(a_second: f64, now: Instant) -> Self {
+        Self { a_second, left: a_second.max(1.0), at: now }
+    }
+
+    /// Takes `calls`, or says how long none is left.
+    pub(super) fn take(&mut self, calls: u32, now: Instant) -> Result<(), Duration> {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        self.left = since.mul_add(self.a_second, self.left).min(self.a_second.max(1.0));
+        if self.left < 1.0 {
+            return Err(Duration::from_secs_f64((1.0 - self.left) / self.a_second));
+        }
+        self.left -= f64::from(calls.max(1));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn rate_holds_and_a_second_of_it_may_come_at_once() {
+        let now = Instant::now();
+        let mut allowance = Allowance::new(5.0, now);
+        let taken = |allowance: &mut Allowance, now| {
+            (0..100).take_while(|_| allowance.take(1, now).is_ok()).count()
+        };
+        assert_eq!(taken(&mut allowance, now), 5);
+        assert_eq!(allowance.take(1, now), Err(SECOND / 5));
+        assert_eq!(taken(&mut allowance, now + SECOND), 5);
+        assert_eq!(taken(&mut allowance, now + 60 * SECOND), 5, "no more after a quiet time");
+        let mut slow = Allowance::new(0.5, now);
+        assert_eq!((slow.take(1, now), slow.take(1, now)), (Ok(()), Err(2 * SECOND)));
+    }
+
+    #[test]
+    fn batch_takes_all_its_calls() {
+        let now = Instant::now();
+        let mut allowance = Allowance::new(10.0, now);
+        assert_eq!(allowance.take(110, now), Ok(()));
+        assert!(allowance.take(1, now + 10 * SECOND).is_err());
+        assert!(allowance.take(1, now + 11 * SECOND).is_ok());
+    }
+}

@@ -1,0 +1,128 @@
+//! A key: its name, hash, rate and methods, and counts of its use.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use metrics::{Counter, counter};
+use neve_jsonrpc::{Kind, Message, parse_at_most};
+use sha2::{Digest, Sha256};
+
+use super::allowance::Allowance;
+use super::refusal::{KeyRefusal, messages};
+use crate::config::MethodPattern;
+use crate::shared::lock::lock;
+
+/// SHA-256 of a key. Keys are found by it, so no time tells anything of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct KeyHash(pub(super) [u8; 32]);
+
+impl KeyHash {
+    /// Hashes a key as a client names it.
+    pub(crate) fn of(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+
+    /// Reads 64 hex digits.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut hash = [0; 32];
+        let is_hex = text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        for (at, byte) in hash.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+        }
+        is_hex.then_some(Self(hash))
+    }
+}
+
+impl fmt::Display for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A key of the file.
+pub(super) struct ApiKey {
+    pub(super) name: String,
+    pub(super) hash: KeyHash,
+    /// Methods that it may call; `None` for all.
+    pub(super) methods: Option<Vec<MethodPattern>>,
+    allowance: Option<Mutex<Allowance>>,
+    used: Used,
+}
+
+/// Requests and calls of one key.
+struct Used {
+    ok: Counter,
+    limited: Counter,
+    method: Counter,
+    calls: Counter,
+}
+
+impl Used {
+    fn of(name: &str) -> Self {
+        let requests = |outcome: &'static str| counter!("neve_key_requests_total", "key" => name.to_owned(), "outcome" => outcome);
+        let calls = counter!("neve_key_calls_total", "key" => name.to_owned());
+        Self { ok: requests("ok"), limited: requests("limited"), method: requests("method"), calls }
+    }
+}
+
+impl ApiKey {
+    pub(super) fn new(
+        name: String,
+        hash: KeyHash,
+        a_second: Option<f64>,
+        methods: Option<Vec<MethodPattern>>,
+    ) -> Self {
+        let now = Instant::now();
+        let allowance = a_second.map(|a_second| Mutex::new(Allowance::new(a_second, now)));
+        let used = Used::of(&name);
+        Self { name, hash, methods, allowance, used }
+    }
+
+    /// Admits a body of JSON-RPC with up to `items_max` calls, or refuses all of it.
+    pub(super) fn admit(&self, body: &[u8], items_max: usize) -> Result<(), KeyRefusal> {
+        let is_batch = body.trim_ascii_start().first() == Some(&b'[');
+        if !is_batch && self.methods.is_none() {
+            return self.take(1).map_err(|refusal| refusal.of(body, items_max));
+        }
+        let request = parse_at_most(body, items_max);
+        let calls = messages(&request).filter(|message| is_call(message));
+        let allowed = |message: &Message<'_>| {
+            let methods = self.methods.as_ref();
+            methods.is_none_or(|all| all.iter().any(|one| one.matches(&message.method())))
+        };
+        let (mut count, mut refused) = (0_u32, false);
+        for message in calls {
+            (count, refused) = (count.saturating_add(1), refused || !allowed(message));
+        }
+        if refused {
+            self.used.method.increment(1);
+            return Err(KeyRefusal::method().of(body, items_max));
+        }
+        self.take(count).map_err(|refusal| refusal.of(body, items_max))
+    }
+
+    /// Admits a request for something else than JSON-RPC. A key with methods may make none.
+    pub(super) fn admit_other(&self) -> Result<(), KeyRefusal> {
+        if self.methods.is_some() {
+            self.used.method.increment(1);
+            return Err(KeyRefusal::method());
+        }
+        self.take(1)
+    }
+
+    fn take(&self, calls: u32) -> Result<(), KeyRefusal> {
+        let taken = self.allowance.as_ref().map(|left| lock(left).take(calls, Instant::now()));
+        if let Some(Err(wait)) = taken {
+            self.used.limited.increment(1);
+            return Err(KeyRefusal::limited(wait));
+        }
+        self.used.ok.increment(1);
+        self.used.calls.increment(u64::from(calls));
+        Ok(())
+    }
+}
+
+fn is_call(message: &Message<'_>) -> bool {
+    matches!(message.kind(), Kind::Call | Kind::Notification)
+}

@@ -1,0 +1,14 @@
+//! API keys of clients: read from a file, found by hash, bounded by rate and methods.
+
+mod allowance;
+mod api_key;
+mod key_file;
+mod key_ring;
+mod presented;
+mod refusal;
+
+pub(crate) use api_key::KeyHash;
+pub(crate) use key_file::entry;
+pub(crate) use key_ring::{ClientKey, KeyRing, LiveKeys};
+pub(crate) use presented::take_key;
+pub(crate) use refusal::KeyRefusal;

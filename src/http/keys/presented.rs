@@ -1,0 +1,86 @@
+//! The key that a request names: in its path, or in a header. The path goes on without it.
+
+use hyper::Request;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::uri::{PathAndQuery, Uri};
+
+use super::key_ring::{ClientKey, LiveKeys};
+use super::refusal::KeyRefusal;
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// Begin of a path with a key.
+const PREFIX: &str = "/k/";
+
+/// Takes the key out of a request, and finds it. A path has precedence over a header.
+pub(crate) fn take_key<B>(
+    request: &mut Request<B>,
+    keys: &LiveKeys,
+) -> Result<ClientKey, KeyRefusal> {
+    let in_path = split(request.uri());
+    let found = match &in_path {
+        Some((key, _)) => ClientKey::find(keys, Some(key.as_bytes())),
+        None => ClientKey::find(keys, in_header(request.headers())),
+    };
+    if let Some((_, rest)) = in_path {
+        *request.uri_mut() = rest;
+    }
+    request.headers_mut().remove(API_KEY);
+    request.headers_mut().remove(AUTHORIZATION);
+    found
+}
+
+/// The key in a path, and the address without it: `/k/KEY` is `/`, `/k/KEY/ws` is `/ws`.
+fn split(uri: &Uri) -> Option<(String, Uri)> {
+    let rest = uri.path_and_query()?.as_str().strip_prefix(PREFIX)?;
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (key, rest) = rest.split_at(end);
+    let path = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(path).ok()?);
+    Some((key.to_owned(), Uri::from_parts(parts).ok()?))
+}
+
+/// The value of `x-api-key`, or the token of `Authorization: Bearer`.
+fn in_header(headers: &HeaderMap) -> Option<&[u8]> {
+    let named = headers.get(API_KEY).map(HeaderValue::as_bytes);
+    named.or_else(|| {
+        let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_in_a_path_is_taken_out() {
+        for (whole, key, rest) in [
+            ("/k/KEY", "KEY", "/"),
+            ("/k/KEY/", "KEY", "/"),
+            ("/k/KEY/ext/bc/C/rpc", "KEY", "/ext/bc/C/rpc"),
+            ("/k/KEY?x=1", "KEY", "/?x=1"),
+            ("/k/", "", "/"),
+            ("/k/a%2fb/ws", "a%2fb", "/ws"),
+            ("http://host/k/KEY/v1/block/5", "KEY", "http://host/v1/block/5"),
+        ] {
+            let (found, uri) = split(&whole.parse().unwrap()).unwrap();
+            assert_eq!((found.as_str(), uri.to_string().as_str()), (key, rest), "{whole}");
+        }
+        for other in ["/", "/k", "/ext/k/KEY", "//k/KEY", "/K/KEY", "*"] {
+            assert!(split(&other.parse().unwrap()).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn key_in_a_header_is_found() {
+        let headers = |name: &'static str, value: &str| {
+            HeaderMap::from_iter([(HeaderName::from_static(name), value.parse().unwrap())])
+        };
+        let found = |name, value: &str| in_header(&headers(name, value)).map(<[u8]>::to_vec);
+        assert_eq!(found("x-api-key", "KEY"), Some(b"KEY".to_vec()));
+        assert_eq!(found("authorization", "bearer KEY"), Some(b"KEY".to_vec()));
+        assert_eq!(found("authorization", "Basic KEY"), None);
+        assert_eq!(found("cookie", "KEY"), None);
+    }
+}

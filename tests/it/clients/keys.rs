@@ -1,0 +1,163 @@
+//! API keys of clients (`--keys`).
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use neve_devnet::DevnetThread;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::relay::wire::Wire;
+use crate::support::client::Response;
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::served::{devnet, follow};
+use crate::support::ws::{End, Ws};
+
+const SHOP: &str = "shop-key-SECRET-0123456789";
+const SLOW: &str = "slow-key-SECRET-0123456789";
+const BLOCK: &str =
+    r#"{"jsonrpc":"2.0","id":7,"method":"eth_getBlockByNumber","params":["0x5",false]}"#;
+const BALANCE: &str = r#"{"jsonrpc":"2.0","id":8,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
+
+/// Entry of the file, as `neve keys hash` prints it.
+fn entry(name: &str, key: &str) -> String {
+    let mut hash = Command::new(env!("CARGO_BIN_EXE_neve"))
+        .args(["keys", "hash", "--name", name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("neve starts");
+    writeln!(hash.stdin.take().expect("piped"), "{key}").expect("it reads");
+    let output = hash.wait_with_output().expect("it ends");
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn start(more: &[&str]) -> (DevnetThread, [TempDir; 2], Neve) {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let slow = entry("slow", SLOW) + "requests-per-second = 0.01\nmethods = [\"eth_get*\"]\n";
+    let file = dir.path().join("keys.toml");
+    fs::write(&file, entry("shop", SHOP) + &slow).expect("a file");
+    let file = file.display().to_string();
+    let (store, neve) = follow(&node, &[&["--keys", &file], more].concat());
+    (node, [store, dir], neve)
+}
+
+/// Posts a body to a path with one more header.
+fn post(neve: &Neve, path: &str, header: (&str, &str), body: &str) -> Response {
+    let headers = [("Content-Type", "application/json"), header];
+    neve.client().request("POST", path, &headers, body.as_bytes())
+}
+
+fn reload(neve: &Neve, file: &Path, text: &str) {
+    fs::write(file, text).expect("a file");
+    neve.signal(Signal::HUP);
+}
+
+#[test]
+fn client_with_a_key_is_served_and_another_is_not() {
+    let (_node, _dirs, neve) = start(&[]);
+    let none = ("X-Other", "1");
+    let bearer = format!("Bearer {SHOP}");
+    let in_path = format!("/k/{SHOP}/ext/bc/C/rpc");
+    for (path, header) in
+        [("/", ("X-Api-Key", SHOP)), ("/", ("Authorization", &*bearer)), (&in_path, none)]
+    {
+        let answer = post(&neve, path, header, BLOCK);
+        assert_eq!((answer.status, answer.header("x-neve")), (200, Some("hit")), "{path}");
+    }
+    let wrong = format!("/k/{SHOP}x");
+    for (path, header) in [("/", none), ("/", ("X-Api-Key", "")), (&*wrong, ("X-Api-Key", SHOP))] {
+        let answer = post(&neve, path, header, BLOCK);
+        assert_eq!((answer.status, answer.header("www-authenticate")), (401, Some("Bearer")));
+        assert_eq!(answer.json()["error"]["message"], "API key: missing or unknown");
+    }
+    let mut client = neve.client();
+    for (path, status) in [
+        ("/ready", 200),
+        ("/v1/block/5", 401),
+        (&format!("/k/{SHOP}/v1/block/5"), 200),
+        (&format!("/k/{SHOP}//v1/block/5"), 301),
+        ("/", 401),
+        (&format!("/k/{SLOW}/v1/block/5"), 403),
+    ] {
+        let answer = client.get(path);
+        assert_eq!(answer.status, status, "{path}");
+        assert!(!format!("{answer:?}").contains("SECRET"), "{answer:?}");
+    }
+    assert_eq!(neve.count("neve_key_unknown_requests_total"), 5);
+    assert_eq!(neve.count("neve_key_requests_total{key=\"shop\",outcome=\"ok\"}"), 5);
+    assert!(!neve.admin().get("/metrics").text().contains("SECRET"));
+    assert!(!neve.health().to_string().contains("SECRET"));
+}
+
+#[test]
+fn key_has_a_rate_and_methods() {
+    let (_node, _dirs, neve) = start(&[]);
+    let slow = ("X-Api-Key", SLOW);
+    let other = post(&neve, "/", slow, r#"{"jsonrpc":"2.0","id":3,"method":"eth_chainId"}"#);
+    let error = &other.json()["error"]["message"];
+    assert_eq!((other.status, error.as_str()), (403, Some("API key: this method is not allowed")));
+    assert_eq!(post(&neve, "/", slow, BLOCK).status, 200);
+    let limited = post(&neve, "/", slow, BLOCK);
+    assert_eq!((limited.status, &limited.json()["id"]), (429, &serde_json::json!(7)));
+    let wait: u64 = limited.header("retry-after").expect("a wait").parse().expect("seconds");
+    assert!((90..=100).contains(&wait), "{wait}");
+    assert_eq!(limited.json()["error"]["code"], -32005);
+    assert_eq!(neve.count("neve_key_requests_total{key=\"slow\",outcome=\"limited\"}"), 1);
+    assert_eq!(neve.count("neve_key_requests_total{key=\"slow\",outcome=\"method\"}"), 1);
+    assert_eq!(neve.count("neve_key_calls_total{key=\"slow\"}"), 1);
+}
+
+#[test]
+fn websocket_has_the_key_that_opened_it_until_a_reload_drops_the_key() {
+    let (_node, [_store, dir], neve) = start(&[]);
+    let handshake = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA=="),
+    ];
+    assert_eq!(neve.client().request("GET", "/ws", &handshake, b"").status, 401);
+    let open = |path: String| Ws::open_at(neve.address, &path).0;
+    let (mut shop, mut slow) = (open(format!("/k/{SHOP}/ws")), open(format!("/k/{SLOW}")));
+    shop.send(BLOCK);
+    assert!(shop.text().contains("\"result\""));
+    slow.send(BLOCK);
+    assert!(slow.text().contains("\"result\""));
+    slow.send(&format!("[{BLOCK},{BLOCK}]"));
+    assert_eq!(slow.text().matches("API key: too many requests").count(), 2);
+    let file = dir.path().join("keys.toml");
+    reload(&neve, &file, "[[key]]\nname = 1\n");
+    assert_eq!(post(&neve, "/", ("X-Api-Key", SHOP), BLOCK).status, 200, "a wrong file is none");
+    reload(&neve, &file, &entry("slow", SLOW));
+    neve.wait("the reload", |_| {
+        (post(&neve, "/", ("X-Api-Key", SHOP), BLOCK).status == 401).then_some(())
+    });
+    shop.send(BLOCK);
+    let (_, end) = shop.rest();
+    assert_eq!(end, End::Frame(Some((1008, "API key: missing or unknown".to_owned()))));
+    slow.send(BLOCK);
+    assert!(slow.text().contains("\"result\""), "its rate went with the old file");
+}
+
+#[test]
+fn key_never_reaches_an_upstream() {
+    let (node, dirs) = (devnet(5), [fresh_dir(), fresh_dir()]);
+    let (wire, file) = (Wire::start(node.address()), dirs[1].path().join("keys.toml"));
+    fs::write(&file, entry("shop", SHOP)).expect("a file");
+    let file = file.display().to_string();
+    let arguments = ["--start", "0", "--on-miss", "relay", "--relay-paths", "/ext/info"];
+    let own = ["--upstream", &wire.url(), "--keys", &file];
+    let neve = Neve::start(dirs[0].path(), &[&own[..], &arguments].concat());
+    neve.wait_for_head(5);
+    let info = r#"{"jsonrpc":"2.0","id":1,"method":"info.getNodeID"}"#;
+    for (path, body) in [("", BALANCE), ("/ext/info", info)] {
+        let answer = post(&neve, &format!("/k/{SHOP}{path}"), ("X-Api-Key", SHOP), body);
+        assert_eq!(answer.header("x-neve"), Some("relay"), "{}", answer.text());
+    }
+    assert!(wire.sent().contains("info.getNodeID") && wire.sent().contains("eth_getBalance"));
+    assert!(!wire.sent().contains("SECRET") && !neve.log().contains("SECRET"));
+}
