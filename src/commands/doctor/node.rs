@@ -50,16 +50,22 @@ async fn all(config: &Config) -> Vec<Finding> {
             return vec![Finding::problem("upstream", error.to_string(), "correct the setting")];
         }
     };
-    let mut findings = Vec::new();
-    for endpoint in upstreams.endpoints.iter().chain(&upstreams.relayed_only) {
+    let (mut findings, mut known) = (Vec::new(), upstreams.network.map(chain_of));
+    let followed = upstreams.endpoints.iter().map(|endpoint| (endpoint, true));
+    let relayed_only = upstreams.relayed_only.iter().map(|endpoint| (endpoint, false));
+    for (endpoint, is_followed) in followed.chain(relayed_only) {
         let node = Node {
             name: &endpoint.name,
+            is_followed,
             rpc: RpcClient::new(endpoint, upstreams.tls.clone(), config.fetch, Arc::default()),
             plain: StreamClient::new(endpoint, upstreams.tls.clone(), config.fetch.connect_timeout),
             has_info: has_info(endpoint),
             patience: config.fetch.connect_timeout + config.fetch.request_timeout,
         };
-        findings.extend(node.check(upstreams.network).await);
+        let expected = if is_followed { upstreams.network.map(chain_of) } else { known };
+        let (found, chain) = node.check(expected).await;
+        findings.extend(found);
+        known = known.or(chain);
     }
     findings
 }
@@ -78,6 +84,8 @@ struct Head {
 /// Checks an upstream.
 struct Node<'a> {
     name: &'a str,
+    /// False if it gets relayed calls only.
+    is_followed: bool,
     rpc: RpcClient,
     plain: StreamClient,
     has_info: bool,
@@ -85,14 +93,22 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    async fn check(&self, expected: Option<Network>) -> Vec<Finding> {
-        let chain = match self.rpc.chain_id().await {
-            Ok(chain) => chain,
-            Err(error) => return vec![self.unanswered(&error)],
-        };
-        if let Some(network) = expected.filter(|network| network.identity().chain_id != chain) {
-            let text = format!("{}: chain {chain}, not {}", self.name, network.identity().chain_id);
-            return vec![Finding::problem("upstream", text, "correct --upstream or --network")];
+    /// Checks it, and returns its chain. Of one that is not followed only chain and head matter.
+    async fn check(&self, expected: Option<u64>) -> (Vec<Finding>, Option<u64>) {
+        match self.rpc.chain_id().await {
+            Ok(chain) => (self.check_chain(chain, expected).await, Some(chain)),
+            Err(error) => (vec![self.unanswered(&error)], None),
+        }
+    }
+
+    async fn check_chain(&self, chain: u64, expected: Option<u64>) -> Vec<Finding> {
+        if let Some(expected) = expected.filter(|expected| *expected != chain) {
+            let text = format!("{}: chain {chain}, not {expected}", self.name);
+            let advice = match self.is_followed {
+                true => "correct --upstream or --network",
+                false => "correct --relay-to",
+            };
+            return vec![Finding::problem("upstream", text, advice)];
         }
         let head = match self.head().await {
             Ok(head) => head,
@@ -102,8 +118,11 @@ impl Node<'_> {
                 return vec![Finding::problem("upstream", text, advice)];
             }
         };
-        let mut findings = vec![self.standing(chain, &head), self.methods(&head).await];
-        findings.extend(self.own_facts(network_of(chain)).await);
+        let mut findings = vec![self.standing(chain, &head)];
+        if self.is_followed {
+            findings.push(self.methods(&head).await);
+            findings.extend(self.own_facts(network_of(chain)).await);
+        }
         findings
     }
 
@@ -215,6 +234,10 @@ impl Node<'_> {
         let mut answer: Value = serde_json::from_slice(&body).ok()?;
         answer.get_mut("result").map(Value::take)
     }
+}
+
+fn chain_of(network: Network) -> u64 {
+    network.identity().chain_id
 }
 
 fn network_of(chain: u64) -> Option<Network> {

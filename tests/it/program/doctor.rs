@@ -4,11 +4,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Output;
 
+use neve_devnet::Fault;
 use serde_json::{Value, json};
 
 use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::recorded::Recorded;
+use crate::support::served::devnet;
 
 /// Runs the doctor on a fresh directory. Returns its exit code and its findings.
 fn doctor(upstream: &str, arguments: &[&str]) -> (Option<i32>, Vec<Value>) {
@@ -85,6 +87,24 @@ fn lacking_method_is_a_warning_and_wrong_network_a_problem() {
     let (level, text) = only(&findings, "upstream");
     assert_eq!((code, level.as_str()), (Some(2), "problem"));
     assert!(text.contains("not 43113; correct --upstream or --network"), "{text}");
+}
+
+#[test]
+fn upstream_of_a_rule_must_be_of_the_same_chain() {
+    let [node, same] = [(); 2].map(|()| Recorded::start(MAIN));
+    let other = devnet(5);
+    let _wrong = other.faults().inject(Fault::WrongChainId.on("eth_chainId"));
+    for (url, level, says) in
+        [(same.url(), "ok", "head 339"), (other.base_url(), "problem", "correct --relay-to")]
+    {
+        let rule = format!("eth_call={url}");
+        let (_, findings) = doctor(&node.url(), &["--on-miss", "relay", "--relay-to", &rule]);
+        let found = of(&findings, "upstream");
+        let [_, second] = found[..] else { panic!("{findings:#?}") };
+        assert_eq!(second["level"], level);
+        assert!(second.to_string().contains(says), "{second}");
+        assert_eq!(of(&findings, "methods").len(), 1, "it need not have what neve follows by");
+    }
 }
 
 #[test]
