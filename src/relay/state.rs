@@ -119,12 +119,11 @@ impl RelayState {
         ruled.map(|(_, place)| *place).collect()
     }
 
-    /// Upstreams that are followed and work, and those of `more` places.
+    /// Upstreams that are followed and work, and those of `more` places. None before following begins.
     fn known(&self, head: u64, more: &[usize]) -> Vec<Candidate> {
-        let pool = self.pool.get();
-        let followed = pool.map_or(0, |pool| pool.upstreams.len());
-        let admitted = pool.map(|pool| pool.admitted()).unwrap_or_default();
-        let mut all: Vec<_> = admitted
+        let Some(pool) = self.pool.get() else { return Vec::new() };
+        let mut all: Vec<_> = pool
+            .admitted()
             .into_iter()
             .filter(|(place, _)| *place < self.gates.len())
             .map(|(place, upstream)| {
@@ -132,7 +131,7 @@ impl RelayState {
                 Candidate { place, upstream: Some(upstream), lacks, unlikely: lacks }
             })
             .collect();
-        for place in more.iter().copied().filter(|place| *place >= followed) {
+        for place in more.iter().copied().filter(|place| *place >= pool.upstreams.len()) {
             if !all.iter().any(|one| one.place == place) {
                 all.push(Candidate { place, upstream: None, lacks: false, unlikely: false });
             }

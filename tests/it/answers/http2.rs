@@ -12,7 +12,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::support::neve::Neve;
+use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::{devnet, follow};
 
 const BALANCE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
@@ -190,4 +190,26 @@ fn connection_of_a_client_that_reads_nothing_ends_and_so_does_an_idle_one() {
     assert!(String::from_utf8_lossy(&came).contains("\"result\":{"), "an answer, and then the end");
     let goaway = came.windows(9).any(|head| head[3] == 7 && head[..2] == [0, 0]);
     assert!(goaway, "{came:?}");
+}
+
+#[test]
+fn key_of_a_client_holds_over_http_2() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let (file, key) = (dir.path().join("keys.toml"), "0123456789abcdef");
+    let hash = "9f9f5111f7b27a781f1f1ddde5ebc2dd2b796bfc7365c9c28b548e564176929f";
+    std::fs::write(&file, format!("[[key]]\nname = \"x\"\nsha256 = \"{hash}\"\n")).expect("a file");
+    let (_store, neve) = follow(&node, &["--keys", &file.display().to_string()]);
+    run(async {
+        let mut sender = open(neve.address).await;
+        let refused =
+            sender.send_request(post(neve.address, None, BLOCK)).await.expect("a response");
+        assert_eq!(refused.status(), 401);
+        let mut named = post(neve.address, None, BLOCK);
+        named.headers_mut().insert("x-api-key", key.parse().expect("a value"));
+        assert_eq!(sender.send_request(named).await.expect("a response").status(), 200);
+        let mut in_path = post(neve.address, None, BLOCK);
+        *in_path.uri_mut() =
+            format!("http://{}/k/{key}", neve.address).parse().expect("an address");
+        assert_eq!(sender.send_request(in_path).await.expect("a response").status(), 200);
+    });
 }
