@@ -93,6 +93,11 @@ impl RelayState {
         })
     }
 
+    /// True if a read may go to two upstreams at once.
+    pub(crate) fn may_hedge(&self) -> bool {
+        self.hedges.is_on() && self.gates.len() > 1
+    }
+
     /// Reads the way of a request, unless it may not go on.
     pub(crate) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
         Hops::of(headers, self.number)

@@ -172,7 +172,7 @@ impl Relayer {
             let Ok(data) = frame?.into_data() else { continue };
             if bytes.len() + data.len() > bytes.capacity() {
                 let capacity = (2 * bytes.len()).max(bytes.len() + data.len());
-                if !held.memory.grow_to(BYTES + capacity) {
+                if !held.memory.grow_to(self.bytes() + capacity) {
                     return Err(NotRelayed::NoRoom);
                 }
                 bytes.reserve_exact(capacity - bytes.len());
@@ -182,11 +182,17 @@ impl Relayer {
         Ok(Fetched { bytes: bytes.into(), _held: held })
     }
 
+    /// Memory of a request besides its own bytes. A hedge reads from a second upstream.
+    fn bytes(&self) -> usize {
+        BYTES + if self.shared.state.may_hedge() { STREAM_READ_BYTES } else { 0 }
+    }
+
     fn enter(&self, origin: &Origin<'_>) -> Result<Held, NotRelayed> {
         let seat = self.shared.seats.take(origin.address).ok_or(Failure::Limited)?;
         let permit = Arc::clone(&self.shared.permits).try_acquire_owned();
         let permit = permit.map_err(|_| Failure::Limited)?;
-        let memory = origin.account.reserve(Holder::Relay, BYTES).ok_or(NotRelayed::NoRoom)?;
+        let memory = origin.account.reserve(Holder::Relay, self.bytes());
+        let memory = memory.ok_or(NotRelayed::NoRoom)?;
         Ok(Held { _seat: seat, _permit: permit, memory })
     }
 }
