@@ -104,10 +104,8 @@ impl Node<'_> {
     async fn check_chain(&self, chain: u64, expected: Option<u64>) -> Vec<Finding> {
         if let Some(expected) = expected.filter(|expected| *expected != chain) {
             let text = format!("{}: chain {chain}, not {expected}", self.name);
-            let advice = match self.is_followed {
-                true => "correct --upstream or --network",
-                false => "correct --relay-to",
-            };
+            let upstream = "correct --upstream or --network";
+            let advice = if self.is_followed { upstream } else { "correct --relay-to" };
             return vec![Finding::problem("upstream", text, advice)];
         }
         let head = match self.head().await {

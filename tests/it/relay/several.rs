@@ -20,7 +20,9 @@ fn error(code: i32, message: &str) -> String {
 fn upstream_that_lacks_what_a_call_needs_is_asked_once() {
     let nodes = [devnet(5), devnet(5)];
     let odd = Odd::start(nodes[0].address());
-    let (_dir, neve) = start(&[odd.url(), nodes[1].base_url()], &[]);
+    // A hedge would ask it once more, and end before its error came.
+    let arguments = ["--relay-hedge-percent", "0"];
+    let (_dir, neve) = start(&[odd.url(), nodes[1].base_url()], &arguments);
     let mut client = neve.client();
     let mut ask = |height: &str| {
         let params = format!(r#"["{ACCOUNT}","{height}"]"#);
