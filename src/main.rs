@@ -9,10 +9,10 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
-use neve::commands::{self, doctor, export, inspect, repair, serve, status, verify};
+use neve::commands::{self, doctor, export, import, inspect, repair, serve, status, verify};
 use neve::config::settings::{Config, GROUPS};
 use neve::config::{
-    ConfigError, ExportArgs, GetArgs, InspectArgs, SettingsSource, VerifyArgs, command,
+    ConfigError, ExportArgs, GetArgs, ImportArgs, InspectArgs, SettingsSource, VerifyArgs, command,
 };
 
 /// Allocator that returns memory of quiet connections to the kernel: docs/decisions/0023.
@@ -55,6 +55,7 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
             Ok(args) => export::export(&args),
             Err(error) => explain(&error),
         },
+        Some(("import", given)) => import_lines(given),
         Some(("config", given)) => configure(given),
         Some(("keys", given)) => match given.subcommand() {
             Some(("hash", given)) => match given.get_one::<String>("name") {
@@ -83,6 +84,15 @@ fn configure(matches: &ArgMatches) -> ExitCode {
             None => ExitCode::from(USAGE), // clap asks for a file
         },
         _ => ExitCode::from(USAGE), // clap asks for a command
+    }
+}
+
+fn import_lines(given: &ArgMatches) -> ExitCode {
+    let args = ImportArgs::of(given);
+    let config = source(given).and_then(|source| Config::of_import(source.read()?));
+    match config {
+        Ok(config) => import::run(&config, &args),
+        Err(wrong) => refuse(&wrong),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! They ask a running neve or a node by JSON-RPC, so that they work beside it and from elsewhere.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -32,10 +33,13 @@ pub fn get(args: &GetArgs) -> ExitCode {
 /// Prints a range of blocks with their receipts, a line for each.
 pub fn export(args: &ExportArgs) -> ExitCode {
     finished(run(async {
+        let next = Cell::new(args.first);
         tokio::select! {
-            exported = export_all(args) => exported,
+            exported = export_all(args, &next) => exported,
             // The line of a height is written at once: none is cut.
-            _ = tokio::signal::ctrl_c() => Err("interrupted".to_owned()),
+            _ = tokio::signal::ctrl_c() => {
+                Err(format!("interrupted; go on with --first {}", next.get()))
+            }
         }
     }))
 }
@@ -71,7 +75,8 @@ fn print(line: &[u8]) -> Result<bool, String> {
     }
 }
 
-async fn export_all(args: &ExportArgs) -> Result<(), String> {
+/// Exports a range. `next` is the height after the last line that was written.
+async fn export_all(args: &ExportArgs, next: &Cell<u64>) -> Result<(), String> {
     let server = Server::at(&args.from)?;
     let last = match args.last {
         Some(last) => last,
@@ -87,6 +92,7 @@ async fn export_all(args: &ExportArgs) -> Result<(), String> {
         if !print(&line)? {
             return Ok(());
         }
+        next.set(height + 1);
         if said.elapsed() >= PROGRESS_EVERY {
             said = Instant::now();
             say(&format!("height {height} of {last}; go on with --first {}", height + 1));

@@ -4,6 +4,7 @@ pub mod completions;
 pub mod config;
 pub mod doctor;
 pub mod export;
+pub mod import;
 pub mod inspect;
 pub mod keys;
 pub mod man;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use clap_complete::Shell;
+use neve_store::Hash;
 
 use super::file::DEFAULT_PATH;
 use super::setting::{Group, Setting};
@@ -49,6 +50,7 @@ pub fn command(groups: &'static [Group]) -> Command {
         .subcommand(InspectArgs::augment_args(inspect()))
         .subcommand(GetArgs::augment_args(get()))
         .subcommand(ExportArgs::augment_args(export()))
+        .subcommand(import(groups))
         .subcommand(doctor(groups))
         .subcommand(status(groups))
         .subcommand(config(groups))
@@ -128,6 +130,31 @@ fn export() -> Command {
         "After an error or Ctrl-C, go on with the height that it names.\n\nExample:\n  neve export \
          --first 69000000 --last 69000999 >> blocks.ndjson",
     )
+}
+
+fn import(groups: &'static [Group]) -> Command {
+    let about = "Read lines of `neve export` into a store that no neve runs on.";
+    let long = "Each height is proven as if an upstream had sent it. The first wrong line ends the \
+                import; heights before it stay. A second run skips the heights that the store has. \
+                A line has at most 128 MiB. It takes the settings of `neve serve`, from the file \
+                too, and asks no upstream.";
+    let examples = "Examples:\n  neve import --data-dir /var/lib/neve --network mainnet \
+                    blocks.ndjson\n  zcat blocks.ndjson.gz | neve import --data-dir /var/lib/neve";
+    let codes = "Exit codes: 0 done, 1 a line was refused or the import was interrupted, 2 could \
+                 not open the store or the file, 64 wrong usage.";
+    let file = Arg::new("file").value_name("FILE|-").value_parser(value_parser!(PathBuf));
+    let id = Arg::new("chain-id").long("chain-id").value_name("COUNT");
+    let genesis = Arg::new("genesis").long("genesis").value_name("HASH");
+    settings(Command::new("import").about(about), groups)
+        .arg(file.help("The lines. `-`, or none, is standard input."))
+        .arg(id.value_parser(value_parser!(u64)).help(
+            "Chain of an empty store, if --network does not name it. Block 0 or --genesis \
+             completes it.",
+        ))
+        .arg(genesis.value_parser(hash).help("Hash of block 0 of an empty store."))
+        .long_about(format!("{about} {long}"))
+        .after_help(format!("{codes}\n\n{examples}\n\n`neve import --help` has all settings."))
+        .after_long_help(format!("{codes}\n\n{examples}\n\n{UNITS}"))
 }
 
 fn config(groups: &'static [Group]) -> Command {
@@ -338,6 +365,39 @@ impl ExportArgs {
     pub fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Self::from_arg_matches(matches)
     }
+}
+
+/// Arguments of `neve import`, besides settings.
+#[derive(Debug)]
+pub struct ImportArgs {
+    /// File of lines; standard input unless it is named.
+    pub file: Option<PathBuf>,
+    /// Chain of an empty store.
+    pub chain_id: Option<u64>,
+    /// Hash of block 0 of an empty store.
+    pub genesis: Option<Hash>,
+}
+
+impl ImportArgs {
+    /// Reads the arguments.
+    pub fn of(matches: &ArgMatches) -> Self {
+        Self {
+            file: matches.get_one("file").cloned(),
+            chain_id: matches.get_one("chain-id").copied(),
+            genesis: matches.get_one("genesis").copied(),
+        }
+    }
+}
+
+/// Reads the hash of a block.
+fn hash(text: &str) -> Result<Hash, String> {
+    let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 64 && digits.is_ascii());
+    let byte = |at: usize| u8::from_str_radix(&digits?[2 * at..2 * at + 2], 16).ok();
+    let mut bytes = [0; 32];
+    for (at, place) in bytes.iter_mut().enumerate() {
+        *place = byte(at).ok_or("write 0x and 64 hexadecimal digits")?;
+    }
+    Ok(Hash(bytes))
 }
 
 /// Reads the name of a block: a hash as it is, a height as JSON-RPC writes it.

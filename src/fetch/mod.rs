@@ -11,8 +11,9 @@ mod prover;
 pub(crate) mod run;
 pub(crate) mod unsettled;
 
-pub(crate) use error::{note_proof, refuse};
+pub(crate) use error::{FetchError, note_proof, refuse};
 pub(crate) use evidence::{Evidence, RejectedPayload};
 pub(crate) use follower::Follower;
 pub(crate) use height_fetcher::{Fetched, HeightFetcher};
 pub(crate) use payload::Payload;
+pub(crate) use prover::Prover;

@@ -38,6 +38,23 @@ pub(crate) async fn rebuild(
     (window, givers)
 }
 
+/// Rebuilds the window above the head from the store alone. Settled heights that the store lacks
+/// stay unproven.
+///
+/// # Errors
+/// A height that cannot be read.
+pub(crate) fn of_store(reader: &Reader, checks: Checks) -> Result<Settlement, u64> {
+    let Some(range) = reader.range() else { return Ok(Settlement::new(BYTES_MAX)) };
+    let checks = Checks { senders: false, ..checks };
+    let read = |height| stored(reader, height, checks).ok_or(height);
+    let header = read(*range.end())?.header;
+    let mut window = Settlement::resume(&CheckedHeader::of(&header), BYTES_MAX);
+    for height in window.unsettled().filter(|height| height >= range.start()) {
+        read(height)?.unsettled.into_iter().for_each(|receipts| window.push(receipts));
+    }
+    Ok(window)
+}
+
 async fn height(
     reader: &Reader,
     source: &HeightFetcher,

@@ -52,6 +52,13 @@ pub(crate) fn run_with(variables: &[(&str, &str)], arguments: &[&str]) -> Output
     output
 }
 
+/// The binary with these arguments.
+pub(crate) fn command_of(arguments: &[&str]) -> Command {
+    let mut command = command();
+    command.args(arguments);
+    command
+}
+
 fn command() -> Command {
     command_by(&[])
 }

@@ -10,6 +10,8 @@ pub(crate) enum StartError {
     Temporary(io::Error),
     #[error("{}: no store; name the directory of neve serve", .0.display())]
     NoStore(PathBuf),
+    #[error("block {0} of the store cannot be read; run neve repair")]
+    Damaged(u64),
     #[error(transparent)]
     Store(#[from] neve_store::Error),
     #[error("{0}")]

@@ -85,6 +85,20 @@ impl Config {
     /// # Errors
     /// The first setting that does not go with the others.
     pub fn of(values: Values) -> Result<Self, ConfigError> {
+        let source = UpstreamConfig::of(&values)?;
+        Self::with(source, values)
+    }
+
+    /// Checks the values of `neve import`, which asks no upstream.
+    ///
+    /// # Errors
+    /// The first setting that does not go with the others, or no directory for the store.
+    pub fn of_import(values: Values) -> Result<Self, ConfigError> {
+        let source = UpstreamConfig::none(&values)?;
+        Self::with(source, values)
+    }
+
+    fn with(source: UpstreamConfig, values: Values) -> Result<Self, ConfigError> {
         let retention = retention(&values)?;
         let ByteCount(lock_newest_bytes) = values.of("lock-newest-bytes")?;
         let ByteCount(scrub_bytes_per_second) = values.of("scrub-bytes-per-second")?;
@@ -105,7 +119,7 @@ impl Config {
             fsync_interval: values.duration("fsync-interval")?,
             data_dir: values.get("data-dir")?,
             start: start(&values)?,
-            source: UpstreamConfig::of(&values)?,
+            source,
             values,
         };
         if config.data_dir.is_none() && matches!(config.source, UpstreamConfig::Upstream { .. }) {

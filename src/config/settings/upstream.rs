@@ -261,6 +261,22 @@ impl UpstreamConfig {
     }
 }
 
+impl UpstreamConfig {
+    /// Returns no upstream, only the network.
+    pub(super) fn none(values: &Values) -> Result<Self, ConfigError> {
+        if values.switch("dev") {
+            return values.refuse("dev", "starts a chain of its own; leave it out");
+        }
+        Ok(Self::Upstream {
+            endpoints: Vec::new(),
+            mirror: false,
+            network: values.words("network")?.pop(),
+            ca: None,
+            header_files: Vec::new(),
+        })
+    }
+}
+
 /// Returns the upstreams in their order, the one that is mirrored last.
 fn endpoints(
     values: &Values,

@@ -6,6 +6,7 @@ mod config;
 mod dev;
 mod doctor;
 mod export;
+mod import;
 mod memory;
 mod outputs;
 mod prometheus;

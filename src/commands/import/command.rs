@@ -1,0 +1,113 @@
+//! Opens the store, imports, says how far, and ends.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use neve_store::{Identity, Opened};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info, warn};
+
+use super::importer::{Begin, Counts, ImportError, Importer};
+use super::input;
+use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
+use crate::config::settings::{Config, GROUPS, LiveRates, Rates};
+use crate::config::{self, ImportArgs, Network};
+use crate::ingest::rules_of_stamp;
+use crate::observe::process;
+use crate::shared::Serving;
+
+/// Exit code if the store or the input cannot be opened.
+const COULD_NOT_OPEN: u8 = 2;
+/// Time for the last writes and syncs.
+const FINISH_TIME_MAX: Duration = Duration::from_mins(5);
+
+/// Imports and says so. Progress and errors are lines of the log.
+pub fn run(config: &Config, args: &ImportArgs) -> ExitCode {
+    crate::observe::metrics::log(&config.log);
+    config::warn_of_unknown(&config::command(GROUPS));
+    process::raise_descriptors();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let imported = runtime
+        .map_err(StartError::from)
+        .and_then(|runtime| runtime.block_on(import(config, args)));
+    match imported {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            error!("{error}");
+            ExitCode::from(COULD_NOT_OPEN)
+        }
+    }
+}
+
+/// True if the whole input is stored.
+async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let place = StoreDir::of(config)?;
+    let chain = Upstreams::of(&config.source).await?;
+    let Opened { writer, reader, notes } = open(config, place.path())?;
+    notes.iter().for_each(|note| warn!("{note}"));
+    let mut lines = input::start(args.file.as_deref())?;
+    let stamp = writer.stamp();
+    let known = stamp.map(|stamp| stamp.identity).or(chain.network.map(Network::identity));
+    let identity = agreed(known, args)?;
+    let serving = Arc::new(Serving::new(reader));
+    serving.set_rules(stamp.map_or(serving.rules(), |stamp| rules_of_stamp(stamp.rules)));
+    let rates = LiveRates::new(ArcSwap::from_pointee(Rates::of(config)));
+    let parts = Parts::of(config, chain, &serving, &rates);
+    let last = writer.head();
+    let (ingest, writer) =
+        parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
+    let begin = Begin { last, identity, chain_id: args.chain_id };
+    let mut importer = Importer::new(config, &serving, ingest, begin)?;
+    info!(head = last.map(|(head, _)| head), "importing");
+    let ended = tokio::select! {
+        ended = importer.run(&mut lines) => Some(ended),
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+    };
+    let counts = importer.counts();
+    let finished = finish(importer.end(), writer, FINISH_TIME_MAX).await;
+    Ok(conclude(ended, counts, &serving) && finished)
+}
+
+/// Returns the chain, if it is known. The arguments may not contradict the store or `--network`.
+fn agreed(known: Option<Identity>, args: &ImportArgs) -> Result<Option<Identity>, StartError> {
+    let Some(identity) = known else {
+        let both = args.chain_id.zip(args.genesis);
+        return Ok(both.map(|(chain_id, genesis)| Identity { chain_id, genesis }));
+    };
+    let wrong = |named| Err(StartError::Setting(named, format!("the store is for {identity}")));
+    match (args.chain_id, args.genesis) {
+        (Some(id), _) if id != identity.chain_id => wrong(format!("--chain-id {id} (flag)")),
+        (_, Some(hash)) if hash != identity.genesis => wrong(format!("--genesis {hash} (flag)")),
+        _ => Ok(known),
+    }
+}
+
+/// Says how the import ended. True if the whole input is stored.
+fn conclude(ended: Option<Result<(), ImportError>>, counts: Counts, serving: &Serving) -> bool {
+    let Counts { stored, held, below, unsettled } = counts;
+    let range = serving.reader.range();
+    let (first, head) =
+        (range.as_ref().map(|range| *range.start()), range.map(|range| *range.end()));
+    if below > 0 {
+        warn!(below, first, "lines below the store left out");
+    }
+    match ended {
+        Some(Ok(())) => {
+            info!(stored, held, unsettled, first, head, "imported");
+            return true;
+        }
+        Some(Err(ImportError::Line { number, height, why })) => {
+            error!(line = number, height, reason = why, "line refused");
+        }
+        Some(Err(ImportError::Store(why))) => error!(why, "import failed"),
+        None => warn!("interrupted"),
+    }
+    info!(stored, held, head, "run the import again to continue");
+    false
+}

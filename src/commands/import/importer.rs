@@ -1,0 +1,315 @@
+//! Proves lines, holds each against the height before it, and appends it by the writer thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use neve_chain::{CheckedHeader, Checks, Disproof, Settlement};
+use neve_jsonrpc::Rules;
+use neve_record::assemble::Assembled;
+use neve_store::residency::loaded;
+use neve_store::{Hash, Identity};
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::info;
+
+use super::input::ReadLine;
+use super::line::Line;
+use crate::commands::start::StartError;
+use crate::config::settings::{Config, Senders};
+use crate::fetch::{FetchError, Prover, note_proof, unsettled};
+use crate::ingest::{Ingest, Stopped};
+use crate::shared::{IngestBudget, IngestReservation, Serving};
+use crate::upstream::rules_of;
+
+/// Time between two lines about progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
+/// Reason why an import ends before its input does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ImportError {
+    /// A line is wrong: its number, its height if that is known, and the reason.
+    Line { number: u64, height: Option<u64>, why: String },
+    /// The writer has stopped.
+    Store(String),
+}
+
+/// Numbers of an import so far.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Counts {
+    /// Heights that were appended.
+    pub(super) stored: u64,
+    /// Heights that the store had.
+    pub(super) held: u64,
+    /// Heights below the first one of the store, which only backfill can add.
+    pub(super) below: u64,
+    /// Newest heights whose receipts no header has proven yet.
+    pub(super) unsettled: u64,
+}
+
+/// State of the store and of the arguments at the beginning.
+pub(super) struct Begin {
+    /// Height and hash of the newest stored block.
+    pub(super) last: Option<(u64, Hash)>,
+    /// The chain, if it is known.
+    pub(super) identity: Option<Identity>,
+    /// Chain id of `--chain-id`.
+    pub(super) chain_id: Option<u64>,
+}
+
+/// An import under way.
+pub(super) struct Importer {
+    serving: Arc<Serving>,
+    ingest: Ingest,
+    prover: Prover,
+    budget: IngestBudget,
+    checks: Checks,
+    begin: Begin,
+    window: Settlement,
+    /// The next height to prove; `None` before the first one of an empty store.
+    next: Option<u64>,
+    /// Height and hash of the block that was appended last.
+    last: Option<(u64, Hash)>,
+    rules: Rules,
+    counts: Counts,
+    said: Instant,
+}
+
+/// A line whose height is proven in itself, or that the store has.
+enum Proven {
+    Held,
+    Below,
+    New(Box<Assembled>, IngestReservation),
+}
+
+type Task = AbortOnDropHandle<(u64, u64, Result<Proven, String>)>;
+
+impl Importer {
+    pub(super) fn new(
+        config: &Config,
+        serving: &Arc<Serving>,
+        ingest: Ingest,
+        begin: Begin,
+    ) -> Result<Self, StartError> {
+        let fetch = &config.fetch;
+        let checks = Checks {
+            chain_id: begin.identity.map_or(0, |identity| identity.chain_id),
+            senders: fetch.recover_senders == Senders::Always,
+            admitted: fetch.admitted,
+        };
+        let window = unsettled::of_store(&serving.reader, checks).map_err(StartError::Damaged)?;
+        Ok(Self {
+            ingest,
+            prover: Prover::new(fetch.prove_threads, fetch.precompress, Arc::default()),
+            budget: IngestBudget::new(fetch.ingest_bytes_max),
+            checks,
+            window,
+            next: begin.last.map(|(height, _)| height + 1),
+            last: begin.last,
+            begin,
+            rules: serving.rules(),
+            counts: Counts::default(),
+            said: Instant::now(),
+            serving: Arc::clone(serving),
+        })
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let unsettled = self.window.unsettled().count() as u64;
+        Counts { unsettled, ..self.counts }
+    }
+
+    /// Returns the way to the writer. Heights that are not appended by then are lost.
+    pub(super) fn end(self) -> Ingest {
+        self.ingest
+    }
+
+    /// Appends heights up to the end of the input. Heights before a wrong line are appended.
+    pub(super) async fn run(
+        &mut self,
+        lines: &mut mpsc::Receiver<ReadLine>,
+    ) -> Result<(), ImportError> {
+        let mut proving = FuturesOrdered::new();
+        let mut end = None;
+        while end.is_none() || !proving.is_empty() {
+            let alone = proving.is_empty();
+            let room = if end.is_none() { self.budget.take(alone) } else { None };
+            let is_full = room.is_none();
+            tokio::select! {
+                biased;
+                line = lines.recv(), if !is_full => match (line, room) {
+                    (Some(Ok(line)), Some(room)) => match self.begin(line, room) {
+                        Ok(task) => proving.push_back(task),
+                        Err(wrong) => end = Some(Err(wrong)),
+                    },
+                    (Some(Err((number, why))), _) => {
+                        end = Some(Err(ImportError::Line { number, height: None, why }));
+                    }
+                    _ => end = Some(Ok(())),
+                },
+                Some(done) = proving.next(), if !alone => {
+                    let (number, height, proven) = done.map_err(|error| {
+                        ImportError::Store(format!("proving failed: {error}"))
+                    })?;
+                    let wrong = |why| ImportError::Line { number, height: Some(height), why };
+                    self.take(proven.map_err(wrong)?, number).await?;
+                }
+                () = self.budget.freed(alone), if is_full && end.is_none() => {}
+            }
+        }
+        end.unwrap_or(Ok(()))
+    }
+
+    /// Begins to prove a line on another thread, unless the store has its height.
+    fn begin(&mut self, line: Line, mut room: IngestReservation) -> Result<Task, ImportError> {
+        let Line { number, height, hash, texts } = line;
+        let wrong = |why| ImportError::Line { number, height: Some(height), why };
+        let found = self.found(height, hash).map_err(wrong)?;
+        if found.is_none() {
+            self.checks.chain_id = self.identify(height, hash).map_err(wrong)?.chain_id;
+            self.next = height.checked_add(1);
+        }
+        let (prover, checks, budget) = (self.prover.clone(), self.checks, self.budget.clone());
+        Ok(AbortOnDropHandle::new(tokio::spawn(async move {
+            let proven = match found {
+                Some(found) => Ok(found),
+                None => prover.prove(texts, checks).await.map(|assembled| {
+                    budget.fit(&mut room, assembled.record.encoded_len());
+                    Proven::New(Box::new(assembled), room)
+                }),
+            };
+            (number, height, proven.map_err(told))
+        })))
+    }
+
+    /// Finds a height that the store had before; `None` if it is the next one.
+    fn found(&self, height: u64, hash: Hash) -> Result<Option<Proven>, String> {
+        let Some(next) = self.next.filter(|next| *next != height) else { return Ok(None) };
+        if height > next {
+            return Err(format!("gap: the next height is {next}"));
+        }
+        let reader = &self.serving.reader;
+        let is_below = reader.range().is_some_and(|range| height < *range.start());
+        if self.begin.last.is_none_or(|(last, _)| height > last) {
+            return Err(format!("order: the next height is {next}"));
+        }
+        if is_below {
+            return Ok(Some(Proven::Below));
+        }
+        match loaded(|| reader.record(height).map(|record| record.hash())) {
+            Some(stored) if stored != hash => {
+                Err(format!("other_block: it is {hash}, the store has {stored}"))
+            }
+            _ => Ok(Some(Proven::Held)),
+        }
+    }
+
+    /// Returns the chain. An empty store without `--network` takes it from block 0.
+    fn identify(&mut self, height: u64, hash: Hash) -> Result<Identity, String> {
+        let genesis = (height == 0).then_some(hash);
+        let identity = match (self.begin.identity, self.begin.chain_id, genesis) {
+            (Some(identity), ..) => identity,
+            (None, Some(chain_id), Some(genesis)) => Identity { chain_id, genesis },
+            _ => {
+                let why = "chain: that of an empty store is unknown; use --network, or --chain-id \
+                           with --genesis or with an input that begins with block 0";
+                return Err(why.to_owned());
+            }
+        };
+        if let Some(found) = genesis.filter(|found| *found != identity.genesis) {
+            return Err(format!("genesis: block 0 is {found}, the chain has {}", identity.genesis));
+        }
+        self.begin.identity = Some(identity);
+        Ok(identity)
+    }
+
+    async fn take(&mut self, proven: Proven, number: u64) -> Result<(), ImportError> {
+        match proven {
+            Proven::Held => self.counts.held += 1,
+            Proven::Below => self.counts.below += 1,
+            Proven::New(assembled, room) => {
+                self.append(*assembled, room, number).await?;
+                self.counts.stored += 1;
+            }
+        }
+        if self.said.elapsed() >= PROGRESS_EVERY {
+            self.said = Instant::now();
+            let Counts { stored, held, .. } = self.counts;
+            info!(line = number, head = self.last.map(|(head, _)| head), stored, held, "importing");
+        }
+        Ok(())
+    }
+
+    /// Holds a proven height against those before it, and appends it, as the follower does.
+    async fn append(
+        &mut self,
+        assembled: Assembled,
+        room: IngestReservation,
+        number: u64,
+    ) -> Result<(), ImportError> {
+        let Assembled { record, header, unsettled, difficulty } = assembled;
+        let (height, hash) = (record.height, record.hash);
+        let wrong = |why| ImportError::Line { number, height: Some(height), why };
+        if let Some((last, hash)) = self.last {
+            if hash != record.parent {
+                let parent = record.parent;
+                return Err(wrong(format!(
+                    "parent_link: its parent is {parent}, block {last} is {hash}"
+                )));
+            }
+        }
+        match self.window.settle(&CheckedHeader::of(&header)) {
+            Ok(proof) => note_proof(height, &proof),
+            Err(disproof) => return Err(wrong(self.disproved(&disproof).await?)),
+        }
+        unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
+        // A store never goes back to older rules. A record knows its own form.
+        if header.settles().is_some() || rules_of(difficulty, self.rules) == Rules::Helicon {
+            self.rules = Rules::Helicon;
+        }
+        if self.last.is_none() {
+            self.bind().await?;
+        }
+        self.ingest.append(record, self.rules, room).await.map_err(stopped)?;
+        self.last = Some((height, hash));
+        Ok(())
+    }
+
+    /// Takes imported heights back that a header disproves. Heights that the store had before stay:
+    /// the input may be what is wrong. Returns the reason.
+    async fn disproved(&self, disproof: &Disproof) -> Result<String, ImportError> {
+        let why = format!("{}: {disproof}", disproof.reason());
+        let (Disproof::ReceiptsRoot { from, through, .. }
+        | Disproof::LogsBloom { from, through, .. }) = disproof
+        else {
+            return Ok(why);
+        };
+        let from = self.begin.last.map_or(*from, |(last, _)| last.saturating_add(1).max(*from));
+        if from > *through {
+            return Ok(why);
+        }
+        let withdrawn = self.ingest.withdraw(from).await.map_err(stopped)?;
+        withdrawn.map_err(|error| ImportError::Store(error.to_string()))?;
+        Ok(format!("{why}; heights from {from} on were taken back"))
+    }
+
+    /// Binds an empty store to the chain.
+    async fn bind(&self) -> Result<(), ImportError> {
+        let Some(identity) = self.begin.identity else { return Ok(()) };
+        let bound = self.ingest.bind(identity, self.rules).await.map_err(stopped)?;
+        bound.map_err(|error| ImportError::Store(error.to_string()))
+    }
+}
+
+fn stopped(_: Stopped) -> ImportError {
+    ImportError::Store(Stopped.to_string())
+}
+
+/// Returns the reason of a refusal.
+fn told(error: FetchError) -> String {
+    match error {
+        FetchError::Refused(reason, why) => format!("{reason}: {why}"),
+        other => format!("cannot be proven: {other:?}"),
+    }
+}
