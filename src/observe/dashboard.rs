@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::metric_table::{METRICS, Metric, MetricKind};
 
 /// Panels of the first row: title, unit of Grafana, expression, legend.
-const GLANCE: [(&str, &str, &str, &str); 8] = [
+const GLANCE: [(&str, &str, &str, &str); 10] = [
     ("Head", "locale", "neve_head_height", "{{instance}}"),
     ("Age of the head", "s", "neve_head_age_seconds", "{{instance}}"),
     ("Lag (heights)", "locale", "neve_lag_heights", "{{instance}}"),
@@ -33,6 +33,19 @@ const GLANCE: [(&str, &str, &str, &str); 8] = [
         "Misses by method, the ten most frequent",
         "reqps",
         "topk(10, sum by (method) (rate(neve_rpc_calls_total{outcome=\"miss\"}[$__rate_interval])))",
+        "{{method}}",
+    ),
+    (
+        "Misses by reason",
+        "reqps",
+        "sum by (reason) (rate(neve_rpc_misses_total[$__rate_interval]))",
+        "{{reason}}",
+    ),
+    (
+        "99th percentile of hits by method, the ten slowest",
+        "s",
+        "topk(10, histogram_quantile(0.99, sum by (method, le) \
+         (rate(neve_rpc_call_duration_seconds_bucket{outcome=\"hit\"}[$__rate_interval]))))",
         "{{method}}",
     ),
     (

@@ -289,7 +289,8 @@ impl Admin {
         if let Some(faults) = Memory::major_faults() {
             counter!("neve_major_page_faults_total").absolute(faults);
         }
-        self.metrics.as_ref().map(super::metrics::render).unwrap_or_default()
+        let render = |handle| super::metrics::render(handle, &self.thread_counters);
+        self.metrics.as_ref().map(render).unwrap_or_default()
     }
 }
 

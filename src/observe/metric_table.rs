@@ -63,6 +63,8 @@ macro_rules! metrics {
 
 const UPSTREAM: &str = "(scheme, host and port of the upstream)";
 const METHOD: &str = "(name of a JSON-RPC method; `other` for a name that no node knows)";
+const SERVED: &str = "(name of a served JSON-RPC method; `other` for any other name)";
+const MISSES: &str = "not_served below_range above_head unknown_hash empty stale_head no_value unknown_filter unreadable in_batch no_room";
 const CALL: &str = "(name of the JSON-RPC method)";
 const KEY: &str = "(name of the key in the file of --keys)";
 const KINDS: &str = "new_heads logs";
@@ -82,6 +84,11 @@ const REJECTIONS: &str = "(the failed proof: see below)";
 pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_rpc_calls_total" ["method": METHOD, "outcome": "hit error miss"]
         "JSON-RPC calls, those of batches included"
+    Counter Count "neve_rpc_misses_total" ["method": METHOD, "reason": MISSES]
+        "Misses of JSON-RPC calls"
+    Histogram Seconds "neve_rpc_call_duration_seconds"
+        ["method": SERVED, "outcome": "hit error miss relay"]
+        "Times from the receipt of a JSON-RPC call to its response, the same for all calls that one wake-up of a thread answers"
     Counter Count "neve_http_requests_total" []
         "HTTP requests to the main listener"
     Counter Count "neve_http_fast_requests_total" []
@@ -271,7 +278,9 @@ mod tests {
     use super::*;
     use crate::commands::reference;
     use crate::shared::HOLDERS;
-    use crate::shared::{OUTCOMES, REFUSED, TIMEOUTS, WS_ENDS, WS_KINDS};
+    use crate::shared::{
+        LATENCY_OUTCOMES, MISS_REASONS, OUTCOMES, REFUSED, TIMEOUTS, WS_ENDS, WS_KINDS,
+    };
 
     fn values(name: &str, label: &str) -> Vec<&'static str> {
         let metric = METRICS.iter().find(|metric| metric.name == name).expect("it is there");
@@ -282,6 +291,9 @@ mod tests {
     #[test]
     fn label_values_are_those_that_the_threads_count() {
         assert_eq!(values("neve_rpc_calls_total", "outcome"), OUTCOMES);
+        assert_eq!(values("neve_rpc_call_duration_seconds", "outcome"), LATENCY_OUTCOMES);
+        let missed = values("neve_rpc_misses_total", "reason");
+        assert_eq!(missed, MISS_REASONS.map(|(_, name)| name));
         let refused = values("neve_http_refused_requests_total", "reason");
         assert_eq!(refused, REFUSED.map(|(_, name)| name));
         let timeouts = values("neve_http_connection_timeouts_total", "reason");

@@ -11,11 +11,12 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::reload::Handle;
 
+use super::latencies;
 use super::metric_table::{METRICS, Metric, MetricKind};
 use super::progress::Beside;
 use crate::config::settings::{LogConfig, LogFormat};
 use crate::shared::{
-    HOLDERS, MemoryBudget, MethodLabel, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters,
+    HOLDERS, MISS_REASONS, MemoryBudget, MethodLabel, OUTCOMES, REFUSED, TIMEOUTS, ThreadCounters,
     WS_ENDS, WS_KINDS,
 };
 
@@ -45,9 +46,10 @@ pub(crate) fn install() -> Option<PrometheusHandle> {
 }
 
 /// Renders /metrics. A sum is a gauge of the recorder and a counter of Prometheus.
-pub(crate) fn render(handle: &PrometheusHandle) -> String {
+pub(crate) fn render(handle: &PrometheusHandle, thread_counters: &[Arc<ThreadCounters>]) -> String {
     let sums = METRICS.iter().filter(|metric| metric.kind == MetricKind::Sum);
-    sums.fold(handle.render(), |page, Metric { name, .. }| {
+    let page = handle.render() + &latencies::render(thread_counters);
+    sums.fold(page, |page, Metric { name, .. }| {
         page.replace(&format!("# TYPE {name} gauge"), &format!("# TYPE {name} counter"))
     })
 }
@@ -77,9 +79,7 @@ pub(crate) fn publish_memory(memory: &MemoryBudget) {
 /// Adds up what the serving threads have counted.
 pub(crate) fn publish(thread_counters: &[Arc<ThreadCounters>]) {
     for (method, label) in MethodLabel::all() {
-        for (outcome, name) in
-            [Outcome::Hit, Outcome::Error, Outcome::Miss].into_iter().zip(OUTCOMES)
-        {
+        for (outcome, name) in OUTCOMES.into_iter().enumerate() {
             let sum =
                 thread_counters.iter().map(|counters| counters.calls(method, outcome)).sum::<u64>();
             if sum > 0 {
@@ -88,6 +88,7 @@ pub(crate) fn publish(thread_counters: &[Arc<ThreadCounters>]) {
             }
         }
     }
+    publish_misses(thread_counters);
     let sum = |count: fn(&ThreadCounters) -> &std::sync::atomic::AtomicU64| {
         let load = |counters: &Arc<ThreadCounters>| {
             count(counters).load(std::sync::atomic::Ordering::Relaxed)
@@ -100,6 +101,19 @@ pub(crate) fn publish(thread_counters: &[Arc<ThreadCounters>]) {
     counter!("neve_http_offloaded_requests_total").absolute(sum(|counters| &counters.handed_over));
     publish_refusals(thread_counters);
     publish_websockets(thread_counters);
+}
+
+fn publish_misses(thread_counters: &[Arc<ThreadCounters>]) {
+    for (method, label) in MethodLabel::all() {
+        for (reason, name) in MISS_REASONS {
+            let missed = thread_counters.iter().map(|counters| counters.misses(method, reason));
+            let sum = missed.sum::<u64>();
+            if sum > 0 {
+                counter!("neve_rpc_misses_total", "method" => label, "reason" => name)
+                    .absolute(sum);
+            }
+        }
+    }
 }
 
 /// Refused requests, and connections closed because a wait ran out.

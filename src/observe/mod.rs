@@ -10,6 +10,7 @@ mod alerts;
 mod dashboard;
 pub(crate) mod head_age;
 mod health;
+mod latencies;
 mod metric_table;
 pub(crate) mod metrics;
 pub(crate) mod page;

@@ -8,7 +8,6 @@ use neve_store::residency;
 use neve_store::residency::Cold;
 
 use super::call::Rpc;
-use super::caller::Calls;
 use super::caller::{Caller, ids_fit};
 use super::missing::{Missing, Unanswered, missing_data, range_json};
 use super::outbound::Outbound;
@@ -16,7 +15,7 @@ use super::response::{RpcResponse, lone_error, unheard};
 use super::split::Split;
 use crate::body::ResponseBody;
 use crate::rpc::methods::Miss;
-use crate::shared::{MethodLabel, Outcome, Stop};
+use crate::shared::{MethodLabel, MissReason, Outcome, Stop};
 
 /// A batch that takes longer goes to a thread where it holds up nobody: what a search of little
 /// that is long, or fees of many blocks, take is not limited by how many there are.
@@ -160,9 +159,16 @@ impl Rpc {
         why: &Missing,
         caller: &mut Caller<'_>,
     ) -> RpcResponse {
-        caller.calls = Calls::default();
+        let mut cause = std::mem::take(&mut caller.calls).newest_miss();
         let calls = || messages.iter().filter(|message| message.kind() == Kind::Call);
-        calls().for_each(|message| caller.calls.note(MethodLabel::of(message), Outcome::Miss));
+        for message in calls() {
+            let method = MethodLabel::of(message);
+            let outcome = match cause.take_if(|(missed, _)| *missed == method) {
+                Some((_, outcome)) => outcome,
+                None => Outcome::Miss(MissReason::InBatch),
+            };
+            caller.calls.note(method, outcome);
+        }
         let relays = |message: &Message<'_>| {
             !matches!(message.kind(), Kind::Call | Kind::Notification)
                 || self.misses.relays(&message.method())

@@ -15,7 +15,7 @@ use crate::config::settings::{Limits, MissPolicy};
 use crate::rpc::cursors::{Filters, NotOpened, Replays, UndoLog};
 use crate::rpc::methods::{Miss, QueryContext, QueryError, execute};
 use crate::shared::{
-    MemoryBudget, Meter, MethodLabel, Outcome, Serving, Status, ThreadCounters, Work,
+    MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters, Work,
 };
 
 /// Answers bodies.
@@ -103,7 +103,8 @@ impl Rpc {
             Ok(()) => Outcome::Hit,
             Err(QueryError::Error(_)) => Outcome::Error,
             Err(QueryError::Cold) => return Err(Unanswered::Cold),
-            Err(QueryError::Miss(_) | QueryError::NoRoom) => Outcome::Miss,
+            Err(QueryError::Miss(miss)) => Outcome::Miss(miss.reason(self.serving.head())),
+            Err(QueryError::NoRoom) => Outcome::Miss(MissReason::NoRoom),
         };
         caller.calls.note(method.into(), outcome);
         match answered {
@@ -207,7 +208,7 @@ impl Rpc {
 }
 
 fn not_served(message: &Message<'_>, caller: &mut Caller<'_>) -> Unanswered {
-    caller.calls.note(MethodLabel::of(message), Outcome::Miss);
+    caller.calls.note(MethodLabel::of(message), Outcome::Miss(MissReason::NotServed));
     Unanswered::Missed(Missing::Method(excerpt(&message.method()).into_owned()))
 }
 

@@ -1,5 +1,7 @@
 //! Client of a body: how it came, and what its response holds so far.
 
+use std::time::{Duration, Instant};
+
 use neve_jsonrpc::{Message, envelope};
 use smallvec::SmallVec;
 
@@ -20,9 +22,47 @@ impl Calls {
         self.0.push((method, outcome));
     }
 
-    /// Adds the outcomes to the counters of a thread.
-    pub(crate) fn count(self, counters: &ThreadCounters) {
-        self.0.into_iter().for_each(|(method, outcome)| counters.call(method, outcome));
+    /// Adds the outcomes and the time of each call to the counters of a thread.
+    pub(crate) fn count(self, counters: &ThreadCounters, took: Duration) {
+        for (method, outcome) in self.0 {
+            counters.call(method, outcome);
+            counters.time(method, outcome, took);
+        }
+    }
+
+    /// Adds the outcomes, and leaves the times to the end of this thread's wake-up.
+    pub(crate) fn count_at_end(self, counters: &ThreadCounters, woke: Instant) {
+        for (method, outcome) in self.0 {
+            counters.call(method, outcome);
+            counters.time_later(method, outcome, woke);
+        }
+    }
+
+    /// Adds the outcomes of calls for an upstream, whose times come later.
+    pub(super) fn count_untimed(self, counters: &ThreadCounters) -> RelayedCalls {
+        self.0.iter().for_each(|(method, outcome)| counters.call(*method, *outcome));
+        RelayedCalls(self)
+    }
+
+    /// The newest call, if it is a miss.
+    pub(super) fn newest_miss(&self) -> Option<(MethodLabel, Outcome)> {
+        self.0.last().copied().filter(|(_, outcome)| matches!(outcome, Outcome::Miss(_)))
+    }
+}
+
+/// Calls of a body for an upstream, without their times.
+#[derive(Debug, Default)]
+pub(crate) struct RelayedCalls(Calls);
+
+impl RelayedCalls {
+    /// Adds the time of each call. Those that neve did not answer are relayed ones.
+    pub(crate) fn time(self, counters: &ThreadCounters, took: Duration) {
+        for (method, outcome) in self.0.0 {
+            match outcome {
+                Outcome::Miss(_) => counters.time_relayed(method, took),
+                answered => counters.time(method, answered, took),
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
 use super::call_facts::CallFacts;
-use super::caller::Calls;
+use super::caller::{Calls, RelayedCalls};
 use crate::config::settings::is_never_relayed;
 use crate::shared::{Reservation, ThreadCounters};
 
@@ -130,9 +130,9 @@ impl Outbound {
         self.reserved = reservation;
     }
 
-    /// Counts its calls: when it is relayed, and not when it is only handed on.
-    pub(crate) fn count(&mut self, counters: &ThreadCounters) {
-        self.calls.take().into_iter().for_each(|calls| calls.count(counters));
+    /// Counts its calls: when it is relayed, and not when it is only handed on. Their times come later.
+    pub(crate) fn count(&mut self, counters: &ThreadCounters) -> RelayedCalls {
+        self.calls.take().unwrap_or_default().count_untimed(counters)
     }
 
     /// Response with an error for each call.

@@ -16,7 +16,7 @@ use super::response::{RpcResponse, lone_error};
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
 use crate::rpc::cursors::FilterKind;
 use crate::rpc::methods::Miss;
-use crate::shared::{Class, ClientAddress, MethodLabel, Outcome, Stop, Work};
+use crate::shared::{Class, ClientAddress, MethodLabel, MissReason, Outcome, Stop, Work};
 
 /// Bytes of a body whose reading alone takes too long for a thread that serves others: a list of
 /// topics of 4.9 MB takes 40 ms.
@@ -113,7 +113,8 @@ impl Rpc {
         let why = Missing::Data(Miss::Disk);
         let reply = match self.parse(body) {
             Request::Single(message) => {
-                caller.calls.note(MethodLabel::of(&message), Outcome::Miss);
+                let outcome = Outcome::Miss(MissReason::Unreadable);
+                caller.calls.note(MethodLabel::of(&message), outcome);
                 self.missed(&message, &why)
             }
             Request::Batch(messages) => self.missed_batch(&messages, &why, &mut caller),

@@ -2,10 +2,11 @@
 //! request writes to a cache line that another thread writes to.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use neve_jsonrpc::{Message, Method, UNSERVED_METHODS, unserved_methods};
 
+use super::latency::{Latencies, RELAY, add};
 use crate::config::settings::Deadlines;
 
 /// Outcome of a call.
@@ -16,11 +17,64 @@ pub(crate) enum Outcome {
     /// With the node's own error, or its own null.
     Error,
     /// With a refusal: a full node must be asked.
-    Miss,
+    Miss(MissReason),
+}
+
+impl Outcome {
+    /// Place of its label in [`OUTCOMES`].
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Hit => 0,
+            Self::Error => 1,
+            Self::Miss(_) => 2,
+        }
+    }
 }
 
 /// The label of an [`Outcome`].
 pub(crate) const OUTCOMES: [&str; 3] = ["hit", "error", "miss"];
+
+/// Reason of a miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MissReason {
+    /// The method is not served.
+    NotServed,
+    /// The height is below the served range.
+    BelowRange,
+    /// The height is above the head.
+    AboveHead,
+    /// No stored block or transaction has the hash.
+    UnknownHash,
+    /// Nothing is stored.
+    Empty,
+    /// The head is too old.
+    StaleHead,
+    /// The upstream has not told the value, or too long ago.
+    NoValue,
+    /// The filter is not of this neve.
+    UnknownFilter,
+    /// Stored data cannot be read.
+    Unreadable,
+    /// Another call of the batch is a miss.
+    InBatch,
+    /// Clients use too much memory.
+    NoRoom,
+}
+
+/// The label of a [`MissReason`].
+pub(crate) const MISS_REASONS: [(MissReason, &str); 11] = [
+    (MissReason::NotServed, "not_served"),
+    (MissReason::BelowRange, "below_range"),
+    (MissReason::AboveHead, "above_head"),
+    (MissReason::UnknownHash, "unknown_hash"),
+    (MissReason::Empty, "empty"),
+    (MissReason::StaleHead, "stale_head"),
+    (MissReason::NoValue, "no_value"),
+    (MissReason::UnknownFilter, "unknown_filter"),
+    (MissReason::Unreadable, "unreadable"),
+    (MissReason::InBatch, "in_batch"),
+    (MissReason::NoRoom, "no_room"),
+];
 
 /// Kind of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,6 +209,9 @@ impl From<Method> for MethodLabel {
 #[repr(align(128))] // two cache lines: the prefetcher fetches pairs
 pub(crate) struct ThreadCounters {
     calls: [[AtomicU64; OUTCOMES.len()]; OTHER + 1],
+    misses: Box<[[AtomicU64; MISS_REASONS.len()]; OTHER + 1]>,
+    /// Times of calls.
+    pub latencies: Latencies,
     /// HTTP requests, of any kind.
     pub requests: AtomicU64,
     /// Those of them that went the short way: POST of JSON in the plainest form.
@@ -178,6 +235,8 @@ impl Default for ThreadCounters {
         let zero = || AtomicU64::new(0);
         Self {
             calls: std::array::from_fn(|_| std::array::from_fn(|_| zero())),
+            misses: Box::new(std::array::from_fn(|_| std::array::from_fn(|_| zero()))),
+            latencies: Latencies::default(),
             requests: zero(),
             plain: zero(),
             refused: std::array::from_fn(|_| zero()),
@@ -192,20 +251,38 @@ impl Default for ThreadCounters {
     }
 }
 
-/// Adds to a count that only this thread adds to, without a locked instruction.
-pub(crate) fn add(count: &AtomicU64, more: u64) {
-    count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-}
-
 impl ThreadCounters {
     /// Counts a call.
     pub(crate) fn call(&self, method: MethodLabel, outcome: Outcome) {
-        add(&self.calls[usize::from(method.0)][outcome as usize], 1);
+        add(&self.calls[usize::from(method.0)][outcome.index()], 1);
+        if let Outcome::Miss(reason) = outcome {
+            add(&self.misses[usize::from(method.0)][reason as usize], 1);
+        }
     }
 
-    /// Number of calls of `method` that ended so.
-    pub(crate) fn calls(&self, method: MethodLabel, outcome: Outcome) -> u64 {
-        self.calls[usize::from(method.0)][outcome as usize].load(Ordering::Relaxed)
+    /// Counts the time of a call.
+    pub(crate) fn time(&self, method: MethodLabel, outcome: Outcome, took: Duration) {
+        self.latencies.count(method.0.into(), outcome.index(), took);
+    }
+
+    /// Counts the time of a call that an upstream was asked for.
+    pub(crate) fn time_relayed(&self, method: MethodLabel, took: Duration) {
+        self.latencies.count(method.0.into(), RELAY, took);
+    }
+
+    /// Counts the time of a call when the wake-up of this thread is over, which began at `woke`.
+    pub(crate) fn time_later(&self, method: MethodLabel, outcome: Outcome, woke: Instant) {
+        self.latencies.pend(method.0.into(), outcome.index(), woke);
+    }
+
+    /// Number of calls of `method` that ended so, by the place in [`OUTCOMES`].
+    pub(crate) fn calls(&self, method: MethodLabel, outcome: usize) -> u64 {
+        self.calls[usize::from(method.0)][outcome].load(Ordering::Relaxed)
+    }
+
+    /// Number of misses of `method` for this reason.
+    pub(crate) fn misses(&self, method: MethodLabel, reason: MissReason) -> u64 {
+        self.misses[usize::from(method.0)][reason as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -289,6 +366,7 @@ mod tests {
     fn every_label_is_in_its_place() {
         assert!(WS_ENDS.iter().enumerate().all(|(at, (why, _))| *why as usize == at));
         assert!(TIMEOUTS.iter().enumerate().all(|(at, (wait, _))| *wait as usize == at));
+        assert!(MISS_REASONS.iter().enumerate().all(|(at, (why, _))| *why as usize == at));
         assert!(WS_KINDS.iter().enumerate().all(|(at, (kind, _))| *kind as usize == at));
     }
 
@@ -306,10 +384,12 @@ mod tests {
             (MethodLabel::from(Method::BlockReceipts), MethodLabel(OTHER as u8));
         counters.call(receipts, Outcome::Hit);
         counters.call(receipts, Outcome::Hit);
-        counters.call(other, Outcome::Miss);
-        assert_eq!(counters.calls(receipts, Outcome::Hit), 2);
-        assert_eq!(counters.calls(receipts, Outcome::Miss), 0);
-        assert_eq!(counters.calls(other, Outcome::Miss), 1);
+        counters.call(other, Outcome::Miss(MissReason::NotServed));
+        assert_eq!(counters.calls(receipts, 0), 2);
+        assert_eq!(counters.calls(receipts, 2), 0);
+        assert_eq!(counters.calls(other, 2), 1);
+        let misses = MISS_REASONS.map(|(reason, _)| counters.misses(other, reason));
+        assert_eq!((misses[0], misses.iter().sum()), (1, 1_u64));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod client_address;
 mod counters;
 mod freshness;
 mod ingest_budget;
+mod latency;
 pub(crate) mod lock;
 mod memory_budget;
 mod serving;
@@ -14,10 +15,13 @@ mod work;
 
 pub(crate) use client_address::ClientAddress;
 pub(crate) use counters::{
-    MethodLabel, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters, Timeout, WS_ENDS, WS_KINDS,
-    WsClose, WsKind, add,
+    MISS_REASONS, MethodLabel, MissReason, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters,
+    Timeout, WS_ENDS, WS_KINDS, WsClose, WsKind,
 };
 pub(crate) use ingest_budget::{IngestBudget, IngestReservation};
+#[cfg(test)]
+pub(crate) use latency::LATENCY_OUTCOMES;
+pub(crate) use latency::{LatencySeries, add, bounds, latency_series};
 #[cfg(test)]
 pub(crate) use memory_budget::tests;
 pub(crate) use memory_budget::{

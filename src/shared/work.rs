@@ -43,6 +43,11 @@ impl Began {
     pub(crate) fn now() -> Self {
         Self(Instant::now())
     }
+
+    /// Returns the time since then.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
 }
 
 /// Work for one request.

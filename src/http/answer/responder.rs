@@ -9,7 +9,7 @@ use crate::body::{AcceptEncoding, ResponseBody};
 use crate::http::admit::ErrorResponse;
 use crate::http::{NotDone, Offload};
 use crate::rpc::{Calls, LONG_BODY, Rpc, RpcResponse};
-use crate::shared::{ClientAddress, Work};
+use crate::shared::{Began, ClientAddress, Work};
 
 /// Answers JSON-RPC for one thread.
 pub(crate) struct Responder {
@@ -20,24 +20,27 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// Answers JSON-RPC unless that takes the disk, or long.
+    /// Answers JSON-RPC unless that takes the disk, or long. The caller counts the calls.
     pub(crate) fn answer_if_resident(
         &self,
         body: &[u8],
         accepts: AcceptEncoding,
         address: ClientAddress,
-    ) -> Result<RpcResponse, Cold> {
+    ) -> Result<(RpcResponse, Calls), Cold> {
         if body.len() > LONG_BODY {
             return Err(Cold);
         }
         let work = Work::here(self.rpc.limits.work);
-        let answered = residency::if_sendable(|| self.rpc.answer(body, accepts, address, &work));
-        answered.map(|answered| self.counted(answered))
+        residency::if_sendable(|| self.rpc.answer(body, accepts, address, &work))
     }
 
-    /// Counts the calls of a response.
-    pub(crate) fn counted(&self, (reply, calls): (RpcResponse, Calls)) -> RpcResponse {
-        calls.count(&self.rpc.counters);
+    /// Counts the calls of a response that was begun at `began`.
+    pub(crate) fn counted(
+        &self,
+        (reply, calls): (RpcResponse, Calls),
+        began: Began,
+    ) -> RpcResponse {
+        calls.count(&self.rpc.counters, began.elapsed());
         reply
     }
 

@@ -42,7 +42,7 @@ impl Responder {
         let answering = self.offload.run(class, address, work);
         match answering.await {
             Ok(Some((body_len, calls, waited))) => {
-                calls.count(counters);
+                calls.count(counters, began.elapsed());
                 add(&counters.bytes, body_len as u64);
                 waited
             }

@@ -240,7 +240,7 @@ impl FastConnection {
                 self.ahead = Ahead::None;
             }
             let client = plain.client.unwrap_or(self.address);
-            let reply = match answer(service, room.came(), &plain, client) {
+            let reply = match answer(service, room.came(), &plain, client, now) {
                 Ok(reply) if reply.needs_upstream() => return Ok(self.hyper(service, room)),
                 Ok(reply) => reply,
                 Err(Cold) => return Ok(self.wait_for_disk(service, room, &plain, client)),
@@ -357,15 +357,18 @@ fn answer(
     came: &[u8],
     plain: &FastRequest,
     address: ClientAddress,
+    woke: Instant,
 ) -> Result<RpcResponse, Cold> {
-    let reply =
+    let answered =
         service.responder.answer_if_resident(&came[plain.body.clone()], plain.accepts, address);
-    if !reply.as_ref().is_ok_and(RpcResponse::needs_upstream) {
+    if !answered.as_ref().is_ok_and(|(reply, _)| reply.needs_upstream()) {
         let counters = &service.responder.rpc.counters; // hyper's thread counts the others
         add(&counters.requests, 1);
         add(&counters.plain, 1);
     }
-    reply
+    let (reply, calls) = answered?;
+    calls.count_at_end(&service.responder.rpc.counters, woke);
+    Ok(reply)
 }
 
 /// The buffer, and how much of it is in use.

@@ -103,6 +103,7 @@ impl EventLoop {
                 self.open_door(now);
             }
             self.turns(now);
+            self.service.responder.rpc.counters.latencies.settle(now);
             self.close_expired(now);
         }
     }

@@ -14,7 +14,7 @@ use crate::http::response::{HttpBody, whole};
 use crate::http::while_here;
 use crate::relay::{Failure, Hops, RelayRequest};
 use crate::rpc::{CallFacts, Outbound, RpcResponse, Split};
-use crate::shared::Holder;
+use crate::shared::{Began, Holder};
 
 impl Service {
     /// Has an upstream answer, until the client has gone.
@@ -23,14 +23,17 @@ impl Service {
         mut outbound: Outbound,
         hops: Result<Hops, Failure>,
         client: &Client,
+        began: Began,
     ) -> Response<HttpBody> {
-        outbound.count(&self.responder.rpc.counters);
+        let calls = outbound.count(&self.responder.rpc.counters);
         let hops = match hops {
             Ok(hops) => hops,
             Err(failure) => return whole(self.responder.not_relayed(&outbound, &failure)),
         };
         let origin = self.origin(client, hops);
-        match self.stream(rpc_request(&mut outbound, &origin), &origin, client).await {
+        let streamed = self.stream(rpc_request(&mut outbound, &origin), &origin, client).await;
+        calls.time(&self.responder.rpc.counters, began.elapsed());
+        match streamed {
             Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.lacks),
             Some(Err(NotRelayed::NoRoom)) => whole(ErrorResponse::NO_ROOM.response()),
             Some(Err(NotRelayed::Failure(failure))) => {
@@ -137,8 +140,9 @@ impl Service {
         mut split: Box<Split>,
         hops: Result<Hops, Failure>,
         client: &Client,
+        began: Began,
     ) -> Response<ResponseBody> {
-        split.outbound.count(&self.responder.rpc.counters);
+        let calls = split.outbound.count(&self.responder.rpc.counters);
         let Some(relay) = &self.relay else {
             return self.responder.response(RpcResponse::Split(split));
         };
@@ -154,7 +158,9 @@ impl Service {
             }
         };
         let filling = relay.fill(split, self.origin(client, hops));
-        match while_here(filling, || client.quiet.look_for_client()).await {
+        let filled = while_here(filling, || client.quiet.look_for_client()).await;
+        calls.time(&self.responder.rpc.counters, began.elapsed());
+        match filled {
             Some(Some(mixed)) => self.responder.mixed(mixed),
             Some(None) => self.responder.response(RpcResponse::NoRoom),
             None => ErrorResponse::GONE.response(),

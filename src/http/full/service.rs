@@ -196,17 +196,18 @@ impl Service {
         {
             return closing_unless(body.ended, whole(refused));
         }
-        let mut reply = self.answer(&body.bytes, accepts, client).await;
+        let began = Began::now();
+        let mut reply = self.answer(&body.bytes, accepts, client, began).await;
         for _ in 0..PRICE_REQUESTS_MAX {
             if !matches!(reply, Ok(RpcResponse::Prices)) {
                 break;
             }
             self.responder.rpc.serving.relayed.request_prices().await;
-            reply = self.answer(&body.bytes, accepts, client).await;
+            reply = self.answer(&body.bytes, accepts, client, began).await;
         }
         let response = match reply {
-            Ok(RpcResponse::Relay(outbound)) => self.relay(outbound, hops, client).await,
-            Ok(RpcResponse::Split(split)) => whole(self.fill(split, hops, client).await),
+            Ok(RpcResponse::Relay(outbound)) => self.relay(outbound, hops, client, began).await,
+            Ok(RpcResponse::Split(split)) => whole(self.fill(split, hops, client, began).await),
             Ok(reply) => whole(self.responder.response(reply)),
             Err(response) => whole(response),
         };
@@ -240,10 +241,11 @@ impl Service {
         body: &Bytes,
         accepts: AcceptEncoding,
         client: &Client,
+        began: Began,
     ) -> Result<RpcResponse, Response<ResponseBody>> {
         match self.responder.answer_if_resident(body, accepts, client.address) {
-            Ok(reply) => Ok(reply), // nearly always
-            Err(_) => self.answer_offloaded(body.clone(), accepts, client).await,
+            Ok(answered) => Ok(self.responder.counted(answered, began)), // nearly always
+            Err(_) => self.answer_offloaded(body.clone(), accepts, client, began).await,
         }
     }
 
@@ -253,10 +255,10 @@ impl Service {
         body: Bytes,
         accepts: AcceptEncoding,
         client: &Client,
+        began: Began,
     ) -> Result<RpcResponse, Response<ResponseBody>> {
         add(&self.responder.rpc.counters.handed_over, 1);
-        let (rpc, class, began) =
-            (Arc::clone(&self.responder.rpc), self.responder.rpc.class(&body), Began::now());
+        let (rpc, class) = (Arc::clone(&self.responder.rpc), self.responder.rpc.class(&body));
         let gone = Gone::default();
         let flag = gone.flag();
         let address = client.address;
@@ -266,7 +268,7 @@ impl Service {
             rpc.answer_waiting(&body, accepts, address, &work)
         });
         match gone.watch(answering, || client.quiet.look_for_client()).await {
-            Ok(Some(answered)) => Ok(self.responder.counted(answered)),
+            Ok(Some(answered)) => Ok(self.responder.counted(answered, began)),
             Ok(None) => Err(ErrorResponse::GONE.response()),
             Err(not_done) => Err(self.responder.not_done(not_done)),
         }

@@ -26,7 +26,7 @@ use crate::http::answer::Responder;
 use crate::http::response::{BY_CODING, JSON, NO_STORE, name_coding, not_stored, typed};
 use crate::rpc::methods::{BlockForm, Miss, NotRead, block_of, stored};
 use crate::rpc::{missing_data, range_json};
-use crate::shared::{Class, ClientAddress, Outcome, Serving, add};
+use crate::shared::{Began, Class, ClientAddress, Outcome, Serving, add};
 
 /// The description of these documents, in the words of `OpenAPI` 3.1.
 const OPENAPI: &str = include_str!("../../../docs/openapi.json");
@@ -78,7 +78,7 @@ impl Responder {
         request: &Parts,
         address: ClientAddress,
     ) -> Response<ResponseBody> {
-        let serving = &self.rpc.serving;
+        let (serving, began) = (&self.rpc.serving, Began::now());
         let asked = match wanted.asked(request.uri.query()) {
             Ok(asked) => asked,
             Err(bad) => return self.turn_away(StatusCode::BAD_REQUEST, -32602, bad.message()),
@@ -92,10 +92,12 @@ impl Responder {
                 }
             }
         };
-        let outcome = if answered.is_ok() { Outcome::Hit } else { Outcome::Miss };
-        counted_as(asked)
-            .into_iter()
-            .for_each(|method| self.rpc.counters.call(method.into(), outcome));
+        let missed = |miss: &Miss| Outcome::Miss(miss.reason(serving.head()));
+        let outcome = answered.as_ref().map_or_else(missed, |_| Outcome::Hit);
+        if let Some(method) = counted_as(asked) {
+            self.rpc.counters.call(method.into(), outcome);
+            self.rpc.counters.time(method.into(), outcome, began.elapsed());
+        }
         answered.unwrap_or_else(|miss| self.missing(miss))
     }
 

@@ -209,6 +209,7 @@ impl WsConnection<'_> {
             self.socket.get_mut().message_ends();
             return self.write(answer(ResponseBody::from(refusal))).await;
         }
+        let began = Began::now();
         let (mut frame, mut calls) = self.answer(&body).await?;
         if matches!(frame, WsResponse::Prices) {
             self.rpc.serving.relayed.request_prices().await;
@@ -216,7 +217,7 @@ impl WsConnection<'_> {
         }
         drop(body);
         self.socket.get_mut().message_ends();
-        calls.count(&self.rpc.counters);
+        calls.count(&self.rpc.counters, began.elapsed());
         self.respond(frame).await
     }
 
@@ -251,18 +252,27 @@ impl WsConnection<'_> {
     /// Has an upstream asked; other messages are answered meanwhile.
     fn relay(&mut self, frame: WsResponse) {
         let Some(relay) = self.relay else { return }; // nothing comes to this without a relay
+        let (rpc, began) = (self.rpc, Began::now());
         let (address, account) = (self.address, self.rpc.memory.account(self.address));
         // No neve relays over a WebSocket, so no loop is possible.
         let origin = Origin::new(address, account, self.rpc.serving.head().unwrap_or(0));
         self.relaying.push(match frame {
             WsResponse::Relay(mut call) => {
-                call.count(&self.rpc.counters);
-                Box::pin(relay.whole(call, origin))
+                let calls = call.count(&self.rpc.counters);
+                Box::pin(async move {
+                    let body = relay.whole(call, origin).await;
+                    calls.time(&rpc.counters, began.elapsed());
+                    body
+                })
             }
             WsResponse::Split(mut split) => {
-                split.outbound.count(&self.rpc.counters);
+                let calls = split.outbound.count(&self.rpc.counters);
                 let filling = relay.fill(split, origin);
-                Box::pin(async { Some(filling.await?.body) })
+                Box::pin(async move {
+                    let mixed = filling.await;
+                    calls.time(&rpc.counters, began.elapsed());
+                    Some(mixed?.body)
+                })
             }
             _ => return,
         });

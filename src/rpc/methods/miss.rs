@@ -4,6 +4,8 @@ use neve_jsonrpc::RpcError;
 use neve_store::SearchError;
 use neve_store::residency::Cold;
 
+use crate::shared::MissReason;
+
 /// Reason why a full node must be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Miss {
@@ -26,6 +28,23 @@ pub(crate) enum Miss {
     /// The head is older than `--ready-age-max`, and the answer depends on it (`--stale-heads
     /// miss`).
     StaleHead,
+}
+
+impl Miss {
+    /// Label of the reason. `head` is the newest served height.
+    pub(crate) fn reason(self, head: Option<u64>) -> MissReason {
+        match self {
+            Self::Height(height) if head.is_some_and(|head| height > head) => MissReason::AboveHead,
+            Self::Height(_) => MissReason::BelowRange,
+            Self::Hash(_) => MissReason::UnknownHash,
+            Self::Empty => MissReason::Empty,
+            Self::StaleHead => MissReason::StaleHead,
+            Self::NotRelayed(_) => MissReason::NoValue,
+            Self::Filter => MissReason::UnknownFilter,
+            Self::Unreadable(_) | Self::Disk => MissReason::Unreadable,
+            Self::InBatch => MissReason::InBatch,
+        }
+    }
 }
 
 /// Reason why a question has no result.

@@ -7,6 +7,7 @@ mod dev;
 mod doctor;
 mod export;
 mod import;
+mod latencies;
 mod memory;
 mod outputs;
 mod prometheus;
