@@ -15,4 +15,5 @@ pub mod repair;
 pub mod serve;
 mod start;
 pub mod status;
+mod status_metrics;
 pub mod verify;

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::config::written;
+use super::status_metrics::{misses, times};
 use crate::client::{PeerText, StreamClient, client_config};
 use crate::config::settings::{AdminListen, HttpConfig};
 use crate::config::{ConfigError, Endpoint, Human, ListenAddress, Network, SettingsSource};
@@ -72,8 +73,9 @@ async fn show(address: &str, watch: bool) -> Result<ExitCode, String> {
     let mut before = None;
     loop {
         let health = admin.health().await?;
-        let calls = admin.calls().await;
-        let text = page(&health, calls, before);
+        let metrics = admin.metrics().await;
+        let calls = metrics.as_deref().map(Calls::of);
+        let text = page(&health, calls, before) + &call_lines(&metrics.unwrap_or_default());
         before = calls;
         let clear = if watch && io::stdout().is_terminal() { CLEAR } else { "" };
         let mut out = io::stdout();
@@ -129,9 +131,9 @@ impl AdminPages {
         })
     }
 
-    async fn calls(&self) -> Option<Calls> {
+    async fn metrics(&self) -> Option<String> {
         let body = self.get("/metrics").await.ok()?;
-        Some(Calls::of(&String::from_utf8_lossy(&body)))
+        Some(String::from_utf8_lossy(&body).into_owned())
     }
 }
 
@@ -171,7 +173,15 @@ impl Calls {
     }
 }
 
-/// Returns the whole page. `before` are the calls one look earlier.
+/// Returns the lines about times and reasons of misses, as far as there are any.
+fn call_lines(metrics: &str) -> String {
+    let lines = [("times", times(metrics)), ("misses", misses(metrics))];
+    let shown =
+        lines.into_iter().filter_map(|(name, text)| Some(format!("{name:<12} {}\n", text?)));
+    shown.collect()
+}
+
+/// Returns the page without these lines. `before` are the calls one look earlier.
 fn page(health: &Value, calls: Option<Calls>, before: Option<Calls>) -> String {
     let mut page = String::new();
     let mut line = |name: &str, text: String| {

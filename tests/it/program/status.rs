@@ -36,6 +36,8 @@ fn status_shows_state_heights_upstream_disk_memory_and_calls() {
     assert!(line("head").contains("339, ") && line("head").contains("lag 0"), "{text}");
     assert!(line("upstream").contains(&format!("{}: ", node.url())), "{text}");
     assert!(line("disk").contains(" free, ") && line("memory").contains(" resident, "), "{text}");
+    assert!(line("times").contains("half of the hits up to "), "{text}");
+    assert!(line("misses").contains("1 not_served"), "{text}");
     assert!(line("calls").contains("1 hits (") && line("calls").contains("1 misses"), "{text}");
 }
 

@@ -1,0 +1,103 @@
+//! Lines of `neve status` about calls, from the text of /metrics.
+
+use std::collections::BTreeMap;
+
+/// Bucket bounds in seconds, as texts in ascending order, and the calls up to each.
+type Buckets = Vec<(String, u64)>;
+
+/// Returns the misses by reason, the most frequent first; `None` before the first one.
+pub(super) fn misses(metrics: &str) -> Option<String> {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for (labels, value) in series(metrics, "neve_rpc_misses_total{") {
+        let sum = sums.entry(label(labels, "reason")?).or_default();
+        *sum = sum.saturating_add(value);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|(_, sum)| std::cmp::Reverse(*sum));
+    let shown: Vec<_> = sums.iter().map(|(reason, sum)| format!("{sum} {reason}")).collect();
+    (!shown.is_empty()).then(|| shown.join(", "))
+}
+
+/// Returns the bounds below which half and 99 of 100 hits took; `None` before the first one.
+pub(super) fn times(metrics: &str) -> Option<String> {
+    let mut buckets = Buckets::new();
+    for (labels, value) in series(metrics, "neve_rpc_call_duration_seconds_bucket{") {
+        if label(labels, "outcome") != Some("hit") {
+            continue;
+        }
+        let bound = label(labels, "le")?;
+        match buckets.iter_mut().find(|(known, _)| known == bound) {
+            Some((_, sum)) => *sum = sum.saturating_add(value),
+            None => buckets.push((bound.to_owned(), value)),
+        }
+    }
+    let [half, most] = [50, 99].map(|share| below(&buckets, share));
+    Some(format!("half of the hits up to {}, 99 % up to {}", half?, most?))
+}
+
+/// Values of the series whose lines begin so, with the labels of each.
+fn series<'m>(metrics: &'m str, begin: &'m str) -> impl Iterator<Item = (&'m str, u64)> {
+    metrics.lines().filter_map(move |line| {
+        let (labels, value) = line.strip_prefix(begin)?.rsplit_once("} ")?;
+        Some((labels, value.parse().ok()?))
+    })
+}
+
+/// Returns the value of a label. Values of the labels that are read have no quotes. Another program
+/// may have the port: only plain letters reach the terminal.
+fn label<'l>(labels: &'l str, name: &str) -> Option<&'l str> {
+    let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+    let (value, _) = rest.split_once('"')?;
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_.+-".contains(&b);
+    (value.len() <= 32 && value.bytes().all(is_plain)).then_some(value)
+}
+
+/// Returns the first bound up to which this share of all calls took, in percent.
+fn below(buckets: &Buckets, share: u64) -> Option<String> {
+    let all = buckets.last().filter(|(_, all)| *all > 0)?.1;
+    let needed = all.saturating_mul(share).div_ceil(100);
+    let (bound, _) = buckets.iter().find(|(_, sum)| *sum >= needed)?;
+    let seconds: f64 = bound.parse().ok()?;
+    Some(match seconds {
+        seconds if seconds.is_infinite() => "more than 17 s".to_owned(),
+        seconds if seconds < 0.001 => format!("{:.0} µs", seconds * 1e6),
+        seconds if seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),
+        seconds => format!("{seconds:.1} s"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_the_bounds_of_the_shares_over_all_methods() {
+        let bucket = |method: &str, outcome: &str, le: &str, count: u64| {
+            format!(
+                "neve_rpc_call_duration_seconds_bucket{{method=\"{method}\",outcome=\"{outcome}\",le=\"{le}\"}} {count}\n"
+            )
+        };
+        let metrics = bucket("a", "hit", "0.000016384", 1)
+            + &bucket("a", "hit", "0.001048576", 1)
+            + &bucket("a", "hit", "+Inf", 1)
+            + &bucket("b", "hit", "0.000016384", 0)
+            + &bucket("b", "hit", "0.001048576", 1)
+            + &bucket("b", "hit", "+Inf", 1)
+            + &bucket("b", "miss", "+Inf", 99);
+        let expected = "half of the hits up to 16 µs, 99 % up to 1.0 ms";
+        assert_eq!(times(&metrics).as_deref(), Some(expected));
+        assert_eq!(times(&bucket("a", "miss", "+Inf", 1)), None);
+        let late = bucket("a", "hit", "17.179869184", 0) + &bucket("a", "hit", "+Inf", 1);
+        assert!(times(&late).is_some_and(|shown| shown.ends_with("more than 17 s")));
+    }
+
+    #[test]
+    fn misses_are_added_up_by_reason_and_text_of_another_program_is_left_out() {
+        let metrics = "neve_rpc_misses_total{method=\"a\",reason=\"empty\"} 1\n\
+                       neve_rpc_misses_total{method=\"a\",reason=\"not_served\"} 2\n\
+                       neve_rpc_misses_total{method=\"b\",reason=\"not_served\"} 3\n";
+        assert_eq!(misses(metrics).as_deref(), Some("5 not_served, 1 empty"));
+        assert_eq!(misses(""), None);
+        assert_eq!(misses("neve_rpc_misses_total{reason=\"\u{1b}[31m\"} 1\n"), None);
+    }
+}
