@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::metric_table::METRICS;
+use super::metric_table::{METRICS, Metric};
 use crate::shared::{LatencySeries, ThreadCounters, bounds, latency_series};
 
 /// Name of the histogram.
@@ -11,12 +11,14 @@ pub(crate) const LATENCIES: &str = "neve_rpc_call_duration_seconds";
 
 /// Renders the histogram; nothing before the first call.
 pub(crate) fn render(thread_counters: &[Arc<ThreadCounters>]) -> String {
-    let series = latency_series(thread_counters.iter().map(|counters| &counters.latencies));
+    let threads: Vec<_> = thread_counters.iter().map(|counters| &counters.latencies).collect();
+    let series = latency_series(&threads);
     let mut page = String::new();
     if series.is_empty() {
         return page;
     }
-    let help = METRICS.iter().find(|metric| metric.name == LATENCIES).map(|metric| metric.help());
+    let metric = METRICS.iter().find(|metric| metric.name == LATENCIES);
+    let help = metric.map(Metric::help);
     // Writing to a String cannot fail.
     let _ = writeln!(page, "# HELP {LATENCIES} {}", help.unwrap_or_default());
     let _ = writeln!(page, "# TYPE {LATENCIES} histogram");

@@ -126,15 +126,13 @@ pub(crate) struct LatencySeries {
 }
 
 /// Sums the times of threads. Methods and outcomes without a call have no series.
-pub(crate) fn latency_series<'l>(
-    threads: impl Iterator<Item = &'l Latencies> + Clone,
-) -> Vec<LatencySeries> {
+pub(crate) fn latency_series(threads: &[&Latencies]) -> Vec<LatencySeries> {
     let mut found = Vec::new();
     let names = Method::ALL.iter().map(|method| method.name()).chain(["other"]);
     for (at, method) in names.enumerate() {
         for (outcome_at, outcome) in LATENCY_OUTCOMES.into_iter().enumerate() {
             let mut counts = [0; BUCKETS];
-            let times = threads.clone().map(|thread| thread.read(at, outcome_at, &mut counts));
+            let times = threads.iter().map(|thread| thread.read(at, outcome_at, &mut counts));
             let nanoseconds = times.sum();
             if counts != [0; BUCKETS] {
                 found.push(LatencySeries { method, outcome, counts, nanoseconds });
@@ -163,12 +161,12 @@ mod tests {
         let (latencies, other) = (Latencies::default(), Latencies::default());
         let woke = Instant::now().checked_sub(Duration::from_secs(20)).expect("a later boot");
         let method = Method::BlockNumber as usize;
-        (0..PENDING_MAX + 1).for_each(|_| latencies.pend(method, 0, woke));
+        (0..=PENDING_MAX).for_each(|_| latencies.pend(method, 0, woke));
         latencies.settle(woke);
         latencies.settle(woke);
         other.count(method, 0, Duration::from_micros(20));
         other.count(method, RELAY, Duration::from_micros(16));
-        let series = latency_series([&latencies, &other].into_iter());
+        let series = latency_series(&[&latencies, &other]);
         assert_eq!(series.len(), 2);
         let hits = &series[0];
         assert_eq!((hits.method, hits.outcome), ("eth_blockNumber", "hit"));

@@ -251,13 +251,9 @@ impl Importer {
         let Assembled { record, header, unsettled, difficulty } = assembled;
         let (height, hash) = (record.height, record.hash);
         let wrong = |why| ImportError::Line { number, height: Some(height), why };
-        if let Some((last, hash)) = self.last {
-            if hash != record.parent {
-                let parent = record.parent;
-                return Err(wrong(format!(
-                    "parent_link: its parent is {parent}, block {last} is {hash}"
-                )));
-            }
+        if let Some((last, hash)) = self.last.filter(|(_, hash)| *hash != record.parent) {
+            let why = format!("its parent is {}, block {last} is {hash}", record.parent);
+            return Err(wrong(format!("parent_link: {why}")));
         }
         match self.window.settle(&CheckedHeader::of(&header)) {
             Ok(proof) => note_proof(height, &proof),

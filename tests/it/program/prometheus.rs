@@ -94,6 +94,13 @@ fn prometheus_loads_the_rules_reads_the_metrics_and_sees_neve_go() {
     let dev = ["serve", "--dev", "--listen", "127.0.0.1:0", "--dev-rate", "20"];
     let neve = Neve::spawn(dir.path(), &dev);
     neve.wait_for_head(100);
+    let mut client = neve.client();
+    client.call("eth_chainId", "[]");
+    client.call("eth_getBlockByNumber", "[\"0xffffff\",false]");
+    neve.wait_for_count(
+        "neve_rpc_misses_total{method=\"eth_getBlockByNumber\",reason=\"above_head\"}",
+        1,
+    );
     promtool(&["check", "metrics"], Some(&neve.admin().get("/metrics").text()));
 
     let prometheus = Prometheus::start(neve.admin);
