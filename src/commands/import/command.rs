@@ -47,7 +47,7 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let place = StoreDir::of(config)?;
-    let chain = Upstreams::of(&config.source).await?;
+    let chain = Upstreams::of(&config.source, &[]).await?;
     let Opened { writer, reader, notes } = open(config, place.path())?;
     notes.iter().for_each(|note| warn!("{note}"));
     let mut lines = input::start(args.file.as_deref())?;
