@@ -85,8 +85,7 @@ impl Config {
     /// # Errors
     /// The first setting that does not go with the others.
     pub fn of(values: Values) -> Result<Self, ConfigError> {
-        let source = UpstreamConfig::of(&values)?;
-        Self::with(source, values)
+        Self::with(UpstreamConfig::of, values)
     }
 
     /// Checks the values of `neve import`, which asks no upstream.
@@ -94,11 +93,13 @@ impl Config {
     /// # Errors
     /// The first setting that does not go with the others, or no directory for the store.
     pub fn of_import(values: Values) -> Result<Self, ConfigError> {
-        let source = UpstreamConfig::none(&values)?;
-        Self::with(source, values)
+        Self::with(UpstreamConfig::none, values)
     }
 
-    fn with(source: UpstreamConfig, values: Values) -> Result<Self, ConfigError> {
+    fn with(
+        source: fn(&Values) -> Result<UpstreamConfig, ConfigError>,
+        values: Values,
+    ) -> Result<Self, ConfigError> {
         let retention = retention(&values)?;
         let ByteCount(lock_newest_bytes) = values.of("lock-newest-bytes")?;
         let ByteCount(scrub_bytes_per_second) = values.of("scrub-bytes-per-second")?;
@@ -119,7 +120,7 @@ impl Config {
             fsync_interval: values.duration("fsync-interval")?,
             data_dir: values.get("data-dir")?,
             start: start(&values)?,
-            source,
+            source: source(&values)?,
             values,
         };
         if config.data_dir.is_none() && matches!(config.source, UpstreamConfig::Upstream { .. }) {
