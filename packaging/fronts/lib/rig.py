@@ -5,6 +5,7 @@ import random
 import re
 import socket
 import subprocess
+import threading
 import time
 
 from . import wire
@@ -15,10 +16,16 @@ START_S = 60
 AGE = 6
 
 
+# Set when the whole run is to end: no wait goes on, and no case begins.
+STOP = threading.Event()
+
+
 def wait_until(what, test, limit=START_S):
     """Repeats the test until it returns something true, and returns that."""
     end = time.monotonic() + limit
     while True:
+        if STOP.is_set():
+            raise InterruptedError(f"{what}: the run was ended")
         found = test()
         if found:
             return found
