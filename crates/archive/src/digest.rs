@@ -1,0 +1,94 @@
+//! Digests: SHA-256 of pages, and of the list of these.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::ArchiveError;
+
+/// Length of a page. The last page of an object may be shorter.
+pub const PAGE_BYTES: usize = 64 << 10;
+
+/// 32 bytes: a SHA-256, or the hash of a block. The text is 64 hexadecimal digits in lower case.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(pub [u8; 32]);
+
+/// Returns the digest that names an object: SHA-256 of the list of SHA-256 of its pages.
+pub fn object_digest(object: &[u8]) -> Digest {
+    let mut list = Sha256::new();
+    object.chunks(PAGE_BYTES).for_each(|page| list.update(Sha256::digest(page)));
+    Digest(list.finalize().into())
+}
+
+impl Digest {
+    /// Returns the SHA-256 of bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&const_hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Digest {
+    type Err = ArchiveError;
+
+    fn from_str(text: &str) -> Result<Self, ArchiveError> {
+        let malformed =
+            || ArchiveError::malformed("digest", "not 64 lower-case hexadecimal digits");
+        let is_lower = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != 64 || !text.bytes().all(is_lower) {
+            return Err(malformed());
+        }
+        const_hex::decode_to_array(text).map(Self).map_err(|_| malformed())
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_is_the_digest_of_the_list_of_page_digests() {
+        let object = vec![7; PAGE_BYTES + 1];
+        let pages = [Digest::of(&object[..PAGE_BYTES]), Digest::of(&object[PAGE_BYTES..])];
+        assert_eq!(object_digest(&object), Digest::of(&pages.map(|page| page.0).concat()));
+        assert_eq!(object_digest(&[]), Digest::of(&[]));
+        // sha256sum of no bytes.
+        let known = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(object_digest(&[]).to_string(), known);
+    }
+
+    #[test]
+    fn digest_is_read_in_its_one_form() {
+        let digest = Digest::of(b"neve");
+        assert_eq!(digest.to_string().parse(), Ok(digest));
+        for wrong in [digest.to_string().to_uppercase(), "0".repeat(63), "é".repeat(32)] {
+            assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
+        }
+    }
+}

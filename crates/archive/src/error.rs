@@ -1,0 +1,28 @@
+//! Reasons why bytes of an archive are refused.
+
+/// Reason why an object of an archive cannot be read or made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArchiveError {
+    /// Another release wrote the object.
+    #[error("{what} of version {version}; this release reads version 1")]
+    Version {
+        /// Object.
+        what: &'static str,
+        /// Its version.
+        version: u64,
+    },
+    /// Bytes that no writer makes.
+    #[error("{what}: {why}")]
+    Malformed {
+        /// Object.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl ArchiveError {
+    pub(crate) fn malformed(what: &'static str, why: impl Into<String>) -> Self {
+        Self::Malformed { what, why: why.into() }
+    }
+}

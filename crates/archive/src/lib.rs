@@ -1,0 +1,24 @@
+//! An archive: packed files in an object store, and the objects that lead to them.
+//!
+//! [`Manifest`] names all other objects, with their lengths and digests. A [`Span`] leads from a
+//! hash to a height. [`ObjectName`] is the name of an object that never changes. docs/ARCHIVE.md has
+//! the forms, to the byte.
+//!
+//! The readers treat their bytes as hostile: bounds first, bounded work, no panic. No I/O.
+
+#![forbid(unsafe_code)]
+
+mod digest;
+mod error;
+mod manifest;
+mod name;
+mod span;
+
+pub use digest::{Digest, PAGE_BYTES, object_digest};
+pub use error::ArchiveError;
+pub use manifest::{
+    Chain, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, OBJECT_BYTES_MAX, SEGMENTS_MAX,
+    SegmentEntry, SpanEntry, VERSION,
+};
+pub use name::{Kind, ObjectName};
+pub use span::{Key, SPAN_SEGMENTS, Span, Spot, span_groups};

@@ -1,0 +1,236 @@
+//! The manifest: one small object that names all others.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::error::ArchiveError;
+use crate::name::{Kind, ObjectName};
+use crate::span::{SPAN_SEGMENTS, span_groups};
+
+/// Version of the manifest that this release reads and writes.
+pub const VERSION: u64 = 1;
+/// Name of the manifest, below the prefix of the archive.
+pub const MANIFEST_NAME: &str = "manifest.json";
+/// Most bytes of a manifest.
+pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes of any other object.
+pub const OBJECT_BYTES_MAX: u64 = 1 << 30;
+/// Most segments of an archive: a billion heights in ranges of 1,024.
+pub const SEGMENTS_MAX: usize = 1 << 20;
+
+const WHAT: &str = "manifest";
+
+/// Chain of an archive, and the length of its ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chain {
+    /// Chain id.
+    pub chain_id: u64,
+    /// Hash of the genesis block.
+    pub genesis: Digest,
+    /// Heights of a segment.
+    pub range: u32,
+}
+
+/// Content of an archive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of the form.
+    pub version: u64,
+    /// Number of changes that led here; the first manifest has 1.
+    pub sequence: u64,
+    /// SHA-256 of the manifest before this one.
+    pub before: Option<Digest>,
+    /// Chain id.
+    pub chain_id: u64,
+    /// Hash of the genesis block.
+    pub genesis: Digest,
+    /// Heights of a segment: a power of two up to 1,024.
+    pub range: u32,
+    /// The segments, ascending, without a gap.
+    pub segments: Vec<SegmentEntry>,
+    /// The spans, ascending, which cover the segments.
+    pub spans: Vec<SpanEntry>,
+}
+
+/// A segment in the manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentEntry {
+    /// First height.
+    pub first: u64,
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Digest that names the object.
+    pub digest: Digest,
+    /// Hash of the last block.
+    pub last: Digest,
+    /// Parent hash of the first block.
+    pub parent: Digest,
+}
+
+/// A span in the manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpanEntry {
+    /// First height.
+    pub first: u64,
+    /// Number of segments.
+    pub segments: u32,
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Digest that names the object.
+    pub digest: Digest,
+}
+
+/// Version of any manifest, read before the rest.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u64,
+}
+
+impl Manifest {
+    /// Returns a manifest without segments, and without a sequence.
+    pub fn empty(chain: Chain) -> Self {
+        let Chain { chain_id, genesis, range } = chain;
+        let (segments, spans) = (Vec::new(), Vec::new());
+        Self {
+            version: VERSION,
+            sequence: 0,
+            before: None,
+            chain_id,
+            genesis,
+            range,
+            segments,
+            spans,
+        }
+    }
+
+    /// Reads a manifest and checks its form.
+    ///
+    /// # Errors
+    /// Bytes that no writer makes, or another version.
+    pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
+        let malformed = |error: serde_json::Error| ArchiveError::malformed(WHAT, error.to_string());
+        if bytes.len() as u64 > MANIFEST_BYTES_MAX {
+            return Err(ArchiveError::malformed(WHAT, "too long"));
+        }
+        let Versioned { version } = serde_json::from_slice(bytes).map_err(malformed)?;
+        if version != VERSION {
+            return Err(ArchiveError::Version { what: WHAT, version });
+        }
+        let manifest: Self = serde_json::from_slice(bytes).map_err(malformed)?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Returns the bytes of the object.
+    ///
+    /// # Errors
+    /// A manifest that [`Self::read`] would refuse.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, ArchiveError> {
+        self.check()?;
+        serde_json::to_vec(self).map_err(|error| ArchiveError::malformed(WHAT, error.to_string()))
+    }
+
+    /// Returns the chain, and the length of the ranges.
+    pub fn chain(&self) -> Chain {
+        Chain { chain_id: self.chain_id, genesis: self.genesis, range: self.range }
+    }
+
+    /// Returns the first and the last height; `None` without segments.
+    pub fn heights(&self) -> Option<(u64, u64)> {
+        let last = self.segments.last()?.first.checked_add(u64::from(self.range) - 1)?;
+        Some((self.segments.first()?.first, last))
+    }
+
+    /// Returns the segment with a height.
+    pub fn segment_of(&self, height: u64) -> Option<&SegmentEntry> {
+        let after = self.segments.partition_point(|segment| segment.first <= height);
+        let segment = self.segments.get(after.checked_sub(1)?)?;
+        (height - segment.first < u64::from(self.range)).then_some(segment)
+    }
+
+    /// Returns the name of a segment's object.
+    pub fn segment_name(&self, segment: &SegmentEntry) -> ObjectName {
+        let SegmentEntry { first, digest, .. } = *segment;
+        ObjectName { chain_id: self.chain_id, kind: Kind::Segment, first, digest }
+    }
+
+    /// Returns the name of a span's object.
+    pub fn span_name(&self, span: &SpanEntry) -> ObjectName {
+        let SpanEntry { first, digest, .. } = *span;
+        ObjectName { chain_id: self.chain_id, kind: Kind::Span, first, digest }
+    }
+
+    fn check(&self) -> Result<(), ArchiveError> {
+        let wrong = |why: String| Err(ArchiveError::malformed(WHAT, why));
+        if self.version != VERSION {
+            return Err(ArchiveError::Version { what: WHAT, version: self.version });
+        }
+        if self.sequence == 0 || (self.sequence == 1) != self.before.is_none() {
+            return wrong("a sequence without a manifest before".to_owned());
+        }
+        if !self.range.is_power_of_two() || self.range > 1024 {
+            return wrong(format!("ranges of {} heights", self.range));
+        }
+        if self.segments.len() > SEGMENTS_MAX {
+            return wrong(format!("over {SEGMENTS_MAX} segments"));
+        }
+        self.check_segments()?;
+        self.check_spans()
+    }
+
+    fn check_segments(&self) -> Result<(), ArchiveError> {
+        let range = u64::from(self.range);
+        let wrong =
+            |at: u64, why: &str| Err(ArchiveError::malformed(WHAT, format!("segment {at}: {why}")));
+        for segment in &self.segments {
+            let SegmentEntry { first, bytes, .. } = *segment;
+            if !first.is_multiple_of(range) || first.checked_add(range - 1).is_none() {
+                return wrong(first, "no whole range begins there");
+            }
+            if bytes == 0 || bytes > OBJECT_BYTES_MAX {
+                return wrong(first, "an impossible length");
+            }
+        }
+        for (below, above) in self.segments.iter().zip(self.segments.iter().skip(1)) {
+            if below.first.checked_add(range) != Some(above.first) {
+                return wrong(above.first, "not behind the one before");
+            }
+            if above.parent != below.last {
+                return wrong(above.first, "its parent is another block");
+            }
+        }
+        Ok(())
+    }
+
+    fn check_spans(&self) -> Result<(), ArchiveError> {
+        let mut left = &self.segments[..];
+        for span in &self.spans {
+            let SpanEntry { first, segments, bytes, .. } = *span;
+            let wrong =
+                |why: &str| Err(ArchiveError::malformed(WHAT, format!("span {first}: {why}")));
+            let Some((held, after)) = left.split_at_checked(segments as usize) else {
+                return wrong("more segments than there are");
+            };
+            let group = |segment: &SegmentEntry| span_groups(segment.first, self.range);
+            match (held.first(), held.last()) {
+                (Some(a), Some(z)) if a.first == first && group(a) == group(z) => {}
+                _ => return wrong("not the segments of a group"),
+            }
+            if segments > SPAN_SEGMENTS || bytes == 0 || bytes > OBJECT_BYTES_MAX {
+                return wrong("an impossible length");
+            }
+            left = after;
+        }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(ArchiveError::malformed(WHAT, "segments without a span"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! Span: the hashes of up to 64 neighboring segments, each with its height and position.
+
+use crate::error::ArchiveError;
+use crate::manifest::OBJECT_BYTES_MAX;
+
+/// Most segments of a span. A span holds segments of one group: the heights from a multiple of 64
+/// ranges on.
+pub const SPAN_SEGMENTS: u32 = 64;
+
+const MAGIC: &[u8; 8] = b"nevespan";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 32;
+const ENTRY_BYTES: usize = 12;
+/// Bytes of a hash that an entry has.
+const PREFIX_BYTES: usize = 6;
+const WHAT: &str = "span";
+
+/// Place of a block or transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spot {
+    /// Height of the block.
+    pub height: u64,
+    /// Number of the transaction in the block; `None` for the block itself.
+    pub transaction: Option<u32>,
+}
+
+/// A hash and its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    /// Hash of a block or transaction.
+    pub hash: [u8; 32],
+    /// Its place.
+    pub at: Spot,
+}
+
+/// A span in memory: its header, checked, and its table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    first: u64,
+    range: u32,
+    segments: u32,
+    /// Entries of 12 bytes, ascending.
+    table: Vec<u8>,
+}
+
+/// Returns the group of heights that a span with `height` belongs to, as its number.
+pub fn span_groups(height: u64, range: u32) -> u64 {
+    height / (u64::from(SPAN_SEGMENTS) * u64::from(range.max(1)))
+}
+
+impl Span {
+    /// Makes the span of segments without hashes.
+    ///
+    /// # Errors
+    /// A range that no writer makes, or segments of two groups.
+    pub fn empty(first: u64, range: u32, segments: u32) -> Result<Self, ArchiveError> {
+        let span = Self { first, range, segments, table: Vec::new() };
+        span.check_heights()?;
+        Ok(span)
+    }
+
+    /// Makes a span of the entries of `self` and `other`, which may share heights, and of `keys`.
+    ///
+    /// # Errors
+    /// A key outside the span, or too many.
+    pub fn with(&self, other: Option<&Self>, keys: &[Key]) -> Result<Self, ArchiveError> {
+        let mut entries: Vec<[u8; ENTRY_BYTES]> = self.entries().collect();
+        for entry in other
+            .into_iter()
+            .flat_map(|other| other.entries().map(|e| other.spot(&e).map(|at| (e, at))))
+            .flatten()
+        {
+            let (old, at) = entry;
+            entries.push(self.entry(&old[..PREFIX_BYTES], at)?);
+        }
+        for key in keys {
+            entries.push(self.entry(&key.hash[..PREFIX_BYTES], key.at)?);
+        }
+        entries.sort_unstable();
+        entries.dedup();
+        let table = entries.concat();
+        if table.len() as u64 + HEADER_BYTES as u64 > OBJECT_BYTES_MAX {
+            return Err(ArchiveError::malformed(WHAT, "too many hashes"));
+        }
+        Ok(Self { table, ..*self })
+    }
+
+    fn entry(&self, prefix: &[u8], at: Spot) -> Result<[u8; ENTRY_BYTES], ArchiveError> {
+        let outside = || ArchiveError::malformed(WHAT, format!("height {} is outside", at.height));
+        let index = at.height.checked_sub(self.first).filter(|index| *index < self.heights());
+        let index = u16::try_from(index.ok_or_else(outside)?).map_err(|_| outside())?;
+        let ordinal = at.transaction.map_or(Some(0), |number| number.checked_add(1));
+        let ordinal = ordinal.ok_or_else(outside)?;
+        let mut entry = [0; ENTRY_BYTES];
+        entry[..PREFIX_BYTES].copy_from_slice(prefix);
+        entry[PREFIX_BYTES..8].copy_from_slice(&index.to_le_bytes());
+        entry[8..].copy_from_slice(&ordinal.to_le_bytes());
+        Ok(entry)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = [u8; ENTRY_BYTES]> + '_ {
+        self.table.as_chunks::<ENTRY_BYTES>().0.iter().copied()
+    }
+
+    /// Heights of the span.
+    fn heights(&self) -> u64 {
+        u64::from(self.segments) * u64::from(self.range)
+    }
+
+    /// First height.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Number of segments.
+    pub fn segments(&self) -> u32 {
+        self.segments
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.table.len() / ENTRY_BYTES
+    }
+
+    /// True if the span has no entries.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Returns the places at which a hash may be. The caller compares the whole hash.
+    pub fn candidates(&self, hash: &[u8; 32]) -> impl Iterator<Item = Spot> + '_ {
+        let prefix: [u8; PREFIX_BYTES] = std::array::from_fn(|at| hash[at]);
+        let entries = self.table.as_chunks::<ENTRY_BYTES>().0;
+        let from = entries.partition_point(|entry| entry[..PREFIX_BYTES] < prefix[..]);
+        let same = entries[from..].iter().take_while(move |entry| entry.starts_with(&prefix));
+        same.filter_map(|entry| self.spot(entry))
+    }
+
+    fn spot(&self, entry: &[u8; ENTRY_BYTES]) -> Option<Spot> {
+        let [.., low, high, a, b, c, d] = *entry;
+        let height = self.first.checked_add(u16::from_le_bytes([low, high]).into())?;
+        Some(Spot { height, transaction: u32::from_le_bytes([a, b, c, d]).checked_sub(1) })
+    }
+
+    /// Returns the bytes of the object.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.table.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&self.range.to_le_bytes());
+        bytes.extend_from_slice(&self.first.to_le_bytes());
+        bytes.extend_from_slice(&self.segments.to_le_bytes());
+        bytes.extend_from_slice(&(self.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&self.table);
+        bytes
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// Bytes that no writer makes, or another version.
+    pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
+        let malformed = |why: &str| ArchiveError::malformed(WHAT, why);
+        let (header, table) = bytes
+            .split_first_chunk::<HEADER_BYTES>()
+            .ok_or_else(|| malformed("no whole header"))?;
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+        if !header.starts_with(MAGIC) {
+            return Err(malformed("not a span"));
+        }
+        if word(8) != VERSION {
+            return Err(ArchiveError::Version { what: WHAT, version: word(8).into() });
+        }
+        let first = u64::from(word(16)) | u64::from(word(20)) << 32;
+        if (word(28) as usize).checked_mul(ENTRY_BYTES) != Some(table.len()) {
+            return Err(malformed("a count of entries that does not fit"));
+        }
+        let span = Self { first, range: word(12), segments: word(24), table: table.to_vec() };
+        span.check_heights()?;
+        span.check_entries()?;
+        Ok(span)
+    }
+
+    fn check_heights(&self) -> Result<(), ArchiveError> {
+        let Self { first, range, segments, .. } = *self;
+        let is_range =
+            range.is_power_of_two() && range <= 1024 && first.is_multiple_of(range.into());
+        if !is_range || segments == 0 || segments > SPAN_SEGMENTS {
+            return Err(ArchiveError::malformed(WHAT, "a range that no writer makes"));
+        }
+        let last = first.checked_add(self.heights() - 1);
+        if last.map(|last| span_groups(last, range)) != Some(span_groups(first, range)) {
+            return Err(ArchiveError::malformed(WHAT, "segments of two groups"));
+        }
+        Ok(())
+    }
+
+    fn check_entries(&self) -> Result<(), ArchiveError> {
+        if !self.entries().is_sorted_by(|a, b| a < b) {
+            return Err(ArchiveError::malformed(WHAT, "entries that do not ascend"));
+        }
+        let end = self.heights();
+        let index = |entry: [u8; ENTRY_BYTES]| u64::from(u16::from_le_bytes([entry[6], entry[7]]));
+        if self.entries().any(|entry| index(entry) >= end) {
+            return Err(ArchiveError::malformed(WHAT, "a height outside"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
