@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "archive")]
+mod archive;
 mod body;
 mod client;
 pub mod commands;

@@ -47,6 +47,11 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
             Ok(args) => inspect::run(&args),
             Err(error) => explain(&error),
         },
+        #[cfg(feature = "archive")]
+        Some(("archive", given)) => match neve::config::ArchiveArgs::of(given) {
+            Ok(args) => commands::archive::run(&args),
+            Err(error) => explain(&error),
+        },
         Some(("get", given)) => match GetArgs::of(given) {
             Ok(args) => export::get(&args),
             Err(error) => explain(&error),

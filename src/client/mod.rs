@@ -5,6 +5,8 @@ mod connector;
 mod error;
 mod http;
 mod peer_text;
+#[cfg(feature = "archive")]
+mod raw;
 mod results;
 mod rpc;
 mod streamed;
@@ -14,6 +16,8 @@ pub(crate) use connector::client_config;
 pub(crate) use error::{CallError, CallResult, retry_after};
 pub(crate) use http::{AGENT, Connections, HttpClient, whole_story};
 pub(crate) use peer_text::PeerText;
+#[cfg(feature = "archive")]
+pub(crate) use raw::{RawClient, raw_client};
 pub(crate) use results::join;
 pub(crate) use rpc::RpcClient;
 pub(crate) use streamed::{STREAM_READ_BYTES, StreamClient};

@@ -1,5 +1,7 @@
 //! Commands of the program, one file each.
 
+#[cfg(feature = "archive")]
+pub mod archive;
 pub mod completions;
 pub mod config;
 pub mod doctor;

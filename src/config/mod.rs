@@ -14,7 +14,10 @@ mod units;
 mod values;
 mod variables;
 
-pub use args::{ExportArgs, GetArgs, ImportArgs, InspectArgs, VerifyArgs, command};
+pub use args::{
+    ArchiveArgs, ArchiveCommand, ArchivePlace, ExportArgs, GetArgs, ImportArgs, InspectArgs,
+    VerifyArgs, command,
+};
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::{Address, UpstreamHeaders};
 pub use error::ConfigError;

@@ -1,0 +1,59 @@
+//! neve's HTTP client as the one of the object store's crate.
+
+use std::fmt;
+use std::pin::Pin;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
+    HttpResponse, HttpResponseBody, HttpService,
+};
+use tokio::time::timeout;
+
+use crate::client::RawClient;
+
+/// Time to the head of a response. A body of 1 MB/s may follow for longer.
+const HEAD_TIME_MAX: Duration = Duration::from_mins(1);
+
+/// Connects by a client of neve.
+pub(super) struct Connector(pub(super) RawClient<HttpRequestBody>);
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector")
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Self(self.0.clone())))
+    }
+}
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+
+impl HttpService for Connector {
+    fn call<'c, 'a>(&'c self, request: HttpRequest) -> Answer<'a>
+    where
+        'c: 'a,
+        Self: 'a,
+    {
+        Box::pin(async move {
+            let asked = timeout(HEAD_TIME_MAX, self.0.request(request)).await;
+            let answered = asked.map_err(|slow| HttpError::new(HttpErrorKind::Timeout, slow))?;
+            let response = answered.map_err(|error| {
+                let kind = if error.is_connect() {
+                    HttpErrorKind::Connect
+                } else {
+                    HttpErrorKind::Request
+                };
+                HttpError::new(kind, error)
+            })?;
+            let (head, body) = response.into_parts();
+            let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error));
+            Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! Reasons why an archive cannot be read or written.
+
+use std::io;
+use std::path::PathBuf;
+
+use neve_archive::{ArchiveError, ObjectName};
+
+/// Reason why work on an archive ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failed {
+    #[error("{url}: {why}")]
+    Url { url: String, why: String },
+    #[error("object store: {0}")]
+    Objects(#[from] object_store::Error),
+    #[error(transparent)]
+    Form(#[from] ArchiveError),
+    #[error("{}: {error}", .path.display())]
+    File { path: PathBuf, error: io::Error },
+    #[error("{}: {why}", .path.display())]
+    Packed { path: PathBuf, why: String },
+    #[error("{}: has no packed files; they come with --unpacked-bytes", .0.display())]
+    NothingPacked(PathBuf),
+    #[error("the archive has another chain, or another length of ranges, than {}", .0.display())]
+    OtherChain(PathBuf),
+    #[error("the archive has other blocks at height {0}")]
+    OtherBlocks(u64),
+    #[error(
+        "heights {first} to {last} would be a gap in the archive: push a store that has them first"
+    )]
+    Gap { first: u64, last: u64 },
+    #[error("{0} is not in the store")]
+    Absent(ObjectName),
+    #[error("{0}: its bytes are not those of its name")]
+    Changed(ObjectName),
+    #[error("the manifest is over {0} bytes")]
+    LargeManifest(u64),
+    #[error("the archive has no manifest: nothing was pushed there")]
+    NoManifest,
+    #[error("others changed the manifest {0} times meanwhile; try again")]
+    Busy(u32),
+}

@@ -1,0 +1,89 @@
+//! Packed files of a data directory, and the packed files of an archive, as their codec reads them.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use neve_archive::{Chain, Digest, Key, Spot};
+use neve_record::packed::Codec;
+use neve_store::{PackedBytes, PackedCodec, PackedHeader, PackedRange};
+
+use super::error::Failed;
+
+/// A packed file on the disk.
+#[derive(Debug, Clone)]
+pub(super) struct PackedOnDisk {
+    pub(super) path: PathBuf,
+    pub(super) header: PackedHeader,
+}
+
+/// Lists the packed files of a data directory, ascending. They never change: a server may be running.
+pub(super) fn list(dir: &Path) -> Result<Vec<PackedOnDisk>, Failed> {
+    let file = |error| Failed::File { path: dir.to_owned(), error };
+    let mut found = Vec::new();
+    for entry in dir.read_dir().map_err(file)? {
+        let path = entry.map_err(file)?.path();
+        if path.extension().is_some_and(|extension| extension == "pack") {
+            let header = header(&path)?;
+            found.push(PackedOnDisk { path, header });
+        }
+    }
+    found.sort_by_key(|packed| packed.header.first);
+    Ok(found)
+}
+
+fn header(path: &Path) -> Result<PackedHeader, Failed> {
+    let codec = Codec::default();
+    let file = |error| Failed::File { path: path.to_owned(), error };
+    let mut start = Vec::new();
+    let opened = File::open(path).map_err(file)?;
+    opened.take(codec.start_bytes() as u64).read_to_end(&mut start).map_err(file)?;
+    let packed = |why: String| Failed::Packed { path: path.to_owned(), why };
+    codec.start(&start).map(|start| start.header).map_err(|damage| packed(damage.to_string()))
+}
+
+/// Chain of a packed file.
+pub(super) fn chain_of(header: &PackedHeader) -> Chain {
+    let (identity, range) = (header.identity, header.heights);
+    Chain { chain_id: identity.chain_id, genesis: Digest(identity.genesis.0), range }
+}
+
+/// A packed file in memory, with all checksums compared.
+pub(super) struct Opened {
+    range: Box<dyn PackedRange>,
+}
+
+impl Opened {
+    pub(super) fn of(codec: &Codec, bytes: Vec<u8>) -> Result<Self, String> {
+        let start = bytes.get(..codec.start_bytes()).unwrap_or(&bytes);
+        codec.start(start).map_err(|damage| damage.to_string())?;
+        let range = codec.open(PackedBytes::in_memory(bytes));
+        let range = range.map_err(|damage| damage.to_string())?;
+        range.check().map_err(|damage| damage.to_string())?;
+        Ok(Self { range })
+    }
+
+    pub(super) fn header(&self) -> PackedHeader {
+        self.range.header()
+    }
+
+    /// Hash of the last block.
+    pub(super) fn last(&self) -> Result<Digest, String> {
+        let hash = self.range.hash(self.header().end().saturating_sub(1));
+        hash.map(|hash| Digest(hash.0)).ok_or_else(|| "has no last block".to_owned())
+    }
+
+    /// The hashes of all blocks and transactions.
+    pub(super) fn keys(&self) -> Result<Vec<Key>, String> {
+        let header = self.header();
+        let mut keys = Vec::new();
+        for height in header.first..header.end() {
+            let record = self.range.record(height).map_err(|damage| damage.to_string())?;
+            keys.push(Key { hash: record.hash.0, at: Spot { height, transaction: None } });
+            for (number, hash) in (0..).zip(&record.transactions) {
+                keys.push(Key { hash: hash.0, at: Spot { height, transaction: Some(number) } });
+            }
+        }
+        Ok(keys)
+    }
+}

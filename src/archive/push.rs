@@ -1,0 +1,232 @@
+//! Pushing packed files of a data directory: each object once, then the manifest.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use neve_archive::{
+    Digest, Key, Kind, Manifest, ObjectName, SegmentEntry, Span, SpanEntry, object_digest,
+    span_groups,
+};
+use neve_record::packed::Codec;
+
+use super::error::Failed;
+use super::local::{Opened, PackedOnDisk, chain_of, list};
+use super::store::{ArchiveStore, Held};
+
+/// Attempts at a change of the manifest.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// Result of a push.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Pushed {
+    /// Segments that were put.
+    pub(crate) segments: u64,
+    /// Bytes of these.
+    pub(crate) bytes: u64,
+    /// Segments that were there.
+    pub(crate) present: u64,
+    /// First and last height of the archive.
+    pub(crate) heights: Option<(u64, u64)>,
+    /// Sequence of the manifest.
+    pub(crate) sequence: u64,
+}
+
+/// Segments of one group of heights, and their hashes.
+struct Group {
+    number: u64,
+    segments: Vec<SegmentEntry>,
+    keys: Vec<Key>,
+}
+
+/// Pushes the packed files of `dir`. `progress` is called behind each change of the manifest.
+pub(crate) async fn push(
+    archive: &ArchiveStore,
+    dir: &Path,
+    mut progress: impl FnMut(&Pushed),
+) -> Result<Pushed, Failed> {
+    let files = list(dir)?;
+    let first = files.first().ok_or_else(|| Failed::NothingPacked(dir.to_owned()))?;
+    let chain = chain_of(&first.header);
+    if let Some(other) = files.iter().find(|file| chain_of(&file.header) != chain) {
+        return Err(Failed::OtherChain(other.path.clone()));
+    }
+    let held = archive.manifest().await?;
+    if held.as_ref().is_some_and(|held| held.manifest.chain() != chain) {
+        return Err(Failed::OtherChain(dir.to_owned()));
+    }
+    let manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest);
+    let mut done =
+        Pushed { heights: manifest.heights(), sequence: manifest.sequence, ..Pushed::default() };
+    for files in in_order(files, &manifest)? {
+        let missing = missing(files, &manifest, &mut done)?;
+        if missing.is_empty() {
+            continue;
+        }
+        let group = put_segments(archive, &missing, &mut done).await?;
+        let manifest = add(archive, &manifest, &group).await?;
+        (done.heights, done.sequence) = (manifest.heights(), manifest.sequence);
+        progress(&done);
+    }
+    Ok(done)
+}
+
+/// The files by groups, in the order in which they join the archive: upward, then downward.
+fn in_order(
+    files: Vec<PackedOnDisk>,
+    manifest: &Manifest,
+) -> Result<Vec<Vec<PackedOnDisk>>, Failed> {
+    let mut groups: BTreeMap<u64, Vec<PackedOnDisk>> = BTreeMap::new();
+    for file in files {
+        groups.entry(span_groups(file.header.first, manifest.range)).or_default().push(file);
+    }
+    let Some((first, _)) = manifest.heights() else { return Ok(groups.into_values().collect()) };
+    let above = groups.split_off(&span_groups(first, manifest.range));
+    Ok(above.into_values().chain(groups.into_values().rev()).collect())
+}
+
+/// The files that the archive lacks. A file that it has must have the same parent.
+fn missing(
+    files: Vec<PackedOnDisk>,
+    manifest: &Manifest,
+    done: &mut Pushed,
+) -> Result<Vec<PackedOnDisk>, Failed> {
+    let mut missing = Vec::new();
+    for file in files {
+        match manifest.segment_of(file.header.first) {
+            None => missing.push(file),
+            Some(there) if there.parent == Digest(file.header.parent.0) => done.present += 1,
+            Some(there) => return Err(Failed::OtherBlocks(there.first)),
+        }
+    }
+    Ok(missing)
+}
+
+async fn put_segments(
+    archive: &ArchiveStore,
+    files: &[PackedOnDisk],
+    done: &mut Pushed,
+) -> Result<Group, Failed> {
+    let codec = Codec::default();
+    let mut group = Group { number: 0, segments: Vec::new(), keys: Vec::new() };
+    for file in files {
+        let path = &file.path;
+        let read = |error| Failed::File { path: path.clone(), error };
+        let bytes = fs::read(path).map_err(read)?;
+        let (segment, keys) = segment_of(&codec, path, &bytes)?;
+        group.number = span_groups(segment.first, file.header.heights);
+        let (first, digest) = (segment.first, segment.digest);
+        let chain_id = file.header.identity.chain_id;
+        let name = ObjectName { chain_id, kind: Kind::Segment, first, digest };
+        if archive.put(&name, bytes).await? {
+            done.segments += 1;
+            done.bytes += segment.bytes;
+        } else {
+            done.present += 1;
+        }
+        group.segments.push(segment);
+        group.keys.extend(keys);
+    }
+    Ok(group)
+}
+
+/// What the manifest and the span say of a packed file. It is checked first.
+fn segment_of(
+    codec: &Codec,
+    path: &Path,
+    bytes: &[u8],
+) -> Result<(SegmentEntry, Vec<Key>), Failed> {
+    let packed = |why: String| Failed::Packed { path: PathBuf::from(path), why };
+    let opened = Opened::of(codec, bytes.to_vec()).map_err(packed)?;
+    let header = opened.header();
+    let segment = SegmentEntry {
+        first: header.first,
+        bytes: bytes.len() as u64,
+        digest: object_digest(bytes),
+        last: opened.last().map_err(packed)?,
+        parent: Digest(header.parent.0),
+    };
+    Ok((segment, opened.keys().map_err(packed)?))
+}
+
+/// Adds a group to the manifest that is there, as often as another writer comes first.
+async fn add(archive: &ArchiveStore, empty: &Manifest, group: &Group) -> Result<Manifest, Failed> {
+    for _ in 0..ATTEMPTS_MAX {
+        let held = archive.manifest().await?;
+        let next = joined(archive, held.as_ref(), empty, group).await?;
+        if archive.replace(held.as_ref(), &next).await? {
+            return Ok(next);
+        }
+    }
+    Err(Failed::Busy(ATTEMPTS_MAX))
+}
+
+async fn joined(
+    archive: &ArchiveStore,
+    held: Option<&Held>,
+    empty: &Manifest,
+    group: &Group,
+) -> Result<Manifest, Failed> {
+    let before = held.map_or_else(|| Manifest::empty(empty.chain()), |held| held.manifest.clone());
+    if before.chain() != empty.chain() {
+        return Err(Failed::OtherChain(PathBuf::from("what is pushed")));
+    }
+    let mut next = before.clone();
+    next.sequence = before.sequence.saturating_add(1);
+    next.before = held.map(|held| held.digest);
+    for segment in &group.segments {
+        match before.segment_of(segment.first) {
+            None => next.segments.push(*segment),
+            Some(there) if (there.last, there.parent) == (segment.last, segment.parent) => {}
+            Some(there) => return Err(Failed::OtherBlocks(there.first)),
+        }
+    }
+    next.segments.sort_by_key(|segment| segment.first);
+    linked(&next)?;
+    let span = span(archive, &before, &next, group).await?;
+    let number = |span: &SpanEntry| span_groups(span.first, before.range);
+    next.spans.retain(|span| number(span) != group.number);
+    next.spans.push(span);
+    next.spans.sort_by_key(|span| span.first);
+    Ok(next)
+}
+
+fn linked(manifest: &Manifest) -> Result<(), Failed> {
+    let range = u64::from(manifest.range);
+    for pair in manifest.segments.windows(2) {
+        let [below, above] = pair else { continue };
+        if below.first + range != above.first {
+            return Err(Failed::Gap { first: below.first + range, last: above.first - 1 });
+        }
+        if above.parent != below.last {
+            return Err(Failed::OtherBlocks(above.first));
+        }
+    }
+    Ok(())
+}
+
+/// Makes and puts the span of a group: what it was, and the new hashes.
+async fn span(
+    archive: &ArchiveStore,
+    before: &Manifest,
+    next: &Manifest,
+    group: &Group,
+) -> Result<SpanEntry, Failed> {
+    let of_group = |first: u64| span_groups(first, next.range) == group.number;
+    let segments = next.segments.iter().filter(|segment| of_group(segment.first));
+    let first = segments.clone().map(|segment| segment.first).min().unwrap_or_default();
+    let segments = segments.count() as u32;
+    let old = match before.spans.iter().find(|span| of_group(span.first)) {
+        Some(old) => {
+            let bytes = archive.get(&before.span_name(old), old.bytes).await?;
+            Some(Span::read(&bytes)?)
+        }
+        None => None,
+    };
+    let span = Span::empty(first, next.range, segments)?.with(old.as_ref(), &group.keys)?;
+    let bytes = span.to_bytes();
+    let (length, digest) = (bytes.len() as u64, object_digest(&bytes));
+    let entry = SpanEntry { first, segments, bytes: length, digest };
+    archive.put(&next.span_name(&entry), bytes).await?;
+    Ok(entry)
+}

@@ -1,0 +1,193 @@
+//! The object store of an archive: its objects, and its manifest.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use neve_archive::{
+    Digest, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, ObjectName, object_digest,
+};
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
+};
+
+use super::connector::Connector;
+use super::error::Failed;
+use super::file_lock::locked;
+use crate::client::{client_config, raw_client};
+
+/// Place of an archive.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// `s3://bucket/prefix` or `file:///dir`.
+    pub(crate) url: String,
+    /// Address of the S3 API, if it is not the one of AWS.
+    pub(crate) endpoint: Option<String>,
+}
+
+/// The objects of an archive.
+#[derive(Debug, Clone)]
+pub(crate) struct ArchiveStore {
+    objects: Arc<dyn ObjectStore>,
+    prefix: Path,
+    /// File whose lock a writer of the manifest holds: for stores that do not compare and swap.
+    lock: Option<PathBuf>,
+}
+
+/// A manifest as it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Held {
+    pub(crate) manifest: Manifest,
+    /// SHA-256 of its bytes.
+    pub(crate) digest: Digest,
+    version: UpdateVersion,
+}
+
+impl ArchiveStore {
+    /// Opens the store of a URL. Nothing is connected yet.
+    pub(crate) fn open(place: &Place) -> Result<Self, Failed> {
+        let wrong = |why: String| Failed::Url { url: place.url.clone(), why };
+        if let Some(dir) = place.url.strip_prefix("file://") {
+            return Self::in_directory(&PathBuf::from(dir)).map_err(wrong);
+        }
+        let rest = place.url.strip_prefix("s3://");
+        let rest = rest.ok_or_else(|| wrong("write s3://BUCKET/PREFIX or file:///DIR".into()))?;
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(wrong("it names no bucket".into()));
+        }
+        let http = Connector(raw_client(client_config(None).map_err(wrong)?));
+        let mut builder =
+            AmazonS3Builder::from_env().with_bucket_name(bucket).with_http_connector(http);
+        if let Some(endpoint) = &place.endpoint {
+            builder = builder.with_endpoint(endpoint).with_allow_http(true);
+        }
+        let objects = builder.build().map_err(|error| wrong(error.to_string()))?;
+        let prefix = Path::parse(prefix).map_err(|error| wrong(error.to_string()))?;
+        Ok(Self { objects: Arc::new(objects), prefix, lock: None })
+    }
+
+    fn in_directory(dir: &std::path::Path) -> Result<Self, String> {
+        if !dir.is_absolute() || !dir.is_dir() {
+            return Err("not a directory; make it first, and write file:///DIR".to_owned());
+        }
+        let objects = LocalFileSystem::new_with_prefix(dir).map_err(|error| error.to_string())?;
+        let objects = Arc::new(objects.with_fsync(true));
+        let lock = Some(dir.join("manifest.lock"));
+        Ok(Self { objects, prefix: Path::default(), lock })
+    }
+
+    /// Makes an archive in memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory() -> Self {
+        let objects = Arc::new(object_store::memory::InMemory::new());
+        Self { objects, prefix: Path::default(), lock: None }
+    }
+
+    fn path(&self, name: &str) -> Path {
+        name.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+    }
+
+    /// Puts an object, unless it is there. Returns true if it was put.
+    pub(crate) async fn put(&self, name: &ObjectName, bytes: Vec<u8>) -> Result<bool, Failed> {
+        let path = self.path(&name.to_string());
+        let length = bytes.len() as u64;
+        if self.length(&path).await? == Some(length) {
+            return Ok(false);
+        }
+        // What is there with another length was cut off: it is replaced.
+        match self.objects.put(&path, PutPayload::from(bytes)).await {
+            Ok(_) => Ok(true),
+            // An answer may be lost: what is there counts.
+            Err(error) => match self.length(&path).await {
+                Ok(Some(there)) if there == length => Ok(true),
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    async fn length(&self, path: &Path) -> Result<Option<u64>, Failed> {
+        match self.objects.head(path).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gets an object whole, and compares its digest with its name.
+    pub(crate) async fn get(&self, name: &ObjectName, length: u64) -> Result<Bytes, Failed> {
+        let path = self.path(&name.to_string());
+        let found = match self.objects.get_opts(&path, GetOptions::default()).await {
+            Err(Error::NotFound { .. }) => return Err(Failed::Absent(*name)),
+            found => found?,
+        };
+        if found.meta.size != length {
+            return Err(Failed::Changed(*name)); // before a byte of it is taken
+        }
+        let bytes = found.bytes().await?;
+        if object_digest(&bytes) == name.digest { Ok(bytes) } else { Err(Failed::Changed(*name)) }
+    }
+
+    /// Reads the manifest; `None` if there is none.
+    pub(crate) async fn manifest(&self) -> Result<Option<Held>, Failed> {
+        let path = self.path(MANIFEST_NAME);
+        let found = match self.objects.get_opts(&path, GetOptions::default()).await {
+            Err(Error::NotFound { .. }) => return Ok(None),
+            found => found?,
+        };
+        if found.meta.size > MANIFEST_BYTES_MAX {
+            return Err(Failed::LargeManifest(MANIFEST_BYTES_MAX));
+        }
+        let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+        let bytes = found.bytes().await?;
+        let (manifest, digest) = (Manifest::read(&bytes)?, Digest::of(&bytes));
+        Ok(Some(Held { manifest, digest, version: UpdateVersion { e_tag, version } }))
+    }
+
+    /// Replaces the manifest if it is still `before`. Returns false if another one is there.
+    pub(crate) async fn replace(
+        &self,
+        before: Option<&Held>,
+        next: &Manifest,
+    ) -> Result<bool, Failed> {
+        let bytes = next.to_bytes()?;
+        if bytes.len() as u64 > MANIFEST_BYTES_MAX {
+            return Err(Failed::LargeManifest(MANIFEST_BYTES_MAX));
+        }
+        let digest = Digest::of(&bytes);
+        let Err(error) = self.swap(before, bytes).await else { return Ok(true) };
+        // A refusal, or an answer that was lost: what is there counts.
+        let there = self.manifest().await?.map(|held| held.digest);
+        if there == Some(digest) {
+            return Ok(true);
+        }
+        if there == before.map(|held| held.digest) { Err(error) } else { Ok(false) }
+    }
+
+    async fn swap(&self, before: Option<&Held>, bytes: Vec<u8>) -> Result<(), Failed> {
+        let path = self.path(MANIFEST_NAME);
+        let Some(lock) = &self.lock else {
+            let mode = match before {
+                None => PutMode::Create,
+                Some(held) => PutMode::Update(held.version.clone()),
+            };
+            let options = PutOptions { mode, ..PutOptions::default() };
+            self.objects.put_opts(&path, PutPayload::from(bytes), options).await?;
+            return Ok(());
+        };
+        let held = locked(lock).await;
+        let _held = held.map_err(|error| Failed::File { path: lock.clone(), error })?;
+        let there = self.manifest().await?.map(|held| held.digest);
+        if there != before.map(|held| held.digest) {
+            return Err(Failed::Busy(1));
+        }
+        self.objects.put(&path, PutPayload::from(bytes)).await?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

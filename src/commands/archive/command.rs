@@ -1,0 +1,169 @@
+//! The commands of `neve archive`, their output and their exit codes: 0 done, 1 findings, 2 could not
+//! read or write.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use neve_archive::Manifest;
+use serde_json::{Value, json};
+
+use crate::archive::{ArchiveStore, Failed, Finding, Place, Pushed, Verified, push, verify};
+use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace};
+
+const FINDINGS: u8 = 1;
+const COULD_NOT: u8 = 2;
+
+/// Runs a command.
+pub fn run(args: &ArchiveArgs) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(command(&args.command)),
+        Err(error) => Err(format!("cannot start a runtime: {error}")),
+    };
+    match done {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(FINDINGS),
+        Err(why) => {
+            complain(&why);
+            ExitCode::from(COULD_NOT)
+        }
+    }
+}
+
+/// Does it, and returns the number of findings.
+async fn command(command: &ArchiveCommand) -> Result<u64, String> {
+    let text = |failed: Failed| failed.to_string();
+    match command {
+        ArchiveCommand::Push { data_dir, place } => {
+            let archive = opened(place)?;
+            let progress = |pushed: &Pushed| complain(&pushed_text(pushed));
+            let pushed = push(&archive, data_dir, progress).await.map_err(text)?;
+            let lines =
+                if place.json { pushed_json(&pushed).to_string() } else { pushed_text(&pushed) };
+            say(&lines).map(|()| 0)
+        }
+        ArchiveCommand::Ls { place } => {
+            let held = opened(place)?.manifest().await.map_err(text)?;
+            let held = held.ok_or_else(|| text(Failed::NoManifest))?;
+            let lines =
+                if place.json { listed_json(&held.manifest) } else { listed_text(&held.manifest) };
+            say(lines.trim_end()).map(|()| 0)
+        }
+        ArchiveCommand::Verify { place } => verified(place).await,
+    }
+}
+
+fn opened(place: &ArchivePlace) -> Result<ArchiveStore, String> {
+    let ArchivePlace { url, archive_endpoint: endpoint, .. } = place.clone();
+    ArchiveStore::open(&Place { url, endpoint }).map_err(|failed| failed.to_string())
+}
+
+async fn verified(place: &ArchivePlace) -> Result<u64, String> {
+    let archive = opened(place)?;
+    let mut unwritten = Ok(());
+    let mut found = |finding: Finding| {
+        let line = finding_line(&finding, place.json);
+        if unwritten.is_ok() {
+            unwritten = say(&line);
+        }
+    };
+    let verified = verify(&archive, &mut found).await.map_err(|failed| failed.to_string())?;
+    unwritten?;
+    let line =
+        if place.json { verified_json(&verified).to_string() } else { verified_text(&verified) };
+    say(&line).map(|()| verified.findings)
+}
+
+fn finding_line(finding: &Finding, as_json: bool) -> String {
+    let Finding { object, kind, detail } = finding;
+    if as_json {
+        json!({ "object": object, "kind": kind, "detail": detail }).to_string()
+    } else {
+        format!("{object}: {kind}: {detail}")
+    }
+}
+
+fn heights_text(heights: Option<(u64, u64)>) -> String {
+    heights.map_or("no heights".to_owned(), |(first, last)| format!("heights {first} to {last}"))
+}
+
+fn pushed_text(pushed: &Pushed) -> String {
+    let Pushed { segments, bytes, present, heights, sequence } = *pushed;
+    let heights = heights_text(heights);
+    format!(
+        "{heights}: {segments} segments of {bytes} bytes pushed, {present} were there, manifest {sequence}"
+    )
+}
+
+fn pushed_json(pushed: &Pushed) -> Value {
+    let Pushed { segments, bytes, present, heights, sequence } = *pushed;
+    json!({
+        "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
+        "pushed": segments, "bytes": bytes, "present": present, "sequence": sequence,
+    })
+}
+
+fn verified_text(verified: &Verified) -> String {
+    let Verified { segments, spans, bytes, findings, heights } = *verified;
+    let heights = heights_text(heights);
+    format!(
+        "{heights}: {segments} segments and {spans} spans of {bytes} bytes, {findings} findings"
+    )
+}
+
+fn verified_json(verified: &Verified) -> Value {
+    let Verified { segments, spans, bytes, findings, heights } = *verified;
+    json!({
+        "summary": true, "segments": segments, "spans": spans, "bytes": bytes, "findings": findings,
+        "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
+    })
+}
+
+fn listed_text(manifest: &Manifest) -> String {
+    let mut lines = String::new();
+    for segment in &manifest.segments {
+        let name = manifest.segment_name(segment);
+        lines += &format!("{} {} {name}\n", segment.first, segment.bytes);
+    }
+    for span in &manifest.spans {
+        lines += &format!("{} {} {}\n", span.first, span.bytes, manifest.span_name(span));
+    }
+    let heights = heights_text(manifest.heights());
+    let Manifest { chain_id, range, sequence, .. } = *manifest;
+    format!("{lines}{heights} of chain {chain_id}, ranges of {range}, manifest {sequence}")
+}
+
+/// A line for each object, and one for the manifest.
+fn listed_json(manifest: &Manifest) -> String {
+    let line = |first: u64, bytes: u64, name: String| {
+        json!({ "first": first, "bytes": bytes, "object": name }).to_string() + "\n"
+    };
+    let segments = manifest.segments.iter();
+    let segments =
+        segments.map(|at| line(at.first, at.bytes, manifest.segment_name(at).to_string()));
+    let spans = manifest.spans.iter();
+    let spans = spans.map(|at| line(at.first, at.bytes, manifest.span_name(at).to_string()));
+    let heights = manifest.heights();
+    let summary = json!({
+        "summary": true, "chain_id": manifest.chain_id, "range": manifest.range,
+        "sequence": manifest.sequence, "segments": manifest.segments.len(),
+        "spans": manifest.spans.len(), "first": heights.map(|heights| heights.0),
+        "last": heights.map(|heights| heights.1),
+    });
+    segments.chain(spans).collect::<String>() + &summary.to_string()
+}
+
+/// Prints lines. A closed pipe is its reader's wish.
+fn say(lines: &str) -> Result<(), String> {
+    match writeln!(io::stdout(), "{lines}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes to standard error, which may be closed.
+fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "neve: {text}"); // there is nowhere else to say it
+}

@@ -1,0 +1,156 @@
+//! `neve archive`: packed files of a running store go to a directory or a bucket, each once, and
+//! whatever is changed there is found.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use neve_devnet::{Config, DevnetThread, Helicon};
+use serde_json::Value;
+
+use super::packed::{packed_files, wait_for_packed};
+use crate::support::neve::{Neve, run};
+
+/// Three whole ranges of 32 heights, and a part of another.
+const HEAD: u64 = 110;
+
+fn devnet() -> DevnetThread {
+    DevnetThread::start(Config::test().with_head(HEAD)).expect("loopback has free ports")
+}
+
+fn packed_store(dir: &Path, node: &DevnetThread, head: u64) -> Neve {
+    let url = node.base_url();
+    let flags = ["--upstream", &url, "--start", "0", "--segment-blocks", "32"];
+    let neve = Neve::start(dir, &[&flags[..], &["--unpacked-bytes", "0B"]].concat());
+    neve.wait_for_head(head);
+    neve
+}
+
+/// Exit code, lines of standard output, and standard error.
+fn archive(command: &str, dir: Option<&Path>, place: &[&str]) -> (i32, Vec<Value>, String) {
+    let dir = dir.map(|dir| dir.join("store").display().to_string());
+    let mut words = vec!["archive", command, "--json"];
+    dir.iter().for_each(|dir| words.extend(["--data-dir", dir]));
+    words.extend(place);
+    let output = run(&words);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code().expect("it ends by itself"), lines.collect(), errors)
+}
+
+fn pushed(dir: &Path, place: &[&str]) -> Value {
+    let (code, lines, errors) = archive("push", Some(dir), place);
+    assert_eq!(code, 0, "{errors}");
+    lines.last().expect("a line").clone()
+}
+
+/// Code, and the summary of `neve archive verify`.
+fn verified(place: &[&str]) -> (i32, Value) {
+    let (code, lines, errors) = archive("verify", None, place);
+    (code, lines.last().unwrap_or_else(|| panic!("no line: {errors}")).clone())
+}
+
+/// Files below a directory but the lock.
+fn objects(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).expect("it can be listed") {
+        let path = entry.expect("it can be listed").path();
+        if path.is_dir() {
+            found.extend(objects(&path));
+        } else if path.extension().is_none_or(|extension| extension != "lock") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Pushes twice, with more heights the second time, and reads all of it.
+fn push_and_verify(place: &[&str]) {
+    let (node, dir) = (devnet(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    let first = pushed(dir.path(), place);
+    let heights = |line: &Value| (line["first"].clone(), line["last"].clone());
+    assert_eq!(heights(&first), (0.into(), 95.into()));
+    assert_eq!((&first["pushed"], &first["present"]), (&3.into(), &0.into()));
+    assert_eq!(verified(place).0, 0);
+    let again = pushed(dir.path(), place);
+    assert_eq!((&again["pushed"], &again["present"]), (&0.into(), &3.into()));
+    assert_eq!(again["sequence"], first["sequence"], "nothing changed");
+    node.advance(60);
+    neve.wait_for_head(HEAD + 60);
+    wait_for_packed(&neve, 160);
+    let more = pushed(dir.path(), place);
+    assert_eq!(heights(&more), (0.into(), 159.into()));
+    assert_eq!((&more["pushed"], &more["present"]), (&2.into(), &3.into()));
+    let (code, summary) = verified(place);
+    assert_eq!((code, &summary["segments"], &summary["spans"]), (0, &5.into(), &1.into()));
+    let (code, listed, _) = archive("ls", None, place);
+    assert_eq!((code, listed.len()), (0, 5 + 1 + 1));
+    neve.stop_in_time();
+}
+
+#[test]
+fn packed_files_go_to_a_directory_once() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let place = format!("file://{}", dir.path().display());
+    push_and_verify(&[&place]);
+}
+
+#[test]
+fn segments_are_the_packed_files_and_every_changed_object_is_found() {
+    let (node, dir) = (devnet(), tempfile::tempdir().expect("a directory can be made"));
+    let bucket = tempfile::tempdir().expect("a directory can be made");
+    let place = format!("file://{}", bucket.path().display());
+    let (code, _, errors) = archive("verify", None, &[&place]);
+    assert_eq!((code, errors.contains("no manifest")), (2, true), "{errors}");
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    neve.stop_in_time();
+    pushed(dir.path(), &[&place]);
+    let stored = objects(bucket.path());
+    assert_eq!(stored.len(), 3 + 1 + 1, "{stored:?}");
+    let read = |path: &PathBuf| fs::read(path).expect("it can be read");
+    let contents: Vec<_> = stored.iter().map(read).collect();
+    assert!(packed_files(dir.path()).iter().all(|file| contents.contains(&read(file))));
+    for (path, good) in stored.iter().zip(&contents) {
+        for part in 0..8 {
+            let mut bad = good.clone();
+            bad[part * good.len() / 8] ^= 1;
+            fs::write(path, &bad).expect("it can be written");
+            let (code, _, _) = archive("verify", None, &[&place]);
+            assert_ne!(code, 0, "byte {} of {}", part * good.len() / 8, path.display());
+        }
+        fs::remove_file(path).expect("it is there");
+        assert_ne!(archive("verify", None, &[&place]).0, 0, "{}", path.display());
+        fs::write(path, good).expect("it can be written");
+    }
+    assert_eq!(verified(&[&place]).0, 0);
+}
+
+#[test]
+fn another_chain_and_other_blocks_are_refused() {
+    let bucket = tempfile::tempdir().expect("a directory can be made");
+    let place = format!("file://{}", bucket.path().display());
+    let (node, dir) = (devnet(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    neve.stop_in_time();
+    pushed(dir.path(), &[&place]);
+    let before = fs::read(bucket.path().join("manifest.json")).expect("it is there");
+    let (empty, other) = (tempfile::tempdir(), tempfile::tempdir());
+    let (empty, other) = (empty.expect("a directory"), other.expect("a directory"));
+    fs::create_dir(empty.path().join("store")).expect("it can be made");
+    let (code, _, errors) = archive("push", Some(empty.path()), &[&place]);
+    assert_eq!((code, errors.contains("no packed files")), (2, true), "{errors}");
+    let config = Config::test().with_helicon(Helicon::At(10)).with_head(HEAD);
+    let node = DevnetThread::start(config).expect("loopback has free ports");
+    let neve = packed_store(other.path(), &node, HEAD);
+    wait_for_packed(&neve, 64);
+    neve.stop_in_time();
+    let (code, _, errors) = archive("push", Some(other.path()), &[&place]);
+    assert_eq!(code, 2, "{errors}");
+    let after = fs::read(bucket.path().join("manifest.json")).expect("it is there");
+    assert!(before == after, "the manifest is as it was");
+}
