@@ -130,7 +130,7 @@ async fn put_segments(
     Ok(group)
 }
 
-/// What the manifest and the span say of a packed file. It is checked first.
+/// Entry of a packed file in the manifest, and its hashes. All checksums are compared first.
 fn segment_of(
     codec: &Codec,
     path: &Path,

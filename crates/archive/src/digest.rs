@@ -10,6 +10,8 @@ use crate::error::ArchiveError;
 
 /// Length of a page. The last page of an object may be shorter.
 pub const PAGE_BYTES: usize = 64 << 10;
+/// Most bytes of an object, the manifest aside.
+pub const OBJECT_BYTES_MAX: u64 = 1 << 30;
 
 /// 32 bytes: a SHA-256, or the hash of a block. The text is 64 hexadecimal digits in lower case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,7 +8,7 @@ pub enum ArchiveError {
     Version {
         /// Object.
         what: &'static str,
-        /// Its version.
+        /// Version of the object.
         version: u64,
     },
     /// Bytes that no writer makes.
@@ -16,7 +16,7 @@ pub enum ArchiveError {
     Malformed {
         /// Object.
         what: &'static str,
-        /// What is wrong with it.
+        /// Reason in words.
         why: String,
     },
 }

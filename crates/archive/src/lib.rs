@@ -14,11 +14,11 @@ mod manifest;
 mod name;
 mod span;
 
-pub use digest::{Digest, PAGE_BYTES, object_digest};
+pub use digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES, object_digest};
 pub use error::ArchiveError;
 pub use manifest::{
-    Chain, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, OBJECT_BYTES_MAX, SEGMENTS_MAX,
-    SegmentEntry, SpanEntry, VERSION,
+    Chain, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, SEGMENTS_MAX, SegmentEntry, SpanEntry,
+    VERSION,
 };
 pub use name::{Kind, ObjectName};
 pub use span::{Key, SPAN_SEGMENTS, Span, Spot, span_groups};

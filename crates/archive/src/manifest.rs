@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::Digest;
+use crate::digest::{Digest, OBJECT_BYTES_MAX};
 use crate::error::ArchiveError;
 use crate::name::{Kind, ObjectName};
 use crate::span::{SPAN_SEGMENTS, span_groups};
@@ -13,8 +13,6 @@ pub const VERSION: u64 = 1;
 pub const MANIFEST_NAME: &str = "manifest.json";
 /// Most bytes of a manifest.
 pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes of any other object.
-pub const OBJECT_BYTES_MAX: u64 = 1 << 30;
 /// Most segments of an archive: a billion heights in ranges of 1,024.
 pub const SEGMENTS_MAX: usize = 1 << 20;
 

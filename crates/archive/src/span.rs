@@ -1,7 +1,7 @@
 //! Span: the hashes of up to 64 neighboring segments, each with its height and position.
 
+use crate::digest::OBJECT_BYTES_MAX;
 use crate::error::ArchiveError;
-use crate::manifest::OBJECT_BYTES_MAX;
 
 /// Most segments of a span. A span holds segments of one group: the heights from a multiple of 64
 /// ranges on.
@@ -29,7 +29,7 @@ pub struct Spot {
 pub struct Key {
     /// Hash of a block or transaction.
     pub hash: [u8; 32],
-    /// Its place.
+    /// Place of the hash.
     pub at: Spot,
 }
 

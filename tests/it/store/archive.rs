@@ -2,13 +2,17 @@
 //! whatever is changed there is found.
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use neve_devnet::{Config, DevnetThread, Helicon};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::packed::{packed_files, wait_for_packed};
-use crate::support::neve::{Neve, run};
+use crate::support::neve::{LIMIT, Neve, fresh_dir, run, run_with};
 
 /// Three whole ranges of 32 heights, and a part of another.
 const HEAD: u64 = 110;
@@ -31,7 +35,10 @@ fn archive(command: &str, dir: Option<&Path>, place: &[&str]) -> (i32, Vec<Value
     let mut words = vec!["archive", command, "--json"];
     dir.iter().for_each(|dir| words.extend(["--data-dir", dir]));
     words.extend(place);
-    let output = run(&words);
+    outcome(&run(&words))
+}
+
+fn outcome(output: &Output) -> (i32, Vec<Value>, String) {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -153,4 +160,103 @@ fn another_chain_and_other_blocks_are_refused() {
     assert_eq!(code, 2, "{errors}");
     let after = fs::read(bucket.path().join("manifest.json")).expect("it is there");
     assert!(before == after, "the manifest is as it was");
+}
+
+/// A versitygw on a directory, with one bucket. It ends with it.
+struct Gateway {
+    child: Child,
+    port: u16,
+    _dir: TempDir,
+}
+
+impl Gateway {
+    fn start() -> Self {
+        let dir = fresh_dir();
+        let [data, sidecar] = ["data", "sidecar"].map(|name| dir.path().join(name));
+        fs::create_dir_all(data.join("bucket")).expect("it can be made");
+        fs::create_dir(&sidecar).expect("it can be made");
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = free.expect("loopback has free ports").port();
+        let child = Command::new(gateway())
+            .env("ROOT_ACCESS_KEY", "test")
+            .env("ROOT_SECRET_KEY", "testsecret")
+            .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"])
+            .arg("--sidecar")
+            .args([&sidecar, &data])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let gateway = Self { child, port, _dir: dir };
+        let begun = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begun.elapsed() < LIMIT, "versitygw does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        gateway
+    }
+
+    fn run(&self, secret: &str, words: &[&str]) -> (i32, Vec<Value>, String) {
+        let endpoint = format!("http://127.0.0.1:{}", self.port);
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", "test"),
+            ("AWS_SECRET_ACCESS_KEY", secret),
+            ("AWS_REGION", "us-east-1"),
+        ];
+        let place = ["s3://bucket/a/b", "--json", "--archive-endpoint", &endpoint];
+        outcome(&run_with(&variables, &[&["archive"], words, &place].concat()))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Program of versitygw, built once into target/tmp.
+fn gateway() -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("versitygw");
+    if !program.exists() {
+        let built = Command::new("go")
+            .args(["install", "github.com/versity/versitygw/cmd/versitygw@v1.8.0"])
+            .env("GOBIN", env!("CARGO_TARGET_TMPDIR"))
+            .env("CGO_ENABLED", "0")
+            .status();
+        assert!(built.expect("go is there").success(), "versitygw does not build");
+    }
+    program
+}
+
+#[test]
+#[ignore = "needs go: ./check"]
+fn packed_files_go_to_a_bucket_of_versitygw() {
+    let gateway = Gateway::start();
+    let (node, dir) = (devnet(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    let store = dir.path().join("store").display().to_string();
+    let push = ["push", "--data-dir", &store];
+    let (code, _, errors) = gateway.run("wrong", &push);
+    assert_eq!(code, 2, "a wrong secret: {errors}");
+    // Writers that begin together: no update is lost, and each object is there once.
+    let outcomes = std::thread::scope(|threads| {
+        let writers: Vec<_> =
+            (0..4).map(|_| threads.spawn(|| gateway.run("testsecret", &push))).collect();
+        writers.into_iter().map(|writer| writer.join().expect("no panic")).collect::<Vec<_>>()
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.0 == 0), "{outcomes:?}");
+    let (code, lines, errors) = gateway.run("testsecret", &["verify"]);
+    let summary = lines.last().expect("a line");
+    assert_eq!((code, &summary["segments"]), (0, &3.into()), "{lines:?} {errors}");
+    assert_eq!((&summary["first"], &summary["last"]), (&0.into(), &95.into()));
+    node.advance(60);
+    neve.wait_for_head(HEAD + 60);
+    wait_for_packed(&neve, 160);
+    neve.stop_in_time();
+    let (code, lines, errors) = gateway.run("testsecret", &push);
+    let pushed = lines.last().expect("a line");
+    assert_eq!((code, &pushed["pushed"], &pushed["last"]), (0, &2.into(), &159.into()), "{errors}");
+    let (code, lines, _) = gateway.run("testsecret", &["verify"]);
+    assert_eq!((code, &lines.last().expect("a line")["findings"]), (0, &0.into()), "{lines:?}");
 }
