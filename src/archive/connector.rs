@@ -14,8 +14,14 @@ use tokio::time::timeout;
 
 use crate::client::RawClient;
 
-/// Time to the head of a response. A body of 1 MB/s may follow for longer.
-const HEAD_TIME_MAX: Duration = Duration::from_mins(1);
+/// Time that any request may take, and the slowest transfer that adds to it.
+const TIME_MAX: Duration = Duration::from_mins(1);
+const BYTES_PER_SECOND_MIN: u64 = 100_000;
+
+/// Time that the transfer of so many bytes may take.
+pub(super) fn time_max(bytes: u64) -> Duration {
+    TIME_MAX + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
+}
 
 /// Connects by a client of neve.
 pub(super) struct Connector(pub(super) RawClient<HttpRequestBody>);
@@ -41,7 +47,8 @@ impl HttpService for Connector {
         Self: 'a,
     {
         Box::pin(async move {
-            let asked = timeout(HEAD_TIME_MAX, self.0.request(request)).await;
+            let limit = time_max(request.body().content_length() as u64);
+            let asked = timeout(limit, self.0.request(request)).await;
             let answered = asked.map_err(|slow| HttpError::new(HttpErrorKind::Timeout, slow))?;
             let response = answered.map_err(|error| {
                 let kind = if error.is_connect() {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use neve_archive::{ArchiveError, ObjectName};
 
@@ -34,6 +35,8 @@ pub(crate) enum Failed {
     Changed(ObjectName),
     #[error("the manifest is over {0} bytes")]
     LargeManifest(u64),
+    #[error("the object store did not send an object within {0:?}")]
+    Slow(Duration),
     #[error("the archive has no manifest: nothing was pushed there")]
     NoManifest,
     #[error("others changed the manifest {0} times meanwhile; try again")]

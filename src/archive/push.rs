@@ -1,6 +1,6 @@
 //! Pushing packed files of a data directory: each object once, then the manifest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -55,16 +55,18 @@ pub(crate) async fn push(
     if held.as_ref().is_some_and(|held| held.manifest.chain() != chain) {
         return Err(Failed::OtherChain(dir.to_owned()));
     }
-    let manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest);
+    let mut manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest);
     let mut done =
         Pushed { heights: manifest.heights(), sequence: manifest.sequence, ..Pushed::default() };
-    for files in in_order(files, &manifest)? {
+    for files in in_order(files, &manifest) {
         let missing = missing(files, &manifest, &mut done)?;
         if missing.is_empty() {
             continue;
         }
+        let firsts = missing.iter().map(|file| file.header.first);
+        unbroken(&manifest, firsts)?; // before anything is put that no manifest names
         let group = put_segments(archive, &missing, &mut done).await?;
-        let manifest = add(archive, &manifest, &group).await?;
+        manifest = add(archive, &manifest, &group).await?;
         (done.heights, done.sequence) = (manifest.heights(), manifest.sequence);
         progress(&done);
     }
@@ -72,17 +74,14 @@ pub(crate) async fn push(
 }
 
 /// The files by groups, in the order in which they join the archive: upward, then downward.
-fn in_order(
-    files: Vec<PackedOnDisk>,
-    manifest: &Manifest,
-) -> Result<Vec<Vec<PackedOnDisk>>, Failed> {
+fn in_order(files: Vec<PackedOnDisk>, manifest: &Manifest) -> Vec<Vec<PackedOnDisk>> {
     let mut groups: BTreeMap<u64, Vec<PackedOnDisk>> = BTreeMap::new();
     for file in files {
         groups.entry(span_groups(file.header.first, manifest.range)).or_default().push(file);
     }
-    let Some((first, _)) = manifest.heights() else { return Ok(groups.into_values().collect()) };
+    let Some((first, _)) = manifest.heights() else { return groups.into_values().collect() };
     let above = groups.split_off(&span_groups(first, manifest.range));
-    Ok(above.into_values().chain(groups.into_values().rev()).collect())
+    above.into_values().chain(groups.into_values().rev()).collect()
 }
 
 /// The files that the archive lacks. A file that it has must have the same parent.
@@ -191,13 +190,24 @@ async fn joined(
     Ok(next)
 }
 
-fn linked(manifest: &Manifest) -> Result<(), Failed> {
+/// Fails if segments that begin at these heights would leave a gap.
+fn unbroken(manifest: &Manifest, more: impl Iterator<Item = u64>) -> Result<(), Failed> {
+    let there = manifest.segments.iter().map(|segment| segment.first);
+    let firsts: BTreeSet<u64> = there.chain(more).collect();
     let range = u64::from(manifest.range);
+    for (below, above) in firsts.iter().zip(firsts.iter().skip(1)) {
+        let end = below.saturating_add(range);
+        if end < *above {
+            return Err(Failed::Gap { first: end, last: above - 1 });
+        }
+    }
+    Ok(())
+}
+
+fn linked(manifest: &Manifest) -> Result<(), Failed> {
+    unbroken(manifest, std::iter::empty())?;
     for pair in manifest.segments.windows(2) {
         let [below, above] = pair else { continue };
-        if below.first + range != above.first {
-            return Err(Failed::Gap { first: below.first + range, last: above.first - 1 });
-        }
         if above.parent != below.last {
             return Err(Failed::OtherBlocks(above.first));
         }

@@ -11,10 +11,12 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
+    Error, GetOptions, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    UpdateVersion,
 };
+use tokio::time::timeout;
 
-use super::connector::Connector;
+use super::connector::{Connector, time_max};
 use super::error::Failed;
 use super::file_lock::locked;
 use crate::client::{client_config, raw_client};
@@ -88,7 +90,7 @@ impl ArchiveStore {
     }
 
     fn path(&self, name: &str) -> Path {
-        name.split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+        name.split('/').fold(self.prefix.clone(), Path::join)
     }
 
     /// Puts an object, unless it is there. Returns true if it was put.
@@ -127,7 +129,7 @@ impl ArchiveStore {
         if found.meta.size != length {
             return Err(Failed::Changed(*name)); // before a byte of it is taken
         }
-        let bytes = found.bytes().await?;
+        let bytes = body(found).await?;
         if object_digest(&bytes) == name.digest { Ok(bytes) } else { Err(Failed::Changed(*name)) }
     }
 
@@ -142,7 +144,7 @@ impl ArchiveStore {
             return Err(Failed::LargeManifest(MANIFEST_BYTES_MAX));
         }
         let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
-        let bytes = found.bytes().await?;
+        let bytes = body(found).await?;
         let (manifest, digest) = (Manifest::read(&bytes)?, Digest::of(&bytes));
         Ok(Some(Held { manifest, digest, version: UpdateVersion { e_tag, version } }))
     }
@@ -187,6 +189,12 @@ impl ArchiveStore {
         self.objects.put(&path, PutPayload::from(bytes)).await?;
         Ok(())
     }
+}
+
+/// Reads a body, in bounded time.
+async fn body(found: GetResult) -> Result<Bytes, Failed> {
+    let limit = time_max(found.meta.size);
+    timeout(limit, found.bytes()).await.map_err(|_| Failed::Slow(limit))?.map_err(Failed::from)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use neve_archive::Manifest;
+use neve_archive::{Manifest, ObjectName};
 use serde_json::{Value, json};
 
 use crate::archive::{ArchiveStore, Failed, Finding, Place, Pushed, Verified, push, verify};
@@ -120,14 +120,12 @@ fn verified_json(verified: &Verified) -> Value {
 }
 
 fn listed_text(manifest: &Manifest) -> String {
-    let mut lines = String::new();
-    for segment in &manifest.segments {
-        let name = manifest.segment_name(segment);
-        lines += &format!("{} {} {name}\n", segment.first, segment.bytes);
-    }
-    for span in &manifest.spans {
-        lines += &format!("{} {} {}\n", span.first, span.bytes, manifest.span_name(span));
-    }
+    let line = |first: u64, bytes: u64, name: ObjectName| format!("{first} {bytes} {name}\n");
+    let segments = manifest.segments.iter();
+    let segments = segments.map(|at| line(at.first, at.bytes, manifest.segment_name(at)));
+    let spans = manifest.spans.iter();
+    let spans = spans.map(|at| line(at.first, at.bytes, manifest.span_name(at)));
+    let lines: String = segments.chain(spans).collect();
     let heights = heights_text(manifest.heights());
     let Manifest { chain_id, range, sequence, .. } = *manifest;
     format!("{lines}{heights} of chain {chain_id}, ranges of {range}, manifest {sequence}")

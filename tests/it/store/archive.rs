@@ -5,7 +5,6 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use neve_devnet::{Config, DevnetThread, Helicon};
 use serde_json::Value;
@@ -13,6 +12,7 @@ use tempfile::TempDir;
 
 use super::packed::{packed_files, wait_for_packed};
 use crate::support::neve::{LIMIT, Neve, fresh_dir, run, run_with};
+use crate::support::node::wait::{Miss, wait_until};
 
 /// Three whole ranges of 32 heights, and a part of another.
 const HEAD: u64 = 110;
@@ -22,8 +22,12 @@ fn devnet() -> DevnetThread {
 }
 
 fn packed_store(dir: &Path, node: &DevnetThread, head: u64) -> Neve {
+    packed_store_from(dir, node, "0", head)
+}
+
+fn packed_store_from(dir: &Path, node: &DevnetThread, start: &str, head: u64) -> Neve {
     let url = node.base_url();
-    let flags = ["--upstream", &url, "--start", "0", "--segment-blocks", "32"];
+    let flags = ["--upstream", &url, "--start", start, "--segment-blocks", "32"];
     let neve = Neve::start(dir, &[&flags[..], &["--unpacked-bytes", "0B"]].concat());
     neve.wait_for_head(head);
     neve
@@ -162,6 +166,34 @@ fn another_chain_and_other_blocks_are_refused() {
     assert!(before == after, "the manifest is as it was");
 }
 
+#[test]
+fn archive_grows_in_both_directions_without_a_gap() {
+    let bucket = tempfile::tempdir().expect("a directory can be made");
+    let place = format!("file://{}", bucket.path().display());
+    let node = devnet();
+    let [upper, whole, distant] = [(); 3].map(|()| fresh_dir());
+    let neve = packed_store_from(upper.path(), &node, "64", HEAD);
+    wait_for_packed(&neve, 32);
+    neve.stop_in_time();
+    let first = pushed(upper.path(), &[&place]);
+    assert_eq!((&first["first"], &first["last"]), (&64.into(), &95.into()));
+    node.advance(120);
+    let neve = packed_store_from(distant.path(), &node, "160", HEAD + 120);
+    wait_for_packed(&neve, 64);
+    neve.stop_in_time();
+    let (code, _, errors) = archive("push", Some(distant.path()), &[&place]);
+    assert_eq!((code, errors.contains("heights 96 to 159 would be a gap")), (2, true), "{errors}");
+    assert_eq!(verified(&[&place]).0, 0);
+    let neve = packed_store(whole.path(), &node, HEAD + 120);
+    wait_for_packed(&neve, 192);
+    neve.stop_in_time();
+    let second = pushed(whole.path(), &[&place]);
+    assert_eq!((&second["first"], &second["present"]), (&0.into(), &1.into()), "{second}");
+    pushed(distant.path(), &[&place]);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["first"]), (0, &0.into()), "{summary}");
+}
+
 /// A versitygw on a directory, with one bucket. It ends with it.
 struct Gateway {
     child: Child,
@@ -187,11 +219,10 @@ impl Gateway {
             .spawn()
             .expect("it starts");
         let gateway = Self { child, port, _dir: dir };
-        let begun = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(begun.elapsed() < LIMIT, "versitygw does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let listens = wait_until("versitygw", LIMIT, || {
+            TcpStream::connect(("127.0.0.1", port)).map_err(|error| Miss::NotYet(error.to_string()))
+        });
+        listens.expect("it listens");
         gateway
     }
 
@@ -241,9 +272,8 @@ fn packed_files_go_to_a_bucket_of_versitygw() {
     assert_eq!(code, 2, "a wrong secret: {errors}");
     // Writers that begin together: no update is lost, and each object is there once.
     let outcomes = std::thread::scope(|threads| {
-        let writers: Vec<_> =
-            (0..4).map(|_| threads.spawn(|| gateway.run("testsecret", &push))).collect();
-        writers.into_iter().map(|writer| writer.join().expect("no panic")).collect::<Vec<_>>()
+        let writers = [(); 4].map(|()| threads.spawn(|| gateway.run("testsecret", &push)));
+        writers.map(|writer| writer.join().expect("no panic"))
     });
     assert!(outcomes.iter().all(|outcome| outcome.0 == 0), "{outcomes:?}");
     let (code, lines, errors) = gateway.run("testsecret", &["verify"]);
