@@ -26,6 +26,8 @@ pub(crate) struct Pushed {
     pub(crate) bytes: u64,
     /// Segments that were there.
     pub(crate) present: u64,
+    /// Packed files that are left for later: heights between them and the others are not packed yet.
+    pub(crate) apart: u64,
     /// First and last height of the archive.
     pub(crate) heights: Option<(u64, u64)>,
     /// Sequence of the manifest.
@@ -58,6 +60,8 @@ pub(crate) async fn push(
     let mut manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest);
     let mut done =
         Pushed { heights: manifest.heights(), sequence: manifest.sequence, ..Pushed::default() };
+    let (files, apart) = joining(files, &manifest)?;
+    done.apart = apart;
     for files in in_order(files, &manifest) {
         let missing = missing(files, &manifest, &mut done)?;
         if missing.is_empty() {
@@ -71,6 +75,39 @@ pub(crate) async fn push(
         progress(&done);
     }
     Ok(done)
+}
+
+/// The unbroken runs of files that meet the archive, or the newest run if that is empty, and the number of
+/// the other files. neve packs the newest ranges first, so that a store may have several runs.
+fn joining(
+    files: Vec<PackedOnDisk>,
+    manifest: &Manifest,
+) -> Result<(Vec<PackedOnDisk>, u64), Failed> {
+    let all = files.len();
+    let mut runs: Vec<Vec<PackedOnDisk>> = Vec::new();
+    for file in files {
+        match runs.last_mut() {
+            Some(run) if end_of(run) == file.header.first => run.push(file),
+            _ => runs.push(vec![file]),
+        }
+    }
+    let newest = runs.last().map_or((0, 0), |run| (run[0].header.first, end_of(run)));
+    let (first, end) =
+        manifest.heights().map_or(newest, |(first, last)| (first, last.saturating_add(1)));
+    runs.retain(|run| run[0].header.first <= end && end_of(run) >= first);
+    if runs.is_empty() {
+        let above = Failed::Gap { first: end, last: newest.0.saturating_sub(1) };
+        let below = Failed::Gap { first: newest.1, last: first.saturating_sub(1) };
+        return Err(if newest.0 > end { above } else { below });
+    }
+    let joining: Vec<PackedOnDisk> = runs.into_iter().flatten().collect();
+    let apart = (all - joining.len()) as u64;
+    Ok((joining, apart))
+}
+
+/// Height after a run of files.
+fn end_of(run: &[PackedOnDisk]) -> u64 {
+    run.last().map_or(0, |file| file.header.end())
 }
 
 /// The files by groups, in the order in which they join the archive: upward, then downward.

@@ -88,18 +88,19 @@ fn heights_text(heights: Option<(u64, u64)>) -> String {
 }
 
 fn pushed_text(pushed: &Pushed) -> String {
-    let Pushed { segments, bytes, present, heights, sequence } = *pushed;
+    let Pushed { segments, bytes, present, apart, heights, sequence } = *pushed;
     let heights = heights_text(heights);
     format!(
-        "{heights}: {segments} segments of {bytes} bytes pushed, {present} were there, manifest {sequence}"
+        "{heights}: {segments} segments of {bytes} bytes pushed, {present} were there, {apart} left \
+         behind a gap, manifest {sequence}"
     )
 }
 
 fn pushed_json(pushed: &Pushed) -> Value {
-    let Pushed { segments, bytes, present, heights, sequence } = *pushed;
+    let Pushed { segments, bytes, present, apart, heights, sequence } = *pushed;
     json!({
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
-        "pushed": segments, "bytes": bytes, "present": present, "sequence": sequence,
+        "pushed": segments, "bytes": bytes, "present": present, "apart": apart, "sequence": sequence,
     })
 }
 

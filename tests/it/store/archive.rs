@@ -185,11 +185,18 @@ fn archive_grows_in_both_directions_without_a_gap() {
     assert_eq!((code, errors.contains("heights 96 to 159 would be a gap")), (2, true), "{errors}");
     assert_eq!(verified(&[&place]).0, 0);
     let neve = packed_store(whole.path(), &node, HEAD + 120);
-    wait_for_packed(&neve, 192);
+    wait_for_packed(&neve, 224);
     neve.stop_in_time();
+    // A range that is not packed yet: what is above it waits.
+    let removed = &packed_files(whole.path())[5];
+    let kept = fs::read(removed).expect("it can be read");
+    fs::remove_file(removed).expect("it is there");
+    let lower = pushed(whole.path(), &[&place]);
+    assert_eq!((&lower["last"], &lower["apart"]), (&159.into(), &1.into()), "{lower}");
+    fs::write(removed, kept).expect("it can be written");
     let second = pushed(whole.path(), &[&place]);
-    assert_eq!((&second["first"], &second["present"]), (&0.into(), &1.into()), "{second}");
-    pushed(distant.path(), &[&place]);
+    assert_eq!((&second["first"], &second["last"]), (&0.into(), &223.into()), "{second}");
+    assert_eq!(pushed(distant.path(), &[&place])["present"], 2);
     let (code, summary) = verified(&[&place]);
     assert_eq!((code, &summary["first"]), (0, &0.into()), "{summary}");
 }
