@@ -5,6 +5,8 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use neve_devnet::{Config, DevnetThread, Helicon};
 use serde_json::Value;
@@ -199,6 +201,36 @@ fn archive_grows_in_both_directions_without_a_gap() {
     assert_eq!(pushed(distant.path(), &[&place])["present"], 2);
     let (code, summary) = verified(&[&place]);
     assert_eq!((code, &summary["first"]), (0, &0.into()), "{summary}");
+}
+
+#[test]
+fn push_that_is_killed_goes_on_where_it_was() {
+    let (node, dir) = (devnet(), fresh_dir());
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    neve.stop_in_time();
+    let bucket = fresh_dir();
+    let place = format!("file://{}", bucket.path().display());
+    let store = dir.path().join("store").display().to_string();
+    for wait in (0..60).step_by(3).map(Duration::from_millis) {
+        let mut push = Command::new(env!("CARGO_BIN_EXE_neve"))
+            .args(["archive", "push", "--data-dir", &store, &place])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
+        // Over the time that a whole push takes.
+        let (_end, never) = mpsc::channel::<()>();
+        let _ = never.recv_timeout(wait);
+        push.kill().expect("it is our child");
+        push.wait().expect("it is our child");
+        if bucket.path().join("manifest.json").exists() {
+            assert_eq!(verified(&[&place]).0, 0, "killed after {wait:?}");
+        }
+    }
+    pushed(dir.path(), &[&place]);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["segments"]), (0, &3.into()), "{summary}");
 }
 
 /// A versitygw on a directory, with one bucket. It ends with it.
