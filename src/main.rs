@@ -71,7 +71,7 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
         },
         Some(("man", _)) => commands::man::man(command),
         Some(("completions", given)) => match given.get_one("shell") {
-            Some(shell) => commands::completions::completions(command, *shell),
+            Some(shell) => commands::man::completions(command, *shell),
             None => ExitCode::from(USAGE), // clap asks for a shell
         },
         _ => ExitCode::from(USAGE), // clap asks for a command

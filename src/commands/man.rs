@@ -1,9 +1,10 @@
-//! `neve man`: the manual page.
+//! `neve man` and `neve completions`: the manual page, and completions of the command line for a shell.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Command;
+use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
 use super::config::written;
@@ -12,6 +13,14 @@ use super::config::written;
 pub fn man(command: Command) -> ExitCode {
     let page = page(command);
     written(page.and_then(|page| io::stdout().write_all(&page)))
+}
+
+/// Prints the completions of neve for a shell.
+pub fn completions(mut command: Command, shell: Shell) -> ExitCode {
+    // A write to standard output may fail, and the generator would end the program with a panic.
+    let mut script = Vec::new();
+    generate(shell, &mut command, "neve", &mut script);
+    written(io::stdout().write_all(&script))
 }
 
 fn page(mut command: Command) -> io::Result<Vec<u8>> {

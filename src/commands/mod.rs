@@ -2,7 +2,6 @@
 
 #[cfg(feature = "archive")]
 pub mod archive;
-pub mod completions;
 pub mod config;
 pub mod doctor;
 pub mod export;

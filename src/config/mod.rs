@@ -1,5 +1,6 @@
 //! Arguments as typed, settings as meant, units, endpoints, networks.
 
+mod archive_args;
 mod args;
 mod endpoint;
 mod error;
@@ -12,12 +13,9 @@ pub mod settings;
 mod source;
 mod units;
 mod values;
-mod variables;
 
-pub use args::{
-    ArchiveArgs, ArchiveCommand, ArchivePlace, ExportArgs, GetArgs, ImportArgs, InspectArgs,
-    VerifyArgs, command,
-};
+pub use archive_args::{ArchiveArgs, ArchiveCommand, ArchivePlace};
+pub use args::{ExportArgs, GetArgs, ImportArgs, InspectArgs, VerifyArgs, command};
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::{Address, UpstreamHeaders};
 pub use error::ConfigError;
@@ -27,7 +25,7 @@ pub use reference::{command_line, example_file, settings_table};
 pub(crate) use relay_rule::{MethodPattern, RelayRule};
 pub use setting::{Group, Setting};
 pub use source::{Changes, SettingsSource};
+pub(crate) use source::{unknown_variables, warn_of_unknown};
 pub(crate) use units::{Human, IpNetwork};
 pub use units::{ListenAddress, StartAt};
 pub use values::{Origin, Values};
-pub(crate) use variables::{unknown_variables, warn_of_unknown};

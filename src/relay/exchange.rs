@@ -63,7 +63,7 @@ pub(super) struct Reply {
 /// Outcome of one upstream.
 pub(super) enum Outcome {
     Good(Reply),
-    /// It lacks what the call needs, and another one may have it.
+    /// Response of one that lacks what the call needs; another may have it.
     Lacking(Reply),
     /// Nothing came, and whether nothing was sent.
     Failed(Failure, bool),

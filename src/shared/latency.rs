@@ -117,7 +117,7 @@ impl Latencies {
 pub(crate) struct LatencySeries {
     /// Method, or `other`.
     pub method: &'static str,
-    /// One of [`LATENCY_OUTCOMES`].
+    /// Outcome, of [`LATENCY_OUTCOMES`].
     pub outcome: &'static str,
     /// Calls of each bucket.
     pub counts: [u64; BUCKETS],

@@ -299,7 +299,7 @@ fn gateway() -> PathBuf {
 }
 
 #[test]
-#[ignore = "needs go: ./check"]
+#[ignore = "needs go: ./check archive"]
 fn packed_files_go_to_a_bucket_of_versitygw() {
     let gateway = Gateway::start();
     let (node, dir) = (devnet(), tempfile::tempdir().expect("a directory can be made"));
