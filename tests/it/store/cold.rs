@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use neve_devnet::{ChainConfig, Config, DevnetThread};
@@ -14,7 +15,8 @@ use rustix::thread::{
 };
 
 use crate::support::client::read;
-use crate::support::neve::{Neve, fresh_dir};
+use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::node::wait::{Miss, wait_until};
 use crate::support::ws::Ws;
 
 const HEAD: u64 = 200;
@@ -25,6 +27,18 @@ const QUIET: Duration = Duration::from_secs(4);
 
 /// Faults of the serving threads for which a disk was read (proc(5), `stat`: field 12).
 fn waits(neve: &Neve) -> u64 {
+    // A thread names itself once it runs, which may be after the first response.
+    wait_until("two workers of two threads", LIMIT, || {
+        let counts = waits_of_threads(neve);
+        if counts.len() == 4 {
+            return Ok(counts.iter().sum());
+        }
+        Err(Miss::NotYet(format!("{} threads", counts.len())))
+    })
+    .unwrap()
+}
+
+fn waits_of_threads(neve: &Neve) -> Vec<u64> {
     let tasks = fs::read_dir(format!("/proc/{}/task", neve.pid())).unwrap();
     let of = |task: &Path| {
         let name = fs::read_to_string(task.join("comm")).ok()?;
@@ -33,9 +47,7 @@ fn waits(neve: &Neve) -> u64 {
         let serves = name.starts_with("http-") || name.starts_with("hyper-");
         serves.then(|| fields[9].parse::<u64>().unwrap())
     };
-    let counts: Vec<u64> = tasks.filter_map(|task| of(&task.unwrap().path())).collect();
-    assert_eq!(counts.len(), 4, "two workers of two threads");
-    counts.iter().sum()
+    tasks.filter_map(|task| of(&task.unwrap().path())).collect()
 }
 
 /// Has the system forget what it read of the files in `dir`. Nobody may have them mapped.
@@ -140,7 +152,7 @@ fn no_serving_thread_waits_for_the_disk() {
     assert!(again == warm, "copies differ from what they are of");
     let stays = |_| {
         // So much was missing that others are expected to go, for a while.
-        std::thread::park_timeout(QUIET);
+        thread::park_timeout(QUIET);
         let before = neve.count("neve_http_offloaded_requests_total");
         let again: Vec<_> = heights.map(|height| ask(&neve, height)).into();
         assert!(again == warm);
@@ -207,7 +219,7 @@ fn a_slow_client_gets_all_of_what_was_cold() {
     neve.wait("it is made", |_| {
         (neve.count("neve_http_offloaded_requests_total") > 0).then_some(())
     });
-    std::thread::park_timeout(Duration::from_millis(300)); // nothing is read meanwhile
+    thread::park_timeout(Duration::from_millis(300)); // nothing is read meanwhile
     let cold = read(&mut line, false).unwrap().body;
     assert!(warm.len() > 4 << 20, "{} bytes", warm.len());
     assert!(cold == warm, "{} bytes where {} were to come", cold.len(), warm.len());
