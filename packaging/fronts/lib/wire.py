@@ -27,8 +27,10 @@ class Response:
         return f"{self.status} {self.header('x-neve') or ''} {self.body[:160]!r}"
 
 
-def request(address, method, path, body=b"", headers=(), source="127.0.0.1", timeout=20):
-    """Sends one request on a connection of its own. An error of the connection is a response with status 0."""
+def request(address, method, path, body=b"", headers=(), source="127.0.0.1", timeout=20, whole=True):
+    """Sends one request on a connection of its own. An error of the connection is a response with status 0.
+
+    Without `whole` a body that does not come in time is empty: some responses never end."""
     connection = http.client.HTTPConnection(*address, timeout=timeout, source_address=(source, 0))
     try:
         connection.putrequest(method, path, skip_accept_encoding=True)
@@ -39,11 +41,19 @@ def request(address, method, path, body=b"", headers=(), source="127.0.0.1", tim
             connection.putheader(name, value)
         connection.endheaders(body or None)
         response = connection.getresponse()
-        return Response(response.status, response.getheaders(), response.read())
+        return Response(response.status, response.getheaders(), response.read() if whole else begun(response))
     except (OSError, http.client.HTTPException) as error:
         return Response(0, [], repr(error).encode())
     finally:
         connection.close()
+
+
+def begun(response):
+    """The beginning of a body."""
+    try:
+        return response.read1(65536)
+    except OSError:
+        return b""
 
 
 def call(method, *params, number=1):
