@@ -29,9 +29,11 @@ pub(crate) enum Failed {
         "heights {first} to {last} would be a gap in the archive: push a store that has them first"
     )]
     Gap { first: u64, last: u64 },
-    #[error("{0} is not in the store")]
+    #[error("{0} is not in the object store; neve archive verify --repair-from DIR puts it again")]
     Absent(ObjectName),
-    #[error("{0}: its bytes are not those of its name")]
+    #[error(
+        "{0}: its bytes are not those of its name; neve archive verify --repair-from DIR puts it again"
+    )]
     Changed(ObjectName),
     #[error("the manifest is over {0} bytes")]
     LargeManifest(u64),

@@ -1,7 +1,7 @@
 //! Packed files of a data directory, and the packed files of an archive, as their codec reads them.
 
-use std::fs::File;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use neve_archive::{Chain, Digest, Key, Spot};
@@ -12,24 +12,33 @@ use super::error::Failed;
 
 /// A packed file on the disk.
 #[derive(Debug, Clone)]
-pub(super) struct PackedOnDisk {
+pub(crate) struct PackedOnDisk {
     pub(super) path: PathBuf,
     pub(super) header: PackedHeader,
 }
 
-/// Lists the packed files of a data directory, ascending. They never change: a server may be running.
-pub(super) fn list(dir: &Path) -> Result<Vec<PackedOnDisk>, Failed> {
+/// Lists the packed files of a data directory, ascending. They never change, but a server that is running may
+/// evict one: such a file is left out.
+pub(crate) fn packed_files(dir: &Path) -> Result<Vec<PackedOnDisk>, Failed> {
     let file = |error| Failed::File { path: dir.to_owned(), error };
     let mut found = Vec::new();
     for entry in dir.read_dir().map_err(file)? {
         let path = entry.map_err(file)?.path();
-        if path.extension().is_some_and(|extension| extension == "pack") {
-            let header = header(&path)?;
+        let is_packed = path.extension().is_some_and(|extension| extension == "pack");
+        if is_packed && let Some(header) = unless_evicted(header(&path))? {
             found.push(PackedOnDisk { path, header });
         }
     }
     found.sort_by_key(|packed| packed.header.first);
     Ok(found)
+}
+
+/// `None` for a file that is not there any more.
+pub(super) fn unless_evicted<T>(read: Result<T, Failed>) -> Result<Option<T>, Failed> {
+    match read {
+        Err(Failed::File { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 fn header(path: &Path) -> Result<PackedHeader, Failed> {
@@ -40,6 +49,13 @@ fn header(path: &Path) -> Result<PackedHeader, Failed> {
     opened.take(codec.start_bytes() as u64).read_to_end(&mut start).map_err(file)?;
     let packed = |why: String| Failed::Packed { path: path.to_owned(), why };
     codec.start(&start).map(|start| start.header).map_err(|damage| packed(damage.to_string()))
+}
+
+impl PackedOnDisk {
+    /// Reads the file whole.
+    pub(super) fn read(&self) -> Result<Vec<u8>, Failed> {
+        fs::read(&self.path).map_err(|error| Failed::File { path: self.path.clone(), error })
+    }
 }
 
 /// Chain of a packed file.

@@ -9,6 +9,7 @@ mod store;
 mod verify;
 
 pub(crate) use error::Failed;
+pub(crate) use local::packed_files;
 pub(crate) use push::{Pushed, push};
 pub(crate) use store::{ArchiveStore, Place};
 pub(crate) use verify::{Finding, Verified, verify};

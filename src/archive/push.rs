@@ -1,7 +1,6 @@
 //! Pushing packed files of a data directory: each object once, then the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use neve_archive::{
@@ -11,7 +10,7 @@ use neve_archive::{
 use neve_record::packed::Codec;
 
 use super::error::Failed;
-use super::local::{Opened, PackedOnDisk, chain_of, list};
+use super::local::{Opened, PackedOnDisk, chain_of, packed_files, unless_evicted};
 use super::store::{ArchiveStore, Held};
 
 /// Attempts at a change of the manifest.
@@ -28,6 +27,8 @@ pub(crate) struct Pushed {
     pub(crate) present: u64,
     /// Packed files that are left for later: heights between them and the others are not packed yet.
     pub(crate) apart: u64,
+    /// Packed files that the server evicted before they were read.
+    pub(crate) evicted: u64,
     /// First and last height of the archive.
     pub(crate) heights: Option<(u64, u64)>,
     /// Sequence of the manifest.
@@ -47,7 +48,7 @@ pub(crate) async fn push(
     dir: &Path,
     mut progress: impl FnMut(&Pushed),
 ) -> Result<Pushed, Failed> {
-    let files = list(dir)?;
+    let files = packed_files(dir)?;
     let first = files.first().ok_or_else(|| Failed::NothingPacked(dir.to_owned()))?;
     let chain = chain_of(&first.header);
     if let Some(other) = files.iter().find(|file| chain_of(&file.header) != chain) {
@@ -70,6 +71,9 @@ pub(crate) async fn push(
         let firsts = missing.iter().map(|file| file.header.first);
         unbroken(&manifest, firsts)?; // before anything is put that no manifest names
         let group = put_segments(archive, &missing, &mut done).await?;
+        if group.segments.is_empty() {
+            continue;
+        }
         manifest = add(archive, &manifest, &group).await?;
         (done.heights, done.sequence) = (manifest.heights(), manifest.sequence);
         progress(&done);
@@ -146,10 +150,11 @@ async fn put_segments(
     let codec = Codec::default();
     let mut group = Group { number: 0, segments: Vec::new(), keys: Vec::new() };
     for file in files {
-        let path = &file.path;
-        let read = |error| Failed::File { path: path.clone(), error };
-        let bytes = fs::read(path).map_err(read)?;
-        let (segment, keys) = segment_of(&codec, path, &bytes)?;
+        let Some(bytes) = unless_evicted(file.read())? else {
+            done.evicted += 1;
+            continue;
+        };
+        let (segment, keys) = segment_of(&codec, &file.path, &bytes)?;
         group.number = span_groups(segment.first, file.header.heights);
         let (first, digest) = (segment.first, segment.digest);
         let chain_id = file.header.identity.chain_id;
@@ -264,10 +269,7 @@ async fn span(
     let first = segments.clone().map(|segment| segment.first).min().unwrap_or_default();
     let segments = segments.count() as u32;
     let old = match before.spans.iter().find(|span| of_group(span.first)) {
-        Some(old) => {
-            let bytes = archive.get(&before.span_name(old), old.bytes).await?;
-            Some(Span::read(&bytes)?)
-        }
+        Some(old) => Some(Span::read(&archive.get(&before.span_name(old), old.bytes).await?)?),
         None => None,
     };
     let span = Span::empty(first, next.range, segments)?.with(old.as_ref(), &group.keys)?;

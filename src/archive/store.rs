@@ -93,29 +93,24 @@ impl ArchiveStore {
         name.split('/').fold(self.prefix.clone(), Path::join)
     }
 
-    /// Puts an object, unless it is there. Returns true if it was put.
+    /// Puts an object, unless it is there with the bytes of its name. Returns true if it was put.
+    ///
+    /// An object that is there is read: a manifest names no object that nobody looked at.
     pub(crate) async fn put(&self, name: &ObjectName, bytes: Vec<u8>) -> Result<bool, Failed> {
+        match self.get(name, bytes.len() as u64).await {
+            Ok(_) => return Ok(false),
+            Err(Failed::Absent(_) | Failed::Changed(_)) => {} // cut off, or damaged: it is replaced
+            Err(failed) => return Err(failed),
+        }
         let path = self.path(&name.to_string());
         let length = bytes.len() as u64;
-        if self.length(&path).await? == Some(length) {
-            return Ok(false);
-        }
-        // What is there with another length was cut off: it is replaced.
         match self.objects.put(&path, PutPayload::from(bytes)).await {
             Ok(_) => Ok(true),
             // An answer may be lost: what is there counts.
-            Err(error) => match self.length(&path).await {
-                Ok(Some(there)) if there == length => Ok(true),
-                _ => Err(error.into()),
+            Err(error) => match self.get(name, length).await {
+                Ok(_) => Ok(true),
+                Err(_) => Err(error.into()),
             },
-        }
-    }
-
-    async fn length(&self, path: &Path) -> Result<Option<u64>, Failed> {
-        match self.objects.head(path).await {
-            Ok(meta) => Ok(Some(meta.size)),
-            Err(Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
         }
     }
 

@@ -37,6 +37,9 @@ pub enum ArchiveCommand {
     },
     /// Read a whole archive and compare all digests and checksums.
     Verify {
+        /// Data directory whose packed files take the place of absent or changed objects.
+        #[arg(long, value_name = "DIR")]
+        repair_from: Option<PathBuf>,
         /// The archive.
         #[command(flatten)]
         place: ArchivePlace,

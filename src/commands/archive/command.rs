@@ -2,12 +2,15 @@
 //! read or write.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use neve_archive::{Manifest, ObjectName};
 use serde_json::{Value, json};
 
-use crate::archive::{ArchiveStore, Failed, Finding, Place, Pushed, Verified, push, verify};
+use crate::archive::{
+    ArchiveStore, Failed, Finding, Place, Pushed, Verified, packed_files, push, verify,
+};
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace};
 
 const FINDINGS: u8 = 1;
@@ -49,7 +52,9 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
                 if place.json { listed_json(&held.manifest) } else { listed_text(&held.manifest) };
             say(lines.trim_end()).map(|()| 0)
         }
-        ArchiveCommand::Verify { place } => verified(place).await,
+        ArchiveCommand::Verify { repair_from, place } => {
+            verified(place, repair_from.as_deref()).await
+        }
     }
 }
 
@@ -58,8 +63,10 @@ fn opened(place: &ArchivePlace) -> Result<ArchiveStore, String> {
     ArchiveStore::open(&Place { url, endpoint }).map_err(|failed| failed.to_string())
 }
 
-async fn verified(place: &ArchivePlace) -> Result<u64, String> {
+async fn verified(place: &ArchivePlace, dir: Option<&Path>) -> Result<u64, String> {
     let archive = opened(place)?;
+    let text = |failed: Failed| failed.to_string();
+    let local = dir.map(packed_files).transpose().map_err(text)?;
     let mut unwritten = Ok(());
     let mut found = |finding: Finding| {
         let line = finding_line(&finding, place.json);
@@ -67,7 +74,7 @@ async fn verified(place: &ArchivePlace) -> Result<u64, String> {
             unwritten = say(&line);
         }
     };
-    let verified = verify(&archive, &mut found).await.map_err(|failed| failed.to_string())?;
+    let verified = verify(&archive, local.as_deref(), &mut found).await.map_err(text)?;
     unwritten?;
     let line =
         if place.json { verified_json(&verified).to_string() } else { verified_text(&verified) };
@@ -75,11 +82,12 @@ async fn verified(place: &ArchivePlace) -> Result<u64, String> {
 }
 
 fn finding_line(finding: &Finding, as_json: bool) -> String {
-    let Finding { object, kind, detail } = finding;
+    let Finding { object, kind, detail, repaired } = finding;
     if as_json {
-        json!({ "object": object, "kind": kind, "detail": detail }).to_string()
+        json!({ "object": object, "kind": kind, "detail": detail, "repaired": repaired })
+            .to_string()
     } else {
-        format!("{object}: {kind}: {detail}")
+        format!("{object}: {kind}: {detail}{}", if *repaired { "; put again" } else { "" })
     }
 }
 
@@ -88,34 +96,37 @@ fn heights_text(heights: Option<(u64, u64)>) -> String {
 }
 
 fn pushed_text(pushed: &Pushed) -> String {
-    let Pushed { segments, bytes, present, apart, heights, sequence } = *pushed;
+    let Pushed { segments, bytes, present, apart, evicted, heights, sequence } = *pushed;
     let heights = heights_text(heights);
     format!(
         "{heights}: {segments} segments of {bytes} bytes pushed, {present} were there, {apart} left \
-         behind a gap, manifest {sequence}"
+         behind a gap, {evicted} evicted meanwhile, manifest {sequence}"
     )
 }
 
 fn pushed_json(pushed: &Pushed) -> Value {
-    let Pushed { segments, bytes, present, apart, heights, sequence } = *pushed;
+    let Pushed { segments, bytes, present, apart, evicted, heights, sequence } = *pushed;
     json!({
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
-        "pushed": segments, "bytes": bytes, "present": present, "apart": apart, "sequence": sequence,
+        "pushed": segments, "bytes": bytes, "present": present, "apart": apart, "evicted": evicted,
+        "sequence": sequence,
     })
 }
 
 fn verified_text(verified: &Verified) -> String {
-    let Verified { segments, spans, bytes, findings, heights } = *verified;
+    let Verified { segments, spans, bytes, findings, repaired, heights } = *verified;
     let heights = heights_text(heights);
     format!(
-        "{heights}: {segments} segments and {spans} spans of {bytes} bytes, {findings} findings"
+        "{heights}: {segments} segments and {spans} spans of {bytes} bytes, {repaired} put again, \
+         {findings} findings"
     )
 }
 
 fn verified_json(verified: &Verified) -> Value {
-    let Verified { segments, spans, bytes, findings, heights } = *verified;
+    let Verified { segments, spans, bytes, findings, repaired, heights } = *verified;
     json!({
         "summary": true, "segments": segments, "spans": spans, "bytes": bytes, "findings": findings,
+        "repaired": repaired,
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
     })
 }

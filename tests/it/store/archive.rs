@@ -5,8 +5,7 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::thread;
 
 use neve_devnet::{Config, DevnetThread, Helicon};
 use serde_json::Value;
@@ -203,34 +202,135 @@ fn archive_grows_in_both_directions_without_a_gap() {
     assert_eq!((code, &summary["first"]), (0, &0.into()), "{summary}");
 }
 
+/// Starts a push, and waits until so many objects are in the bucket, or the push has ended.
+fn begun_push(store: &Path, bucket: &Path, count: usize) -> Child {
+    let store = store.join("store").display().to_string();
+    let place = format!("file://{}", bucket.display());
+    let mut push = Command::new(env!("CARGO_BIN_EXE_neve"))
+        .args(["archive", "push", "--data-dir", &store, &place])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    while whole_objects(bucket) < count && push.try_wait().expect("it is our child").is_none() {
+        thread::yield_now();
+    }
+    push
+}
+
+/// Objects that are not being written.
+fn whole_objects(bucket: &Path) -> usize {
+    objects(bucket).iter().filter(|path| !path.display().to_string().contains('#')).count()
+}
+
+/// Repeats `attempt` with a new bucket until it returns true: a push may end before it is met.
+fn until_met(what: &str, mut attempt: impl FnMut(&Path) -> bool) {
+    let met = wait_until(what, LIMIT, || {
+        let bucket = fresh_dir();
+        if attempt(bucket.path()) { Ok(()) } else { Err(Miss::NotYet("too late".to_owned())) }
+    });
+    met.expect("within the limit");
+}
+
 #[test]
 fn push_that_is_killed_goes_on_where_it_was() {
     let (node, dir) = (devnet(), fresh_dir());
     let neve = packed_store(dir.path(), &node, HEAD);
     wait_for_packed(&neve, 96);
     neve.stop_in_time();
-    let bucket = fresh_dir();
+    for count in 1..=4 {
+        until_met("a push with some of its objects", |bucket| {
+            let mut push = begun_push(dir.path(), bucket, count);
+            push.kill().expect("it is our child");
+            push.wait().expect("it is our child");
+            let is_whole = bucket.join("manifest.json").exists();
+            let place = format!("file://{}", bucket.display());
+            if is_whole {
+                assert_eq!(verified(&[&place]).0, 0, "killed after {count} objects");
+            }
+            let pushed = pushed(dir.path(), &[&place]);
+            assert!(is_whole || pushed["present"].as_u64() >= Some(count as u64 - 1), "{pushed}");
+            let (code, summary) = verified(&[&place]);
+            assert_eq!((code, &summary["segments"]), (0, &3.into()), "{summary}");
+            !is_whole
+        });
+    }
+}
+
+#[test]
+fn file_that_is_evicted_during_a_push_is_left_out() {
+    let (node, dir) = (devnet(), fresh_dir());
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    neve.stop_in_time();
+    let newest = packed_files(dir.path()).pop().expect("there are three");
+    let content = fs::read(&newest).expect("it can be read");
+    until_met("a push from which a file was taken", |bucket| {
+        let push = begun_push(dir.path(), bucket, 1);
+        fs::remove_file(&newest).expect("it is there");
+        let output = push.wait_with_output().expect("it is our child");
+        fs::write(&newest, &content).expect("it can be written");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        assert_eq!(verified(&[&format!("file://{}", bucket.display())]).0, 0, "{said}");
+        said.contains("1 evicted meanwhile")
+    });
+}
+
+/// Damages or removes an object, and expects that it is found, and put again from the packed files.
+#[test]
+fn damaged_and_absent_objects_are_put_again() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
     let place = format!("file://{}", bucket.path().display());
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    neve.stop_in_time();
+    pushed(dir.path(), &[&place]);
     let store = dir.path().join("store").display().to_string();
-    for wait in (0..60).step_by(3).map(Duration::from_millis) {
-        let mut push = Command::new(env!("CARGO_BIN_EXE_neve"))
-            .args(["archive", "push", "--data-dir", &store, &place])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the binary starts");
-        // Over the time that a whole push takes.
-        let (_end, never) = mpsc::channel::<()>();
-        let _ = never.recv_timeout(wait);
-        push.kill().expect("it is our child");
-        push.wait().expect("it is our child");
-        if bucket.path().join("manifest.json").exists() {
-            assert_eq!(verified(&[&place]).0, 0, "killed after {wait:?}");
+    let repair = ["--repair-from", &store, &place];
+    let is_manifest = |path: &PathBuf| path.ends_with("manifest.json");
+    for object in objects(bucket.path()).into_iter().filter(|path| !is_manifest(path)) {
+        let good = fs::read(&object).expect("it can be read");
+        let mut flipped = good.clone();
+        flipped[good.len() / 2] ^= 1;
+        for bad in [Some(&flipped[..]), Some(&good[1..]), None] {
+            match bad {
+                Some(bad) => fs::write(&object, bad).expect("it can be written"),
+                None => fs::remove_file(&object).expect("it is there"),
+            }
+            assert_eq!(verified(&[&place]).0, 1, "{}", object.display());
+            let (code, summary) = verified(&repair);
+            let counts = (&summary["findings"], &summary["repaired"]);
+            assert_eq!((code, counts), (0, (&0.into(), &1.into())), "{summary}");
+            assert!(fs::read(&object).expect("it is there again") == good);
         }
     }
+    // Without its packed file a segment stays lost.
+    let is_segment = |path: &&PathBuf| path.display().to_string().contains("/segment-");
+    let stored = objects(bucket.path());
+    fs::remove_file(stored.iter().find(is_segment).expect("there are three")).expect("it is there");
+    packed_files(dir.path()).iter().for_each(|file| fs::remove_file(file).expect("it is there"));
+    assert_eq!(verified(&repair).0, 1);
+}
+
+/// A push that was cut off may have left an object of the right length with other bytes.
+#[test]
+fn object_that_no_manifest_names_is_read_before_one_does() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    neve.stop_in_time();
+    pushed(dir.path(), &[&place]);
+    fs::remove_file(bucket.path().join("manifest.json")).expect("it is there");
+    let object = objects(bucket.path()).remove(0);
+    let mut bytes = fs::read(&object).expect("it can be read");
+    *bytes.last_mut().expect("it has bytes") ^= 1;
+    fs::write(&object, bytes).expect("it can be written");
     pushed(dir.path(), &[&place]);
     let (code, summary) = verified(&[&place]);
-    assert_eq!((code, &summary["segments"]), (0, &3.into()), "{summary}");
+    assert_eq!((code, &summary["findings"]), (0, &0.into()), "{summary}");
 }
 
 /// A versitygw on a directory, with one bucket. It ends with it.
@@ -310,7 +410,7 @@ fn packed_files_go_to_a_bucket_of_versitygw() {
     let (code, _, errors) = gateway.run("wrong", &push);
     assert_eq!(code, 2, "a wrong secret: {errors}");
     // Writers that begin together: no update is lost, and each object is there once.
-    let outcomes = std::thread::scope(|threads| {
+    let outcomes = thread::scope(|threads| {
         let writers = [(); 4].map(|()| threads.spawn(|| gateway.run("testsecret", &push)));
         writers.map(|writer| writer.join().expect("no panic"))
     });
