@@ -20,18 +20,23 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// Answers JSON-RPC unless that takes the disk, or long. The caller counts the calls.
+    /// Answers JSON-RPC unless that takes the disk, or long. `count` gets the calls of the response.
     pub(crate) fn answer_if_resident(
         &self,
         body: &[u8],
         accepts: AcceptEncoding,
         address: ClientAddress,
-    ) -> Result<(RpcResponse, Calls), Cold> {
+        count: impl FnOnce(Calls),
+    ) -> Result<RpcResponse, Cold> {
         if body.len() > LONG_BODY {
             return Err(Cold);
         }
         let work = Work::here(self.rpc.limits.work);
-        residency::if_sendable(|| self.rpc.answer(body, accepts, address, &work))
+        let answered = residency::if_sendable(|| self.rpc.answer(body, accepts, address, &work));
+        answered.map(|(reply, calls)| {
+            count(calls);
+            reply
+        })
     }
 
     /// Counts the calls of a response that was begun at `began`.

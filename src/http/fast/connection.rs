@@ -22,7 +22,7 @@ use crate::http::response::{Persistence, ResponseWriter, Sent, send};
 use crate::http::{
     BlockingWork, ConnectionGuard, OffloadedRequest, OpenConnection, UnsentResponse,
 };
-use crate::rpc::RpcResponse;
+use crate::rpc::{Calls, RpcResponse};
 use crate::shared::{ClientAddress, FREE_BYTES, Holder, Reservation, Timeout, add};
 
 /// A request that is longer is not plain.
@@ -359,16 +359,15 @@ fn answer(
     address: ClientAddress,
     woke: Instant,
 ) -> Result<RpcResponse, Cold> {
-    let answered =
-        service.responder.answer_if_resident(&came[plain.body.clone()], plain.accepts, address);
-    if !answered.as_ref().is_ok_and(|(reply, _)| reply.needs_upstream()) {
-        let counters = &service.responder.rpc.counters; // hyper's thread counts the others
-        add(&counters.requests, 1);
+    let counters = &service.responder.rpc.counters;
+    let count = |calls: Calls| calls.count_at_end(counters, woke);
+    let body = &came[plain.body.clone()];
+    let reply = service.responder.answer_if_resident(body, plain.accepts, address, count);
+    if !reply.as_ref().is_ok_and(RpcResponse::needs_upstream) {
+        add(&counters.requests, 1); // hyper's thread counts the others
         add(&counters.plain, 1);
     }
-    let (reply, calls) = answered?;
-    calls.count_at_end(&service.responder.rpc.counters, woke);
-    Ok(reply)
+    reply
 }
 
 /// The buffer, and how much of it is in use.

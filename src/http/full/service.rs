@@ -23,7 +23,7 @@ use crate::http::response::{HttpBody, not_stored, typed, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::observe::{Admin, Pages, page};
-use crate::rpc::{LONG_BODY, RpcResponse};
+use crate::rpc::{Calls, LONG_BODY, RpcResponse};
 use crate::shared::{Began, ClientAddress, Work, add};
 
 /// Requests for prices that one request waits for. A second one comes only if the answer to the
@@ -243,8 +243,9 @@ impl Service {
         client: &Client,
         began: Began,
     ) -> Result<RpcResponse, Response<ResponseBody>> {
-        match self.responder.answer_if_resident(body, accepts, client.address) {
-            Ok(answered) => Ok(self.responder.counted(answered, began)), // nearly always
+        let count = |calls: Calls| calls.count(&self.responder.rpc.counters, began.elapsed());
+        match self.responder.answer_if_resident(body, accepts, client.address, count) {
+            Ok(reply) => Ok(reply), // nearly always
             Err(_) => self.answer_offloaded(body.clone(), accepts, client, began).await,
         }
     }
