@@ -99,10 +99,20 @@ def neve_dead(front, rig):
     wait_until("hits come back", back, 15)
 
 
+def noticed(front):
+    """Waits until the front's checks of /ready have failed. Calls go to the node then, if the front checks for them."""
+    time.sleep(front.notices_s)
+    if not front.calls_need_ready:
+        return
+    by_node = lambda answer: answer.status == 200 and not answer.header("x-neve")
+    wait_until("the front notices", lambda: by_node(post(front.address, BLOCK, timeout=2)), 30)
+
+
 def neve_stuck(front, rig):
     """neve takes connections and says nothing."""
     rig.neve.tap.set("stuck")
-    time.sleep(front.notices_s if front.needs_check_if_stuck else 0)
+    if front.needs_check_if_stuck:
+        noticed(front)
     started = time.monotonic()
     expect_node("call", rig, post(front.address, BLOCK), BLOCK)
     expect_true("time of a call", time.monotonic() - started < 15, time.monotonic() - started)
@@ -128,7 +138,7 @@ def neve_lags(front, rig):
     """neve lost its node, which goes on: calls of the head are the node's, others are hits."""
     rig.neve.upstream.set("dead")
     wait_until("neve is behind", lambda: not rig.neve.ready() and not rig.neve.fresh(), AGE + 15)
-    time.sleep(front.notices_s)
+    noticed(front)
     rig.clear()
     for number in range(3):
         before = int(rig.direct(call("eth_blockNumber")).json()["result"], 16)
@@ -173,7 +183,7 @@ def web_socket(front, rig):
 
 def web_socket_neve_dead(front, rig):
     rig.neve.tap.set("dead")
-    time.sleep(front.notices_s)
+    noticed(front)
     for path in ("/", "/ws", SOCKET):
         rig.clear()
         subscribe(front, rig, path).close()
