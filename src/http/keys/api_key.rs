@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use alloy_primitives::B256;
 use metrics::{Counter, counter};
 use neve_jsonrpc::{Kind, Message, parse_at_most};
 use sha2::{Digest, Sha256};
@@ -15,28 +16,24 @@ use crate::shared::lock::lock;
 
 /// SHA-256 of a key. Keys are found by it, so no time tells anything of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct KeyHash(pub(super) [u8; 32]);
+pub(crate) struct KeyHash(B256);
 
 impl KeyHash {
     /// Hashes a key as a client names it.
     pub(crate) fn of(key: &[u8]) -> Self {
-        Self(Sha256::digest(key).into())
+        Self(B256::new(Sha256::digest(key).into()))
     }
 
     /// Reads 64 hex digits.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut hash = [0; 32];
-        let is_hex = text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-        for (at, byte) in hash.iter_mut().enumerate() {
-            *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-        }
-        is_hex.then_some(Self(hash))
+        let digits = Some(text).filter(|text| !text.starts_with("0x"))?;
+        digits.parse().ok().map(Self)
     }
 }
 
 impl fmt::Display for KeyHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        write!(f, "{:x}", self.0)
     }
 }
 
