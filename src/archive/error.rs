@@ -35,6 +35,10 @@ pub(crate) enum Failed {
         "{0}: its bytes are not those of its name; neve archive verify --repair-from DIR puts it again"
     )]
     Changed(ObjectName),
+    #[error("{0} is over {1} bytes")]
+    LargeSegment(ObjectName, u64),
+    #[error("the archive has no block {height}; {}", has(*heights))]
+    NoHeight { height: u64, heights: Option<(u64, u64)> },
     #[error("the manifest is over {0} bytes")]
     LargeManifest(u64),
     #[error("the object store did not send an object within {0:?}")]
@@ -43,4 +47,9 @@ pub(crate) enum Failed {
     NoManifest,
     #[error("others changed the manifest {0} times meanwhile; try again")]
     Busy(u32),
+}
+
+/// Heights of an archive in words.
+fn has(heights: Option<(u64, u64)>) -> String {
+    heights.map_or("it has none".to_owned(), |(first, last)| format!("it has {first} to {last}"))
 }

@@ -1,15 +1,17 @@
-//! An archive of packed files in an object store: pushing to it, and checking it.
+//! An archive of packed files in an object store: pushing to it, checking it, and taking segments from it.
 
 mod connector;
 mod error;
 mod file_lock;
 mod local;
 mod push;
+mod source;
 mod store;
 mod verify;
 
 pub(crate) use error::Failed;
 pub(crate) use local::packed_files;
 pub(crate) use push::{Pushed, push};
+pub(crate) use source::{ArchiveSource, identity_of};
 pub(crate) use store::{ArchiveStore, Place};
 pub(crate) use verify::{Finding, Verified, verify};

@@ -57,10 +57,13 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         serving.set_rules(rules_of_stamp(stamp.rules));
     }
     describe_store(&serving, place.path());
+    if chain.endpoints.is_empty() {
+        serving.freshness.follow_nobody();
+    }
     let parts = Parts::of(&config, chain, &serving, &reload.rates);
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
-    let follower = parts.follower(&config, &place, ingest.clone());
+    let follower = parts.follower(&config, &place, ingest.clone())?;
     let metrics = crate::observe::metrics::install();
     let ready = Arc::clone(&reload.ready);
     let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {

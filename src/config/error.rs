@@ -12,7 +12,9 @@ pub enum ConfigError {
         why: String,
     },
     /// No setting says where blocks come from.
-    #[error("no source of blocks; use --dev, or --data-dir DIR with --upstream or --network")]
+    #[error(
+        "no source of blocks; use --dev, or --data-dir DIR with --upstream, --network or --archive"
+    )]
     NoSource,
     /// No setting says where the store is.
     #[error("no directory for the store; use --data-dir DIR")]

@@ -127,6 +127,12 @@ fn toml_value(setting: &Setting, text: &str) -> String {
 /// Sensible values of settings whose default is computed, or which have none.
 const EXAMPLES: &[(&str, &str)] = &[
     ("relay-to", "*@0-49999999=http://archive.example:9650"),
+    ("archive", "s3://bucket/c-chain"),
+    ("archive-endpoint", "http://127.0.0.1:7070"),
+    (
+        "archive-anchor",
+        "69000000:0x0000000000000000000000000000000000000000000000000000000000000000",
+    ),
     ("segment-bytes", "128MiB"),
     ("retain-bytes", "20GiB"),
     ("retain-blocks", "1000000"),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use alloy_primitives::B256;
 use ipnet::IpNet;
 
 /// Reason why a text is no value: the forms that are allowed.
@@ -254,6 +255,27 @@ impl FromStr for BackfillTo {
                 Err(ParseError("write a height (69000000 or 0x41cdb40), -1000, retained, or none"))
             }
         }
+    }
+}
+
+/// A block that is known to be in the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Anchor {
+    /// Height of the block.
+    pub height: u64,
+    /// Hash of the block.
+    pub hash: B256,
+}
+
+impl FromStr for Anchor {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let parsed = text.split_once(':').and_then(|(at, hash)| {
+            let hash = hash.strip_prefix("0x").filter(|hash| hash.len() == 64)?;
+            Some(Self { height: height(at)?, hash: hash.parse().ok()? })
+        });
+        parsed.ok_or(ParseError("write HEIGHT:HASH, such as 69000000:0x and 64 hexadecimal digits"))
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use neve_store::{Identity, Retention};
 
 use super::evidence::Evidence;
+#[cfg(feature = "archive")]
+use crate::archive::ArchiveSource;
 use crate::config::settings::{BackfillTarget, FetchConfig, LiveRates};
 use crate::config::{Endpoint, StartAt};
 use crate::ingest::Ingest;
@@ -30,6 +32,9 @@ pub(crate) struct Follower {
     pub(crate) budget: IngestBudget,
     pub(crate) evidence: Evidence,
     pub(crate) busy: Arc<StageTimes>,
+    /// Archive that whole segments come from.
+    #[cfg(feature = "archive")]
+    pub(crate) archive: Option<Arc<ArchiveSource>>,
     /// Place of the pool, for others who ask its upstreams.
     pub(crate) pool: PoolSlot,
 }

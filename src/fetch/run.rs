@@ -42,6 +42,10 @@ impl Follower {
         let bytes_max = follower.config.relayed_bytes_max;
         beside.spawn(crate::fetch::follow::run(Arc::clone(&pool), serving, status, bytes_max));
         let source = follower.source(&pool);
+        #[cfg(feature = "archive")]
+        if let Some(archive) = follower.archive.clone().filter(|_| follower.endpoints.is_empty()) {
+            crate::fetch::backfill::begin_at_anchor(&follower, &source, &archive).await;
+        }
         beside.spawn(crate::fetch::backfill::run(Arc::clone(&follower), source.clone(), peer));
         beside.spawn(crate::fetch::backfill::repair_all(Arc::clone(&follower), source.clone()));
         follower.follow(&source).await;

@@ -57,7 +57,7 @@ const GLANCE: [(&str, &str, &str, &str); 10] = [
 ];
 
 /// Rows of the other panels: title, and beginnings of the names of its metrics.
-const ROWS: [(&str, &[&str]); 10] = [
+const ROWS: [(&str, &[&str]); 11] = [
     (
         "Chain",
         &[
@@ -77,6 +77,7 @@ const ROWS: [(&str, &[&str]); 10] = [
     ("WebSocket", &["ws_"]),
     ("Upstreams", &["upstream_", "evidence_"]),
     ("Mirrors", &["mirror_"]),
+    ("Archive", &["archive_"]),
     ("Ingest", &["ingest_", "backfill_"]),
     ("Store", &["store_", "disk_"]),
     ("Process", &["memory_", "process_", "program_", "major_", "build_"]),

@@ -27,7 +27,10 @@ pub(crate) fn stale_age(ready: &ReadyConfig, serving: &Serving) -> Option<(Durat
 pub(crate) async fn upstream_head(serving: &Serving, status: &Status, ready: &ReadyConfig) {
     let is_known = || {
         let is_empty = serving.reader.range().is_none();
-        is_empty || status.proven_head().is_some() || status.words().upstream_error.is_some()
+        is_empty
+            || serving.freshness.follows_nobody()
+            || status.proven_head().is_some()
+            || status.words().upstream_error.is_some()
     };
     let known = async {
         while !is_known() {
@@ -49,7 +52,7 @@ fn is_near(serving: &Serving, status: &Status, ready: &ReadyConfig) -> bool {
 
 /// Compares the head with the upstream's until it is near it, and then ends.
 pub(crate) async fn start(serving: Arc<Serving>, status: Arc<Status>, ready: LiveReady) {
-    while !is_near(&serving, &status, &ready.load()) {
+    while !serving.freshness.follows_nobody() && !is_near(&serving, &status, &ready.load()) {
         sleep(LOOK_EVERY).await;
     }
 }

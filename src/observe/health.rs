@@ -82,6 +82,10 @@ impl Admin {
 
     fn ready(&self) -> AdminPage {
         match self.not_ready() {
+            None if self.serving.freshness.follows_nobody() => {
+                let tags = "refused: no upstream is followed";
+                json_page(StatusCode::OK, &json!({ "ready": true, "tags": tags }))
+            }
             None => json_page(StatusCode::OK, &json!({ "ready": true })),
             Some(why) => {
                 let body = json!({ "ready": false, "reason": why });
@@ -95,6 +99,9 @@ impl Admin {
         let ready = **self.ready.load();
         if self.serving.reader.range().is_none() {
             return Some("no block is stored yet".to_owned());
+        }
+        if self.serving.freshness.follows_nobody() {
+            return None; // what is stored does not age
         }
         let Some(silence) = self.status.silence() else {
             return Some("the upstream has not answered yet".to_owned());
@@ -162,6 +169,7 @@ impl Admin {
             "blocks": self.blocks(),
             "backfill": self.backfill(),
             "mirror": self.mirror(),
+            "archive": self.archive(),
             "upstreams": self.status.upstreams().iter().map(upstream).collect::<Vec<_>>(),
             "upstream": {
                 "url": self.upstream,
@@ -213,6 +221,21 @@ impl Admin {
                     "accepted": mirror.taken,
                     "rejected": mirror.refused,
                     "error": mirror.segments_error,
+                },
+            })
+        })
+    }
+
+    fn archive(&self) -> Value {
+        self.status.archive().map_or(Value::Null, |archive| {
+            json!({
+                "url": archive.url,
+                "min_height": archive.heights.map(|heights| heights.0),
+                "max_height": archive.heights.map(|heights| heights.1),
+                "segments": {
+                    "accepted": archive.taken,
+                    "rejected": archive.refused,
+                    "error": archive.error,
                 },
             })
         })

@@ -191,6 +191,10 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Segments and packed files received from the mirror source"
     Counter Bytes "neve_mirror_received_segment_bytes_total" []
         "Bytes of segments and packed files received from the mirror source"
+    Counter Count "neve_archive_received_segments_total" ["outcome": "accepted rejected changed absent failed"]
+        "Segments received from the archive; changed: their bytes are not those of their name"
+    Counter Bytes "neve_archive_received_segment_bytes_total" []
+        "Bytes of segments received from the archive"
     Counter Bytes "neve_mirror_sent_bytes_total" []
         "Bytes of segments, packed files and records sent to mirrors"
     Counter Count "neve_mirror_sent_records_total" []

@@ -63,6 +63,7 @@ fn begin() {
     }
     for outcome in ["accepted", "rejected"] {
         counter!("neve_mirror_received_segments_total", "outcome" => outcome).increment(0);
+        counter!("neve_archive_received_segments_total", "outcome" => outcome).increment(0);
     }
 }
 

@@ -12,6 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const STALE: u8 = 1;
 /// The head was not near the upstream's since the start.
 const BEHIND: u8 = 2;
+/// Nobody is followed: there is no head.
+const NO_UPSTREAM: u8 = 4;
 /// Value of the goal while the upstream's head is not known.
 const UNKNOWN: u64 = u64::MAX;
 /// Value of the goal once it was reached.
@@ -61,6 +63,16 @@ impl Freshness {
     /// Says whether the head is too old.
     pub(crate) fn miss_head(&self, misses: bool) {
         self.set(STALE, misses);
+    }
+
+    /// Says that nobody is followed. Calls that depend on the head are misses from then on.
+    pub(crate) fn follow_nobody(&self) {
+        self.set(NO_UPSTREAM, true);
+    }
+
+    /// True if nobody is followed.
+    pub(crate) fn follows_nobody(&self) -> bool {
+        self.misses.load(Ordering::Relaxed) & NO_UPSTREAM != 0
     }
 
     fn set(&self, reason: u8, holds: bool) {

@@ -116,6 +116,21 @@ pub(crate) struct MirrorStatus {
     pub refused: u64,
 }
 
+/// Status of the archive.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ArchiveStatus {
+    /// URL as given.
+    pub url: String,
+    /// First and last height of its manifest.
+    pub heights: Option<(u64, u64)>,
+    /// Reason why no segments come.
+    pub error: Option<String>,
+    /// Segments that were taken since the start.
+    pub taken: u64,
+    /// Segments that did not check out.
+    pub refused: u64,
+}
+
 /// Status of upstream and store.
 #[derive(Debug)]
 pub(crate) struct Status {
@@ -135,6 +150,7 @@ pub(crate) struct Status {
     upstreams: Mutex<Vec<UpstreamStatus>>,
     backfill: Mutex<Option<Backfill>>,
     mirror: Mutex<Option<MirrorStatus>>,
+    archive: Mutex<Option<ArchiveStatus>>,
     /// Place where the catch-up under way began, plus 1.
     catch_up_from: AtomicU64,
     /// True if the upstream writes heads as v1.15 does.
@@ -154,6 +170,7 @@ impl Default for Status {
             upstreams: Mutex::default(),
             backfill: Mutex::default(),
             mirror: Mutex::default(),
+            archive: Mutex::default(),
             catch_up_from: AtomicU64::new(0),
             helicon_heads: AtomicBool::new(false),
         }
@@ -304,6 +321,18 @@ impl Status {
     /// Status of the mirror source, if there is one.
     pub(crate) fn mirror(&self) -> Option<MirrorStatus> {
         lock(&self.mirror).clone()
+    }
+
+    /// Notes something of the archive.
+    #[cfg(feature = "archive")]
+    pub(crate) fn change_archive(&self, change: impl FnOnce(&mut ArchiveStatus)) {
+        let mut archive = lock(&self.archive);
+        change(archive.get_or_insert_default());
+    }
+
+    /// Status of the archive, if there is one.
+    pub(crate) fn archive(&self) -> Option<ArchiveStatus> {
+        lock(&self.archive).clone()
     }
 
     /// A session begins with this height.

@@ -11,8 +11,11 @@ use neve_store::{Retention, Writer};
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
+use super::error::StartError;
 use super::store::StoreDir;
 use super::upstreams::Upstreams;
+#[cfg(feature = "archive")]
+use crate::archive::ArchiveSource;
 use crate::config::Network;
 use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
@@ -93,8 +96,15 @@ impl Parts {
         })
     }
 
-    pub(crate) fn follower(&self, config: &Config, place: &StoreDir, ingest: Ingest) -> Follower {
-        Follower {
+    pub(crate) fn follower(
+        &self,
+        config: &Config,
+        place: &StoreDir,
+        ingest: Ingest,
+    ) -> Result<Follower, StartError> {
+        Ok(Follower {
+            #[cfg(feature = "archive")]
+            archive: self.archive(config)?,
             endpoints: self.chain.endpoints.clone(),
             tls: self.chain.tls.clone(),
             config: config.fetch,
@@ -111,7 +121,17 @@ impl Parts {
             evidence: Evidence::new(place.path()),
             busy: Arc::clone(&self.busy),
             pool: Arc::clone(&self.pool),
-        }
+        })
+    }
+
+    #[cfg(feature = "archive")]
+    fn archive(&self, config: &Config) -> Result<Option<Arc<ArchiveSource>>, StartError> {
+        let Some(archive) = &config.archive else { return Ok(None) };
+        let opened = ArchiveSource::open(archive, &self.status);
+        let named = || config.values.named("archive");
+        opened
+            .map(|opened| Some(Arc::new(opened)))
+            .map_err(|why| StartError::Setting(named(), why.to_string()))
     }
 
     /// Without what belongs to the listeners.

@@ -11,7 +11,7 @@ use super::ingest::{BackfillTarget, INGEST, backfill, start};
 use super::limits::{CLIENTS, Limits, REQUESTS};
 use super::listen::{HttpConfig, LISTEN};
 use super::logs::{LOGS, LogConfig};
-use super::mirror::MIRROR;
+use super::mirror::{ARCHIVE, ArchiveConfig, MIRROR};
 use super::relay::{MISSES, MissConfig};
 use super::store::{RETENTION, STORE, options, retention};
 use super::upstream::{DEVELOPMENT, FetchConfig, UPSTREAM, UpstreamConfig};
@@ -29,6 +29,7 @@ pub const GROUPS: &[Group] = &[
     RETENTION,
     UPSTREAM,
     MIRROR,
+    ARCHIVE,
     INGEST,
     LISTEN,
     MISSES,
@@ -47,6 +48,8 @@ pub struct Config {
     pub data_dir: Option<PathBuf>,
     /// Source of blocks.
     pub source: UpstreamConfig,
+    /// Archive that segments come from.
+    pub archive: Option<ArchiveConfig>,
     /// First height of an empty store.
     pub start: StartAt,
     /// Lowest height of backfill.
@@ -111,6 +114,7 @@ impl Config {
             store: options(&values, retention)?,
             fetch: FetchConfig::of(&values)?,
             backfill: backfill(&values)?,
+            archive: ArchiveConfig::of(&values)?,
             ready: ReadyConfig::of(&values)?,
             log: LogConfig::of(&values)?,
             retention,

@@ -27,7 +27,7 @@ pub(super) const INGEST: Group = Group {
              so many blocks before the latest, `retained` for as far as retention allows, or \
              `none`.",
         )
-        .otherwise("none; retained with --mirror-from"),
+        .otherwise("none; retained with --mirror-from or --archive"),
         Setting::new(
             "ingest-bytes-max",
             bytes("1B", "4GiB"),
@@ -78,10 +78,11 @@ pub enum Senders {
 /// enough by itself.
 pub type BackfillTarget = BackfillTo;
 
-/// Returns the lowest height of backfill. A mirror has the heights of its source.
+/// Returns the lowest height of backfill. A mirror has the heights of its source, and a replica those of
+/// its archive.
 pub(super) fn backfill(values: &Values) -> Result<BackfillTarget, ConfigError> {
-    let mirrors = values.is_given("mirror-from");
-    let default = if mirrors { BackfillTo::Retained } else { BackfillTo::None };
+    let copies = values.is_given("mirror-from") || values.is_given("archive");
+    let default = if copies { BackfillTo::Retained } else { BackfillTo::None };
     Ok(values.get("backfill-to")?.unwrap_or(default))
 }
 

@@ -1,6 +1,9 @@
-//! Mirrors of this neve, and the neve that it mirrors.
+//! Mirrors of this neve, the neve that it mirrors, and the archive that it takes segments from.
 
+use crate::config::error::ConfigError;
 use crate::config::setting::{Group, SWITCH, Setting, count, text};
+use crate::config::units::Anchor;
+use crate::config::values::Values;
 
 /// Settings of mirrors.
 pub(super) const MIRROR: Group = Group {
@@ -26,3 +29,49 @@ pub(super) const MIRROR: Group = Group {
         .or("16"),
     ],
 };
+
+/// Settings of the archive.
+pub(super) const ARCHIVE: Group = Group {
+    title: "Archive",
+    settings: &[
+        Setting::new(
+            "archive",
+            text::<String>("URL"),
+            "An archive that history comes from, in whole segments: s3://BUCKET/PREFIX or file:///DIR. \
+             neve proves all of it.",
+        ),
+        Setting::new(
+            "archive-endpoint",
+            text::<String>("URL"),
+            "Address of the S3 API, if it is not the one of AWS.",
+        ),
+        Setting::new(
+            "archive-anchor",
+            text::<Anchor>("HEIGHT:HASH"),
+            "A block that is known to be in the chain. Without an upstream neve serves it and what \
+             the archive has below it.",
+        ),
+    ],
+};
+
+/// Archive that segments come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveConfig {
+    /// `s3://BUCKET/PREFIX` or `file:///DIR`.
+    pub url: String,
+    /// Address of the S3 API, if it is not the one of AWS.
+    pub endpoint: Option<String>,
+    /// Block from which the archive is proven where no upstream is.
+    pub anchor: Option<Anchor>,
+}
+
+impl ArchiveConfig {
+    pub(super) fn of(values: &Values) -> Result<Option<Self>, ConfigError> {
+        let Some(url) = values.get("archive")? else { return Ok(None) };
+        if cfg!(not(feature = "archive")) {
+            return values.refuse("archive", "this neve was built without the feature `archive`");
+        }
+        let endpoint = values.get("archive-endpoint")?;
+        Ok(Some(Self { url, endpoint, anchor: values.get("archive-anchor")? }))
+    }
+}

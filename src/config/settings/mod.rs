@@ -21,6 +21,7 @@ pub use limits::Limits;
 pub(crate) use limits::{Deadlines, QueueLimits, WorkLimits};
 pub use listen::{AddressSource, AdminListen, HttpConfig};
 pub use logs::{LogConfig, LogFormat};
+pub use mirror::ArchiveConfig;
 pub(crate) use rates::{LiveRate, LiveRates, Rates};
 pub use relay::{MissConfig, RelayConfig};
 pub(crate) use relay::{MissPolicy, is_never_relayed, relayed_only};

@@ -101,6 +101,11 @@ pub(super) const MISSES: Group = Group {
     ],
 };
 
+/// True if misses are relayed.
+pub(super) fn relays(values: &Values) -> Result<bool, ConfigError> {
+    Ok(values.word::<OnMiss>("on-miss")? == OnMiss::Relay)
+}
+
 /// Treatment of a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OnMiss {
@@ -183,7 +188,7 @@ impl RelayMethods {
 impl MissConfig {
     pub(super) fn of(values: &Values) -> Result<Self, ConfigError> {
         let relay = RelayConfig::of(values)?; // also if it is not used: a mistake is told at once
-        let used = values.word::<OnMiss>("on-miss")? == OnMiss::Relay;
+        let used = relays(values)?;
         let given = values.words::<BatchMiss>("batch-miss")?.pop();
         let split = given.map_or(used, |given| given == BatchMiss::Split);
         Ok(Self { relay: used.then_some(relay), split })

@@ -8,7 +8,7 @@ use neve_chain::AdmittedKeys;
 use neve_record::coding::Coding;
 
 use super::ingest::{Senders, admitted_keys};
-use super::relay::relayed_only;
+use super::relay::{relayed_only, relays};
 use super::store::codings;
 use crate::config::endpoint::Endpoint;
 use crate::config::error::ConfigError;
@@ -225,8 +225,15 @@ fn admitted(values: &Values) -> Result<AdmittedKeys, ConfigError> {
 }
 
 /// Settings that name an upstream, and so do not go with the development chain.
-const SOURCES: [&str; 6] =
-    ["upstream", "network", "mirror-from", "upstream-ws", "upstream-header-file", "upstream-ca"];
+const SOURCES: [&str; 7] = [
+    "upstream",
+    "network",
+    "mirror-from",
+    "archive",
+    "upstream-ws",
+    "upstream-header-file",
+    "upstream-ca",
+];
 
 impl UpstreamConfig {
     pub(super) fn of(values: &Values) -> Result<Self, ConfigError> {
@@ -245,10 +252,14 @@ impl UpstreamConfig {
         let network = values.words("network")?.pop();
         let mirror = values.get::<String>("mirror-from")?;
         let endpoints = endpoints(values, network, mirror.as_deref())?;
+        if endpoints.is_empty() {
+            without_upstream(values)?;
+        }
         let relayed_only = relayed_only(&values.list::<RelayRule>("relay-to")?, &endpoints);
         header_files(values, endpoints.len(), relayed_only.len())?;
-        if !(1..=endpoints.len()).contains(&values.count("upstream-quorum")?) {
-            let why = format!("allowed: 1 to {}, the number of upstreams", endpoints.len());
+        let upstreams = endpoints.len().max(1);
+        if !(1..=upstreams).contains(&values.count("upstream-quorum")?) {
+            let why = format!("allowed: 1 to {upstreams}, the number of upstreams");
             return values.refuse("upstream-quorum", why);
         }
         Ok(Self::Upstream {
@@ -289,6 +300,7 @@ fn endpoints(
     };
     let urls = match (values.texts("upstream"), mirror, network) {
         ([], Some(_), _) => Vec::new(),
+        ([], None, None) if values.is_given("archive") => Vec::new(),
         ([], None, None) => return Err(ConfigError::NoSource),
         ([], None, Some(_)) => vec![public.to_owned()],
         (urls, ..) => urls.to_vec(),
@@ -308,6 +320,18 @@ fn endpoints(
     each_once(values, &endpoints, urls.len())?;
     Endpoint::number_names(&mut endpoints);
     Ok(endpoints)
+}
+
+/// Checks the settings of a replica that follows nobody.
+fn without_upstream(values: &Values) -> Result<(), ConfigError> {
+    if !values.is_given("archive-anchor") {
+        let why = "needs --upstream or --mirror-from, or --archive-anchor HEIGHT:HASH to begin at";
+        return values.refuse("archive", why);
+    }
+    if relays(values)? {
+        return values.refuse("on-miss", "relay needs an --upstream");
+    }
+    Ok(())
 }
 
 fn endpoint(values: &Values, url: &str, ws: Option<&String>) -> Result<Endpoint, ConfigError> {

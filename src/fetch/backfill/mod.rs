@@ -1,5 +1,10 @@
-//! Fetches heights below the first one: header chain, intervals, segments of a mirror source, repair.
+//! Fetches heights below the first one: header chain, intervals, segments of a mirror source or an archive,
+//! repair.
 
+#[cfg(feature = "archive")]
+mod anchor;
+#[cfg(feature = "archive")]
+mod archive_transfer;
 mod error;
 mod header_chain;
 mod interval;
@@ -9,6 +14,8 @@ mod run;
 mod segment_transfer;
 mod segment_verifier;
 
+#[cfg(feature = "archive")]
+pub(crate) use anchor::begin_at_anchor;
 pub(crate) use error::BackfillError;
 pub(crate) use repair::{repair_all, segment};
 pub(crate) use run::run;

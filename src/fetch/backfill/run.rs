@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tracing::warn;
 
+#[cfg(feature = "archive")]
+use super::archive_transfer;
 use super::error::BackfillError;
 use super::interval::BackfillInterval;
 use super::plan::plan;
@@ -32,27 +34,20 @@ pub(crate) async fn run(
     while follower.backfill != BackfillTarget::None || follower.serving.reader.gap().is_some() {
         // A new mirror begins with its segments as soon as it has what proves them.
         let new = peer.is_some() && follower.status.verified().is_none();
-        let lowest = match &peer {
-            None => Some(0),
-            Some(peer) => match segment_transfer::fill(&follower, &source, peer).await {
-                Ok(BackfillStep::Again) => {
-                    backoff.reset();
-                    continue;
-                }
-                Ok(BackfillStep::Ask { from }) => Some(from),
-                Ok(BackfillStep::Nothing) => None,
-                Err(BackfillError::Writer(_)) => return,
-                Err(why) => {
-                    let wait = backoff.wait();
-                    warn!(
-                        error = %why,
-                        retry_in = format_args!("{wait:.1?}"),
-                        "segments of the mirror source failed"
-                    );
-                    tokio::time::sleep(wait).await;
-                    None
-                }
-            },
+        let lowest = match segments(&follower, &source, peer.as_ref()).await {
+            Ok(BackfillStep::Again) => {
+                backoff.reset();
+                continue;
+            }
+            Ok(BackfillStep::Ask { from }) => Some(from),
+            Ok(BackfillStep::Nothing) => None,
+            Err(BackfillError::Writer(_)) => return,
+            Err(why) => {
+                let wait = backoff.wait();
+                warn!(error = %why, retry_in = format_args!("{wait:.1?}"), "whole segments failed");
+                tokio::time::sleep(wait).await;
+                None
+            }
         };
         let Some(interval) = lowest.and_then(|lowest| plan(&follower, lowest)) else {
             tokio::time::sleep(if new { LOOK_SOON } else { LOOK_EVERY }).await;
@@ -68,4 +63,24 @@ pub(crate) async fn run(
             }
         }
     }
+}
+
+/// Takes whole segments: those of the mirror source, then those of the archive.
+async fn segments(
+    follower: &Follower,
+    source: &HeightFetcher,
+    peer: Option<&Arc<MirrorSource>>,
+) -> Result<BackfillStep, BackfillError> {
+    let step = match peer {
+        Some(peer) => segment_transfer::fill(follower, source, peer).await?,
+        None => BackfillStep::Ask { from: 0 },
+    };
+    #[cfg(feature = "archive")]
+    if let (Some(archive), BackfillStep::Nothing | BackfillStep::Ask { .. }) =
+        (&follower.archive, &step)
+    {
+        let other = archive_transfer::fill(follower, source, archive).await?;
+        return Ok(step.or(other));
+    }
+    Ok(step)
 }

@@ -1,6 +1,7 @@
 //! An upstream that is a neve and is mirrored: its segments' files in place of history that is asked
 //! for height by height.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,19 @@ pub(crate) enum BackfillStep {
     Ask { from: u64 },
     /// No step: the mirror source has nothing for this store.
     Nothing,
+}
+
+impl BackfillStep {
+    /// Joins it with the step of another source of segments. Single heights are requested only above what
+    /// either may still have.
+    #[cfg(feature = "archive")]
+    pub(super) fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Again, _) | (_, Self::Again) => Self::Again,
+            (Self::Ask { from: a }, Self::Ask { from: b }) => Self::Ask { from: a.max(b) },
+            (ask @ Self::Ask { .. }, Self::Nothing) | (Self::Nothing, ask) => ask,
+        }
+    }
 }
 
 /// Takes segments of the peer that lie below the first height, newest first.
@@ -113,19 +127,21 @@ async fn take_all(
     let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(ahead));
     while let Some((listed, outcome)) = taken.next().await {
         match outcome {
-            Ok(checked) => match publish(follower, source, listed, checked).await {
-                Ok(()) => {
-                    follower.status.change_mirror(|mirror| mirror.taken += 1);
-                    counter!("neve_mirror_received_segments_total", "outcome" => "accepted")
-                        .increment(1);
+            Ok(checked) => {
+                match publish(follower, source, listed.base..listed.end(), checked).await {
+                    Ok(()) => {
+                        follower.status.change_mirror(|mirror| mirror.taken += 1);
+                        counter!("neve_mirror_received_segments_total", "outcome" => "accepted")
+                            .increment(1);
+                    }
+                    // Its last heights, which headers above it settle.
+                    Err(BackfillError::Disproved(disproof)) => {
+                        refuse(follower, peer, listed, &SegmentError::disproved(&disproof));
+                        return Ok(BackfillStep::Ask { from: listed.base });
+                    }
+                    Err(stop) => return Err(stop),
                 }
-                // Its last heights, which headers above it settle.
-                Err(BackfillError::Disproved(disproof)) => {
-                    refuse(follower, peer, listed, &SegmentError::disproved(&disproof));
-                    return Ok(BackfillStep::Ask { from: listed.base });
-                }
-                Err(stop) => return Err(stop),
-            },
+            }
             Err(TransferError::Full) => return Ok(BackfillStep::Ask { from: listed.base }),
             Err(TransferError::BackfillError(stop)) => return Err(stop),
             Err(TransferError::MirrorSource(why)) => {
@@ -334,17 +350,17 @@ fn write(
 }
 
 /// Publishes a segment, once the stored headers above it have settled its last heights.
-async fn publish(
+pub(super) async fn publish(
     follower: &Follower,
     source: &HeightFetcher,
-    listed: Listed,
+    heights: Range<u64>,
     checked: VerifiedSegment,
 ) -> Result<(), BackfillError> {
     let begun = Instant::now();
     let VerifiedSegment { built, mut window } = checked;
-    let last = listed.end() - 1;
-    BackfillInterval::new(follower, source, listed.base..=last).settle_above(&mut window)?;
+    let (first, last) = (heights.start, heights.end - 1);
+    BackfillInterval::new(follower, source, first..=last).settle_above(&mut window)?;
     let heights = follower.ingest.prepend(built).await??;
-    info!(first = listed.base, last, heights, took = ?begun.elapsed(), "segment accepted");
+    info!(first, last, heights, took = ?begun.elapsed(), "segment accepted");
     Ok(())
 }

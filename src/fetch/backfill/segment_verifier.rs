@@ -31,6 +31,23 @@ impl SegmentError {
         let (reason, detail) = (disproof.reason(), disproof.to_string());
         Self { reason, height: None, detail, texts: None }
     }
+
+    /// The file is not the one that its source names.
+    #[cfg(feature = "archive")]
+    pub(super) fn another() -> Self {
+        let detail = "a file that is not the one in its list".to_owned();
+        Self { reason: "segment", height: None, detail, texts: None }
+    }
+
+    /// A block is not the one that is known to be in the chain.
+    #[cfg(feature = "archive")]
+    pub(super) fn anchor(height: u64, found: Option<neve_store::Hash>) -> Self {
+        let detail = match found {
+            Some(found) => format!("its block is {found}, not that of --archive-anchor"),
+            None => "no header settles it in its segment; name a later block".to_owned(),
+        };
+        Self { reason: "anchor", height: Some(height), detail, texts: None }
+    }
 }
 
 /// A segment that checks out and is safe on the disk, and the window of heights that headers above
@@ -47,7 +64,7 @@ pub(crate) fn check(
     checks: Checks,
     window: Settlement,
 ) -> Result<Result<VerifiedSegment, SegmentError>, neve_store::Error> {
-    let mut look = SegmentVerifier { checks, window, wrong: None, damaged_at: None, timestamp: 0 };
+    let mut look = SegmentVerifier::new(checks, window);
     let summary = incoming.verify(&mut look)?;
     let is_the_time = page.last_timestamp.is_none_or(|time| time == look.timestamp);
     if summary.records != u64::from(page.records) || !is_the_time {
@@ -62,16 +79,21 @@ pub(crate) fn check(
     Ok(Ok(VerifiedSegment { built: incoming.finish()?, window: look.window }))
 }
 
-struct SegmentVerifier {
+/// Receiver of a file's records, which proves them.
+pub(super) struct SegmentVerifier {
     checks: Checks,
-    window: Settlement,
-    wrong: Option<SegmentError>,
+    pub(super) window: Settlement,
+    pub(super) wrong: Option<SegmentError>,
     /// Offset of damage in the file.
     damaged_at: Option<u64>,
     timestamp: u64,
 }
 
 impl SegmentVerifier {
+    pub(super) fn new(checks: Checks, window: Settlement) -> Self {
+        Self { checks, window, wrong: None, damaged_at: None, timestamp: 0 }
+    }
+
     /// A damaged file. What was wrong first is told.
     fn damaged(&mut self, at: u64, reason: &'static str, height: Option<u64>, detail: String) {
         if self.wrong.is_none() {

@@ -3,6 +3,10 @@
 mod between;
 mod copies;
 mod false_segments;
+#[cfg(feature = "archive")]
+mod gateway;
 mod packed;
 mod protocol;
+#[cfg(feature = "archive")]
+mod replicas;
 mod sources;

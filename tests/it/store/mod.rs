@@ -1,7 +1,7 @@
 //! Files on disk: damage, kills, packed files, retention, cold pages.
 
 #[cfg(feature = "archive")]
-mod archive;
+pub(crate) mod archive;
 mod cold;
 mod damage;
 mod inspect;

@@ -170,3 +170,28 @@ fn bounds_are_those_of_the_store() {
     assert_eq!(amount("segment-blocks", true), i128::from(SPAN_MAX));
     assert_eq!(amount("lock-newest-bytes", false), i128::from(LockedTail::BYTES_MIN));
 }
+
+#[test]
+fn replica_needs_an_upstream_or_an_anchor() {
+    let outcome = |flags: &[&str]| {
+        let fixed = ["--config=none", "--data-dir=x"];
+        Config::from_flags(&[&fixed, flags].concat()).map(drop)
+    };
+    let hash = "ab".repeat(32);
+    let anchor = format!("--archive-anchor=7:0x{hash}");
+    assert_eq!(outcome(&["--archive=file:///a", &anchor]), Ok(()));
+    assert_eq!(outcome(&["--archive=file:///a", "--upstream=http://a"]), Ok(()));
+    assert_eq!(outcome(&["--archive=file:///a", "--mirror-from=http://a"]), Ok(()));
+    for (flags, why) in [
+        (&["--archive=file:///a"][..], "or --archive-anchor HEIGHT:HASH to begin at"),
+        (&[&anchor], "no source of blocks"),
+        (&["--archive=file:///a", &anchor, "--on-miss=relay"], "relay needs an --upstream"),
+        (&["--archive=file:///a", &anchor, "--upstream-quorum=2"], "allowed: 1 to 1"),
+        (&["--archive=file:///a", "--archive-anchor=7"], "write HEIGHT:HASH"),
+        (&["--archive=file:///a", "--archive-anchor=7:0xab"], "write HEIGHT:HASH"),
+        (&["--archive=file:///a", &format!("--archive-anchor=x:0x{hash}")], "write HEIGHT:HASH"),
+    ] {
+        let error = outcome(flags).expect_err("it is refused");
+        assert!(error.contains(why), "{flags:?}: {error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The archive as a source of segments: its manifest as last read, and segments that failed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use metrics::counter;
+use neve_archive::{Digest, Manifest, SegmentEntry};
+use neve_store::{Hash, Identity};
+use tracing::{info, warn};
+
+use super::error::Failed;
+use super::store::{ArchiveStore, Place};
+use crate::config::Anchor;
+use crate::config::settings::ArchiveConfig;
+use crate::shared::Status;
+use crate::shared::lock::lock;
+
+/// Time for which a manifest is used.
+const MANIFEST_EVERY: Duration = Duration::from_mins(1);
+/// Time for which a segment that failed is left alone.
+const REFUSED_FOR: Duration = Duration::from_mins(5);
+/// Bytes of a segment that is taken: it is in memory as a whole. One of mainnet has 8 MB.
+const SEGMENT_BYTES_MAX: u64 = 256 << 20;
+
+/// An archive that segments come from.
+pub(crate) struct ArchiveSource {
+    store: ArchiveStore,
+    /// URL as given.
+    pub(crate) url: String,
+    /// Block from which it is proven where no upstream is.
+    pub(crate) anchor: Option<Anchor>,
+    manifest: Mutex<Option<(Instant, Arc<Manifest>)>>,
+    refused: Mutex<HashMap<Digest, Instant>>,
+    status: Arc<Status>,
+}
+
+impl ArchiveSource {
+    /// Opens the archive of the settings. Nothing is connected yet.
+    pub(crate) fn open(config: &ArchiveConfig, status: &Arc<Status>) -> Result<Self, Failed> {
+        let ArchiveConfig { url, endpoint, anchor } = config.clone();
+        let store = ArchiveStore::open(&Place { url: url.clone(), endpoint })?;
+        status.change_archive(|archive| archive.url.clone_from(&url));
+        let (manifest, refused, status) = (Mutex::default(), Mutex::default(), Arc::clone(status));
+        Ok(Self { store, url, anchor, manifest, refused, status })
+    }
+
+    /// Returns the manifest, not older than a minute.
+    pub(crate) async fn manifest(&self) -> Result<Arc<Manifest>, Failed> {
+        let known = lock(&self.manifest).clone();
+        if let Some((read, manifest)) = known
+            && read.elapsed() < MANIFEST_EVERY
+        {
+            return Ok(manifest);
+        }
+        let held = self.store.manifest().await?.ok_or(Failed::NoManifest)?;
+        let manifest = Arc::new(held.manifest);
+        let heights = manifest.heights();
+        self.status.change_archive(|archive| archive.heights = heights);
+        *lock(&self.manifest) = Some((Instant::now(), Arc::clone(&manifest)));
+        Ok(manifest)
+    }
+
+    /// Gets a segment. One whose bytes are not those of its name is requested twice.
+    pub(crate) async fn segment(
+        &self,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+    ) -> Result<Bytes, Failed> {
+        let name = manifest.segment_name(entry);
+        if entry.bytes > SEGMENT_BYTES_MAX {
+            return Err(Failed::LargeSegment(name, SEGMENT_BYTES_MAX));
+        }
+        let got = match self.store.get(&name, entry.bytes).await {
+            Err(Failed::Changed(_)) => {
+                count("changed");
+                self.store.get(&name, entry.bytes).await
+            }
+            got => got,
+        };
+        let outcome = match &got {
+            Ok(_) => None,
+            Err(Failed::Absent(_)) => Some("absent"),
+            Err(Failed::Changed(_)) => Some("changed"),
+            Err(_) => Some("failed"),
+        };
+        outcome.inspect(|outcome| count(outcome));
+        got.inspect(|bytes| {
+            counter!("neve_archive_received_segment_bytes_total").increment(bytes.len() as u64);
+        })
+    }
+
+    /// A segment was proven and published.
+    pub(crate) fn accept(&self) {
+        self.status.change_archive(|archive| archive.taken += 1);
+        count("accepted");
+        self.say(None);
+    }
+
+    /// A segment did not check out: it is left alone for a while.
+    pub(crate) fn refuse(&self, entry: &SegmentEntry, why: &str) {
+        warn!(base = entry.first, archive = self.url, error = why, "segment rejected");
+        self.status.change_archive(|archive| archive.refused += 1);
+        count("rejected");
+        lock(&self.refused).insert(entry.digest, Instant::now());
+    }
+
+    /// Leaves a segment that could not be had alone for a while.
+    pub(crate) fn leave(&self, entry: &SegmentEntry) {
+        lock(&self.refused).insert(entry.digest, Instant::now());
+    }
+
+    /// True if the segment is left alone.
+    pub(crate) fn is_refused(&self, entry: &SegmentEntry) -> bool {
+        let mut refused = lock(&self.refused);
+        refused.retain(|_, since| since.elapsed() < REFUSED_FOR);
+        refused.contains_key(&entry.digest)
+    }
+
+    /// Notes why nothing comes, or that it does. Says a new reason once.
+    pub(crate) fn say(&self, why: Option<&str>) {
+        self.status.change_archive(|archive| {
+            if archive.error.as_deref() == why {
+                return;
+            }
+            if let Some(why) = why {
+                warn!(archive = self.url, error = why, "archive failed");
+            } else {
+                info!(archive = self.url, "archive works again");
+            }
+            archive.error = why.map(str::to_owned);
+        });
+    }
+}
+
+fn count(outcome: &'static str) {
+    counter!("neve_archive_received_segments_total", "outcome" => outcome).increment(1);
+}
+
+/// Chain of an archive.
+pub(crate) fn identity_of(manifest: &Manifest) -> Identity {
+    Identity { chain_id: manifest.chain_id, genesis: Hash(manifest.genesis.0) }
+}

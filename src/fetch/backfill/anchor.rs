@@ -1,0 +1,208 @@
+//! The beginning of a replica that follows nobody: the archive's segment with the anchor, as far as the
+//! anchor's header settles it. Segments below it come as history.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use neve_chain::{Checks, Settlement};
+use neve_jsonrpc::Rules;
+use neve_record::assemble::Assembled;
+use neve_record::audit::audit;
+use neve_store::verify::{Finding, Stored, Visitor};
+use neve_store::{Hash, PartialSegment};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
+
+use super::archive_transfer::{TransferError, received};
+use super::error::BackfillError;
+use super::interval::BackfillInterval;
+use super::segment_verifier::{SegmentError, SegmentVerifier};
+use crate::archive::{ArchiveSource, Failed, identity_of};
+use crate::client::Backoff;
+use crate::config::Anchor;
+use crate::fetch::{Follower, HeightFetcher, unsettled};
+
+const AGAIN_FIRST: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_mins(1);
+/// Records that wait for the writer.
+const RECORDS_AHEAD: usize = 4;
+
+/// Stores the heights up to the anchor, however often it takes, unless the store has heights.
+pub(crate) async fn begin_at_anchor(
+    follower: &Follower,
+    source: &HeightFetcher,
+    archive: &Arc<ArchiveSource>,
+) {
+    let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+    while follower.serving.reader.range().is_none() {
+        let Some(anchor) = archive.anchor else { return };
+        let why = match begin(follower, source, archive, anchor).await {
+            Ok(settled) => return follower.status.set_verified(Some(settled)),
+            Err(TransferError::Backfill(BackfillError::Writer(_))) => return,
+            Err(TransferError::Backfill(why)) => why.to_string(),
+            Err(TransferError::Archive(why)) => why.to_string(),
+            Err(TransferError::Segment(wrong)) => wrong.to_string(),
+            Err(TransferError::Full) => "the retention would delete it".to_owned(),
+        };
+        archive.say(Some(&why));
+        tokio::time::sleep(backoff.wait()).await;
+    }
+    note_verified(follower, source).await;
+}
+
+/// Says up to which stored height stored headers have settled the receipts.
+async fn note_verified(follower: &Follower, source: &HeightFetcher) {
+    let (reader, checks) = (follower.serving.reader.clone(), checks(follower, source));
+    match spawn_blocking(move || unsettled::of_store(&reader, checks)).await {
+        Ok(Ok(window)) => follower.status.set_verified(window.settled()),
+        Ok(Err(height)) => warn!(height, "stored height cannot be read"),
+        Err(error) => warn!(%error, "stored heights not read"),
+    }
+}
+
+fn checks(follower: &Follower, source: &HeightFetcher) -> Checks {
+    BackfillInterval::new(follower, source, 0..=0).checks
+}
+
+/// Stores the heights that the anchor settles. Returns the highest.
+async fn begin(
+    follower: &Follower,
+    source: &HeightFetcher,
+    archive: &Arc<ArchiveSource>,
+    anchor: Anchor,
+) -> Result<u64, TransferError> {
+    let manifest = archive.manifest().await.map_err(TransferError::Archive)?;
+    let (height, heights) = (anchor.height, manifest.heights());
+    let entry = manifest.segment_of(height);
+    let entry = entry.ok_or(TransferError::Archive(Failed::NoHeight { height, heights }))?;
+    follower.ingest.bind(identity_of(&manifest), Rules::BeforeHelicon).await??;
+    let (incoming, _) = received(follower, archive, &manifest, entry).await?;
+    let checks = checks(follower, source);
+    let (mut incoming, settled) = spawn_blocking(move || {
+        let settled = settled_height(&incoming, anchor, checks)?;
+        Ok::<_, neve_store::Error>((incoming, settled))
+    })
+    .await??;
+    let settled = settled.map_err(TransferError::Segment)?;
+    info!(first = entry.first, last = settled.height, anchor = height, "archive begins");
+    incoming = append(follower, incoming, settled, checks).await?;
+    spawn_blocking(move || incoming.restart()).await??; // its file is not needed any more
+    archive.accept();
+    Ok(settled.height)
+}
+
+/// Heights that the anchor proves.
+#[derive(Debug, Clone, Copy)]
+struct Settled {
+    /// Highest height whose receipts are proven.
+    height: u64,
+    /// Rules of a node that has the anchor.
+    rules: Rules,
+}
+
+/// Proves the heights of a segment up to the anchor.
+fn settled_height(
+    incoming: &PartialSegment,
+    anchor: Anchor,
+    checks: Checks,
+) -> Result<Result<Settled, SegmentError>, neve_store::Error> {
+    let window = Settlement::new(Settlement::BYTES_MAX_DEFAULT);
+    let inner = SegmentVerifier::new(checks, window);
+    let mut look = UpToAnchor { inner, anchor: anchor.height, first: None, found: None };
+    incoming.verify(&mut look)?;
+    let UpToAnchor { inner, first, found, .. } = look;
+    if let Some(wrong) = inner.wrong {
+        return Ok(Err(wrong));
+    }
+    if found != Some(Hash(anchor.hash.0)) {
+        return Ok(Err(SegmentError::anchor(anchor.height, found)));
+    }
+    let settled = inner.window.settled().filter(|settled| first.is_some_and(|f| f <= *settled));
+    // Behind an asynchronous header some heights are always unsettled.
+    let rules = match settled {
+        Some(settled) if settled == anchor.height => Rules::BeforeHelicon,
+        _ => Rules::Helicon,
+    };
+    let settled = settled.map(|height| Settled { height, rules });
+    Ok(settled.ok_or_else(|| SegmentError::anchor(anchor.height, None)))
+}
+
+/// Passes records up to the anchor on, and notes its hash.
+struct UpToAnchor {
+    inner: SegmentVerifier,
+    anchor: u64,
+    first: Option<u64>,
+    found: Option<Hash>,
+}
+
+impl Visitor for UpToAnchor {
+    fn finding(&mut self, finding: Finding) {
+        self.inner.finding(finding);
+    }
+
+    fn record(&mut self, stored: &Stored<'_>) {
+        self.first.get_or_insert(stored.height);
+        if stored.height <= self.anchor {
+            self.inner.record(stored);
+        }
+        if stored.height == self.anchor {
+            self.found = Some(stored.hash);
+        }
+    }
+
+    fn progress(&mut self, _: u64) {}
+}
+
+/// Appends the heights that are proven, a few in memory at a time.
+async fn append(
+    follower: &Follower,
+    incoming: PartialSegment,
+    settled: Settled,
+    checks: Checks,
+) -> Result<PartialSegment, TransferError> {
+    let (out, mut records) = mpsc::channel(RECORDS_AHEAD);
+    let reading = spawn_blocking(move || {
+        let mut sender = Sender { through: settled.height, checks, out };
+        incoming.verify(&mut sender).map(|_| incoming)
+    });
+    let budget = follower.budget.consumer();
+    while let Some(assembled) = records.recv().await {
+        let Assembled { record, .. } = assembled;
+        let mut room = loop {
+            match budget.take(true) {
+                Some(room) => break room,
+                None => budget.freed(true).await,
+            }
+        };
+        budget.fit(&mut room, record.encoded_len());
+        follower.ingest.append(record, settled.rules, room).await?;
+    }
+    let incoming = reading.await??;
+    follower.ingest.barrier().await?;
+    Ok(incoming)
+}
+
+/// Makes records again and sends them.
+struct Sender {
+    through: u64,
+    checks: Checks,
+    out: mpsc::Sender<Assembled>,
+}
+
+impl Visitor for Sender {
+    fn finding(&mut self, _: Finding) {}
+
+    fn record(&mut self, stored: &Stored<'_>) {
+        if stored.height > self.through {
+            return;
+        }
+        match audit(stored, &self.checks) {
+            // Whoever receives is gone when neve stops.
+            Ok((assembled, _)) => drop(self.out.blocking_send(assembled)),
+            Err(error) => warn!(height = stored.height, %error, "record fails its proof"),
+        }
+    }
+
+    fn progress(&mut self, _: u64) {}
+}

@@ -1,0 +1,223 @@
+//! An archive's segments in place of history that is asked for height by height.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use neve_archive::{Manifest, SegmentEntry};
+use neve_chain::Settlement;
+use neve_store::{PartialSegment, SealedPage};
+
+use super::error::BackfillError;
+use super::interval::BackfillInterval;
+use super::plan::{goal, has_room};
+use super::segment_transfer::{BackfillStep, publish};
+use super::segment_verifier::{SegmentError, VerifiedSegment, check};
+use crate::archive::{ArchiveSource, Failed, identity_of};
+use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
+use crate::upstream::Priority;
+
+/// Segments that are under way or being proven.
+const AHEAD: usize = 2;
+
+/// Takes segments of the archive that lie below the first height, newest first.
+pub(super) async fn fill(
+    follower: &Follower,
+    source: &HeightFetcher,
+    archive: &Arc<ArchiveSource>,
+) -> Result<BackfillStep, BackfillError> {
+    let step = next_step(follower, source, archive).await?;
+    // Nobody can be asked for single heights.
+    let is_alone = follower.endpoints.is_empty() && matches!(step, BackfillStep::Ask { .. });
+    Ok(if is_alone { BackfillStep::Nothing } else { step })
+}
+
+async fn next_step(
+    follower: &Follower,
+    source: &HeightFetcher,
+    archive: &Arc<ArchiveSource>,
+) -> Result<BackfillStep, BackfillError> {
+    let Some(range) = follower.serving.reader.range() else { return Ok(BackfillStep::Nothing) };
+    let (first, goal) = (*range.start(), goal(follower, *range.end()));
+    if follower.status.verified().is_none_or(|verified| verified + 1 < first) {
+        return Ok(BackfillStep::Nothing); // until something above can prove it
+    }
+    if first <= goal {
+        return Ok(BackfillStep::Ask { from: first }); // of which nothing comes but what /health shows
+    }
+    let manifest = match archive.manifest().await {
+        Ok(manifest) => manifest,
+        Err(why) => {
+            archive.say(Some(&why.to_string()));
+            return Ok(BackfillStep::Ask { from: 0 });
+        }
+    };
+    if follower.serving.identity() != Some(identity_of(&manifest)) {
+        archive.say(Some(&format!("it has {}", identity_of(&manifest))));
+        return Ok(BackfillStep::Ask { from: 0 });
+    }
+    let wanted = wanted(archive, &manifest, first, goal);
+    if wanted.is_empty() {
+        return Ok(BackfillStep::Ask { from: below(&manifest, first) });
+    }
+    take_all(follower, source, archive, &manifest, wanted).await
+}
+
+/// Segments that join the first height, newest first.
+fn wanted(
+    archive: &ArchiveSource,
+    manifest: &Manifest,
+    first: u64,
+    goal: u64,
+) -> Vec<SegmentEntry> {
+    let range = u64::from(manifest.range);
+    let below = manifest.segments.iter().rev().skip_while(|entry| entry.first + range > first);
+    let joins = |(count, entry): &(u64, &SegmentEntry)| entry.first + (count + 1) * range == first;
+    let wanted = (0..).zip(below).take_while(joins).map(|(_, entry)| *entry);
+    wanted.take_while(|entry| entry.first + range > goal && !archive.is_refused(entry)).collect()
+}
+
+/// Lowest height to ask for, so that a segment joins then.
+fn below(manifest: &Manifest, first: u64) -> u64 {
+    let Some(last) = first.checked_sub(1) else { return 0 };
+    match (manifest.segment_of(last), manifest.heights()) {
+        (Some(holder), _) => holder.first,
+        (None, Some((_, newest))) if newest < last => newest + 1,
+        _ => 0,
+    }
+}
+
+async fn take_all(
+    follower: &Follower,
+    source: &HeightFetcher,
+    archive: &Arc<ArchiveSource>,
+    manifest: &Manifest,
+    wanted: Vec<SegmentEntry>,
+) -> Result<BackfillStep, BackfillError> {
+    let taking = |entry: SegmentEntry| async move {
+        let transfer = ArchiveTransfer { follower, source, archive, manifest, entry };
+        (entry, transfer.run().await)
+    };
+    let mut taken = std::pin::pin!(stream::iter(wanted).map(taking).buffered(AHEAD));
+    while let Some((entry, outcome)) = taken.next().await {
+        let wrong = match outcome {
+            Ok(checked) => {
+                let heights = entry.first..entry.first + u64::from(manifest.range);
+                match publish(follower, source, heights, checked).await {
+                    Ok(()) => {
+                        archive.accept();
+                        continue;
+                    }
+                    // Its last heights, which headers above it settle.
+                    Err(BackfillError::Disproved(disproof)) => SegmentError::disproved(&disproof),
+                    Err(stop) => return Err(stop),
+                }
+            }
+            Err(TransferError::Full) => return Ok(BackfillStep::Ask { from: entry.first }),
+            Err(TransferError::Backfill(stop)) => return Err(stop),
+            Err(TransferError::Archive(why)) => {
+                archive.say(Some(&why.to_string()));
+                archive.leave(&entry);
+                return Ok(BackfillStep::Ask { from: entry.first });
+            }
+            Err(TransferError::Segment(wrong)) => wrong,
+        };
+        archive.refuse(&entry, &wrong.to_string());
+        keep(follower, archive, &entry, &wrong);
+        return Ok(BackfillStep::Ask { from: entry.first });
+    }
+    Ok(BackfillStep::Again)
+}
+
+/// Keeps what is wrong of a segment.
+fn keep(follower: &Follower, archive: &ArchiveSource, entry: &SegmentEntry, wrong: &SegmentError) {
+    if let Some(texts) = wrong.texts.clone() {
+        let (height, upstream) = (wrong.height.unwrap_or(entry.first), archive.url.clone());
+        let answer = RejectedPayload { height, upstream, texts };
+        follower.evidence.keep(answer, wrong.reason, &wrong.to_string());
+    }
+}
+
+/// Reason why a segment was not taken.
+#[derive(Debug)]
+pub(super) enum TransferError {
+    /// The retention rule would delete the segment.
+    Full,
+    Segment(SegmentError),
+    Archive(Failed),
+    Backfill(BackfillError),
+}
+
+impl<E: Into<BackfillError>> From<E> for TransferError {
+    fn from(error: E) -> Self {
+        Self::Backfill(error.into())
+    }
+}
+
+/// A segment on its way.
+struct ArchiveTransfer<'f> {
+    follower: &'f Follower,
+    source: &'f HeightFetcher,
+    archive: &'f ArchiveSource,
+    manifest: &'f Manifest,
+    entry: SegmentEntry,
+}
+
+impl ArchiveTransfer<'_> {
+    async fn run(self) -> Result<VerifiedSegment, TransferError> {
+        let reader = &self.follower.serving.reader;
+        let range = reader.range().ok_or(TransferError::Full)?;
+        let above = reader.record(*range.start()).ok_or(TransferError::Full)?;
+        if !has_room(self.follower, &above, self.follower.ingest.segment_bytes()) {
+            return Err(TransferError::Full);
+        }
+        let (incoming, page) =
+            received(self.follower, self.archive, self.manifest, &self.entry).await?;
+        let interval =
+            BackfillInterval::new(self.follower, self.source, self.entry.first..=self.entry.first);
+        let checks = interval.checks;
+        let window = self.window(checks).await;
+        let _turn = self.source.prover.turns.acquire().await.ok();
+        let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
+        checked.await??.map_err(TransferError::Segment)
+    }
+
+    /// The heights below that the segment's headers settle. Without an upstream they are not here:
+    /// the segment below is held against the stored headers when it comes.
+    async fn window(&self, checks: neve_chain::Checks) -> Settlement {
+        let before =
+            self.entry.first.checked_sub(1).filter(|_| !self.follower.endpoints.is_empty());
+        let reader = &self.follower.serving.reader;
+        unsettled::rebuild(reader, self.source, before, Priority::Backfill, checks).await.0
+    }
+}
+
+/// Gets a segment and writes it beside the store.
+pub(super) async fn received(
+    follower: &Follower,
+    archive: &ArchiveSource,
+    manifest: &Manifest,
+    entry: &SegmentEntry,
+) -> Result<(PartialSegment, SealedPage), TransferError> {
+    let bytes = archive.segment(manifest, entry).await.map_err(TransferError::Archive)?;
+    let (history, base) = (follower.ingest.raw_history().await??, entry.first);
+    let written = tokio::task::spawn_blocking(move || {
+        let Some(mut incoming) = history.receive_packed(base)? else { return Ok(None) };
+        write_whole(&mut incoming, &bytes).map(|whole| whole.then_some(incoming))
+    });
+    let incoming = written.await?.map_err(BackfillError::from)?;
+    let page = incoming.as_ref().and_then(|incoming| incoming.page()).cloned();
+    let expected = (identity_of(manifest), entry.first, manifest.range);
+    match (incoming, page) {
+        (Some(incoming), Some(page)) if (page.identity, page.base, page.records) == expected => {
+            Ok((incoming, page))
+        }
+        _ => Err(TransferError::Segment(SegmentError::another())),
+    }
+}
+
+/// Writes all of a file anew. False if it is no packed file.
+fn write_whole(incoming: &mut PartialSegment, bytes: &Bytes) -> Result<bool, neve_store::Error> {
+    incoming.restart()?;
+    Ok(incoming.write(bytes)? && incoming.is_whole())
+}
