@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT, VIA};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Response};
 use hyper_util::client::legacy::Error;
@@ -40,18 +40,19 @@ impl StreamClient {
     }
 
     /// Sends a request: JSON by `POST`, or a `GET` without a body. `path` replaces the path of the
-    /// upstream's address. Nothing of a client goes along but `body`.
+    /// upstream's address. Nothing of a client goes along but `body` and what is in `more`.
     pub(crate) async fn send(
         &self,
         path: Option<&PathAndQuery>,
         body: Option<Bytes>,
-        via: Option<HeaderValue>,
+        more: HeaderMap,
     ) -> Result<Response<Incoming>, Error> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let agent = (USER_AGENT, HeaderValue::from_static(AGENT));
         let json = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let via = via.map(|via| (VIA, via));
-        let headers = [Some(agent), body.is_some().then_some(json), via].into_iter().flatten();
+        let headers = [Some(agent), body.is_some().then_some(json)].into_iter().flatten();
+        let more = more.into_iter().filter_map(|(name, value)| Some((name?, value)));
+        let headers = headers.chain(more);
         self.http.send(method, path, headers, body.unwrap_or_default()).await
     }
 }

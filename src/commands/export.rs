@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
+use hyper::header::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
@@ -150,7 +151,7 @@ impl Server {
     async fn call(&self, method: &str, params: &str) -> Result<Box<RawValue>, String> {
         let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[{params}]}}"#);
         let exchange = async {
-            let response = self.client.send(None, Some(Bytes::from(call)), None).await;
+            let response = self.client.send(None, Some(Bytes::from(call)), HeaderMap::new()).await;
             let response = response.map_err(|error| whole_story(&error).to_string())?;
             let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
             body.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())

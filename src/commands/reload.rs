@@ -1,6 +1,7 @@
 //! Reload of settings at SIGHUP. Only the file is read again. Flags and variables stay as they were
 //! and still win. A setting that cannot change while neve runs is named in the log.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,13 @@ use tracing::{info, warn};
 use super::start::StartError;
 use crate::config::settings::{Config, LiveRates, LiveReady, Rates};
 use crate::config::{Changes, SettingsSource, Values};
+use crate::http::access::{Access, Sink};
 use crate::http::keys::{KeyRing, LiveKeys};
+use crate::observe::access_log::AccessLog;
 use crate::observe::metrics::LogLevels;
+
+/// Time that the lines of the access log may take at the end.
+const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 /// The settings in force, and those that change with the file.
 pub(crate) struct Reload {
@@ -24,6 +30,8 @@ pub(crate) struct Reload {
     pub(crate) drain_timeout: Duration,
     /// File of API keys, and the keys.
     keys: Option<(PathBuf, LiveKeys)>,
+    /// The access log, which a rotation has opened anew.
+    access_log: Option<Sink>,
 }
 
 impl Reload {
@@ -37,6 +45,29 @@ impl Reload {
             rates: Arc::new(ArcSwap::from_pointee(Rates::of(config))),
             drain_timeout: config.http.drain_timeout,
             keys: None,
+            access_log: None,
+        }
+    }
+
+    /// Opens the access log, if there is one. Its metrics need the recorder, so this comes after it.
+    pub(crate) fn open_access_log(
+        &mut self,
+        config: &Config,
+    ) -> Result<Option<Access>, StartError> {
+        let log = &config.log;
+        if let Some(target) = &log.access {
+            let opened = AccessLog::open(target.clone(), log.access_queue_bytes_max);
+            let named = || config.values.named("access-log");
+            let failed = |error| StartError::Setting(named(), not_opened(&error));
+            self.access_log = Some(Sink::new(opened.map_err(failed)?, log.format));
+        }
+        Ok(Access::new(self.access_log.clone(), log.request_ids))
+    }
+
+    /// Waits until the access log is written, but not for long.
+    pub(crate) fn flush_access_log(&self) {
+        if let Some(sink) = &self.access_log {
+            sink.log().flush(FLUSH_WITHIN);
         }
     }
 
@@ -67,8 +98,11 @@ impl Reload {
     /// Reads the file again and says in the log what changed. A wrong file changes nothing.
     pub(crate) fn run(&mut self) {
         self.reload_keys();
+        if let Some(sink) = &self.access_log {
+            sink.log().reopen();
+        }
         let Some(file) = self.source.file().map(|file| file.display().to_string()) else {
-            if self.keys.is_none() {
+            if self.keys.is_none() && self.access_log.is_none() {
                 warn!("no settings file at the start; restart neve to read one");
             }
             return;
@@ -93,4 +127,8 @@ impl Reload {
             self.levels.set(&newer.log);
         }
     }
+}
+
+fn not_opened(error: &io::Error) -> String {
+    format!("cannot open: {error}; name a file that neve's user may write, or stdout")
 }

@@ -18,7 +18,7 @@ use super::start::{
 };
 use crate::config;
 use crate::config::SettingsSource;
-use crate::config::settings::{Config, GROUPS};
+use crate::config::settings::{AccessTarget, Config, GROUPS};
 use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
 use crate::observe::{Admin, head_age, process, progress};
 use crate::shared::{Serving, Status, ThreadCounters};
@@ -74,9 +74,13 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         ..parts.admin(&config, &place)
     };
     let keys = reload.read_keys(&config)?;
+    let access = reload.open_access_log(&config)?;
     let relay = parts.relay(&config);
-    let front = Listeners::start(&config, &serving, relay, keys, inherited, admin).await?;
-    front.greet(&parts.chain);
+    let front =
+        Listeners::start(&config, &serving, relay, (keys, access), inherited, admin).await?;
+    if config.log.access != Some(AccessTarget::Stdout) {
+        front.greet(&parts.chain);
+    }
     let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
     let rates = Arc::clone(&reload.rates);
     let pace = move || rates.load().scrub;
@@ -92,6 +96,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let _ = following.await;
     front.drain(reload.drain_timeout).await;
     finish(ingest, writer, reload.drain_timeout).await;
+    reload.flush_access_log();
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
+use hyper::header::HeaderMap;
 use hyper::http::uri::PathAndQuery;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -106,7 +107,7 @@ impl AdminPages {
     async fn get(&self, path: &'static str) -> Result<Bytes, String> {
         let path = PathAndQuery::from_static(path);
         let body = async {
-            let response = self.client.send(Some(&path), None, None).await;
+            let response = self.client.send(Some(&path), None, HeaderMap::new()).await;
             let response = response.map_err(|error| cause(&error))?;
             if response.status() != StatusCode::OK {
                 return Err(format!("HTTP {}", response.status()));

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::offload::Offload;
 use crate::config::settings::{HttpConfig, Limits, MissPolicy};
+use crate::http::access::Access;
 use crate::http::keys::LiveKeys;
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) misses: MissPolicy,
     /// Keys of clients, if they need one.
     pub(crate) keys: Option<LiveKeys>,
+    /// Access log and ids of requests, if any is on.
+    pub(crate) access: Option<Access>,
     /// The relay of misses, if any.
     pub(crate) relay: Option<RelayShared>,
 }

@@ -1,5 +1,6 @@
 //! HTTP on both paths: connections, draining, offloading.
 
+pub(crate) mod access;
 mod admission;
 pub(crate) mod admit;
 mod answer;

@@ -123,6 +123,7 @@ fn full_service(shared: &Shared, role: Role, counters: &Arc<ThreadCounters>) -> 
         ws: shared.http.ws,
         mirrors: shared.mirrors.clone(),
         keys: shared.keys.clone().filter(|_| role != Role::Admin),
+        access: shared.access.clone().filter(|_| role != Role::Admin),
         relay: relay.map(RelayShared::for_thread),
         relay_paths: relay.map(RelayShared::paths).unwrap_or_default(),
     }
@@ -150,7 +151,7 @@ fn policy(shared: &Shared, role: Role) -> Policy {
     let config = &shared.http;
     Policy {
         rpc_here: role != Role::Admin,
-        fast_here: role != Role::Admin && shared.keys.is_none(),
+        fast_here: role != Role::Admin && shared.keys.is_none() && shared.access.is_none(),
         hosts: hosts(config, role),
         proxies: Proxies::of(config),
         rpc_paths: Arc::clone(&config.rpc_paths),

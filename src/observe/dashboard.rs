@@ -71,7 +71,7 @@ const ROWS: [(&str, &[&str]); 11] = [
             "logs_",
         ],
     ),
-    ("Clients", &["rpc_", "http_", "client_", "offload_"]),
+    ("Clients", &["rpc_", "http_", "access_", "client_", "offload_"]),
     ("Relay", &["relay_"]),
     ("API keys", &["key_"]),
     ("WebSocket", &["ws_"]),

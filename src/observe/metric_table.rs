@@ -127,6 +127,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "JSON-RPC calls with an API key, and other requests"
     Counter Count "neve_key_unknown_requests_total" []
         "HTTP requests without a known API key, where one is needed"
+    Counter Count "neve_access_log_lines_total" ["outcome": "written dropped failed"]
+        "Lines for the access log: dropped because the queue was full, failed because they could not be written"
     Counter Count "neve_relay_requests_total" ["outcome": RELAYED]
         "Requests relayed to upstreams"
     Counter Count "neve_relay_broadcasts_total" ["outcome": BROADCAST]

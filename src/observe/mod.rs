@@ -2,6 +2,7 @@
 //!
 //! It knows no HTTP.
 
+pub(crate) mod access_log;
 #[cfg(test)]
 mod alert_table;
 #[cfg(test)]

@@ -80,11 +80,11 @@ impl Relay {
                 }
             };
             let (state, client) = (Arc::clone(&self.state), self.clients[candidate.place].clone());
-            let (body, via) = (request.body.clone(), request.hops.value(state.number));
+            let (body, more) = (request.body.clone(), request.headers(state.number));
             let tell = tell.clone();
             tokio::spawn(async move {
                 let _permit = permit;
-                let asking = ask(&state, candidate.place, client.send(None, body, via));
+                let asking = ask(&state, candidate.place, client.send(None, body, more));
                 let outcome = timeout_at(deadline, asking).await.unwrap_or(Err(Failure::TimedOut));
                 count(outcome.as_ref().map(|bytes| is_result(bytes)).map_err(|why| *why));
                 let _ = tell.send(outcome); // the first response may have come before

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, VIA};
 use hyper::http::uri::PathAndQuery;
 use tokio::time::timeout_at;
 
@@ -38,8 +38,19 @@ pub(crate) struct RelayRequest {
     pub(crate) sends: bool,
     /// Neves that it came through.
     pub(crate) hops: Hops,
+    /// Headers of the trace that it belongs to.
+    pub(crate) trace: HeaderMap,
     /// Facts of its calls; none for another path.
     pub(crate) calls: CallFacts,
+}
+
+impl RelayRequest {
+    /// Headers of the way that the request came, at the neve of number `own`, and of its trace.
+    pub(super) fn headers(&self, own: u64) -> HeaderMap {
+        let mut headers = self.trace.clone();
+        headers.extend(self.hops.value(own).map(|via| (VIA, via)));
+        headers
+    }
 }
 
 /// Time at which the next upstream is asked, if there is one and `request` may be repeated.
@@ -238,8 +249,8 @@ impl Relay {
     ) -> Result<Reply, (Failure, bool)> {
         let (place, began) = (*place, Instant::now());
         let (path, body) = (request.path.as_ref(), request.body.clone());
-        let via = request.hops.value(self.state.number);
-        let sent = self.clients[place].send(path, body, via).await;
+        let more = request.headers(self.state.number);
+        let sent = self.clients[place].send(path, body, more).await;
         let response = sent.map_err(|error| (Failure::Unreachable, error.is_connect()))?;
         let sent = |failure| (failure, false);
         let now = Instant::now();

@@ -22,6 +22,18 @@ impl Calls {
         self.0.push((method, outcome));
     }
 
+    /// Source of the answers, as `x-neve` names it; `None` without a call that has one.
+    pub(crate) fn source(&self) -> Option<&'static str> {
+        let is_miss = |outcome: &Outcome| matches!(outcome, Outcome::Miss(_));
+        let misses = self.0.iter().filter(|(_, outcome)| is_miss(outcome)).count();
+        match (misses, self.0.len() - misses) {
+            (0, 0) => None,
+            (0, _) => Some("hit"),
+            (_, 0) => Some("miss"),
+            _ => Some("mixed"),
+        }
+    }
+
     /// Adds the outcomes and the time of each call to the counters of a thread.
     pub(crate) fn count(self, counters: &ThreadCounters, took: Duration) {
         for (method, outcome) in self.0 {

@@ -1,5 +1,6 @@
 //! Addresses by which the shares of clients are counted.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Address of a client, as far as shares are concerned.
@@ -18,6 +19,12 @@ impl From<IpAddr> for ClientAddress {
             }
             address @ IpAddr::V4(_) => address,
         })
+    }
+}
+
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

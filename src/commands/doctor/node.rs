@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
+use hyper::header::HeaderMap;
 use hyper::http::uri::PathAndQuery;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
@@ -223,7 +224,7 @@ impl Node<'_> {
         let path = PathAndQuery::from_static(INFO);
         let body = async {
             let call = Bytes::from(call.to_string());
-            let response = self.plain.send(Some(&path), Some(call), None).await.ok()?;
+            let response = self.plain.send(Some(&path), Some(call), HeaderMap::new()).await.ok()?;
             Some(
                 Limited::new(response.into_body(), INFO_BYTES_MAX).collect().await.ok()?.to_bytes(),
             )

@@ -16,6 +16,7 @@ use super::inherited::{Inherited, InheritedListeners};
 use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
 use crate::config::settings::{AdminListen, Config, HttpConfig, Limits};
+use crate::http::access::Access;
 use crate::http::clients::Seats;
 use crate::http::keys::LiveKeys;
 use crate::http::listener::{Role, Shared};
@@ -48,7 +49,7 @@ impl Listeners {
         config: &Config,
         serving: &Arc<Serving>,
         relay: Option<RelayShared>,
-        keys: Option<LiveKeys>,
+        (keys, access): (Option<LiveKeys>, Option<Access>),
         inherited: Inherited,
         admin: impl FnOnce(&[Arc<ThreadCounters>], &Arc<AtomicUsize>) -> Admin,
     ) -> Result<Self, StartError> {
@@ -83,6 +84,7 @@ impl Listeners {
             mirrors,
             misses: config.misses.policy(),
             keys,
+            access,
             relay,
         };
         let (addresses, accepting, handoffs) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,16 +1,19 @@
-//! neve's own log.
+//! neve's own log, and that of its clients' requests.
+
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::ValueEnum;
 
 use crate::config::error::ConfigError;
-use crate::config::setting::{Group, Setting, one_of, text};
+use crate::config::setting::{Group, SWITCH, Setting, bytes, one_of, text};
 use crate::config::values::Values;
 
 /// Settings of the log.
 pub(super) const LOGS: Group = Group {
     title: "Log",
     settings: &[
-        Setting::new("log-format", one_of::<LogFormat>("text|json"), "Format of log lines.")
+        Setting::new("log-format", one_of::<LogFormat>("text|json"), "Format of log lines, and of --access-log.")
             .or("text"),
         Setting::new(
             "log-filter",
@@ -20,6 +23,25 @@ pub(super) const LOGS: Group = Group {
         )
         .otherwise("info")
         .reloads(),
+        Setting::new(
+            "access-log",
+            text::<AccessTarget>("FILE|stdout"),
+            "File with a line for each request to the main listener and each WebSocket message. \
+             SIGHUP opens it anew. All requests then take the full path, which uses more CPU.",
+        ),
+        Setting::new(
+            "access-log-queue-bytes-max",
+            bytes("4KiB", "1GiB"),
+            "Memory of lines that are not written to --access-log yet. Beyond it: lines are dropped, \
+             and counted.",
+        )
+        .or("4MiB"),
+        Setting::new(
+            "request-ids",
+            SWITCH,
+            "Return the x-request-id of a request, or make one. Relayed requests go on with their \
+             traceparent. All requests then take the full path, which uses more CPU.",
+        ),
     ],
 };
 
@@ -33,10 +55,31 @@ pub enum LogFormat {
     Json,
 }
 
+/// Place of the access log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccessTarget {
+    /// Standard output.
+    Stdout,
+    /// A file, or a named pipe.
+    File(PathBuf),
+}
+
+impl FromStr for AccessTarget {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "" => Err("no file; write a path, or stdout"),
+            "stdout" | "-" => Ok(Self::Stdout),
+            path => Ok(Self::File(path.into())),
+        }
+    }
+}
+
 /// A filter of log lines in the form of `RUST_LOG`.
 struct LogFilter;
 
-impl std::str::FromStr for LogFilter {
+impl FromStr for LogFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -63,11 +106,23 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// Least levels, if they were given.
     pub filter: Option<String>,
+    /// Place of the access log, if there is one.
+    pub access: Option<AccessTarget>,
+    /// Bytes of lines that wait for it.
+    pub access_queue_bytes_max: usize,
+    /// True if requests have ids, and relayed ones go on with their trace.
+    pub request_ids: bool,
 }
 
 impl LogConfig {
     pub(super) fn of(values: &Values) -> Result<Self, ConfigError> {
-        Ok(Self { format: values.word("log-format")?, filter: values.get("log-filter")? })
+        Ok(Self {
+            format: values.word("log-format")?,
+            filter: values.get("log-filter")?,
+            access: values.get("access-log")?,
+            access_queue_bytes_max: values.bytes("access-log-queue-bytes-max")?,
+            request_ids: values.switch("request-ids"),
+        })
     }
 }
 

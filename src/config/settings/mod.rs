@@ -20,7 +20,7 @@ pub use ingest::{BackfillTarget, Senders, admitted_keys};
 pub use limits::Limits;
 pub(crate) use limits::{Deadlines, QueueLimits, WorkLimits};
 pub use listen::{AddressSource, AdminListen, HttpConfig};
-pub use logs::{LogConfig, LogFormat};
+pub use logs::{AccessTarget, LogConfig, LogFormat};
 pub use mirror::ArchiveConfig;
 pub(crate) use rates::{LiveRate, LiveRates, Rates};
 pub use relay::{MissConfig, RelayConfig};

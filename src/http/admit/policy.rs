@@ -13,7 +13,7 @@ use crate::http::clients::Proxies;
 pub(crate) struct Policy {
     /// True if it answers JSON-RPC.
     pub(crate) rpc_here: bool,
-    /// True if the fast path answers it: a key has it answered on the full path.
+    /// True if the fast path answers it: keys and an access log have it answered on the full path.
     pub(crate) fast_here: bool,
     pub(crate) hosts: Hosts,
     /// Proxies that name their clients.

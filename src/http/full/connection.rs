@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 use super::http2;
-use super::service::{Client, Service, closing_unless};
+use super::service::{Service, closing_unless};
 use crate::config::settings::Deadlines;
 use crate::http::response::HttpBody;
 use crate::http::socket::{IdleState, Socket};
@@ -88,7 +88,7 @@ async fn talk(
         if proxied {
             quiet.names(address);
         }
-        let client = Client { address: address.unwrap_or(named), quiet: Arc::clone(&quiet) };
+        let client = service.client(&request, address.unwrap_or(named), Arc::clone(&quiet));
         async move {
             client.quiet.answers(true);
             let response = service.respond(request, &upgrade, &client).await;

@@ -23,11 +23,10 @@ use tracing::{debug, warn};
 
 use super::http2_socket::Http2Socket;
 use super::http2_streams::{OpenStreams, StreamBodyGuard};
-use super::service::{Client, Service, closing_unless};
+use super::service::{Service, closing_unless};
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
 use crate::http::response::{HttpBody, whole};
-use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::http::{OpenConnection, draining};
 use crate::shared::{ClientAddress, Holder};
@@ -112,8 +111,7 @@ async fn respond(
     let guard = StreamBodyGuard::new(streams);
     let response = if name_host(&mut request) {
         let named = if proxied { service.policy.proxies.client(request.headers()) } else { None };
-        let client =
-            Client { address: named.unwrap_or(address), quiet: Arc::<IdleState>::default() };
+        let client = service.client(&request, named.unwrap_or(address), Arc::default());
         service.respond(request, &Upgrade::default(), &client).await?
     } else {
         closing_unless(false, whole(ErrorResponse::HOSTS.response()))

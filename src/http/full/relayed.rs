@@ -51,7 +51,8 @@ impl Service {
     fn origin(&self, client: &Client, hops: Hops) -> Origin<'_> {
         let account = self.responder.rpc.memory.account(client.address);
         let head = self.responder.rpc.serving.head().unwrap_or(0);
-        Origin::new(client.address, account, head).through(hops)
+        let trace = client.entry.as_ref().map(|entry| entry.trace()).unwrap_or_default();
+        Origin::new(client.address, account, head).through(hops).in_trace(trace)
     }
 
     /// Response of an upstream; nothing if the client has gone.
@@ -91,6 +92,7 @@ impl Service {
             head: 0,
             sends: false,
             hops,
+            trace: origin.trace.clone(),
             calls: CallFacts::default(),
         };
         match self.stream(request, &origin, client).await {

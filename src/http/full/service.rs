@@ -14,6 +14,7 @@ use super::request_body::{Unread, Whole, read, read_unwanted};
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::config::settings::WsLimits;
 use crate::http::Gone;
+use crate::http::access::{self, Access, AccessEntry, CalledMethods};
 use crate::http::admit::{Cors, ErrorResponse, Policy};
 use crate::http::answer::Responder;
 use crate::http::keys::{ClientKey, KeyRefusal, LiveKeys, take_key};
@@ -45,6 +46,8 @@ pub(crate) struct Service {
     pub(crate) mirrors: Option<MirrorEndpoint>,
     /// Keys of clients, if they need one.
     pub(crate) keys: Option<LiveKeys>,
+    /// Access log and ids of requests, if any is on.
+    pub(crate) access: Option<Access>,
     /// The relay of misses, if any.
     pub(crate) relay: Option<Relayer>,
     /// Other paths of the node that are relayed.
@@ -55,9 +58,22 @@ pub(crate) struct Service {
 pub(crate) struct Client {
     pub(crate) address: ClientAddress,
     pub(crate) quiet: Arc<IdleState>,
+    /// Entry of its request, if requests have one.
+    pub(crate) entry: Option<Arc<AccessEntry>>,
 }
 
 impl Service {
+    /// The client of a request.
+    pub(super) fn client(
+        &self,
+        request: &Request<Incoming>,
+        address: ClientAddress,
+        quiet: Arc<IdleState>,
+    ) -> Client {
+        let entry = self.access.as_ref().map(|access| access.begin(request, address));
+        Client { address, quiet, entry }
+    }
+
     /// Answers one request; nothing can fail but by an answer that says so.
     pub(crate) async fn respond(
         &self,
@@ -67,6 +83,9 @@ impl Service {
     ) -> Result<Response<HttpBody>, Infallible> {
         add(&self.responder.rpc.counters.requests, 1);
         let key = self.key(&mut request);
+        if let (Some(entry), Ok(Some(key))) = (&client.entry, &key) {
+            entry.note_key(key.name());
+        }
         let mut response = match self.cors(&request) {
             _ if expects_the_unknown(&request) => whole(ErrorResponse::EXPECTATION.response()),
             Cors::Preflight(headers) => {
@@ -87,7 +106,10 @@ impl Service {
         };
         add(&self.responder.rpc.counters.bytes, response.body().len() as u64);
         response.body_mut().charge(&self.responder.rpc.memory, client.address);
-        Ok(response)
+        Ok(match &client.entry {
+            Some(entry) => access::answer(entry, response),
+            None => response,
+        })
     }
 
     /// Takes the key out of a request. Pages for operators and health checks need none.
@@ -162,7 +184,10 @@ impl Service {
             }
             NonRpc::Page => status_page(),
             NonRpc::Rest => self.responder.document(&request.into_parts().0, client.address).await,
-            NonRpc::WebSocket => upgrade.accept(request, client.address, key),
+            NonRpc::WebSocket => {
+                let access = client.entry.as_ref().map(|entry| entry.messages());
+                upgrade.accept(request, client.address, key, access)
+            }
             NonRpc::Moved(path) => moved(&path, request.uri().query()),
             NonRpc::Mirror | NonRpc::Relayed(_) => ErrorResponse::NOT_FOUND.response(),
             NonRpc::Away(refusal) => {
@@ -191,6 +216,11 @@ impl Service {
                 return closing_unless(false, whole(self.responder.response(RpcResponse::NoRoom)));
             }
         };
+        if let Some(entry) = client.entry.as_ref().filter(|entry| entry.is_logged()) {
+            let Responder { rpc, offload, .. } = &*self.responder;
+            let called = CalledMethods::read(rpc, offload, &body.bytes, client.address).await;
+            entry.note_body(body.bytes.len(), called);
+        }
         if let Some(key) = key
             && let Err(refused) = self.admit_key(key, &body.bytes, client).await
         {

@@ -55,6 +55,11 @@ impl ClientKey {
         Ok(Self { hash, keys: Arc::clone(keys) })
     }
 
+    /// Name of the key, if the file still has it.
+    pub(crate) fn name(&self) -> Option<Arc<str>> {
+        self.keys.load().0.get(&self.hash).map(|key| key.name.as_str().into())
+    }
+
     /// True if the file still has the key.
     pub(crate) fn is_known(&self) -> bool {
         self.keys.load().0.contains_key(&self.hash)

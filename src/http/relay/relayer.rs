@@ -85,16 +85,25 @@ pub(crate) struct Origin<'m> {
     pub(crate) head: u64,
     /// Neves that the request came through.
     hops: Hops,
+    /// Headers of the trace that the request belongs to.
+    pub(crate) trace: HeaderMap,
 }
 
 impl<'m> Origin<'m> {
     pub(crate) fn new(address: ClientAddress, account: Account<'m>, head: u64) -> Self {
-        Self { address, account, head, hops: Hops::default() }
+        let (hops, trace) = (Hops::default(), HeaderMap::new());
+        Self { address, account, head, hops, trace }
     }
 
     /// Relays a request that came through other neves.
     pub(crate) fn through(mut self, hops: Hops) -> Self {
         self.hops = hops;
+        self
+    }
+
+    /// Relays a request with these headers of its trace.
+    pub(crate) fn in_trace(mut self, trace: HeaderMap) -> Self {
+        self.trace = trace;
         self
     }
 }
@@ -203,5 +212,6 @@ pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &Origin<'_>) -> Relay
     let (repeatable, hops) = (outbound.repeatable, origin.hops.clone());
     let (sends, head) = (outbound.sends, origin.head);
     let calls = *std::mem::take(&mut outbound.facts);
-    RelayRequest { path: None, body, repeatable, head, sends, hops, calls }
+    let trace = origin.trace.clone();
+    RelayRequest { path: None, body, repeatable, head, sends, hops, trace, calls }
 }

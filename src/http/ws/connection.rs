@@ -29,6 +29,7 @@ use super::write_stall::WriteStall;
 use super::writing::write;
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
+use crate::http::access::{AccessEntry, CalledMethods, MessageAccess};
 use crate::http::answer::Responder;
 use crate::http::keys::{ClientKey, KeyRefusal};
 use crate::http::relay::{Origin, Relayer};
@@ -48,7 +49,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends.
 pub(crate) async fn run(
-    Accepted { upgrade, client: address, key }: Accepted,
+    Accepted { upgrade, client: address, key, access }: Accepted,
     responder: &Responder,
     limits: WsLimits,
     relay: Option<&Relayer>,
@@ -79,6 +80,7 @@ pub(crate) async fn run(
         relay,
         relaying,
         key,
+        access,
     };
     // Whatever it is doing: a client that does not read must not hold up the end.
     let ended = tokio::select! {
@@ -131,10 +133,13 @@ pub(super) struct WsConnection<'r> {
     relaying: FuturesUnordered<Relaying<'r>>,
     /// The key that the client named, if it needs one.
     key: Option<ClientKey>,
+    /// Entries of its messages, if they have any.
+    access: Option<MessageAccess>,
 }
 
-/// A response of an upstream.
-type Relaying<'r> = Pin<Box<dyn Future<Output = Option<ResponseBody>> + Send + 'r>>;
+/// A response of an upstream, and the entry of its message.
+type Relayed = (Option<ResponseBody>, Option<AccessEntry>);
+type Relaying<'r> = Pin<Box<dyn Future<Output = Relayed> + Send + 'r>>;
 
 impl WsConnection<'_> {
     /// Each turn takes a frame, or waits for a reason to tell something, and then tells a burst:
@@ -204,10 +209,15 @@ impl WsConnection<'_> {
                 return Ok(self.socket.flush().await?);
             }
         };
+        let entry = self.access.as_ref().map(|access| access.begin(body.len()));
+        if let Some(entry) = entry.as_ref().filter(|entry| entry.is_logged()) {
+            let called = CalledMethods::read(self.rpc, self.offload, &body, self.address).await;
+            entry.note_body(body.len(), called);
+        }
         if let Some(refusal) = self.refusal(&body).await? {
             drop(body);
             self.socket.get_mut().message_ends();
-            return self.write(answer(ResponseBody::from(refusal))).await;
+            return self.finish(ResponseBody::from(refusal), entry).await;
         }
         let began = Began::now();
         let (mut frame, mut calls) = self.answer(&body).await?;
@@ -217,8 +227,11 @@ impl WsConnection<'_> {
         }
         drop(body);
         self.socket.get_mut().message_ends();
+        if let Some(entry) = &entry {
+            entry.note_source(calls.source());
+        }
         calls.count(&self.rpc.counters, began.elapsed());
-        self.respond(frame).await
+        self.respond(frame, entry).await
     }
 
     /// Response to a message that the client's key does not allow.
@@ -241,54 +254,64 @@ impl WsConnection<'_> {
     }
 
     /// Takes the response of an upstream.
-    async fn take_relayed(&mut self, body: Option<ResponseBody>) -> Result<(), CloseReason> {
+    async fn take_relayed(&mut self, (body, entry): Relayed) -> Result<(), CloseReason> {
         match body {
             Some(body) if body.len() == 0 => Ok(()),
-            Some(body) => self.respond(framed(body)).await,
+            Some(body) => self.respond(framed(body), entry).await,
             None => Err(CloseReason::no_room()),
         }
     }
 
     /// Has an upstream asked; other messages are answered meanwhile.
-    fn relay(&mut self, frame: WsResponse) {
+    fn relay(&mut self, frame: WsResponse, entry: Option<AccessEntry>) {
         let Some(relay) = self.relay else { return }; // nothing comes to this without a relay
         let (rpc, began) = (self.rpc, Began::now());
         let (address, account) = (self.address, self.rpc.memory.account(self.address));
         // No neve relays over a WebSocket, so no loop is possible.
         let origin = Origin::new(address, account, self.rpc.serving.head().unwrap_or(0));
+        let origin = match &entry {
+            Some(entry) => origin.in_trace(entry.trace()),
+            None => origin,
+        };
         self.relaying.push(match frame {
             WsResponse::Relay(mut call) => {
                 let calls = call.count(&self.rpc.counters);
+                note_source(entry.as_ref(), "relay");
                 Box::pin(async move {
                     let body = relay.whole(call, origin).await;
                     calls.time(&rpc.counters, began.elapsed());
-                    body
+                    (body, entry)
                 })
             }
             WsResponse::Split(mut split) => {
                 let calls = split.outbound.count(&self.rpc.counters);
+                note_source(entry.as_ref(), "mixed");
                 let filling = relay.fill(split, origin);
                 Box::pin(async move {
                     let mixed = filling.await;
                     calls.time(&rpc.counters, began.elapsed());
-                    Some(mixed?.body)
+                    (mixed.map(|mixed| mixed.body), entry)
                 })
             }
             _ => return,
         });
     }
 
-    async fn respond(&mut self, frame: WsResponse) -> Result<(), CloseReason> {
+    async fn respond(
+        &mut self,
+        frame: WsResponse,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
         match frame {
             relayed @ (WsResponse::Relay(_) | WsResponse::Split(_)) => {
-                self.relay(relayed);
+                self.relay(relayed, entry);
                 Ok(())
             }
-            WsResponse::Answer(body) => self.write(answer(body)).await,
+            WsResponse::Answer(body) => self.finish(body, entry).await,
             WsResponse::Nothing => Ok(()),
             WsResponse::Last(body) => {
                 if let Some(body) = body {
-                    self.write(answer(body)).await?;
+                    self.finish(body, entry).await?;
                 }
                 Err(CloseReason::Silently(WsClose::Malformed))
             }
@@ -315,6 +338,20 @@ impl WsConnection<'_> {
         let (subscriptions, address) = (&mut self.subscriptions, self.address);
         let answer = || self.rpc.answer_frame(body, subscriptions, address, &work);
         residency::if_sendable(answer)
+    }
+
+    /// Writes the response to a message, which ends its entry.
+    async fn finish(
+        &mut self,
+        body: ResponseBody,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
+        let len = body.len() as u64;
+        let written = self.write(answer(body)).await;
+        if let Some(entry) = entry {
+            entry.ends(if written.is_ok() { len } else { 0 }, written.is_ok());
+        }
+        written
     }
 
     /// Writes a response.
@@ -348,6 +385,12 @@ impl WsConnection<'_> {
         };
         self.subscriptions = subscriptions;
         Ok(answered)
+    }
+}
+
+fn note_source(entry: Option<&AccessEntry>, source: &'static str) {
+    if let Some(entry) = entry {
+        entry.note_source(Some(source));
     }
 }
 

@@ -13,6 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::body::ResponseBody;
+use crate::http::access::MessageAccess;
 use crate::http::admit::ErrorResponse;
 use crate::http::keys::ClientKey;
 use crate::shared::ClientAddress;
@@ -29,6 +30,8 @@ pub(crate) struct Accepted {
     pub(crate) client: ClientAddress,
     /// The key that the client named, if it needs one.
     pub(crate) key: Option<ClientKey>,
+    /// Entries of its messages, if they have any.
+    pub(crate) access: Option<MessageAccess>,
 }
 
 impl Upgrade {
@@ -44,11 +47,12 @@ impl Upgrade {
         request: Request<Incoming>,
         client: ClientAddress,
         key: Option<ClientKey>,
+        access: Option<MessageAccess>,
     ) -> Response<ResponseBody> {
         match accept_key(&request) {
             Ok(accept) => {
                 let upgrade = hyper::upgrade::on(request);
-                *lock(&self.0) = Some(Accepted { upgrade, client, key });
+                *lock(&self.0) = Some(Accepted { upgrade, client, key, access });
                 switching(accept)
             }
             Err(status) => ErrorResponse::handshake(status),

@@ -22,7 +22,7 @@ const BLOCK: &str =
 const BALANCE: &str = r#"{"jsonrpc":"2.0","id":8,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
 
 /// Entry of the file, as `neve keys hash` prints it.
-fn entry(name: &str, key: &str) -> String {
+pub(crate) fn entry(name: &str, key: &str) -> String {
     let mut hash = Command::new(env!("CARGO_BIN_EXE_neve"))
         .args(["keys", "hash", "--name", name])
         .stdin(Stdio::piped())

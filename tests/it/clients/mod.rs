@@ -3,7 +3,7 @@
 mod fronts;
 mod idle_connections;
 mod install;
-mod keys;
+pub(crate) mod keys;
 mod libraries;
 mod limits;
 mod mixed_clients;

@@ -101,6 +101,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         mirrors: None,
         misses: config.misses.policy(),
         keys: None,
+        access: None,
         relay: None,
     }
 }
