@@ -13,7 +13,7 @@ pub(crate) const PAGE: &str = include_str!("page/page.html");
 /// runs nothing else, whatever a text from an upstream contains.
 const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-p88yxm5T4wdzhuNc5GFLwr+cZleWh/tMtpcFvh1ObSA='; \
-    script-src 'sha256-OWlAoo88x2PbAcKCGGiir63YAsPEbd6v83wwBdwQ68Q='; \
+    script-src 'sha256-vn3zyXGBS7XocQgTI4Rhqb5AwsIo6NmPXN3qS0P2H/0='; \
     connect-src 'self'; \
     base-uri 'none'; \
     form-action 'none'; \

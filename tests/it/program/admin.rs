@@ -212,12 +212,26 @@ fn status_page_shows_the_state_in_a_browser() {
     let (node, _dir, neve) = start(&[]);
     neve.wait_for_head(339);
     neve.wait("readiness", |health| (health["status"] == "ok").then_some(()));
+    let mut client = neve.client();
+    (0..3).for_each(|_| drop(client.call("eth_chainId", "[]")));
+    let address = "0x0000000000000000000000000000000000000001";
+    let missed = client.call("eth_getBalance", &format!("[\"{address}\",\"latest\"]"));
+    assert_eq!(missed.status, 421, "{}", missed.text());
     let main = rendered(neve.address);
     assert!(main.contains(r#"id="state" role="status">ready<"#), "{main}");
     assert!(main.contains("<dt>Head</dt><dd>339</dd>"), "{main}");
     let upstream = node.url();
     let upstream = upstream.strip_prefix("http://").unwrap();
     assert!(!main.contains(upstream) && !main.contains("Disk used</dt>"), "{main}");
+    let of_calls = ["<dt>Hits a second</dt>", "<td>eth_chainId</td>", "<td>not_served</td>"];
+    assert!(of_calls.iter().all(|shown| !main.contains(shown)), "{main}");
+    for part in ["calls", "times", "misses"] {
+        assert!(main.contains(&format!(r#"<section id="{part}-part" hidden"#)), "{part}: {main}");
+    }
     let full = rendered(neve.admin);
     assert!(full.contains(upstream) && full.contains("Disk used</dt>"), "{full}");
+    assert!(of_calls.iter().all(|shown| full.contains(shown)), "{full}");
+    let hits = r#"<td>eth_chainId</td><td>hit</td><td class="number">3</td><td>"#;
+    assert!(full.contains(hits) && full.contains("<td>not_served</td>"), "{full}");
+    assert!(full.contains("<dt>Relayed requests a second</dt>"), "{full}");
 }
