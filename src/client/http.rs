@@ -16,6 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use super::connector::connector;
 use super::peer_text::PeerText;
+use super::secrets::remember;
 use crate::config::{Address, Endpoint, UpstreamHeaders};
 
 /// Value of `User-Agent`.
@@ -43,12 +44,13 @@ pub(crate) struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client to an upstream; nothing is connected yet.
+    /// A client to an upstream; nothing is connected yet. From now on no text shows its keys.
     pub(crate) fn new(
         endpoint: &Endpoint,
         tls: rustls::ClientConfig,
         connections: Connections,
     ) -> Self {
+        remember(endpoint);
         let mut builder = Client::builder(TokioExecutor::new());
         builder
             .pool_timer(TokioTimer::new())

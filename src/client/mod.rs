@@ -9,6 +9,7 @@ mod peer_text;
 mod raw;
 mod results;
 mod rpc;
+mod secrets;
 mod streamed;
 
 pub(crate) use backoff::Backoff;

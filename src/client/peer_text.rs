@@ -1,6 +1,9 @@
 //! Text that an upstream chose, made fit for logs, errors and /health.
 
 use std::fmt;
+use std::ops::Range;
+
+use super::secrets::{HIDDEN, Secrets};
 
 /// Bytes of an upstream's text that are shown.
 pub(crate) const PEER_TEXT_BYTES_MAX: usize = 256;
@@ -10,25 +13,34 @@ const HEAD_BYTES: usize = 184;
 const TAIL_BYTES: usize = 64;
 
 /// An upstream's text: at most [`PEER_TEXT_BYTES_MAX`] bytes on one line. Characters that end a
-/// line, color a terminal or reorder text are escaped, so that they forge no log line.
+/// line, color a terminal or reorder text are escaped, so that they forge no log line. Keys of
+/// upstreams are hidden: a server may repeat those that it was sent.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct PeerText(String);
 
 impl PeerText {
     /// Cuts and escapes a text. Takes no longer for a long text than for a short one.
     pub(crate) fn new(text: &str) -> Self {
-        if text.len() <= PEER_TEXT_BYTES_MAX {
-            return Self(shortened(&escaped(text)));
-        }
-        let head = &text[..text.floor_char_boundary(PEER_TEXT_BYTES_MAX)];
-        let tail = &text[text.ceil_char_boundary(text.len() - TAIL_BYTES)..];
-        Self(joined(&escaped(head), &escaped(tail)))
+        Self::without(&Secrets::known(), text)
     }
 
-    /// Makes it of bytes that may not be UTF-8.
+    /// Makes it of bytes that may not be UTF-8, of which it shows the start.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
-        let start = &bytes[..bytes.len().min(PEER_TEXT_BYTES_MAX)];
-        Self::new(&String::from_utf8_lossy(start))
+        let secrets = Secrets::known();
+        // A key that the end of the start would cut in two is read to its end.
+        let read = bytes.len().min(PEER_TEXT_BYTES_MAX + secrets.longest());
+        let text = String::from_utf8_lossy(&bytes[..read]);
+        let end = text.floor_char_boundary(PEER_TEXT_BYTES_MAX);
+        Self(shortened(&escaped(&text, 0..end, &secrets)))
+    }
+
+    fn without(secrets: &Secrets, text: &str) -> Self {
+        if text.len() <= PEER_TEXT_BYTES_MAX {
+            return Self(shortened(&escaped(text, 0..text.len(), secrets)));
+        }
+        let head = 0..text.floor_char_boundary(PEER_TEXT_BYTES_MAX);
+        let tail = text.ceil_char_boundary(text.len() - TAIL_BYTES)..text.len();
+        Self(joined(&escaped(text, head, secrets), &escaped(text, tail, secrets)))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -70,13 +82,23 @@ fn joined(head: &str, tail: &str) -> String {
     format!("{head}\u{2026}{tail}")
 }
 
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        if is_hidden(character) {
-            out.extend(character.escape_default());
-        } else {
-            out.push(character);
+/// The text of a range, which ends between characters. A key that overlaps it is hidden as a whole.
+fn escaped(text: &str, range: Range<usize>, secrets: &Secrets) -> String {
+    let mut out = String::with_capacity(range.len());
+    let mut at = text.ceil_char_boundary(range.start.saturating_sub(secrets.longest()));
+    while at < range.end {
+        let rest = &text[at..];
+        let Some(character) = rest.chars().next() else { break };
+        let (len, hidden) = match secrets.at(rest) {
+            Some(len) => (len, true),
+            None => (character.len_utf8(), false),
+        };
+        at += len;
+        match (at > range.start, hidden) {
+            (false, _) => {}
+            (true, true) => out.push_str(HIDDEN),
+            (true, false) if is_hidden(character) => out.extend(character.escape_default()),
+            (true, false) => out.push(character),
         }
     }
     out
@@ -124,5 +146,22 @@ mod tests {
         assert_eq!(PeerText::new(&exact).as_str(), exact);
         assert!(PeerText::new(&format!("{exact}x")).as_str().len() < PEER_TEXT_BYTES_MAX);
         assert!(PeerText::from_bytes(&[0xff; 10_000]).as_str().len() <= PEER_TEXT_BYTES_MAX);
+    }
+
+    #[test]
+    fn keys_of_upstreams_are_hidden_wherever_the_text_is_cut() {
+        let key = "K3y-0123456789-0123456789-0123456789";
+        let secrets = super::super::secrets::tests::of(&[key]);
+        let of = |text: &str| PeerText::without(&secrets, text).to_string();
+        assert_eq!(of(&format!("Cannot POST /v1/{key}/rpc")), "Cannot POST /v1/[hidden]/rpc");
+        for before in 0..400 {
+            for after in [0, 1, 30, 64, 100, 400] {
+                let text = of(&format!("{}{key}{}", " ".repeat(before), " ".repeat(after)));
+                assert!(text.len() <= PEER_TEXT_BYTES_MAX, "{text}");
+                // Not even a part of it.
+                let parts = (0..key.len() - 3).map(|at| &key[at..at + 4]);
+                assert!(parts.into_iter().all(|part| !text.contains(part)), "{before}: {text}");
+            }
+        }
     }
 }

@@ -212,6 +212,17 @@ impl Endpoint {
         key(self) == key(other)
     }
 
+    /// Returns the texts of which no part is to be shown: the paths, unless they are a node's, and the
+    /// values of the HTTP headers.
+    pub(crate) fn secret_texts(&self) -> Vec<String> {
+        let addresses = [Some(&self.rpc), self.ws.as_ref()].into_iter().flatten();
+        let paths = addresses.filter_map(|address| address.reveal().path_and_query());
+        let paths =
+            paths.map(PathAndQuery::as_str).filter(|path| ![RPC_PATH, WS_PATH].contains(path));
+        let values = self.headers.0.values().filter_map(|value| value.to_str().ok());
+        paths.chain(values).map(str::to_owned).collect()
+    }
+
     /// True for Avalanche's public API, which limits each address that requests come from.
     pub fn is_public(&self) -> bool {
         matches!(self.rpc.reveal().host(), Some("api.avax.network" | "api.avax-test.network"))

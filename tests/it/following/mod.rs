@@ -7,6 +7,7 @@ mod follow;
 mod helicon_switch;
 mod latest_tag;
 mod prices;
+mod secrets;
 mod stale;
 mod start;
 mod upstreams;

@@ -1,10 +1,6 @@
 //! Several upstreams: one of them slow, away, throttling, too young, too old, of another chain, or a
 //! liar. The others do the work, what is served is true, and a series says what was wrong.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Older, Part, RetryAfter, Rule};
@@ -368,48 +364,6 @@ fn rules_return_when_the_upstream_answers_as_before() {
 }
 
 #[test]
-fn key_in_an_upstream_path_is_shown_nowhere() {
-    let devnet = devnet_of(config());
-    let keyed = format!("{}/v1/SECRET/rpc?key=SECRET", devnet.base_url()); // is not found there
-    let (dir, url) = (fresh_dir(), devnet.base_url());
-    let neve = Neve::start(dir.path(), &["--upstream", &url, "--upstream", &keyed]);
-    neve.wait("its error", |health| health["upstreams"][1]["error"].as_str().map(drop));
-    let health = neve.health().to_string();
-    let metrics = neve.admin().get("/metrics").text();
-    let second = format!("{url}#2");
-    for (place, text) in [("health", &health), ("metrics", &metrics), ("log", &neve.log())] {
-        assert!(!text.contains("SECRET"), "{place}: {text}");
-        assert!(text.contains(&second), "{place}: {text}");
-    }
-}
-
-#[test]
-fn key_in_a_wrong_argument_or_in_the_environment_is_not_shown() {
-    let dir = fresh_dir();
-    let store = dir.path().display().to_string();
-    for (flag, url) in [
-        ("--upstream", "ftp://host/v1/SECRET"),
-        ("--upstream", "http://user:SECRET@host"),
-        ("--mirror-from", "host/SECRET"),
-        ("--upstream-ws", "http://host/SECRET"),
-    ] {
-        let rest = if flag == "--upstream-ws" { &["--upstream", "http://h"][..] } else { &[] };
-        let output = run(&[&["serve", "--data-dir", &store, flag, url], rest].concat());
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(64), "{error}");
-        assert!(error.contains(flag) && error.contains("host"), "{error}");
-        assert!(!error.contains("SECRET"), "{error}");
-    }
-    let mut help = std::process::Command::new(env!("CARGO_BIN_EXE_neve"));
-    for variable in ["NEVE_UPSTREAM", "NEVE_UPSTREAM_WS", "NEVE_MIRROR_FROM"] {
-        help.env(variable, "https://host/SECRET");
-    }
-    let help = help.args(["serve", "--help"]).output().unwrap();
-    let help = String::from_utf8_lossy(&help.stdout).into_owned();
-    assert!(help.contains("--upstream-ws") && !help.contains("SECRET"), "{help}");
-}
-
-#[test]
 fn upstream_named_twice_is_a_wrong_argument() {
     let arguments =
         ["--upstream", "http://host:80/", "--upstream", "http://HOST", "--upstream-quorum", "2"];
@@ -417,49 +371,4 @@ fn upstream_named_twice_is_a_wrong_argument() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(64), "{error}");
     assert!(error.contains("--upstream http://HOST (flag): named twice"), "{error}");
-}
-
-/// Starts a server that answers nothing and gives the heads of what it is sent.
-fn deaf_server() -> (String, mpsc::Receiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let (sender, heads) = mpsc::channel();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
-            while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-                match stream.read(&mut buffer) {
-                    Ok(len @ 1..) => head.extend_from_slice(&buffer[..len]),
-                    _ => break,
-                }
-            }
-            let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n");
-            if sender.send(String::from_utf8_lossy(&head).to_lowercase()).is_err() {
-                return;
-            }
-        }
-    });
-    (url, heads)
-}
-
-#[test]
-fn headers_of_a_file_go_with_calls_and_websockets() {
-    let (url, heads) = deaf_server();
-    let (dir, file) = (fresh_dir(), fresh_dir());
-    let file = file.path().join("headers");
-    std::fs::write(&file, "# for the provider\nAuthorization: Bearer SECRET\n").unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let path = file.display().to_string();
-    let neve = Neve::start(dir.path(), &["--upstream", &url, "--upstream-header-file", &path]);
-    let (mut call, mut websocket) = (false, false);
-    while !(call && websocket) {
-        let head = heads.recv_timeout(Duration::from_mins(1)).expect("a request");
-        assert!(head.contains("authorization: bearer secret\r\n"), "{head}");
-        call |= head.starts_with("post ");
-        websocket |= head.contains("upgrade: websocket");
-    }
-    let log = neve.log();
-    assert!(log.contains("header file readable by others"), "{log}");
-    assert!(!log.contains("SECRET"), "{log}");
 }

@@ -1,0 +1,103 @@
+//! Keys of upstreams: parts of their addresses and of the HTTP headers that go to them.
+//!
+//! Servers repeat what they were sent: a 404 names its path. So texts of peers are made without the
+//! keys of all upstreams that this process was told of.
+
+use std::sync::{Arc, Mutex};
+
+use crate::config::Endpoint;
+use crate::shared::lock::lock;
+
+/// Text that stands for a key.
+pub(super) const HIDDEN: &str = "[hidden]";
+
+/// Bytes of the shortest text that may be a key.
+const KEY_BYTES_MIN: usize = 8;
+/// Bytes of the longest word of small letters that is taken for a name, such as `avalanche`.
+const WORD_BYTES_MAX: usize = 15;
+
+/// All that must not be shown, longest first. It only grows: reloads add new keys.
+static KNOWN: Mutex<Option<Arc<Secrets>>> = Mutex::new(None);
+
+/// Texts that must not be shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Secrets(Vec<String>);
+
+/// Hides the keys of this upstream in all texts from now on.
+pub(super) fn remember(endpoint: &Endpoint) {
+    let mut known = lock(&KNOWN);
+    let mut all = known.as_deref().cloned().unwrap_or_default();
+    let before = all.0.len();
+    for text in endpoint.secret_texts() {
+        all.add(&text);
+    }
+    if all.0.len() > before {
+        *known = Some(Arc::new(all));
+    }
+}
+
+impl Secrets {
+    /// Returns the texts that must not be shown at this moment.
+    pub(super) fn known() -> Arc<Self> {
+        lock(&KNOWN).clone().unwrap_or_default()
+    }
+
+    /// Adds a whole path, query or value, and those of its parts that may be keys.
+    fn add(&mut self, text: &str) {
+        let parts = text.split(['/', '?', '&', '=', ' ']).filter(|part| may_be_key(part));
+        let whole = Some(text).filter(|text| text.len() >= KEY_BYTES_MIN);
+        for secret in whole.into_iter().chain(parts) {
+            if !self.0.iter().any(|known| known == secret) {
+                self.0.push(secret.to_owned());
+            }
+        }
+        self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    }
+
+    /// Returns the length of the longest secret.
+    pub(super) fn longest(&self) -> usize {
+        self.0.first().map_or(0, String::len)
+    }
+
+    /// Returns the length of the secret that `text` begins with.
+    pub(super) fn at(&self, text: &str) -> Option<usize> {
+        self.0.iter().find(|secret| text.starts_with(&***secret)).map(String::len)
+    }
+}
+
+fn may_be_key(part: &str) -> bool {
+    let is_name =
+        part.len() <= WORD_BYTES_MAX && part.bytes().all(|byte| byte.is_ascii_lowercase());
+    part.len() >= KEY_BYTES_MIN && !is_name
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::client) fn of(texts: &[&str]) -> Secrets {
+        let mut secrets = Secrets::default();
+        texts.iter().for_each(|text| secrets.add(text));
+        secrets
+    }
+
+    #[test]
+    fn parts_of_an_address_that_may_be_keys_are_secrets() {
+        let path = "/avalanche/v2/K3y-of-8/rpc?token=abcdefghijklmnop";
+        let secrets = of(&[path, "Bearer tokenToken"]);
+        let hides = |text: &str| secrets.at(text);
+        assert_eq!(hides("K3y-of-8 is unknown"), Some(8));
+        assert_eq!(hides("abcdefghijklmnop"), Some(16), "no name is that long");
+        assert_eq!(hides("tokenToken"), Some(10));
+        assert_eq!(hides("Bearer tokenToken"), Some(17), "the longest");
+        for shown in ["avalanche is down", "/avalanche", "rpc", "token=", "K3y-of-", "Bearer"] {
+            assert_eq!(hides(shown), None, "{shown}");
+        }
+        assert_eq!((secrets.longest(), hides(path)), (path.len(), Some(path.len())));
+    }
+
+    #[test]
+    fn short_texts_are_no_secrets() {
+        assert_eq!(of(&["/rpc", "/a/b", "", "/x=y"]), Secrets::default());
+    }
+}

@@ -1,0 +1,165 @@
+//! Keys of an operator at a provider: in an upstream's path, its query, or the HTTP headers of a file.
+//! neve shows them nowhere.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use neve_devnet::{Config, Fault, Helicon};
+
+use super::backfill::evidence;
+use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::served::devnet_of;
+
+const HEAD: u64 = 20;
+/// A key, which a provider may repeat.
+const KEY: &str = "K3y-0123456789abcdef";
+
+fn config() -> Config {
+    Config::test().with_head(HEAD).with_helicon(Helicon::FromGenesis)
+}
+
+/// All that neve shows of its upstreams.
+fn shown(neve: &Neve) -> [(&'static str, String); 4] {
+    [
+        ("health", neve.health().to_string()),
+        ("short health", neve.client().get("/health").text()),
+        ("metrics", neve.admin().get("/metrics").text()),
+        ("log", neve.log()),
+    ]
+}
+
+fn is_hidden(neve: &Neve, key: &str) {
+    for (place, text) in shown(neve) {
+        assert!(!text.contains(key), "{place}: {text}");
+    }
+}
+
+#[test]
+fn key_in_an_upstream_path_is_shown_nowhere() {
+    let devnet = devnet_of(config());
+    let keyed = format!("{}/v1/SECRET/rpc?key=SECRET", devnet.base_url()); // is not found there
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let neve = Neve::start(dir.path(), &["--upstream", &url, "--upstream", &keyed]);
+    neve.wait("its error", |health| health["upstreams"][1]["error"].as_str().map(drop));
+    is_hidden(&neve, "SECRET");
+    let second = format!("{url}#2");
+    for (place, text) in shown(&neve).into_iter().filter(|(place, _)| *place != "short health") {
+        assert!(text.contains(&second), "{place}: {text}");
+    }
+}
+
+/// Servers name the path in a 404, and providers the key that they do not know.
+#[test]
+fn key_that_an_upstream_repeats_is_hidden() {
+    let (url, _heads) = repeating_server();
+    let (dir, file) = (fresh_dir(), fresh_dir());
+    let file = file.path().join("headers");
+    fs::write(&file, format!("Authorization: Bearer {KEY}-header\n")).unwrap();
+    let (path, keyed) = (file.display().to_string(), format!("{url}/v1/{KEY}-path/rpc?k={KEY}"));
+    let arguments = ["--upstream", &keyed, "--upstream-header-file", &path];
+    let neve = Neve::start(dir.path(), &arguments);
+    let error = neve
+        .wait("its error", |health| health["upstreams"][0]["error"].as_str().map(str::to_owned));
+    assert!(error.contains("POST [hidden] ") && error.contains("authorization: "), "{error}");
+    is_hidden(&neve, KEY);
+    neve.stop();
+    let log = fs::read_to_string(dir.path().join("neve.log")).unwrap();
+    assert!(!log.contains(KEY), "{log}");
+}
+
+#[test]
+fn evidence_names_the_upstream_without_its_key() {
+    let devnet = devnet_of(config());
+    let keyed = format!("{}/ext/bc/C/rpc?key={KEY}", devnet.base_url());
+    let dir = fresh_dir();
+    let neve = Neve::start(dir.path(), &["--upstream", &keyed, "--start", "0"]);
+    neve.wait_for_head(HEAD);
+    devnet.faults().inject(Fault::WrongHash.at(HEAD + 1));
+    devnet.advance(2);
+    neve.wait("evidence", |_| (!evidence(dir.path()).is_empty()).then_some(()));
+    is_hidden(&neve, KEY);
+    neve.stop();
+    for name in evidence(dir.path()) {
+        let text = fs::read(dir.path().join("store/evidence").join(name)).unwrap();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(text.contains(&format!("\"upstream\":\"{}\"", devnet.base_url())), "{text:.300}");
+        assert!(!text.contains(KEY), "{text:.300}");
+    }
+}
+
+#[test]
+fn key_in_a_wrong_argument_or_in_the_environment_is_not_shown() {
+    let dir = fresh_dir();
+    let store = dir.path().display().to_string();
+    for (flag, url) in [
+        ("--upstream", "ftp://host/v1/SECRET"),
+        ("--upstream", "http://user:SECRET@host"),
+        ("--mirror-from", "host/SECRET"),
+        ("--upstream-ws", "http://host/SECRET"),
+    ] {
+        let rest = if flag == "--upstream-ws" { &["--upstream", "http://h"][..] } else { &[] };
+        let output = run(&[&["serve", "--data-dir", &store, flag, url], rest].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(64), "{error}");
+        assert!(error.contains(flag) && error.contains("host"), "{error}");
+        assert!(!error.contains("SECRET"), "{error}");
+    }
+    let mut help = std::process::Command::new(env!("CARGO_BIN_EXE_neve"));
+    for variable in ["NEVE_UPSTREAM", "NEVE_UPSTREAM_WS", "NEVE_MIRROR_FROM"] {
+        help.env(variable, "https://host/SECRET");
+    }
+    let help = help.args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    assert!(help.contains("--upstream-ws") && !help.contains("SECRET"), "{help}");
+}
+
+/// Starts a server that answers each request with a 404 which repeats the request's head. It gives the
+/// heads, too.
+fn repeating_server() -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, heads) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+            while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+                match stream.read(&mut buffer) {
+                    Ok(len @ 1..) => head.extend_from_slice(&buffer[..len]),
+                    _ => break,
+                }
+            }
+            let begin = format!("HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\n\r\n", head.len());
+            let _ = stream.write_all(&[begin.as_bytes(), &head].concat());
+            if sender.send(String::from_utf8_lossy(&head).to_lowercase()).is_err() {
+                return;
+            }
+        }
+    });
+    (url, heads)
+}
+
+#[test]
+fn headers_of_a_file_go_with_calls_and_websockets() {
+    let (url, heads) = repeating_server();
+    let (dir, file) = (fresh_dir(), fresh_dir());
+    let file = file.path().join("headers");
+    fs::write(&file, "# for the provider\nAuthorization: Bearer SECRET\n").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let path = file.display().to_string();
+    let neve = Neve::start(dir.path(), &["--upstream", &url, "--upstream-header-file", &path]);
+    let (mut call, mut websocket) = (false, false);
+    while !(call && websocket) {
+        let head = heads.recv_timeout(Duration::from_mins(1)).expect("a request");
+        assert!(head.contains("authorization: bearer secret\r\n"), "{head}");
+        call |= head.starts_with("post ");
+        websocket |= head.contains("upgrade: websocket");
+    }
+    let log = neve.log();
+    assert!(log.contains("header file readable by others"), "{log}");
+    assert!(!log.contains("SECRET"), "{log}");
+}
