@@ -6,6 +6,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::io::Write;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -40,6 +41,10 @@ const CONNECTION_WINDOW: u32 = 256 << 10;
 const SEND_BUFFER: usize = 64 << 10;
 /// Memory of a connection besides bodies and responses, which are counted apart.
 pub(super) const CONNECTION_BYTES: usize = CONNECTION_WINDOW as usize + SEND_BUFFER;
+/// SETTINGS, and GOAWAY with `ENHANCE_YOUR_CALM` and a text (RFC 9113, 6.5 and 6.8).
+const NO_ROOM: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
+    \0\0\x36\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b\
+    memory for clients is used up; try again later";
 
 /// True if a connection that begins with these bytes speaks HTTP/2.
 pub(super) fn begins(read: &[u8]) -> bool {
@@ -58,6 +63,7 @@ pub(super) async fn serve(
         moved;
     let account = service.responder.rpc.memory.account(address);
     let Some(_memory) = account.reserve(Holder::Head, CONNECTION_BYTES) else {
+        let _ = (&stream).write(NO_ROOM); // as far as it goes at once
         return debug!("no memory for a connection of HTTP/2");
     };
     let stream = match TcpStream::from_std(stream) {

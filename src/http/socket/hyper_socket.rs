@@ -205,7 +205,8 @@ impl Socket {
     fn fits(&mut self) -> bool {
         let fits = self.memory.fits(self.before.len());
         if !fits && !self.unsent {
-            let _ = self.io.try_write(ErrorResponse::NO_ROOM_RAW); // as far as it goes at once
+            // As far as it goes at once. The runtime may not know yet that the socket takes bytes.
+            let _ = SockRef::from(&self.io).send(ErrorResponse::NO_ROOM_RAW);
         }
         fits
     }

@@ -157,6 +157,16 @@ fn answered(neve: &Neve, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn connection_without_memory_is_told_to_calm_down() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--client-bytes-address-max", "64KiB"]);
+    let came = answered(&neve, &[PREFACE, &frame(4, 0, 0, &[])].concat());
+    let text = b"memory for clients is used up; try again later";
+    let goaway = frame(7, 0, 0, &[&[0, 0, 0, 0, 0, 0, 0, 11], &text[..]].concat());
+    assert_eq!(came, [frame(4, 0, 0, &[]), goaway].concat());
+}
+
+#[test]
 fn floods_of_frames_end_their_connection() {
     let node = devnet(5);
     // Without a flood, nothing here ends.

@@ -325,6 +325,23 @@ fn bodies_on_their_way_have_a_limit_together() {
     neve.wait("room again", |_| (neve.client().post(&small).status == 200).then_some(()));
 }
 
+/// The thread that reads a head first has memory for it, and the next one has not.
+#[test]
+fn head_without_memory_is_refused_with_503_whichever_thread_reads_it() {
+    let (_node, neve, _dir) = recorded_from_100(&["--client-bytes-address-max", "12000"]);
+    for bytes in [10_000, 13_000, 20_000, 60_000] {
+        for _ in 0..5 {
+            let mut stream = TcpStream::connect(neve.address).unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            let head = format!("POST / HTTP/1.1\r\nHost: x\r\nX: {}", "a".repeat(bytes));
+            let _ = stream.write_all(head.as_bytes());
+            let refused = read(&mut BufReader::new(stream), false).unwrap();
+            let text = "memory for clients is used up; try again later\n";
+            assert_eq!((refused.status, refused.text().as_str()), (503, text), "{bytes}");
+        }
+    }
+}
+
 /// Neither a search of little that is long nor many calls that are short keep a serving thread.
 #[test]
 fn what_takes_long_is_answered_where_it_holds_up_nobody() {
