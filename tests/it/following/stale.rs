@@ -15,7 +15,13 @@ const AGE_MAX: [&str; 2] = ["--ready-age-max", "15s"];
 
 /// A chain whose blocks have the time at which they are made.
 fn chain() -> DevnetThread {
+    chain_ahead(0)
+}
+
+/// A chain whose blocks have a time so many seconds ahead.
+fn chain_ahead(seconds: u64) -> DevnetThread {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let now = now + 1000 * seconds;
     let config = Config { rate: RATE, ..Config::dev(RATE, now) };
     DevnetThread::start(config).expect("loopback has free ports")
 }
@@ -121,6 +127,16 @@ fn stopped_root_is_seen_by_a_mirror_of_a_mirror() {
     wait_until_ready(&third, true);
     third.wait("a hit", |_| (call(&third, "eth_blockNumber", "[]") == 200).then_some(()));
     assert_eq!(call(&third, "eth_getFilterChanges", &format!("[{filter}]")), 200);
+}
+
+/// A block of the future cannot be told from a clock that is behind, so the operator must look.
+#[test]
+fn clock_behind_the_newest_block_is_said_in_log_and_health() {
+    let chain = chain_ahead(3600);
+    let (_dir, neve) = serve(&["--upstream", &chain.base_url(), "--start", "0"]);
+    let said = neve.wait("a doubt", |health| health["clock"]["error"].as_str().map(str::to_owned));
+    assert!(said.ends_with(" s behind the newest block"), "{said}");
+    neve.wait_for_log("system clock is wrong");
 }
 
 #[test]

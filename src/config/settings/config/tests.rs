@@ -119,6 +119,38 @@ fn none_is_a_value_of_some_settings_only() {
     }
 }
 
+/// Addresses, paths, names and lists of words. A number must have bounds, which the tests above walk.
+const TEXTS: [&str; 18] = [
+    "data-dir",
+    "precompress",
+    "upstream",
+    "upstream-ws",
+    "upstream-header-file",
+    "upstream-ca",
+    "mirror-from",
+    "admit-keys",
+    "listen",
+    "admin-listen",
+    "allowed-hosts",
+    "trusted-proxies",
+    "keys",
+    "rpc-paths",
+    "relay-methods",
+    "relay-to",
+    "relay-paths",
+    "log-filter",
+];
+
+#[test]
+fn setting_without_bounds_is_a_text_a_word_or_a_switch() {
+    let free = |setting: &&Setting| {
+        let kind = setting.kind;
+        kind.bounds.is_none() && kind.words.is_none() && !kind.switch
+    };
+    let found: Vec<_> = all().filter(free).map(|setting| setting.name).collect();
+    assert_eq!(found, TEXTS);
+}
+
 #[test]
 fn absurd_values_are_refused() {
     for (name, value) in [
