@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use crate::client::{PeerText, StreamClient, client_config, whole_story};
-use crate::config::{Endpoint, ExportArgs, GetArgs};
+use crate::config::{AddressArg, Endpoint, ExportArgs, GetArgs};
 
 /// Time for a response, and bytes of it: the largest block of mainnet with receipts is below 2 MiB.
 const RESPONSE_TIME_MAX: Duration = Duration::from_mins(1);
@@ -122,7 +122,7 @@ struct ResponseError {
 
 impl Server {
     fn at(url: &str) -> Result<Self, String> {
-        let named = |why| format!("--from {url}: {why}");
+        let named = |why| format!("--from {}: {why}", AddressArg::from(url));
         let endpoint = Endpoint::parse(url).map_err(named)?;
         let client = StreamClient::new(&endpoint, client_config(None)?, RESPONSE_TIME_MAX);
         Ok(Self { client, url: endpoint.name })

@@ -17,7 +17,7 @@ mod values;
 pub use archive_args::{ArchiveArgs, ArchiveCommand, ArchivePlace};
 pub use args::{ExportArgs, GetArgs, ImportArgs, InspectArgs, VerifyArgs, command};
 pub use endpoint::Endpoint;
-pub(crate) use endpoint::{Address, UpstreamHeaders};
+pub(crate) use endpoint::{Address, AddressArg, UpstreamHeaders};
 pub use error::ConfigError;
 pub use file::SettingsFile;
 pub use network::Network;

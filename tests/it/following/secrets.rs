@@ -108,6 +108,15 @@ fn key_in_a_wrong_argument_or_in_the_environment_is_not_shown() {
         assert!(error.contains(flag) && error.contains("host"), "{error}");
         assert!(!error.contains("SECRET"), "{error}");
     }
+    for from in ["ftp://host/v1/SECRET", "http://user:SECRET@host", "http://127.0.0.1:1/v1/SECRET"]
+    {
+        for command in [&["get", "1"][..], &["export", "--first", "1", "--last", "2"]] {
+            let output = run(&[command, &["--from", from]].concat());
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && !error.contains("SECRET"), "{error}");
+            assert!(error.contains("host") || error.contains("http://127.0.0.1:1"), "{error}");
+        }
+    }
     let mut help = std::process::Command::new(env!("CARGO_BIN_EXE_neve"));
     for variable in ["NEVE_UPSTREAM", "NEVE_UPSTREAM_WS", "NEVE_MIRROR_FROM"] {
         help.env(variable, "https://host/SECRET");
