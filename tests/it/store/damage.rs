@@ -182,6 +182,24 @@ fn pages_that_the_disk_does_not_deliver_are_misses_and_written_anew_while_neve_s
     assert!(again.iter().zip(&lens).filter(|(again, len)| again >= len).count() > 0, "{again:?}");
 }
 
+/// A mirror asks its source, height by height.
+#[test]
+fn damaged_records_of_a_mirror_are_fetched_from_its_source() {
+    let (node, dir, right) = stored(MAIN);
+    let source = fresh_dir();
+    let source = (start(source.path(), &node, &["--serve-mirrors"]), source);
+    source.0.wait_for_head(MAIN.head);
+    flip(dir.path(), 6);
+    let url = format!("http://{}", source.0.address);
+    let arguments = ["--mirror-from", &url, "--scrub-bytes-per-second", "none"];
+    let mirror = Neve::start(dir.path(), &[&arguments[..], &UNPACKED].concat());
+    assert!(misses(&mirror, MAIN, &right) > 0);
+    mirror.wait("repair", |_| (misses(&mirror, MAIN, &right) == 0).then_some(()));
+    assert!(mirror.count("neve_store_repaired_records_total") > 20);
+    mirror.stop();
+    assert_verifies(dir.path());
+}
+
 #[test]
 fn scrubber_finds_damage_that_nobody_asks_for_and_it_is_repaired() {
     let (node, dir, right) = stored(MAIN);

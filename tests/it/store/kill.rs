@@ -1,13 +1,16 @@
 //! `kill -9` again and again, at random moments, while heights are appended, segments rolled and
-//! sealed, the oldest evicted and disproved heights withdrawn: the store is whole each time, and
-//! what was served before is served after.
+//! sealed, the oldest evicted and disproved heights withdrawn, and while clients read: the store is
+//! whole each time, and what was served before is served after.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use neve_devnet::{Config, DevnetThread, Fault, Helicon};
 use serde_json::Value;
 
+use crate::support::client::{Client, Response};
 use crate::support::neve::{Neve, fresh_dir, run};
 
 /// Names the number of kills, for more than the usual ones.
@@ -40,13 +43,50 @@ fn busy_chain() -> DevnetThread {
     DevnetThread::start(Config { rate: 500.0, ..config }).expect("loopback has free ports")
 }
 
-/// Lives so long, and is killed. Gives the range that it served just before.
-fn life(dir: &Path, url: &str, time: Duration) -> (Option<u64>, Option<u64>) {
+/// Clients that read while a server lives.
+const READERS: usize = 2;
+
+/// Calls of a reader.
+const CALLS: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",true]}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockReceipts","params":["latest"]}"#,
+    r#"{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"fromBlock":"earliest"}]}"#,
+];
+
+/// End of a life.
+struct Killed {
+    /// Range that was served just before.
+    first: Option<u64>,
+    head: Option<u64>,
+    /// Responses that the readers got.
+    responses: usize,
+}
+
+/// Lives so long with clients that read, and is killed.
+fn life(dir: &Path, url: &str, time: Duration) -> Killed {
     let neve = Neve::start(dir, &[&["--upstream", url], &ARGUMENTS[..]].concat());
-    std::thread::park_timeout(time);
+    let address = neve.address;
+    // A scope would wake this thread from its next wait.
+    let readers = [(); READERS].map(|()| thread::spawn(move || read_on(address)));
+    thread::park_timeout(time);
     let blocks = neve.health()["blocks"].take();
     neve.kill();
-    (blocks["min_height"].as_u64(), blocks["head"].as_u64())
+    let responses = readers.map(|reader| reader.join().expect("it gets hits and misses"));
+    let (first, head) = (blocks["min_height"].as_u64(), blocks["head"].as_u64());
+    Killed { first, head, responses: responses.iter().sum() }
+}
+
+/// Reads until the server is gone; returns the number of responses, each a hit or a miss.
+fn read_on(address: SocketAddr) -> usize {
+    let mut client = Client::new(address);
+    let request = |call: &str| {
+        let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+        format!("{head}Content-Length: {}\r\n\r\n{call}", call.len())
+    };
+    let responses =
+        CALLS.iter().cycle().map_while(|call| client.raw(request(call).as_bytes()).ok());
+    let seen = |response: Response| assert!([200, 421].contains(&response.status), "{response:?}");
+    responses.map(seen).count()
 }
 
 /// Verifies, and gives the summary.
@@ -68,7 +108,7 @@ fn kills_leave_a_whole_store() {
     let seed = fastrand::u64(..);
     eprintln!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    let (mut evicted, mut grown) = (0, 0);
+    let (mut evicted, mut grown, mut read) = (0, 0, 0);
     let (mut before, mut longest) = ((0, 0), life_ms);
     for round in 0..kills {
         let lies = round % 4 == 3;
@@ -76,7 +116,8 @@ fn kills_leave_a_whole_store() {
             devnet.faults().inject(Fault::LyingReceipts.times(2));
         }
         let time = Duration::from_millis(random.u64(0..longest));
-        let (first, head) = life(dir.path(), &devnet.base_url(), time);
+        let Killed { first, head, responses } = life(dir.path(), &devnet.base_url(), time);
+        read += responses;
         devnet.faults().clear();
         let summary = verify(dir.path(), round);
         let (stored_first, stored_head) = (summary["first"].as_u64(), summary["last"].as_u64());
@@ -94,6 +135,7 @@ fn kills_leave_a_whole_store() {
         }
         before = now;
     }
-    eprintln!("{grown} lives appended, {evicted} evicted; last {before:?}");
+    eprintln!("{grown} lives appended, {evicted} evicted; {read} responses; last {before:?}");
+    assert!(read > kills as usize, "{read} responses");
     assert!(grown > kills / 2 && evicted > kills / 3, "{grown} appended, {evicted} evicted");
 }
