@@ -27,23 +27,43 @@ fn source(language: &str) -> PathBuf {
 /// # Panics
 /// If something cannot be installed: says what is missing.
 pub(super) fn all() -> Vec<Program> {
+    ["js", "python", "go", "rust"].into_iter().for_each(installed);
+    programs(&folder())
+}
+
+/// Installs the libraries of a language if they are not installed or have changed, and returns
+/// their folder.
+///
+/// # Panics
+/// As [`all`].
+pub(super) fn of(language: &str) -> PathBuf {
+    installed(language);
+    folder().join(language)
+}
+
+fn installed(language: &str) {
     let folder = folder();
     fs::create_dir_all(&folder).expect("cargo's directory for test files can be written");
     let lock = File::create(folder.join("lock")).expect("a file can be made");
     lock.lock().expect("a lock on a local file that is only ever held while installing");
-    for (language, install) in
-        [("js", js as fn(&Path, &Path)), ("python", python), ("go", go), ("rust", rust)]
-    {
-        let (from, into) = (source(language), folder.join(language));
-        let (stamp, content) = (folder.join(format!("{language}.stamp")), content(&from));
-        if fs::read(&stamp).unwrap_or_default() != content {
-            eprintln!("installing the {language} sessions: minutes if nothing is cached");
-            fs::create_dir_all(&into).expect("a directory can be made");
-            install(&from, &into);
-            fs::write(&stamp, content).expect("a file can be written");
-        }
+    let (from, into) = (source(language), folder.join(language));
+    let (stamp, content) = (folder.join(format!("{language}.stamp")), content(&from));
+    if fs::read(&stamp).unwrap_or_default() != content {
+        eprintln!("installing the {language} sessions: minutes if nothing is cached");
+        fs::create_dir_all(&into).expect("a directory can be made");
+        installer(language)(&from, &into);
+        fs::write(&stamp, content).expect("a file can be written");
     }
-    programs(&folder)
+}
+
+fn installer(language: &str) -> fn(&Path, &Path) {
+    match language {
+        "js" => js,
+        "python" => python,
+        "go" => go,
+        "rust" => rust,
+        other => panic!("no library of {other} is installed by these tests"),
+    }
 }
 
 fn programs(folder: &Path) -> Vec<Program> {
