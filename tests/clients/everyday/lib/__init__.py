@@ -1,0 +1,1 @@
+"""Parts of `run`: servers, installed clients, and the table."""
