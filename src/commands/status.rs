@@ -199,6 +199,9 @@ fn page(health: &Value, calls: Option<Calls>, before: Option<Calls>) -> String {
     for upstream in health["upstreams"].as_array().into_iter().flatten() {
         line("upstream", self::upstream(upstream));
     }
+    if !health["archive"].is_null() {
+        line("archive", archive(&health["archive"]));
+    }
     line("disk", disk(&health["storage"]));
     line("memory", memory(&health["memory"]));
     line("connections", text(&health["connections"]));
@@ -261,6 +264,16 @@ fn upstream(one: &Value) -> String {
         error => format!(", {}", text(error)),
     };
     format!("{url}: {state}, head {head}, {response:.1} ms{error}")
+}
+
+fn archive(archive: &Value) -> String {
+    let [url, first, last] = ["url", "min_height", "max_height"].map(|key| text(&archive[key]));
+    let [accepted, rejected] = ["accepted", "rejected"].map(|key| text(&archive["segments"][key]));
+    let error = match &archive["segments"]["error"] {
+        Value::Null => String::new(),
+        error => format!(", {}", text(error)),
+    };
+    format!("{url}, {first} to {last}, {accepted} segments taken, {rejected} rejected{error}")
 }
 
 fn disk(storage: &Value) -> String {
