@@ -47,7 +47,8 @@ pub(crate) async fn serve(
     handoff: &Handoff,
 ) {
     if moved.is_new && http2::begins(&moved.read) {
-        return http2::serve(moved, service, deadlines, drain).await;
+        // Boxed, as the other ways below: each connection would have room for them.
+        return Box::pin(http2::serve(moved, service, deadlines, drain)).await;
     }
     let OpenConnection { stream, read, sent, address, proxied, held, counted, .. } = moved;
     let stream = match TcpStream::from_std(stream) {
@@ -63,7 +64,7 @@ pub(crate) async fn serve(
         ConnectionEnd::WebSocket(accepted) => {
             debug!(client = ?accepted.client, "WebSocket opened");
             let (responder, relay) = (&*service.responder, service.relay.as_ref());
-            ws::run(accepted, responder, service.ws, relay, drain).await;
+            Box::pin(ws::run(accepted, responder, service.ws, relay, drain)).await;
         }
         ConnectionEnd::IdleState(quiet) => match quiet.leave(counted) {
             Ok(moved) => handoff.bring(ToFast::Connection(moved)),

@@ -148,7 +148,7 @@ impl Service {
             return closing_unless(ended, whole(refusal.response()));
         }
         let turned = match turned {
-            NonRpc::Relayed(path) => return self.relay_path(request, path, client).await,
+            NonRpc::Relayed(path) => return Box::pin(self.relay_path(request, path, client)).await,
             turned => turned,
         };
         // A refusal that closes the connection need not wait for the body.
@@ -222,7 +222,7 @@ impl Service {
             entry.note_body(body.bytes.len(), called);
         }
         if let Some(key) = key
-            && let Err(refused) = self.admit_key(key, &body.bytes, client).await
+            && let Err(refused) = Box::pin(self.admit_key(key, &body.bytes, client)).await
         {
             return closing_unless(body.ended, whole(refused));
         }
@@ -236,8 +236,13 @@ impl Service {
             reply = self.answer(&body.bytes, accepts, client, began).await;
         }
         let response = match reply {
-            Ok(RpcResponse::Relay(outbound)) => self.relay(outbound, hops, client, began).await,
-            Ok(RpcResponse::Split(split)) => whole(self.fill(split, hops, client, began).await),
+            // Boxed: hyper has room for this future from the first byte of a connection on.
+            Ok(RpcResponse::Relay(outbound)) => {
+                Box::pin(self.relay(outbound, hops, client, began)).await
+            }
+            Ok(RpcResponse::Split(split)) => {
+                whole(Box::pin(self.fill(split, hops, client, began)).await)
+            }
             Ok(reply) => whole(self.responder.response(reply)),
             Err(response) => whole(response),
         };
