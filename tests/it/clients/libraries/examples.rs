@@ -22,7 +22,7 @@ fn shipped(name: &str) -> PathBuf {
 
 /// An example of a language, ready to be run: node finds libraries beside a script only.
 fn example(name: &str) -> Command {
-    if name.ends_with(".py") {
+    if Path::new(name).extension().is_some_and(|end| end == "py") {
         let mut command = Command::new(install::of("python").join("bin/python"));
         command.arg(shipped(name));
         return command;
