@@ -11,6 +11,7 @@ mod results;
 mod rpc;
 mod secrets;
 mod streamed;
+mod websocket;
 
 pub(crate) use backoff::Backoff;
 pub(crate) use connector::client_config;
@@ -22,3 +23,4 @@ pub(crate) use raw::{RawClient, raw_client};
 pub(crate) use results::join;
 pub(crate) use rpc::RpcClient;
 pub(crate) use streamed::{STREAM_READ_BYTES, StreamClient};
+pub(crate) use websocket::{NotOpened, Stream, WebSocketClient};

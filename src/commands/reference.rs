@@ -170,7 +170,7 @@ const VARYING: [(i32, &str, &str); 32] = [
 ];
 
 /// Close codes of WebSockets: code, reason, cause.
-const CLOSES: [(&str, &str, &str); 9] = [
+const CLOSES: [(&str, &str, &str); 12] = [
     ("1001", "the server stops", "SIGTERM"),
     ("1002", "", "a frame breaks RFC 6455"),
     ("1007", "", "a text frame is not UTF-8"),
@@ -179,9 +179,24 @@ const CLOSES: [(&str, &str, &str); 9] = [
         "too slow: …",
         "more than `--ws-lag-max` behind, or the replayed block was evicted; the client can resume",
     ),
+    (
+        "1008",
+        "too slow: over … bytes of notifications wait",
+        "relayed notifications beyond `--relayed-unsent-bytes-max`",
+    ),
     ("1008", "API key: missing or unknown", "a reload dropped the key that the client named"),
     ("1009", "", "a message over `--ws-message-bytes-max`"),
     ("1011", "block … cannot be read", "the disk is damaged there"),
+    (
+        "1011",
+        "relay: a notification is longer than … bytes",
+        "the upstream sent a message over `--relayed-message-bytes-max`",
+    ),
+    (
+        "1012",
+        "relay: the upstream of a subscription left",
+        "the upstream of a relayed subscription left, was silent or sent no JSON-RPC; subscribe again",
+    ),
     ("1013", "memory for clients is used up; try again later", "beyond `--client-bytes-total-max`"),
     (
         "1013",

@@ -67,7 +67,7 @@ const SERVED: &str = "(name of a served JSON-RPC method; `other` for any other n
 const MISSES: &str = "not_served below_range above_head unknown_hash empty stale_head no_value unknown_filter unreadable in_batch no_room";
 const CALL: &str = "(name of the JSON-RPC method)";
 const KEY: &str = "(name of the key in the file of --keys)";
-const KINDS: &str = "new_heads logs";
+const KINDS: &str = "new_heads logs relayed";
 const POOLS: &str = "cold_read search";
 const CALL_ERRORS: &str =
     "unreachable timeout throttled not_served http_status too_large invalid_json rpc_error";
@@ -115,7 +115,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_ws_notifications_total" ["kind": KINDS]
         "WebSocket notifications sent"
     Counter Count "neve_ws_closed_connections_total"
-        ["reason": "client lagging write_timeout ping_timeout too_large memory busy protocol malformed unreadable drain key"]
+        ["reason": "client lagging write_timeout ping_timeout too_large memory busy protocol malformed unreadable drain key upstream"]
         "WebSocket connections closed"
     Gauge Bytes "neve_client_reserved_bytes" []
         "Memory that clients make neve hold, of --client-bytes-total-max"
@@ -137,6 +137,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Relayed reads that were due for a second upstream"
     Gauge Count "neve_relay_in_flight_requests" []
         "Relayed requests in flight"
+    Gauge Count "neve_relay_websocket_connections" []
+        "Open WebSocket connections to upstreams for relayed subscriptions"
     Counter Bytes "neve_relay_response_bytes_total" []
         "Bytes of relayed responses"
     Histogram Seconds "neve_relay_duration_seconds" []

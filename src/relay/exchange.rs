@@ -20,7 +20,7 @@ use crate::rpc::CallFacts;
 pub(super) type TokioInstant = tokio::time::Instant;
 
 /// Requests that are made for one that only reads, if they fail.
-const ATTEMPTS_MAX: usize = 2;
+pub(crate) const ATTEMPTS_MAX: usize = 2;
 /// Upstreams that are asked for a call, if they lack what it needs.
 const LACKING_MAX: usize = 4;
 

@@ -11,10 +11,11 @@ mod hedging;
 mod hops;
 mod issued;
 mod lacks;
+pub(crate) mod sockets;
 mod state;
 
-pub(crate) use answer::AnswerBody;
-pub(crate) use exchange::{Relay, RelayRequest};
+pub(crate) use answer::{AnswerBody, Counted};
+pub(crate) use exchange::{ATTEMPTS_MAX, Relay, RelayRequest};
 pub(crate) use failure::Failure;
 pub(crate) use hops::Hops;
-pub(crate) use state::RelayState;
+pub(crate) use state::{Candidate, RelayState};

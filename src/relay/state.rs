@@ -116,6 +116,18 @@ impl RelayState {
         Ok(())
     }
 
+    /// Counts a request that no limit may hold up.
+    pub(super) fn charge(&self, candidate: &Candidate) {
+        self.gate(candidate.place).pace.made(1);
+        candidate.upstream.iter().for_each(|upstream| upstream.charge(1));
+    }
+
+    /// Leaves an upstream alone for a while, as its response wants.
+    pub(super) fn pause(&self, place: usize, headers: &HeaderMap) {
+        let pause = retry_after(headers, SystemTime::now()).unwrap_or(PAUSE);
+        self.gate(place).breaker.pause(pause, Instant::now());
+    }
+
     /// Places of the upstreams whose rules have these calls.
     fn ruled(&self, head: u64, calls: &CallFacts) -> Vec<usize> {
         let height = calls.height.or(calls.at_head.then_some(head));
@@ -197,19 +209,16 @@ impl RelayState {
         is_rpc: bool,
     ) -> Result<Response<Incoming>, Failure> {
         let (status, headers) = (response.status(), response.headers());
-        let mut gate = self.gate(place);
         match status {
             StatusCode::OK => {}
             status if !is_rpc && is_answer(status) => {}
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                let pause = retry_after(headers, SystemTime::now()).unwrap_or(PAUSE);
-                gate.breaker.pause(pause, Instant::now());
+                self.pause(place, headers);
                 return Err(Failure::Limited);
             }
             StatusCode::MISDIRECTED_REQUEST => return Err(Failure::NotHeld),
             status => return Err(Failure::Status(status.as_u16())),
         }
-        drop(gate);
         let json = headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
         if is_rpc && !json || headers.contains_key(CONTENT_ENCODING) {
             return Err(Failure::NotJson);
@@ -227,7 +236,7 @@ impl RelayState {
 
 /// An upstream that may be asked.
 #[derive(Clone)]
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     pub(super) place: usize,
     /// Upstream as following knows it, if it is followed.
     upstream: Option<Arc<Upstream>>,

@@ -7,11 +7,22 @@ use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
 use super::call_facts::CallFacts;
 use super::caller::{Calls, RelayedCalls};
-use crate::config::settings::is_never_relayed;
+use crate::config::settings::{is_never_relayed, is_subscription};
 use crate::shared::{Reservation, ThreadCounters};
 
 /// Method that sends a transaction.
 const SEND: &str = "eth_sendRawTransaction";
+
+/// Purpose of a call that decides its way to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Any call, or a batch: one upstream answers it.
+    Any,
+    /// Transaction alone, which may go to all upstreams.
+    Transaction,
+    /// A subscription, which needs a WebSocket to the upstream.
+    Subscription,
+}
 
 /// A call, or a batch of calls, for an upstream.
 #[derive(Debug)]
@@ -20,8 +31,7 @@ pub(crate) struct Outbound {
     pub(crate) body: Vec<u8>,
     /// True if a second upstream may be asked when the first one fails: it only reads.
     pub(crate) repeatable: bool,
-    /// True if it is one transaction: it may go to all upstreams.
-    pub(crate) sends: bool,
+    pub(crate) purpose: Purpose,
     /// Facts that decide which upstream is asked.
     pub(crate) facts: Box<CallFacts>,
     /// Ids of the calls, as the client wrote them.
@@ -37,7 +47,11 @@ impl Outbound {
     pub(crate) fn single(message: &Message<'_>) -> Self {
         let mut outbound = Self::empty(false);
         outbound.add(message);
-        outbound.sends = message.kind() == Kind::Call && message.method() == SEND;
+        outbound.purpose = match &*message.method() {
+            SEND if message.kind() == Kind::Call => Purpose::Transaction,
+            method if is_subscription(method) => Purpose::Subscription,
+            _ => Purpose::Any,
+        };
         outbound
     }
 
@@ -65,7 +79,8 @@ impl Outbound {
     pub(super) fn empty(batch: bool) -> Self {
         let (body, ids) = (Vec::new(), Vec::new());
         let (facts, calls) = (Box::default(), None);
-        Self { body, repeatable: true, sends: false, facts, ids, batch, calls, reserved: None }
+        let (repeatable, purpose) = (true, Purpose::Any);
+        Self { body, repeatable, purpose, facts, ids, batch, calls, reserved: None }
     }
 
     fn add(&mut self, message: &Message<'_>) {

@@ -180,7 +180,11 @@ impl Rpc {
         if self.awaits_prices(why) {
             return RpcResponse::Prices;
         }
-        if self.misses.relays(&message.method()) {
+        let method = message.method();
+        // A subscription that neve has begins where its client wants; no other takes its place.
+        let subscribes =
+            matches!(why, Missing::Method(_)) && self.misses.relays_subscription(&method);
+        if subscribes || self.misses.relays(&method) {
             return RpcResponse::Relay(Outbound::single(message));
         }
         self.refuse(message, why)

@@ -83,11 +83,13 @@ pub(crate) enum WsKind {
     Heads,
     /// Logs.
     Logs,
+    /// Those that an upstream has.
+    Relayed,
 }
 
 /// The label of a [`WsKind`].
-pub(crate) const WS_KINDS: [(WsKind, &str); 2] =
-    [(WsKind::Heads, "new_heads"), (WsKind::Logs, "logs")];
+pub(crate) const WS_KINDS: [(WsKind, &str); 3] =
+    [(WsKind::Heads, "new_heads"), (WsKind::Logs, "logs"), (WsKind::Relayed, "relayed")];
 
 /// Reason why a WebSocket ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,10 +118,12 @@ pub(crate) enum WsClose {
     Drain,
     /// The client's API key was dropped.
     Key,
+    /// The upstream of a relayed subscription failed or left.
+    Upstream,
 }
 
 /// The label of a [`WsClose`].
-pub(crate) const WS_ENDS: [(WsClose, &str); 12] = [
+pub(crate) const WS_ENDS: [(WsClose, &str); 13] = [
     (WsClose::Client, "client"),
     (WsClose::Lagging, "lagging"),
     (WsClose::WriteTimeout, "write_timeout"),
@@ -132,6 +136,7 @@ pub(crate) const WS_ENDS: [(WsClose, &str); 12] = [
     (WsClose::Unreadable, "unreadable"),
     (WsClose::Drain, "drain"),
     (WsClose::Key, "key"),
+    (WsClose::Upstream, "upstream"),
 ];
 
 /// Reasons for which a request is refused before JSON-RPC: the HTTP status, and its label. The last

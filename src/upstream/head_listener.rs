@@ -9,20 +9,14 @@ use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use metrics::counter;
-use rustls::pki_types::ServerName;
 use serde::Deserialize;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval_at, timeout};
-use tokio_rustls::TlsConnector;
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 use tracing::{debug, info};
 
-use crate::client::{AGENT, Backoff, PeerText};
+use crate::client::{Backoff, NotOpened, PeerText, Stream, WebSocketClient};
 use crate::config::settings::FetchConfig;
 use crate::config::{Address, UpstreamHeaders};
 use crate::shared::Status;
@@ -34,10 +28,6 @@ const RECONNECT_MAX: Duration = Duration::from_mins(1);
 
 /// A key that v1.15 writes in every head, and v1.14 in none (see [`neve_chain::HeaderForm`]).
 const HELICON_KEY: &str = "\"targetExponent\":";
-
-/// A connection, with TLS or without.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 type Socket = WebSocketStream<Box<dyn Stream>>;
 
@@ -134,35 +124,19 @@ impl HeadListener {
     }
 
     async fn connect(&self) -> Result<Socket, Ended> {
-        let mut request = self.uri.reveal().clone().into_client_request()?;
-        let agent = AGENT.try_into().expect("a constant");
-        request.headers_mut().insert(hyper::header::USER_AGENT, agent);
-        self.headers.add_to(request.headers_mut());
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(FRAME_BYTES_MAX))
-            .max_frame_size(Some(FRAME_BYTES_MAX));
-        let limit = self.config.connect_timeout;
-        let shake_hands = async {
-            let stream = self.stream().await?;
-            client_async_with_config(request, stream, Some(config)).await
+        let connect_timeout = self.config.connect_timeout;
+        let client = WebSocketClient {
+            address: self.uri.clone(),
+            headers: self.headers.clone(),
+            tls: self.tls.clone(),
+            connect_timeout,
+            message_bytes_max: FRAME_BYTES_MAX,
+            read_bytes: None,
         };
-        let connected = timeout(limit, shake_hands).await.map_err(|_| Ended::Silent(limit))?;
-        Ok(connected?.0)
-    }
-
-    async fn stream(&self) -> Result<Box<dyn Stream>, Error> {
-        let uri = self.uri.reveal();
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let secure = uri.scheme_str() == Some("wss");
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let stream = TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
-        if !secure {
-            return Ok(Box::new(stream));
-        }
-        let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
-        let connector = TlsConnector::from(Arc::new(self.tls.clone()));
-        Ok(Box::new(connector.connect(name, stream).await?))
+        client.open(None, |stream| stream).await.map_err(|why| match why {
+            NotOpened::TimedOut => Ended::Silent(connect_timeout),
+            NotOpened::Socket(error) => error.into(),
+        })
     }
 
     async fn read(

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Response;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, WebSocket};
-use tokio_tungstenite::tungstenite::{Error, Message, client};
+use tokio_tungstenite::tungstenite::{ClientRequestBuilder, Error, Message, client};
 
 use super::corpus::Set;
 use super::neve::Neve;
@@ -50,11 +51,22 @@ impl Ws {
         Self::over(socket.into(), neve.address, "/ws").0
     }
 
+    /// Opens a connection whose handshake has this `Via`.
+    pub(crate) fn open_through(neve: &Neve, via: &str) -> Self {
+        let stream = TcpStream::connect(neve.address).expect("neve listens");
+        let uri = format!("ws://{}/ws", neve.address).parse().expect("a URI");
+        let request = ClientRequestBuilder::new(uri).with_header("Via", via);
+        Self::shaken(stream, request).0
+    }
+
     fn over(stream: TcpStream, address: SocketAddr, path: &str) -> (Self, Response) {
+        Self::shaken(stream, format!("ws://{address}{path}"))
+    }
+
+    fn shaken(stream: TcpStream, request: impl IntoClientRequest) -> (Self, Response) {
         stream.set_read_timeout(Some(LIMIT)).expect("not zero");
         stream.set_write_timeout(Some(LIMIT)).expect("not zero");
-        let (socket, response) =
-            client(format!("ws://{address}{path}"), stream).expect("the handshake succeeds");
+        let (socket, response) = client(request, stream).expect("the handshake succeeds");
         (Self { socket, pings: 0 }, response)
     }
 

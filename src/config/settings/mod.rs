@@ -24,6 +24,6 @@ pub use logs::{AccessTarget, LogConfig, LogFormat};
 pub use mirror::ArchiveConfig;
 pub(crate) use rates::{LiveRate, LiveRates, Rates};
 pub use relay::{MissConfig, RelayConfig};
-pub(crate) use relay::{MissPolicy, is_never_relayed, relayed_only};
+pub(crate) use relay::{MissPolicy, SocketLimits, is_never_relayed, is_subscription, relayed_only};
 pub use upstream::{FetchConfig, UpstreamConfig};
 pub(crate) use websocket::WsLimits;

@@ -98,6 +98,33 @@ pub(super) const MISSES: Group = Group {
             "Bytes of a relayed response. Beyond it: HTTP 502, or the end of the connection.",
         )
         .or("64MiB"),
+        Setting::new(
+            "relayed-sockets-total-max",
+            count("0", "65536"),
+            "WebSockets to upstreams, one for each client with relayed subscriptions. Beyond it: \
+             the error -32005; 0 relays no subscriptions.",
+        )
+        .or("256"),
+        Setting::new(
+            "relayed-sockets-address-max",
+            count("0", "65536"),
+            "WebSockets to upstreams of one client address. Beyond it: the error -32005.",
+        )
+        .otherwise("a quarter of --relayed-sockets-total-max, rounded up"),
+        Setting::new(
+            "relayed-message-bytes-max",
+            bytes("1KiB", "64MiB"),
+            "Bytes of a message of a relayed subscription. Beyond it: neve closes the client's \
+             connection.",
+        )
+        .or("1MiB"),
+        Setting::new(
+            "relayed-unsent-bytes-max",
+            bytes("1KiB", "1GiB"),
+            "Bytes of relayed notifications that wait for one client. Beyond it: neve closes the \
+             connection.",
+        )
+        .or("4MiB"),
     ],
 };
 
@@ -145,7 +172,14 @@ pub(crate) struct MissPolicy {
 impl MissPolicy {
     /// True if a call of `method` that is a miss is relayed.
     pub(crate) fn relays(&self, method: &str) -> bool {
-        self.relay.as_ref().is_some_and(|methods| methods.allow(method))
+        let relay = self.relay.as_ref();
+        relay.is_some_and(|methods| methods.allow(method) && !is_subscription(method))
+    }
+
+    /// True if a subscription of a kind that neve does not have is relayed.
+    pub(crate) fn relays_subscription(&self, method: &str) -> bool {
+        let relay = self.relay.as_ref();
+        relay.is_some_and(|methods| methods.allow(method) && is_subscription(method))
     }
 }
 
@@ -172,6 +206,54 @@ pub struct RelayConfig {
     pub timeout: Duration,
     /// Bytes of a response.
     pub response_bytes_max: usize,
+    /// Limits of relayed subscriptions.
+    pub(crate) sockets: SocketLimits,
+}
+
+/// Limits of WebSockets to upstreams for relayed subscriptions.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SocketLimits {
+    /// Sockets of all clients.
+    pub(crate) total_max: usize,
+    /// Sockets of one address.
+    pub(crate) address_max: usize,
+    /// Bytes of a message from the upstream.
+    pub(crate) message_bytes_max: usize,
+    /// Bytes that wait for one client.
+    pub(crate) unsent_bytes_max: usize,
+    /// Time without a word from the upstream after which it counts as gone.
+    pub(crate) idle_timeout: Duration,
+}
+
+impl SocketLimits {
+    fn of(values: &Values) -> Result<Self, ConfigError> {
+        let total_max: usize = values.count("relayed-sockets-total-max")?;
+        let message_bytes_max = values.bytes("relayed-message-bytes-max")?;
+        let unsent_bytes_max = values.bytes("relayed-unsent-bytes-max")?;
+        if unsent_bytes_max < message_bytes_max {
+            let why = format!("allowed: {message_bytes_max} or more, --relayed-message-bytes-max");
+            return values.refuse("relayed-unsent-bytes-max", why);
+        }
+        let address_max = match values.get::<usize>("relayed-sockets-address-max")? {
+            None => total_max.div_ceil(4),
+            Some(most) if most <= total_max => most,
+            Some(_) => {
+                let why =
+                    format!("allowed: 0 to {total_max}, which is --relayed-sockets-total-max");
+                return values.refuse("relayed-sockets-address-max", why);
+            }
+        };
+        let idle_timeout = values.duration("upstream-ws-idle-timeout")?;
+        Ok(Self { total_max, address_max, message_bytes_max, unsent_bytes_max, idle_timeout })
+    }
+}
+
+/// Method of subscriptions that is relayed by default.
+const SUBSCRIBE: &str = "eth_subscribe";
+
+/// True if a method opens a subscription, which belongs to a connection.
+pub(crate) fn is_subscription(method: &str) -> bool {
+    method.ends_with("_subscribe")
 }
 
 /// Methods that may be relayed.
@@ -216,6 +298,7 @@ impl RelayConfig {
             in_flight_address_max: address_max(values, total)?,
             timeout: values.duration("relay-timeout")?,
             response_bytes_max: values.bytes("relay-response-bytes-max")?,
+            sockets: SocketLimits::of(values)?,
         })
     }
 }
@@ -239,7 +322,7 @@ fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
     let mut methods = HashSet::new();
     for name in values.texts("relay-methods") {
         if name == "default" {
-            methods.extend(default_methods().map(str::to_owned));
+            methods.extend(default_methods().chain([SUBSCRIBE]).map(str::to_owned));
             continue;
         }
         let wrong = |why: &str| Err(values.wrong("relay-methods", name, why));

@@ -186,7 +186,8 @@ impl Service {
             NonRpc::Rest => self.responder.document(&request.into_parts().0, client.address).await,
             NonRpc::WebSocket => {
                 let access = client.entry.as_ref().map(|entry| entry.messages());
-                upgrade.accept(request, client.address, key, access)
+                let hops = self.hops(request.headers());
+                upgrade.accept(request, client.address, key, access, hops)
             }
             NonRpc::Moved(path) => moved(&path, request.uri().query()),
             NonRpc::Mirror | NonRpc::Relayed(_) => ErrorResponse::NOT_FOUND.response(),

@@ -3,6 +3,9 @@
 mod paths;
 mod relayed_body;
 mod relayer;
+mod socket;
 
 pub(crate) use paths::RelayPaths;
+pub(crate) use relayed_body::Held;
 pub(crate) use relayer::{NotRelayed, Origin, RelayShared, Relayed, Relayer, rpc_request};
+pub(crate) use socket::ClientSocket;

@@ -18,7 +18,7 @@ use crate::relay::AnswerBody;
 use crate::shared::{GONE_INTERVAL, Reservation};
 
 /// Place of a request among those of its address and of all, and its memory.
-pub(super) struct Held {
+pub(crate) struct Held {
     pub(super) _seat: Seat,
     pub(super) _permit: OwnedSemaphorePermit,
     pub(super) memory: Reservation,

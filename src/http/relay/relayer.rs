@@ -10,14 +10,16 @@ use tokio::sync::Semaphore;
 
 use super::paths::RelayPaths;
 use super::relayed_body::{Held, RelayedBody};
+use super::socket::{ClientSocket, Places};
 use crate::body::ResponseBody;
 use crate::client::STREAM_READ_BYTES;
 use crate::config::settings::RelayConfig;
 use crate::http::clients::Seats;
 use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
+use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Relay, RelayRequest, RelayState};
-use crate::rpc::{Mixed, Outbound, Split};
+use crate::rpc::{Mixed, Outbound, Purpose, Split};
 use crate::shared::{Account, ClientAddress, Holder};
 
 /// Memory of a relayed request besides its own bytes: what is read from the upstream, and as much on
@@ -30,6 +32,8 @@ pub(crate) struct RelayShared {
     state: Arc<RelayState>,
     permits: Arc<Semaphore>,
     seats: Arc<Seats>,
+    /// Places of WebSockets to upstreams.
+    sockets: Places,
     paths: RelayPaths,
 }
 
@@ -38,7 +42,8 @@ impl RelayShared {
         let permits = Arc::new(Semaphore::new(config.in_flight_total_max));
         let (seats, paths) =
             (Seats::new(config.in_flight_address_max), RelayPaths::new(&config.paths));
-        Self { state, permits, seats, paths }
+        let sockets = Places::new(&config.sockets);
+        Self { state, permits, seats, sockets, paths }
     }
 
     /// Other paths of the node that are relayed.
@@ -84,7 +89,7 @@ pub(crate) struct Origin<'m> {
     /// Newest height that the client may have seen.
     pub(crate) head: u64,
     /// Neves that the request came through.
-    hops: Hops,
+    pub(crate) hops: Hops,
     /// Headers of the trace that the request belongs to.
     pub(crate) trace: HeaderMap,
 }
@@ -137,6 +142,16 @@ impl Relayer {
         let content_type = answer.content_type.map(|value| (CONTENT_TYPE, value));
         response.headers_mut().extend(content_type);
         Ok(Relayed { response, lacks: answer.lacks })
+    }
+
+    /// Opens a WebSocket to an upstream for the subscriptions of a client.
+    pub(crate) fn socket(&self, opening: Opening) -> Result<ClientSocket, Failure> {
+        self.shared.sockets.open(&self.shared.state, opening)
+    }
+
+    /// Takes the place of a call that goes over such a socket.
+    pub(crate) fn admit(&self, origin: &Origin<'_>) -> Result<Held, NotRelayed> {
+        self.enter(origin)
     }
 
     /// Relays the rest of a batch, and makes the batch whole. `None` if clients use too much memory.
@@ -210,7 +225,7 @@ impl Relayer {
 pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &Origin<'_>) -> RelayRequest {
     let body = Some(std::mem::take(&mut outbound.body).into());
     let (repeatable, hops) = (outbound.repeatable, origin.hops.clone());
-    let (sends, head) = (outbound.sends, origin.head);
+    let (sends, head) = (outbound.purpose == Purpose::Transaction, origin.head);
     let calls = *std::mem::take(&mut outbound.facts);
     let trace = origin.trace.clone();
     RelayRequest { path: None, body, repeatable, head, sends, hops, trace, calls }

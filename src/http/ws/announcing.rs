@@ -140,7 +140,7 @@ impl WsConnection<'_> {
                         write_much(news, socket, pace).await?;
                     }
                 }
-                SubscriptionKind::Logs(..) => {}
+                SubscriptionKind::Logs(..) | SubscriptionKind::Relayed => {}
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! A connection: answers what it asks, sends what it has subscribed to, and knows when it is
 //! dead.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,6 +25,7 @@ use super::close::CloseReason;
 use super::message_reader::{MessageReader, Socket};
 use super::notification::answer;
 use super::upgrade::Accepted;
+use super::upstream::{Upstream, next, origin};
 use super::write_stall::WriteStall;
 use super::writing::write;
 use crate::body::{BodyBuilder, ResponseBody};
@@ -32,12 +33,13 @@ use crate::config::settings::WsLimits;
 use crate::http::access::{AccessEntry, CalledMethods, MessageAccess};
 use crate::http::answer::Responder;
 use crate::http::keys::{ClientKey, KeyRefusal};
-use crate::http::relay::{Origin, Relayer};
+use crate::http::relay::Relayer;
 use crate::http::response::ResponseWriter;
 use crate::http::socket::Socket as Tcp;
 use crate::http::{Gone, NotDone, Offload, draining};
+use crate::relay::{Failure, Hops};
 use crate::rpc::cursors::Subscriptions;
-use crate::rpc::{Calls, LONG_BODY, Rpc, WsResponse, framed};
+use crate::rpc::{Calls, LONG_BODY, Purpose, Rpc, WsResponse, framed};
 use crate::shared::{Began, ClientAddress, Work, WsClose, add};
 
 /// Read buffer that a connection keeps; a longer message takes more while it comes.
@@ -49,7 +51,7 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends.
 pub(crate) async fn run(
-    Accepted { upgrade, client: address, key, access }: Accepted,
+    Accepted { upgrade, client: address, key, access, hops }: Accepted,
     responder: &Responder,
     limits: WsLimits,
     relay: Option<&Relayer>,
@@ -79,6 +81,8 @@ pub(crate) async fn run(
         pace,
         relay,
         relaying,
+        upstream: None,
+        hops,
         key,
         access,
     };
@@ -89,6 +93,7 @@ pub(crate) async fn run(
     };
     rpc.counters.ws_end(ended.reason());
     session.subscriptions = Subscriptions::default(); // whoever lingers is told nothing
+    session.upstream = None;
     let soon = async {
         draining(&mut drain).await;
         sleep(CLOSE_WITHIN).await;
@@ -128,9 +133,13 @@ pub(super) struct WsConnection<'r> {
     /// Time when it was asked whether anybody is there, if nothing came since.
     asked: Option<Instant>,
     pub(super) pace: WriteStall,
-    relay: Option<&'r Relayer>,
+    pub(super) relay: Option<&'r Relayer>,
     /// Responses of upstreams that are waited for; nothing if clients use too much memory.
     relaying: FuturesUnordered<Relaying<'r>>,
+    /// The socket to an upstream, if it has subscriptions there.
+    pub(super) upstream: Option<Upstream>,
+    /// Neves that the client came through, unless it may not be relayed.
+    pub(super) hops: Result<Hops, Failure>,
     /// The key that the client named, if it needs one.
     key: Option<ClientKey>,
     /// Entries of its messages, if they have any.
@@ -158,6 +167,7 @@ impl WsConnection<'_> {
                     Some(Err(error)) => Err(error.into()),
                     None => Err(CloseReason::Silently(WsClose::Client)),
                 },
+                event = next(&mut self.upstream) => self.pass_on(event).await,
                 // Others have their turn: a long range may have nothing to wait for.
                 () = self.rpc.replays.turn(), if more => Ok(()),
                 _ = heads.changed(), if !more && !self.subscriptions.is_empty() => Ok(()),
@@ -231,6 +241,7 @@ impl WsConnection<'_> {
             entry.note_source(calls.source());
         }
         calls.count(&self.rpc.counters, began.elapsed());
+        self.end_relayed();
         self.respond(frame, entry).await
     }
 
@@ -266,13 +277,12 @@ impl WsConnection<'_> {
     fn relay(&mut self, frame: WsResponse, entry: Option<AccessEntry>) {
         let Some(relay) = self.relay else { return }; // nothing comes to this without a relay
         let (rpc, began) = (self.rpc, Began::now());
-        let (address, account) = (self.address, self.rpc.memory.account(self.address));
-        // No neve relays over a WebSocket, so no loop is possible.
-        let origin = Origin::new(address, account, self.rpc.serving.head().unwrap_or(0));
-        let origin = match &entry {
-            Some(entry) => origin.in_trace(entry.trace()),
-            None => origin,
+        let hops = match &self.hops {
+            Ok(hops) => hops.clone(),
+            Err(failure) => return self.relaying.push(self.unrelayed(frame, *failure, entry)),
         };
+        let trace = entry.as_ref().map(AccessEntry::trace).unwrap_or_default();
+        let origin = origin(rpc, self.address, hops).in_trace(trace);
         self.relaying.push(match frame {
             WsResponse::Relay(mut call) => {
                 let calls = call.count(&self.rpc.counters);
@@ -297,12 +307,33 @@ impl WsConnection<'_> {
         });
     }
 
+    /// The error of calls that may not be relayed.
+    fn unrelayed(
+        &self,
+        frame: WsResponse,
+        failure: Failure,
+        entry: Option<AccessEntry>,
+    ) -> Relaying<'static> {
+        let account = self.rpc.memory.account(self.address);
+        let body = match frame {
+            WsResponse::Relay(call) => Some(call.error(&failure.error()).into()),
+            WsResponse::Split(split) => {
+                split.fill(Err(&failure.error()), account).map(|all| all.body)
+            }
+            _ => None,
+        };
+        Box::pin(ready((body, entry)))
+    }
+
     async fn respond(
         &mut self,
         frame: WsResponse,
         entry: Option<AccessEntry>,
     ) -> Result<(), CloseReason> {
         match frame {
+            WsResponse::Relay(call) if call.purpose == Purpose::Subscription => {
+                self.subscribe_upstream(call, entry).await
+            }
             relayed @ (WsResponse::Relay(_) | WsResponse::Split(_)) => {
                 self.relay(relayed, entry);
                 Ok(())
@@ -341,7 +372,7 @@ impl WsConnection<'_> {
     }
 
     /// Writes the response to a message, which ends its entry.
-    async fn finish(
+    pub(super) async fn finish(
         &mut self,
         body: ResponseBody,
         entry: Option<AccessEntry>,
@@ -355,7 +386,7 @@ impl WsConnection<'_> {
     }
 
     /// Writes a response.
-    async fn write(&mut self, out: ResponseWriter) -> Result<(), CloseReason> {
+    pub(super) async fn write(&mut self, out: ResponseWriter) -> Result<(), CloseReason> {
         write(&mut self.socket, out).await?;
         self.sent = Instant::now();
         Ok(())

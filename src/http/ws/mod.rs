@@ -6,7 +6,9 @@ mod connection;
 mod kept_bytes;
 mod message_reader;
 mod notification;
+mod relayed;
 mod upgrade;
+mod upstream;
 mod write_stall;
 mod writing;
 

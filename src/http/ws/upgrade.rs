@@ -16,6 +16,7 @@ use crate::body::ResponseBody;
 use crate::http::access::MessageAccess;
 use crate::http::admit::ErrorResponse;
 use crate::http::keys::ClientKey;
+use crate::relay::{Failure, Hops};
 use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 
@@ -32,6 +33,8 @@ pub(crate) struct Accepted {
     pub(crate) key: Option<ClientKey>,
     /// Entries of its messages, if they have any.
     pub(crate) access: Option<MessageAccess>,
+    /// Neves that it came through, unless it may not go on.
+    pub(crate) hops: Result<Hops, Failure>,
 }
 
 impl Upgrade {
@@ -48,11 +51,12 @@ impl Upgrade {
         client: ClientAddress,
         key: Option<ClientKey>,
         access: Option<MessageAccess>,
+        hops: Result<Hops, Failure>,
     ) -> Response<ResponseBody> {
         match accept_key(&request) {
             Ok(accept) => {
                 let upgrade = hyper::upgrade::on(request);
-                *lock(&self.0) = Some(Accepted { upgrade, client, key, access });
+                *lock(&self.0) = Some(Accepted { upgrade, client, key, access, hops });
                 switching(accept)
             }
             Err(status) => ErrorResponse::handshake(status),

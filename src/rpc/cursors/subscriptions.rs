@@ -59,6 +59,8 @@ pub(crate) enum SubscriptionKind {
     Heads,
     /// The logs that match, of heights up to the last one.
     Logs(LogMatcher, Option<u64>),
+    /// Those of a subscription that an upstream has; they come from there.
+    Relayed,
 }
 
 /// Reason why there is no new subscription.
@@ -75,8 +77,40 @@ impl Subscriptions {
         Self { max, counters, ..Self::default() }
     }
 
+    /// True if none of them is told of heights.
     pub(crate) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        !self.held.iter().any(OpenSubscription::is_own)
+    }
+
+    /// Error if no more may be opened besides `pending` ones.
+    pub(crate) fn refusal(&self, pending: usize) -> Option<RpcError> {
+        (self.held.len() + pending >= self.max).then(|| too_many(self.max))
+    }
+
+    /// True if an upstream has one of this id.
+    pub(crate) fn have_relayed(&self, id: &str) -> bool {
+        self.held.iter().any(|held| !held.is_own() && held.id == id)
+    }
+
+    /// Adds one that an upstream opened. False if there is one of its id, or no memory.
+    pub(crate) fn add_relayed(&mut self, id: &str, account: Account<'_>) -> bool {
+        if self.held.iter().any(|held| held.id == id) {
+            return false;
+        }
+        let topic = SubscriptionKind::Relayed;
+        let Some(reservation) = account.reserve(Holder::Filter, topic.bytes()) else {
+            return false;
+        };
+        self.held.push(OpenSubscription {
+            id: id.to_owned(),
+            next: None,
+            live: false,
+            frame: 0, // no frame takes it back
+            _reservation: reservation,
+            _counted: Counted::new(&self.counters, topic.kind()),
+            topic,
+        });
+        true
     }
 
     /// True if any of them is about logs.
@@ -156,7 +190,7 @@ impl Subscriptions {
     /// that another one replays must not hold up; else the lowest of all.
     pub(crate) fn due(&self, first: u64, head: u64) -> Option<u64> {
         let lowest = |live: bool| {
-            let held = self.held.iter().filter(|held| held.live == live);
+            let held = self.held.iter().filter(|held| held.is_own() && held.live == live);
             held.map(|held| held.next.unwrap_or(first)).min().filter(|next| *next <= head)
         };
         lowest(true).or_else(|| lowest(false))
@@ -170,7 +204,8 @@ impl Subscriptions {
 
     /// Those who are to hear of `height`, which counts as told.
     pub(crate) fn notify(&mut self, height: u64, first: u64, head: u64) -> Vec<&OpenSubscription> {
-        let due = |held: &&mut OpenSubscription| held.next.unwrap_or(first) == height;
+        let due =
+            |held: &&mut OpenSubscription| held.is_own() && held.next.unwrap_or(first) == height;
         let told = self.held.iter_mut().filter(due).map(|held| {
             held.next = Some(height + 1);
             held.live |= height == head;
@@ -180,18 +215,26 @@ impl Subscriptions {
     }
 }
 
+impl OpenSubscription {
+    /// True if neve tells it of heights.
+    fn is_own(&self) -> bool {
+        !matches!(self.topic, SubscriptionKind::Relayed)
+    }
+}
+
 impl SubscriptionKind {
     fn kind(&self) -> WsKind {
         match self {
             Self::Heads => WsKind::Heads,
             Self::Logs(..) => WsKind::Logs,
+            Self::Relayed => WsKind::Relayed,
         }
     }
 
     /// Bytes that it takes in memory, approximately.
     fn bytes(&self) -> usize {
         match self {
-            Self::Heads => size_of::<OpenSubscription>(),
+            Self::Heads | Self::Relayed => size_of::<OpenSubscription>(),
             Self::Logs(wanted, _) => size_of::<OpenSubscription>() + wanted.bytes(),
         }
     }

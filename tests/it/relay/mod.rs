@@ -10,6 +10,8 @@ mod framing;
 mod odd;
 mod paths;
 mod rules;
+mod script;
 mod several;
 mod sockets;
+mod subscriptions;
 pub(crate) mod wire;

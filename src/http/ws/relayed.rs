@@ -1,0 +1,174 @@
+//! Subscriptions of a connection that an upstream has: opened there, and passed on as they come.
+
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+use super::close::CloseReason;
+use super::connection::WsConnection;
+use super::notification::answer;
+use super::upstream::{Pending, Upstream, open, origin};
+use crate::body::ResponseBody;
+use crate::http::access::AccessEntry;
+use crate::http::relay::{Held, NotRelayed};
+use crate::relay::Failure;
+use crate::relay::sockets::{SocketEnd, SocketEvent, Unsent};
+use crate::rpc::Outbound;
+use crate::shared::{Began, WsClose, WsKind};
+
+/// Messages of an upstream that are passed on between two looks at what the client says.
+const BURST: usize = 64;
+
+impl WsConnection<'_> {
+    /// Has an upstream open a subscription. Other messages are answered meanwhile.
+    pub(super) async fn subscribe_upstream(
+        &mut self,
+        mut call: Outbound,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
+        let calls = call.count(&self.rpc.counters);
+        let owed = self.upstream.as_ref().map_or(0, |upstream| upstream.pending.len());
+        if let Some(refusal) = self.subscriptions.refusal(owed) {
+            return self.finish(call.error(&refusal).into(), entry).await;
+        }
+        match self.place(&call) {
+            Ok((upstream, held)) => {
+                upstream.socket.subscribe(std::mem::take(&mut call.body).into());
+                let began = Began::now();
+                if let Some(entry) = &entry {
+                    entry.note_source(Some("relay"));
+                }
+                upstream.pending.push_back(Pending { call, calls, began, entry, _held: held });
+                Ok(())
+            }
+            Err(NotRelayed::NoRoom) => Err(CloseReason::no_room()),
+            Err(NotRelayed::Failure(failure)) => self.write_failure(&call, failure, entry).await,
+        }
+    }
+
+    /// The socket, which is opened if there is none, and the place of a call.
+    fn place(&mut self, call: &Outbound) -> Result<(&mut Upstream, Held), NotRelayed> {
+        let relay = self.relay.ok_or(Failure::NoUpstream)?;
+        let origin = origin(self.rpc, self.address, self.hops.clone()?);
+        let held = relay.admit(&origin)?;
+        let upstream = match self.upstream.take() {
+            Some(upstream) => upstream,
+            None => open(relay, self.rpc, origin, call)?,
+        };
+        Ok((self.upstream.insert(upstream), held))
+    }
+
+    async fn write_failure(
+        &mut self,
+        call: &Outbound,
+        why: Failure,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
+        self.finish(call.error(&why.error()).into(), entry).await
+    }
+
+    /// Passes on an event of the socket, and more that are there.
+    pub(super) async fn pass_on(&mut self, event: SocketEvent) -> Result<(), CloseReason> {
+        self.take_event(event).await?;
+        for _ in 1..BURST {
+            let Some(upstream) = &mut self.upstream else { break };
+            let Some(event) = upstream.socket.waiting() else { break };
+            self.take_event(event).await?;
+        }
+        self.end_relayed();
+        Ok(())
+    }
+
+    async fn take_event(&mut self, event: SocketEvent) -> Result<(), CloseReason> {
+        match event {
+            SocketEvent::Response(text, id) => self.take_response(text, id).await,
+            SocketEvent::Refused(failure) => match self.owed() {
+                Some(owed) => self.write_failure(&owed.call, failure, owed.entry).await,
+                None => Ok(()),
+            },
+            SocketEvent::Notification(text, id) if self.subscriptions.have_relayed(&id) => {
+                self.rpc.counters.ws_notified(WsKind::Relayed);
+                self.write_unsent(text).await
+            }
+            SocketEvent::Notification(..) => Ok(()), // the client has ended it
+            SocketEvent::Ended(end) => self.upstream_ended(end).await,
+        }
+    }
+
+    /// The oldest call that the upstream owes a response to.
+    fn owed(&mut self) -> Option<Pending> {
+        let owed = self.upstream.as_mut()?.pending.pop_front()?;
+        Some(owed)
+    }
+
+    async fn take_response(
+        &mut self,
+        text: Unsent,
+        id: Option<Box<str>>,
+    ) -> Result<(), CloseReason> {
+        let Some(owed) = self.owed() else { return Ok(()) };
+        owed.calls.time(&self.rpc.counters, owed.began.elapsed());
+        if let (Some(id), Some(upstream)) = (id, &mut self.upstream) {
+            let account = self.rpc.memory.account(self.address);
+            if !self.subscriptions.add_relayed(&id, account) {
+                upstream.socket.unsubscribe(id);
+                return self.write_failure(&owed.call, Failure::Limited, owed.entry).await;
+            }
+            upstream.ids.push(id);
+        }
+        let len = text.text.len() as u64;
+        let written = self.write_unsent(text).await;
+        if let Some(entry) = &owed.entry {
+            entry.ends(if written.is_ok() { len } else { 0 }, written.is_ok());
+        }
+        written
+    }
+
+    /// Writes a message of the upstream to the byte. Until it is written it counts as waiting.
+    async fn write_unsent(&mut self, unsent: Unsent) -> Result<(), CloseReason> {
+        let Unsent { text, reservation, waiting } = unsent;
+        let mut body = ResponseBody::from(text);
+        body.keep(Some(reservation));
+        let written = self.write(answer(body)).await;
+        drop(waiting);
+        written
+    }
+
+    /// Ends subscriptions at the upstream that the client has ended, and the socket with the last.
+    pub(super) fn end_relayed(&mut self) {
+        let Some(Upstream { socket, pending, ids }) = &mut self.upstream else { return };
+        let ended = ids.extract_if(.., |id| !self.subscriptions.have_relayed(id));
+        ended.for_each(|id| socket.unsubscribe(id));
+        if ids.is_empty() && pending.is_empty() {
+            self.upstream = None;
+        }
+    }
+
+    /// Tells the client. With a subscription its connection ends, as with the death of a node:
+    /// clients then connect and subscribe again, and no gap goes unnoticed.
+    async fn upstream_ended(&mut self, end: SocketEnd) -> Result<(), CloseReason> {
+        let Some(upstream) = self.upstream.take() else { return Ok(()) };
+        match end {
+            SocketEnd::Failed(failure) if upstream.ids.is_empty() => {
+                for owed in upstream.pending {
+                    self.write_failure(&owed.call, failure, owed.entry).await?;
+                }
+                Ok(())
+            }
+            SocketEnd::Failed(failure) => Err(closed_by(failure)),
+            SocketEnd::TooSlow(max) => {
+                let reason = format!("too slow: over {max} bytes of notifications wait");
+                Err(CloseReason::told(WsClose::Lagging, CloseCode::Policy, reason))
+            }
+            SocketEnd::NoRoom => Err(CloseReason::no_room()),
+        }
+    }
+}
+
+fn closed_by(failure: Failure) -> CloseReason {
+    let (code, reason) = match failure {
+        Failure::TooLong(max) => {
+            (CloseCode::Error, format!("relay: a notification is longer than {max} bytes"))
+        }
+        _ => (CloseCode::Restart, "relay: the upstream of a subscription left".to_owned()),
+    };
+    CloseReason::told(WsClose::Upstream, code, reason)
+}

@@ -1,0 +1,57 @@
+//! The upstream of a connection that has relayed subscriptions.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::Arc;
+
+use crate::http::access::AccessEntry;
+use crate::http::relay::{ClientSocket, Held, Origin, Relayer};
+use crate::relay::sockets::{Opening, SocketEvent};
+use crate::relay::{Failure, Hops};
+use crate::rpc::{Outbound, RelayedCalls, Rpc};
+use crate::shared::{Began, ClientAddress};
+
+/// A call whose response the upstream owes.
+pub(super) struct Pending {
+    pub(super) call: Outbound,
+    pub(super) calls: RelayedCalls,
+    pub(super) began: Began,
+    /// Entry of its message in the access log, if it has one.
+    pub(super) entry: Option<AccessEntry>,
+    /// Place among relayed requests.
+    pub(super) _held: Held,
+}
+
+/// The socket to an upstream, calls that wait for it, and subscriptions over it.
+pub(super) struct Upstream {
+    pub(super) socket: ClientSocket,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) ids: Vec<Box<str>>,
+}
+
+/// The next event of the socket, if there is one.
+pub(super) async fn next(upstream: &mut Option<Upstream>) -> SocketEvent {
+    match upstream {
+        Some(upstream) => upstream.socket.next().await,
+        None => pending().await,
+    }
+}
+
+/// A client's part of a call.
+pub(super) fn origin(rpc: &Arc<Rpc>, address: ClientAddress, hops: Hops) -> Origin<'_> {
+    let head = rpc.serving.head().unwrap_or(0);
+    Origin::new(address, rpc.memory.account(address), head).through(hops)
+}
+
+/// Opens a socket for the subscription of a call.
+pub(super) fn open(
+    relay: &Relayer,
+    rpc: &Rpc,
+    origin: Origin<'_>,
+    call: &Outbound,
+) -> Result<Upstream, Failure> {
+    let Origin { address, head, hops, .. } = origin;
+    let (memory, facts) = (Arc::clone(&rpc.memory), (*call.facts).clone());
+    let socket = relay.socket(Opening { address, memory, head, hops, facts })?;
+    Ok(Upstream { socket, pending: VecDeque::new(), ids: Vec::new() })
+}

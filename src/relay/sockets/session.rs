@@ -1,0 +1,249 @@
+//! The task of a socket: sends calls one after the other, and reads what the upstream sends.
+
+use std::collections::HashSet;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use metrics::gauge;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::{Instant, Interval, interval_at, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::error::CapacityError;
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use super::connecting::{Connected, connect};
+use super::event::{Command, Opening, SocketEnd, SocketEvent, Unsent};
+use super::message::{Incoming, unsubscribe};
+use super::metered::NO_ROOM;
+use crate::relay::{Counted, Failure, RelayState};
+use crate::shared::Holder;
+
+/// Bytes of a message that waits, besides its text.
+const OVERHEAD: usize = 256;
+
+/// Counts a socket for as long as it lives.
+struct Open;
+
+impl Open {
+    fn new() -> Self {
+        gauge!("neve_relay_websocket_connections").increment(1.0);
+        Self
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        gauge!("neve_relay_websocket_connections").decrement(1.0);
+    }
+}
+
+/// A call whose response has not come.
+struct Current {
+    deadline: Instant,
+    /// `None` if it ends a subscription: the client has its response already.
+    counted: Option<Counted>,
+}
+
+/// A socket and its subscriptions.
+pub(super) struct Session<'s> {
+    state: &'s RelayState,
+    opening: Opening,
+    upstream: Connected,
+    commands: mpsc::UnboundedReceiver<Command>,
+    events: &'s mpsc::UnboundedSender<SocketEvent>,
+    /// Ids of open subscriptions.
+    ids: HashSet<Box<str>>,
+    /// Bytes that may still wait for the client.
+    unsent: Arc<Semaphore>,
+    current: Option<Current>,
+    /// Count of the first call, which the upstream has admitted with the handshake.
+    first: Option<Counted>,
+    ping: Interval,
+    heard: Instant,
+}
+
+impl<'s> Session<'s> {
+    /// Serves a socket until it ends.
+    pub(super) async fn run(
+        state: &'s RelayState,
+        opening: Opening,
+        commands: mpsc::UnboundedReceiver<Command>,
+        events: &'s mpsc::UnboundedSender<SocketEvent>,
+    ) -> SocketEnd {
+        let _open = Open::new();
+        let mut counted = Counted::new();
+        let upstream = match connect(state, &opening).await {
+            Ok(upstream) => upstream,
+            Err(end) => {
+                if let SocketEnd::Failed(failure) = end {
+                    counted.outcome = failure.label();
+                }
+                return end;
+            }
+        };
+        let unsent = Arc::new(Semaphore::new(state.config.sockets.unsent_bytes_max));
+        let (every, now) = (ping_interval(state), Instant::now());
+        let mut session = Self {
+            state,
+            opening,
+            upstream,
+            commands,
+            events,
+            ids: HashSet::new(),
+            unsent,
+            current: None,
+            first: Some(counted),
+            ping: interval_at(now + every, every),
+            heard: now,
+        };
+        loop {
+            if let Err(end) = session.turn().await {
+                if let (SocketEnd::Failed(failure), Some(counted)) =
+                    (end, session.current.as_mut().and_then(|call| call.counted.as_mut()))
+                {
+                    counted.outcome = failure.label();
+                }
+                return end;
+            }
+        }
+    }
+
+    async fn turn(&mut self) -> Result<(), SocketEnd> {
+        let deadline = self.current.as_ref().map(|call| call.deadline);
+        let late = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            frame = self.upstream.socket.next() => match frame {
+                Some(Ok(message)) => self.take(message),
+                Some(Err(error)) => Err(self.end_of(&error)),
+                None => Err(SocketEnd::Failed(Failure::Unreachable)),
+            },
+            command = self.commands.recv(), if deadline.is_none() => match command {
+                Some(command) => self.begin(command).await,
+                None => Err(SocketEnd::Failed(Failure::Unreachable)), // the client left
+            },
+            () = late => Err(SocketEnd::Failed(Failure::TimedOut)),
+            _ = self.ping.tick() => self.keep_alive().await,
+        }
+    }
+
+    /// Sends the next call.
+    async fn begin(&mut self, command: Command) -> Result<(), SocketEnd> {
+        let (text, counted) = match command {
+            Command::Subscribe(text) => match self.admit(text) {
+                Ok((text, counted)) => (text, Some(counted)),
+                Err(failure) => {
+                    self.tell(SocketEvent::Refused(failure));
+                    return Ok(());
+                }
+            },
+            Command::Unsubscribe(id) => {
+                self.state.charge(&self.upstream.candidate);
+                self.ids.remove(&id);
+                (Message::text(unsubscribe(&id)), None)
+            }
+        };
+        let deadline = Instant::now() + self.state.config.timeout;
+        self.current = Some(Current { deadline, counted });
+        self.send(text).await
+    }
+
+    /// Makes a frame of a call, if the upstream may have it now.
+    fn admit(&mut self, text: Bytes) -> Result<(Message, Counted), Failure> {
+        let (first, mut counted) = match self.first.take() {
+            Some(counted) => (true, counted),
+            None => (false, Counted::new()),
+        };
+        // An id that is not UTF-8 cannot be in a text frame.
+        let text = text.try_into().map(Message::Text).map_err(|_| Failure::NotJson);
+        let entered = if first { Ok(()) } else { self.state.enter(&self.upstream.candidate) };
+        let admitted = entered.and(text).inspect_err(|failure| counted.outcome = failure.label());
+        admitted.map(|text| (text, counted))
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), SocketEnd> {
+        // What the upstream does not take for so long it will not take.
+        match timeout(ping_interval(self.state), self.upstream.socket.send(message)).await {
+            Ok(sent) => sent.map_err(|error| self.end_of(&error)),
+            Err(_) => Err(SocketEnd::Failed(Failure::TimedOut)),
+        }
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), SocketEnd> {
+        if self.heard.elapsed() >= self.state.config.sockets.idle_timeout {
+            return Err(SocketEnd::Failed(Failure::TimedOut));
+        }
+        self.send(Message::Ping(Bytes::new())).await
+    }
+
+    fn take(&mut self, message: Message) -> Result<(), SocketEnd> {
+        self.upstream.coming.ends();
+        self.heard = Instant::now();
+        let text = match message {
+            Message::Text(text) => text,
+            Message::Close(_) => return Err(SocketEnd::Failed(Failure::Unreachable)),
+            Message::Binary(_) => return Err(SocketEnd::Failed(Failure::NotJson)),
+            _ => return Ok(()),
+        };
+        match Incoming::read(&text).ok_or(SocketEnd::Failed(Failure::NotJson))? {
+            Incoming::Notification(id) if self.ids.contains(&id) => {
+                let unsent = self.unsent(&text)?;
+                self.tell(SocketEvent::Notification(unsent, id));
+            }
+            Incoming::Notification(_) => {} // of one that was ended
+            Incoming::Response(id) => self.respond(&text, id)?,
+        }
+        Ok(())
+    }
+
+    /// Takes the response to the current call.
+    fn respond(&mut self, text: &str, id: Option<Box<str>>) -> Result<(), SocketEnd> {
+        let Some(Current { counted: Some(mut counted), .. }) = self.current.take() else {
+            return Ok(());
+        };
+        counted.outcome = "ok";
+        self.ids.extend(id.clone());
+        let unsent = self.unsent(text)?;
+        self.tell(SocketEvent::Response(unsent, id));
+        Ok(())
+    }
+
+    /// Has a message wait for the client, if it may.
+    fn unsent(&self, text: &str) -> Result<Unsent, SocketEnd> {
+        let max = self.state.config.sockets.unsent_bytes_max;
+        let len = u32::try_from(text.len()).map_err(|_| SocketEnd::TooSlow(max))?;
+        let waiting = Arc::clone(&self.unsent).try_acquire_many_owned(len);
+        let waiting = waiting.map_err(|_| SocketEnd::TooSlow(max))?;
+        let account = self.opening.memory.account(self.opening.address);
+        let reservation = account.reserve(Holder::Relay, text.len() + OVERHEAD);
+        let reservation = reservation.ok_or(SocketEnd::NoRoom)?;
+        // Shared with the buffer of the socket, a short text would keep all of it.
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        Ok(Unsent { text, reservation, waiting })
+    }
+
+    fn tell(&self, event: SocketEvent) {
+        let _ = self.events.send(event); // a client that left ends this task
+    }
+
+    fn end_of(&self, error: &Error) -> SocketEnd {
+        match error {
+            Error::Capacity(CapacityError::MessageTooLong { .. }) => {
+                let max = self.state.config.sockets.message_bytes_max;
+                SocketEnd::Failed(Failure::TooLong(max))
+            }
+            Error::Io(error) if error.kind() == NO_ROOM => SocketEnd::NoRoom,
+            _ => SocketEnd::Failed(Failure::Unreachable),
+        }
+    }
+}
+
+fn ping_interval(state: &RelayState) -> Duration {
+    state.config.sockets.idle_timeout / 3
+}
