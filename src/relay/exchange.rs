@@ -235,10 +235,11 @@ impl Relay {
                 Outcome::Failed(Failure::Unreachable, unsent)
             }
             Ok(Err((failure, unsent))) => Outcome::Failed(failure, unsent),
-            Ok(Ok(reply)) if others && self.is_lacking(candidate, request, &reply) => {
-                Outcome::Lacking(reply)
+            Ok(Ok(reply)) => {
+                // The last one that may be asked is learnt of, too: it may have opened a filter.
+                let is_lacking = self.is_lacking(candidate, request, &reply);
+                if is_lacking && others { Outcome::Lacking(reply) } else { Outcome::Good(reply) }
             }
-            Ok(Ok(reply)) => Outcome::Good(reply),
         }
     }
 

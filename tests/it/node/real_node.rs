@@ -3,6 +3,7 @@
 //!
 //! With `NEVE_TEST_AVALANCHEGO` naming a binary of v1.15 or later, Helicon activates in mid chain.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::support::client::Client;
 use crate::support::feed::Feed;
 use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::node::{Node, Options, knows_helicon};
+use crate::support::ws::Ws;
 
 /// For everything past the building of the node.
 const LIMIT: Duration = Duration::from_mins(8);
@@ -159,6 +161,44 @@ fn every_answer_about_every_block_is_the_nodes() {
         let text = String::from_utf8_lossy(&verified.stdout).into_owned();
         println!("{text}");
         assert_eq!(verified.status.code(), Some(0), "{text}");
+    });
+}
+
+/// Subscribes at both; returns the ids.
+fn subscribe_both(both: [&mut Ws; 2], name: &str) -> [String; 2] {
+    both.map(|ws| ws.subscribe(&format!("[\"{name}\"]")))
+}
+
+#[test]
+#[ignore = "needs avalanchego, which Go builds: ./check"]
+fn relayed_subscriptions_tell_what_those_of_the_node_tell() {
+    let node = Node::start(Options::default());
+    node.within(LIMIT, || {
+        let dir = fresh_dir();
+        let upstream = ["--upstream", &node.base_url(), "--start", "0", "--on-miss", "relay"];
+        let neve = Neve::start(dir.path(), &upstream);
+        neve.wait_for_head(head_of(&node));
+        let address: SocketAddr = node.base_url().trim_start_matches("http://").parse().unwrap();
+        let (mut theirs, mut ours) = (Ws::open_at(address, "/ext/bc/C/ws").0, Ws::open(&neve));
+        let mut feed = Feed::new(&node);
+        for name in ["newPendingTransactions", "newAcceptedTransactions"] {
+            let ids = subscribe_both([&mut theirs, &mut ours], name);
+            let hashes: BTreeSet<String> =
+                feed.transfers(3).iter().map(|made| format!("\"{:#x}\"", made.hash)).collect();
+            for (ws, id) in [&mut theirs, &mut ours].into_iter().zip(&ids) {
+                let told = std::iter::repeat_with(|| ws.notification()).take(3);
+                let told: BTreeSet<_> = told
+                    .map(|told| {
+                        assert_eq!(told.id, *id);
+                        told.result
+                    })
+                    .collect();
+                assert_eq!(told, hashes, "{name}");
+            }
+            for (ws, id) in [&mut theirs, &mut ours].into_iter().zip(&ids) {
+                assert!(ws.call("eth_unsubscribe", &format!("[\"{id}\"]")).contains("true"));
+            }
+        }
     });
 }
 

@@ -1,5 +1,6 @@
 //! An upstream for subscriptions alone: a test reads and writes its WebSockets itself.
 
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -89,6 +90,27 @@ impl Scripted {
     /// Sends a text; false if neve has gone.
     pub(super) fn send(&mut self, text: &str) -> bool {
         self.socket.send(Message::text(text)).is_ok()
+    }
+
+    /// Sends the first `len` bytes of a text.
+    pub(super) fn begin(&mut self, text: &str, len: usize) {
+        let mut frame = vec![0x81, 127];
+        frame.extend_from_slice(&(text.len() as u64).to_be_bytes());
+        frame.extend_from_slice(&text.as_bytes()[..len]);
+        // neve may leave before it has read all.
+        let _ = self.socket.get_mut().write_all(&frame);
+    }
+
+    /// Checks that neve answers a ping.
+    pub(super) fn is_answered(&mut self) {
+        self.socket.send(Message::Ping("x".into())).expect("neve is there");
+        loop {
+            match self.socket.read().expect("neve is there") {
+                Message::Pong(text) => return assert_eq!(&text[..], b"x"),
+                Message::Ping(_) => {}
+                other => panic!("no pong but {other:?}"),
+            }
+        }
     }
 
     /// Takes a call, and opens a subscription of this id.

@@ -91,6 +91,36 @@ fn filter_is_asked_of_the_upstream_that_opened_it() {
 }
 
 #[test]
+fn filter_of_the_last_upstream_that_may_be_asked_is_remembered() {
+    const OPEN: &str = "eth_newPendingTransactionFilter";
+    const CHANGES: &str = "eth_getFilterChanges";
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let rule = format!("{OPEN}+{CHANGES}={}", odd[0].url());
+    let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &["--relay-to", &rule]);
+    let result = |value: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"result":{value}}}"#);
+    for (odd, id) in odd.iter().zip(["0xa1", "0xb2"]) {
+        odd.answer_with(OPEN, &result(&format!("\"{id}\"")));
+        odd.answer_with(CHANGES, &result(&format!("[\"of {id}\"]")));
+    }
+    let busy = "HTTP/1.1 429 x\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n";
+    odd[0].answer(busy.as_bytes(), true);
+    odd[1].answer_with(BALANCE, &result("\"0x1\""));
+    let mut client = neve.client();
+    let balance = format!(r#"["{ACCOUNT}","latest"]"#);
+    neve.wait("a pause of the first upstream", |_| {
+        client.call(BALANCE, &balance);
+        (odd[0].asked(BALANCE) > 0).then_some(())
+    });
+    // The second one alone may be asked now; on a busy machine the first one, too.
+    let id = client.result(OPEN, "[]").as_str().map(str::to_owned).expect("an id");
+    neve.wait("the end of the pause", |_| {
+        (client.result(CHANGES, "[\"0xcc\"]")[0] == "of 0xa1").then_some(())
+    });
+    assert_eq!(client.result(CHANGES, &format!("[\"{id}\"]"))[0], format!("of {id}"));
+}
+
+#[test]
 fn slow_read_goes_to_a_second_upstream_as_well() {
     let nodes = [devnet(5), devnet(5)];
     let urls = nodes.each_ref().map(|node| node.base_url());

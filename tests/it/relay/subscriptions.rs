@@ -94,11 +94,12 @@ fn relayed_notifications_are_the_upstreams_to_the_byte_and_ids_stay_apart() {
     assert_eq!(kinds, [Some(2.0), Some(1.0)]);
     assert_eq!(world.neve.count("neve_ws_notifications_total{kind=\"relayed\"}"), 3);
     assert!(world.script.is_idle(), "one WebSocket is enough for a client");
+    upstream.is_answered();
 }
 
 #[test]
 fn unsubscribing_ends_the_subscription_at_the_upstream() {
-    let world = start(&[]);
+    let world = start(&["--batch-miss", "whole"]);
     let (mut ws, mut upstream) = world.subscribed("0x1");
     send(&mut ws, "eth_subscribe", PENDING);
     upstream.opens("0x2");
@@ -112,9 +113,14 @@ fn unsubscribing_ends_the_subscription_at_the_upstream() {
     let again = ws.call("eth_unsubscribe", "[\"0x1\"]");
     assert_eq!(error(&again), (-32000, "subscription not found".to_owned()));
     // A batch that is refused has ended nothing.
-    let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"eth_unsubscribe","params":["0x2"]}]"#;
-    ws.send(batch);
-    assert!(ws.text().contains("true"));
+    let ends = r#"{"jsonrpc":"2.0","id":1,"method":"eth_unsubscribe","params":["0x2"]}"#;
+    let missed = r#"{"jsonrpc":"2.0","id":2,"method":"debug_traceTransaction","params":["0x"]}"#;
+    ws.send(&format!("[{ends},{missed}]"));
+    assert!(ws.text().contains("header not found"));
+    assert!(upstream.send(&told("0x2", "3")));
+    assert_eq!(ws.text(), told("0x2", "3"));
+    ws.send(&format!("[{ends}]"));
+    assert_eq!(ws.text(), format!("[{}]\n", result("true").trim()));
     assert!(upstream.is_closed(), "the WebSocket ends with its last subscription");
     world.wait_for_sockets(0);
     // And the client goes on.
@@ -236,9 +242,10 @@ fn memory_for_the_messages_of_an_upstream_is_the_clients() {
     let text = told("0x1", &format!("\"{}\"", "x".repeat(100_000)));
     assert!(upstream.send(&text));
     assert_eq!(ws.text(), text);
-    upstream.send(&told("0x1", &format!("\"{}\"", "x".repeat(500_000))));
+    // A message takes memory before it has come whole.
+    upstream.begin(&told("0x1", &format!("\"{}\"", "x".repeat(500_000))), 450_000);
     assert_eq!(ws.end(), ended(1013, "memory for clients is used up; try again later"));
-    assert!(upstream.is_closed());
+    world.wait_for_sockets(0);
 }
 
 #[test]
@@ -352,6 +359,12 @@ fn only_allowed_kinds_that_neve_does_not_have_are_relayed() {
         r#"[{{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":{PENDING}}}]"#
     ));
     missed(ws.text().trim().trim_start_matches('[').trim_end_matches(']'));
+    // What neve has begins where the client wants; a node would leave a gap.
+    let (dir, url, rule) = (fresh_dir(), world.node.base_url(), world.script.rule());
+    let late = ["--upstream", &url, "--start", "3", "--on-miss", "relay", "--relay-to", &rule];
+    let late = Neve::start(dir.path(), &late);
+    late.wait_for_head(5);
+    missed(&Ws::open(&late).call("eth_subscribe", r#"["logs",{"fromBlock":"0x1"}]"#));
     assert!(world.script.is_idle());
     let script = Script::start();
     let named = ["--relay-methods", "debug_subscribe", "--on-miss", "relay", "--relay-to"];
@@ -371,6 +384,10 @@ fn subscription_is_asked_of_the_upstream_that_is_followed() {
     let refused = ws.call("eth_subscribe", PENDING);
     let mut bare = Ws::open_at(node.address(), "/ext/bc/C/ws").0;
     assert_eq!(refused, bare.call("eth_subscribe", PENDING), "the node's own words");
+    // So it is if the upstream of a rule cannot be reached.
+    let rule = ["--on-miss", "relay", "--relay-to", "eth_subscribe=http://127.0.0.1:1"];
+    let (_dir, other) = follow(&node, &rule);
+    assert_eq!(Ws::open(&other).call("eth_subscribe", PENDING), refused);
     let in_flight = || neve.metric("neve_relay_websocket_connections");
     neve.wait("the end of the WebSocket", |_| (in_flight() == Some(0.0)).then_some(()));
 }
