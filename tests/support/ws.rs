@@ -51,6 +51,14 @@ impl Ws {
         Self::over(socket.into(), neve.address, "/ws").0
     }
 
+    /// Opens a connection from another address of loopback.
+    pub(crate) fn open_from(neve: &Neve, from: [u8; 4]) -> Self {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
+        socket.bind(&SocketAddr::from((from, 0)).into()).expect("loopback has it");
+        socket.connect(&neve.address.into()).expect("neve listens");
+        Self::over(socket.into(), neve.address, "/ws").0
+    }
+
     /// Opens a connection whose handshake has this `Via`.
     pub(crate) fn open_through(neve: &Neve, via: &str) -> Self {
         let stream = TcpStream::connect(neve.address).expect("neve listens");

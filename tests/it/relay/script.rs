@@ -81,9 +81,12 @@ impl Scripted {
 
     /// True if neve has closed it.
     pub(super) fn is_closed(&mut self) -> bool {
-        match self.socket.read() {
-            Err(_) | Ok(Message::Close(_)) => true,
-            Ok(other) => panic!("no end but {other:?}"),
+        loop {
+            match self.socket.read() {
+                Err(_) | Ok(Message::Close(_)) => return true,
+                Ok(Message::Ping(_)) => {}
+                Ok(other) => panic!("no end but {other:?}"),
+            }
         }
     }
 

@@ -250,16 +250,21 @@ fn memory_for_the_messages_of_an_upstream_is_the_clients() {
 
 #[test]
 fn websockets_to_upstreams_are_bounded_by_address_and_in_total() {
-    for bounds in [
-        ["--relayed-sockets-total-max", "1", "--relayed-sockets-address-max", "1"],
-        ["--relayed-sockets-total-max", "2", "--relayed-sockets-address-max", "1"],
-    ] {
+    for (total, has_place) in [("1", false), ("2", true)] {
+        let bounds = ["--relayed-sockets-total-max", total, "--relayed-sockets-address-max", "1"];
         let world = start(&bounds);
         let (first, mut upstream) = world.subscribed("0x1");
-        let mut second = Ws::open(&world.neve);
-        let refused = second.call("eth_subscribe", PENDING);
+        let refused = Ws::open(&world.neve).call("eth_subscribe", PENDING);
         assert_eq!(error(&refused), (-32005, LIMITED.to_owned()));
-        drop(first);
+        let mut other = Ws::open_from(&world.neve, [127, 0, 0, 2]);
+        send(&mut other, "eth_subscribe", PENDING);
+        if has_place {
+            world.script.accept().opens("0x3");
+            assert_eq!(other.text(), result("\"0x3\""));
+        } else {
+            assert_eq!(error(&other.text()), (-32005, LIMITED.to_owned()));
+        }
+        drop((first, other));
         assert!(upstream.is_closed());
         world.wait_for_sockets(0);
         let (_third, _upstream) = world.subscribed("0x1");
