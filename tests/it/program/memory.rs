@@ -308,6 +308,23 @@ fn heads_that_do_not_end_take_bounded_memory() {
     });
 }
 
+/// A connection with a head in part, which is off the fast path. A debug build takes more than is documented.
+#[test]
+fn connection_takes_bounded_memory_beside_the_budget() {
+    const COUNT: usize = 1500;
+    const BOUND: u64 = CONNECTION * 4 / 3;
+    let (_devnet, _dir, neve) = start(&[]);
+    let before = memory(neve.pid()).expect("it runs");
+    let peak = Peak::watch(&neve);
+    let mut open = Attack::new(&neve, attacker);
+    open.send(COUNT, &part_of_a_head(5000));
+    let most = peak.settled();
+    let reserved = neve.count("neve_client_reserved_bytes");
+    assert!(reserved > 5000 * COUNT as u64, "{reserved}: each head takes memory");
+    let each = most.saturating_sub(before + reserved) / COUNT as u64;
+    assert!(each < BOUND, "{each} bytes, allowed are {BOUND}");
+}
+
 #[test]
 fn bodies_and_messages_that_do_not_end_take_bounded_memory() {
     withstands(|attack| {
