@@ -120,7 +120,7 @@ fn none_is_a_value_of_some_settings_only() {
 }
 
 /// Addresses, paths, names and lists of words. A number must have bounds, which the tests above walk.
-const TEXTS: [&str; 18] = [
+const TEXTS: &[&str] = &[
     "data-dir",
     "precompress",
     "upstream",
@@ -128,6 +128,9 @@ const TEXTS: [&str; 18] = [
     "upstream-header-file",
     "upstream-ca",
     "mirror-from",
+    "archive",
+    "archive-endpoint",
+    "archive-anchor",
     "admit-keys",
     "listen",
     "admin-listen",
@@ -139,6 +142,7 @@ const TEXTS: [&str; 18] = [
     "relay-to",
     "relay-paths",
     "log-filter",
+    "access-log",
 ];
 
 #[test]
