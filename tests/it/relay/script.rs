@@ -96,6 +96,7 @@ impl Scripted {
     }
 
     /// Sends the first `len` bytes of a text.
+    #[expect(clippy::big_endian_bytes, reason = "the order of RFC 6455")]
     pub(super) fn begin(&mut self, text: &str, len: usize) {
         let mut frame = vec![0x81, 127];
         frame.extend_from_slice(&(text.len() as u64).to_be_bytes());
