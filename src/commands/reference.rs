@@ -248,7 +248,7 @@ pub(crate) fn errors() -> String {
     page
 }
 
-fn misses() -> [(Miss, &'static str); 8] {
+fn misses() -> [(Miss, &'static str); 9] {
     [
         (Miss::Empty, "the store is empty"),
         (Miss::Height(1), "a height outside the served range"),
@@ -257,6 +257,7 @@ fn misses() -> [(Miss, &'static str); 8] {
         (Miss::NotRelayed("eth_gasPrice"), "no upstream sent the value within `--price-age-max`"),
         (Miss::Filter, "an id of a filter that no neve of this chain made"),
         (Miss::InBatch, "a call of the batch is a miss, so the batch is"),
+        (Miss::NoUpstream, "a tag at a replica without an upstream"),
         (Miss::StaleHead, "`--stale-heads miss`, and the head is older than `--ready-age-max`"),
     ]
 }

@@ -79,7 +79,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let front =
         Listeners::start(&config, &serving, relay, (keys, access), inherited, admin).await?;
     if config.log.access != Some(AccessTarget::Stdout) {
-        front.greet(&parts.chain);
+        front.greet(&parts.chain, config.archive.as_ref());
     }
     let _beside = beside(&serving, &parts.status, &config, &reload, metrics.clone());
     let rates = Arc::clone(&reload.rates);

@@ -13,7 +13,7 @@ use super::missing::{Missing, Unanswered, missing, missing_data, range_json};
 use crate::body::BodyBuilder;
 use crate::config::settings::{Limits, MissPolicy};
 use crate::rpc::cursors::{Filters, NotOpened, Replays, UndoLog};
-use crate::rpc::methods::{Miss, QueryContext, QueryError, execute};
+use crate::rpc::methods::{Miss, QueryContext, QueryError, execute, fresh};
 use crate::shared::{
     MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters, Work,
 };
@@ -159,7 +159,8 @@ impl Rpc {
                 Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND))
             }
             Ok(_) if self.serving.freshness.head_is_missed() => {
-                return Err(Unanswered::Missed(Missing::Data(Miss::StaleHead)));
+                let miss = fresh(&self.serving).err().unwrap_or(Miss::StaleHead);
+                return Err(Unanswered::Missed(Missing::Data(miss)));
             }
             Ok(wanted) => {
                 subscriptions.open(wanted, self.serving.reader.range(), caller.memory.account())

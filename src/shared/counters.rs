@@ -47,7 +47,7 @@ pub(crate) enum MissReason {
     UnknownHash,
     /// Nothing is stored.
     Empty,
-    /// The head is too old.
+    /// The head is too old, or nobody is followed.
     StaleHead,
     /// The upstream has not told the value, or too long ago.
     NoValue,

@@ -32,6 +32,8 @@ fn look(config: &Config, source: &SettingsSource) -> Vec<Finding> {
     process::raise_descriptors();
     let mut findings = vec![settings(source)];
     findings.extend(node::check(config));
+    #[cfg(feature = "archive")]
+    findings.extend(super::archive::check(config));
     findings.extend(storage::check(config));
     findings.extend(machine::check(config));
     findings

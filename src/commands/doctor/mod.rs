@@ -1,5 +1,7 @@
 //! `neve doctor`: looks at upstreams and machine before neve serves.
 
+#[cfg(feature = "archive")]
+mod archive;
 mod command;
 mod machine;
 mod node;

@@ -15,7 +15,7 @@ use super::error::StartError;
 use super::inherited::{Inherited, InheritedListeners};
 use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
-use crate::config::settings::{AdminListen, Config, HttpConfig, Limits};
+use crate::config::settings::{AdminListen, ArchiveConfig, Config, HttpConfig, Limits};
 use crate::http::access::Access;
 use crate::http::clients::Seats;
 use crate::http::keys::LiveKeys;
@@ -155,13 +155,16 @@ impl Listeners {
     }
 
     /// Says where it is, on standard output: this is what was asked for.
-    pub(crate) fn greet(&self, upstreams: &Upstreams) {
+    pub(crate) fn greet(&self, upstreams: &Upstreams, archive: Option<&ArchiveConfig>) {
         let listen = &self.addresses[0];
         let admin = self.addresses.last().unwrap_or(listen);
         let mut text = String::new();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "neve {} serves {}", env!("CARGO_PKG_VERSION"), shown(listen, "/"));
-        let _ = writeln!(text, "upstream {}", upstreams.shown());
+        let _ = match archive.filter(|_| upstreams.endpoints.is_empty()) {
+            Some(archive) => writeln!(text, "archive  {}", archive.url),
+            None => writeln!(text, "upstream {}", upstreams.shown()),
+        };
         let _ = writeln!(text, "health   {}", shown(admin, "/health"));
         let _ = writeln!(text, "try it:");
         let _ = writeln!(text, "  curl -s {CURL_OPTIONS} {}", curl_target(listen));

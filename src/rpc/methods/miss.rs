@@ -28,6 +28,8 @@ pub(crate) enum Miss {
     /// The head is older than `--ready-age-max`, and the answer depends on it (`--stale-heads
     /// miss`).
     StaleHead,
+    /// Nobody is followed, so that no head is known.
+    NoUpstream,
 }
 
 impl Miss {
@@ -38,7 +40,7 @@ impl Miss {
             Self::Height(_) => MissReason::BelowRange,
             Self::Hash(_) => MissReason::UnknownHash,
             Self::Empty => MissReason::Empty,
-            Self::StaleHead => MissReason::StaleHead,
+            Self::StaleHead | Self::NoUpstream => MissReason::StaleHead,
             Self::NotRelayed(_) => MissReason::NoValue,
             Self::Filter => MissReason::UnknownFilter,
             Self::Unreadable(_) | Self::Disk => MissReason::Unreadable,

@@ -16,3 +16,4 @@ pub(crate) use block_form::{BlockForm, block_of};
 pub(crate) use fee_cache::FeeCache;
 pub(crate) use miss::{Miss, NotRead, QueryError};
 pub(crate) use query_context::QueryContext;
+pub(crate) use stored::fresh;

@@ -13,7 +13,11 @@ use crate::shared::Serving;
 
 /// Fails while calls that depend on the head are misses.
 pub(crate) fn fresh(serving: &Serving) -> Result<(), Miss> {
-    if serving.freshness.head_is_missed() { Err(Miss::StaleHead) } else { Ok(()) }
+    match (serving.freshness.head_is_missed(), serving.freshness.follows_nobody()) {
+        (false, _) => Ok(()),
+        (true, false) => Err(Miss::StaleHead),
+        (true, true) => Err(Miss::NoUpstream),
+    }
 }
 
 pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, NotRead> {

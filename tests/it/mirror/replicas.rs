@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::sources::{digest, wait_for_first};
 use crate::store::archive::{objects, packed_store, pushed};
 use crate::store::packed::wait_for_packed;
-use crate::support::neve::{Neve, fresh_dir};
+use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::served::serves;
 
 const RANGES: [&str; 2] = ["--segment-blocks", "32"];
@@ -123,6 +123,8 @@ fn replica_without_a_node_serves_what_is_archived() {
     ] {
         assert_eq!(client.call(method, params).status, 421, "{method} {params}");
     }
+    let text = client.call("eth_blockNumber", "[]").text();
+    assert!(text.contains("no upstream is followed (served: 0x0 to 0x5f)"), "{text}");
     neve.stop_in_time();
     // What is here is served without the archive, too.
     let neve = replica(dir.path(), "file:///", &anchor(&node, 95));
@@ -131,6 +133,28 @@ fn replica_without_a_node_serves_what_is_archived() {
     neve.stop_in_time();
     let (_, first, last) = digest(dir.path());
     assert_eq!((first, last), (0.into(), 95.into()));
+}
+
+#[test]
+fn doctor_says_whether_the_archive_has_the_anchor() {
+    let node = chain(Helicon::Never);
+    let (_bucket, place, _) = archived(&node);
+    let (dir, empty) = (fresh_dir(), fresh_dir());
+    let dir = dir.path().display().to_string();
+    let said = |place: &str, anchor: &str| {
+        let from = ["--archive", place, "--archive-anchor", anchor];
+        let ports = ["--listen", "127.0.0.1:0", "--admin-listen", "none"];
+        let output = run(&[&["doctor", "--json", "--data-dir", &dir], &from[..], &ports].concat());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.contains("\"check\":\"archive\""));
+        line.unwrap_or_else(|| panic!("no line of the archive: {text}")).to_owned()
+    };
+    let good = said(&place, &anchor(&node, 95));
+    assert!(good.contains("\"ok\"") && good.contains("heights 0 to 95"), "{good}");
+    let above = said(&place, &anchor(&node, 96));
+    assert!(above.contains("\"problem\"") && above.contains("without the anchor 96"), "{above}");
+    let none = said(&format!("file://{}", empty.path().display()), &anchor(&node, 95));
+    assert!(none.contains("\"problem\"") && none.contains("no manifest"), "{none}");
 }
 
 /// The anchor need not be the last block of a segment.

@@ -1,0 +1,47 @@
+//! The archive: reachable, and with the block that a replica begins at.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::report::Finding;
+use crate::archive::{ArchiveStore, Failed, Place};
+use crate::config::settings::{ArchiveConfig, Config};
+
+/// Time for the manifest. The store is asked again and again meanwhile.
+const WITHIN: Duration = Duration::from_secs(20);
+
+pub(super) fn check(config: &Config) -> Option<Finding> {
+    let archive = config.archive.as_ref()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let read = runtime.block_on(async { timeout(WITHIN, heights(archive)).await });
+    let wrong = |text: String, advice: &str| Some(Finding::problem("archive", text, advice));
+    let heights = match read {
+        Ok(Ok(heights)) => heights,
+        Ok(Err(failed)) => {
+            return wrong(failed.to_string(), "see the URL, the endpoint and the credentials");
+        }
+        Err(_) => {
+            let text = format!("no manifest within {WITHIN:?}");
+            return wrong(text, "see whether the store can be reached from here");
+        }
+    };
+    let Some((first, last)) = heights else {
+        return wrong("it has no heights".to_owned(), "run neve archive push");
+    };
+    let text = format!("{}: heights {first} to {last}", archive.url);
+    match archive.anchor.filter(|anchor| !(first..=last).contains(&anchor.height)) {
+        None => Some(Finding::ok("archive", text)),
+        Some(anchor) => {
+            let text = format!("{text}, without the anchor {}", anchor.height);
+            wrong(text, "name a block that it has with --archive-anchor")
+        }
+    }
+}
+
+/// First and last height of an archive.
+async fn heights(archive: &ArchiveConfig) -> Result<Option<(u64, u64)>, Failed> {
+    let (url, endpoint) = (archive.url.clone(), archive.endpoint.clone());
+    let held = ArchiveStore::open(&Place { url, endpoint })?.manifest().await?;
+    Ok(held.ok_or(Failed::NoManifest)?.manifest.heights())
+}
