@@ -32,6 +32,8 @@ pub(crate) struct ArchiveSource {
     /// Block from which it is proven where no upstream is.
     pub(crate) anchor: Option<Anchor>,
     manifest: Mutex<Option<(Instant, Arc<Manifest>)>>,
+    /// Time when the manifest could not be read.
+    failed: Mutex<Option<Instant>>,
     refused: Mutex<HashMap<Digest, Instant>>,
     status: Arc<Status>,
 }
@@ -42,8 +44,8 @@ impl ArchiveSource {
         let ArchiveConfig { url, endpoint, anchor } = config.clone();
         let store = ArchiveStore::open(&Place { url: url.clone(), endpoint })?;
         status.change_archive(|archive| archive.url.clone_from(&url));
-        let (manifest, refused, status) = (Mutex::default(), Mutex::default(), Arc::clone(status));
-        Ok(Self { store, url, anchor, manifest, refused, status })
+        let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { store, url, anchor, manifest, failed, refused, status: Arc::clone(status) })
     }
 
     /// Returns the manifest, not older than a minute.
@@ -54,12 +56,19 @@ impl ArchiveSource {
         {
             return Ok(manifest);
         }
-        let held = self.store.manifest().await?.ok_or(Failed::NoManifest)?;
-        let manifest = Arc::new(held.manifest);
+        let held = self.store.manifest().await.and_then(|held| held.ok_or(Failed::NoManifest));
+        *lock(&self.failed) = held.as_ref().err().map(|_| Instant::now());
+        let manifest = Arc::new(held?.manifest);
         let heights = manifest.heights();
         self.status.change_archive(|archive| archive.heights = heights);
         *lock(&self.manifest) = Some((Instant::now(), Arc::clone(&manifest)));
         Ok(manifest)
+    }
+
+    /// True for a minute after the manifest could not be read: a store that does not answer must not
+    /// hold up what comes from elsewhere.
+    pub(crate) fn rests(&self) -> bool {
+        lock(&self.failed).is_some_and(|at| at.elapsed() < MANIFEST_EVERY)
     }
 
     /// Gets a segment. One whose bytes are not those of its name is requested twice.

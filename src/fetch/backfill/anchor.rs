@@ -1,6 +1,7 @@
 //! The beginning of a replica that follows nobody: the archive's segment with the anchor, as far as the
 //! anchor's header settles it. Segments below it come as history.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use neve_chain::{Checks, Settlement};
 use neve_jsonrpc::Rules;
 use neve_record::assemble::Assembled;
 use neve_record::audit::audit;
+use neve_store::residency::loaded;
 use neve_store::verify::{Finding, Stored, Visitor};
 use neve_store::{Hash, PartialSegment};
 use tokio::sync::mpsc;
@@ -28,17 +30,22 @@ const AGAIN_MAX: Duration = Duration::from_mins(1);
 /// Records that wait for the writer.
 const RECORDS_AHEAD: usize = 4;
 
-/// Stores the heights up to the anchor, however often it takes, unless the store has heights.
+/// Stores the heights up to the anchor, however often it takes, unless the store has them.
 pub(crate) async fn begin_at_anchor(
     follower: &Follower,
     source: &HeightFetcher,
     archive: &Arc<ArchiveSource>,
 ) {
     let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
-    while follower.serving.reader.range().is_none() {
-        let Some(anchor) = archive.anchor else { return };
+    note_verified(follower, source).await;
+    let Some(anchor) = archive.anchor else { return };
+    // A store that was killed meanwhile has some of them.
+    while head(follower).is_none_or(|(height, _)| height < anchor.height) {
         let why = match begin(follower, source, archive, anchor).await {
-            Ok(settled) => return follower.status.set_verified(Some(settled)),
+            Ok(settled) => {
+                follower.status.set_verified(Some(settled));
+                return;
+            }
             Err(TransferError::Backfill(BackfillError::Writer(_))) => return,
             Err(TransferError::Backfill(why)) => why.to_string(),
             Err(TransferError::Archive(why)) => why.to_string(),
@@ -48,7 +55,11 @@ pub(crate) async fn begin_at_anchor(
         archive.say(Some(&why));
         tokio::time::sleep(backoff.wait()).await;
     }
-    note_verified(follower, source).await;
+}
+
+/// Height and hash of the newest stored block.
+fn head(follower: &Follower) -> Option<(u64, Hash)> {
+    loaded(|| follower.serving.reader.head().map(|head| (head.height(), head.hash())))
 }
 
 /// Says up to which stored height stored headers have settled the receipts.
@@ -76,20 +87,30 @@ async fn begin(
     let (height, heights) = (anchor.height, manifest.heights());
     let entry = manifest.segment_of(height);
     let entry = entry.ok_or(TransferError::Archive(Failed::NoHeight { height, heights }))?;
-    follower.ingest.bind(identity_of(&manifest), Rules::BeforeHelicon).await??;
+    // A store that has heights keeps its rules, and refuses another chain.
+    let known = follower.serving.identity().map(|_| follower.serving.rules());
+    let rules = known.unwrap_or(Rules::BeforeHelicon);
+    follower.ingest.bind(identity_of(&manifest), rules).await??;
     let (incoming, _) = received(follower, archive, &manifest, entry).await?;
-    let checks = checks(follower, source);
+    let (checks, head) = (checks(follower, source), head(follower));
     let (mut incoming, settled) = spawn_blocking(move || {
-        let settled = settled_height(&incoming, anchor, checks)?;
+        let settled = settled_height(&incoming, anchor, head, checks)?;
         Ok::<_, neve_store::Error>((incoming, settled))
     })
     .await??;
-    let settled = settled.map_err(TransferError::Segment)?;
-    info!(first = entry.first, last = settled.height, anchor = height, "archive begins");
-    incoming = append(follower, incoming, settled, checks).await?;
+    let appended = match settled {
+        Ok(settled) => {
+            info!(first = entry.first, last = settled.height, anchor = height, "archive begins");
+            let heights = head.map_or(0, |(head, _)| head + 1)..=settled.height;
+            incoming = append(follower, incoming, heights, settled.rules, checks).await?;
+            Ok(settled.height)
+        }
+        Err(wrong) => Err(TransferError::Segment(wrong)),
+    };
     spawn_blocking(move || incoming.restart()).await??; // its file is not needed any more
+    let settled = appended?;
     archive.accept();
-    Ok(settled.height)
+    Ok(settled)
 }
 
 /// Heights that the anchor proves.
@@ -101,22 +122,27 @@ struct Settled {
     rules: Rules,
 }
 
-/// Proves the heights of a segment up to the anchor.
+/// Proves the heights of a segment up to the anchor. The store ends at `head`.
 fn settled_height(
     incoming: &PartialSegment,
     anchor: Anchor,
+    head: Option<(u64, Hash)>,
     checks: Checks,
 ) -> Result<Result<Settled, SegmentError>, neve_store::Error> {
     let window = Settlement::new(Settlement::BYTES_MAX_DEFAULT);
     let inner = SegmentVerifier::new(checks, window);
-    let mut look = UpToAnchor { inner, anchor: anchor.height, first: None, found: None };
+    let mut look =
+        UpToAnchor { inner, anchor: anchor.height, head, first: None, found: None, joins: false };
     incoming.verify(&mut look)?;
-    let UpToAnchor { inner, first, found, .. } = look;
+    let UpToAnchor { inner, first, found, joins, .. } = look;
     if let Some(wrong) = inner.wrong {
         return Ok(Err(wrong));
     }
     if found != Some(Hash(anchor.hash.0)) {
         return Ok(Err(SegmentError::anchor(anchor.height, found)));
+    }
+    if let Some((height, hash)) = head.filter(|_| !joins) {
+        return Ok(Err(SegmentError::apart(height, hash)));
     }
     let settled = inner.window.settled().filter(|settled| first.is_some_and(|f| f <= *settled));
     // Behind an asynchronous header some heights are always unsettled.
@@ -132,8 +158,11 @@ fn settled_height(
 struct UpToAnchor {
     inner: SegmentVerifier,
     anchor: u64,
+    head: Option<(u64, Hash)>,
     first: Option<u64>,
     found: Option<Hash>,
+    /// True if the store's newest block is the parent of one of them.
+    joins: bool,
 }
 
 impl Visitor for UpToAnchor {
@@ -149,21 +178,23 @@ impl Visitor for UpToAnchor {
         if stored.height == self.anchor {
             self.found = Some(stored.hash);
         }
+        self.joins |= self.head.is_some_and(|(_, hash)| hash == stored.parent);
     }
 
     fn progress(&mut self, _: u64) {}
 }
 
-/// Appends the heights that are proven, a few in memory at a time.
+/// Appends these heights, a few in memory at a time.
 async fn append(
     follower: &Follower,
     incoming: PartialSegment,
-    settled: Settled,
+    heights: RangeInclusive<u64>,
+    rules: Rules,
     checks: Checks,
 ) -> Result<PartialSegment, TransferError> {
     let (out, mut records) = mpsc::channel(RECORDS_AHEAD);
     let reading = spawn_blocking(move || {
-        let mut sender = Sender { through: settled.height, checks, out };
+        let mut sender = Sender { heights, checks, out };
         incoming.verify(&mut sender).map(|_| incoming)
     });
     let budget = follower.budget.consumer();
@@ -176,7 +207,7 @@ async fn append(
             }
         };
         budget.fit(&mut room, record.encoded_len());
-        follower.ingest.append(record, settled.rules, room).await?;
+        follower.ingest.append(record, rules, room).await?;
     }
     let incoming = reading.await??;
     follower.ingest.barrier().await?;
@@ -185,7 +216,7 @@ async fn append(
 
 /// Makes records again and sends them.
 struct Sender {
-    through: u64,
+    heights: RangeInclusive<u64>,
     checks: Checks,
     out: mpsc::Sender<Assembled>,
 }
@@ -194,7 +225,7 @@ impl Visitor for Sender {
     fn finding(&mut self, _: Finding) {}
 
     fn record(&mut self, stored: &Stored<'_>) {
-        if stored.height > self.through {
+        if !self.heights.contains(&stored.height) {
             return;
         }
         match audit(stored, &self.checks) {

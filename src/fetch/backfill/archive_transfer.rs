@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use neve_archive::{Manifest, SegmentEntry};
-use neve_chain::Settlement;
+use neve_chain::{Checks, Settlement};
 use neve_store::{PartialSegment, SealedPage};
 
 use super::error::BackfillError;
 use super::interval::BackfillInterval;
-use super::plan::{goal, has_room};
-use super::segment_transfer::{BackfillStep, publish};
+use super::plan::{goal, has_room_below};
+use super::segment_transfer::{BackfillStep, keep_evidence, publish};
 use super::segment_verifier::{SegmentError, VerifiedSegment, check};
 use crate::archive::{ArchiveSource, Failed, identity_of};
-use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
+use crate::fetch::{Follower, HeightFetcher, unsettled};
 use crate::upstream::Priority;
 
 /// Segments that are under way or being proven.
@@ -44,6 +43,9 @@ async fn next_step(
     }
     if first <= goal {
         return Ok(BackfillStep::Ask { from: first }); // of which nothing comes but what /health shows
+    }
+    if archive.rests() {
+        return Ok(BackfillStep::Ask { from: 0 });
     }
     let manifest = match archive.manifest().await {
         Ok(manifest) => manifest,
@@ -123,19 +125,10 @@ async fn take_all(
             Err(TransferError::Segment(wrong)) => wrong,
         };
         archive.refuse(&entry, &wrong.to_string());
-        keep(follower, archive, &entry, &wrong);
+        keep_evidence(follower, &archive.url, entry.first, &wrong);
         return Ok(BackfillStep::Ask { from: entry.first });
     }
     Ok(BackfillStep::Again)
-}
-
-/// Keeps what is wrong of a segment.
-fn keep(follower: &Follower, archive: &ArchiveSource, entry: &SegmentEntry, wrong: &SegmentError) {
-    if let Some(texts) = wrong.texts.clone() {
-        let (height, upstream) = (wrong.height.unwrap_or(entry.first), archive.url.clone());
-        let answer = RejectedPayload { height, upstream, texts };
-        follower.evidence.keep(answer, wrong.reason, &wrong.to_string());
-    }
 }
 
 /// Reason why a segment was not taken.
@@ -165,10 +158,7 @@ struct ArchiveTransfer<'f> {
 
 impl ArchiveTransfer<'_> {
     async fn run(self) -> Result<VerifiedSegment, TransferError> {
-        let reader = &self.follower.serving.reader;
-        let range = reader.range().ok_or(TransferError::Full)?;
-        let above = reader.record(*range.start()).ok_or(TransferError::Full)?;
-        if !has_room(self.follower, &above, self.follower.ingest.segment_bytes()) {
+        if !has_room_below(self.follower) {
             return Err(TransferError::Full);
         }
         let (incoming, page) =
@@ -184,7 +174,7 @@ impl ArchiveTransfer<'_> {
 
     /// The heights below that the segment's headers settle. Without an upstream they are not here:
     /// the segment below is held against the stored headers when it comes.
-    async fn window(&self, checks: neve_chain::Checks) -> Settlement {
+    async fn window(&self, checks: Checks) -> Settlement {
         let before =
             self.entry.first.checked_sub(1).filter(|_| !self.follower.endpoints.is_empty());
         let reader = &self.follower.serving.reader;
@@ -201,23 +191,18 @@ pub(super) async fn received(
 ) -> Result<(PartialSegment, SealedPage), TransferError> {
     let bytes = archive.segment(manifest, entry).await.map_err(TransferError::Archive)?;
     let (history, base) = (follower.ingest.raw_history().await??, entry.first);
+    let expected = (identity_of(manifest), base, manifest.range);
     let written = tokio::task::spawn_blocking(move || {
         let Some(mut incoming) = history.receive_packed(base)? else { return Ok(None) };
-        write_whole(&mut incoming, &bytes).map(|whole| whole.then_some(incoming))
-    });
-    let incoming = written.await?.map_err(BackfillError::from)?;
-    let page = incoming.as_ref().and_then(|incoming| incoming.page()).cloned();
-    let expected = (identity_of(manifest), entry.first, manifest.range);
-    match (incoming, page) {
-        (Some(incoming), Some(page)) if (page.identity, page.base, page.records) == expected => {
-            Ok((incoming, page))
+        incoming.restart()?;
+        let is_whole = incoming.write(&bytes)? && incoming.is_whole();
+        let page = incoming.page().filter(|_| is_whole).cloned();
+        let page = page.filter(|page| (page.identity, page.base, page.records) == expected);
+        match page {
+            Some(page) => Ok(Some((incoming, page))),
+            None => incoming.restart().map(|()| None), // another file than the manifest names
         }
-        _ => Err(TransferError::Segment(SegmentError::another())),
-    }
-}
-
-/// Writes all of a file anew. False if it is no packed file.
-fn write_whole(incoming: &mut PartialSegment, bytes: &Bytes) -> Result<bool, neve_store::Error> {
-    incoming.restart()?;
-    Ok(incoming.write(bytes)? && incoming.is_whole())
+    });
+    let received = written.await?.map_err(BackfillError::from)?;
+    received.ok_or_else(|| TransferError::Segment(SegmentError::another()))
 }

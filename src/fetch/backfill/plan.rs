@@ -58,9 +58,16 @@ pub(crate) fn goal(follower: &Follower, head: u64) -> u64 {
     wanted.min(gap).max(kept)
 }
 
+/// True if a further segment below the first height would be kept. False for an empty store.
+pub(crate) fn has_room_below(follower: &Follower) -> bool {
+    let reader = &follower.serving.reader;
+    let first = reader.range().and_then(|range| reader.record(*range.start()));
+    first.is_some_and(|first| has_room(follower, &first, follower.ingest.segment_bytes()))
+}
+
 /// True if a further segment would be kept: it fits into the bound of bytes, with the one that the
 /// head needs next, and its newest block is young enough. Quarantined files make room for it.
-pub(crate) fn has_room(follower: &Follower, first: &RecordRef, segment_bytes: u64) -> bool {
+fn has_room(follower: &Follower, first: &RecordRef, segment_bytes: u64) -> bool {
     let retention = &follower.retention;
     let usage = follower.serving.reader.usage();
     let used = usage.disk_bytes - usage.quarantined_bytes;

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::error::BackfillError;
 use super::interval::BackfillInterval;
-use super::plan::{goal, has_room};
+use super::plan::{goal, has_room_below};
 use super::segment_verifier::{SegmentError, VerifiedSegment, check};
 use crate::client::Backoff;
 use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
@@ -163,8 +163,13 @@ fn refuse(follower: &Follower, peer: &MirrorSource, listed: Listed, wrong: &Segm
     warn!(base = listed.base, peer = peer.name, error = %wrong, "segment rejected");
     counter!("neve_mirror_received_segments_total", "outcome" => "rejected").increment(1);
     peer.refuse(listed.base);
+    keep_evidence(follower, &peer.name, listed.base, wrong);
+}
+
+/// Keeps what is wrong of the segment that begins at `base`.
+pub(super) fn keep_evidence(follower: &Follower, from: &str, base: u64, wrong: &SegmentError) {
     if let Some(texts) = wrong.texts.clone() {
-        let (height, upstream) = (wrong.height.unwrap_or(listed.base), peer.name.clone());
+        let (height, upstream) = (wrong.height.unwrap_or(base), from.to_owned());
         let answer = RejectedPayload { height, upstream, texts };
         follower.evidence.keep(answer, wrong.reason, &wrong.to_string());
     }
@@ -200,10 +205,7 @@ struct SegmentTransfer<'f> {
 
 impl SegmentTransfer<'_> {
     async fn run(self) -> Result<VerifiedSegment, TransferError> {
-        let reader = &self.follower.serving.reader;
-        let range = reader.range().ok_or(TransferError::Full)?;
-        let above = reader.record(*range.start()).ok_or(TransferError::Full)?;
-        if !has_room(self.follower, &above, self.follower.ingest.segment_bytes()) {
+        if !has_room_below(self.follower) {
             return Err(TransferError::Full);
         }
         let downloading = self.downloads.acquire().await.ok();
@@ -214,13 +216,7 @@ impl SegmentTransfer<'_> {
         let window = self.window(checks).await;
         let _turn = self.source.prover.turns.acquire().await.ok();
         let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
-        match checked.await?? {
-            Ok(checked) => Ok(checked),
-            Err(wrong) => {
-                self.forget().await?;
-                Err(TransferError::SegmentError(wrong))
-            }
-        }
+        checked.await??.map_err(TransferError::SegmentError)
     }
 
     fn checks(&self) -> Checks {

@@ -39,6 +39,16 @@ impl SegmentError {
         Self { reason: "segment", height: None, detail, texts: None }
     }
 
+    /// The store ends at a block that no block of the file has as its parent.
+    #[cfg(feature = "archive")]
+    pub(super) fn apart(height: u64, hash: neve_store::Hash) -> Self {
+        let detail = format!(
+            "the store ends with its block {hash}, and the segment of --archive-anchor does not go on from \
+             there; use an empty --data-dir"
+        );
+        Self { reason: "anchor", height: Some(height), detail, texts: None }
+    }
+
     /// A block is not the one that is known to be in the chain.
     #[cfg(feature = "archive")]
     pub(super) fn anchor(height: u64, found: Option<neve_store::Hash>) -> Self {
@@ -57,9 +67,10 @@ pub(crate) struct VerifiedSegment {
     pub(crate) window: Settlement,
 }
 
-/// Looks at all of `incoming`. `window` has the heights below it that are not settled before it.
+/// Looks at all of `incoming`. `window` has the heights below it that are not settled before it. A file
+/// that does not check out is removed.
 pub(crate) fn check(
-    incoming: PartialSegment,
+    mut incoming: PartialSegment,
     page: &SealedPage,
     checks: Checks,
     window: Settlement,
@@ -74,6 +85,7 @@ pub(crate) fn check(
         if let Some(offset) = look.damaged_at {
             wrong.texts = Some((incoming.piece(offset, DAMAGED_BYTES).into(), Bytes::new()));
         }
+        incoming.restart()?;
         return Ok(Err(wrong));
     }
     Ok(Ok(VerifiedSegment { built: incoming.finish()?, window: look.window }))

@@ -17,7 +17,11 @@ const RANGES: [&str; 2] = ["--segment-blocks", "32"];
 const HEAD: u64 = 110;
 
 fn chain(helicon: Helicon) -> DevnetThread {
-    let config = Config::test().with_head(HEAD).with_helicon(helicon);
+    chain_up_to(HEAD, helicon)
+}
+
+fn chain_up_to(head: u64, helicon: Helicon) -> DevnetThread {
+    let config = Config::test().with_head(head).with_helicon(helicon);
     DevnetThread::start(config).expect("loopback has free ports")
 }
 
@@ -185,6 +189,50 @@ fn replica_serves_what_the_anchor_settles() {
     serves(&neve, &node, 0..=head);
     assert_eq!(received(&neve, "accepted"), 3);
     neve.stop_in_time();
+    // It has all that the anchor settles, and its answers stay in the form of Helicon.
+    let neve = replica(dir.path(), &place, &anchor(&node, 95));
+    neve.wait_for_count("neve_archive_received_segments_total{outcome=\"accepted\"}", 1);
+    assert_eq!(neve.health()["blocks"]["head"], head);
+    serves(&neve, &node, 0..=head);
+    neve.stop_in_time();
+}
+
+/// Fills a store up to height 80 from a node that has no more.
+fn begun(dir: &Path, helicon: Helicon) {
+    let node = chain_up_to(80, helicon);
+    let url = node.base_url();
+    let neve = Neve::start(dir, &[&["--upstream", &url, "--start", "70"][..], &RANGES].concat());
+    neve.wait_for_head(80);
+    neve.stop_in_time();
+}
+
+#[test]
+fn replica_goes_on_where_it_was_killed() {
+    let node = chain(Helicon::Never);
+    let (_bucket, place, _) = archived(&node);
+    let dir = fresh_dir();
+    begun(dir.path(), Helicon::Never);
+    let neve = replica(dir.path(), &place, &anchor(&node, 95));
+    neve.wait_for_head(95);
+    serves(&neve, &node, 70..=95);
+    neve.stop_in_time();
+    assert_eq!(digest(dir.path()).2, 95);
+}
+
+#[test]
+fn store_with_other_blocks_than_the_archive_stays_as_it_is() {
+    let node = chain(Helicon::Never);
+    let (_bucket, place, _) = archived(&node);
+    let dir = fresh_dir();
+    begun(dir.path(), Helicon::At(10));
+    let neve = replica(dir.path(), &place, &anchor(&node, 95));
+    let error = neve.wait("an error of the archive", |health| {
+        health["archive"]["segments"]["error"].as_str().map(str::to_owned)
+    });
+    assert!(error.contains("use an empty --data-dir"), "{error}");
+    assert_eq!(neve.health()["blocks"]["head"], 80);
+    neve.stop_in_time();
+    assert!(digest(dir.path()).2 == 80, "nothing was appended");
 }
 
 #[test]
@@ -317,5 +365,18 @@ fn archive_of_another_chain_is_left_alone() {
     assert_eq!(received(&neve, "accepted"), 0);
     let error = neve.health()["archive"]["segments"]["error"].to_string();
     assert!(error.contains("it has chain"), "{error}");
+    neve.stop_in_time();
+}
+
+#[test]
+fn archive_without_a_manifest_holds_nothing_up() {
+    let (node, bucket, dir) = (chain(Helicon::Never), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let neve = follower(dir.path(), &place, &node);
+    neve.wait_for_head(HEAD);
+    wait_for_first(&neve, 0);
+    serves(&neve, &node, 0..=HEAD);
+    let error = neve.health()["archive"]["segments"]["error"].to_string();
+    assert!(error.contains("no manifest"), "{error}");
     neve.stop_in_time();
 }
