@@ -20,7 +20,8 @@ const KILLS_USUAL: u32 = 50;
 const LIFE: &str = "NEVE_KILL_LIFE_MS";
 /// Heights of a few segments, see `ARGUMENTS`.
 const HEIGHTS_BACK_MAX: u64 = 3 * 8;
-/// The longest life, at first and at most: a busy machine needs longer to append anything.
+/// The longest life, at first and at most. It grows by lives that appended nothing, as a busy machine has, and shrinks
+/// by others.
 const LIFE_MS: u64 = 300;
 const LIFE_MS_MAX: u64 = 10_000;
 /// Few blocks a segment and few segments: every life rolls and evicts.
@@ -130,9 +131,10 @@ fn kills_leave_a_whole_store() {
         let now = (stored_first.unwrap_or(0), stored_head.unwrap_or(0));
         evicted += u32::from(now.0 > before.0);
         grown += u32::from(now.1 > before.1);
-        if now.1 <= before.1 {
-            longest = (longest * 5 / 4).min(LIFE_MS_MAX);
-        }
+        longest = match now.1 <= before.1 {
+            true => (longest * 5 / 4).min(LIFE_MS_MAX),
+            false => (longest * 19 / 20).max(life_ms),
+        };
         before = now;
     }
     eprintln!("{grown} lives appended, {evicted} evicted; {read} responses; last {before:?}");
