@@ -23,6 +23,8 @@ pub(crate) enum Failed {
     NothingPacked(PathBuf),
     #[error("the archive has another chain, or another length of ranges, than {}", .0.display())]
     OtherChain(PathBuf),
+    #[error("the page lists of the archive lack the segment of height {0}")]
+    NoPages(u64),
     #[error("the archive has other blocks at height {0}")]
     OtherBlocks(u64),
     #[error(

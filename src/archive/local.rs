@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use neve_archive::{Chain, Digest, Key, Spot};
+use neve_archive::{Chain, Digest, Key, PageList, SegmentPages, Spot};
 use neve_record::packed::Codec;
 use neve_store::{PackedBytes, PackedCodec, PackedHeader, PackedRange};
 
@@ -67,16 +67,20 @@ pub(super) fn chain_of(header: &PackedHeader) -> Chain {
 /// A packed file in memory, with all checksums compared.
 pub(super) struct Opened {
     range: Box<dyn PackedRange>,
+    /// Pages of the file.
+    pub(super) pages: SegmentPages,
 }
 
 impl Opened {
     pub(super) fn of(codec: &Codec, bytes: Vec<u8>) -> Result<Self, String> {
         let start = bytes.get(..codec.start_bytes()).unwrap_or(&bytes);
-        codec.start(start).map_err(|damage| damage.to_string())?;
+        let start = codec.start(start).map_err(|damage| damage.to_string())?;
+        let front = u32::try_from(start.opening).map_err(|_| "a front over 4 GiB".to_owned())?;
+        let pages = SegmentPages { front, pages: PageList::of(&bytes) };
         let range = codec.open(PackedBytes::in_memory(bytes));
         let range = range.map_err(|damage| damage.to_string())?;
         range.check().map_err(|damage| damage.to_string())?;
-        Ok(Self { range })
+        Ok(Self { range, pages })
     }
 
     pub(super) fn header(&self) -> PackedHeader {

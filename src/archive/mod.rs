@@ -1,10 +1,12 @@
-//! An archive of packed files in an object store: pushing to it, checking it, and taking segments from it.
+//! An archive of packed files in an object store: pushing to it, checking it, taking segments from it, and reading heights
+//! of it.
 
 mod connector;
 mod error;
 mod file_lock;
 mod local;
 mod push;
+mod read;
 mod source;
 mod store;
 mod verify;
@@ -12,6 +14,7 @@ mod verify;
 pub(crate) use error::Failed;
 pub(crate) use local::packed_files;
 pub(crate) use push::{Pushed, push};
+pub(crate) use read::{ArchiveReader, ReadPlace};
 pub(crate) use source::{ArchiveSource, identity_of};
 pub(crate) use store::{ArchiveStore, Place};
 pub(crate) use verify::{Finding, Verified, verify};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use neve_archive::{
-    Digest, Key, Kind, Manifest, ObjectName, SegmentEntry, Span, SpanEntry, object_digest,
-    span_groups,
+    Digest, Key, Kind, Manifest, ObjectName, PageLists, PagesEntry, SegmentEntry, SegmentPages,
+    Span, SpanEntry, object_digest, span_groups,
 };
 use neve_record::packed::Codec;
 
@@ -39,6 +39,8 @@ pub(crate) struct Pushed {
 struct Group {
     number: u64,
     segments: Vec<SegmentEntry>,
+    /// Pages of these.
+    pages: Vec<SegmentPages>,
     keys: Vec<Key>,
 }
 
@@ -148,13 +150,14 @@ async fn put_segments(
     done: &mut Pushed,
 ) -> Result<Group, Failed> {
     let codec = Codec::default();
-    let mut group = Group { number: 0, segments: Vec::new(), keys: Vec::new() };
+    let (segments, pages, keys) = (Vec::new(), Vec::new(), Vec::new());
+    let mut group = Group { number: 0, segments, pages, keys };
     for file in files {
         let Some(bytes) = unless_evicted(file.read())? else {
             done.evicted += 1;
             continue;
         };
-        let (segment, keys) = segment_of(&codec, &file.path, &bytes)?;
+        let (segment, pages, keys) = segment_of(&codec, &file.path, &bytes)?;
         group.number = span_groups(segment.first, file.header.heights);
         let (first, digest) = (segment.first, segment.digest);
         let chain_id = file.header.identity.chain_id;
@@ -166,28 +169,30 @@ async fn put_segments(
             done.present += 1;
         }
         group.segments.push(segment);
+        group.pages.push(pages);
         group.keys.extend(keys);
     }
     Ok(group)
 }
 
-/// Entry of a packed file in the manifest, and its hashes. All checksums are compared first.
+/// Entry of a packed file in the manifest, its pages and its hashes. All checksums are compared first.
 fn segment_of(
     codec: &Codec,
     path: &Path,
     bytes: &[u8],
-) -> Result<(SegmentEntry, Vec<Key>), Failed> {
+) -> Result<(SegmentEntry, SegmentPages, Vec<Key>), Failed> {
     let packed = |why: String| Failed::Packed { path: PathBuf::from(path), why };
     let opened = Opened::of(codec, bytes.to_vec()).map_err(packed)?;
     let header = opened.header();
     let segment = SegmentEntry {
         first: header.first,
         bytes: bytes.len() as u64,
-        digest: object_digest(bytes),
+        digest: opened.pages.pages.object_digest(),
         last: opened.last().map_err(packed)?,
         parent: Digest(header.parent.0),
     };
-    Ok((segment, opened.keys().map_err(packed)?))
+    let keys = opened.keys().map_err(packed)?;
+    Ok((segment, opened.pages, keys))
 }
 
 /// Adds a group to the manifest that is there, as often as another writer comes first.
@@ -257,7 +262,7 @@ fn linked(manifest: &Manifest) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Makes and puts the span of a group: what it was, and the new hashes.
+/// Makes and puts the span of a group, and its page lists: what they were, and the new segments.
 async fn span(
     archive: &ArchiveStore,
     before: &Manifest,
@@ -265,17 +270,45 @@ async fn span(
     group: &Group,
 ) -> Result<SpanEntry, Failed> {
     let of_group = |first: u64| span_groups(first, next.range) == group.number;
-    let segments = next.segments.iter().filter(|segment| of_group(segment.first));
-    let first = segments.clone().map(|segment| segment.first).min().unwrap_or_default();
-    let segments = segments.count() as u32;
-    let old = match before.spans.iter().find(|span| of_group(span.first)) {
-        Some(old) => Some(Span::read(&archive.get(&before.span_name(old), old.bytes).await?)?),
-        None => None,
+    let segments: Vec<_> = next.segments.iter().filter(|segment| of_group(segment.first)).collect();
+    let first = segments.first().map(|segment| segment.first).unwrap_or_default();
+    let old = before.spans.iter().find(|span| of_group(span.first));
+    let (old_span, old_pages) = match old {
+        Some(old) => {
+            let span = Span::read(&archive.get(&before.span_name(old), old.bytes).await?)?;
+            let pages = archive.get(&before.pages_name(old), old.pages.bytes).await?;
+            (Some(span), Some(PageLists::read(&pages)?))
+        }
+        None => (None, None),
     };
-    let span = Span::empty(first, next.range, segments)?.with(old.as_ref(), &group.keys)?;
-    let bytes = span.to_bytes();
-    let (length, digest) = (bytes.len() as u64, object_digest(&bytes));
-    let entry = SpanEntry { first, segments, bytes: length, digest };
-    archive.put(&next.span_name(&entry), bytes).await?;
+    let span = Span::empty(first, next.range, segments.len() as u32)?;
+    let span = span.with(old_span.as_ref(), &group.keys)?;
+    let pages = segments.iter().map(|segment| pages_of(segment, old_pages.as_ref(), group));
+    let pages = PageLists::new(&span, pages.collect::<Result<_, _>>()?)?;
+    let (entry, [span, pages]) = entry_of(&span, &pages);
+    archive.put(&next.span_name(&entry), span).await?;
+    archive.put(&next.pages_name(&entry), pages).await?;
     Ok(entry)
+}
+
+/// Entry of a span and its page lists in the manifest, and the bytes of both objects.
+pub(super) fn entry_of(span: &Span, pages: &PageLists) -> (SpanEntry, [Vec<u8>; 2]) {
+    let objects = [span.to_bytes(), pages.to_bytes()];
+    let [(bytes, digest), pages] =
+        objects.each_ref().map(|object| (object.len() as u64, object_digest(object)));
+    let pages = PagesEntry { bytes: pages.0, digest: pages.1 };
+    let (first, segments) = (span.first(), span.segments());
+    (SpanEntry { first, segments, bytes, digest, pages }, objects)
+}
+
+/// Pages of a segment, which is new or was there.
+fn pages_of(
+    segment: &SegmentEntry,
+    old: Option<&PageLists>,
+    group: &Group,
+) -> Result<SegmentPages, Failed> {
+    let is_it = |pages: &&SegmentPages| pages.pages.object_digest() == segment.digest;
+    let old = old.and_then(|old| old.segment(segment.first)).filter(is_it);
+    let found = old.or_else(|| group.pages.iter().find(is_it));
+    found.cloned().ok_or(Failed::NoPages(segment.first))
 }

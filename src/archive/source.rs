@@ -1,6 +1,7 @@
 //! The archive as a source of segments: its manifest as last read, and segments that failed.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,8 @@ pub(crate) struct ArchiveSource {
     pub(crate) url: String,
     /// Block from which it is proven where no upstream is.
     pub(crate) anchor: Option<Anchor>,
-    manifest: Mutex<Option<(Instant, Arc<Manifest>)>>,
+    place: Place,
+    manifest: Mutex<Option<(Instant, Arc<Manifest>, Digest)>>,
     /// Time when the manifest could not be read.
     failed: Mutex<Option<Instant>>,
     refused: Mutex<HashMap<Digest, Instant>>,
@@ -41,28 +43,46 @@ pub(crate) struct ArchiveSource {
 impl ArchiveSource {
     /// Opens the archive of the settings. Nothing is connected yet.
     pub(crate) fn open(config: &ArchiveConfig, status: &Arc<Status>) -> Result<Self, Failed> {
-        let ArchiveConfig { url, endpoint, anchor } = config.clone();
-        let store = ArchiveStore::open(&Place { url: url.clone(), endpoint })?;
+        let ArchiveConfig { url, endpoint, anchor, .. } = config.clone();
+        let place = Place { url: url.clone(), endpoint };
+        let store = ArchiveStore::open(&place)?;
         status.change_archive(|archive| archive.url.clone_from(&url));
         let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Self { store, url, anchor, manifest, failed, refused, status: Arc::clone(status) })
+        let status = Arc::clone(status);
+        Ok(Self { store, url, anchor, place, manifest, failed, refused, status })
+    }
+
+    /// Opens the store for reads that a client waits for.
+    pub(super) fn store_for_reads(&self) -> Result<ArchiveStore, Failed> {
+        ArchiveStore::open_impatient(&self.place)
+    }
+
+    /// Notes the heights that are answered from the archive.
+    pub(super) fn answers(&self, heights: Option<RangeInclusive<u64>>) {
+        self.status.change_archive(|archive| archive.answers = heights);
     }
 
     /// Returns the manifest, not older than a minute.
     pub(crate) async fn manifest(&self) -> Result<Arc<Manifest>, Failed> {
+        Ok(self.named_manifest().await?.0)
+    }
+
+    /// Returns the manifest, not older than a minute, and its digest.
+    pub(super) async fn named_manifest(&self) -> Result<(Arc<Manifest>, Digest), Failed> {
         let known = lock(&self.manifest).clone();
-        if let Some((read, manifest)) = known
+        if let Some((read, manifest, digest)) = known
             && read.elapsed() < MANIFEST_EVERY
         {
-            return Ok(manifest);
+            return Ok((manifest, digest));
         }
         let held = self.store.manifest().await.and_then(|held| held.ok_or(Failed::NoManifest));
         *lock(&self.failed) = held.as_ref().err().map(|_| Instant::now());
-        let manifest = Arc::new(held?.manifest);
+        let held = held?;
+        let (manifest, digest) = (Arc::new(held.manifest), held.digest);
         let heights = manifest.heights();
         self.status.change_archive(|archive| archive.heights = heights);
-        *lock(&self.manifest) = Some((Instant::now(), Arc::clone(&manifest)));
-        Ok(manifest)
+        *lock(&self.manifest) = Some((Instant::now(), Arc::clone(&manifest), digest));
+        Ok((manifest, digest))
     }
 
     /// True for a minute after the manifest could not be read: a store that does not answer must not

@@ -1,5 +1,6 @@
 //! The object store of an archive: its objects, and its manifest.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    UpdateVersion,
+    Error, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, RetryConfig, UpdateVersion,
 };
 use tokio::time::timeout;
 
@@ -51,6 +52,15 @@ pub(crate) struct Held {
 impl ArchiveStore {
     /// Opens the store of a URL. Nothing is connected yet.
     pub(crate) fn open(place: &Place) -> Result<Self, Failed> {
+        Self::open_with(place, RetryConfig::default())
+    }
+
+    /// Opens the store for reads that a client waits for: they fail soon.
+    pub(super) fn open_impatient(place: &Place) -> Result<Self, Failed> {
+        Self::open_with(place, RetryConfig { max_retries: 0, ..RetryConfig::default() })
+    }
+
+    fn open_with(place: &Place, retry: RetryConfig) -> Result<Self, Failed> {
         let wrong = |why: String| Failed::Url { url: place.url.clone(), why };
         if let Some(dir) = place.url.strip_prefix("file://") {
             return Self::in_directory(&PathBuf::from(dir)).map_err(wrong);
@@ -64,6 +74,7 @@ impl ArchiveStore {
         let http = Connector(raw_client(client_config(None).map_err(wrong)?));
         let mut builder =
             AmazonS3Builder::from_env().with_bucket_name(bucket).with_http_connector(http);
+        builder = builder.with_retry(retry);
         if let Some(endpoint) = &place.endpoint {
             builder = builder.with_endpoint(endpoint).with_allow_http(true);
         }
@@ -126,6 +137,21 @@ impl ArchiveStore {
         }
         let bytes = body(found).await?;
         if object_digest(&bytes) == name.digest { Ok(bytes) } else { Err(Failed::Changed(*name)) }
+    }
+
+    /// Gets a range of an object. Nobody compares it with anything.
+    pub(super) async fn range(
+        &self,
+        name: &ObjectName,
+        range: Range<u64>,
+    ) -> Result<Bytes, Failed> {
+        let path = self.path(&name.to_string());
+        let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
+        let found = match self.objects.get_opts(&path, options).await {
+            Err(Error::NotFound { .. }) => return Err(Failed::Absent(*name)),
+            found => found?,
+        };
+        Ok(found.bytes().await?)
     }
 
     /// Reads the manifest; `None` if there is none.

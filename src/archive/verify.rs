@@ -2,12 +2,14 @@
 //! absent or changed objects again.
 
 use neve_archive::{
-    Digest, Key, Manifest, ObjectName, SegmentEntry, Span, SpanEntry, object_digest,
+    Digest, Key, Manifest, ObjectName, PageLists, SegmentEntry, SegmentPages, Span, SpanEntry,
+    object_digest,
 };
 use neve_record::packed::Codec;
 
 use super::error::Failed;
 use super::local::{Opened, PackedOnDisk, chain_of, unless_evicted};
+use super::push::entry_of;
 use super::store::ArchiveStore;
 
 /// A fault of an archive.
@@ -56,7 +58,7 @@ pub(crate) async fn verify(
     };
     let mut segments = manifest.segments.iter();
     for span in &manifest.spans {
-        let mut keys = Some(Vec::new());
+        let mut content = Some(Content::default());
         for segment in segments.by_ref().take(span.segments as usize) {
             let mut more = check_segment(archive, manifest, segment).await?;
             if let Err(fault) = more {
@@ -66,24 +68,79 @@ pub(crate) async fn verify(
                 note(&mut done, name, fault, repaired);
                 more = check_segment(archive, manifest, segment).await?;
             }
-            keys = keys.zip(more.ok()).map(|(mut keys, more)| {
-                keys.extend(more);
-                keys
-            });
+            content = content.zip(more.ok()).map(|(content, more)| content.with(more));
             done.segments += 1;
             done.bytes += segment.bytes;
         }
-        let made = keys.map(|keys| made(manifest, span, &keys)).transpose()?;
-        if let Err(fault) = check_span(archive, manifest, span, made.as_deref()).await? {
-            let name = manifest.span_name(span);
+        let made = content.map(|content| made(manifest, span, content)).transpose()?;
+        for (index, kind) in [Index::Span, Index::Pages].into_iter().enumerate() {
+            let made = made.as_ref().map(|made| &made[index]);
+            let Err(fault) = check_index(archive, manifest, span, kind, made).await? else {
+                continue;
+            };
+            let name = kind.name(manifest, span);
             let bytes = made.filter(|made| local.is_some() && object_digest(made) == name.digest);
-            let repaired = replaced(archive, &name, bytes).await?;
+            let repaired = replaced(archive, &name, bytes.cloned()).await?;
             note(&mut done, name, fault, repaired);
         }
         done.spans += 1;
-        done.bytes += span.bytes;
+        done.bytes += span.bytes + span.pages.bytes;
     }
     Ok(done)
+}
+
+/// Hashes and pages of neighboring segments.
+#[derive(Default)]
+struct Content {
+    keys: Vec<Key>,
+    pages: Vec<SegmentPages>,
+}
+
+impl Content {
+    fn with(mut self, more: Self) -> Self {
+        self.keys.extend(more.keys);
+        self.pages.extend(more.pages);
+        self
+    }
+}
+
+/// Object that is made of segments.
+#[derive(Debug, Clone, Copy)]
+enum Index {
+    Span,
+    Pages,
+}
+
+impl Index {
+    fn name(self, manifest: &Manifest, span: &SpanEntry) -> ObjectName {
+        match self {
+            Self::Span => manifest.span_name(span),
+            Self::Pages => manifest.pages_name(span),
+        }
+    }
+
+    fn bytes(self, span: &SpanEntry) -> u64 {
+        match self {
+            Self::Span => span.bytes,
+            Self::Pages => span.pages.bytes,
+        }
+    }
+
+    /// Checks the form of an object.
+    fn read(self, bytes: &[u8]) -> Result<(), Fault> {
+        let read = match self {
+            Self::Span => Span::read(bytes).map(drop),
+            Self::Pages => PageLists::read(bytes).map(drop),
+        };
+        read.map_err(|error| (self.kind(), error.to_string()))
+    }
+
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Span => "span",
+            Self::Pages => "pages",
+        }
+    }
 }
 
 /// Bytes of the packed file with the digest of an object, if there is one.
@@ -122,7 +179,7 @@ async fn check_segment(
     archive: &ArchiveStore,
     manifest: &Manifest,
     segment: &SegmentEntry,
-) -> Result<Result<Vec<Key>, Fault>, Failed> {
+) -> Result<Result<Content, Fault>, Failed> {
     let bytes = match archive.get(&manifest.segment_name(segment), segment.bytes).await {
         Ok(bytes) => bytes,
         Err(failed) => return fault(failed),
@@ -134,7 +191,7 @@ fn read_segment(
     manifest: &Manifest,
     segment: &SegmentEntry,
     bytes: Vec<u8>,
-) -> Result<Vec<Key>, String> {
+) -> Result<Content, String> {
     let opened = Opened::of(&Codec::default(), bytes)?;
     let header = opened.header();
     if chain_of(&header) != manifest.chain() {
@@ -144,30 +201,33 @@ fn read_segment(
     if ends != (segment.first, segment.parent, segment.last) {
         return Err("the manifest names other blocks".to_owned());
     }
-    opened.keys()
+    Ok(Content { keys: opened.keys()?, pages: vec![opened.pages] })
 }
 
-/// Makes the span of segments with these hashes.
-fn made(manifest: &Manifest, span: &SpanEntry, keys: &[Key]) -> Result<Vec<u8>, Failed> {
+/// Makes the span of segments, and its page lists.
+fn made(manifest: &Manifest, span: &SpanEntry, content: Content) -> Result<[Vec<u8>; 2], Failed> {
     let empty = Span::empty(span.first, manifest.range, span.segments)?;
-    Ok(empty.with(None, keys)?.to_bytes())
+    let span = empty.with(None, &content.keys)?;
+    let pages = PageLists::new(&span, content.pages)?;
+    Ok(entry_of(&span, &pages).1)
 }
 
-/// Compares a span with the one that its segments make, if they are whole.
-async fn check_span(
+/// Compares an object with the one that the segments make, if they are whole.
+async fn check_index(
     archive: &ArchiveStore,
     manifest: &Manifest,
     span: &SpanEntry,
-    made: Option<&[u8]>,
+    index: Index,
+    made: Option<&Vec<u8>>,
 ) -> Result<Result<(), Fault>, Failed> {
-    let bytes = match archive.get(&manifest.span_name(span), span.bytes).await {
+    let bytes = match archive.get(&index.name(manifest, span), index.bytes(span)).await {
         Ok(bytes) => bytes,
         Err(failed) => return fault(failed),
     };
-    if let Err(error) = Span::read(&bytes) {
-        return Ok(Err(("span", error.to_string())));
+    if let Err(fault) = index.read(&bytes) {
+        return Ok(Err(fault));
     }
-    let same = made.is_none_or(|made| made == bytes);
-    let other = || ("span", "it has other hashes than its segments".to_owned());
+    let same = made.is_none_or(|made| *made == bytes);
+    let other = || (index.kind(), "it has other hashes or pages than its segments".to_owned());
     Ok(if same { Ok(()) } else { Err(other()) })
 }

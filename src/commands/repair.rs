@@ -64,14 +64,14 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
         chain,
         &serving,
         &LiveRates::new(ArcSwap::from_pointee(Rates::of(&config))),
-    );
+    )?;
     // Nothing is evicted: the store is as it was, but for the damage.
     let (ingest, writer) =
         parts.writing(writer, Retention::default(), config.fsync_interval, None)?;
     let failed = if damaged.is_empty() {
         Vec::new()
     } else {
-        parts.follower(&config, &place, ingest.clone())?.repair().await
+        parts.follower(&config, &place, ingest.clone()).repair().await
     };
     failed.iter().for_each(|(segment, why)| error!(segment, why, "segment not repaired"));
     if let Some(gap) = serving.reader.gap() {

@@ -21,7 +21,7 @@ use crate::config::SettingsSource;
 use crate::config::settings::{AccessTarget, Config, GROUPS};
 use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
 use crate::observe::{Admin, head_age, process, progress};
-use crate::shared::{Serving, Status, ThreadCounters};
+use crate::shared::{Below, Serving, Status, ThreadCounters};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(config: Config, source: SettingsSource) -> ExitCode {
@@ -60,11 +60,12 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     if chain.endpoints.is_empty() {
         serving.freshness.follow_nobody();
     }
-    let parts = Parts::of(&config, chain, &serving, &reload.rates);
+    let parts = Parts::of(&config, chain, &serving, &reload.rates)?;
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
-    let follower = parts.follower(&config, &place, ingest.clone())?;
+    let follower = parts.follower(&config, &place, ingest.clone());
     let metrics = crate::observe::metrics::install();
+    let (below, _reading) = below(&parts, &config, &place)?;
     let ready = Arc::clone(&reload.ready);
     let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
         thread_counters: thread_counters.to_vec(),
@@ -76,8 +77,9 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let keys = reload.read_keys(&config)?;
     let access = reload.open_access_log(&config)?;
     let relay = parts.relay(&config);
+    let serving_of = (&serving, below);
     let front =
-        Listeners::start(&config, &serving, relay, (keys, access), inherited, admin).await?;
+        Listeners::start(&config, serving_of, relay, (keys, access), inherited, admin).await?;
     if config.log.access != Some(AccessTarget::Stdout) {
         front.greet(&parts.chain, config.archive.as_ref());
     }
@@ -98,6 +100,22 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     finish(ingest, writer, reload.drain_timeout).await;
     reload.flush_access_log();
     Ok(())
+}
+
+/// Heights below the served range that an archive has, and the task that keeps them up to date.
+type BelowAndTask = (Option<Arc<dyn Below>>, Option<AbortOnDropHandle<()>>);
+
+#[cfg(feature = "archive")]
+fn below(parts: &Parts, config: &Config, place: &StoreDir) -> Result<BelowAndTask, StartError> {
+    let Some(reader) = parts.below(config, place)? else { return Ok((None, None)) };
+    let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&reader).run()));
+    Ok((Some(reader), Some(task)))
+}
+
+#[cfg(not(feature = "archive"))]
+#[expect(clippy::unnecessary_wraps, reason = "as with the feature")]
+fn below(_: &Parts, _: &Config, _: &StoreDir) -> Result<BelowAndTask, StartError> {
+    Ok((None, None))
 }
 
 /// Work beside serving, which ends when it is dropped.

@@ -26,6 +26,6 @@ pub(crate) use relay_rule::{MethodPattern, RelayRule};
 pub use setting::{Group, Setting};
 pub use source::{Changes, SettingsSource};
 pub(crate) use source::{unknown_variables, warn_of_unknown};
-pub use units::{Anchor, ListenAddress, StartAt};
+pub use units::{Anchor, ArchiveTrust, ListenAddress, StartAt};
 pub(crate) use units::{Human, IpNetwork};
 pub use values::{Origin, Values};

@@ -279,6 +279,31 @@ impl FromStr for Anchor {
     }
 }
 
+/// Trust in an archive of which pages are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ArchiveTrust {
+    /// A segment is proven whole before its first answer.
+    #[default]
+    Prove,
+    /// SHA-256 of the manifest.
+    Manifest([u8; 32]),
+}
+
+impl FromStr for ArchiveTrust {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let digest = |text: &str| text.parse::<B256>().ok().filter(|_| text.len() == 64);
+        match text.split_once(':') {
+            None if text == "prove" => Ok(Self::Prove),
+            Some(("sha256", text)) if digest(text).is_some() => {
+                Ok(Self::Manifest(digest(text).unwrap_or_default().0))
+            }
+            _ => Err(ParseError("write prove, or sha256: and 64 hexadecimal digits")),
+        }
+    }
+}
+
 /// Requests a second: a number, or `none` for no limit. The table of bounds has its bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rate(pub(crate) Option<f64>);

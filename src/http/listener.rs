@@ -14,7 +14,7 @@ use crate::http::relay::RelayShared;
 use crate::observe::Admin;
 use crate::rpc::Caches;
 use crate::rpc::cursors::Filters;
-use crate::shared::{MemoryBudget, Serving};
+use crate::shared::{Below, MemoryBudget, Serving};
 
 /// State that all listeners share.
 #[derive(Clone)]
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) keys: Option<LiveKeys>,
     /// Access log and ids of requests, if any is on.
     pub(crate) access: Option<Access>,
+    /// Heights below the served range, if another place has any.
+    pub(crate) below: Option<Arc<dyn Below>>,
     /// The relay of misses, if any.
     pub(crate) relay: Option<RelayShared>,
 }

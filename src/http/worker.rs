@@ -141,6 +141,7 @@ fn responder(shared: &Shared, counters: &Arc<ThreadCounters>) -> Responder {
             counters: Arc::clone(counters),
             replays: Replays::default(),
             misses: shared.misses.clone(),
+            below: shared.below.clone(),
         }),
         miss_status: shared.http.miss_status,
         offload: Arc::clone(&shared.offload),

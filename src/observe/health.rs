@@ -232,6 +232,9 @@ impl Admin {
                 "url": archive.url,
                 "min_height": archive.heights.map(|heights| heights.0),
                 "max_height": archive.heights.map(|heights| heights.1),
+                "answers": archive.answers.map(|heights| json!({
+                    "min_height": heights.start(), "max_height": heights.end(),
+                })),
                 "segments": {
                     "accepted": archive.taken,
                     "rejected": archive.refused,

@@ -199,6 +199,18 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Segments received from the archive; changed: their bytes are not those of their name"
     Counter Bytes "neve_archive_received_segment_bytes_total" []
         "Bytes of segments received from the archive"
+    Counter Count "neve_archive_reads_total" ["kind": "segment span pages"]
+        "Reads from the archive for requests, by kind of object"
+    Counter Bytes "neve_archive_read_bytes_total" []
+        "Bytes read from the archive for requests"
+    Counter Count "neve_archive_read_errors_total" ["reason": "absent changed slow failed resting"]
+        "Reads from the archive that failed; resting: none began, as the ones before had failed"
+    Histogram Seconds "neve_archive_read_duration_seconds" []
+        "Times of reads from the archive for requests"
+    Counter Count "neve_archive_refused_pages_total" []
+        "Pages of the archive that differ from their digests"
+    Gauge Bytes "neve_archive_cache_bytes" []
+        "Disk used by pages of the archive"
     Counter Bytes "neve_mirror_sent_bytes_total" []
         "Bytes of segments, packed files and records sent to mirrors"
     Counter Count "neve_mirror_sent_records_total" []

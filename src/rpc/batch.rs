@@ -127,6 +127,9 @@ impl Rpc {
             Err(Unanswered::Missed(why)) if self.awaits_prices(&why) => {
                 Err(Stopped::With(RpcResponse::Prices))
             }
+            Err(Unanswered::Missed(why)) if self.is_below(&why, caller) => {
+                Err(Stopped::With(RpcResponse::Below))
+            }
             Err(Unanswered::Missed(why)) if self.misses.split => {
                 self.missed_item(message, &why, before, split);
                 Ok(0)

@@ -15,10 +15,12 @@ use crate::config::settings::{Limits, MissPolicy};
 use crate::rpc::cursors::{Filters, NotOpened, Replays, UndoLog};
 use crate::rpc::methods::{Miss, QueryContext, QueryError, execute, fresh};
 use crate::shared::{
-    MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters, Work,
+    Below, MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters,
+    Work,
 };
 
 /// Answers bodies.
+#[derive(Clone)]
 pub(crate) struct Rpc {
     pub(crate) serving: Arc<Serving>,
     pub(crate) status: Arc<Status>,
@@ -32,6 +34,8 @@ pub(crate) struct Rpc {
     pub(crate) replays: Replays,
     /// Treatment of misses.
     pub(crate) misses: MissPolicy,
+    /// Heights below the served range, if there are any.
+    pub(crate) below: Option<Arc<dyn Below>>,
 }
 
 impl Rpc {

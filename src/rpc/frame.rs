@@ -25,7 +25,7 @@ impl Rpc {
             RpcResponse::Mixed(mixed) => framed(mixed.body),
             RpcResponse::Relay(call) => WsResponse::Relay(call),
             RpcResponse::Split(split) => WsResponse::Split(split),
-            RpcResponse::Prices => WsResponse::Prices,
+            RpcResponse::Prices | RpcResponse::Below => WsResponse::Prices,
             RpcResponse::NoRoom => WsResponse::NoRoom,
         };
         (frame, calls)
@@ -79,7 +79,7 @@ impl Rpc {
                 subscriptions.undo();
                 return Ok((WsResponse::Relay(call), calls));
             }
-            RpcResponse::Prices => {
+            RpcResponse::Prices | RpcResponse::Below => {
                 subscriptions.undo();
                 return Ok((WsResponse::Prices, calls));
             }

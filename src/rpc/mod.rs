@@ -1,6 +1,7 @@
 //! JSON-RPC without a transport: request, batch, call.
 
 mod batch;
+mod below;
 mod caches;
 mod call;
 mod call_facts;

@@ -73,9 +73,9 @@ impl Rpc {
                 outbound.calls = Some(calls);
                 return Ok((RpcResponse::Relay(outbound), Calls::default()));
             }
-            RpcResponse::Prices => {
+            again @ (RpcResponse::Prices | RpcResponse::Below) => {
                 changes.undo(&self.filters);
-                return Ok((RpcResponse::Prices, Calls::default())); // all of it is done again
+                return Ok((again, Calls::default())); // all of it is done again
             }
             _ => {
                 changes.undo(&self.filters);
@@ -169,6 +169,9 @@ impl Rpc {
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
             Err(Unanswered::NoRoom) => return Ok(RpcResponse::NoRoom),
+            Err(Unanswered::Missed(why)) if self.is_below(&why, caller) => {
+                return Ok(RpcResponse::Below);
+            }
             Err(Unanswered::Missed(why)) => return Ok(self.missed(message, &why)),
             Err(Unanswered::Cold) => return Err(Cold),
         }

@@ -21,6 +21,8 @@ pub(crate) enum RpcResponse {
     Split(Box<Split>),
     /// Nothing yet: prices must be requested before.
     Prices,
+    /// Nothing yet: heights below the served range must be lent before.
+    Below,
     /// Nothing: the client, or all clients together, use too much memory.
     NoRoom,
 }
@@ -44,9 +46,9 @@ impl RpcResponse {
         })
     }
 
-    /// True if an upstream must be asked.
+    /// True if an upstream must be asked, or another place.
     pub(crate) fn needs_upstream(&self) -> bool {
-        matches!(self, Self::Relay(_) | Self::Split(_) | Self::Prices)
+        matches!(self, Self::Relay(_) | Self::Split(_) | Self::Prices | Self::Below)
     }
 }
 

@@ -1,7 +1,8 @@
 //! State of serving, shared by the threads that answer and the thread that ingests.
 
-use std::sync::OnceLock;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use neve_jsonrpc::Rules;
 use neve_record::parts::{SPANS, uncompressed_part};
@@ -16,6 +17,11 @@ use super::upstream_values::UpstreamValues;
 pub(crate) struct Serving {
     /// The store.
     pub reader: Reader,
+    state: Arc<ServingState>,
+}
+
+/// State besides the store, which readers of other heights share.
+pub(crate) struct ServingState {
     /// Values that only the upstream knows.
     pub relayed: UpstreamValues,
     /// Age of the head.
@@ -44,15 +50,20 @@ impl Serving {
         let freshness = Freshness::default();
         freshness.set_head_time(head_time(&reader));
         let head = reader.range().map_or(NO_HEAD, |range| *range.end());
-        Self {
-            reader,
+        let state = ServingState {
             relayed: UpstreamValues::default(),
             freshness,
             chain: OnceLock::new(),
             helicon: AtomicBool::new(false),
             heads: watch::Sender::new(None),
             head: AtomicU64::new(head),
-        }
+        };
+        Self { reader, state: Arc::new(state) }
+    }
+
+    /// Serves what another reader has, with the same state.
+    pub(crate) fn over(&self, reader: Reader) -> Self {
+        Self { reader, state: Arc::clone(&self.state) }
     }
 
     /// Wakes those who wait for heads, after one was published or withdrawn.
@@ -62,17 +73,6 @@ impl Serving {
         self.head.store(head.unwrap_or(NO_HEAD), Ordering::Relaxed);
         head.inspect(|head| self.freshness.reaches(*head));
         self.heads.send_replace(head);
-    }
-
-    /// The head, as it was last told.
-    pub(crate) fn head(&self) -> Option<u64> {
-        // Relaxed: it belongs to no other datum.
-        Some(self.head.load(Ordering::Relaxed)).filter(|head| *head != NO_HEAD)
-    }
-
-    /// Changes with the head.
-    pub(crate) fn heads(&self) -> watch::Receiver<Option<u64>> {
-        self.heads.subscribe()
     }
 
     /// The highest stored height that the newest stored header has proven.
@@ -87,6 +87,27 @@ impl Serving {
         let Some(head) = self.reader.head() else { return false };
         uncompressed_part(&head, SPANS)
             .is_some_and(|spans| SpansRef(spans.as_ref()).settled().is_some())
+    }
+}
+
+impl Deref for Serving {
+    type Target = ServingState;
+
+    fn deref(&self) -> &ServingState {
+        &self.state
+    }
+}
+
+impl ServingState {
+    /// The head, as it was last told.
+    pub(crate) fn head(&self) -> Option<u64> {
+        // Relaxed: it belongs to no other datum.
+        Some(self.head.load(Ordering::Relaxed)).filter(|head| *head != NO_HEAD)
+    }
+
+    /// Changes with the head.
+    pub(crate) fn heads(&self) -> watch::Receiver<Option<u64>> {
+        self.heads.subscribe()
     }
 
     /// Says which chain it is. Only the first time counts: a store never changes its chain.

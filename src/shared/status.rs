@@ -1,5 +1,6 @@
 //! Status of upstream and store: written by the threads that know, read by /health and /metrics.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -123,6 +124,8 @@ pub(crate) struct ArchiveStatus {
     pub url: String,
     /// First and last height of its manifest.
     pub heights: Option<(u64, u64)>,
+    /// Heights that are answered from it.
+    pub answers: Option<RangeInclusive<u64>>,
     /// Reason why no segments come.
     pub error: Option<String>,
     /// Segments that were taken since the start.

@@ -8,6 +8,8 @@ mod support;
 
 mod access;
 mod answers;
+#[cfg(feature = "archive")]
+mod archive;
 mod clients;
 mod following;
 mod mirror;

@@ -4,12 +4,14 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
     /// Another release wrote the object.
-    #[error("{what} of version {version}; this release reads version 1")]
+    #[error("{what} of version {version}; this release reads version {read}")]
     Version {
         /// Object.
         what: &'static str,
         /// Version of the object.
         version: u64,
+        /// Version that this release reads.
+        read: u64,
     },
     /// Bytes that no writer makes.
     #[error("{what}: {why}")]

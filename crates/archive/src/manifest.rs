@@ -8,7 +8,7 @@ use crate::name::{Kind, ObjectName};
 use crate::span::{SPAN_SEGMENTS, span_groups};
 
 /// Version of the manifest that this release reads and writes.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Name of the manifest, below the prefix of the archive.
 pub const MANIFEST_NAME: &str = "manifest.json";
 /// Most bytes of a manifest.
@@ -79,6 +79,18 @@ pub struct SpanEntry {
     pub bytes: u64,
     /// Digest that names the object.
     pub digest: Digest,
+    /// Page lists of the span and of its segments.
+    pub pages: PagesEntry,
+}
+
+/// Page lists in the manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PagesEntry {
+    /// Bytes of the object.
+    pub bytes: u64,
+    /// Digest that names the object.
+    pub digest: Digest,
 }
 
 /// Version of any manifest, read before the rest.
@@ -115,7 +127,7 @@ impl Manifest {
         }
         let Versioned { version } = serde_json::from_slice(bytes).map_err(malformed)?;
         if version != VERSION {
-            return Err(ArchiveError::Version { what: WHAT, version });
+            return Err(ArchiveError::Version { what: WHAT, version, read: VERSION });
         }
         let manifest: Self = serde_json::from_slice(bytes).map_err(malformed)?;
         manifest.check()?;
@@ -161,10 +173,22 @@ impl Manifest {
         ObjectName { chain_id: self.chain_id, kind: Kind::Span, first, digest }
     }
 
+    /// Returns the name of the object with the page lists of a span.
+    pub fn pages_name(&self, span: &SpanEntry) -> ObjectName {
+        let SpanEntry { first, pages: PagesEntry { digest, .. }, .. } = *span;
+        ObjectName { chain_id: self.chain_id, kind: Kind::Pages, first, digest }
+    }
+
+    /// Returns the span with a segment.
+    pub fn span_of(&self, segment: &SegmentEntry) -> Option<&SpanEntry> {
+        let after = self.spans.partition_point(|span| span.first <= segment.first);
+        self.spans.get(after.checked_sub(1)?)
+    }
+
     fn check(&self) -> Result<(), ArchiveError> {
         let wrong = |why: String| Err(ArchiveError::malformed(WHAT, why));
         if self.version != VERSION {
-            return Err(ArchiveError::Version { what: WHAT, version: self.version });
+            return Err(ArchiveError::Version { what: WHAT, version: self.version, read: VERSION });
         }
         if self.sequence == 0 || (self.sequence == 1) != self.before.is_none() {
             return wrong("a sequence without a manifest before".to_owned());
@@ -206,7 +230,7 @@ impl Manifest {
     fn check_spans(&self) -> Result<(), ArchiveError> {
         let mut left = &self.segments[..];
         for span in &self.spans {
-            let SpanEntry { first, segments, bytes, .. } = *span;
+            let SpanEntry { first, segments, bytes, pages, .. } = *span;
             let wrong =
                 |why: &str| Err(ArchiveError::malformed(WHAT, format!("span {first}: {why}")));
             let Some((held, after)) = left.split_at_checked(segments as usize) else {
@@ -217,7 +241,8 @@ impl Manifest {
                 (Some(a), Some(z)) if a.first == first && group(a) == group(z) => {}
                 _ => return wrong("not the segments of a group"),
             }
-            if segments > SPAN_SEGMENTS || bytes == 0 || bytes > OBJECT_BYTES_MAX {
+            let is_possible = |bytes: u64| bytes > 0 && bytes <= OBJECT_BYTES_MAX;
+            if segments > SPAN_SEGMENTS || !is_possible(bytes) || !is_possible(pages.bytes) {
                 return wrong("an impossible length");
             }
             left = after;

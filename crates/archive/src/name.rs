@@ -13,6 +13,8 @@ pub enum Kind {
     Segment,
     /// The hashes of up to 64 segments.
     Span,
+    /// The digests of the pages of a span and of its segments.
+    Pages,
 }
 
 impl Kind {
@@ -20,6 +22,7 @@ impl Kind {
         match self {
             Self::Segment => "segment",
             Self::Span => "span",
+            Self::Pages => "pages",
         }
     }
 }
@@ -62,6 +65,7 @@ fn parse(text: &str) -> Option<ObjectName> {
     let kind = match parts.next()? {
         "segment" => Kind::Segment,
         "span" => Kind::Span,
+        "pages" => Kind::Pages,
         _ => return None,
     };
     let (first, digest) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -88,9 +92,9 @@ mod tests {
     proptest! {
         #[test]
         fn every_name_comes_back(
-            chain_id: u64, first: u64, digest: [u8; 32], is_span: bool,
+            chain_id: u64, first: u64, digest: [u8; 32], kind in 0_usize..3,
         ) {
-            let kind = if is_span { Kind::Span } else { Kind::Segment };
+            let kind = [Kind::Segment, Kind::Span, Kind::Pages][kind];
             let name = ObjectName { chain_id, kind, first, digest: Digest(digest) };
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }

@@ -12,7 +12,7 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 12;
 /// Bytes of a hash that an entry has.
-const PREFIX_BYTES: usize = 6;
+pub(crate) const PREFIX_BYTES: usize = 6;
 const WHAT: &str = "span";
 
 /// Place of a block or transaction.
@@ -112,6 +112,11 @@ impl Span {
         self.first
     }
 
+    /// Heights of a segment.
+    pub fn range(&self) -> u32 {
+        self.range
+    }
+
     /// Number of segments.
     pub fn segments(&self) -> u32 {
         self.segments
@@ -134,6 +139,36 @@ impl Span {
         let from = entries.partition_point(|entry| entry[..PREFIX_BYTES] < prefix[..]);
         let same = entries[from..].iter().take_while(move |entry| entry.starts_with(&prefix));
         same.filter_map(|entry| self.spot(entry))
+    }
+
+    /// Returns the places at which a hash may be, as far as `part` of the object has them, which begins at
+    /// `offset`.
+    pub fn candidates_in<'p>(
+        &'p self,
+        offset: u64,
+        part: &'p [u8],
+        hash: &[u8; 32],
+    ) -> impl Iterator<Item = Spot> + 'p {
+        let prefix: [u8; PREFIX_BYTES] = std::array::from_fn(|at| hash[at]);
+        let header = (HEADER_BYTES as u64).saturating_sub(offset) as usize;
+        let behind = offset.saturating_sub(HEADER_BYTES as u64);
+        let begun = (behind.next_multiple_of(ENTRY_BYTES as u64) - behind) as usize;
+        let entries = part.get(header + begun..).unwrap_or_default().as_chunks::<ENTRY_BYTES>().0;
+        let from = entries.partition_point(|entry| entry[..PREFIX_BYTES] < prefix[..]);
+        let same = entries[from..].iter().take_while(move |entry| entry.starts_with(&prefix));
+        same.filter_map(|entry| self.spot(entry))
+    }
+
+    /// Returns the first bytes of the first hash that begins in each page; all ones if none does.
+    pub(crate) fn fences(&self, page_bytes: usize) -> Vec<[u8; PREFIX_BYTES]> {
+        let pages = (HEADER_BYTES + self.table.len()).div_ceil(page_bytes);
+        let fence = |page: usize| {
+            let behind = (page * page_bytes).saturating_sub(HEADER_BYTES);
+            let at = behind.next_multiple_of(ENTRY_BYTES);
+            let entry = self.table.get(at..at + PREFIX_BYTES);
+            entry.map_or([u8::MAX; PREFIX_BYTES], |entry| std::array::from_fn(|at| entry[at]))
+        };
+        (0..pages).map(fence).collect()
     }
 
     fn spot(&self, entry: &[u8; ENTRY_BYTES]) -> Option<Spot> {
@@ -169,7 +204,11 @@ impl Span {
             return Err(malformed("not a span"));
         }
         if word(8) != VERSION {
-            return Err(ArchiveError::Version { what: WHAT, version: word(8).into() });
+            return Err(ArchiveError::Version {
+                what: WHAT,
+                version: word(8).into(),
+                read: VERSION.into(),
+            });
         }
         let first = u64::from(word(16)) | u64::from(word(20)) << 32;
         if (word(28) as usize).checked_mul(ENTRY_BYTES) != Some(table.len()) {

@@ -19,7 +19,7 @@ mod write;
 
 pub use alloy_primitives::B256;
 
-pub use container::layout::{FileHeader, HEADER_BYTES, HEIGHTS_MAX, Identity};
+pub use container::layout::{FileHeader, FileStart, HEADER_BYTES, HEIGHTS_MAX, Identity};
 pub use container::log_index::term;
 pub use container::source::Source;
 pub use error::{PackError, PackedError, Reason};

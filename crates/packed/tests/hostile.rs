@@ -7,8 +7,8 @@ mod support;
 use std::ops::ControlFlow;
 
 use neve_packed::{
-    FileHeader, HeightTexts, LogOut, PackError, PackedFile, Reason, TotalDifficulty, intact_bytes,
-    pack,
+    FileHeader, FileStart, HEADER_BYTES, HeightTexts, LogOut, PackError, PackedFile, Reason,
+    TotalDifficulty, intact_bytes, pack,
 };
 use support::{IDENTITY, Texts, check, packed, recorded};
 
@@ -59,7 +59,9 @@ fn file_with_a_flipped_byte_is_refused_or_reads_the_same() {
 #[test]
 fn intact_bytes_end_before_what_did_not_arrive() {
     let whole = packed(&sample(), 16).bytes;
-    let (header, length) = FileHeader::of_start(&whole).unwrap();
+    let FileStart { header, length, opening } = FileHeader::of_start(&whole).unwrap();
+    let directory = HEADER_BYTES as u64 + 40 * u64::from(header.heights);
+    assert!(opening > directory && opening < length, "{opening} of {length}");
     let is_whole = header.first.is_multiple_of(16);
     assert_eq!((length, header.is_whole_range()), (whole.len() as u64, is_whole));
     assert_eq!(intact_bytes(&whole), length);

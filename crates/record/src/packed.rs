@@ -8,9 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use neve_chain::{Block, Receipts};
 use neve_packed::{
-    B256, FileHeader, HEADER_BYTES, HeightTexts, Identity as PackedIdentity, LogOut, ModelCache,
-    PackError, PackedError, PackedFile as File, PackedHeight, Position, Source, TotalDifficulty,
-    intact_bytes, pack,
+    B256, FileHeader, FileStart, HEADER_BYTES, HeightTexts, Identity as PackedIdentity, LogOut,
+    ModelCache, PackError, PackedError, PackedFile as File, PackedHeight, Position, Source,
+    TotalDifficulty, intact_bytes, pack,
 };
 use neve_store::{
     Encoding, Hash, Identity, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage,
@@ -98,11 +98,12 @@ impl PackedCodec for Codec {
     }
 
     fn start(&self, start: &[u8]) -> Result<PackedStart, PackedDamage> {
-        let (header, bytes) = FileHeader::of_start(start).map_err(|error| damage(&error))?;
+        let start = FileHeader::of_start(start).map_err(|error| damage(&error))?;
+        let FileStart { header, length, opening } = start;
         if !header.is_whole_range() {
             return Err(PackedDamage::Damaged("packed file holds no whole range".into()));
         }
-        Ok(PackedStart { header: header_of(&header), bytes })
+        Ok(PackedStart { header: header_of(&header), bytes: length, opening })
     }
 
     fn intact_bytes(&self, file: &[u8]) -> u64 {
@@ -243,6 +244,10 @@ impl PackedRange for Range {
 
     fn hash(&self, height: u64) -> Option<Hash> {
         Some(Hash(self.0.hash(height)?.0))
+    }
+
+    fn extent(&self, height: u64) -> Result<(u64, usize), PackedDamage> {
+        self.0.extent(height).map_err(|error| damage(&error))
     }
 
     fn record(&self, height: u64) -> Result<Record, PackedDamage> {

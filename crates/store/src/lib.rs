@@ -46,12 +46,14 @@ pub use format::{
 pub use id::{Hash, Identity, Rules};
 pub use memory::{lock_program, residency};
 pub use read::{
-    Candidate, Candidates, Damaged, LockedTail, LogAt, Reader, Resident, SearchError, Usage,
+    ArchivedPlace, ArchivedSegment, Candidate, Candidates, Damaged, LockedTail, LogAt, Reader,
+    Resident, SearchError, Usage,
 };
 pub use repair::Repair;
 pub use segment::{
     Found, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
-    PackedLogs, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
+    PackedLogs, PackedPages, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked,
+    unpacked_bytes,
 };
 pub use segment::{
     PACKED_SENT_BYTES_MAX, PartBytes, PartRef, RecordRef, SealedFile, SealedPage, SegmentSlice,

@@ -136,7 +136,10 @@ fn listed_text(manifest: &Manifest) -> String {
     let segments = manifest.segments.iter();
     let segments = segments.map(|at| line(at.first, at.bytes, manifest.segment_name(at)));
     let spans = manifest.spans.iter();
-    let spans = spans.map(|at| line(at.first, at.bytes, manifest.span_name(at)));
+    let spans = spans.flat_map(|at| {
+        let pages = line(at.first, at.pages.bytes, manifest.pages_name(at));
+        [line(at.first, at.bytes, manifest.span_name(at)), pages]
+    });
     let lines: String = segments.chain(spans).collect();
     let heights = heights_text(manifest.heights());
     let Manifest { chain_id, range, sequence, .. } = *manifest;
@@ -152,7 +155,10 @@ fn listed_json(manifest: &Manifest) -> String {
     let segments =
         segments.map(|at| line(at.first, at.bytes, manifest.segment_name(at).to_string()));
     let spans = manifest.spans.iter();
-    let spans = spans.map(|at| line(at.first, at.bytes, manifest.span_name(at).to_string()));
+    let spans = spans.flat_map(|at| {
+        let pages = line(at.first, at.pages.bytes, manifest.pages_name(at).to_string());
+        [line(at.first, at.bytes, manifest.span_name(at).to_string()), pages]
+    });
     let heights = manifest.heights();
     let summary = json!({
         "summary": true, "chain_id": manifest.chain_id, "range": manifest.range,

@@ -26,7 +26,7 @@ use crate::http::server::Workers;
 use crate::http::{Handoff, Listener, Offload};
 use crate::observe::{Admin, head_age, process};
 use crate::rpc::cursors::Filters;
-use crate::shared::{MemoryBudget, Serving, ThreadCounters};
+use crate::shared::{Below, MemoryBudget, Serving, ThreadCounters};
 
 /// Options of the greeting's `curl` command.
 const CURL_OPTIONS: &str = r#"-H 'content-type: application/json' -d '{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}'"#;
@@ -47,7 +47,7 @@ impl Listeners {
     /// Binds and starts; from here on requests are answered.
     pub(crate) async fn start(
         config: &Config,
-        serving: &Arc<Serving>,
+        (serving, below): (&Arc<Serving>, Option<Arc<dyn Below>>),
         relay: Option<RelayShared>,
         (keys, access): (Option<LiveKeys>, Option<Access>),
         inherited: Inherited,
@@ -83,6 +83,7 @@ impl Listeners {
             drain: draining,
             mirrors,
             misses: config.misses.policy(),
+            below,
             keys,
             access,
             relay,

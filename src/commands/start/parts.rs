@@ -15,7 +15,7 @@ use super::error::StartError;
 use super::store::StoreDir;
 use super::upstreams::Upstreams;
 #[cfg(feature = "archive")]
-use crate::archive::ArchiveSource;
+use crate::archive::{ArchiveReader, ArchiveSource, ReadPlace};
 use crate::config::Network;
 use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
@@ -38,6 +38,8 @@ pub(crate) struct Parts {
     budget: IngestBudget,
     pool: PoolSlot,
     rates: LiveRates,
+    #[cfg(feature = "archive")]
+    archive: Option<Arc<ArchiveSource>>,
 }
 
 impl Parts {
@@ -46,11 +48,14 @@ impl Parts {
         chain: Upstreams,
         serving: &Arc<Serving>,
         rates: &LiveRates,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, StartError> {
+        let status = Arc::default();
+        Ok(Self {
+            #[cfg(feature = "archive")]
+            archive: archive(config, &status)?,
             chain,
             serving: Arc::clone(serving),
-            status: Arc::default(),
+            status,
             options: config.store,
             queued: Arc::default(),
             busy: Arc::default(),
@@ -58,7 +63,24 @@ impl Parts {
             budget: IngestBudget::new(config.fetch.ingest_bytes_max),
             pool: PoolSlot::default(),
             rates: Arc::clone(rates),
-        }
+        })
+    }
+
+    /// Heights below the served range that the archive has, and the work that keeps them up to date.
+    #[cfg(feature = "archive")]
+    pub(crate) fn below(
+        &self,
+        config: &Config,
+        place: &StoreDir,
+    ) -> Result<Option<Arc<ArchiveReader>>, StartError> {
+        let (Some(archive), Some(source)) = (&config.archive, &self.archive) else {
+            return Ok(None);
+        };
+        let (dir, bytes_max) = (place.path().join("archive"), archive.cache_bytes);
+        let reader =
+            ArchiveReader::new(source, &self.serving, archive.trust, ReadPlace { dir, bytes_max });
+        let named = || config.values.named("archive");
+        reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }
 
     /// The relay of misses, if there is one.
@@ -96,15 +118,10 @@ impl Parts {
         })
     }
 
-    pub(crate) fn follower(
-        &self,
-        config: &Config,
-        place: &StoreDir,
-        ingest: Ingest,
-    ) -> Result<Follower, StartError> {
-        Ok(Follower {
+    pub(crate) fn follower(&self, config: &Config, place: &StoreDir, ingest: Ingest) -> Follower {
+        Follower {
             #[cfg(feature = "archive")]
-            archive: self.archive(config)?,
+            archive: self.archive.clone(),
             endpoints: self.chain.endpoints.clone(),
             tls: self.chain.tls.clone(),
             config: config.fetch,
@@ -121,17 +138,7 @@ impl Parts {
             evidence: Evidence::new(place.path()),
             busy: Arc::clone(&self.busy),
             pool: Arc::clone(&self.pool),
-        })
-    }
-
-    #[cfg(feature = "archive")]
-    fn archive(&self, config: &Config) -> Result<Option<Arc<ArchiveSource>>, StartError> {
-        let Some(archive) = &config.archive else { return Ok(None) };
-        let opened = ArchiveSource::open(archive, &self.status);
-        let named = || config.values.named("archive");
-        opened
-            .map(|opened| Some(Arc::new(opened)))
-            .map_err(|why| StartError::Setting(named(), why.to_string()))
+        }
     }
 
     /// Without what belongs to the listeners.
@@ -152,6 +159,19 @@ impl Parts {
             data_dir: place.path().to_owned(),
         }
     }
+}
+
+#[cfg(feature = "archive")]
+fn archive(
+    config: &Config,
+    status: &Arc<Status>,
+) -> Result<Option<Arc<ArchiveSource>>, StartError> {
+    let Some(archive) = &config.archive else { return Ok(None) };
+    let opened = ArchiveSource::open(archive, status);
+    let named = || config.values.named("archive");
+    opened
+        .map(|opened| Some(Arc::new(opened)))
+        .map_err(|why| StartError::Setting(named(), why.to_string()))
 }
 
 fn memory_budget(limits: &Limits) -> Arc<MemoryBudget> {

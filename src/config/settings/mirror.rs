@@ -1,8 +1,8 @@
 //! Mirrors of this neve, the neve that it mirrors, and the archive that it takes segments from.
 
 use crate::config::error::ConfigError;
-use crate::config::setting::{Group, SWITCH, Setting, count, text};
-use crate::config::units::Anchor;
+use crate::config::setting::{Group, SWITCH, Setting, bytes, count, text};
+use crate::config::units::{Anchor, ArchiveTrust};
 use crate::config::values::Values;
 
 /// Settings of mirrors.
@@ -51,6 +51,19 @@ pub(super) const ARCHIVE: Group = Group {
             "A block that is known to be in the chain. Without an upstream neve serves it and what \
              the archive has below it.",
         ),
+        Setting::new(
+            "archive-trust",
+            text::<ArchiveTrust>("WORD"),
+            "Trust in heights below the served range that are read from the archive page by page: prove, \
+             which answers none yet, or sha256:DIGEST, the digest of the manifest.",
+        )
+        .or("prove"),
+        Setting::new(
+            "archive-cache-bytes",
+            bytes("4MiB", "1PiB"),
+            "Disk for pages of the archive. Beyond it, the least recently used go.",
+        )
+        .or("10GiB"),
     ],
 };
 
@@ -63,6 +76,10 @@ pub struct ArchiveConfig {
     pub endpoint: Option<String>,
     /// Block from which the archive is proven where no upstream is.
     pub anchor: Option<Anchor>,
+    /// Trust in what is read page by page.
+    pub trust: ArchiveTrust,
+    /// Disk for pages.
+    pub cache_bytes: u64,
 }
 
 impl ArchiveConfig {
@@ -72,6 +89,9 @@ impl ArchiveConfig {
             return values.refuse("archive", "this neve was built without the feature `archive`");
         }
         let endpoint = values.get("archive-endpoint")?;
-        Ok(Some(Self { url, endpoint, anchor: values.get("archive-anchor")? }))
+        let (anchor, trust) = (values.get("archive-anchor")?, values.get("archive-trust")?);
+        let trust = trust.unwrap_or_default();
+        let cache_bytes = values.bytes("archive-cache-bytes")? as u64;
+        Ok(Some(Self { url, endpoint, anchor, trust, cache_bytes }))
     }
 }

@@ -67,7 +67,7 @@ impl Responder {
             RpcResponse::Relay(call) => self.not_relayed(&call, &Failure::NoUpstream),
             RpcResponse::Split(split) => self.not_relayed(&split.outbound, &Failure::NoUpstream),
             // They are requested where the thread may wait, and then not again for a while.
-            RpcResponse::Prices => ErrorResponse::BUSY.response(),
+            RpcResponse::Prices | RpcResponse::Below => ErrorResponse::BUSY.response(),
             RpcResponse::NoRoom => ErrorResponse::NO_ROOM.response(),
         }
     }

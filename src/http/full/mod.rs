@@ -5,6 +5,7 @@ mod connection;
 mod http2;
 mod http2_socket;
 mod http2_streams;
+mod lent;
 mod non_rpc;
 mod relayed;
 mod request_body;

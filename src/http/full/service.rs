@@ -24,7 +24,7 @@ use crate::http::response::{HttpBody, not_stored, typed, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::observe::{Admin, Pages, page};
-use crate::rpc::{Calls, LONG_BODY, RpcResponse};
+use crate::rpc::{Calls, LONG_BODY, Rpc, RpcResponse};
 use crate::shared::{Began, ClientAddress, Work, add};
 
 /// Requests for prices that one request waits for. A second one comes only if the answer to the
@@ -236,6 +236,9 @@ impl Service {
             self.responder.rpc.serving.relayed.request_prices().await;
             reply = self.answer(&body.bytes, accepts, client, began).await;
         }
+        if matches!(reply, Ok(RpcResponse::Below)) {
+            reply = Box::pin(self.answer_lent(&body.bytes, accepts, client, began)).await;
+        }
         let response = match reply {
             // Boxed: hyper has room for this future from the first byte of a connection on.
             Ok(RpcResponse::Relay(outbound)) => {
@@ -294,8 +297,21 @@ impl Service {
         client: &Client,
         began: Began,
     ) -> Result<RpcResponse, Response<ResponseBody>> {
+        let rpc = Arc::clone(&self.responder.rpc);
+        self.answer_by(rpc, body, accepts, client, began).await
+    }
+
+    /// Answers it by `rpc` in this way.
+    pub(super) async fn answer_by(
+        &self,
+        rpc: Arc<Rpc>,
+        body: Bytes,
+        accepts: AcceptEncoding,
+        client: &Client,
+        began: Began,
+    ) -> Result<RpcResponse, Response<ResponseBody>> {
         add(&self.responder.rpc.counters.handed_over, 1);
-        let (rpc, class) = (Arc::clone(&self.responder.rpc), self.responder.rpc.class(&body));
+        let class = rpc.class(&body);
         let gone = Gone::default();
         let flag = gone.flag();
         let address = client.address;

@@ -97,7 +97,7 @@ fn push_and_verify(place: &[&str]) {
     let (code, summary) = verified(place);
     assert_eq!((code, &summary["segments"], &summary["spans"]), (0, &5.into(), &1.into()));
     let (code, listed, _) = archive("ls", None, place);
-    assert_eq!((code, listed.len()), (0, 5 + 1 + 1));
+    assert_eq!((code, listed.len()), (0, 5 + 1 + 1 + 1));
     neve.stop_in_time();
 }
 

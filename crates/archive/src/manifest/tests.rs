@@ -10,7 +10,9 @@ fn manifest() -> Manifest {
         last: Digest([n + 1; 32]),
         parent: Digest([n; 32]),
     };
-    let span = |first, segments| SpanEntry { first, segments, bytes: 32, digest: Digest([8; 32]) };
+    let (digest, bytes) = (Digest([8; 32]), 32);
+    let pages = PagesEntry { bytes, digest };
+    let span = |first, segments| SpanEntry { first, segments, bytes, digest, pages };
     let chain = Chain { chain_id: 43_112, genesis: Digest([7; 32]), range: 32 };
     let segments = (62..66).map(segment).collect();
     let spans = vec![span(62 * 32, 2), span(64 * 32, 2)];
@@ -35,7 +37,7 @@ fn manifest_comes_back() {
 #[test]
 fn manifests_that_no_writer_makes_are_refused() {
     type Change = fn(&mut Manifest);
-    let changes: [(&str, Change); 13] = [
+    let changes: [(&str, Change); 14] = [
         ("sequence", |m| m.sequence = 0),
         ("before", |m| m.sequence = 2),
         ("range of 0", |m| m.range = 0),
@@ -45,6 +47,7 @@ fn manifests_that_no_writer_makes_are_refused() {
         ("link", |m| m.segments[1].parent = Digest([0; 32])),
         ("no bytes", |m| m.segments[1].bytes = 0),
         ("too long", |m| m.segments[1].bytes = OBJECT_BYTES_MAX + 1),
+        ("no pages", |m| m.spans[0].pages.bytes = 0),
         ("no span", |m| m.spans.clear()),
         ("span of none", |m| m.spans[0].segments = 0),
         ("span of two groups", |m| {
@@ -63,9 +66,12 @@ fn manifests_that_no_writer_makes_are_refused() {
 }
 
 #[test]
-fn newer_version_is_refused_by_name() {
-    let newer = br#"{"version":2,"something":"new"}"#;
-    assert_eq!(Manifest::read(newer), Err(ArchiveError::Version { what: "manifest", version: 2 }));
+fn other_version_is_refused_by_name() {
+    for version in [1, 3] {
+        let other = format!("{{\"version\":{version},\"something\":\"new\"}}");
+        let refused = ArchiveError::Version { what: "manifest", version, read: VERSION };
+        assert_eq!(Manifest::read(other.as_bytes()), Err(refused));
+    }
     assert!(Manifest::read(b"{}").is_err());
 }
 

@@ -76,6 +76,17 @@ pub struct FileHeader {
     pub parent: B256,
 }
 
+/// Content of the start of a packed file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStart {
+    /// Identity and range.
+    pub header: FileHeader,
+    /// Length of the file.
+    pub length: u64,
+    /// Bytes at the start of the file that opening reads.
+    pub opening: u64,
+}
+
 /// Offset, length and checksum of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -134,13 +145,14 @@ impl FileHeader {
         file
     }
 
-    /// Reads the header at the start of a file of unknown length. Returns it and the length.
-    pub fn of_start(start: &[u8]) -> Result<(Self, u64), PackedError> {
+    /// Reads the header at the start of a file of unknown length.
+    pub fn of_start(start: &[u8]) -> Result<FileStart, PackedError> {
         let page = start.get(..HEADER_BYTES).unwrap_or(start);
         let length = page.get(LENGTH_AT..).unwrap_or_default();
         // `read` reports a page that is too short, or no header.
         let length = Bytes::new(length, PLACE).u64().unwrap_or(0);
-        Ok((Self::read(page, length)?.0, length))
+        let (header, places) = Self::read(page, length)?;
+        Ok(FileStart { header, length, opening: places[Section::Hashes as usize].offset })
     }
 
     /// Returns true if the file holds one whole range.

@@ -151,6 +151,14 @@ pub fn not_here() -> Result<(), Cold> {
     if is_cold() { Err(Cold) } else { Ok(()) }
 }
 
+/// Ends the work of this thread, which may wait, as if something were not in memory: waiting here would
+/// not bring it.
+pub(crate) fn end_as_cold() {
+    if MODE.get() != Mode::Off {
+        MODE.set(Mode::Cold);
+    }
+}
+
 /// True if the work inside [`if_resident`] or [`with_blocking_reads`] met bytes that it did not touch.
 pub(crate) fn is_cold() -> bool {
     matches!(MODE.get(), Mode::Cold | Mode::Failed)

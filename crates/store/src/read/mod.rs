@@ -1,5 +1,6 @@
 //! Reading committed records: by height, by hash, by the terms of logs.
 
+mod archived;
 mod log_search;
 mod memory_lock;
 mod quarantine_status;
@@ -7,6 +8,7 @@ mod reader;
 mod resident;
 mod view;
 
+pub use archived::{ArchivedPlace, ArchivedSegment};
 pub use log_search::{Candidate, Candidates, LogAt, SearchError};
 pub use memory_lock::LockedTail;
 pub use reader::{Damaged, Reader, Usage};

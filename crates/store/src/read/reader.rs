@@ -86,6 +86,12 @@ impl Reader {
         self.resident().transaction(hash).ok()?
     }
 
+    /// Returns a reader of a view that is made of the present one.
+    pub(super) fn over(&self, make: impl FnOnce(View) -> View) -> Self {
+        let view = ArcSwap::from_pointee(make(View::clone(&self.view.load())));
+        Self { view: Arc::new(view), aside: Arc::clone(&self.aside) }
+    }
+
     /// Returns the reader for threads that must not wait.
     #[inline]
     pub fn resident(&self) -> Resident<'_> {

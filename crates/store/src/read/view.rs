@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use super::archived::Archived;
 use crate::id::Hash;
 use crate::index::Locator;
 use crate::index::merged_table::{Merged, uncovered};
@@ -11,6 +12,7 @@ use crate::memory::residency::Cold;
 use crate::segment::{Found, RecordRef, Segment, Wanted};
 
 /// Segments of one moment. Only the active one, the last, still gains records.
+#[derive(Clone)]
 pub(crate) struct View {
     /// Ascending, each beginning where the one before ends.
     pub(crate) segments: Vec<Arc<Segment>>,
@@ -18,6 +20,8 @@ pub(crate) struct View {
     pub(crate) tables: Vec<Arc<Merged>>,
     /// The segments with a height that no table covers, ascending: the ones to ask themselves.
     pub(crate) loose: Vec<Arc<Segment>>,
+    /// Packed files that are not of the store, for one request.
+    pub(super) archived: Option<Box<Archived>>,
 }
 
 impl View {
@@ -27,7 +31,7 @@ impl View {
             !segment.is_active() && uncovered(&tables, heights).is_none()
         };
         let loose = segments.iter().filter(|segment| !covered(segment)).cloned().collect();
-        Self { segments, tables, loose }
+        Self { segments, tables, loose, archived: None }
     }
 
     pub(crate) fn first_height(&self) -> Option<u64> {
@@ -59,12 +63,20 @@ impl View {
 
     /// The segment that has `height`, unless it is above the head.
     pub(crate) fn holder(&self, height: u64) -> Option<&Segment> {
-        let newest = self.segments.last()?;
+        let Some(newest) = self.segments.last() else { return self.archived(height) };
         if height >= newest.base() {
             return Some(newest); // most requests are for the newest blocks
         }
         let after = self.segments.partition_point(|segment| segment.base() <= height);
-        self.segments.get(after.checked_sub(1)?).map(Arc::as_ref)
+        match after.checked_sub(1) {
+            Some(at) => self.segments.get(at).map(Arc::as_ref),
+            None => self.archived(height),
+        }
+    }
+
+    #[cold]
+    fn archived(&self, height: u64) -> Option<&Segment> {
+        self.archived.as_ref()?.holder(height)
     }
 
     /// Reads a height no further than is wanted.
@@ -172,7 +184,9 @@ impl View {
         }
         let loose = sealed.iter().rev().find_map(|segment| segment.find(hash, &mut *found));
         let tables = || self.tables.iter().rev().find_map(|table| table.find(hash, &mut *found));
-        loose.or_else(tables).unwrap_or(Ok(()))
+        let in_store = loose.or_else(tables);
+        let archived = || self.archived.as_ref()?.find(hash, &mut *found);
+        in_store.or_else(archived).unwrap_or(Ok(()))
     }
 
     /// The active segment, and the others that no table covers whole.

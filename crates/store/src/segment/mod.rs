@@ -18,7 +18,8 @@ pub use checked::damages_found;
 pub use found::Found;
 pub use packed_codec::{
     LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
-    PackedLogs, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked, unpacked_bytes,
+    PackedLogs, PackedPages, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked,
+    unpacked_bytes,
 };
 pub use record_ref::{PartBytes, PartRef, RecordRef};
 pub use sealed::{PACKED_SENT_BYTES_MAX, SealedFile, SealedPage};
@@ -28,6 +29,6 @@ pub(crate) use active::{Active, Recovered, recover};
 #[cfg(all(test, loom))]
 pub(crate) use checked::Checked;
 pub(crate) use opened_segment::{OpenedSegment, inspect};
-pub(crate) use packed::{Packed, entries_of as entries_of_record};
+pub(crate) use packed::{OpenedPacked, Packed, entries_of as entries_of_record};
 pub(crate) use rewrite::rewrite;
 pub(crate) use segment::Segment;

@@ -44,7 +44,6 @@ impl Packed {
         path: &Path,
         codec: &Arc<dyn PackedCodec>,
     ) -> Result<Result<OpenedPacked, PackedDamage>, Error> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let read = |error| Error::read(path, error);
         let file = open_regular(path).map_err(read)?;
         let len = file.metadata().map_err(read)?.len();
@@ -62,9 +61,8 @@ impl Packed {
             Ok(Err(damage)) => return Ok(Err(damage)),
             Ok(Ok(range)) => range,
         };
-        let header = range.header();
-        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let packed = Arc::new(Self { range, codec: Arc::clone(codec), header, number });
+        let packed = Arc::new(Self::of(range, codec));
+        let header = packed.header;
         // The newest height that is not damaged: a range without an age would be evicted first.
         let timestamp = |height| {
             let record = residency::with_blocking_reads(|| packed.range.record(height));
@@ -72,6 +70,13 @@ impl Packed {
         };
         let last_timestamp = (header.first..header.end()).rev().find_map(timestamp).unwrap_or(0);
         Ok(Ok(OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp }))
+    }
+
+    /// Makes it of a file that the codec opened.
+    pub(crate) fn of(range: Box<dyn PackedRange>, codec: &Arc<dyn PackedCodec>) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let (header, number) = (range.header(), NUMBERS.fetch_add(1, Ordering::Relaxed));
+        Self { range, codec: Arc::clone(codec), header, number }
     }
 
     pub(crate) fn header(&self) -> PackedHeader {

@@ -128,6 +128,8 @@ pub struct PackedStart {
     pub header: PackedHeader,
     /// Length of the file.
     pub bytes: u64,
+    /// Bytes at the start of the file that opening reads.
+    pub opening: u64,
 }
 
 /// Part of a height that a reader wants. A packed height is unpacked no further.
@@ -176,6 +178,9 @@ pub trait PackedRange: Send + Sync {
     /// Returns the hash of the block at a height, without reading the height.
     fn hash(&self, height: u64) -> Option<Hash>;
 
+    /// Returns offset and length of the bytes that a read of a height needs, besides those of opening.
+    fn extent(&self, height: u64) -> Result<(u64, usize), PackedDamage>;
+
     /// Unpacks a height whole.
     fn record(&self, height: u64) -> Result<Record, PackedDamage>;
 
@@ -207,7 +212,16 @@ pub trait PackedRange: Send + Sync {
     fn check(&self) -> Result<(), PackedDamage>;
 }
 
-/// Bytes of a packed file: mapped, or in memory.
+/// Pages of a packed file that is elsewhere, as far as they are here.
+pub trait PackedPages: Send + Sync {
+    /// Returns the length of the file.
+    fn bytes(&self) -> u64;
+
+    /// Reads `len` bytes at `offset`; `None` if some of them are not here.
+    fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
+}
+
+/// Bytes of a packed file: mapped, in memory, or in pages.
 #[derive(Clone)]
 pub struct PackedBytes(Inner);
 
@@ -215,6 +229,7 @@ pub struct PackedBytes(Inner);
 enum Inner {
     Mapped(Arc<Map>),
     InMemory(Arc<Vec<u8>>),
+    Paged(Arc<dyn PackedPages>),
 }
 
 impl PackedBytes {
@@ -227,12 +242,18 @@ impl PackedBytes {
         Self(Inner::InMemory(Arc::new(bytes)))
     }
 
+    /// Pages of a file. A read of one that is not here ends the work of its thread.
+    pub fn paged(pages: Arc<dyn PackedPages>) -> Self {
+        Self(Inner::Paged(pages))
+    }
+
     /// Length of the file.
     #[allow(clippy::len_without_is_empty, reason = "a file of no bytes is no packed file")]
     pub fn len(&self) -> u64 {
         match &self.0 {
             Inner::Mapped(map) => map.len(),
             Inner::InMemory(bytes) => bytes.len() as u64,
+            Inner::Paged(pages) => pages.bytes(),
         }
     }
 
@@ -244,6 +265,13 @@ impl PackedBytes {
             Inner::InMemory(bytes) => {
                 let range = usize::try_from(offset).ok()?..usize::try_from(end).ok()?;
                 bytes.get(range).map(Cow::Borrowed)
+            }
+            Inner::Paged(pages) => {
+                let found = pages.read(offset, len);
+                if found.is_none() {
+                    residency::end_as_cold(); // the height is not damaged
+                }
+                found.map(Cow::Owned)
             }
         }
     }

@@ -62,7 +62,7 @@ impl SealedPage {
 
     /// Reads the first bytes of a packed file; `None` if they are not those of one that can be sent.
     pub(crate) fn packed(codec: &dyn PackedCodec, start: &[u8]) -> Option<Self> {
-        let PackedStart { header, bytes } = codec.start(start).ok()?;
+        let PackedStart { header, bytes, .. } = codec.start(start).ok()?;
         let crc = crc32fast::hash(start);
         (bytes <= PACKED_SENT_BYTES_MAX).then(|| Self {
             base: header.first,

@@ -66,7 +66,8 @@ impl PackedCodec for Toy {
             heights: word(start, 48) as u32,
             parent: hash_at(start, 52),
         };
-        Ok(PackedStart { header, bytes: word(start, 84) })
+        let bytes = word(start, 84);
+        Ok(PackedStart { header, bytes, opening: bytes })
     }
 
     /// The records up to the first that is damaged.
@@ -80,7 +81,7 @@ impl PackedCodec for Toy {
 
     fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage> {
         let all = bytes.read(0, bytes.len() as usize).ok_or_else(damaged)?.to_vec();
-        let PackedStart { header, bytes } = self.start(&all)?;
+        let PackedStart { header, bytes, .. } = self.start(&all)?;
         if bytes != all.len() as u64 {
             return Err(damaged());
         }
@@ -176,6 +177,10 @@ impl PackedRange for ToyRange {
 
     fn hash(&self, height: u64) -> Option<Hash> {
         Some(self.record(height).ok()?.hash)
+    }
+
+    fn extent(&self, _: u64) -> Result<(u64, usize), PackedDamage> {
+        Ok((0, 0)) // opening reads all
     }
 
     fn record(&self, height: u64) -> Result<Record, PackedDamage> {

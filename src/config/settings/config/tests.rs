@@ -134,6 +134,7 @@ const TEXTS: &[&str] = &[
     "archive",
     "archive-endpoint",
     "archive-anchor",
+    "archive-trust",
     "admit-keys",
     "listen",
     "admin-listen",

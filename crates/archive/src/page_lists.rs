@@ -1,0 +1,271 @@
+//! Page lists: the digests of all pages of a span and of its segments, so that a page read alone is proven.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES};
+use crate::error::ArchiveError;
+use crate::span::{PREFIX_BYTES, SPAN_SEGMENTS, Span};
+
+const MAGIC: &[u8; 8] = b"nevepage";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 32;
+const DIGEST_BYTES: usize = 32;
+const WHAT: &str = "page lists";
+
+/// Digests of the pages of an object, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageList {
+    digests: Vec<u8>,
+}
+
+/// Pages of a segment, and the length of its front.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentPages {
+    /// Bytes of the header, the directory, the tables and the dictionary, with which the file begins.
+    pub front: u32,
+    /// Digests of the pages.
+    pub pages: PageList,
+}
+
+/// Page lists of a span and of its segments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageLists {
+    first: u64,
+    range: u32,
+    /// Lists of the segments, ascending.
+    pub segments: Vec<SegmentPages>,
+    /// List of the span.
+    pub span: PageList,
+    /// First bytes of the first hash that begins in each page of the span, ascending.
+    fences: Vec<[u8; PREFIX_BYTES]>,
+}
+
+impl PageList {
+    /// Returns the list of an object.
+    pub fn of(object: &[u8]) -> Self {
+        let digests = object.chunks(PAGE_BYTES).flat_map(Sha256::digest).collect();
+        Self { digests }
+    }
+
+    /// Returns the digest that names the object.
+    pub fn object_digest(&self) -> Digest {
+        Digest::of(&self.digests)
+    }
+
+    /// Number of pages.
+    pub fn len(&self) -> usize {
+        self.digests.len() / DIGEST_BYTES
+    }
+
+    /// True for the list of no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.digests.is_empty()
+    }
+
+    /// True if `bytes` are those of a page.
+    pub fn proves(&self, page: usize, bytes: &[u8]) -> bool {
+        let digest = self.digests.as_chunks::<DIGEST_BYTES>().0.get(page);
+        digest.is_some_and(|digest| Digest::of(bytes).0 == *digest)
+    }
+}
+
+impl PageLists {
+    /// Makes the lists of a span and of its segments, which ascend.
+    ///
+    /// # Errors
+    /// Another number of segments than the span has, or too many pages.
+    pub fn new(span: &Span, segments: Vec<SegmentPages>) -> Result<Self, ArchiveError> {
+        if segments.len() != span.segments() as usize {
+            return Err(ArchiveError::malformed(WHAT, "not the segments of the span"));
+        }
+        let bytes = span.to_bytes();
+        let fences = span.fences(PAGE_BYTES);
+        let list = PageList::of(&bytes);
+        Ok(Self { first: span.first(), range: span.range(), segments, span: list, fences })
+    }
+
+    /// First height.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Returns the lists of the segment that begins at a height.
+    pub fn segment(&self, first: u64) -> Option<&SegmentPages> {
+        let behind = first.checked_sub(self.first)?;
+        let range = u64::from(self.range);
+        let at = behind.is_multiple_of(range).then(|| behind / range)?;
+        self.segments.get(usize::try_from(at).ok()?)
+    }
+
+    /// Returns the pages of the span that may have entries of a hash: the first one and their number.
+    pub fn pages_of(&self, hash: &[u8; 32]) -> (usize, usize) {
+        let prefix = &hash[..PREFIX_BYTES];
+        // An entry may begin in the page before and end in the next one.
+        let from = self.fences.partition_point(|fence| fence[..] < *prefix).saturating_sub(1);
+        let end = self.fences.partition_point(|fence| fence[..] <= *prefix);
+        let end = (end + 1).min(self.span.len());
+        (from, end.saturating_sub(from).max(1))
+    }
+
+    /// Returns the bytes of the object.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&self.range.to_le_bytes());
+        bytes.extend_from_slice(&self.first.to_le_bytes());
+        bytes.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&(self.span.len() as u32).to_le_bytes());
+        for segment in &self.segments {
+            bytes.extend_from_slice(&segment.front.to_le_bytes());
+            bytes.extend_from_slice(&(segment.pages.len() as u32).to_le_bytes());
+        }
+        bytes.extend_from_slice(self.fences.as_flattened());
+        bytes.extend_from_slice(&self.span.digests);
+        self.segments.iter().for_each(|segment| bytes.extend_from_slice(&segment.pages.digests));
+        bytes
+    }
+
+    fn bytes(&self) -> usize {
+        let pages = self.segments.iter().map(|segment| segment.pages.len()).sum::<usize>();
+        let span = self.span.len() * (PREFIX_BYTES + DIGEST_BYTES);
+        HEADER_BYTES + 8 * self.segments.len() + span + DIGEST_BYTES * pages
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// Bytes that no writer makes, or another version.
+    pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
+        let mut rest = Rest(bytes);
+        if rest.take(MAGIC.len())? != MAGIC {
+            return Err(ArchiveError::malformed(WHAT, "not page lists"));
+        }
+        let version = rest.word()?;
+        if version != VERSION {
+            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 1 });
+        }
+        let range = rest.word()?;
+        let first = u64::from(rest.word()?) | u64::from(rest.word()?) << 32;
+        let (segments, span_pages) = (rest.word()?, rest.pages()?);
+        if segments == 0 || segments > SPAN_SEGMENTS {
+            return Err(ArchiveError::malformed(WHAT, "a count of segments that no writer makes"));
+        }
+        Span::empty(first, range, segments)?;
+        let shapes = (0..segments).map(|_| Ok((rest.word()?, rest.pages()?)));
+        let shapes = shapes.collect::<Result<Vec<_>, ArchiveError>>()?;
+        let fences = rest.take(span_pages * PREFIX_BYTES)?.as_chunks().0.to_vec();
+        let span = rest.list(span_pages)?;
+        let segments = shapes
+            .into_iter()
+            .map(|(front, pages)| Ok(SegmentPages { front, pages: rest.list(pages)? }));
+        let segments = segments.collect::<Result<Vec<_>, ArchiveError>>()?;
+        if !rest.0.is_empty() || !fences.is_sorted() {
+            return Err(ArchiveError::malformed(WHAT, "bytes that no writer makes"));
+        }
+        Ok(Self { first, range, segments, span, fences })
+    }
+}
+
+/// Bytes that are not read yet.
+struct Rest<'b>(&'b [u8]);
+
+impl<'b> Rest<'b> {
+    fn take(&mut self, bytes: usize) -> Result<&'b [u8], ArchiveError> {
+        let cut = self.0.split_at_checked(bytes);
+        let (taken, rest) = cut.ok_or_else(|| ArchiveError::malformed(WHAT, "cut short"))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn word(&mut self) -> Result<u32, ArchiveError> {
+        let bytes = self.take(4)?;
+        Ok(u32::from_le_bytes(std::array::from_fn(|at| bytes[at])))
+    }
+
+    /// A number of pages.
+    fn pages(&mut self) -> Result<usize, ArchiveError> {
+        let pages = self.word()? as usize;
+        if pages == 0 || pages as u64 > OBJECT_BYTES_MAX / PAGE_BYTES as u64 {
+            return Err(ArchiveError::malformed(WHAT, "a count of pages that no writer makes"));
+        }
+        Ok(pages)
+    }
+
+    fn list(&mut self, pages: usize) -> Result<PageList, ArchiveError> {
+        Ok(PageList { digests: self.take(pages * DIGEST_BYTES)?.to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::span::{Key, Spot};
+
+    fn span(hashes: u32) -> (Span, Vec<Key>) {
+        let key = |number: u32| Key {
+            hash: Digest::of(&number.to_le_bytes()).0,
+            at: Spot { height: u64::from(number % 64), transaction: Some(number) },
+        };
+        let keys: Vec<_> = (0..hashes).map(key).collect();
+        let empty = Span::empty(0, 32, 2).expect("it is one");
+        (empty.with(None, &keys).expect("they fit"), keys)
+    }
+
+    fn lists(span: &Span) -> PageLists {
+        let segment =
+            |bytes: usize| SegmentPages { front: 7, pages: PageList::of(&vec![1; bytes]) };
+        let segments = vec![segment(PAGE_BYTES + 1), segment(5)];
+        PageLists::new(span, segments).expect("they are those of the span")
+    }
+
+    #[test]
+    fn lists_come_back_and_prove_pages() {
+        let (span, _) = span(20_000);
+        let lists = lists(&span);
+        let bytes = lists.to_bytes();
+        assert_eq!(bytes.len(), lists.bytes());
+        let read = PageLists::read(&bytes).expect("it is one");
+        assert_eq!(read, lists);
+        let object = span.to_bytes();
+        assert_eq!(read.span.object_digest(), crate::object_digest(&object));
+        assert_eq!(read.span.len(), 4);
+        assert!(read.span.proves(1, &object[PAGE_BYTES..2 * PAGE_BYTES]));
+        assert!(!read.span.proves(0, &object[PAGE_BYTES..2 * PAGE_BYTES]));
+        assert!(!read.span.proves(4, &[]));
+        let second = read.segment(32).expect("it has one");
+        assert_eq!((second.front, second.pages.len()), (7, 1));
+        assert!(read.segment(31).is_none() && read.segment(64).is_none());
+    }
+
+    #[test]
+    fn every_hash_is_found_in_the_pages_that_are_named() {
+        let (span, keys) = span(20_000);
+        let (lists, object) = (lists(&span), span.to_bytes());
+        let mut pages = 0;
+        for key in &keys {
+            let (first, count) = lists.pages_of(&key.hash);
+            let from = first * PAGE_BYTES;
+            let part = &object[from..object.len().min(from + count * PAGE_BYTES)];
+            let found: Vec<_> = span.candidates_in(from as u64, part, &key.hash).collect();
+            assert!(found.contains(&key.at), "{key:?}");
+            pages += count;
+        }
+        assert!(pages < keys.len() * 5 / 2, "{pages}");
+    }
+
+    proptest! {
+        #[test]
+        fn flipped_and_cut_bytes_never_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
+            let mut bytes = lists(&span(100).0).to_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+            bytes.truncate(cut.index(bytes.len() + 1));
+            if let Ok(read) = PageLists::read(&bytes) {
+                prop_assert_eq!(read.to_bytes(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Heights of packed files that the store does not have, for one request: a reader with them beside the
+//! served range.
+
+use std::sync::Arc;
+
+use super::reader::Reader;
+use super::view::View;
+use crate::id::Hash;
+use crate::index::Locator;
+use crate::memory::residency::Cold;
+use crate::segment::Segment;
+use crate::segment::{OpenedPacked, Packed, PackedBytes, PackedCodec, PackedDamage, PackedHeader};
+
+/// A packed file outside the store, opened. Clones share it.
+#[derive(Clone)]
+pub struct ArchivedSegment(Arc<Segment>);
+
+/// Place of a hash that the caller found elsewhere. It may be wrong: readers compare the whole hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArchivedPlace {
+    /// Hash of a block or transaction.
+    pub hash: Hash,
+    /// Height of the block.
+    pub height: u64,
+    /// Position of the transaction; `None` for the block.
+    pub position: Option<usize>,
+}
+
+impl ArchivedSegment {
+    /// Opens a packed file. What opening reads must be there.
+    ///
+    /// # Errors
+    /// Bytes that no packer writes, or no memory.
+    pub fn open(bytes: PackedBytes, codec: &Arc<dyn PackedCodec>) -> Result<Self, PackedDamage> {
+        let len = bytes.len();
+        let packed = Packed::of(codec.open(bytes)?, codec);
+        let packed = Arc::new(packed);
+        let opened = OpenedPacked { packed, disk_bytes: 0, bytes: len, last_timestamp: 0 };
+        let segment = Segment::packed(opened);
+        let segment = segment.map_err(|error| PackedDamage::NoMemory(error.to_string()))?;
+        Ok(Self(Arc::new(segment)))
+    }
+
+    /// Returns range and identity.
+    pub fn header(&self) -> Option<PackedHeader> {
+        Some(self.0.as_packed()?.header())
+    }
+
+    /// Returns offset and length of the bytes that a read of a height needs, besides those of opening.
+    pub fn extent(&self, height: u64) -> Option<(u64, usize)> {
+        self.0.as_packed()?.range().extent(height).ok()
+    }
+
+    /// Returns the hash of the last block.
+    pub fn last_hash(&self) -> Option<Hash> {
+        self.0.hash_at(self.0.end_height().checked_sub(1)?)
+    }
+
+    /// True if a height of it was found damaged.
+    pub fn has_damage(&self) -> bool {
+        self.0.checked.has_damage()
+    }
+}
+
+impl Reader {
+    /// Returns a reader of what is served now and of these packed files.
+    pub fn with_archived(
+        &self,
+        mut segments: Vec<ArchivedSegment>,
+        places: Vec<ArchivedPlace>,
+    ) -> Self {
+        segments.sort_by_key(|segment| segment.0.base());
+        let segments = segments.into_iter().map(|segment| segment.0).collect();
+        self.over(|view| View { archived: Some(Box::new(Archived { segments, places })), ..view })
+    }
+}
+
+/// Packed files beside a view.
+#[derive(Clone)]
+pub(super) struct Archived {
+    /// Ascending by height; they may have gaps.
+    segments: Vec<Arc<Segment>>,
+    places: Vec<ArchivedPlace>,
+}
+
+impl Archived {
+    /// The segment that has `height`, if any has.
+    pub(super) fn holder(&self, height: u64) -> Option<&Segment> {
+        let after = self.segments.partition_point(|segment| segment.base() <= height);
+        self.segments.get(after.checked_sub(1)?).map(Arc::as_ref)
+    }
+
+    /// The first place of `hash` that `found` takes.
+    pub(super) fn find<T>(
+        &self,
+        hash: &Hash,
+        found: impl FnMut(Locator) -> Option<Result<T, Cold>>,
+    ) -> Option<Result<T, Cold>> {
+        let places = self.places.iter().filter(|place| place.hash == *hash);
+        let locators = places.map(|place| match place.position {
+            None => Locator::block(place.height),
+            Some(position) => Locator::transaction(place.height, position),
+        });
+        { locators }.find_map(found)
+    }
+}

@@ -1,0 +1,89 @@
+//! Bounds of reads from the object store: how many at a time, and none for a while once it fails.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::shared::lock::lock;
+
+/// Reads under way.
+const READS_MAX: usize = 64;
+/// Time that one read may take.
+pub(super) const READ_TIME_MAX: Duration = Duration::from_secs(3);
+/// Failures in a row after which no read begins for a while.
+const FAILURES_MAX: u32 = 3;
+/// Time for which no read begins then. One read tries the store afterwards.
+const RESTS_FOR: Duration = Duration::from_secs(1);
+
+/// Entrance to the object store.
+pub(super) struct Gate {
+    reads: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    failures: u32,
+    failed: Option<Instant>,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self { reads: Semaphore::new(READS_MAX), state: Mutex::default() }
+    }
+}
+
+impl Gate {
+    /// Waits for a place; `None` while the store rests.
+    pub(super) async fn enter(&self) -> Option<SemaphorePermit<'_>> {
+        if self.rests() {
+            return None;
+        }
+        let place = self.reads.acquire().await.ok()?;
+        (!self.rests()).then_some(place)
+    }
+
+    /// True while no read begins. After the time one caller is let through, and the others rest on.
+    fn rests(&self) -> bool {
+        let mut state = lock(&self.state);
+        if state.failures < FAILURES_MAX {
+            return false;
+        }
+        if state.failed.is_some_and(|at| at.elapsed() < RESTS_FOR) {
+            return true;
+        }
+        state.failed = Some(Instant::now());
+        false
+    }
+
+    /// Notes that the store answered, or did not.
+    pub(super) fn note(&self, answered: bool) {
+        let mut state = lock(&self.state);
+        if answered {
+            *state = State::default();
+        } else {
+            *state =
+                State { failures: state.failures.saturating_add(1), failed: Some(Instant::now()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn store_that_fails_rests_and_is_tried_by_one() {
+        let gate = Gate::default();
+        (1..FAILURES_MAX).for_each(|_| gate.note(false));
+        assert!(!gate.rests());
+        gate.note(false);
+        assert!(gate.rests());
+        lock(&gate.state).failed = None; // as if the time were over
+        assert!(!gate.rests(), "one tries");
+        assert!(gate.rests(), "the others do not");
+        gate.note(true);
+        assert!(!gate.rests());
+    }
+}

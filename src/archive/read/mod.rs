@@ -1,0 +1,9 @@
+//! Reading heights of the archive page by page: a cache of proven pages on the disk, and the packed files over it.
+
+mod gate;
+mod page_dir;
+mod page_file;
+mod page_source;
+mod reader;
+
+pub(crate) use reader::{ArchiveReader, Place as ReadPlace};

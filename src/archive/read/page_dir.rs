@@ -1,0 +1,173 @@
+//! Directory of pages: a file for each object, bounded together, the least recently used removed first.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use metrics::gauge;
+use neve_archive::ObjectName;
+use tracing::warn;
+
+use crate::shared::lock::lock;
+
+/// Unit of `st_blocks`.
+const BLOCK_BYTES: u64 = 512;
+
+/// Files of pages.
+pub(super) struct PageDir {
+    dir: PathBuf,
+    bytes_max: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    files: HashMap<String, Kept>,
+    bytes: u64,
+    /// Number of the last use.
+    uses: u64,
+}
+
+struct Kept {
+    bytes: u64,
+    used: u64,
+}
+
+impl PageDir {
+    /// Opens the directory, and counts what is there.
+    pub(super) fn open(dir: PathBuf, bytes_max: u64) -> Self {
+        let mut state = State::default();
+        if let Err(error) = fs::create_dir_all(&dir).and_then(|()| count(&dir, &mut state)) {
+            warn!(dir = %dir.display(), %error, "archive pages not kept");
+        }
+        let opened = Self { dir, bytes_max, state: Mutex::new(state) };
+        opened.shrink(None);
+        opened
+    }
+
+    /// Opens the file of an object, made for it if it is not there. `None` if the disk does not.
+    pub(super) fn file(&self, name: &ObjectName, bytes: u64) -> Option<File> {
+        let file_name = file_name(name);
+        let path = self.dir.join(&file_name);
+        let opened =
+            File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let opened = opened.and_then(|file| file.set_len(bytes).map(|()| file));
+        let mut state = lock(&self.state);
+        state.uses += 1;
+        let used = state.uses;
+        state.files.entry(file_name).or_insert(Kept { bytes: 0, used }).used = used;
+        opened.ok()
+    }
+
+    /// Notes that an object is used.
+    pub(super) fn touch(&self, name: &ObjectName) {
+        let mut state = lock(&self.state);
+        state.uses += 1;
+        let used = state.uses;
+        if let Some(kept) = state.files.get_mut(&file_name(name)) {
+            kept.used = used;
+        }
+    }
+
+    /// True if pages of the object were kept before.
+    pub(super) fn has(&self, name: &ObjectName) -> bool {
+        lock(&self.state).files.get(&file_name(name)).is_some_and(|kept| kept.bytes > 0)
+    }
+
+    /// Notes that an object has so many bytes more. Returns the files that were removed for it.
+    pub(super) fn grow(&self, name: &ObjectName, bytes: u64) -> Vec<ObjectName> {
+        let file_name = file_name(name);
+        {
+            let mut state = lock(&self.state);
+            let Some(kept) = state.files.get_mut(&file_name) else { return Vec::new() };
+            kept.bytes += bytes;
+            state.bytes += bytes;
+        }
+        self.shrink(Some(&file_name))
+    }
+
+    /// Removes files until the others fit. `newest` goes last.
+    fn shrink(&self, newest: Option<&str>) -> Vec<ObjectName> {
+        let mut state = lock(&self.state);
+        let mut removed = Vec::new();
+        while state.bytes > self.bytes_max {
+            let others = state.files.iter().filter(|(name, _)| Some(name.as_str()) != newest);
+            let oldest = others.min_by_key(|(_, kept)| kept.used).map(|(name, _)| name.clone());
+            let Some(oldest) = oldest.or_else(|| newest.map(str::to_owned)) else { break };
+            let Some(kept) = state.files.remove(&oldest) else { break };
+            state.bytes -= kept.bytes;
+            if let Err(error) = fs::remove_file(self.dir.join(&oldest)) {
+                warn!(file = oldest, %error, "archive pages not removed");
+            }
+            removed.extend(name_of(&oldest));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
+        gauge!("neve_archive_cache_bytes").set(state.bytes as f64);
+        removed
+    }
+}
+
+fn count(dir: &Path, state: &mut State) -> io::Result<()> {
+    let mut found = Vec::new();
+    for entry in dir.read_dir()? {
+        let (entry, name) = entry.map(|entry| (entry.metadata(), entry.file_name()))?;
+        let name = name.to_string_lossy().into_owned();
+        if name_of(&name).is_some() {
+            let metadata = entry?;
+            found.push((metadata.mtime(), name, metadata.blocks() * BLOCK_BYTES));
+        }
+    }
+    found.sort();
+    for (_, name, bytes) in found {
+        state.uses += 1;
+        state.bytes += bytes;
+        state.files.insert(name, Kept { bytes, used: state.uses });
+    }
+    Ok(())
+}
+
+/// Name of an object's file: that of the object with points for slashes.
+fn file_name(name: &ObjectName) -> String {
+    name.to_string().replace('/', ".")
+}
+
+fn name_of(file_name: &str) -> Option<ObjectName> {
+    file_name.replace('.', "/").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use neve_archive::{Digest, Kind};
+
+    use super::*;
+
+    fn name(first: u64) -> ObjectName {
+        ObjectName { chain_id: 7, kind: Kind::Segment, first, digest: Digest([first as u8; 32]) }
+    }
+
+    #[test]
+    fn least_recently_used_goes_first_and_a_restart_counts_what_is_there() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let open = |bytes_max| PageDir::open(dir.path().join("pages"), bytes_max);
+        let pages = open(200_000);
+        for first in 0..3 {
+            let file = pages.file(&name(first), 1 << 20).expect("the disk gives it");
+            file.write_all_at(&[1; 65_536], 65_536).expect("the disk takes it");
+            assert_eq!(pages.grow(&name(first), 65_536), []);
+        }
+        pages.touch(&name(0));
+        assert!(pages.file(&name(3), 1 << 20).is_some());
+        assert_eq!(pages.grow(&name(3), 65_536), [name(1)]);
+        assert!(!pages.has(&name(1)) && pages.has(&name(0)));
+        let again = open(200_000);
+        assert!(again.has(&name(0)) && again.has(&name(2)));
+        let small = open(70_000);
+        assert_eq!(dir.path().join("pages").read_dir().expect("it is there").count(), 2);
+        assert!(lock(&small.state).bytes <= 70_000);
+    }
+}

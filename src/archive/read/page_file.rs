@@ -1,0 +1,209 @@
+//! Pages of one object on the disk: a sparse file. A page that is there proves itself, so that nothing else
+//! says which ones are.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use neve_archive::{ObjectName, PAGE_BYTES, PageList};
+use neve_store::PackedPages;
+use tokio::sync::watch;
+
+use crate::shared::lock::lock;
+
+/// Pages of an object that are in memory because the disk does not take them.
+const UNWRITTEN_MAX: usize = 64;
+
+/// Outcome of bringing pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotRead {
+    /// The object is not in the store.
+    #[error("absent")]
+    Absent,
+    /// Its bytes are not those of its name.
+    #[error("changed")]
+    Changed,
+    /// The store did not answer, or rests because it did not before.
+    #[error("the object store does not answer")]
+    Failed,
+    /// The manifest names no such thing, or the packed file has no such height.
+    #[error("not in the archive")]
+    Unknown,
+}
+
+type Landing = watch::Receiver<Option<Result<(), NotRead>>>;
+
+/// Pages of an object.
+pub(super) struct PageFile {
+    pub(super) name: ObjectName,
+    bytes: u64,
+    list: PageList,
+    /// `None` if the disk does not give one.
+    file: Option<File>,
+    /// Pages that were compared with the list since the start, a bit each.
+    proven: Box<[AtomicU64]>,
+    /// Pages that the disk did not take.
+    unwritten: Mutex<HashMap<usize, Bytes>>,
+    /// Pages that are being brought.
+    landings: Mutex<HashMap<usize, Landing>>,
+}
+
+/// Pages that one caller brings, and those that it waits for.
+pub(super) struct Boarding {
+    /// Neighboring pages that the caller is to bring, each with the way to tell.
+    pub(super) mine: Vec<(Range<usize>, watch::Sender<Option<Result<(), NotRead>>>)>,
+    pub(super) landings: Vec<Landing>,
+}
+
+impl PageFile {
+    /// Pages of an object of so many bytes. The list must be the one of its name.
+    pub(super) fn new(name: ObjectName, bytes: u64, list: PageList, file: Option<File>) -> Self {
+        let words = list.len().div_ceil(u64::BITS as usize);
+        let proven = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let (unwritten, landings) = (Mutex::default(), Mutex::default());
+        Self { name, bytes, list, file, proven, unwritten, landings }
+    }
+
+    /// Pages with these bytes.
+    fn pages(&self, bytes: Range<u64>) -> Range<usize> {
+        let first = bytes.start / PAGE_BYTES as u64;
+        let end = bytes.end.min(self.bytes).div_ceil(PAGE_BYTES as u64);
+        first as usize..end as usize
+    }
+
+    /// Bytes of these pages in the object.
+    pub(super) fn extent(&self, pages: &Range<usize>) -> Range<u64> {
+        let at = |page: usize| (page as u64 * PAGE_BYTES as u64).min(self.bytes);
+        at(pages.start)..at(pages.end)
+    }
+
+    fn is_proven(&self, page: usize) -> bool {
+        // Acquire: the page was written before.
+        let word = self.proven.get(page / u64::BITS as usize);
+        word.is_some_and(|word| word.load(Ordering::Acquire) & bit(page) != 0)
+    }
+
+    /// Takes the pages with these bytes that are not here: those that nobody brings are the caller's.
+    pub(super) fn board(&self, bytes: Range<u64>) -> Boarding {
+        let mut landings = lock(&self.landings);
+        let mut boarding = Boarding { mine: Vec::new(), landings: Vec::new() };
+        for page in self.pages(bytes).filter(|page| !self.is_proven(*page)) {
+            if let Some(landing) = landings.get(&page) {
+                boarding.landings.push(landing.clone());
+                continue;
+            }
+            let sender = match boarding.mine.last_mut() {
+                Some((run, sender)) if run.end == page => {
+                    run.end += 1;
+                    sender
+                }
+                _ => {
+                    boarding.mine.push((page..page + 1, watch::Sender::new(None)));
+                    let (_, sender) = boarding.mine.last_mut().expect("it was just pushed");
+                    boarding.landings.push(sender.subscribe());
+                    sender
+                }
+            };
+            landings.insert(page, sender.subscribe());
+        }
+        boarding
+    }
+
+    /// The pages are brought, or could not be.
+    pub(super) fn land(&self, pages: Range<usize>) {
+        let mut landings = lock(&self.landings);
+        pages.for_each(|page| drop(landings.remove(&page)));
+    }
+
+    /// Compares the pages of the disk with the list. True if all are right.
+    pub(super) fn recheck(&self, pages: Range<usize>) -> bool {
+        pages.into_iter().all(|page| {
+            let found = self.on_disk(self.extent(&(page..page + 1)));
+            let is_right = found.is_some_and(|bytes| self.list.proves(page, &bytes));
+            if is_right {
+                self.note_proven(page);
+            }
+            is_right
+        })
+    }
+
+    /// True if `bytes` are those of these pages.
+    pub(super) fn proves(&self, pages: Range<usize>, bytes: &[u8]) -> bool {
+        let count = pages.len();
+        let mut pieces = bytes.chunks(PAGE_BYTES).zip(pages);
+        bytes.len().div_ceil(PAGE_BYTES) == count
+            && pieces.all(|(piece, page)| self.list.proves(page, piece))
+    }
+
+    /// Keeps pages that are proven. Returns the bytes that the disk took.
+    pub(super) fn keep(&self, pages: Range<usize>, bytes: &Bytes) -> u64 {
+        let start = self.extent(&pages).start;
+        let file = self.file.as_ref();
+        if file.is_some_and(|file| file.write_all_at(bytes, start).is_ok()) {
+            pages.for_each(|page| self.note_proven(page));
+            return bytes.len() as u64;
+        }
+        let mut unwritten = lock(&self.unwritten);
+        for (at, page) in pages.enumerate() {
+            if unwritten.len() >= UNWRITTEN_MAX {
+                break;
+            }
+            let from = at * PAGE_BYTES;
+            let piece = bytes.slice(from..(from + PAGE_BYTES).min(bytes.len()));
+            unwritten.insert(page, Bytes::copy_from_slice(&piece));
+            self.note_proven(page);
+        }
+        0
+    }
+
+    fn note_proven(&self, page: usize) {
+        if let Some(word) = self.proven.get(page / u64::BITS as usize) {
+            word.fetch_or(bit(page), Ordering::Release);
+        }
+    }
+
+    fn on_disk(&self, bytes: Range<u64>) -> Option<Vec<u8>> {
+        let mut found = vec![0; (bytes.end - bytes.start) as usize];
+        self.file.as_ref()?.read_exact_at(&mut found, bytes.start).ok()?;
+        Some(found)
+    }
+
+    /// Reads bytes page by page, as far as some pages are in memory only.
+    fn mixed(&self, bytes: &Range<u64>) -> Option<Vec<u8>> {
+        let mut found = Vec::new();
+        for page in self.pages(bytes.clone()) {
+            let extent = self.extent(&(page..page + 1));
+            let kept = lock(&self.unwritten).get(&page).cloned();
+            let whole = match kept {
+                Some(kept) => kept.to_vec(),
+                None => self.on_disk(extent.clone())?,
+            };
+            let from = bytes.start.max(extent.start) - extent.start;
+            let end = bytes.end.min(extent.end) - extent.start;
+            found.extend_from_slice(whole.get(from as usize..end as usize)?);
+        }
+        Some(found)
+    }
+}
+
+impl PackedPages for PageFile {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        let bytes = offset..offset.checked_add(len as u64)?;
+        if bytes.end > self.bytes || !self.pages(bytes.clone()).all(|page| self.is_proven(page)) {
+            return None;
+        }
+        if lock(&self.unwritten).is_empty() { self.on_disk(bytes) } else { self.mixed(&bytes) }
+    }
+}
+
+fn bit(page: usize) -> u64 {
+    1 << (page % u64::BITS as usize)
+}

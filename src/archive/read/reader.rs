@@ -1,0 +1,299 @@
+//! Heights and hashes of the archive for requests.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use futures_util::future::join_all;
+use neve_archive::{Digest, Manifest, PageLists, SegmentEntry, Span, SpanEntry, Spot};
+use neve_record::packed::Codec;
+use neve_store::{ArchivedPlace, ArchivedSegment, Hash, PackedBytes, PackedCodec, PackedPages};
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::gate::Gate;
+use super::page_dir::PageDir;
+use super::page_file::{NotRead, PageFile};
+use super::page_source::PageSource;
+use crate::archive::error::Failed;
+use crate::archive::source::{ArchiveSource, identity_of};
+use crate::config::ArchiveTrust;
+use crate::shared::lock::lock;
+use crate::shared::{Below, Lending, Lent, Serving, Want};
+
+/// Time that one request waits for the archive.
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
+/// Time after which the manifest is looked at again.
+const MANIFEST_EVERY: Duration = Duration::from_mins(1);
+/// Time after which it is, while there is none to use.
+const MANIFEST_AGAIN: Duration = Duration::from_secs(2);
+/// Spans whose page lists are in memory: 260 KB each.
+const LISTS_MAX: usize = 64;
+/// Bytes that tables of archived files take together.
+const TABLES_BYTES_MAX: usize = 32 << 20;
+/// Spans that one hash is looked for in.
+const SPANS_ASKED_MAX: usize = 4;
+
+/// Place of the pages on the disk.
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+    pub(crate) bytes_max: u64,
+}
+
+/// Manifest whose heights may be answered.
+struct Known {
+    manifest: Arc<Manifest>,
+    heights: RangeInclusive<u64>,
+}
+
+/// Reads the archive for requests.
+pub(crate) struct ArchiveReader {
+    manifests: Arc<ArchiveSource>,
+    pages: Arc<PageSource>,
+    codec: Arc<dyn PackedCodec>,
+    serving: Arc<Serving>,
+    trust: ArchiveTrust,
+    known: ArcSwapOption<Known>,
+    lists: Mutex<HashMap<Digest, Arc<PageLists>>>,
+}
+
+impl ArchiveReader {
+    /// Opens the directory of pages. Reads run on the runtime of the caller.
+    pub(crate) fn new(
+        manifests: &Arc<ArchiveSource>,
+        serving: &Arc<Serving>,
+        trust: ArchiveTrust,
+        place: Place,
+    ) -> Result<Arc<Self>, Failed> {
+        let pages = PageSource {
+            store: manifests.store_for_reads()?,
+            dir: PageDir::open(place.dir, place.bytes_max),
+            gate: Gate::default(),
+            runtime: Handle::current(),
+            files: Mutex::default(),
+            segments: Mutex::default(),
+        };
+        Ok(Arc::new(Self {
+            manifests: Arc::clone(manifests),
+            pages: Arc::new(pages),
+            codec: Arc::new(Codec::new(TABLES_BYTES_MAX)),
+            serving: Arc::clone(serving),
+            trust,
+            known: ArcSwapOption::empty(),
+            lists: Mutex::default(),
+        }))
+    }
+
+    /// Keeps the manifest up to date.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            match self.manifests.named_manifest().await {
+                Ok((manifest, digest)) => self.take(manifest, digest),
+                Err(why) => warn!(error = %why, "archive not read"),
+            }
+            let is_known = self.known.load().is_some();
+            sleep(if is_known { MANIFEST_EVERY } else { MANIFEST_AGAIN }).await;
+        }
+    }
+
+    fn take(&self, manifest: Arc<Manifest>, digest: Digest) {
+        if self.serving.identity().is_some_and(|identity| identity != identity_of(&manifest)) {
+            return self.known.store(None);
+        }
+        let trusted = match self.trust {
+            ArchiveTrust::Manifest(trusted) => trusted == digest.0,
+            ArchiveTrust::Prove => false,
+        };
+        let heights = manifest.heights().filter(|_| trusted);
+        let known = heights.map(|(first, last)| Known { manifest, heights: first..=last });
+        if known.is_some() != self.known.load().is_some() {
+            info!(%digest, trusted, "archive manifest");
+        }
+        self.manifests.answers(known.as_ref().map(|known| known.heights.clone()));
+        self.known.store(known.map(Arc::new));
+    }
+
+    /// First height of the served range: what is archived below it is answered.
+    fn end(&self) -> Option<u64> {
+        self.serving.reader.range().map(|range| *range.start())
+    }
+
+    async fn borrow(&self, wants: Vec<Want>) -> Lent {
+        let (Some(known), Some(end)) = (self.known.load_full(), self.end()) else {
+            return Lent { try_again: true, ..Lent::default() };
+        };
+        let mut lent = Lent::default();
+        let mut heights = BTreeSet::new();
+        for want in wants {
+            match want {
+                Want::Height(height) => drop(heights.insert(height)),
+                Want::Hash(hash) => match self.find(&known, end, &hash).await {
+                    Ok(spots) => {
+                        heights.extend(spots.iter().map(|spot| spot.height));
+                        lent.places.extend(spots.into_iter().map(|spot| place(hash, spot)));
+                    }
+                    Err(why) => lent.try_again |= why == NotRead::Failed,
+                },
+            }
+        }
+        let heights = heights.into_iter().filter(|height| *height < end);
+        for ready in join_all(heights.map(|height| self.height(&known, height))).await {
+            match ready {
+                Ok(segment) => lent.segments.push(segment),
+                Err(why) => lent.try_again |= why == NotRead::Failed,
+            }
+        }
+        lent
+    }
+
+    /// Makes a height readable: opening reads the front of its segment, then one read brings its frame.
+    async fn height(&self, known: &Known, height: u64) -> Result<ArchivedSegment, NotRead> {
+        let manifest = &known.manifest;
+        let is_known = known.heights.contains(&height);
+        let entry = manifest.segment_of(height).filter(|_| is_known).ok_or(NotRead::Unknown)?;
+        let (file, segment) = self.open(manifest, entry).await?;
+        let (offset, len) = segment.extent(height).ok_or(NotRead::Changed)?;
+        self.pages.ensure(&file, offset..offset + len as u64).await?;
+        self.pages.dir.touch(&file.name);
+        Ok(segment)
+    }
+
+    async fn open(
+        &self,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+    ) -> Result<(Arc<PageFile>, ArchivedSegment), NotRead> {
+        let known = lock(&self.pages.segments).get(&entry.digest).cloned();
+        let file = lock(&self.pages.files).get(&entry.digest).cloned();
+        if let (Some(segment), Some(file)) = (known, file)
+            && !segment.has_damage()
+        {
+            return Ok((file, segment));
+        }
+        let span = manifest.span_of(entry).ok_or(NotRead::Unknown)?;
+        let lists = self.lists(manifest, span).await?;
+        let pages = lists.segment(entry.first).ok_or(NotRead::Changed)?;
+        if pages.pages.object_digest() != entry.digest || u64::from(pages.front) > entry.bytes {
+            return Err(NotRead::Changed);
+        }
+        let name = manifest.segment_name(entry);
+        let file = self.pages.file(name, entry.bytes, &pages.pages);
+        self.pages.ensure(&file, 0..u64::from(pages.front)).await?;
+        let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
+        let opening = move || {
+            let pages: Arc<dyn PackedPages> = source;
+            ArchivedSegment::open(PackedBytes::paged(pages), &codec)
+        };
+        let segment = tokio::task::spawn_blocking(opening).await.map_err(|_| NotRead::Failed)?;
+        let segment = segment.map_err(|error| {
+            warn!(object = %name, %error, "archived segment does not open");
+            NotRead::Changed
+        })?;
+        if !is_named(&segment, manifest, entry) {
+            warn!(object = %name, "archived segment has other blocks than the manifest names");
+            return Err(NotRead::Changed);
+        }
+        lock(&self.pages.segments).insert(entry.digest, segment.clone());
+        Ok((file, segment))
+    }
+
+    async fn lists(
+        &self,
+        manifest: &Manifest,
+        span: &SpanEntry,
+    ) -> Result<Arc<PageLists>, NotRead> {
+        let key = span.pages.digest;
+        if let Some(lists) = lock(&self.lists).get(&key) {
+            return Ok(Arc::clone(lists));
+        }
+        let bytes = self.pages.get(&manifest.pages_name(span), None, span.pages.bytes).await?;
+        let lists = PageLists::read(&bytes).map_err(|_| NotRead::Changed)?;
+        if lists.span.object_digest() != span.digest {
+            return Err(NotRead::Changed);
+        }
+        let lists = Arc::new(lists);
+        insert(&self.lists, key, Arc::clone(&lists), LISTS_MAX);
+        Ok(lists)
+    }
+
+    /// Finds the places at which a hash may be, in the newest spans.
+    async fn find(&self, known: &Known, end: u64, hash: &[u8; 32]) -> Result<Vec<Spot>, NotRead> {
+        let manifest = &known.manifest;
+        let below = manifest.spans.iter().rev().filter(|span| span.first < end);
+        let mut failed = None;
+        for span in below.take(SPANS_ASKED_MAX) {
+            match self.find_in(manifest, span, hash).await {
+                Ok(spots) if spots.is_empty() => {}
+                Ok(spots) => return Ok(spots),
+                Err(why) => failed = Some(why),
+            }
+        }
+        failed.map_or(Ok(Vec::new()), Err)
+    }
+
+    async fn find_in(
+        &self,
+        manifest: &Manifest,
+        entry: &SpanEntry,
+        hash: &[u8; 32],
+    ) -> Result<Vec<Spot>, NotRead> {
+        let lists = self.lists(manifest, entry).await?;
+        let (first, count) = lists.pages_of(hash);
+        let file = self.pages.file(manifest.span_name(entry), entry.bytes, &lists.span);
+        let bytes = file.extent(&(first..first + count));
+        self.pages.ensure(&file, bytes.clone()).await?;
+        self.pages.dir.touch(&file.name);
+        let part = file.read(bytes.start, (bytes.end - bytes.start) as usize);
+        let part = part.ok_or(NotRead::Failed)?;
+        let span = Span::empty(entry.first, manifest.range, entry.segments);
+        let span = span.map_err(|_| NotRead::Changed)?;
+        Ok(span.candidates_in(bytes.start, &part, hash).collect())
+    }
+}
+
+impl Below for ArchiveReader {
+    fn may_have(&self, want: Want) -> bool {
+        let known = self.known.load();
+        match (known.as_ref(), want) {
+            (None, _) => false,
+            (Some(known), Want::Height(height)) => known.heights.contains(&height),
+            (Some(_), Want::Hash(_)) => true,
+        }
+    }
+
+    fn lend(&self, wants: Vec<Want>) -> Lending<'_> {
+        Box::pin(async move {
+            let borrowed = timeout(REQUEST_TIME_MAX, self.borrow(wants)).await;
+            borrowed.unwrap_or(Lent { try_again: true, ..Lent::default() })
+        })
+    }
+}
+
+/// True if a segment has the blocks that the manifest names.
+fn is_named(segment: &ArchivedSegment, manifest: &Manifest, entry: &SegmentEntry) -> bool {
+    let ends = segment.header().map(|header| (header, segment.last_hash()));
+    ends.is_some_and(|(header, last)| {
+        (header.identity, header.first, header.heights)
+            == (identity_of(manifest), entry.first, manifest.range)
+            && header.parent.0 == entry.parent.0
+            && last.is_some_and(|last| last.0 == entry.last.0)
+    })
+}
+
+fn place(hash: [u8; 32], spot: Spot) -> ArchivedPlace {
+    let position = spot.transaction.map(|position| position as usize);
+    ArchivedPlace { hash: Hash(hash), height: spot.height, position }
+}
+
+/// Adds to a map that is emptied when it is full.
+fn insert<T>(map: &Mutex<HashMap<Digest, T>>, key: Digest, value: T, most: usize) {
+    let mut map = lock(map);
+    if map.len() >= most {
+        map.clear();
+    }
+    map.insert(key, value);
+}

@@ -1,0 +1,40 @@
+//! Requests for heights below the served range, which another place lends.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::Response;
+use hyper::header::{HeaderValue, RETRY_AFTER};
+
+use super::service::{Client, Service};
+use crate::body::{AcceptEncoding, ResponseBody};
+use crate::http::admit::ErrorResponse;
+use crate::http::while_here;
+use crate::rpc::RpcResponse;
+use crate::shared::Began;
+
+impl Service {
+    /// Has the heights lent that a body names, and answers it. What is not lent is a miss.
+    pub(super) async fn answer_lent(
+        &self,
+        body: &Bytes,
+        accepts: AcceptEncoding,
+        client: &Client,
+        began: Began,
+    ) -> Result<RpcResponse, Response<ResponseBody>> {
+        let rpc = &self.responder.rpc;
+        let Some(below) = &rpc.below else { return Ok(RpcResponse::Below) };
+        let lending = below.lend(rpc.wants(body));
+        let lent = while_here(lending, || client.quiet.look_for_client()).await;
+        let lent = lent.ok_or_else(|| ErrorResponse::GONE.response())?;
+        let try_again = lent.try_again;
+        let lending = Arc::new(rpc.with_lent(lent));
+        let reply = self.answer_by(lending, body.clone(), accepts, client, began).await?;
+        if try_again && matches!(reply, RpcResponse::Miss(_)) {
+            let mut response = self.responder.response(reply);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            return Err(response);
+        }
+        Ok(reply)
+    }
+}

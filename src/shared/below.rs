@@ -1,0 +1,37 @@
+//! Heights below the served range, which another place has.
+
+use std::pin::Pin;
+
+use neve_store::{ArchivedPlace, ArchivedSegment};
+
+/// Height or hash that a call names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// A block.
+    Height(u64),
+    /// A block or a transaction.
+    Hash([u8; 32]),
+}
+
+/// Heights for one request.
+#[derive(Default)]
+pub(crate) struct Lent {
+    /// Packed files with the heights.
+    pub(crate) segments: Vec<ArchivedSegment>,
+    /// Places of the hashes.
+    pub(crate) places: Vec<ArchivedPlace>,
+    /// True if some could not be had now: another attempt may succeed.
+    pub(crate) try_again: bool,
+}
+
+/// Heights on their way.
+pub(crate) type Lending<'b> = Pin<Box<dyn Future<Output = Lent> + Send + 'b>>;
+
+/// A place that has heights below the served range.
+pub(crate) trait Below: Send + Sync {
+    /// True if the place may have it. Waits for nothing.
+    fn may_have(&self, want: Want) -> bool;
+
+    /// Makes the heights readable, as far as that goes in bounded time.
+    fn lend(&self, wants: Vec<Want>) -> Lending<'_>;
+}

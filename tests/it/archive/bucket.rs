@@ -1,0 +1,87 @@
+//! A bucket with whole ranges of a chain, and replicas of which the tail is its newest range.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use neve_devnet::{Config, DevnetThread, Helicon};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::store::archive::{objects, packed_store, pushed};
+use crate::store::packed::wait_for_packed;
+use crate::support::neve::{Neve, fresh_dir};
+
+/// Three whole ranges of 32 heights, and a part of another.
+const HEAD: u64 = 110;
+/// First height of the tail of a replica.
+pub(super) const FIRST: u64 = 64;
+
+/// A chain, and a bucket with its heights 0 to 95.
+pub(super) struct Bucket {
+    pub(super) node: DevnetThread,
+    pub(super) dir: TempDir,
+    /// The neve whose packed files were pushed.
+    pub(super) source: Neve,
+    _source_dir: TempDir,
+}
+
+impl Bucket {
+    pub(super) fn new(helicon: Helicon) -> Self {
+        let config = Config::test().with_head(HEAD).with_helicon(helicon);
+        let node = DevnetThread::start(config).expect("loopback has free ports");
+        let (source_dir, dir) = (fresh_dir(), fresh_dir());
+        let source = packed_store(source_dir.path(), &node, HEAD);
+        wait_for_packed(&source, 96);
+        let place = format!("file://{}", dir.path().display());
+        assert_eq!(pushed(source_dir.path(), &[&place])["last"], 95);
+        Self { node, dir, source, _source_dir: source_dir }
+    }
+
+    pub(super) fn place(&self) -> String {
+        format!("file://{}", self.dir.path().display())
+    }
+
+    /// Trust in the manifest as it is.
+    pub(super) fn trust(&self) -> String {
+        let manifest = fs::read(self.dir.path().join("manifest.json")).expect("it is there");
+        let digest: String =
+            Sha256::digest(manifest).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("sha256:{digest}")
+    }
+
+    /// A replica without a node whose tail is the newest range.
+    pub(super) fn replica(&self, dir: &Path, more: &[&str]) -> Neve {
+        let anchor = format!("95:{:#x}", self.node.block(95).expect("it is there").hash());
+        let (place, trust, first) = (self.place(), self.trust(), FIRST.to_string());
+        let from = ["--archive", &place, "--archive-anchor", &anchor, "--archive-trust", &trust];
+        let tail = ["--segment-blocks", "32", "--backfill-to", &first];
+        let neve = Neve::start(dir, &[&from[..], &tail, more].concat());
+        neve.wait("the archive", |health| {
+            let is_here = health["blocks"]["min_height"].as_u64() == Some(FIRST);
+            (is_here && health["archive"]["answers"]["max_height"] == 95).then_some(())
+        });
+        neve
+    }
+
+    /// Objects of a kind, ascending by height.
+    pub(super) fn objects(&self, kind: &str) -> Vec<PathBuf> {
+        let first = |path: &PathBuf| {
+            let name = path.file_name().expect("a file").to_string_lossy().into_owned();
+            let mut parts = name.split('-');
+            let kind = parts.next().map(str::to_owned);
+            Some((kind?, parts.next()?.parse::<u64>().ok()?))
+        };
+        let mut found: Vec<_> = objects(self.dir.path())
+            .into_iter()
+            .filter_map(|path| Some((first(&path)?, path)))
+            .filter(|((of, _), _)| of == kind)
+            .collect();
+        found.sort();
+        found.into_iter().map(|(_, path)| path).collect()
+    }
+}
+
+/// Reads of a kind of object for requests.
+pub(super) fn reads(neve: &Neve, kind: &str) -> u64 {
+    neve.metric(&format!("neve_archive_reads_total{{kind=\"{kind}\"}}")).unwrap_or(0.0) as u64
+}

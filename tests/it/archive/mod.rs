@@ -1,0 +1,4 @@
+//! Heights below the served range, read from an archive page by page.
+
+mod bucket;
+mod heights;
