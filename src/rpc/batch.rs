@@ -127,7 +127,7 @@ impl Rpc {
             Err(Unanswered::Missed(why)) if self.awaits_prices(&why) => {
                 Err(Stopped::With(RpcResponse::Prices))
             }
-            Err(Unanswered::Missed(why)) if self.is_below(&why, caller) => {
+            Err(Unanswered::Missed(why)) if self.is_below(&why) => {
                 Err(Stopped::With(RpcResponse::Below))
             }
             Err(Unanswered::Missed(why)) if self.misses.split => {

@@ -1,26 +1,39 @@
 //! Calls about heights below the served range, which another place has.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use neve_jsonrpc::{BlockId, Message, Query, Request, Tag};
+use neve_jsonrpc::{BlockId, LogQuery, LogRange, Message, Query, Request, Tag};
+use neve_record::log_matcher::LogMatcher;
 
 use super::call::Rpc;
-use super::caller::{Caller, Transport};
 use super::missing::Missing;
 use crate::rpc::methods::Miss;
-use crate::shared::{Lent, Want};
+use crate::shared::{Lent, LogsAt, Want};
 
 impl Rpc {
     /// True if the miss of a call may be an answer once another place has lent what it has.
-    pub(super) fn is_below(&self, why: &Missing, caller: &Caller<'_>) -> bool {
-        let (Some(below), Missing::Data(miss)) = (&self.below, why) else { return false };
-        if matches!(caller.over, Transport::Socket(_)) {
-            return false;
-        }
-        want_of(*miss).is_some_and(|want| self.is_wanted(want) && below.may_have(want))
+    pub(super) fn is_below(&self, why: &Missing) -> bool {
+        matches!(why, Missing::Data(miss) if self.want_of(*miss).is_some())
     }
 
-    /// Heights and hashes that the calls of a body name and the served range may not have.
+    /// Height or hash that was missed, if another place may have it.
+    pub(crate) fn want_of(&self, miss: Miss) -> Option<Want> {
+        let below = self.below.as_ref()?;
+        let want = match miss {
+            Miss::Height(height) if height < self.first()? => Want::Height(height),
+            Miss::Hash(hash) => Want::Hash(hash),
+            _ => return None,
+        };
+        below.may_have(&want).then_some(want)
+    }
+
+    /// First height of the served range.
+    fn first(&self) -> Option<u64> {
+        self.serving.reader.range().map(|range| *range.start())
+    }
+
+    /// Blocks that the calls of a body name and the served range may not have.
     pub(crate) fn wants(&self, body: &[u8]) -> Vec<Want> {
         let mut wants = Vec::new();
         match self.parse(body) {
@@ -35,13 +48,29 @@ impl Rpc {
 
     fn want(&self, message: &Message<'_>) -> Option<Want> {
         let (_, query) = message.query(self.serving.rules()).ok()?;
-        named(&query).filter(|want| self.is_wanted(*want))
+        let range = self.serving.reader.range()?;
+        match query {
+            Query::Logs(query) => self.want_logs(query, &range),
+            Query::FeeHistory { count, newest, .. } => want_fees(count, newest, &range),
+            query => named(&query)
+                .filter(|want| !matches!(want, Want::Height(height) if height >= range.start())),
+        }
     }
 
-    /// True unless the height is in the served range or above.
-    fn is_wanted(&self, want: Want) -> bool {
-        let Want::Height(height) = want else { return true };
-        self.serving.reader.range().is_some_and(|range| height < *range.start())
+    fn want_logs(&self, query: LogQuery, served: &RangeInclusive<u64>) -> Option<Want> {
+        let at = match query.range {
+            LogRange::Block(hash) => LogsAt::Block(hash),
+            LogRange::Range { from, to } => {
+                let to = to.number().unwrap_or(*served.end());
+                let heights = below(from.number()?..=to, served)?;
+                if to - heights.start() >= self.limits.logs_blocks_max {
+                    return None;
+                }
+                LogsAt::Heights(heights)
+            }
+        };
+        let matcher = LogMatcher::new(&query.filter.addresses, &query.filter.topics);
+        Some(Want::Logs(at, matcher.keys().to_vec()))
     }
 
     /// Answers also from heights that another place has lent. What they do not have is a miss.
@@ -51,14 +80,28 @@ impl Rpc {
     }
 }
 
-/// Height or hash that was missed.
-pub(crate) fn want_of(miss: Miss) -> Option<Want> {
-    match miss {
-        Miss::Height(height) => Some(Want::Height(height)),
-        Miss::Hash(hash) => Some(Want::Hash(hash)),
-        _ => None,
-    }
+/// Heights below the served range; `None` if there are none.
+fn below(
+    heights: RangeInclusive<u64>,
+    served: &RangeInclusive<u64>,
+) -> Option<RangeInclusive<u64>> {
+    let end = served.start().checked_sub(1)?.min(*heights.end());
+    (*heights.start() <= end).then(|| *heights.start()..=end)
 }
+
+/// Blocks of a fee history, and the one behind them.
+fn want_fees(count: u64, newest: BlockId, served: &RangeInclusive<u64>) -> Option<Want> {
+    let newest = match newest {
+        BlockId::Number(height) => height.min(*served.end()),
+        BlockId::Tag(Tag::Earliest) => 0,
+        _ => *served.end(),
+    };
+    let first = (newest + 1).saturating_sub(count.min(FEE_BLOCKS_MAX));
+    below(first..=newest.saturating_add(1), served).map(Want::Heights)
+}
+
+/// Most blocks of a fee history.
+const FEE_BLOCKS_MAX: u64 = 2048;
 
 /// Block or transaction that a query names.
 fn named(query: &Query) -> Option<Want> {

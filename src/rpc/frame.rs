@@ -25,7 +25,8 @@ impl Rpc {
             RpcResponse::Mixed(mixed) => framed(mixed.body),
             RpcResponse::Relay(call) => WsResponse::Relay(call),
             RpcResponse::Split(split) => WsResponse::Split(split),
-            RpcResponse::Prices | RpcResponse::Below => WsResponse::Prices,
+            RpcResponse::Prices => WsResponse::Prices,
+            RpcResponse::Below => WsResponse::Below,
             RpcResponse::NoRoom => WsResponse::NoRoom,
         };
         (frame, calls)
@@ -79,7 +80,11 @@ impl Rpc {
                 subscriptions.undo();
                 return Ok((WsResponse::Relay(call), calls));
             }
-            RpcResponse::Prices | RpcResponse::Below => {
+            RpcResponse::Below => {
+                subscriptions.undo();
+                return Ok((WsResponse::Below, calls));
+            }
+            RpcResponse::Prices => {
                 subscriptions.undo();
                 return Ok((WsResponse::Prices, calls));
             }

@@ -169,7 +169,7 @@ impl Rpc {
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
             Err(Unanswered::NoRoom) => return Ok(RpcResponse::NoRoom),
-            Err(Unanswered::Missed(why)) if self.is_below(&why, caller) => {
+            Err(Unanswered::Missed(why)) if self.is_below(&why) => {
                 return Ok(RpcResponse::Below);
             }
             Err(Unanswered::Missed(why)) => return Ok(self.missed(message, &why)),

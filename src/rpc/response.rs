@@ -64,6 +64,8 @@ pub(crate) enum WsResponse {
     Split(Box<Split>),
     /// Nothing yet: prices must be requested before.
     Prices,
+    /// Nothing yet: heights below the served range must be lent before.
+    Below,
     /// A response, if any, and then the end of the connection.
     Last(Option<ResponseBody>),
     /// Nothing: the client, or all clients together, use too much memory.

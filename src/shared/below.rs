@@ -1,16 +1,30 @@
 //! Heights below the served range, which another place has.
 
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 
 use neve_store::{ArchivedPlace, ArchivedSegment};
 
-/// Height or hash that a call names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Heights that a call needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Want {
     /// A block.
     Height(u64),
     /// A block or a transaction.
     Hash([u8; 32]),
+    /// Neighboring blocks.
+    Heights(RangeInclusive<u64>),
+    /// Logs with a key of each list.
+    Logs(LogsAt, Vec<Vec<u64>>),
+}
+
+/// Blocks of logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LogsAt {
+    /// Neighboring blocks.
+    Heights(RangeInclusive<u64>),
+    /// A block.
+    Block([u8; 32]),
 }
 
 /// Heights for one request.
@@ -30,7 +44,7 @@ pub(crate) type Lending<'b> = Pin<Box<dyn Future<Output = Lent> + Send + 'b>>;
 /// A place that has heights below the served range.
 pub(crate) trait Below: Send + Sync {
     /// True if the place may have it. Waits for nothing.
-    fn may_have(&self, want: Want) -> bool;
+    fn may_have(&self, want: &Want) -> bool;
 
     /// Makes the heights readable, as far as that goes in bounded time.
     fn lend(&self, wants: Vec<Want>) -> Lending<'_>;

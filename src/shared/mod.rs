@@ -14,7 +14,7 @@ mod status;
 mod upstream_values;
 mod work;
 
-pub(crate) use below::{Below, Lending, Lent, Want};
+pub(crate) use below::{Below, Lending, Lent, LogsAt, Want};
 pub(crate) use client_address::ClientAddress;
 pub(crate) use counters::{
     MISS_REASONS, MethodLabel, MissReason, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters,

@@ -77,6 +77,11 @@ impl LogMatcher {
         Self(Arc::new(Prepared { filter, keys }))
     }
 
+    /// Keys that are looked up: a log has one of each list.
+    pub fn keys(&self) -> &[Vec<u64>] {
+        &self.0.keys
+    }
+
     /// True if all logs are wanted.
     fn takes_anything(&self) -> bool {
         self.0.keys.is_empty()

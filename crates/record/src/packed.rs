@@ -250,6 +250,10 @@ impl PackedRange for Range {
         self.0.extent(height).map_err(|error| damage(&error))
     }
 
+    fn terms_extent(&self) -> (u64, usize) {
+        self.0.terms_extent()
+    }
+
     fn record(&self, height: u64) -> Result<Record, PackedDamage> {
         let packed = self.0.height(height).map_err(|error| damage(&error))?;
         counted(|| record_of(&packed, TotalDifficulty::Number))

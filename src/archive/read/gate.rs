@@ -40,8 +40,7 @@ impl Gate {
         if self.rests() {
             return None;
         }
-        let place = self.reads.acquire().await.ok()?;
-        (!self.rests()).then_some(place)
+        self.reads.acquire().await.ok()
     }
 
     /// True while no read begins. After the time one caller is let through, and the others rest on.

@@ -1,7 +1,7 @@
 //! Pages of one object on the disk: a sparse file. A page that is there proves itself, so that nothing else
 //! says which ones are.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -33,6 +33,9 @@ pub(crate) enum NotRead {
     /// The manifest names no such thing, or the packed file has no such height.
     #[error("not in the archive")]
     Unknown,
+    /// A call needs more reads than it may.
+    #[error("too many reads")]
+    TooMany,
 }
 
 type Landing = watch::Receiver<Option<Result<(), NotRead>>>;
@@ -69,7 +72,7 @@ impl PageFile {
     }
 
     /// Pages with these bytes.
-    fn pages(&self, bytes: Range<u64>) -> Range<usize> {
+    pub(super) fn pages(&self, bytes: Range<u64>) -> Range<usize> {
         let first = bytes.start / PAGE_BYTES as u64;
         let end = bytes.end.min(self.bytes).div_ceil(PAGE_BYTES as u64);
         first as usize..end as usize
@@ -87,11 +90,19 @@ impl PageFile {
         word.is_some_and(|word| word.load(Ordering::Acquire) & bit(page) != 0)
     }
 
-    /// Takes the pages with these bytes that are not here: those that nobody brings are the caller's.
-    pub(super) fn board(&self, bytes: Range<u64>) -> Boarding {
+    /// Number of reads that these pages take, which ascend.
+    pub(super) fn reads(&self, pages: &BTreeSet<usize>) -> usize {
+        let is_read = |page: &usize| !self.is_proven(*page);
+        let begins =
+            |page: &&usize| page.checked_sub(1).is_none_or(|before| !pages.contains(&before));
+        pages.iter().filter(|page| is_read(page)).filter(begins).count()
+    }
+
+    /// Takes those of the pages that are not here: those that nobody brings are the caller's.
+    pub(super) fn board(&self, pages: &BTreeSet<usize>) -> Boarding {
         let mut landings = lock(&self.landings);
         let mut boarding = Boarding { mine: Vec::new(), landings: Vec::new() };
-        for page in self.pages(bytes).filter(|page| !self.is_proven(*page)) {
+        for page in pages.iter().copied().filter(|page| !self.is_proven(*page)) {
             if let Some(landing) = landings.get(&page) {
                 boarding.landings.push(landing.clone());
                 continue;

@@ -1,12 +1,13 @@
 //! Bringing pages: from the disk if they were kept before, else by one ranged read for neighboring ones.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use metrics::{counter, histogram};
-use neve_archive::{Digest, Kind, ObjectName, PageList};
+use neve_archive::{Digest, Kind, ObjectName, PageList, object_digest};
 use neve_store::ArchivedSegment;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
@@ -41,7 +42,16 @@ impl PageSource {
         file: &Arc<PageFile>,
         bytes: Range<u64>,
     ) -> Result<(), NotRead> {
-        let boarding = file.board(bytes);
+        self.ensure_pages(file, &file.pages(bytes).collect()).await
+    }
+
+    /// Brings pages of an object in this way.
+    pub(super) async fn ensure_pages(
+        self: &Arc<Self>,
+        file: &Arc<PageFile>,
+        pages: &BTreeSet<usize>,
+    ) -> Result<(), NotRead> {
+        let boarding = file.board(pages);
         for (pages, told) in boarding.mine {
             let (source, file) = (Arc::clone(self), Arc::clone(file));
             self.runtime.spawn(async move {
@@ -110,6 +120,32 @@ impl PageSource {
             warn!(object = %file.name, page = pages.start, "archive page differs from its digest");
         }
         Err(NotRead::Changed)
+    }
+
+    /// Gets an object whole, from the disk if it was kept before.
+    pub(super) async fn whole(&self, name: &ObjectName, bytes: u64) -> Result<Bytes, NotRead> {
+        let (kept, file) = (self.dir.has(name), self.dir.file(name, bytes).map(Arc::new));
+        if let Some(file) = file.clone().filter(|_| kept) {
+            let mut found = vec![0; bytes as usize];
+            let digest = name.digest;
+            let read = move || {
+                let read = file.read_exact_at(&mut found, 0);
+                read.is_ok().then_some(found).filter(|found| object_digest(found) == digest)
+            };
+            if let Ok(Some(found)) = tokio::task::spawn_blocking(read).await {
+                self.dir.touch(name);
+                return Ok(found.into());
+            }
+        }
+        let found = self.get(name, None, bytes).await?;
+        if let Some(file) = file {
+            let copied = found.clone();
+            let written = tokio::task::spawn_blocking(move || file.write_all_at(&copied, 0)).await;
+            if matches!(written, Ok(Ok(()))) && !kept {
+                self.dir.grow(name, bytes).iter().for_each(|removed| self.forget(&removed.digest));
+            }
+        }
+        Ok(found)
     }
 
     /// Gets an object, or a range of it. A whole one is compared with its name.

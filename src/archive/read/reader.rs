@@ -1,7 +1,7 @@
 //! Heights and hashes of the archive for requests.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::archive::error::Failed;
 use crate::archive::source::{ArchiveSource, identity_of};
 use crate::config::ArchiveTrust;
 use crate::shared::lock::lock;
-use crate::shared::{Below, Lending, Lent, Serving, Want};
+use crate::shared::{Below, Lending, Lent, LogsAt, Serving, Want};
 
 /// Time that one request waits for the archive.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
@@ -35,6 +35,10 @@ const MANIFEST_AGAIN: Duration = Duration::from_secs(2);
 const LISTS_MAX: usize = 64;
 /// Bytes that tables of archived files take together.
 const TABLES_BYTES_MAX: usize = 32 << 20;
+/// Segments that one call may need.
+const SEGMENTS_MAX: usize = 256;
+/// Reads of one segment that a call may need.
+const READS_MAX: usize = 256;
 /// Spans that one hash is looked for in.
 const SPANS_ASKED_MAX: usize = 4;
 
@@ -49,6 +53,9 @@ struct Known {
     manifest: Arc<Manifest>,
     heights: RangeInclusive<u64>,
 }
+
+/// Segments, and the places of hashes in them.
+type Borrowed = (Vec<ArchivedSegment>, Vec<ArchivedPlace>);
 
 /// Reads the archive for requests.
 pub(crate) struct ArchiveReader {
@@ -126,38 +133,107 @@ impl ArchiveReader {
         let (Some(known), Some(end)) = (self.known.load_full(), self.end()) else {
             return Lent { try_again: true, ..Lent::default() };
         };
+        let borrowed = join_all(wants.into_iter().map(|want| self.borrow_one(&known, end, want)));
         let mut lent = Lent::default();
-        let mut heights = BTreeSet::new();
-        for want in wants {
-            match want {
-                Want::Height(height) => drop(heights.insert(height)),
-                Want::Hash(hash) => match self.find(&known, end, &hash).await {
-                    Ok(spots) => {
-                        heights.extend(spots.iter().map(|spot| spot.height));
-                        lent.places.extend(spots.into_iter().map(|spot| place(hash, spot)));
-                    }
-                    Err(why) => lent.try_again |= why == NotRead::Failed,
-                },
-            }
-        }
-        let heights = heights.into_iter().filter(|height| *height < end);
-        for ready in join_all(heights.map(|height| self.height(&known, height))).await {
-            match ready {
-                Ok(segment) => lent.segments.push(segment),
+        for borrowed in borrowed.await {
+            match borrowed {
+                Ok((segments, places)) => {
+                    lent.segments.extend(segments);
+                    lent.places.extend(places);
+                }
                 Err(why) => lent.try_again |= why == NotRead::Failed,
             }
         }
         lent
     }
 
-    /// Makes a height readable: opening reads the front of its segment, then one read brings its frame.
-    async fn height(&self, known: &Known, height: u64) -> Result<ArchivedSegment, NotRead> {
+    async fn borrow_one(&self, known: &Known, end: u64, want: Want) -> Result<Borrowed, NotRead> {
+        let every: &[Vec<u64>] = &[];
+        match want {
+            Want::Height(height) => {
+                Ok((self.heights(known, height..=height, every).await?, Vec::new()))
+            }
+            Want::Heights(heights) => Ok((self.heights(known, heights, every).await?, Vec::new())),
+            Want::Logs(LogsAt::Heights(heights), keys) => {
+                Ok((self.heights(known, heights, &keys).await?, Vec::new()))
+            }
+            Want::Hash(hash) => self.hash(known, end, hash, every).await,
+            Want::Logs(LogsAt::Block(hash), keys) => self.hash(known, end, hash, &keys).await,
+        }
+    }
+
+    async fn hash(
+        &self,
+        known: &Known,
+        end: u64,
+        hash: [u8; 32],
+        keys: &[Vec<u64>],
+    ) -> Result<Borrowed, NotRead> {
+        let (mut segments, mut places) = (Vec::new(), Vec::new());
+        for spot in self.find(known, end, &hash).await? {
+            if spot.height < end {
+                let height = spot.height;
+                segments.extend(self.heights(known, height..=height, keys).await?);
+                // Its block is read also if it has no log with the keys.
+                segments.extend(self.heights(known, height..=height, &[]).await?);
+                places.push(place(hash, spot));
+            }
+        }
+        Ok((segments, places))
+    }
+
+    /// Makes heights readable, as far as logs with a key of each list need them.
+    async fn heights(
+        &self,
+        known: &Known,
+        heights: RangeInclusive<u64>,
+        keys: &[Vec<u64>],
+    ) -> Result<Vec<ArchivedSegment>, NotRead> {
         let manifest = &known.manifest;
-        let is_known = known.heights.contains(&height);
-        let entry = manifest.segment_of(height).filter(|_| is_known).ok_or(NotRead::Unknown)?;
+        let is_known =
+            known.heights.contains(heights.start()) && known.heights.contains(heights.end());
+        let from = manifest.segment_of(*heights.start()).filter(|_| is_known);
+        let from = from.ok_or(NotRead::Unknown)?.first;
+        let entries = manifest.segments.iter().skip_while(|entry| entry.first < from);
+        let entries: Vec<_> = entries.take_while(|entry| entry.first <= *heights.end()).collect();
+        if entries.len() > SEGMENTS_MAX {
+            return Err(NotRead::TooMany);
+        }
+        let range = u64::from(manifest.range);
+        let parts = entries.into_iter().map(|entry| {
+            let start = entry.first.max(*heights.start());
+            let end = (entry.first + range).min(heights.end().saturating_add(1));
+            self.part(manifest, entry, start..end, keys)
+        });
+        join_all(parts).await.into_iter().collect()
+    }
+
+    /// Makes heights of a segment readable. Opening reads its front, and logs its index of logs; then each
+    /// run of neighboring pages is one read.
+    async fn part(
+        &self,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+        heights: Range<u64>,
+        keys: &[Vec<u64>],
+    ) -> Result<ArchivedSegment, NotRead> {
         let (file, segment) = self.open(manifest, entry).await?;
-        let (offset, len) = segment.extent(height).ok_or(NotRead::Changed)?;
-        self.pages.ensure(&file, offset..offset + len as u64).await?;
+        let wanted = if keys.is_empty() {
+            heights.collect()
+        } else {
+            let (offset, len) = segment.terms_extent().ok_or(NotRead::Changed)?;
+            self.pages.ensure(&file, offset..offset + len as u64).await?;
+            segment.candidates(keys, heights).ok_or(NotRead::Changed)?
+        };
+        let mut pages = BTreeSet::new();
+        for height in wanted {
+            let (offset, len) = segment.extent(height).ok_or(NotRead::Changed)?;
+            pages.extend(file.pages(offset..offset + len as u64));
+        }
+        if file.reads(&pages) > READS_MAX {
+            return Err(NotRead::TooMany);
+        }
+        self.pages.ensure_pages(&file, &pages).await?;
         self.pages.dir.touch(&file.name);
         Ok(segment)
     }
@@ -210,7 +286,7 @@ impl ArchiveReader {
         if let Some(lists) = lock(&self.lists).get(&key) {
             return Ok(Arc::clone(lists));
         }
-        let bytes = self.pages.get(&manifest.pages_name(span), None, span.pages.bytes).await?;
+        let bytes = self.pages.whole(&manifest.pages_name(span), span.pages.bytes).await?;
         let lists = PageLists::read(&bytes).map_err(|_| NotRead::Changed)?;
         if lists.span.object_digest() != span.digest {
             return Err(NotRead::Changed);
@@ -256,12 +332,12 @@ impl ArchiveReader {
 }
 
 impl Below for ArchiveReader {
-    fn may_have(&self, want: Want) -> bool {
+    fn may_have(&self, want: &Want) -> bool {
         let known = self.known.load();
         match (known.as_ref(), want) {
             (None, _) => false,
-            (Some(known), Want::Height(height)) => known.heights.contains(&height),
-            (Some(_), Want::Hash(_)) => true,
+            (Some(known), Want::Height(height)) => known.heights.contains(height),
+            (Some(_), _) => true,
         }
     }
 

@@ -86,11 +86,19 @@ impl Responder {
         let answered = match residency::if_sendable(|| answer(serving, asked, &request.headers)) {
             Ok(answered) => answered,
             Err(Cold) => {
-                match self.answer_document_elsewhere(asked, &request.headers, address).await {
+                let serving = Arc::clone(serving);
+                match self.document_elsewhere(serving, asked, &request.headers, address).await {
                     Ok(answered) => answered,
                     Err(not_done) => return self.not_done(not_done),
                 }
             }
+        };
+        let answered = match answered {
+            Err(miss) => match self.document_lent(miss, asked, &request.headers, address).await {
+                Ok(answered) => answered,
+                Err(not_done) => return self.not_done(not_done),
+            },
+            answered => answered,
         };
         let missed = |miss: &Miss| Outcome::Miss(miss.reason(serving.head()));
         let outcome = answered.as_ref().map_or_else(missed, |_| Outcome::Hit);
@@ -101,15 +109,32 @@ impl Responder {
         answered.unwrap_or_else(|miss| self.missing(miss))
     }
 
-    /// On a thread that may wait for the disk.
-    async fn answer_document_elsewhere(
+    /// From heights that another place lends, if it may have what was missed.
+    async fn document_lent(
         &self,
+        miss: Miss,
+        asked: Resource,
+        headers: &HeaderMap,
+        address: ClientAddress,
+    ) -> Result<Result<Response<ResponseBody>, Miss>, NotDone> {
+        let (Some(want), Some(below)) = (self.rpc.want_of(miss), &self.rpc.below) else {
+            return Ok(Err(miss));
+        };
+        let lent = below.lend(vec![want]).await;
+        let serving = Arc::clone(&self.rpc.with_lent(lent).serving);
+        self.document_elsewhere(serving, asked, headers, address).await
+    }
+
+    /// On a thread that may wait for the disk.
+    async fn document_elsewhere(
+        &self,
+        serving: Arc<Serving>,
         asked: Resource,
         headers: &HeaderMap,
         address: ClientAddress,
     ) -> Result<Result<Response<ResponseBody>, Miss>, NotDone> {
         add(&self.rpc.counters.handed_over, 1);
-        let (serving, copied) = (Arc::clone(&self.rpc.serving), headers.clone());
+        let copied = headers.clone();
         let work = move || {
             let answered = residency::loading_again(|| answer(&serving, asked, &copied));
             answered.unwrap_or(Err(Miss::Disk))

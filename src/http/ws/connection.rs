@@ -235,6 +235,9 @@ impl WsConnection<'_> {
             self.rpc.serving.relayed.request_prices().await;
             (frame, calls) = self.answer(&body).await?;
         }
+        if matches!(frame, WsResponse::Below) {
+            (frame, calls) = self.answer_lent(&body).await?;
+        }
         drop(body);
         self.socket.get_mut().message_ends();
         if let Some(entry) = &entry {
@@ -347,7 +350,7 @@ impl WsConnection<'_> {
                 Err(CloseReason::Silently(WsClose::Malformed))
             }
             // They were requested just now, and are not again for a while.
-            WsResponse::Prices => Err(busy()),
+            WsResponse::Prices | WsResponse::Below => Err(busy()),
             WsResponse::NoRoom => Err(CloseReason::no_room()),
         }
     }
@@ -356,8 +359,15 @@ impl WsConnection<'_> {
     async fn answer(&mut self, body: &Bytes) -> Result<(WsResponse, Calls), CloseReason> {
         match self.answer_if_resident(body) {
             Ok(answered) => Ok(answered), // nearly always
-            Err(Cold) => self.answer_offloaded(body.clone()).await,
+            Err(Cold) => self.answer_offloaded(Arc::clone(self.rpc), body.clone()).await,
         }
+    }
+
+    /// Has the heights lent that a message names, and answers it. Other messages wait meanwhile.
+    async fn answer_lent(&mut self, body: &Bytes) -> Result<(WsResponse, Calls), CloseReason> {
+        let Some(below) = self.rpc.below.clone() else { return Err(busy()) };
+        let lent = below.lend(self.rpc.wants(body)).await;
+        self.answer_offloaded(Arc::new(self.rpc.with_lent(lent)), body.clone()).await
     }
 
     /// Answers a message unless that takes the disk, or long.
@@ -393,10 +403,13 @@ impl WsConnection<'_> {
     }
 
     /// On a thread that may wait for the disk; nobody is told anything meanwhile.
-    async fn answer_offloaded(&mut self, body: Bytes) -> Result<(WsResponse, Calls), CloseReason> {
+    async fn answer_offloaded(
+        &mut self,
+        rpc: Arc<Rpc>,
+        body: Bytes,
+    ) -> Result<(WsResponse, Calls), CloseReason> {
         add(&self.rpc.counters.handed_over, 1);
-        let (rpc, mut subscriptions) =
-            (Arc::clone(self.rpc), std::mem::take(&mut self.subscriptions));
+        let mut subscriptions = std::mem::take(&mut self.subscriptions);
         let (class, began, gone) = (rpc.class(&body), Began::now(), Gone::default());
         let flag = gone.flag();
         let address = self.address;

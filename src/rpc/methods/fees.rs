@@ -38,7 +38,8 @@ pub(crate) fn history(
     let heights = request
         .blocks(rule, head)
         .map_err(|refusal| RpcError { code: -32000, message: refusal.to_string().into() })?;
-    if !heights.is_empty() && heights.start < *held.start() {
+    let is_below = !heights.is_empty() && heights.start < *held.start();
+    if is_below && !context.serving.reader.covers(&(heights.start..=heights.end - 1)) {
         return Err(Miss::Height(heights.start).into());
     }
     let with_tips = !percentiles.is_empty();

@@ -77,7 +77,7 @@ fn heights(
     let Some(heights) = log_heights(from, to, rules, LogHeads { latest: head, settled })? else {
         return Ok(None);
     };
-    if !held.contains(heights.start()) {
+    if !held.contains(heights.start()) && !reader.covers(&heights) {
         return Err(Miss::Height(*heights.start()).into());
     }
     let max = context.limits.logs_blocks_max;

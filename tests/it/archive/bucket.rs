@@ -7,14 +7,16 @@ use neve_devnet::{Config, DevnetThread, Helicon};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
+use super::object_server::ObjectServer;
 use crate::store::archive::{objects, packed_store, pushed};
 use crate::store::packed::wait_for_packed;
 use crate::support::neve::{Neve, fresh_dir};
 
 /// Three whole ranges of 32 heights, and a part of another.
 const HEAD: u64 = 110;
-/// First height of the tail of a replica.
+/// First height of the tail of a replica, and a height that it has in any case.
 pub(super) const FIRST: u64 = 64;
+pub(super) const LAST: u64 = 92;
 
 /// A chain, and a bucket with its heights 0 to 95.
 pub(super) struct Bucket {
@@ -51,16 +53,37 @@ impl Bucket {
 
     /// A replica without a node whose tail is the newest range.
     pub(super) fn replica(&self, dir: &Path, more: &[&str]) -> Neve {
-        let anchor = format!("95:{:#x}", self.node.block(95).expect("it is there").hash());
-        let (place, trust, first) = (self.place(), self.trust(), FIRST.to_string());
-        let from = ["--archive", &place, "--archive-anchor", &anchor, "--archive-trust", &trust];
-        let tail = ["--segment-blocks", "32", "--backfill-to", &first];
-        let neve = Neve::start(dir, &[&from[..], &tail, more].concat());
-        neve.wait("the archive", |health| {
-            let is_here = health["blocks"]["min_height"].as_u64() == Some(FIRST);
-            (is_here && health["archive"]["answers"]["max_height"] == 95).then_some(())
-        });
+        let neve = self.start(&[], dir, &[&["--archive", &self.place()], more].concat());
+        answers(&neve);
         neve
+    }
+
+    /// A replica in this way that reads from a server.
+    pub(super) fn replica_of(&self, dir: &Path, server: &ObjectServer) -> Neve {
+        let env = ["env", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_REGION=c"];
+        let place = ["--archive", "s3://bucket", "--archive-endpoint", &server.endpoint()];
+        let neve = self.start(&env, dir, &place);
+        answers(&neve);
+        neve
+    }
+
+    /// A replica in this way that trusts another manifest.
+    pub(super) fn trusting(&self, dir: &Path, trust: &str) -> Neve {
+        let place = self.place();
+        let neve = self.start(&[], dir, &["--archive", &place, "--archive-trust", trust]);
+        neve.wait_for_head(LAST);
+        neve
+    }
+
+    fn start(&self, starter: &[&str], dir: &Path, more: &[&str]) -> Neve {
+        let anchor = format!("95:{:#x}", self.node.block(95).expect("it is there").hash());
+        let (trust, first) = (self.trust(), FIRST.to_string());
+        let tail = ["--segment-blocks", "32", "--backfill-to", &first];
+        let mut words = [&["--archive-anchor", &anchor][..], &tail, more].concat();
+        if !more.contains(&"--archive-trust") {
+            words.extend(["--archive-trust", &trust]);
+        }
+        Neve::start_by(starter, dir, &words)
     }
 
     /// Objects of a kind, ascending by height.
@@ -79,6 +102,15 @@ impl Bucket {
         found.sort();
         found.into_iter().map(|(_, path)| path).collect()
     }
+}
+
+/// Waits until the tail is here, and the archive is answered from.
+fn answers(neve: &Neve) {
+    neve.wait("the archive", |health| {
+        let blocks = &health["blocks"];
+        let is_here = blocks["min_height"] == FIRST && blocks["head"].as_u64() >= Some(LAST);
+        (is_here && health["archive"]["answers"]["max_height"] == 95).then_some(())
+    });
 }
 
 /// Reads of a kind of object for requests.

@@ -5,6 +5,7 @@ use neve_devnet::Helicon;
 use super::bucket::{Bucket, FIRST, reads};
 use crate::support::neve::fresh_dir;
 use crate::support::served::serves;
+use crate::support::ws::Ws;
 
 #[test]
 fn replica_without_a_node_answers_archived_heights_to_the_byte() {
@@ -36,6 +37,60 @@ fn replica_without_a_node_answers_archived_heights_to_the_byte() {
         serves(&replica, &bucket.node, 0..=head);
         replica.stop_in_time();
     }
+}
+
+#[test]
+fn logs_fees_batches_documents_and_messages_are_those_of_the_tail() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    let (mut ours, mut theirs) = (replica.client(), bucket.source.client());
+    let all = theirs.result("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x3f"}]"#);
+    let log = &all.as_array().expect("a list")[0];
+    let (address, topic) = (log["address"].clone(), log["topics"][0].clone());
+    let (block, hash) = (log["blockNumber"].clone(), log["blockHash"].clone());
+    let calls = [
+        ("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x3f"}]"#.to_owned()),
+        ("eth_getLogs", r#"[{"fromBlock":"earliest","toBlock":"0x2f"}]"#.to_owned()),
+        ("eth_getLogs", r#"[{"fromBlock":"0x8","toBlock":"0x5f"}]"#.to_owned()),
+        ("eth_getLogs", format!(r#"[{{"fromBlock":"0x1","toBlock":"0x5f","address":{address}}}]"#)),
+        ("eth_getLogs", format!(r#"[{{"fromBlock":"0x1","toBlock":"0x3e","topics":[{topic}]}}]"#)),
+        (
+            "eth_getLogs",
+            format!(r#"[{{"fromBlock":{block},"toBlock":{block},"topics":[{topic}]}}]"#),
+        ),
+        ("eth_getLogs", format!(r#"[{{"blockHash":{hash}}}]"#)),
+        ("eth_getLogs", format!(r#"[{{"blockHash":{hash},"address":{address}}}]"#)),
+        ("eth_feeHistory", r#"["0x10","0x20",[10,90]]"#.to_owned()),
+        ("eth_feeHistory", r#"["0x10","0x45",[]]"#.to_owned()),
+        ("eth_getBlockByNumber", r#"["earliest",false]"#.to_owned()),
+    ];
+    for (method, params) in &calls {
+        let theirs = theirs.call(method, params).text();
+        let ours = ours.call(method, params);
+        assert_eq!((ours.status, ours.text()), (200, theirs), "{method} {params}");
+    }
+    let tx = bucket.node.block(7).expect("it is there").transactions()[0];
+    let batch = format!(
+        r#"[{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x2",true]}},
+            {{"jsonrpc":"2.0","id":2,"method":"eth_getBlockByNumber","params":["0x50",true]}},
+            {{"jsonrpc":"2.0","id":3,"method":"eth_getTransactionByHash","params":["{tx:#x}"]}},
+            {{"jsonrpc":"2.0","id":4,"method":"eth_getBlockReceipts","params":["0x3f"]}}]"#
+    );
+    assert_eq!(ours.post(&batch).text(), theirs.post(&batch).text());
+    for path in ["/v1/block/5", "/v1/receipts/40", "/v1/header/63", &format!("/v1/tx/{tx:#x}")] {
+        let (ours, theirs) = (ours.get(path), theirs.get(path));
+        assert_eq!((ours.status, ours.text()), (200, theirs.text()), "{path}");
+        assert_eq!(ours.header("etag"), theirs.header("etag"), "{path}");
+    }
+    let [mut our_socket, mut their_socket] = [&replica, &bucket.source].map(Ws::open);
+    for (method, params) in &calls {
+        assert_eq!(our_socket.call(method, params), their_socket.call(method, params), "{method}");
+    }
+    drop((our_socket, their_socket));
+    let unknown = format!("[\"0x{}\"]", "12".repeat(32));
+    assert_eq!(ours.call("eth_getTransactionByHash", &unknown).status, 421);
+    replica.stop_in_time();
 }
 
 #[test]

@@ -138,6 +138,12 @@ impl<S: Source> PackedFile<S> {
         extent.ok_or_else(|| PackedError::malformed("directory", "a frame out of bounds"))
     }
 
+    /// Returns offset and length of the index of logs.
+    pub fn terms_extent(&self) -> (u64, usize) {
+        let Place { offset, bytes, .. } = self.places[Section::Terms as usize];
+        (offset, bytes as usize)
+    }
+
     /// Compares the checksum of an index, unless that was done before.
     fn check_index(&self, section: Section, known: &OnceLock<bool>) -> Result<(), PackedError> {
         if known.get().is_none() {

@@ -1,8 +1,10 @@
 //! Heights of packed files that the store does not have, for one request: a reader with them beside the
 //! served range.
 
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use super::log_search::Criteria;
 use super::reader::Reader;
 use super::view::View;
 use crate::id::Hash;
@@ -51,6 +53,16 @@ impl ArchivedSegment {
         self.0.as_packed()?.range().extent(height).ok()
     }
 
+    /// Returns offset and length of the bytes that [`Self::candidates`] needs, besides those of opening.
+    pub fn terms_extent(&self) -> Option<(u64, usize)> {
+        Some(self.0.as_packed()?.range().terms_extent())
+    }
+
+    /// Returns the heights, ascending, that may have a log with a key of each of the `criteria`.
+    pub fn candidates(&self, criteria: &[Vec<u64>], heights: Range<u64>) -> Option<Vec<u64>> {
+        Criteria::new(criteria.to_vec()).heights(self.0.as_packed()?, &heights).ok()
+    }
+
     /// Returns the hash of the last block.
     pub fn last_hash(&self) -> Option<Hash> {
         self.0.hash_at(self.0.end_height().checked_sub(1)?)
@@ -63,6 +75,18 @@ impl ArchivedSegment {
 }
 
 impl Reader {
+    /// True if each of the heights can be read.
+    pub fn covers(&self, heights: &RangeInclusive<u64>) -> bool {
+        let (view, mut next) = (self.view(), *heights.start());
+        while next <= *heights.end() {
+            match view.holder(next) {
+                Some(holder) if holder.end_height() > next => next = holder.end_height(),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     /// Returns a reader of what is served now and of these packed files.
     pub fn with_archived(
         &self,

@@ -77,7 +77,7 @@ impl LogAt {
 pub(crate) struct Criteria(Vec<Vec<u64>>);
 
 impl Criteria {
-    fn new(mut criteria: Vec<Vec<u64>>) -> Self {
+    pub(super) fn new(mut criteria: Vec<Vec<u64>>) -> Self {
         for keys in &mut criteria {
             keys.sort_unstable();
             keys.dedup();
@@ -87,7 +87,11 @@ impl Criteria {
     }
 
     /// The heights of a packed file, ascending, that may have a log of each criterion.
-    fn heights(&self, packed: &Packed, within: &Range<u64>) -> Result<Vec<u64>, PackedDamage> {
+    pub(super) fn heights(
+        &self,
+        packed: &Packed,
+        within: &Range<u64>,
+    ) -> Result<Vec<u64>, PackedDamage> {
         let mut all: Option<Vec<u64>> = None;
         for keys in &self.0 {
             let mut of_one = Vec::new();

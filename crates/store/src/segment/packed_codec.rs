@@ -181,6 +181,9 @@ pub trait PackedRange: Send + Sync {
     /// Returns offset and length of the bytes that a read of a height needs, besides those of opening.
     fn extent(&self, height: u64) -> Result<(u64, usize), PackedDamage>;
 
+    /// Returns offset and length of the bytes that a look-up of a term needs, besides those of opening.
+    fn terms_extent(&self) -> (u64, usize);
+
     /// Unpacks a height whole.
     fn record(&self, height: u64) -> Result<Record, PackedDamage>;
 

@@ -183,6 +183,10 @@ impl PackedRange for ToyRange {
         Ok((0, 0)) // opening reads all
     }
 
+    fn terms_extent(&self) -> (u64, usize) {
+        (0, 0)
+    }
+
     fn record(&self, height: u64) -> Result<Record, PackedDamage> {
         let at = height.checked_sub(self.header.first).map(|at| at as usize);
         let record = at.and_then(|at| self.records.get(at)?.clone());

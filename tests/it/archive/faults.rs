@@ -1,0 +1,160 @@
+//! Faults of an archive that heights are read from: nothing false is served, and all else goes on.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use neve_devnet::Helicon;
+
+use super::bucket::{Bucket, FIRST, LAST, reads};
+use super::object_server::{Mode, ObjectServer};
+use crate::support::client::Response;
+use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::node::wait::{Miss, wait_until};
+use crate::support::served::serves;
+
+fn block(neve: &Neve, height: u64) -> Response {
+    neve.client().call("eth_getBlockByNumber", &format!("[\"{height:#x}\",true]"))
+}
+
+#[test]
+fn flipped_byte_is_never_served_and_all_else_goes_on() {
+    let bucket = Bucket::new(Helicon::Never);
+    let path = &bucket.objects("segment")[1];
+    let good = fs::read(path).expect("it can be read");
+    for at in [0, good.len() / 2, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 0x20;
+        fs::write(path, &bad).expect("it is ours");
+        let dir = fresh_dir();
+        let replica = bucket.replica(dir.path(), &[]);
+        let mut refused = 0;
+        for height in 32..64 {
+            let answer = block(&replica, height);
+            let theirs = block(&bucket.source, height).text();
+            assert!(answer.status == 421 || answer.text() == theirs, "byte {at}, height {height}");
+            refused += u32::from(answer.status == 421);
+        }
+        assert!(refused > 0, "byte {at}");
+        // Each attempt asks once more.
+        let pages = replica.count("neve_archive_refused_pages_total");
+        assert!(pages >= 2 * u64::from(refused), "byte {at}: {pages} pages, {refused} refused");
+        serves(&replica, &bucket.node, (0..32).chain(FIRST..=LAST));
+        fs::write(path, &good).expect("it is ours");
+        serves(&replica, &bucket.node, 32..64);
+        replica.stop_in_time();
+    }
+}
+
+#[test]
+fn removed_object_is_a_miss() {
+    let bucket = Bucket::new(Helicon::Never);
+    let objects = [bucket.objects("segment")[1].clone(), bucket.objects("pages")[0].clone()];
+    for (path, absent) in objects.iter().zip([32..64, 0..64]) {
+        let kept = fs::read(path).expect("it can be read");
+        fs::remove_file(path).expect("it is ours");
+        let dir = fresh_dir();
+        let replica = bucket.replica(dir.path(), &[]);
+        for height in [0, 31, 32, 63] {
+            let answer = block(&replica, height);
+            let expected = if absent.contains(&height) { 421 } else { 200 };
+            assert_eq!(answer.status, expected, "{} {height}", path.display());
+        }
+        let series = "neve_archive_read_errors_total{reason=\"absent\"}";
+        assert!(replica.metric(series) > Some(0.0), "{}", path.display());
+        serves(&replica, &bucket.node, FIRST..=LAST);
+        fs::write(path, kept).expect("it is ours");
+        serves(&replica, &bucket.node, 0..64);
+        replica.stop_in_time();
+    }
+}
+
+#[test]
+fn store_that_fails_is_a_miss_in_bounded_time_and_the_tail_goes_on() {
+    let bucket = Bucket::new(Helicon::Never);
+    let server = ObjectServer::start(bucket.dir.path());
+    for mode in [Mode::Closes, Mode::SlowDown, Mode::Silent] {
+        let dir = fresh_dir();
+        let replica = bucket.replica_of(dir.path(), &server);
+        assert_eq!(block(&replica, 3).status, 200);
+        server.set(mode);
+        for attempt in 0..6 {
+            let begun = Instant::now();
+            let answer = block(&replica, 40);
+            assert_eq!(answer.status, 421, "{}", answer.text());
+            assert_eq!(answer.header("retry-after"), Some("1"));
+            assert!(begun.elapsed() < Duration::from_secs(30), "attempt {attempt}");
+        }
+        let resting = "neve_archive_read_errors_total{reason=\"resting\"}";
+        assert!(replica.metric(resting) > Some(0.0), "the store is left alone");
+        let asked = server.gets();
+        (0..20).for_each(|_| assert_eq!(block(&replica, 40).status, 421));
+        assert!(server.gets() - asked < 20, "requests do not reach a store that fails");
+        assert_eq!(block(&replica, 3).status, 200, "it is here");
+        serves(&replica, &bucket.node, FIRST..=LAST);
+        server.set(Mode::Serves);
+        let again = wait_until("an answer", LIMIT, || match block(&replica, 40).status {
+            200 => Ok(()),
+            status => Err(Miss::NotYet(status.to_string())),
+        });
+        again.expect("it comes back");
+        replica.stop_in_time();
+    }
+}
+
+#[test]
+fn pages_survive_a_restart_and_are_compared_again() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    serves(&replica, &bucket.node, 0..64);
+    assert!(replica.count("neve_archive_cache_bytes") > 0);
+    replica.stop_in_time();
+    let replica = bucket.replica(dir.path(), &[]);
+    serves(&replica, &bucket.node, 0..64);
+    let reads_of = |neve: &Neve| ["segment", "span", "pages"].map(|kind| reads(neve, kind));
+    assert_eq!(reads_of(&replica), [0, 0, 0]);
+    replica.stop_in_time();
+    // A page that changed on the disk is read again.
+    let kept = fs::read_dir(dir.path().join("store/archive")).expect("it is there");
+    for path in kept.map(|entry| entry.expect("it can be listed").path()) {
+        let mut bytes = fs::read(&path).expect("it can be read");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, bytes).expect("it is ours");
+    }
+    let replica = bucket.replica(dir.path(), &[]);
+    serves(&replica, &bucket.node, 0..64);
+    assert!(reads_of(&replica)[0] > 0);
+    replica.stop_in_time();
+}
+
+#[test]
+fn pages_of_many_readers_are_read_once() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    thread::scope(|threads| {
+        for _ in 0..16 {
+            threads.spawn(|| assert_eq!(block(&replica, 40).status, 200));
+        }
+    });
+    assert_eq!(reads(&replica, "segment"), 1);
+    replica.stop_in_time();
+}
+
+#[test]
+fn manifest_that_is_not_trusted_is_not_read_from() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    assert_eq!(block(&replica, 3).status, 200);
+    replica.stop_in_time();
+    let other = format!("sha256:{}", "ab".repeat(32));
+    for trust in [other.as_str(), "prove"] {
+        let replica = bucket.trusting(fresh_dir().path(), trust);
+        assert_eq!(block(&replica, 3).status, 421, "{trust}");
+        assert!(replica.health()["archive"]["answers"].is_null());
+        replica.stop_in_time();
+    }
+}
