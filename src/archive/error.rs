@@ -23,6 +23,10 @@ pub(crate) enum Failed {
     NothingPacked(PathBuf),
     #[error("the archive has another chain, or another length of ranges, than {}", .0.display())]
     OtherChain(PathBuf),
+    #[error("{}: {why}; write one by openssl genpkey -algorithm ed25519", .path.display())]
+    SignKey { path: PathBuf, why: String },
+    #[error("the manifest is signed; name the key by --archive-sign-key FILE")]
+    Unsigned,
     #[error("the page lists of the archive lack the segment of height {0}")]
     NoPages(u64),
     #[error("the archive has other blocks at height {0}")]

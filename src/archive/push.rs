@@ -11,6 +11,7 @@ use neve_record::packed::Codec;
 
 use super::error::Failed;
 use super::local::{Opened, PackedOnDisk, chain_of, packed_files, unless_evicted};
+use super::signature::SigningKey;
 use super::store::{ArchiveStore, Held};
 
 /// Attempts at a change of the manifest.
@@ -44,10 +45,11 @@ struct Group {
     keys: Vec<Key>,
 }
 
-/// Pushes the packed files of `dir`. `progress` is called behind each change of the manifest.
+/// Pushes the packed files of `dir`, and signs the manifest if there is a key. `progress` is called behind each change of the manifest.
 pub(crate) async fn push(
     archive: &ArchiveStore,
     dir: &Path,
+    signer: Option<&SigningKey>,
     mut progress: impl FnMut(&Pushed),
 ) -> Result<Pushed, Failed> {
     let files = packed_files(dir)?;
@@ -76,7 +78,7 @@ pub(crate) async fn push(
         if group.segments.is_empty() {
             continue;
         }
-        manifest = add(archive, &manifest, &group).await?;
+        manifest = add(archive, &manifest, &group, signer).await?;
         (done.heights, done.sequence) = (manifest.heights(), manifest.sequence);
         progress(&done);
     }
@@ -196,10 +198,20 @@ fn segment_of(
 }
 
 /// Adds a group to the manifest that is there, as often as another writer comes first.
-async fn add(archive: &ArchiveStore, empty: &Manifest, group: &Group) -> Result<Manifest, Failed> {
+async fn add(
+    archive: &ArchiveStore,
+    empty: &Manifest,
+    group: &Group,
+    signer: Option<&SigningKey>,
+) -> Result<Manifest, Failed> {
     for _ in 0..ATTEMPTS_MAX {
         let held = archive.manifest().await?;
-        let next = joined(archive, held.as_ref(), empty, group).await?;
+        let mut next = joined(archive, held.as_ref(), empty, group).await?;
+        match signer {
+            Some(key) => key.sign(&mut next)?,
+            None if next.signature.is_some() => return Err(Failed::Unsigned),
+            None => {}
+        }
         if archive.replace(held.as_ref(), &next).await? {
             return Ok(next);
         }

@@ -25,6 +25,9 @@ pub enum ArchiveCommand {
         /// Directory of the store.
         #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
         data_dir: PathBuf,
+        /// Key that signs the manifest: an Ed25519 key in PKCS#8, PEM.
+        #[arg(long, env = "NEVE_ARCHIVE_SIGN_KEY", hide_env = true, value_name = "FILE")]
+        archive_sign_key: Option<PathBuf>,
         /// The archive.
         #[command(flatten)]
         place: ArchivePlace,

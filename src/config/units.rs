@@ -287,6 +287,8 @@ pub enum ArchiveTrust {
     Prove,
     /// SHA-256 of the manifest.
     Manifest([u8; 32]),
+    /// Ed25519 key that signs the manifest.
+    Key([u8; 32]),
 }
 
 impl FromStr for ArchiveTrust {
@@ -299,7 +301,10 @@ impl FromStr for ArchiveTrust {
             Some(("sha256", text)) if digest(text).is_some() => {
                 Ok(Self::Manifest(digest(text).unwrap_or_default().0))
             }
-            _ => Err(ParseError("write prove, or sha256: and 64 hexadecimal digits")),
+            Some(("ed25519", text)) if digest(text).is_some() => {
+                Ok(Self::Key(digest(text).unwrap_or_default().0))
+            }
+            _ => Err(ParseError("write prove, or ed25519: or sha256: and 64 hexadecimal digits")),
         }
     }
 }

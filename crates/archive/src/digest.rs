@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
@@ -16,6 +17,25 @@ pub const OBJECT_BYTES_MAX: u64 = 1 << 30;
 /// 32 bytes: a SHA-256, or the hash of a block. The text is 64 hexadecimal digits in lower case.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
+
+/// Ed25519 signature. The text is 128 hexadecimal digits in lower case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signature(pub [u8; 64]);
+
+impl Serialize for Signature {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&const_hex::encode(self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Signature {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let digits = const_hex::decode_to_array(&text).ok().map(Self);
+        let signature = digits.filter(|signature| const_hex::encode(signature.0) == text);
+        signature.ok_or_else(|| D::Error::custom("signature: not 128 hexadecimal digits"))
+    }
+}
 
 /// Returns the digest that names an object: SHA-256 of the list of SHA-256 of its pages.
 pub fn object_digest(object: &[u8]) -> Digest {

@@ -15,7 +15,7 @@ mod name;
 mod page_lists;
 mod span;
 
-pub use digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES, object_digest};
+pub use digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES, Signature, object_digest};
 pub use error::ArchiveError;
 pub use manifest::{
     Chain, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, PagesEntry, SEGMENTS_MAX, SegmentEntry,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{Digest, OBJECT_BYTES_MAX};
+use crate::digest::{Digest, OBJECT_BYTES_MAX, Signature};
 use crate::error::ArchiveError;
 use crate::name::{Kind, ObjectName};
 use crate::span::{SPAN_SEGMENTS, span_groups};
@@ -49,6 +49,8 @@ pub struct Manifest {
     pub segments: Vec<SegmentEntry>,
     /// The spans, ascending, which cover the segments.
     pub spans: Vec<SpanEntry>,
+    /// Signature of the bytes of the manifest that has none.
+    pub signature: Option<Signature>,
 }
 
 /// A segment in the manifest.
@@ -113,6 +115,7 @@ impl Manifest {
             range,
             segments,
             spans,
+            signature: None,
         }
     }
 

@@ -4,6 +4,7 @@ mod gate;
 mod page_dir;
 mod page_file;
 mod page_source;
+mod proofs;
 mod reader;
 
 pub(crate) use reader::{ArchiveReader, Place as ReadPlace};

@@ -19,7 +19,9 @@ use super::gate::Gate;
 use super::page_dir::PageDir;
 use super::page_file::{NotRead, PageFile};
 use super::page_source::PageSource;
+use super::proofs::Proofs;
 use crate::archive::error::Failed;
+use crate::archive::signature::is_signed_by;
 use crate::archive::source::{ArchiveSource, identity_of};
 use crate::config::ArchiveTrust;
 use crate::shared::lock::lock;
@@ -29,8 +31,8 @@ use crate::shared::{Below, Lending, Lent, LogsAt, Serving, Want};
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time after which the manifest is looked at again.
 const MANIFEST_EVERY: Duration = Duration::from_mins(1);
-/// Time after which it is, while there is none to use.
-const MANIFEST_AGAIN: Duration = Duration::from_secs(2);
+/// Time after which the packed files of the store are compared with it, or it is looked for.
+const PROVEN_EVERY: Duration = Duration::from_secs(2);
 /// Spans whose page lists are in memory: 260 KB each.
 const LISTS_MAX: usize = 64;
 /// Bytes that tables of archived files take together.
@@ -44,7 +46,8 @@ const SPANS_ASKED_MAX: usize = 4;
 
 /// Place of the pages on the disk.
 pub(crate) struct Place {
-    pub(crate) dir: PathBuf,
+    /// Directory of the store.
+    pub(crate) store: PathBuf,
     pub(crate) bytes_max: u64,
 }
 
@@ -64,6 +67,7 @@ pub(crate) struct ArchiveReader {
     codec: Arc<dyn PackedCodec>,
     serving: Arc<Serving>,
     trust: ArchiveTrust,
+    proofs: Proofs,
     known: ArcSwapOption<Known>,
     lists: Mutex<HashMap<Digest, Arc<PageLists>>>,
 }
@@ -76,9 +80,12 @@ impl ArchiveReader {
         trust: ArchiveTrust,
         place: Place,
     ) -> Result<Arc<Self>, Failed> {
+        let Place { store, bytes_max } = place;
+        let dir = PageDir::open(store.join("archive"), bytes_max);
+        let proofs = Proofs::open(store.clone(), store.join("archive-proofs"));
         let pages = PageSource {
             store: manifests.store_for_reads()?,
-            dir: PageDir::open(place.dir, place.bytes_max),
+            dir,
             gate: Gate::default(),
             runtime: Handle::current(),
             files: Mutex::default(),
@@ -90,38 +97,61 @@ impl ArchiveReader {
             codec: Arc::new(Codec::new(TABLES_BYTES_MAX)),
             serving: Arc::clone(serving),
             trust,
+            proofs,
             known: ArcSwapOption::empty(),
             lists: Mutex::default(),
         }))
     }
 
-    /// Keeps the manifest up to date.
+    /// Keeps the manifest up to date, and the proven segments.
     pub(crate) async fn run(self: Arc<Self>) {
         loop {
             match self.manifests.named_manifest().await {
-                Ok((manifest, digest)) => self.take(manifest, digest),
+                Ok((manifest, digest)) => self.take(manifest, digest).await,
                 Err(why) => warn!(error = %why, "archive not read"),
             }
-            let is_known = self.known.load().is_some();
-            sleep(if is_known { MANIFEST_EVERY } else { MANIFEST_AGAIN }).await;
+            let proves = self.trust == ArchiveTrust::Prove || self.known.load().is_none();
+            sleep(if proves { PROVEN_EVERY } else { MANIFEST_EVERY }).await;
         }
     }
 
-    fn take(&self, manifest: Arc<Manifest>, digest: Digest) {
-        if self.serving.identity().is_some_and(|identity| identity != identity_of(&manifest)) {
-            return self.known.store(None);
-        }
-        let trusted = match self.trust {
-            ArchiveTrust::Manifest(trusted) => trusted == digest.0,
-            ArchiveTrust::Prove => false,
+    async fn take(self: &Arc<Self>, manifest: Arc<Manifest>, digest: Digest) {
+        let is_ours = |identity| identity == identity_of(&manifest);
+        let heights = match self.serving.identity() {
+            identity if identity.is_none_or(is_ours) => self.answered(&manifest, digest).await,
+            _ => None,
         };
-        let heights = manifest.heights().filter(|_| trusted);
-        let known = heights.map(|(first, last)| Known { manifest, heights: first..=last });
-        if known.is_some() != self.known.load().is_some() {
-            info!(%digest, trusted, "archive manifest");
+        let known = self.known.load();
+        if heights.is_none() && self.trust != ArchiveTrust::Prove {
+            return warn!(%digest, "archive manifest refused"); // the one before is as good as it was
         }
-        self.manifests.answers(known.as_ref().map(|known| known.heights.clone()));
-        self.known.store(known.map(Arc::new));
+        if known.as_ref().map(|known| &known.heights) != heights.as_ref() {
+            info!(%digest, ?heights, "archived heights");
+        }
+        self.manifests.answers(heights.clone());
+        self.known.store(heights.map(|heights| Arc::new(Known { manifest, heights })));
+    }
+
+    /// Heights that are answered.
+    async fn answered(
+        self: &Arc<Self>,
+        manifest: &Arc<Manifest>,
+        digest: Digest,
+    ) -> Option<RangeInclusive<u64>> {
+        let all = || manifest.heights().map(|(first, last)| first..=last);
+        match self.trust {
+            ArchiveTrust::Manifest(trusted) => all().filter(|_| trusted == digest.0),
+            ArchiveTrust::Key(key) => all()
+                .filter(|_| is_signed_by(manifest, &key) && self.proofs.take(manifest.sequence)),
+            ArchiveTrust::Prove => {
+                let (reader, manifest) = (Arc::clone(self), Arc::clone(manifest));
+                let compare = move || {
+                    reader.proofs.compare(&manifest, &reader.serving.reader.packed());
+                    reader.proofs.heights(&manifest, reader.end()?)
+                };
+                tokio::task::spawn_blocking(compare).await.ok().flatten()
+            }
+        }
     }
 
     /// First height of the served range: what is archived below it is answered.

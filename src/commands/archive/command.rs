@@ -9,7 +9,7 @@ use neve_archive::{Manifest, ObjectName};
 use serde_json::{Value, json};
 
 use crate::archive::{
-    ArchiveStore, Failed, Finding, Place, Pushed, Verified, packed_files, push, verify,
+    ArchiveStore, Failed, Finding, Place, Pushed, SigningKey, Verified, packed_files, push, verify,
 };
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace};
 
@@ -37,12 +37,20 @@ pub fn run(args: &ArchiveArgs) -> ExitCode {
 async fn command(command: &ArchiveCommand) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
     match command {
-        ArchiveCommand::Push { data_dir, place } => {
+        ArchiveCommand::Push { data_dir, archive_sign_key, place } => {
             let archive = opened(place)?;
+            let key =
+                archive_sign_key.as_deref().map(SigningKey::read).transpose().map_err(text)?;
             let progress = |pushed: &Pushed| complain(&pushed_text(pushed));
-            let pushed = push(&archive, data_dir, progress).await.map_err(text)?;
-            let lines =
-                if place.json { pushed_json(&pushed).to_string() } else { pushed_text(&pushed) };
+            let pushed = push(&archive, data_dir, key.as_ref(), progress).await.map_err(text)?;
+            let key = key.map(|key| key.public());
+            let lines = if place.json {
+                let mut line = pushed_json(&pushed);
+                line["key"] = key.into();
+                line.to_string()
+            } else {
+                pushed_text(&pushed) + &key.map_or(String::new(), |key| format!(", signed {key}"))
+            };
             say(&lines).map(|()| 0)
         }
         ArchiveCommand::Ls { place } => {

@@ -76,9 +76,9 @@ impl Parts {
         let (Some(archive), Some(source)) = (&config.archive, &self.archive) else {
             return Ok(None);
         };
-        let (dir, bytes_max) = (place.path().join("archive"), archive.cache_bytes);
-        let reader =
-            ArchiveReader::new(source, &self.serving, archive.trust, ReadPlace { dir, bytes_max });
+        let (store, bytes_max) = (place.path().to_owned(), archive.cache_bytes);
+        let at = ReadPlace { store, bytes_max };
+        let reader = ArchiveReader::new(source, &self.serving, archive.trust, at);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }

@@ -54,8 +54,9 @@ pub(super) const ARCHIVE: Group = Group {
         Setting::new(
             "archive-trust",
             text::<ArchiveTrust>("WORD"),
-            "Trust in heights below the served range that are read from the archive page by page: prove, \
-             which answers none yet, or sha256:DIGEST, the digest of the manifest.",
+            "Archived heights below the served range that are answered. prove: those that this neve has \
+             proven before. ed25519:KEY: all of a manifest that the key signed. sha256:DIGEST: all of \
+             the manifest with the digest.",
         )
         .or("prove"),
         Setting::new(

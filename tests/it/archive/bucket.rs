@@ -24,7 +24,7 @@ pub(super) struct Bucket {
     pub(super) dir: TempDir,
     /// The neve whose packed files were pushed.
     pub(super) source: Neve,
-    _source_dir: TempDir,
+    pub(super) source_dir: TempDir,
 }
 
 impl Bucket {
@@ -36,7 +36,7 @@ impl Bucket {
         wait_for_packed(&source, 96);
         let place = format!("file://{}", dir.path().display());
         assert_eq!(pushed(source_dir.path(), &[&place])["last"], 95);
-        Self { node, dir, source, _source_dir: source_dir }
+        Self { node, dir, source, source_dir }
     }
 
     pub(super) fn place(&self) -> String {
@@ -77,11 +77,16 @@ impl Bucket {
 
     fn start(&self, starter: &[&str], dir: &Path, more: &[&str]) -> Neve {
         let anchor = format!("95:{:#x}", self.node.block(95).expect("it is there").hash());
-        let (trust, first) = (self.trust(), FIRST.to_string());
+        let first = FIRST.to_string();
         let tail = ["--segment-blocks", "32", "--backfill-to", &first];
-        let mut words = [&["--archive-anchor", &anchor][..], &tail, more].concat();
+        let words = [&["--archive-anchor", &anchor][..], &tail, more].concat();
         if !more.contains(&"--archive-trust") {
-            words.extend(["--archive-trust", &trust]);
+            let trust = self.trust();
+            return Neve::start_by(
+                starter,
+                dir,
+                &[&words[..], &["--archive-trust", &trust]].concat(),
+            );
         }
         Neve::start_by(starter, dir, &words)
     }

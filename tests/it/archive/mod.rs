@@ -4,3 +4,4 @@ mod bucket;
 mod faults;
 mod heights;
 mod object_server;
+mod trust;

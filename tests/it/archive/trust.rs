@@ -1,0 +1,119 @@
+//! Trust in an archive: a signed manifest, and segments that the replica has proven itself.
+
+use std::fs;
+use std::path::Path;
+
+use neve_devnet::Helicon;
+use rcgen::{KeyPair, PKCS_ED25519};
+
+use super::bucket::Bucket;
+use crate::store::archive::pushed;
+use crate::store::packed::wait_for_packed;
+use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::served::serves;
+
+/// A key in a file, and the trust in it.
+fn key(dir: &Path) -> (String, String) {
+    let pair = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
+    let path = dir.join("key.pem");
+    fs::write(&path, pair.serialize_pem()).expect("it can be written");
+    let public: String = pair.public_key_raw().iter().map(|byte| format!("{byte:02x}")).collect();
+    (path.display().to_string(), format!("ed25519:{public}"))
+}
+
+fn status(neve: &Neve, height: u64) -> u16 {
+    let params = format!("[\"{height:#x}\",true]");
+    neve.client().call("eth_getBlockByNumber", &params).status
+}
+
+fn waits_for_answers(neve: &Neve, first: u64, last: u64) {
+    neve.wait("archived heights", |health| {
+        let answers = &health["archive"]["answers"];
+        (answers["min_height"] == first && answers["max_height"] == last).then_some(())
+    });
+}
+
+#[test]
+fn manifest_is_taken_from_the_holder_of_the_key_and_never_an_earlier_one() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (keys, other_keys, signed) = (fresh_dir(), fresh_dir(), fresh_dir());
+    let ((path, trust), (_, other)) = (key(keys.path()), key(other_keys.path()));
+    let place = format!("file://{}", signed.path().display());
+    let line = pushed(bucket.source_dir.path(), &[&place, "--archive-sign-key", &path]);
+    assert_eq!(line["key"], trust.as_str());
+    let manifest = signed.path().join("manifest.json");
+    let first = fs::read(&manifest).expect("it is there");
+    bucket.node.advance(60);
+    bucket.source.wait_for_head(170);
+    wait_for_packed(&bucket.source, 160);
+    let store = bucket.source_dir.path().join("store").display().to_string();
+    let unsigned = run(&["archive", "push", "--data-dir", &store, &place]);
+    assert_eq!(unsigned.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&unsigned.stderr).into_owned();
+    assert!(errors.contains("--archive-sign-key FILE"), "{errors}");
+    pushed(bucket.source_dir.path(), &[&place, "--archive-sign-key", &path]);
+    let anchor = format!("159:{:#x}", bucket.node.block(159).expect("it is there").hash());
+    let replica = |dir: &Path, trust: &str| {
+        let from = ["--archive", &place, "--archive-anchor", &anchor, "--archive-trust", trust];
+        let neve = Neve::start(dir, &[&from[..], &["--segment-blocks", "32"], &TAIL].concat());
+        neve.wait_for_head(159);
+        neve
+    };
+    let dir = fresh_dir();
+    let neve = replica(dir.path(), &trust);
+    waits_for_answers(&neve, 0, 159);
+    serves(&neve, &bucket.node, 0..=159);
+    neve.stop_in_time();
+    let distrusting = replica(fresh_dir().path(), &other);
+    assert_eq!(status(&distrusting, 3), 421);
+    distrusting.stop_in_time();
+    // A flipped digit of a signed manifest: the segment's digest is another one.
+    let newest = fs::read(&manifest).expect("it is there");
+    fs::write(&manifest, &first).expect("it is ours");
+    let neve = replica(dir.path(), &trust);
+    neve.wait_for_log("archive manifest refused");
+    assert_eq!(status(&neve, 3), 421, "an earlier manifest");
+    neve.stop_in_time();
+    let text = String::from_utf8(newest).expect("it is text");
+    let forged =
+        text.replace("\"range\":32", "\"range\": 32").replace("\"sequence\":2", "\"sequence\":3");
+    assert_ne!(forged, text);
+    fs::write(&manifest, forged).expect("it is ours");
+    let neve = replica(dir.path(), &trust);
+    neve.wait_for_log("archive manifest refused");
+    assert_eq!(status(&neve, 3), 421, "a forged manifest");
+    neve.stop_in_time();
+}
+
+const TAIL: [&str; 2] = ["--backfill-to", "128"];
+
+#[test]
+fn segment_that_was_proven_is_answered_after_its_eviction() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let (url, place) = (bucket.node.base_url(), bucket.place());
+    let start = || {
+        let from = ["--archive", &place, "--upstream", &url, "--segment-blocks", "32"];
+        Neve::start(dir.path(), &[&from[..], &["--retain-blocks", "64"]].concat())
+    };
+    let neve = start();
+    neve.wait_for_count("neve_archive_received_segments_total{outcome=\"accepted\"}", 2);
+    let proofs = dir.path().join("store/archive-proofs");
+    neve.wait("proofs of two segments", |_| {
+        let text = fs::read_to_string(&proofs).unwrap_or_default();
+        (text.lines().count() == 2).then_some(())
+    });
+    bucket.node.advance(60);
+    neve.wait_for_head(170);
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(96)).then_some(())
+    });
+    waits_for_answers(&neve, 32, 95);
+    serves(&neve, &bucket.node, 32..=170);
+    assert_eq!(status(&neve, 31), 421, "nobody has proven it");
+    neve.stop_in_time();
+    let neve = start();
+    waits_for_answers(&neve, 32, 95);
+    serves(&neve, &bucket.node, 32..=95);
+    neve.stop_in_time();
+}
