@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use neve_archive::{
-    Digest, Key, Kind, Manifest, ObjectName, PageLists, PagesEntry, SegmentEntry, SegmentPages,
-    Span, SpanEntry, object_digest, span_groups,
+    Digest, HashFilter, IndexEntry, Key, Kind, Manifest, ObjectName, PageLists, SegmentEntry,
+    SegmentPages, Span, SpanEntry, object_digest, span_groups,
 };
 use neve_record::packed::Codec;
 
@@ -274,7 +274,7 @@ fn linked(manifest: &Manifest) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Makes and puts the span of a group, and its page lists: what they were, and the new segments.
+/// Makes and puts the span of a group, its page lists and its filter.
 async fn span(
     archive: &ArchiveStore,
     before: &Manifest,
@@ -297,20 +297,21 @@ async fn span(
     let span = span.with(old_span.as_ref(), &group.keys)?;
     let pages = segments.iter().map(|segment| pages_of(segment, old_pages.as_ref(), group));
     let pages = PageLists::new(&span, pages.collect::<Result<_, _>>()?)?;
-    let (entry, [span, pages]) = entry_of(&span, &pages);
+    let (entry, [span, pages, filter]) = entry_of(&span, &pages);
     archive.put(&next.span_name(&entry), span).await?;
     archive.put(&next.pages_name(&entry), pages).await?;
+    archive.put(&next.filter_name(&entry), filter).await?;
     Ok(entry)
 }
 
-/// Entry of a span and its page lists in the manifest, and the bytes of both objects.
-pub(super) fn entry_of(span: &Span, pages: &PageLists) -> (SpanEntry, [Vec<u8>; 2]) {
-    let objects = [span.to_bytes(), pages.to_bytes()];
-    let [(bytes, digest), pages] =
-        objects.each_ref().map(|object| (object.len() as u64, object_digest(object)));
-    let pages = PagesEntry { bytes: pages.0, digest: pages.1 };
+/// Entry of a span in the manifest, and the bytes of its objects: span, page lists, filter.
+pub(super) fn entry_of(span: &Span, pages: &PageLists) -> (SpanEntry, [Vec<u8>; 3]) {
+    let objects = [span.to_bytes(), pages.to_bytes(), HashFilter::of(span).as_bytes().to_vec()];
+    let index =
+        |object: &Vec<u8>| IndexEntry { bytes: object.len() as u64, digest: object_digest(object) };
+    let [IndexEntry { bytes, digest }, pages, filter] = objects.each_ref().map(index);
     let (first, segments) = (span.first(), span.segments());
-    (SpanEntry { first, segments, bytes, digest, pages }, objects)
+    (SpanEntry { first, segments, bytes, digest, pages, filter }, objects)
 }
 
 /// Pages of a segment, which is new or was there.

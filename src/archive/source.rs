@@ -57,6 +57,11 @@ impl ArchiveSource {
         ArchiveStore::open_impatient(&self.place)
     }
 
+    /// Notes the height down to which hashes are found in the archive.
+    pub(super) fn filters_reach(&self, height: Option<u64>) {
+        self.status.change_archive(|archive| archive.hashes_from = height);
+    }
+
     /// Notes the heights that are answered from the archive.
     pub(super) fn answers(&self, heights: Option<RangeInclusive<u64>>) {
         self.status.change_archive(|archive| archive.answers = heights);

@@ -2,8 +2,8 @@
 //! absent or changed objects again.
 
 use neve_archive::{
-    Digest, Key, Manifest, ObjectName, PageLists, SegmentEntry, SegmentPages, Span, SpanEntry,
-    object_digest,
+    Digest, HashFilter, Key, Manifest, ObjectName, PageLists, SegmentEntry, SegmentPages, Span,
+    SpanEntry, object_digest,
 };
 use neve_record::packed::Codec;
 
@@ -73,7 +73,7 @@ pub(crate) async fn verify(
             done.bytes += segment.bytes;
         }
         let made = content.map(|content| made(manifest, span, content)).transpose()?;
-        for (index, kind) in [Index::Span, Index::Pages].into_iter().enumerate() {
+        for (index, kind) in [Index::Span, Index::Pages, Index::Filter].into_iter().enumerate() {
             let made = made.as_ref().map(|made| &made[index]);
             let Err(fault) = check_index(archive, manifest, span, kind, made).await? else {
                 continue;
@@ -84,7 +84,7 @@ pub(crate) async fn verify(
             note(&mut done, name, fault, repaired);
         }
         done.spans += 1;
-        done.bytes += span.bytes + span.pages.bytes;
+        done.bytes += span.bytes + span.pages.bytes + span.filter.bytes;
     }
     Ok(done)
 }
@@ -109,6 +109,7 @@ impl Content {
 enum Index {
     Span,
     Pages,
+    Filter,
 }
 
 impl Index {
@@ -116,6 +117,7 @@ impl Index {
         match self {
             Self::Span => manifest.span_name(span),
             Self::Pages => manifest.pages_name(span),
+            Self::Filter => manifest.filter_name(span),
         }
     }
 
@@ -123,6 +125,7 @@ impl Index {
         match self {
             Self::Span => span.bytes,
             Self::Pages => span.pages.bytes,
+            Self::Filter => span.filter.bytes,
         }
     }
 
@@ -131,6 +134,7 @@ impl Index {
         let read = match self {
             Self::Span => Span::read(bytes).map(drop),
             Self::Pages => PageLists::read(bytes).map(drop),
+            Self::Filter => HashFilter::read(bytes.to_vec()).map(drop),
         };
         read.map_err(|error| (self.kind(), error.to_string()))
     }
@@ -139,6 +143,7 @@ impl Index {
         match self {
             Self::Span => "span",
             Self::Pages => "pages",
+            Self::Filter => "filter",
         }
     }
 }
@@ -204,8 +209,8 @@ fn read_segment(
     Ok(Content { keys: opened.keys()?, pages: vec![opened.pages] })
 }
 
-/// Makes the span of segments, and its page lists.
-fn made(manifest: &Manifest, span: &SpanEntry, content: Content) -> Result<[Vec<u8>; 2], Failed> {
+/// Makes the objects of a span of segments.
+fn made(manifest: &Manifest, span: &SpanEntry, content: Content) -> Result<[Vec<u8>; 3], Failed> {
     let empty = Span::empty(span.first, manifest.range, span.segments)?;
     let span = empty.with(None, &content.keys)?;
     let pages = PageLists::new(&span, content.pages)?;

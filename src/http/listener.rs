@@ -8,13 +8,14 @@ use tokio::sync::watch;
 use super::offload::Offload;
 use crate::config::settings::{HttpConfig, Limits, MissPolicy};
 use crate::http::access::Access;
+use crate::http::answer::Lender;
 use crate::http::keys::LiveKeys;
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
 use crate::observe::Admin;
 use crate::rpc::Caches;
 use crate::rpc::cursors::Filters;
-use crate::shared::{Below, MemoryBudget, Serving};
+use crate::shared::{MemoryBudget, Serving};
 
 /// State that all listeners share.
 #[derive(Clone)]
@@ -39,8 +40,8 @@ pub(crate) struct Shared {
     pub(crate) keys: Option<LiveKeys>,
     /// Access log and ids of requests, if any is on.
     pub(crate) access: Option<Access>,
-    /// Heights below the served range, if another place has any.
-    pub(crate) below: Option<Arc<dyn Below>>,
+    /// Lender of heights below the served range, if there is one.
+    pub(crate) lender: Option<Lender>,
     /// The relay of misses, if any.
     pub(crate) relay: Option<RelayShared>,
 }

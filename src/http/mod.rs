@@ -23,6 +23,7 @@ mod socket;
 pub(crate) mod worker;
 pub(crate) mod ws;
 
+pub(crate) use answer::Lender;
 pub(crate) use drain::draining;
 pub(crate) use gone::{Gone, while_here};
 pub(crate) use listening::Listener;

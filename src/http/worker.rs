@@ -141,10 +141,11 @@ fn responder(shared: &Shared, counters: &Arc<ThreadCounters>) -> Responder {
             counters: Arc::clone(counters),
             replays: Replays::default(),
             misses: shared.misses.clone(),
-            below: shared.below.clone(),
+            below: shared.lender.as_ref().map(|lender| Arc::clone(&lender.below)),
         }),
         miss_status: shared.http.miss_status,
         offload: Arc::clone(&shared.offload),
+        lender: shared.lender.clone(),
     }
 }
 

@@ -234,6 +234,7 @@ impl Admin {
                 "max_height": archive.heights.map(|heights| heights.1),
                 "answers": archive.answers.map(|heights| json!({
                     "min_height": heights.start(), "max_height": heights.end(),
+                    "hashes_from_height": archive.hashes_from,
                 })),
                 "segments": {
                     "accepted": archive.taken,

@@ -199,7 +199,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Segments received from the archive; changed: their bytes are not those of their name"
     Counter Bytes "neve_archive_received_segment_bytes_total" []
         "Bytes of segments received from the archive"
-    Counter Count "neve_archive_reads_total" ["kind": "segment span pages"]
+    Counter Count "neve_archive_reads_total" ["kind": "segment span pages filter"]
         "Reads from the archive for requests, by kind of object"
     Counter Bytes "neve_archive_read_bytes_total" []
         "Bytes read from the archive for requests"

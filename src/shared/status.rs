@@ -126,6 +126,8 @@ pub(crate) struct ArchiveStatus {
     pub heights: Option<(u64, u64)>,
     /// Heights that are answered from it.
     pub answers: Option<RangeInclusive<u64>>,
+    /// Height from which on hashes are found in it.
+    pub hashes_from: Option<u64>,
     /// Reason why no segments come.
     pub error: Option<String>,
     /// Segments that were taken since the start.

@@ -1,7 +1,8 @@
 //! An archive: packed files in an object store, and the objects that lead to them.
 //!
 //! [`Manifest`] names all other objects, with their lengths and digests. A [`Span`] leads from a
-//! hash to a height. [`PageLists`] prove pages that are read alone. [`ObjectName`] is the name of an object that never changes. docs/ARCHIVE.md has
+//! hash to a height, a [`HashFilter`] says that there is none. [`PageLists`] prove pages that are
+//! read alone. [`ObjectName`] is the name of an object that never changes. docs/ARCHIVE.md has
 //! the forms, to the byte.
 //!
 //! The readers treat their bytes as hostile: bounds first, bounded work, no panic. No I/O.
@@ -10,6 +11,7 @@
 
 mod digest;
 mod error;
+mod filter;
 mod manifest;
 mod name;
 mod page_lists;
@@ -17,8 +19,9 @@ mod span;
 
 pub use digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES, Signature, object_digest};
 pub use error::ArchiveError;
+pub use filter::HashFilter;
 pub use manifest::{
-    Chain, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, PagesEntry, SEGMENTS_MAX, SegmentEntry,
+    Chain, IndexEntry, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, SEGMENTS_MAX, SegmentEntry,
     SpanEntry, VERSION,
 };
 pub use name::{Kind, ObjectName};

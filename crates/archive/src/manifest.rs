@@ -82,13 +82,15 @@ pub struct SpanEntry {
     /// Digest that names the object.
     pub digest: Digest,
     /// Page lists of the span and of its segments.
-    pub pages: PagesEntry,
+    pub pages: IndexEntry,
+    /// Filter of its hashes.
+    pub filter: IndexEntry,
 }
 
-/// Page lists in the manifest.
+/// Object of a span in the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PagesEntry {
+pub struct IndexEntry {
     /// Bytes of the object.
     pub bytes: u64,
     /// Digest that names the object.
@@ -178,8 +180,14 @@ impl Manifest {
 
     /// Returns the name of the object with the page lists of a span.
     pub fn pages_name(&self, span: &SpanEntry) -> ObjectName {
-        let SpanEntry { first, pages: PagesEntry { digest, .. }, .. } = *span;
+        let SpanEntry { first, pages: IndexEntry { digest, .. }, .. } = *span;
         ObjectName { chain_id: self.chain_id, kind: Kind::Pages, first, digest }
+    }
+
+    /// Returns the name of the object with the filter of a span.
+    pub fn filter_name(&self, span: &SpanEntry) -> ObjectName {
+        let SpanEntry { first, filter: IndexEntry { digest, .. }, .. } = *span;
+        ObjectName { chain_id: self.chain_id, kind: Kind::Filter, first, digest }
     }
 
     /// Returns the span with a segment.
@@ -233,7 +241,7 @@ impl Manifest {
     fn check_spans(&self) -> Result<(), ArchiveError> {
         let mut left = &self.segments[..];
         for span in &self.spans {
-            let SpanEntry { first, segments, bytes, pages, .. } = *span;
+            let SpanEntry { first, segments, bytes, pages, filter, .. } = *span;
             let wrong =
                 |why: &str| Err(ArchiveError::malformed(WHAT, format!("span {first}: {why}")));
             let Some((held, after)) = left.split_at_checked(segments as usize) else {
@@ -245,7 +253,8 @@ impl Manifest {
                 _ => return wrong("not the segments of a group"),
             }
             let is_possible = |bytes: u64| bytes > 0 && bytes <= OBJECT_BYTES_MAX;
-            if segments > SPAN_SEGMENTS || !is_possible(bytes) || !is_possible(pages.bytes) {
+            let lengths = [bytes, pages.bytes, filter.bytes];
+            if segments > SPAN_SEGMENTS || !lengths.into_iter().all(is_possible) {
                 return wrong("an impossible length");
             }
             left = after;

@@ -15,6 +15,8 @@ pub enum Kind {
     Span,
     /// The digests of the pages of a span and of its segments.
     Pages,
+    /// The hashes of a span in a few bits each.
+    Filter,
 }
 
 impl Kind {
@@ -23,6 +25,7 @@ impl Kind {
             Self::Segment => "segment",
             Self::Span => "span",
             Self::Pages => "pages",
+            Self::Filter => "filter",
         }
     }
 }
@@ -66,6 +69,7 @@ fn parse(text: &str) -> Option<ObjectName> {
         "segment" => Kind::Segment,
         "span" => Kind::Span,
         "pages" => Kind::Pages,
+        "filter" => Kind::Filter,
         _ => return None,
     };
     let (first, digest) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -92,9 +96,9 @@ mod tests {
     proptest! {
         #[test]
         fn every_name_comes_back(
-            chain_id: u64, first: u64, digest: [u8; 32], kind in 0_usize..3,
+            chain_id: u64, first: u64, digest: [u8; 32], kind in 0_usize..4,
         ) {
-            let kind = [Kind::Segment, Kind::Span, Kind::Pages][kind];
+            let kind = [Kind::Segment, Kind::Span, Kind::Pages, Kind::Filter][kind];
             let name = ObjectName { chain_id, kind, first, digest: Digest(digest) };
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }

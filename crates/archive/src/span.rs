@@ -102,6 +102,11 @@ impl Span {
         self.table.as_chunks::<ENTRY_BYTES>().0.iter().copied()
     }
 
+    /// First bytes of the hashes, ascending.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = [u8; PREFIX_BYTES]> + '_ {
+        self.entries().map(|entry| std::array::from_fn(|at| entry[at]))
+    }
+
     /// Heights of the span.
     fn heights(&self) -> u64 {
         u64::from(self.segments) * u64::from(self.range)

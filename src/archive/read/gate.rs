@@ -9,12 +9,18 @@ use crate::shared::lock::lock;
 
 /// Reads under way.
 const READS_MAX: usize = 64;
-/// Time that one read may take.
-pub(super) const READ_TIME_MAX: Duration = Duration::from_secs(3);
+/// Time that one read may take, and the slowest transfer that adds to it.
+const READ_TIME_MAX: Duration = Duration::from_secs(3);
+const BYTES_PER_SECOND_MIN: u64 = 2_000_000;
 /// Failures in a row after which no read begins for a while.
 const FAILURES_MAX: u32 = 3;
 /// Time for which no read begins then. One read tries the store afterwards.
 const RESTS_FOR: Duration = Duration::from_secs(1);
+
+/// Time that a read of so many bytes may take.
+pub(super) fn read_time_max(bytes: u64) -> Duration {
+    READ_TIME_MAX + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
+}
 
 /// Entrance to the object store.
 pub(super) struct Gate {

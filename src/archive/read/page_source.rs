@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
-use super::gate::{Gate, READ_TIME_MAX};
+use super::gate::{Gate, read_time_max};
 use super::page_dir::PageDir;
 use super::page_file::{NotRead, PageFile};
 use crate::archive::error::Failed;
@@ -163,6 +163,7 @@ impl PageSource {
             Kind::Segment => "segment",
             Kind::Span => "span",
             Kind::Pages => "pages",
+            Kind::Filter => "filter",
         };
         counter!("neve_archive_reads_total", "kind" => kind).increment(1);
         let begun = Instant::now();
@@ -172,8 +173,8 @@ impl PageSource {
                 None => self.store.get(name, length).await,
             }
         };
-        let read = timeout(READ_TIME_MAX, reading).await;
-        let read = read.unwrap_or(Err(Failed::Slow(READ_TIME_MAX)));
+        let limit = read_time_max(length);
+        let read = timeout(limit, reading).await.unwrap_or(Err(Failed::Slow(limit)));
         histogram!("neve_archive_read_duration_seconds").record(begun.elapsed());
         let failed = match read {
             Ok(bytes) => {

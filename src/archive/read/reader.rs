@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
+use super::filters::Filters;
 use super::gate::Gate;
 use super::page_dir::PageDir;
 use super::page_file::{NotRead, PageFile};
@@ -33,6 +34,9 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 const MANIFEST_EVERY: Duration = Duration::from_mins(1);
 /// Time after which the packed files of the store are compared with it, or it is looked for.
 const PROVEN_EVERY: Duration = Duration::from_secs(2);
+/// Time after which filters are looked for again, and after one could not be had.
+const FILTERS_EVERY: Duration = Duration::from_secs(1);
+const FILTERS_AGAIN: Duration = Duration::from_secs(5);
 /// Spans whose page lists are in memory: 260 KB each.
 const LISTS_MAX: usize = 64;
 /// Bytes that tables of archived files take together.
@@ -49,6 +53,7 @@ pub(crate) struct Place {
     /// Directory of the store.
     pub(crate) store: PathBuf,
     pub(crate) bytes_max: u64,
+    pub(crate) filter_bytes_max: u64,
 }
 
 /// Manifest whose heights may be answered.
@@ -68,6 +73,7 @@ pub(crate) struct ArchiveReader {
     serving: Arc<Serving>,
     trust: ArchiveTrust,
     proofs: Proofs,
+    filters: Filters,
     known: ArcSwapOption<Known>,
     lists: Mutex<HashMap<Digest, Arc<PageLists>>>,
 }
@@ -80,7 +86,7 @@ impl ArchiveReader {
         trust: ArchiveTrust,
         place: Place,
     ) -> Result<Arc<Self>, Failed> {
-        let Place { store, bytes_max } = place;
+        let Place { store, bytes_max, filter_bytes_max } = place;
         let dir = PageDir::open(store.join("archive"), bytes_max);
         let proofs = Proofs::open(store.clone(), store.join("archive-proofs"));
         let pages = PageSource {
@@ -98,13 +104,43 @@ impl ArchiveReader {
             serving: Arc::clone(serving),
             trust,
             proofs,
+            filters: Filters::new(filter_bytes_max),
             known: ArcSwapOption::empty(),
             lists: Mutex::default(),
         }))
     }
 
-    /// Keeps the manifest up to date, and the proven segments.
+    /// Keeps the manifest up to date, the proven segments and the filters.
     pub(crate) async fn run(self: Arc<Self>) {
+        tokio::join!(self.keep_manifest(), self.keep_filters());
+    }
+
+    /// Brings filters one after the other, the newest first.
+    async fn keep_filters(&self) {
+        loop {
+            let (known, end) = (self.known.load_full(), self.end());
+            let brought = match (known, end) {
+                (Some(known), Some(end)) => {
+                    let manifest = &known.manifest;
+                    let is_asked =
+                        |span: &&SpanEntry| span.first < end && span.first <= *known.heights.end();
+                    let spans = manifest.spans.iter().rev().filter(is_asked);
+                    self.filters.next(&self.pages, manifest, spans).await
+                }
+                _ => Ok((None, true)),
+            };
+            let wait = match brought {
+                Ok((reach, is_done)) => {
+                    self.manifests.filters_reach(reach);
+                    if is_done { FILTERS_EVERY } else { Duration::ZERO }
+                }
+                Err(_) => FILTERS_AGAIN,
+            };
+            sleep(wait).await;
+        }
+    }
+
+    async fn keep_manifest(self: &Arc<Self>) {
         loop {
             match self.manifests.named_manifest().await {
                 Ok((manifest, digest)) => self.take(manifest, digest).await,
@@ -326,10 +362,12 @@ impl ArchiveReader {
         Ok(lists)
     }
 
-    /// Finds the places at which a hash may be, in the newest spans.
+    /// Finds the places at which a hash may be, in the newest spans whose filters say so.
     async fn find(&self, known: &Known, end: u64, hash: &[u8; 32]) -> Result<Vec<Spot>, NotRead> {
         let manifest = &known.manifest;
-        let below = manifest.spans.iter().rev().filter(|span| span.first < end);
+        let may_have =
+            |span: &&SpanEntry| span.first < end && self.filters.span_may_have(span, hash);
+        let below = manifest.spans.iter().rev().filter(may_have);
         let mut failed = None;
         for span in below.take(SPANS_ASKED_MAX) {
             match self.find_in(manifest, span, hash).await {
@@ -367,6 +405,7 @@ impl Below for ArchiveReader {
         match (known.as_ref(), want) {
             (None, _) => false,
             (Some(known), Want::Height(height)) => known.heights.contains(height),
+            (Some(_), Want::Hash(hash)) => self.filters.may_have(hash),
             (Some(_), _) => true,
         }
     }

@@ -146,7 +146,8 @@ fn listed_text(manifest: &Manifest) -> String {
     let spans = manifest.spans.iter();
     let spans = spans.flat_map(|at| {
         let pages = line(at.first, at.pages.bytes, manifest.pages_name(at));
-        [line(at.first, at.bytes, manifest.span_name(at)), pages]
+        let filter = line(at.first, at.filter.bytes, manifest.filter_name(at));
+        [line(at.first, at.bytes, manifest.span_name(at)), pages, filter]
     });
     let lines: String = segments.chain(spans).collect();
     let heights = heights_text(manifest.heights());
@@ -165,7 +166,8 @@ fn listed_json(manifest: &Manifest) -> String {
     let spans = manifest.spans.iter();
     let spans = spans.flat_map(|at| {
         let pages = line(at.first, at.pages.bytes, manifest.pages_name(at).to_string());
-        [line(at.first, at.bytes, manifest.span_name(at).to_string()), pages]
+        let filter = line(at.first, at.filter.bytes, manifest.filter_name(at).to_string());
+        [line(at.first, at.bytes, manifest.span_name(at).to_string()), pages, filter]
     });
     let heights = manifest.heights();
     let summary = json!({

@@ -23,7 +23,7 @@ use crate::http::listener::{Role, Shared};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
 use crate::http::server::Workers;
-use crate::http::{Handoff, Listener, Offload};
+use crate::http::{Handoff, Lender, Listener, Offload};
 use crate::observe::{Admin, head_age, process};
 use crate::rpc::cursors::Filters;
 use crate::shared::{Below, MemoryBudget, Serving, ThreadCounters};
@@ -83,7 +83,7 @@ impl Listeners {
             drain: draining,
             mirrors,
             misses: config.misses.policy(),
-            below,
+            lender: below.map(Lender::new),
             keys,
             access,
             relay,

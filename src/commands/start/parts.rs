@@ -77,7 +77,7 @@ impl Parts {
             return Ok(None);
         };
         let (store, bytes_max) = (place.path().to_owned(), archive.cache_bytes);
-        let at = ReadPlace { store, bytes_max };
+        let at = ReadPlace { store, bytes_max, filter_bytes_max: archive.filter_bytes_max };
         let reader = ArchiveReader::new(source, &self.serving, archive.trust, at);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))

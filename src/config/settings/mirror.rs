@@ -65,6 +65,13 @@ pub(super) const ARCHIVE: Group = Group {
             "Disk for pages of the archive. Beyond it, the least recently used go.",
         )
         .or("10GiB"),
+        Setting::new(
+            "archive-filter-bytes-max",
+            bytes("1MiB", "1TiB"),
+            "Memory for filters of hashes in the archive: 2.5 GB for a year. A hash below the heights that \
+             they cover is a miss.",
+        )
+        .or("4GiB"),
     ],
 };
 
@@ -81,6 +88,8 @@ pub struct ArchiveConfig {
     pub trust: ArchiveTrust,
     /// Disk for pages.
     pub cache_bytes: u64,
+    /// Memory for filters of hashes.
+    pub filter_bytes_max: u64,
 }
 
 impl ArchiveConfig {
@@ -93,6 +102,7 @@ impl ArchiveConfig {
         let (anchor, trust) = (values.get("archive-anchor")?, values.get("archive-trust")?);
         let trust = trust.unwrap_or_default();
         let cache_bytes = values.bytes("archive-cache-bytes")? as u64;
-        Ok(Some(Self { url, endpoint, anchor, trust, cache_bytes }))
+        let filter_bytes_max = values.bytes("archive-filter-bytes-max")? as u64;
+        Ok(Some(Self { url, endpoint, anchor, trust, cache_bytes, filter_bytes_max }))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hyper::{Response, StatusCode};
 use neve_store::residency::{self, Cold};
 
+use super::lender::Lender;
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::http::admit::ErrorResponse;
 use crate::http::{NotDone, Offload};
@@ -17,6 +18,8 @@ pub(crate) struct Responder {
     pub(crate) miss_status: StatusCode,
     /// Threads for what must not hold up this one.
     pub(crate) offload: Arc<Offload>,
+    /// Lender of heights below the served range, if there is one.
+    pub(crate) lender: Option<Lender>,
 }
 
 impl Responder {

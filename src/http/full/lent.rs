@@ -23,8 +23,8 @@ impl Service {
         began: Began,
     ) -> Result<RpcResponse, Response<ResponseBody>> {
         let rpc = &self.responder.rpc;
-        let Some(below) = &rpc.below else { return Ok(RpcResponse::Below) };
-        let lending = below.lend(rpc.wants(body));
+        let Some(lender) = &self.responder.lender else { return Ok(RpcResponse::Below) };
+        let lending = lender.lend(rpc.wants(body), client.address);
         let lent = while_here(lending, || client.quiet.look_for_client()).await;
         let lent = lent.ok_or_else(|| ErrorResponse::GONE.response())?;
         let try_again = lent.try_again;

@@ -117,10 +117,10 @@ impl Responder {
         headers: &HeaderMap,
         address: ClientAddress,
     ) -> Result<Result<Response<ResponseBody>, Miss>, NotDone> {
-        let (Some(want), Some(below)) = (self.rpc.want_of(miss), &self.rpc.below) else {
+        let (Some(want), Some(lender)) = (self.rpc.want_of(miss), &self.lender) else {
             return Ok(Err(miss));
         };
-        let lent = below.lend(vec![want]).await;
+        let lent = lender.lend(vec![want], address).await;
         let serving = Arc::clone(&self.rpc.with_lent(lent).serving);
         self.document_elsewhere(serving, asked, headers, address).await
     }

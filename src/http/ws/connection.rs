@@ -31,7 +31,7 @@ use super::writing::write;
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
 use crate::http::access::{AccessEntry, CalledMethods, MessageAccess};
-use crate::http::answer::Responder;
+use crate::http::answer::{Lender, Responder};
 use crate::http::keys::{ClientKey, KeyRefusal};
 use crate::http::relay::Relayer;
 use crate::http::response::ResponseWriter;
@@ -71,6 +71,7 @@ pub(crate) async fn run(
     let mut session = WsConnection {
         rpc,
         offload,
+        lender: responder.lender.as_ref(),
         address,
         socket,
         subscriptions,
@@ -122,6 +123,8 @@ async fn open(upgraded: Upgraded, client: ClientAddress, limits: WsLimits) -> Op
 pub(super) struct WsConnection<'r> {
     pub(super) rpc: &'r Arc<Rpc>,
     pub(super) offload: &'r Offload,
+    /// Lender of heights below the served range, if there is one.
+    lender: Option<&'r Lender>,
     pub(super) address: ClientAddress,
     pub(super) socket: Socket,
     pub(super) subscriptions: Subscriptions,
@@ -365,8 +368,8 @@ impl WsConnection<'_> {
 
     /// Has the heights lent that a message names, and answers it. Other messages wait meanwhile.
     async fn answer_lent(&mut self, body: &Bytes) -> Result<(WsResponse, Calls), CloseReason> {
-        let Some(below) = self.rpc.below.clone() else { return Err(busy()) };
-        let lent = below.lend(self.rpc.wants(body)).await;
+        let Some(lender) = self.lender else { return Err(busy()) };
+        let lent = lender.lend(self.rpc.wants(body), self.address).await;
         self.answer_offloaded(Arc::new(self.rpc.with_lent(lent)), body.clone()).await
     }
 

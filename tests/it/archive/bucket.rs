@@ -114,7 +114,9 @@ fn answers(neve: &Neve) {
     neve.wait("the archive", |health| {
         let blocks = &health["blocks"];
         let is_here = blocks["min_height"] == FIRST && blocks["head"].as_u64() >= Some(LAST);
-        (is_here && health["archive"]["answers"]["max_height"] == 95).then_some(())
+        let answers = &health["archive"]["answers"];
+        let has_filters = answers["hashes_from_height"] == 0;
+        (is_here && answers["max_height"] == 95 && has_filters).then_some(())
     });
 }
 

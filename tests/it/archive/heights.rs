@@ -3,7 +3,7 @@
 use neve_devnet::Helicon;
 
 use super::bucket::{Bucket, FIRST, reads};
-use crate::support::neve::fresh_dir;
+use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::serves;
 use crate::support::ws::Ws;
 
@@ -94,6 +94,35 @@ fn logs_fees_batches_documents_and_messages_are_those_of_the_tail() {
 }
 
 #[test]
+fn logs_reach_from_the_archive_into_a_segment_that_the_tail_has_in_part() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let (url, place, trust) = (bucket.node.base_url(), bucket.place(), bucket.trust());
+    let from = ["--archive", &place, "--archive-trust", &trust, "--upstream", &url];
+    let tail = ["--start", "70", "--backfill-to", "none"];
+    let replica = Neve::start(dir.path(), &[&from[..], &tail].concat());
+    replica.wait_for_head(bucket.node.latest());
+    replica.wait("archived heights", |health| {
+        (health["archive"]["answers"]["max_height"] == 95).then_some(())
+    });
+    let (mut ours, mut theirs) = (replica.client(), bucket.source.client());
+    let all = theirs.result("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x5f"}]"#);
+    for log in all.as_array().expect("a list").iter().step_by(7) {
+        let (address, topic) = (&log["address"], &log["topics"][0]);
+        for filter in
+            ["".to_owned(), format!(r#","address":{address}"#), format!(r#","topics":[{topic}]"#)]
+        {
+            let params = format!(r#"[{{"fromBlock":"0x1","toBlock":"0x60"{filter}}}]"#);
+            let (ours, theirs) =
+                (ours.call("eth_getLogs", &params), theirs.call("eth_getLogs", &params));
+            assert_eq!((ours.status, ours.text()), (200, theirs.text()), "{params}");
+        }
+    }
+    serves(&replica, &bucket.node, 0..=bucket.node.latest());
+    replica.stop_in_time();
+}
+
+#[test]
 fn height_takes_one_read_once_the_segment_is_known_and_a_hash_one_more() {
     let bucket = Bucket::new(Helicon::Never);
     let dir = fresh_dir();
@@ -110,5 +139,21 @@ fn height_takes_one_read_once_the_segment_is_known_and_a_hash_one_more() {
     assert_eq!(get("eth_getBlockByHash", &format!("[\"{hash:#x}\",false]")), [1, 1, 1]);
     let hash = bucket.node.block(40).expect("it is there").transactions()[0];
     assert_eq!(get("eth_getTransactionReceipt", &format!("[\"{hash:#x}\"]")), [2, 1, 1]);
+    replica.stop_in_time();
+}
+
+#[test]
+fn unknown_hash_costs_no_read() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    let mut client = replica.client();
+    for number in 0..200_u64 {
+        let hash = format!("[\"0x{:064x}\"]", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let hash = hash.replacen("0x0000", &format!("0x{:04x}", number * 257), 1);
+        assert_eq!(client.call("eth_getTransactionByHash", &hash).status, 421, "{hash}");
+    }
+    let all = ["segment", "span", "pages"].map(|kind| reads(&replica, kind));
+    assert!(all.iter().sum::<u64>() <= 3, "{all:?}: one of them may pass the filter");
     replica.stop_in_time();
 }

@@ -97,7 +97,7 @@ fn push_and_verify(place: &[&str]) {
     let (code, summary) = verified(place);
     assert_eq!((code, &summary["segments"], &summary["spans"]), (0, &5.into(), &1.into()));
     let (code, listed, _) = archive("ls", None, place);
-    assert_eq!((code, listed.len()), (0, 5 + 1 + 1 + 1));
+    assert_eq!((code, listed.len()), (0, 5 + 3 + 1));
     neve.stop_in_time();
 }
 
@@ -120,7 +120,7 @@ fn segments_are_the_packed_files_and_every_changed_object_is_found() {
     neve.stop_in_time();
     pushed(dir.path(), &[&place]);
     let stored = objects(bucket.path());
-    assert_eq!(stored.len(), 3 + 1 + 1 + 1, "{stored:?}");
+    assert_eq!(stored.len(), 3 + 3 + 1, "{stored:?}");
     let read = |path: &PathBuf| fs::read(path).expect("it can be read");
     let contents: Vec<_> = stored.iter().map(read).collect();
     assert!(packed_files(dir.path()).iter().all(|file| contents.contains(&read(file))));

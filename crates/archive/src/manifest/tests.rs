@@ -11,8 +11,9 @@ fn manifest() -> Manifest {
         parent: Digest([n; 32]),
     };
     let (digest, bytes) = (Digest([8; 32]), 32);
-    let pages = PagesEntry { bytes, digest };
-    let span = |first, segments| SpanEntry { first, segments, bytes, digest, pages };
+    let index = IndexEntry { bytes, digest };
+    let (pages, filter) = (index, index);
+    let span = |first, segments| SpanEntry { first, segments, bytes, digest, pages, filter };
     let chain = Chain { chain_id: 43_112, genesis: Digest([7; 32]), range: 32 };
     let segments = (62..66).map(segment).collect();
     let spans = vec![span(62 * 32, 2), span(64 * 32, 2)];
@@ -37,7 +38,7 @@ fn manifest_comes_back() {
 #[test]
 fn manifests_that_no_writer_makes_are_refused() {
     type Change = fn(&mut Manifest);
-    let changes: [(&str, Change); 14] = [
+    let changes: [(&str, Change); 15] = [
         ("sequence", |m| m.sequence = 0),
         ("before", |m| m.sequence = 2),
         ("range of 0", |m| m.range = 0),
@@ -47,6 +48,7 @@ fn manifests_that_no_writer_makes_are_refused() {
         ("link", |m| m.segments[1].parent = Digest([0; 32])),
         ("no bytes", |m| m.segments[1].bytes = 0),
         ("too long", |m| m.segments[1].bytes = OBJECT_BYTES_MAX + 1),
+        ("no filter", |m| m.spans[0].filter.bytes = 0),
         ("no pages", |m| m.spans[0].pages.bytes = 0),
         ("no span", |m| m.spans.clear()),
         ("span of none", |m| m.spans[0].segments = 0),

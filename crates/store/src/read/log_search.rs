@@ -221,7 +221,8 @@ impl Candidates {
         (self.found.examined, self.taken) = (0, 0);
         let (next, last) = (*self.heights.start(), *self.heights.end());
         let segment = self.view.holder(next).ok_or(SearchError::Unreadable { height: next })?;
-        let heights = next..last.saturating_add(1); // there is no height as great as that
+        let end = last.saturating_add(1).min(self.view.archived_end(next));
+        let heights = next..end; // there is no height as great as that
         let end = segment.logs(heights, &self.criteria, &mut self.found)?;
         self.heights = end..=last;
         if segment.is_packed() {

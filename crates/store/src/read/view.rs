@@ -74,6 +74,12 @@ impl View {
         }
     }
 
+    /// Height before which an archived segment is read, if `height` is in one: the store has the others.
+    pub(super) fn archived_end(&self, height: u64) -> u64 {
+        let first = self.first_height().filter(|first| self.archived.is_some() && height < *first);
+        first.unwrap_or(u64::MAX)
+    }
+
     #[cold]
     fn archived(&self, height: u64) -> Option<&Segment> {
         self.archived.as_ref()?.holder(height)

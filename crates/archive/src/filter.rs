@@ -1,0 +1,165 @@
+//! Filter: the hashes of a span in a few bits each, so that a hash that no span has costs no read.
+
+use crate::error::ArchiveError;
+use crate::span::{PREFIX_BYTES, Span};
+
+const MAGIC: &[u8; 8] = b"nevehash";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 36;
+/// Entries of a bucket in the mean, at least half of it.
+const BUCKET_ENTRIES: usize = 16;
+/// Bits of a hash that an entry has, behind those that choose its bucket.
+const ENTRY_BITS: usize = 20;
+const BUCKET_BITS_MAX: u32 = 24;
+const WHAT: &str = "filter";
+
+/// A filter in memory, as the object is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HashFilter {
+    bytes: Vec<u8>,
+    entries: usize,
+    bits: u32,
+}
+
+/// The first 48 bits of a hash.
+fn prefix(hash: &[u8]) -> u64 {
+    hash.iter().take(PREFIX_BYTES).fold(0, |prefix, byte| prefix << 8 | u64::from(*byte))
+}
+
+/// The bits of a bucket and of an entry behind them.
+fn cut(prefix: u64, bits: u32) -> u64 {
+    prefix >> (8 * PREFIX_BYTES - ENTRY_BITS - bits as usize)
+}
+
+impl HashFilter {
+    /// Makes the filter of a span.
+    pub fn of(span: &Span) -> Self {
+        let bits = (span.len() / BUCKET_ENTRIES).max(1).ilog2().min(BUCKET_BITS_MAX);
+        let mut cuts: Vec<u64> = span.prefixes().map(|hash| cut(prefix(&hash), bits)).collect();
+        cuts.dedup(); // a span ascends
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + (4 << bits) + cuts.len() * 5 / 2 + 4);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&span.range().to_le_bytes());
+        bytes.extend_from_slice(&span.first().to_le_bytes());
+        for word in [span.segments(), cuts.len() as u32, bits] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        for bucket in 0..1_u64 << bits {
+            let start = cuts.partition_point(|cut| cut >> ENTRY_BITS < bucket) as u32;
+            bytes.extend_from_slice(&start.to_le_bytes());
+        }
+        for pair in cuts.chunks(2) {
+            let low = |at: usize| pair.get(at).map_or(0, |cut| cut & ((1 << ENTRY_BITS) - 1));
+            let both = low(0) | low(1) << ENTRY_BITS;
+            bytes.extend_from_slice(&both.to_le_bytes()[..5]);
+        }
+        Self { bytes, entries: cuts.len(), bits }
+    }
+
+    /// True if the span may have the hash. False for all others but about one in 65,000.
+    pub fn may_have(&self, hash: &[u8; 32]) -> bool {
+        let cut = cut(prefix(hash), self.bits);
+        let bucket = (cut >> ENTRY_BITS) as usize;
+        let wanted = (cut & ((1 << ENTRY_BITS) - 1)) as u32;
+        let end = if bucket + 1 == 1 << self.bits { self.entries } else { self.start(bucket + 1) };
+        (self.start(bucket)..end).any(|entry| self.entry(entry) == wanted)
+    }
+
+    fn start(&self, bucket: usize) -> usize {
+        word(&self.bytes, HEADER_BYTES + 4 * bucket) as usize
+    }
+
+    fn entry(&self, entry: usize) -> u32 {
+        let at = HEADER_BYTES + (4 << self.bits) + entry / 2 * 5;
+        let part = self.bytes.get(at..at + 5).unwrap_or(&[0; 5]);
+        let both = part.iter().rev().fold(0_u64, |both, byte| both << 8 | u64::from(*byte));
+        (both >> (entry % 2 * ENTRY_BITS)) as u32 & ((1 << ENTRY_BITS) - 1)
+    }
+
+    /// Returns the bytes of the object.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// Bytes that no writer makes, or another version.
+    pub fn read(bytes: Vec<u8>) -> Result<Self, ArchiveError> {
+        let malformed = |why: &str| ArchiveError::malformed(WHAT, why);
+        if bytes.len() < HEADER_BYTES || !bytes.starts_with(MAGIC) {
+            return Err(malformed("not a filter"));
+        }
+        let version = word(&bytes, 8);
+        if version != VERSION {
+            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 1 });
+        }
+        let first = u64::from(word(&bytes, 16)) | u64::from(word(&bytes, 20)) << 32;
+        Span::empty(first, word(&bytes, 12), word(&bytes, 24))?;
+        let (entries, bits) = (word(&bytes, 28) as usize, word(&bytes, 32));
+        let length = HEADER_BYTES + (4 << bits.min(BUCKET_BITS_MAX)) + entries.div_ceil(2) * 5;
+        if bits > BUCKET_BITS_MAX || bytes.len() != length {
+            return Err(malformed("a length that does not fit"));
+        }
+        let filter = Self { bytes, entries, bits };
+        let starts = (0..1_usize << bits).map(|bucket| filter.start(bucket));
+        if !starts.clone().is_sorted() || starts.last().is_some_and(|last| last > entries) {
+            return Err(malformed("buckets out of order"));
+        }
+        Ok(filter)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|byte| bytes.get(at + byte).copied().unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::digest::Digest;
+    use crate::span::{Key, Spot};
+
+    fn hash(number: u32) -> [u8; 32] {
+        Digest::of(&number.to_le_bytes()).0
+    }
+
+    fn filter(hashes: u32) -> HashFilter {
+        let at = |number: u32| Spot { height: u64::from(number % 64), transaction: Some(number) };
+        let keys: Vec<_> = (0..hashes).map(|n| Key { hash: hash(n), at: at(n) }).collect();
+        let empty = Span::empty(0, 32, 2).expect("it is one");
+        HashFilter::of(&empty.with(None, &keys).expect("they fit"))
+    }
+
+    #[test]
+    fn every_hash_is_found_and_few_others() {
+        for hashes in [0, 1, 15, 40, 1000, 50_000] {
+            let filter = filter(hashes);
+            assert_eq!(
+                HashFilter::read(filter.as_bytes().to_vec()),
+                Ok(filter.clone()),
+                "{hashes}"
+            );
+            assert!((0..hashes).all(|number| filter.may_have(&hash(number))), "{hashes}");
+            let others = (1_000_000..1_100_000).filter(|n| filter.may_have(&hash(*n))).count();
+            assert!(others <= 10, "{others} of 100,000 with {hashes}");
+            assert!(hashes < 1000 || filter.as_bytes().len() < hashes as usize * 3 + 100);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn flipped_and_cut_bytes_never_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
+            let mut bytes = filter(100).as_bytes().to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = to;
+            bytes.truncate(cut.index(bytes.len() + 1));
+            if let Ok(read) = HashFilter::read(bytes) {
+                let _ = (0..100).filter(|number| read.may_have(&hash(*number))).count();
+            }
+        }
+    }
+}
