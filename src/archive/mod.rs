@@ -1,12 +1,11 @@
-//! An archive of packed files in an object store: pushing to it, checking it, taking segments from it, and reading heights
-//! of it.
+//! An archive of packed files in an object store: pushing to it, checking it, and taking segments from it.
 
 mod connector;
 mod error;
 mod file_lock;
 mod local;
 mod push;
-mod read;
+pub(crate) mod read;
 mod signature;
 mod source;
 mod store;
@@ -15,7 +14,6 @@ mod verify;
 pub(crate) use error::Failed;
 pub(crate) use local::packed_files;
 pub(crate) use push::{Pushed, push};
-pub(crate) use read::{ArchiveReader, ReadPlace};
 pub(crate) use signature::SigningKey;
 pub(crate) use source::{ArchiveSource, identity_of};
 pub(crate) use store::{ArchiveStore, Place};

@@ -21,7 +21,8 @@ use crate::config::SettingsSource;
 use crate::config::settings::{AccessTarget, Config, GROUPS};
 use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
 use crate::observe::{Admin, head_age, process, progress};
-use crate::shared::{Below, Serving, Status, ThreadCounters};
+use crate::rpc::methods::Below;
+use crate::shared::{Serving, Status, ThreadCounters};
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(config: Config, source: SettingsSource) -> ExitCode {

@@ -3,7 +3,7 @@
 pub(crate) mod access;
 mod admission;
 pub(crate) mod admit;
-mod answer;
+pub(crate) mod answer;
 pub(crate) mod clients;
 mod drain;
 pub(crate) mod fast;
@@ -23,7 +23,6 @@ mod socket;
 pub(crate) mod worker;
 pub(crate) mod ws;
 
-pub(crate) use answer::Lender;
 pub(crate) use drain::draining;
 pub(crate) use gone::{Gone, while_here};
 pub(crate) use listening::Listener;

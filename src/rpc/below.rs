@@ -8,8 +8,7 @@ use neve_record::log_matcher::LogMatcher;
 
 use super::call::Rpc;
 use super::missing::Missing;
-use crate::rpc::methods::Miss;
-use crate::shared::{Lent, LogsAt, Want};
+use crate::rpc::methods::{Lent, LogsAt, Miss, Want};
 
 impl Rpc {
     /// True if the miss of a call may be an answer once another place has lent what it has.

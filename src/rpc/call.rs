@@ -13,10 +13,9 @@ use super::missing::{Missing, Unanswered, missing, missing_data, range_json};
 use crate::body::BodyBuilder;
 use crate::config::settings::{Limits, MissPolicy};
 use crate::rpc::cursors::{Filters, NotOpened, Replays, UndoLog};
-use crate::rpc::methods::{Miss, QueryContext, QueryError, execute, fresh};
+use crate::rpc::methods::{Below, Miss, QueryContext, QueryError, execute, fresh};
 use crate::shared::{
-    Below, MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters,
-    Work,
+    MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters, Work,
 };
 
 /// Answers bodies.

@@ -1,6 +1,5 @@
 //! Values that one thread writes and another reads. It decides nothing and waits for nothing.
 
-mod below;
 mod client_address;
 mod counters;
 mod freshness;
@@ -14,7 +13,6 @@ mod status;
 mod upstream_values;
 mod work;
 
-pub(crate) use below::{Below, Lending, Lent, LogsAt, Want};
 pub(crate) use client_address::ClientAddress;
 pub(crate) use counters::{
     MISS_REASONS, MethodLabel, MissReason, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters,

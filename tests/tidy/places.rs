@@ -19,7 +19,11 @@ const RULES: [(&str, &str, &[&str]); 19] = [
     ("tokio", "src/rpc/", &["src/rpc/cursors/replays.rs"]),
     ("tokio", "crates/", &["crates/devnet/"]),
     // Changes of files.
-    ("remove_file", "src/", &["src/fetch/evidence.rs", "src/http/listening.rs"]),
+    (
+        "remove_file",
+        "src/",
+        &["src/fetch/evidence.rs", "src/http/listening.rs", "src/archive/read/page_dir.rs"],
+    ),
     ("remove_file", "crates/store/", &["crates/store/src/disk/disk.rs"]),
     ("fs::write", "src/", &["src/fetch/evidence.rs", "src/commands/reference.rs"]),
     ("fs::write", "crates/store/", &[]),

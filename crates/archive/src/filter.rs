@@ -152,7 +152,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn flipped_and_cut_bytes_never_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
+        fn flipped_and_cut_bytes_never_panic(
+            at: prop::sample::Index, to: u8, cut: prop::sample::Index,
+        ) {
             let mut bytes = filter(100).as_bytes().to_vec();
             let at = at.index(bytes.len());
             bytes[at] = to;

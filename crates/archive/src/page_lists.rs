@@ -258,7 +258,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn flipped_and_cut_bytes_never_panic(at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
+        fn flipped_and_cut_bytes_never_panic(
+            at: prop::sample::Index, to: u8, cut: prop::sample::Index,
+        ) {
             let mut bytes = lists(&span(100).0).to_bytes();
             let at = at.index(bytes.len());
             bytes[at] = to;

@@ -8,4 +8,4 @@ mod page_source;
 mod proofs;
 mod reader;
 
-pub(crate) use reader::{ArchiveReader, Place as ReadPlace};
+pub(crate) use reader::{ArchiveReader, Place};

@@ -24,7 +24,7 @@ pub(crate) enum NotRead {
     /// The object is not in the store.
     #[error("absent")]
     Absent,
-    /// Its bytes are not those of its name.
+    /// Bytes that are not those of its name.
     #[error("changed")]
     Changed,
     /// The store did not answer, or rests because it did not before.

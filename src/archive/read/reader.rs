@@ -25,8 +25,9 @@ use crate::archive::error::Failed;
 use crate::archive::signature::is_signed_by;
 use crate::archive::source::{ArchiveSource, identity_of};
 use crate::config::ArchiveTrust;
+use crate::rpc::methods::{Below, Lending, Lent, LogsAt, Want};
+use crate::shared::Serving;
 use crate::shared::lock::lock;
-use crate::shared::{Below, Lending, Lent, LogsAt, Serving, Want};
 
 /// Time that one request waits for the archive.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);

@@ -17,16 +17,18 @@ use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
 use crate::config::settings::{AdminListen, ArchiveConfig, Config, HttpConfig, Limits};
 use crate::http::access::Access;
+use crate::http::answer::Lender;
 use crate::http::clients::Seats;
 use crate::http::keys::LiveKeys;
 use crate::http::listener::{Role, Shared};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::RelayShared;
 use crate::http::server::Workers;
-use crate::http::{Handoff, Lender, Listener, Offload};
+use crate::http::{Handoff, Listener, Offload};
 use crate::observe::{Admin, head_age, process};
 use crate::rpc::cursors::Filters;
-use crate::shared::{Below, MemoryBudget, Serving, ThreadCounters};
+use crate::rpc::methods::Below;
+use crate::shared::{MemoryBudget, Serving, ThreadCounters};
 
 /// Options of the greeting's `curl` command.
 const CURL_OPTIONS: &str = r#"-H 'content-type: application/json' -d '{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["latest",false]}'"#;

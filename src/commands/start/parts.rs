@@ -15,7 +15,9 @@ use super::error::StartError;
 use super::store::StoreDir;
 use super::upstreams::Upstreams;
 #[cfg(feature = "archive")]
-use crate::archive::{ArchiveReader, ArchiveSource, ReadPlace};
+use crate::archive::ArchiveSource;
+#[cfg(feature = "archive")]
+use crate::archive::read::{ArchiveReader, Place};
 use crate::config::Network;
 use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
@@ -77,7 +79,7 @@ impl Parts {
             return Ok(None);
         };
         let (store, bytes_max) = (place.path().to_owned(), archive.cache_bytes);
-        let at = ReadPlace { store, bytes_max, filter_bytes_max: archive.filter_bytes_max };
+        let at = Place { store, bytes_max, filter_bytes_max: archive.filter_bytes_max };
         let reader = ArchiveReader::new(source, &self.serving, archive.trust, at);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use crate::http::clients::Seats;
-use crate::shared::{Below, ClientAddress, Lent, Want};
+use crate::rpc::methods::{Below, Lent, Want};
+use crate::shared::ClientAddress;
 
 /// Requests that wait at a time.
 const TOTAL_MAX: usize = 256;
@@ -43,7 +44,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::shared::Lending;
+    use crate::rpc::methods::Lending;
 
     /// A place that never has anything.
     struct Silent;

@@ -5,6 +5,7 @@ pub(crate) mod execute;
 mod fee_cache;
 mod fees;
 mod filters;
+mod lending;
 mod logs;
 mod miss;
 mod node;
@@ -14,6 +15,7 @@ pub(crate) mod stored;
 
 pub(crate) use block_form::{BlockForm, block_of};
 pub(crate) use fee_cache::FeeCache;
+pub(crate) use lending::{Below, Lending, Lent, LogsAt, Want};
 pub(crate) use miss::{Miss, NotRead, QueryError};
 pub(crate) use query_context::QueryContext;
 pub(crate) use stored::fresh;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use neve_devnet::{Config, DevnetThread, Helicon};
+use neve_devnet::{Config, DevnetThread, Helicon, Profile};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -29,7 +29,17 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) fn new(helicon: Helicon) -> Self {
-        let config = Config::test().with_head(HEAD).with_helicon(helicon);
+        Self::of(Config::test().with_head(HEAD).with_helicon(helicon))
+    }
+
+    /// Blocks of mainnet's size, so that segments have many pages.
+    pub(super) fn large() -> Self {
+        let mut config = Config::test().with_head(HEAD);
+        config.chain.profile = Profile::c_chain();
+        Self::of(config)
+    }
+
+    fn of(config: Config) -> Self {
         let node = DevnetThread::start(config).expect("loopback has free ports");
         let (source_dir, dir) = (fresh_dir(), fresh_dir());
         let source = packed_store(source_dir.path(), &node, HEAD);
@@ -45,10 +55,7 @@ impl Bucket {
 
     /// Trust in the manifest as it is.
     pub(super) fn trust(&self) -> String {
-        let manifest = fs::read(self.dir.path().join("manifest.json")).expect("it is there");
-        let digest: String =
-            Sha256::digest(manifest).iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("sha256:{digest}")
+        trust_in(&self.dir.path().join("manifest.json"))
     }
 
     /// A replica without a node whose tail is the newest range.
@@ -109,6 +116,18 @@ impl Bucket {
     }
 }
 
+/// Trust in a manifest as it is.
+pub(crate) fn trust_in(manifest: &Path) -> String {
+    let digest = Sha256::digest(fs::read(manifest).expect("it is there"));
+    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digits}")
+}
+
+/// Reads of a kind of object for requests.
+pub(crate) fn reads(neve: &Neve, kind: &str) -> u64 {
+    neve.metric(&format!("neve_archive_reads_total{{kind=\"{kind}\"}}")).unwrap_or(0.0) as u64
+}
+
 /// Waits until the tail is here, and the archive is answered from.
 fn answers(neve: &Neve) {
     neve.wait("the archive", |health| {
@@ -118,9 +137,4 @@ fn answers(neve: &Neve) {
         let has_filters = answers["hashes_from_height"] == 0;
         (is_here && answers["max_height"] == 95 && has_filters).then_some(())
     });
-}
-
-/// Reads of a kind of object for requests.
-pub(super) fn reads(neve: &Neve, kind: &str) -> u64 {
-    neve.metric(&format!("neve_archive_reads_total{{kind=\"{kind}\"}}")).unwrap_or(0.0) as u64
 }

@@ -1,7 +1,8 @@
 //! Heights below the served range, read from an archive page by page.
 
-mod bucket;
+pub(crate) mod bucket;
 mod faults;
 mod heights;
 mod object_server;
+mod pages;
 mod trust;

@@ -12,11 +12,11 @@ use std::thread;
 #[derive(Clone, Copy)]
 pub(super) enum Mode {
     Serves = 0,
-    /// It closes each connection.
+    /// Closes each connection.
     Closes = 1,
-    /// It answers nothing.
+    /// Answers nothing.
     Silent = 2,
-    /// It is overloaded.
+    /// Says that it is overloaded.
     SlowDown = 3,
 }
 

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::sources::wait_for_first;
+use crate::archive::bucket::{reads, trust_in};
 use crate::store::archive::{HEAD, devnet, outcome, packed_store};
 use crate::store::packed::wait_for_packed;
 use crate::support::neve::{LIMIT, Neve, fresh_dir, run_with};
@@ -20,7 +21,7 @@ use crate::support::served::serves;
 struct Gateway {
     child: Child,
     port: u16,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Gateway {
@@ -40,7 +41,7 @@ impl Gateway {
             .stdout(Stdio::null())
             .spawn()
             .expect("it starts");
-        let gateway = Self { child, port, _dir: dir };
+        let gateway = Self { child, port, dir };
         let listens = wait_until("versitygw", LIMIT, || {
             TcpStream::connect(("127.0.0.1", port)).map_err(|error| Miss::NotYet(error.to_string()))
         });
@@ -53,13 +54,13 @@ impl Gateway {
     }
 
     /// A neve that has nothing but the bucket and this block.
-    fn replica(&self, dir: &Path, anchor: &str) -> Neve {
+    fn replica(&self, dir: &Path, anchor: &str, also: &[&str]) -> Neve {
         let env = ["env", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=testsecret"];
         let endpoint = self.endpoint();
         let from = ["--archive", "s3://bucket/a/b", "--archive-endpoint", &endpoint];
         let more = ["--archive-anchor", anchor, "--segment-blocks", "32"];
         let starter = [&env[..], &["AWS_REGION=us-east-1"]].concat();
-        Neve::start_by(&starter, dir, &[&from[..], &more].concat())
+        Neve::start_by(&starter, dir, &[&from[..], &more, also].concat())
     }
 
     fn run(&self, secret: &str, words: &[&str]) -> (i32, Vec<Value>, String) {
@@ -127,8 +128,21 @@ fn packed_files_go_to_a_bucket_of_versitygw() {
     assert_eq!((code, &lines.last().expect("a line")["findings"]), (0, &0.into()), "{lines:?}");
     let replica_dir = fresh_dir();
     let anchor = format!("159:{:#x}", node.block(159).expect("the chain has it").hash());
-    let replica = gateway.replica(replica_dir.path(), &anchor);
+    let replica = gateway.replica(replica_dir.path(), &anchor, &[]);
     wait_for_first(&replica, 0);
     serves(&replica, &node, 0..=159);
+    replica.stop_in_time();
+    // With a small tail the rest comes by ranges.
+    let small_dir = fresh_dir();
+    let trust = trust_in(&gateway.dir.path().join("data/bucket/a/b/manifest.json"));
+    let tail = ["--backfill-to", "128", "--archive-trust", &trust];
+    let replica = gateway.replica(small_dir.path(), &anchor, &tail);
+    replica.wait_for_head(159);
+    replica.wait("filters", |health| {
+        (health["archive"]["answers"]["hashes_from_height"] == 0).then_some(())
+    });
+    serves(&replica, &node, 0..=159);
+    assert_eq!(reads(&replica, "pages"), 1);
+    assert_eq!(replica.health()["blocks"]["min_height"], 128);
     replica.stop_in_time();
 }

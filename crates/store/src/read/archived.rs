@@ -1,12 +1,7 @@
-//! Heights of packed files that the store does not have, for one request: a reader with them beside the
-//! served range.
+//! Packed files that the store does not have, for one request.
 
-use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use super::log_search::Criteria;
-use super::reader::Reader;
-use super::view::View;
 use crate::id::Hash;
 use crate::index::Locator;
 use crate::memory::residency::Cold;
@@ -15,7 +10,7 @@ use crate::segment::{OpenedPacked, Packed, PackedBytes, PackedCodec, PackedDamag
 
 /// A packed file outside the store, opened. Clones share it.
 #[derive(Clone)]
-pub struct ArchivedSegment(Arc<Segment>);
+pub struct ArchivedSegment(pub(super) Arc<Segment>);
 
 /// Place of a hash that the caller found elsewhere. It may be wrong: readers compare the whole hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +53,6 @@ impl ArchivedSegment {
         Some(self.0.as_packed()?.range().terms_extent())
     }
 
-    /// Returns the heights, ascending, that may have a log with a key of each of the `criteria`.
-    pub fn candidates(&self, criteria: &[Vec<u64>], heights: Range<u64>) -> Option<Vec<u64>> {
-        Criteria::new(criteria.to_vec()).heights(self.0.as_packed()?, &heights).ok()
-    }
-
     /// Returns the hash of the last block.
     pub fn last_hash(&self) -> Option<Hash> {
         self.0.hash_at(self.0.end_height().checked_sub(1)?)
@@ -74,37 +64,12 @@ impl ArchivedSegment {
     }
 }
 
-impl Reader {
-    /// True if each of the heights can be read.
-    pub fn covers(&self, heights: &RangeInclusive<u64>) -> bool {
-        let (view, mut next) = (self.view(), *heights.start());
-        while next <= *heights.end() {
-            match view.holder(next) {
-                Some(holder) if holder.end_height() > next => next = holder.end_height(),
-                _ => return false,
-            }
-        }
-        true
-    }
-
-    /// Returns a reader of what is served now and of these packed files.
-    pub fn with_archived(
-        &self,
-        mut segments: Vec<ArchivedSegment>,
-        places: Vec<ArchivedPlace>,
-    ) -> Self {
-        segments.sort_by_key(|segment| segment.0.base());
-        let segments = segments.into_iter().map(|segment| segment.0).collect();
-        self.over(|view| View { archived: Some(Box::new(Archived { segments, places })), ..view })
-    }
-}
-
 /// Packed files beside a view.
 #[derive(Clone)]
 pub(super) struct Archived {
     /// Ascending by height; they may have gaps.
-    segments: Vec<Arc<Segment>>,
-    places: Vec<ArchivedPlace>,
+    pub(super) segments: Vec<Arc<Segment>>,
+    pub(super) places: Vec<ArchivedPlace>,
 }
 
 impl Archived {

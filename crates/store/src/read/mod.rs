@@ -1,6 +1,7 @@
 //! Reading committed records: by height, by hash, by the terms of logs.
 
 mod archived;
+mod beside;
 mod log_search;
 mod memory_lock;
 mod quarantine_status;

@@ -1,0 +1,66 @@
+//! Segments of many pages: reads of few of them, and faults of one.
+
+use std::fs;
+
+use super::bucket::{Bucket, LAST, reads};
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::served::serves;
+
+const PAGE: u64 = 64 << 10;
+
+fn block(neve: &Neve, height: u64) -> (u16, String) {
+    let params = format!("[\"{height:#x}\",true]");
+    let answer = neve.client().call("eth_getBlockByNumber", &params);
+    (answer.status, answer.text())
+}
+
+#[test]
+fn height_takes_one_range_of_few_pages() {
+    let bucket = Bucket::large();
+    let whole = fs::metadata(&bucket.objects("segment")[1]).expect("it is there").len();
+    assert!(whole > 6 * PAGE, "{whole}");
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    let counts =
+        |neve: &Neve| (reads(neve, "segment"), neve.count("neve_archive_read_bytes_total"));
+    assert_eq!(block(&replica, 32).0, 200); // with the front
+    let (mut before, mut ranges) = (counts(&replica), 0);
+    for height in (33..64).rev() {
+        assert_eq!(block(&replica, height), block(&bucket.source, height), "{height}");
+        let now = counts(&replica);
+        assert!(now.0 <= before.0 + 1 && now.1 <= before.1 + 3 * PAGE, "{height}: {now:?}");
+        ranges += now.0 - before.0;
+        before = now;
+    }
+    assert!(ranges > 2, "{ranges} ranges of {whole} bytes");
+    // All logs of a segment: what is left of it, in few ranges.
+    let logs = r#"[{"fromBlock":"0x0","toBlock":"0x1f"}]"#;
+    let ours = replica.client().call("eth_getLogs", logs).text();
+    assert_eq!(ours, bucket.source.client().call("eth_getLogs", logs).text());
+    assert!(counts(&replica).0 <= before.0 + 2, "its front, and its frames");
+    serves(&replica, &bucket.node, 0..=LAST);
+    replica.stop_in_time();
+}
+
+#[test]
+fn flipped_byte_costs_the_heights_of_its_page_only() {
+    let bucket = Bucket::large();
+    let path = &bucket.objects("segment")[1];
+    let mut bytes = fs::read(path).expect("it can be read");
+    let at = bytes.len() * 3 / 4;
+    bytes[at] ^= 4;
+    fs::write(path, bytes).expect("it is ours");
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    let mut refused = 0;
+    for height in 32..64 {
+        let (status, text) = block(&replica, height);
+        assert!(status == 421 || text == block(&bucket.source, height).1, "{height}");
+        refused += u32::from(status == 421);
+    }
+    assert!((1..16).contains(&refused), "{refused} of 32");
+    // All or nothing.
+    let logs = r#"[{"fromBlock":"0x20","toBlock":"0x3f"}]"#;
+    assert_eq!(replica.client().call("eth_getLogs", logs).status, 421);
+    replica.stop_in_time();
+}
