@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use alloy_primitives::hex;
 use neve_archive::{Manifest, Signature};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -31,8 +32,7 @@ impl SigningKey {
 
     /// Returns the public key as `--archive-trust` takes it.
     pub(crate) fn public(&self) -> String {
-        let digits = self.0.public_key().as_ref().iter().map(|byte| format!("{byte:02x}"));
-        format!("ed25519:{}", digits.collect::<String>())
+        format!("ed25519:{}", hex::encode(self.0.public_key()))
     }
 
     /// Signs a manifest.

@@ -49,14 +49,14 @@ impl Rpc {
         let (_, query) = message.query(self.serving.rules()).ok()?;
         let range = self.serving.reader.range()?;
         match query {
-            Query::Logs(query) => self.want_logs(query, &range),
+            Query::Logs(query) => self.want_logs(&query, &range),
             Query::FeeHistory { count, newest, .. } => want_fees(count, newest, &range),
             query => named(&query)
                 .filter(|want| !matches!(want, Want::Height(height) if height >= range.start())),
         }
     }
 
-    fn want_logs(&self, query: LogQuery, served: &RangeInclusive<u64>) -> Option<Want> {
+    fn want_logs(&self, query: &LogQuery, served: &RangeInclusive<u64>) -> Option<Want> {
         let at = match query.range {
             LogRange::Block(hash) => LogsAt::Block(hash),
             LogRange::Range { from, to } => {

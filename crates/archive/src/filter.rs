@@ -103,8 +103,8 @@ impl HashFilter {
             return Err(malformed("a length that does not fit"));
         }
         let filter = Self { bytes, entries, bits };
-        let starts = (0..1_usize << bits).map(|bucket| filter.start(bucket));
-        if !starts.clone().is_sorted() || starts.last().is_some_and(|last| last > entries) {
+        let mut starts = (0..1_usize << bits).map(|bucket| filter.start(bucket));
+        if !starts.clone().is_sorted() || starts.next_back().is_some_and(|last| last > entries) {
             return Err(malformed("buckets out of order"));
         }
         Ok(filter)

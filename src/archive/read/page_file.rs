@@ -39,6 +39,7 @@ pub(crate) enum NotRead {
 }
 
 type Landing = watch::Receiver<Option<Result<(), NotRead>>>;
+type Takeoff = watch::Sender<Option<Result<(), NotRead>>>;
 
 /// Pages of an object.
 pub(super) struct PageFile {
@@ -58,7 +59,7 @@ pub(super) struct PageFile {
 /// Pages that one caller brings, and those that it waits for.
 pub(super) struct Boarding {
     /// Neighboring pages that the caller is to bring, each with the way to tell.
-    pub(super) mine: Vec<(Range<usize>, watch::Sender<Option<Result<(), NotRead>>>)>,
+    pub(super) mine: Vec<(Range<usize>, Takeoff)>,
     pub(super) landings: Vec<Landing>,
 }
 

@@ -61,7 +61,7 @@ pub(super) const ARCHIVE: Group = Group {
         .or("prove"),
         Setting::new(
             "archive-cache-bytes",
-            bytes("4MiB", "1PiB"),
+            bytes("4MiB", "1024TiB"),
             "Disk for pages of the archive. Beyond it, the least recently used go.",
         )
         .or("10GiB"),

@@ -83,22 +83,9 @@ impl Responder {
             Ok(asked) => asked,
             Err(bad) => return self.turn_away(StatusCode::BAD_REQUEST, -32602, bad.message()),
         };
-        let answered = match residency::if_sendable(|| answer(serving, asked, &request.headers)) {
+        let answered = match self.document_here(asked, &request.headers, address).await {
             Ok(answered) => answered,
-            Err(Cold) => {
-                let serving = Arc::clone(serving);
-                match self.document_elsewhere(serving, asked, &request.headers, address).await {
-                    Ok(answered) => answered,
-                    Err(not_done) => return self.not_done(not_done),
-                }
-            }
-        };
-        let answered = match answered {
-            Err(miss) => match self.document_lent(miss, asked, &request.headers, address).await {
-                Ok(answered) => answered,
-                Err(not_done) => return self.not_done(not_done),
-            },
-            answered => answered,
+            Err(not_done) => return self.not_done(not_done),
         };
         let missed = |miss: &Miss| Outcome::Miss(miss.reason(serving.head()));
         let outcome = answered.as_ref().map_or_else(missed, |_| Outcome::Hit);
@@ -107,6 +94,24 @@ impl Responder {
             self.rpc.counters.time(method.into(), outcome, began.elapsed());
         }
         answered.unwrap_or_else(|miss| self.missing(miss))
+    }
+
+    /// From the store, or from heights that another place lends.
+    async fn document_here(
+        &self,
+        asked: Resource,
+        headers: &HeaderMap,
+        address: ClientAddress,
+    ) -> Result<Result<Response<ResponseBody>, Miss>, NotDone> {
+        let serving = &self.rpc.serving;
+        let answered = match residency::if_sendable(|| answer(serving, asked, headers)) {
+            Ok(answered) => answered,
+            Err(_) => self.document_elsewhere(Arc::clone(serving), asked, headers, address).await?,
+        };
+        match answered {
+            Err(miss) => self.document_lent(miss, asked, headers, address).await,
+            answered => Ok(answered),
+        }
     }
 
     /// From heights that another place lends, if it may have what was missed.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use alloy_primitives::hex;
 use neve_devnet::{Config, DevnetThread, Helicon, Profile};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -119,13 +120,13 @@ impl Bucket {
 /// Trust in a manifest as it is.
 pub(crate) fn trust_in(manifest: &Path) -> String {
     let digest = Sha256::digest(fs::read(manifest).expect("it is there"));
-    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
+    format!("sha256:{}", hex::encode(digest))
 }
 
 /// Reads of a kind of object for requests.
 pub(crate) fn reads(neve: &Neve, kind: &str) -> u64 {
-    neve.metric(&format!("neve_archive_reads_total{{kind=\"{kind}\"}}")).unwrap_or(0.0) as u64
+    let series = format!("neve_archive_reads_total{{kind=\"{kind}\"}}");
+    if neve.metric(&series).is_some() { neve.count(&series) } else { 0 }
 }
 
 /// Waits until the tail is here, and the archive is answered from.

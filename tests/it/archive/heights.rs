@@ -110,7 +110,7 @@ fn logs_reach_from_the_archive_into_a_segment_that_the_tail_has_in_part() {
     for log in all.as_array().expect("a list").iter().step_by(7) {
         let (address, topic) = (&log["address"], &log["topics"][0]);
         for filter in
-            ["".to_owned(), format!(r#","address":{address}"#), format!(r#","topics":[{topic}]"#)]
+            [String::new(), format!(r#","address":{address}"#), format!(r#","topics":[{topic}]"#)]
         {
             let params = format!(r#"[{{"fromBlock":"0x1","toBlock":"0x60"{filter}}}]"#);
             let (ours, theirs) =

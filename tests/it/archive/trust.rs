@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use alloy_primitives::hex;
 use neve_devnet::Helicon;
 use rcgen::{KeyPair, PKCS_ED25519};
 
@@ -17,7 +18,7 @@ fn key(dir: &Path) -> (String, String) {
     let pair = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
     let path = dir.join("key.pem");
     fs::write(&path, pair.serialize_pem()).expect("it can be written");
-    let public: String = pair.public_key_raw().iter().map(|byte| format!("{byte:02x}")).collect();
+    let public = hex::encode(pair.public_key_raw());
     (path.display().to_string(), format!("ed25519:{public}"))
 }
 
@@ -29,7 +30,9 @@ fn status(neve: &Neve, height: u64) -> u16 {
 fn waits_for_answers(neve: &Neve, first: u64, last: u64) {
     neve.wait("archived heights", |health| {
         let answers = &health["archive"]["answers"];
-        (answers["min_height"] == first && answers["max_height"] == last).then_some(())
+        let heights = (&answers["min_height"], &answers["max_height"]);
+        let has_filters = answers["hashes_from_height"].is_u64();
+        (*heights.0 == first && *heights.1 == last && has_filters).then_some(())
     });
 }
 

@@ -28,6 +28,7 @@ impl Reader {
     }
 
     /// Returns a reader of what is served now and of these packed files.
+    #[must_use]
     pub fn with_archived(
         &self,
         mut segments: Vec<ArchivedSegment>,

@@ -102,6 +102,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         misses: config.misses.policy(),
         keys: None,
         access: None,
+        lender: None,
         relay: None,
     }
 }
