@@ -1,5 +1,6 @@
 //! Reading heights of the archive page by page: a cache of proven pages on the disk, and the packed files over it.
 
+mod archived_files;
 mod filters;
 mod gate;
 mod page_dir;

@@ -157,7 +157,7 @@ mod tests {
         let pages = open(200_000);
         for first in 0..3 {
             let file = pages.file(&name(first), 1 << 20).expect("the disk gives it");
-            file.write_all_at(&[1; 65_536], 65_536).expect("the disk takes it");
+            file.write_all_at(&vec![1; 65_536], 65_536).expect("the disk takes it");
             assert_eq!(pages.grow(&name(first), 65_536), []);
         }
         pages.touch(&name(0));

@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(lines(&[0, 2]).heights(&manifest, 70), Some(64..=95), "within a segment");
         assert_eq!(lines(&[0, 1]).heights(&manifest, 96), None, "no link to the tail");
         assert_eq!(lines(&[0, 1]).heights(&manifest, 0), None);
-        let mut other = manifest.clone();
+        let mut other = manifest;
         other.segments[1].digest = Digest([9; 32]);
         assert_eq!(lines(&[0, 1, 2]).heights(&other, 96), Some(64..=95), "other bytes");
     }

@@ -1,0 +1,261 @@
+//! Packed files of the archive, opened over their pages: heights made readable, and hashes found.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ops::{Range, RangeInclusive};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::join_all;
+use neve_archive::{Digest, Manifest, PageLists, SegmentEntry, Span, SpanEntry, Spot};
+use neve_record::packed::Codec;
+use neve_store::{ArchivedPlace, ArchivedSegment, Hash, PackedBytes, PackedCodec, PackedPages};
+use tracing::warn;
+
+use super::filters::Filters;
+use super::page_file::{NotRead, PageFile};
+use super::page_source::PageSource;
+use crate::archive::source::identity_of;
+use crate::shared::lock::lock;
+
+/// Spans whose page lists are in memory: 260 KB each.
+const LISTS_MAX: usize = 64;
+/// Bytes that tables of archived files take together.
+const TABLES_BYTES_MAX: usize = 32 << 20;
+/// Reads that one call may need: of fronts, indexes of logs, and runs of pages.
+const READS_MAX: usize = 256;
+/// Spans that one hash is looked for in.
+const SPANS_ASKED_MAX: usize = 4;
+
+/// Manifest whose heights may be answered.
+pub(super) struct Known {
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) heights: RangeInclusive<u64>,
+}
+
+/// Reads that a call may still do.
+struct Budget(AtomicUsize);
+
+impl Budget {
+    fn take(&self, reads: usize) -> Result<(), NotRead> {
+        // Relaxed: it belongs to no other datum.
+        let taken = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(reads));
+        taken.map(drop).map_err(|_| NotRead::TooMany)
+    }
+}
+
+/// Segments, and the places of hashes in them.
+pub(super) type Borrowed = (Vec<ArchivedSegment>, Vec<ArchivedPlace>);
+
+/// Packed files of the archive.
+pub(super) struct ArchivedFiles {
+    pub(super) pages: Arc<PageSource>,
+    pub(super) filters: Filters,
+    codec: Arc<dyn PackedCodec>,
+    lists: Mutex<HashMap<Digest, Arc<PageLists>>>,
+}
+
+impl ArchivedFiles {
+    pub(super) fn new(pages: PageSource, filters: Filters) -> Self {
+        let codec = Arc::new(Codec::new(TABLES_BYTES_MAX));
+        Self { pages: Arc::new(pages), filters, codec, lists: Mutex::default() }
+    }
+
+    /// Makes the blocks readable that a hash may be of.
+    pub(super) async fn hash(
+        &self,
+        known: &Known,
+        end: u64,
+        hash: [u8; 32],
+        keys: &[Vec<u64>],
+    ) -> Result<Borrowed, NotRead> {
+        let (mut segments, mut places) = (Vec::new(), Vec::new());
+        for spot in self.find(known, end, &hash).await? {
+            if spot.height < end {
+                let height = spot.height;
+                segments.extend(self.heights(known, height..=height, keys).await?);
+                // Its block is read also if it has no log with the keys.
+                segments.extend(self.heights(known, height..=height, &[]).await?);
+                places.push(place(hash, spot));
+            }
+        }
+        Ok((segments, places))
+    }
+
+    /// Makes heights readable, as far as logs with a key of each list need them.
+    pub(super) async fn heights(
+        &self,
+        known: &Known,
+        heights: RangeInclusive<u64>,
+        keys: &[Vec<u64>],
+    ) -> Result<Vec<ArchivedSegment>, NotRead> {
+        let manifest = &known.manifest;
+        let is_known =
+            known.heights.contains(heights.start()) && known.heights.contains(heights.end());
+        let from = manifest.segment_of(*heights.start()).filter(|_| is_known);
+        let from = from.ok_or(NotRead::Unknown)?.first;
+        let entries = manifest.segments.iter().skip_while(|entry| entry.first < from);
+        let entries: Vec<_> = entries.take_while(|entry| entry.first <= *heights.end()).collect();
+        if entries.len() > READS_MAX {
+            return Err(NotRead::TooMany);
+        }
+        let (range, budget) = (u64::from(manifest.range), Budget(AtomicUsize::new(READS_MAX)));
+        let parts = entries.into_iter().map(|entry| {
+            let start = entry.first.max(*heights.start());
+            let end = (entry.first + range).min(heights.end().saturating_add(1));
+            self.part(manifest, entry, start..end, keys, &budget)
+        });
+        join_all(parts).await.into_iter().collect()
+    }
+
+    /// Makes heights of a segment readable. Opening reads its front, and logs its index of logs; then each
+    /// run of neighboring pages is one read.
+    async fn part(
+        &self,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+        heights: Range<u64>,
+        keys: &[Vec<u64>],
+        budget: &Budget,
+    ) -> Result<ArchivedSegment, NotRead> {
+        budget.take(1)?; // also if it is open
+        let (file, segment) = self.open(manifest, entry).await?;
+        let wanted = if keys.is_empty() {
+            heights.collect()
+        } else {
+            budget.take(1)?;
+            let (offset, len) = segment.terms_extent().ok_or(NotRead::Changed)?;
+            self.pages.ensure(&file, offset..offset + len as u64).await?;
+            segment.candidates(keys, heights).ok_or(NotRead::Changed)?
+        };
+        let mut pages = BTreeSet::new();
+        for height in wanted {
+            let (offset, len) = segment.extent(height).ok_or(NotRead::Changed)?;
+            pages.extend(file.pages(offset..offset + len as u64));
+        }
+        budget.take(file.reads(&pages))?;
+        self.pages.ensure_pages(&file, &pages).await?;
+        self.pages.dir.touch(&file.name);
+        Ok(segment)
+    }
+
+    async fn open(
+        &self,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+    ) -> Result<(Arc<PageFile>, ArchivedSegment), NotRead> {
+        let known = lock(&self.pages.segments).get(&entry.digest).cloned();
+        let file = lock(&self.pages.files).get(&entry.digest).cloned();
+        if let (Some(segment), Some(file)) = (known, file)
+            && !segment.has_damage()
+        {
+            return Ok((file, segment));
+        }
+        let span = manifest.span_of(entry).ok_or(NotRead::Unknown)?;
+        let lists = self.lists(manifest, span).await?;
+        let pages = lists.segment(entry.first).ok_or(NotRead::Changed)?;
+        if pages.pages.object_digest() != entry.digest || u64::from(pages.front) > entry.bytes {
+            return Err(NotRead::Changed);
+        }
+        let name = manifest.segment_name(entry);
+        let file = self.pages.file(name, entry.bytes, &pages.pages);
+        self.pages.ensure(&file, 0..u64::from(pages.front)).await?;
+        let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
+        let opening = move || {
+            let pages: Arc<dyn PackedPages> = source;
+            ArchivedSegment::open(PackedBytes::paged(pages), &codec)
+        };
+        let segment = tokio::task::spawn_blocking(opening).await.map_err(|_| NotRead::Failed)?;
+        let segment = segment.map_err(|error| {
+            warn!(object = %name, %error, "archived segment does not open");
+            NotRead::Changed
+        })?;
+        if !is_named(&segment, manifest, entry) {
+            warn!(object = %name, "archived segment has other blocks than the manifest names");
+            return Err(NotRead::Changed);
+        }
+        lock(&self.pages.segments).insert(entry.digest, segment.clone());
+        Ok((file, segment))
+    }
+
+    async fn lists(
+        &self,
+        manifest: &Manifest,
+        span: &SpanEntry,
+    ) -> Result<Arc<PageLists>, NotRead> {
+        let key = span.pages.digest;
+        if let Some(lists) = lock(&self.lists).get(&key) {
+            return Ok(Arc::clone(lists));
+        }
+        let bytes = self.pages.whole(&manifest.pages_name(span), span.pages.bytes).await?;
+        let lists = PageLists::read(&bytes).map_err(|_| NotRead::Changed)?;
+        if lists.span.object_digest() != span.digest {
+            return Err(NotRead::Changed);
+        }
+        let lists = Arc::new(lists);
+        insert(&self.lists, key, Arc::clone(&lists), LISTS_MAX);
+        Ok(lists)
+    }
+
+    /// Finds the places at which a hash may be, in the newest spans whose filters say so.
+    async fn find(&self, known: &Known, end: u64, hash: &[u8; 32]) -> Result<Vec<Spot>, NotRead> {
+        let manifest = &known.manifest;
+        let may_have =
+            |span: &&SpanEntry| span.first < end && self.filters.span_may_have(span, hash);
+        let below = manifest.spans.iter().rev().filter(may_have);
+        let mut failed = None;
+        for span in below.take(SPANS_ASKED_MAX) {
+            match self.find_in(manifest, span, hash).await {
+                Ok(spots) if spots.is_empty() => {}
+                Ok(spots) => return Ok(spots),
+                Err(why) => failed = Some(why),
+            }
+        }
+        failed.map_or(Ok(Vec::new()), Err)
+    }
+
+    async fn find_in(
+        &self,
+        manifest: &Manifest,
+        entry: &SpanEntry,
+        hash: &[u8; 32],
+    ) -> Result<Vec<Spot>, NotRead> {
+        let lists = self.lists(manifest, entry).await?;
+        let (first, count) = lists.pages_of(hash);
+        let file = self.pages.file(manifest.span_name(entry), entry.bytes, &lists.span);
+        let bytes = file.extent(&(first..first + count));
+        self.pages.ensure(&file, bytes.clone()).await?;
+        self.pages.dir.touch(&file.name);
+        let part = file.read(bytes.start, (bytes.end - bytes.start) as usize);
+        let part = part.ok_or(NotRead::Failed)?;
+        let span = Span::empty(entry.first, manifest.range, entry.segments);
+        let span = span.map_err(|_| NotRead::Changed)?;
+        Ok(span.candidates_in(bytes.start, &part, hash).collect())
+    }
+}
+
+/// True if a segment has the blocks that the manifest names.
+fn is_named(segment: &ArchivedSegment, manifest: &Manifest, entry: &SegmentEntry) -> bool {
+    let ends = segment.header().map(|header| (header, segment.last_hash()));
+    ends.is_some_and(|(header, last)| {
+        (header.identity, header.first, header.heights)
+            == (identity_of(manifest), entry.first, manifest.range)
+            && header.parent.0 == entry.parent.0
+            && last.is_some_and(|last| last.0 == entry.last.0)
+    })
+}
+
+fn place(hash: [u8; 32], spot: Spot) -> ArchivedPlace {
+    let position = spot.transaction.map(|position| position as usize);
+    ArchivedPlace { hash: Hash(hash), height: spot.height, position }
+}
+
+/// Adds to a map that is emptied when it is full.
+fn insert<T>(map: &Mutex<HashMap<Digest, T>>, key: Digest, value: T, most: usize) {
+    let mut map = lock(map);
+    if map.len() >= most {
+        map.clear();
+    }
+    map.insert(key, value);
+}
