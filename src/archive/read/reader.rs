@@ -113,10 +113,20 @@ impl ArchiveReader {
     }
 
     async fn keep_manifest(self: &Arc<Self>) {
+        let mut has_failed = false;
         loop {
             match self.manifests.named_manifest().await {
-                Ok((manifest, digest)) => self.take(manifest, digest).await,
-                Err(why) => warn!(error = %why, "archive not read"),
+                Ok((manifest, digest)) => {
+                    if has_failed {
+                        self.manifests.say(None);
+                    }
+                    has_failed = false;
+                    self.take(manifest, digest).await;
+                }
+                Err(why) => {
+                    has_failed = true;
+                    self.manifests.say(Some(&why.to_string()));
+                }
             }
             let proves = self.trust == ArchiveTrust::Prove || self.known.load().is_none();
             sleep(if proves { PROVEN_EVERY } else { MANIFEST_EVERY }).await;
