@@ -131,9 +131,10 @@ fn kills_leave_a_whole_store() {
         let now = (stored_first.unwrap_or(0), stored_head.unwrap_or(0));
         evicted += u32::from(now.0 > before.0);
         grown += u32::from(now.1 > before.1);
-        longest = match now.1 <= before.1 {
-            true => (longest * 5 / 4).min(LIFE_MS_MAX),
-            false => (longest * 19 / 20).max(life_ms),
+        longest = if now.1 <= before.1 {
+            (longest * 5 / 4).min(LIFE_MS_MAX)
+        } else {
+            (longest * 19 / 20).max(life_ms)
         };
         before = now;
     }
