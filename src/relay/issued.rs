@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// Ids that are remembered at least, if no more than this are issued within [`AGE`].
 const IDS_MAX: usize = 8192;
@@ -27,9 +28,16 @@ impl Issued {
         Self { young: HashMap::new(), old: HashMap::new(), since: now }
     }
 
-    /// Notes the id in the response of the upstream at `place`.
-    pub(super) fn note(&mut self, response: &[u8], place: usize, now: Instant) {
-        if let Some(id) = id_of(response) {
+    /// Notes the ids in the response of the upstream at `place` to a call, or to those of a batch whose
+    /// ids are in `calls`.
+    pub(super) fn note(
+        &mut self,
+        response: &[u8],
+        calls: &[Box<[u8]>],
+        place: usize,
+        now: Instant,
+    ) {
+        for id in ids_of(response, calls) {
             self.insert(id, place, now);
         }
     }
@@ -64,13 +72,32 @@ impl Issued {
     }
 }
 
-fn id_of(response: &[u8]) -> Option<Box<str>> {
-    #[derive(Deserialize)]
-    struct Response<'a> {
-        result: &'a str,
+/// Response to one call.
+#[derive(Deserialize)]
+struct Response<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+impl Response<'_> {
+    /// Result, if it may be the id of a filter.
+    fn filter(&self) -> Option<Box<str>> {
+        let id: &str = serde_json::from_str(self.result?.get()).ok()?;
+        (id.len() <= ID_LEN_MAX).then(|| id.to_ascii_lowercase().into())
     }
-    let id = serde_json::from_slice::<Response<'_>>(response).ok()?.result;
-    (id.len() <= ID_LEN_MAX).then(|| id.to_ascii_lowercase().into())
+}
+
+/// Ids of filters in a response. In that to a batch, they are the results of `calls` alone.
+fn ids_of(response: &[u8], calls: &[Box<[u8]>]) -> Vec<Box<str>> {
+    if response.trim_ascii_start().first() != Some(&b'[') {
+        let one = serde_json::from_slice::<Response<'_>>(response).ok();
+        return one.and_then(|one| one.filter()).into_iter().collect();
+    }
+    let all: Vec<Response<'_>> = serde_json::from_slice(response).unwrap_or_default();
+    let opened = all.iter().filter(|one| calls.iter().any(|id| **id == *one.id.get().as_bytes()));
+    opened.filter_map(Response::filter).collect()
 }
 
 #[cfg(test)]
@@ -85,8 +112,8 @@ mod tests {
     fn issuer_of_an_id_is_remembered_while_it_is_asked_for() {
         let (mut now, minute) = (Instant::now(), Duration::from_mins(1));
         let mut issued = Issued::new(now);
-        issued.note(&response("0xAb"), 1, now);
-        issued.note(&response("0xcd"), 2, now);
+        issued.note(&response("0xAb"), &[], 1, now);
+        issued.note(&response("0xcd"), &[], 2, now);
         for _ in 0..10 {
             now += 4 * minute;
             assert_eq!(issued.place("0xab", now), Some(1));
@@ -96,17 +123,33 @@ mod tests {
     }
 
     #[test]
+    fn ids_in_a_batch_are_those_of_the_calls_that_open_filters() {
+        let [one, other] = [r#"{"id":7,"result":"0xA1"}"#, r#"{"id":"x","result":"0xb2"}"#];
+        let failed = r#"{"id":8,"error":{"code":1,"message":"x"}}"#;
+        let batch = format!("[{one},{failed},{other}]");
+        let of = |calls: &[&str]| {
+            let calls: Vec<_> = calls.iter().map(|id| id.as_bytes().into()).collect();
+            ids_of(batch.as_bytes(), &calls)
+        };
+        assert_eq!(of(&["7", "8"]), [Box::from("0xa1")]);
+        assert_eq!(of(&["\"x\"", "7"]), ["0xa1", "0xb2"].map(Box::from));
+        assert!(of(&["9"]).is_empty());
+        let pair = format!("[{one},{other}]");
+        assert!(ids_of(pair.as_bytes(), &[]).is_empty(), "an array of two is no response");
+    }
+
+    #[test]
     fn memory_of_ids_is_bounded() {
         let now = Instant::now();
         let mut issued = Issued::new(now);
         for number in 0..5 * IDS_MAX {
-            issued.note(&response(&format!("0x{number:x}")), 0, now);
+            issued.note(&response(&format!("0x{number:x}")), &[], 0, now);
             assert!(issued.young.len() + issued.old.len() <= 2 * IDS_MAX);
         }
         assert_eq!(issued.place(&format!("0x{:x}", 4 * IDS_MAX), now), Some(0));
         assert_eq!(issued.place("0x0", now), None);
         for other in [response(&"1".repeat(ID_LEN_MAX + 1)), b"{}".to_vec(), b"[1".to_vec()] {
-            assert!(id_of(&other).is_none());
+            assert!(ids_of(&other, &[]).is_empty());
         }
     }
 }

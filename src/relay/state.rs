@@ -185,15 +185,15 @@ impl RelayState {
         all
     }
 
-    /// Learns from a short response: the id of a filter, or what the upstream lacks for a call. True
+    /// Learns from a short response: the ids of filters, or what the upstream lacks for a call. True
     /// if it lacks something.
     pub(super) fn learn(&self, place: usize, calls: &CallFacts, response: &[u8]) -> bool {
         if self.gates.len() == 1 {
             return false; // there is no other
         }
         let now = Instant::now();
-        if calls.opens_filter {
-            lock(&self.issued).note(response, place, now);
+        if !calls.opening.is_empty() {
+            lock(&self.issued).note(response, &calls.opening, place, now);
         }
         let Some(lack) = Lack::of(response) else { return false };
         self.gate(place).lacks.learn(lack, calls, now);

@@ -1,11 +1,14 @@
 //! Facts of calls that decide which upstream can answer them.
 
-use neve_jsonrpc::Message;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// Methods of a batch that are noted; one with more of them is for any upstream.
 const METHODS_MAX: usize = 16;
+/// Filters of one batch that are remembered.
+const OPENING_MAX: usize = 64;
+/// Bytes of the id of a call that opens one.
+const ID_LEN_MAX: usize = 64;
 /// Characters of the id of a filter. A node's have 34.
 const FILTER_LEN_MAX: usize = 66;
 
@@ -22,21 +25,20 @@ pub(crate) struct CallFacts {
     pub(crate) reads_state: bool,
     /// Filter that is named, in lower case: only its issuer knows it.
     pub(crate) filter: Option<Box<str>>,
-    /// True if the result is the id of a new filter.
-    pub(crate) opens_filter: bool,
+    /// Ids of the calls whose results are ids of new filters, as the upstream gets them.
+    pub(crate) opening: Vec<Box<[u8]>>,
 }
 
 impl CallFacts {
-    /// Adds those of a call.
-    pub(super) fn add(&mut self, message: &Message<'_>) {
-        let method = message.method();
-        if let Some(place) = filter_place(&method) {
-            let id = parameter(message, place).and_then(text);
+    /// Adds those of a call; it has no id if it is a notification.
+    pub(super) fn add(&mut self, id: Option<&[u8]>, method: &str, parameters: Option<&[u8]>) {
+        if let Some(place) = filter_place(method) {
+            let id = parameter(parameters, place).and_then(text);
             let id = id.filter(|id| id.len() <= FILTER_LEN_MAX);
             self.filter = self.filter.take().or(id.map(|id| id.to_ascii_lowercase().into()));
         }
-        if let Some((place, reads_state)) = block_place(&method) {
-            match block(parameter(message, place)) {
+        if let Some((place, reads_state)) = block_place(method) {
+            match block(parameter(parameters, place)) {
                 Block::Number(height) => {
                     self.height = Some(self.height.map_or(height, |lowest| lowest.min(height)));
                     self.reads_state |= reads_state;
@@ -45,14 +47,18 @@ impl CallFacts {
                 Block::Unknown => {}
             }
         }
-        self.opens_filter = matches!(
-            &*method,
-            "eth_newFilter" | "eth_newBlockFilter" | "eth_newPendingTransactionFilter"
-        );
+        if opens_filter(method) && self.opening.len() < OPENING_MAX {
+            let id = id.filter(|id| id.len() <= ID_LEN_MAX);
+            self.opening.extend(id.map(Box::from));
+        }
         if self.methods.len() < METHODS_MAX && !self.methods.iter().any(|one| **one == *method) {
             self.methods.push(method.into());
         }
     }
+}
+
+fn opens_filter(method: &str) -> bool {
+    matches!(method, "eth_newFilter" | "eth_newBlockFilter" | "eth_newPendingTransactionFilter")
 }
 
 fn filter_place(method: &str) -> Option<usize> {
@@ -89,8 +95,8 @@ fn block_place(method: &str) -> Option<(usize, bool)> {
     })
 }
 
-fn parameter<'m>(message: &Message<'m>, place: usize) -> Option<&'m str> {
-    let parameters: Vec<&RawValue> = serde_json::from_slice(message.params()?).ok()?;
+fn parameter(parameters: Option<&[u8]>, place: usize) -> Option<&str> {
+    let parameters: Vec<&RawValue> = serde_json::from_slice(parameters?).ok()?;
     parameters.get(place).map(|value| value.get())
 }
 
@@ -118,11 +124,14 @@ fn block(value: Option<&str>) -> Block {
         block_hash: Option<&'a RawValue>,
     }
     let Some(value) = value.filter(|value| *value != "null") else { return Block::Head };
+    if !value.starts_with('{') {
+        return named_block(value); // nearly always; serde would write an error first
+    }
     match serde_json::from_str::<Reference<'_>>(value) {
         Ok(Reference { block_number: Some(named), .. }) => named_block(named.get()),
         Ok(Reference { block_hash: None, .. }) => Block::Head,
         Ok(_) => Block::Unknown,
-        Err(_) => named_block(value),
+        Err(_) => Block::Unknown,
     }
 }
 
@@ -151,7 +160,7 @@ mod tests {
             let body =
                 format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
             let Request::Single(message) = parse(body.as_bytes()) else { panic!("{body}") };
-            facts.add(&message);
+            facts.add(Some(message.id()), &message.method(), message.params());
         }
         facts
     }
@@ -215,6 +224,8 @@ mod tests {
         assert_eq!(facts(&many).methods.len(), METHODS_MAX);
         let long = format!(r#"["0x{}"]"#, "1".repeat(FILTER_LEN_MAX));
         assert_eq!(facts(&[("eth_getFilterLogs", &long)]).filter, None);
-        assert!(facts(&[("eth_newPendingTransactionFilter", "[]")]).opens_filter);
+        let opening =
+            facts(&[("eth_newFilter", "[{}]"), ("eth_newBlockFilter", "[]"), balance("[]")]);
+        assert_eq!(opening.opening, [b"1", b"1"].map(|id| Box::from(&id[..])));
     }
 }

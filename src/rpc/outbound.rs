@@ -13,6 +13,9 @@ use crate::shared::{Reservation, ThreadCounters};
 /// Method that sends a transaction.
 const SEND: &str = "eth_sendRawTransaction";
 
+/// Bytes of a call besides its method, its parameters and its id, and of the end of a batch.
+const CALL_BYTES: usize = 64;
+
 /// Purpose of a call that decides its way to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -107,9 +110,11 @@ impl Outbound {
             (Kind::Invalid, id) => write_invalid(&mut self.body, id.unwrap_or(b"null")),
             (_, id) => {
                 let method = message.method();
+                let params = message.params().map_or(0, <[u8]>::len);
+                self.body.reserve(method.len() + params + id.map_or(0, <[u8]>::len) + CALL_BYTES);
                 write_call(&mut self.body, id, &method, message.params());
                 self.repeatable &= only_reads(&method);
-                self.facts.add(message);
+                self.facts.add(id, &method, message.params());
             }
         }
         if id.is_some() {

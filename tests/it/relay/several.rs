@@ -91,6 +91,45 @@ fn filter_is_asked_of_the_upstream_that_opened_it() {
 }
 
 #[test]
+fn filters_that_a_batch_opened_are_asked_of_their_upstream() {
+    const OPEN: &str = "eth_newPendingTransactionFilter";
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &[]);
+    let answer =
+        |id: usize, result: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+    for (number, odd) in odd.iter().enumerate() {
+        // neve numbers the calls that it passes on. An upstream may answer in any order.
+        let opened = [
+            (2, format!("\"0xc{number}\"")),
+            (1, "\"0x1\"".into()),
+            (0, format!("\"0xa{number}\"")),
+        ];
+        let opened = opened.map(|(id, result)| answer(id, &result)).join(",");
+        odd.answer_with(OPEN, &format!("[{opened}]"));
+        odd.answer_with("eth_getFilterChanges", &answer(1, &format!("[\"of {number}\"]")));
+    }
+    let call = |id: &str, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}","params":{params}}}"#)
+    };
+    let params = format!(r#"["{ACCOUNT}","latest"]"#);
+    let count = call("n", "eth_getTransactionCount", &params);
+    let head = call("h", "eth_blockNumber", "[]");
+    let batch = format!("[{head},{},{count},{}]", call("f", OPEN, "[]"), call("g", OPEN, "[]"));
+    let mut client = neve.client();
+    neve.wait("filters of each upstream", |_| {
+        assert_eq!(client.post(&batch).json()[3]["id"], "g");
+        odd.iter().all(|odd| odd.asked(OPEN) > 0).then_some(())
+    });
+    for _ in 0..6 {
+        for id in ["0xa0", "0xa1", "0xc0", "0xc1"] {
+            let changes = client.result("eth_getFilterChanges", &format!("[\"{id}\"]"));
+            assert_eq!(changes[0], format!("of {}", &id[3..]));
+        }
+    }
+}
+
+#[test]
 fn filter_of_the_last_upstream_that_may_be_asked_is_remembered() {
     const OPEN: &str = "eth_newPendingTransactionFilter";
     const CHANGES: &str = "eth_getFilterChanges";
