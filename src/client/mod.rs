@@ -11,6 +11,7 @@ mod results;
 mod rpc;
 mod secrets;
 mod streamed;
+mod ticker;
 mod websocket;
 
 pub(crate) use backoff::Backoff;
@@ -23,4 +24,5 @@ pub(crate) use raw::{RawClient, raw_client};
 pub(crate) use results::join;
 pub(crate) use rpc::RpcClient;
 pub(crate) use streamed::{STREAM_READ_BYTES, StreamClient};
+pub(crate) use ticker::{Tick, Ticker};
 pub(crate) use websocket::{NotOpened, Stream, WebSocketClient};

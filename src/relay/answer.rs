@@ -2,18 +2,26 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::HeaderValue;
-use metrics::{counter, gauge};
-use tokio::time::Sleep;
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use tokio::time::Instant;
 
 use super::failure::Failure;
+use crate::client::Tick;
+
+/// Metrics of each call, looked up once.
+static IN_FLIGHT: LazyLock<Gauge> = LazyLock::new(|| gauge!("neve_relay_in_flight_requests"));
+static OK: LazyLock<Counter> =
+    LazyLock::new(|| counter!("neve_relay_requests_total", "outcome" => "ok"));
+static DURATION: LazyLock<Histogram> = LazyLock::new(|| histogram!("neve_relay_duration_seconds"));
+static BYTES: LazyLock<Counter> = LazyLock::new(|| counter!("neve_relay_response_bytes_total"));
 
 /// Response of an upstream.
 pub(crate) struct Answer {
@@ -33,7 +41,9 @@ pub(crate) struct AnswerBody {
     /// Bytes that may still come.
     left: usize,
     max: usize,
-    deadline: Pin<Box<Sleep>>,
+    deadline: Instant,
+    /// Next look at the clock, while an upstream is waited for.
+    look: Tick,
     counted: Counted,
 }
 
@@ -41,26 +51,28 @@ impl AnswerBody {
     pub(super) fn new(
         body: Begun,
         max: usize,
-        deadline: tokio::time::Instant,
+        deadline: Instant,
+        look: Tick,
         counted: Counted,
     ) -> Self {
-        let deadline = Box::pin(tokio::time::sleep_until(deadline));
-        Self { body, left: max, max, deadline, counted }
+        Self { body, left: max, max, deadline, look, counted }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
-        if self.deadline.as_mut().poll(context).is_ready() {
+        let is_late = || Instant::now() >= self.deadline;
+        if is_late() {
             return Poll::Ready(Some(Err(Failure::TimedOut)));
         }
-        let data = match ready!(self.body.poll(context)) {
-            Some(Ok(data)) => data,
-            other => return Poll::Ready(other),
+        let Poll::Ready(next) = self.body.poll(context) else {
+            ready!(self.look.poll_until(context, is_late));
+            return Poll::Ready(Some(Err(Failure::TimedOut)));
         };
+        let Some(Ok(data)) = next else { return Poll::Ready(next) };
         let Some(left) = self.left.checked_sub(data.len()) else {
             return Poll::Ready(Some(Err(Failure::TooLong(self.max))));
         };
         self.left = left;
-        counter!("neve_relay_response_bytes_total").increment(data.len() as u64);
+        BYTES.increment(data.len() as u64);
         Poll::Ready(Some(Ok(data)))
     }
 }
@@ -105,16 +117,19 @@ pub(crate) struct Counted {
 
 impl Counted {
     pub(super) fn new() -> Self {
-        gauge!("neve_relay_in_flight_requests").increment(1.0);
+        IN_FLIGHT.increment(1.0);
         Self { outcome: "abandoned", began: Instant::now() }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        gauge!("neve_relay_in_flight_requests").decrement(1.0);
-        counter!("neve_relay_requests_total", "outcome" => self.outcome).increment(1);
-        metrics::histogram!("neve_relay_duration_seconds").record(self.began.elapsed());
+        IN_FLIGHT.decrement(1.0);
+        match self.outcome {
+            "ok" => OK.increment(1),
+            outcome => counter!("neve_relay_requests_total", "outcome" => outcome).increment(1),
+        }
+        DURATION.record(self.began.elapsed());
     }
 }
 

@@ -42,13 +42,13 @@ impl Relay {
         let (mut refused, mut failure) = (None, Failure::NoUpstream);
         while let Some(outcome) = outcomes.recv().await {
             match outcome {
-                Ok(bytes) if is_result(&bytes) => return Ok(answer(bytes, deadline, counted)),
+                Ok(bytes) if is_result(&bytes) => return Ok(self.answer(bytes, deadline, counted)),
                 Ok(bytes) => _ = refused.get_or_insert(bytes),
                 Err(why) => failure = why,
             }
         }
         if let Some(bytes) = refused {
-            return Ok(answer(bytes, deadline, counted));
+            return Ok(self.answer(bytes, deadline, counted));
         }
         counted.outcome = failure.label();
         Err(failure)
@@ -92,6 +92,12 @@ impl Relay {
         }
         outcomes
     }
+
+    fn answer(&self, bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
+        let (begun, tick) = (Begun::whole(bytes), self.ticker.tick());
+        let body = AnswerBody::new(begun, SHORT_BYTES, deadline, tick, counted);
+        Answer { status: StatusCode::OK, content_type: Some(JSON), lacks: false, body }
+    }
 }
 
 /// Awaits a response, and reads it whole.
@@ -122,11 +128,6 @@ fn count(outcome: Result<bool, Failure>) {
 
 fn is_result(bytes: &[u8]) -> bool {
     serde_json::from_slice::<Outcome<'_>>(bytes).is_ok_and(|outcome| outcome.result.is_some())
-}
-
-fn answer(bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
-    let body = AnswerBody::new(Begun::whole(bytes), SHORT_BYTES, deadline, counted);
-    Answer { status: StatusCode::OK, content_type: Some(JSON), lacks: false, body }
 }
 
 #[cfg(test)]

@@ -1,19 +1,19 @@
 //! The choice of an upstream for a relayed request, and the request itself.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, VIA};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, VIA};
 use hyper::http::uri::PathAndQuery;
-use tokio::time::timeout_at;
 
 use super::answer::{Answer, AnswerBody, Begun, Counted};
 use super::failure::Failure;
 use super::hops::Hops;
 use super::state::{Candidate, RelayState};
-use crate::client::StreamClient;
+use crate::client::{StreamClient, Ticker};
 use crate::rpc::CallFacts;
 
 /// Clock of deadlines.
@@ -46,10 +46,12 @@ pub(crate) struct RelayRequest {
 
 impl RelayRequest {
     /// Headers of the way that the request came, at the neve of number `own`, and of its trace.
-    pub(super) fn headers(&self, own: u64) -> HeaderMap {
-        let mut headers = self.trace.clone();
-        headers.extend(self.hops.value(own).map(|via| (VIA, via)));
-        headers
+    pub(super) fn headers(
+        &self,
+        own: u64,
+    ) -> impl Iterator<Item = (Option<HeaderName>, HeaderValue)> + use<> {
+        let via = self.hops.value(own).map(|via| (Some(VIA), via));
+        self.trace.clone().into_iter().chain(via)
     }
 }
 
@@ -124,11 +126,20 @@ impl Tried {
     }
 }
 
+/// A request to one upstream.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt<'r> {
+    pub(super) request: &'r RelayRequest,
+    /// True if there are more upstreams to ask.
+    pub(super) others: bool,
+    pub(super) until: TokioInstant,
+}
+
 /// A read that may be hedged.
 pub(super) struct Hedged<'r> {
-    /// Place of the upstream that is asked first.
-    pub(super) place: usize,
-    pub(super) request: &'r RelayRequest,
+    /// Upstream that is asked first.
+    pub(super) candidate: Candidate,
+    pub(super) first: Attempt<'r>,
     pub(super) deadline: TokioInstant,
     /// Time after which a second one is asked.
     pub(super) after: Duration,
@@ -139,6 +150,7 @@ pub(crate) struct Relay {
     pub(super) state: Arc<RelayState>,
     /// Client of each endpoint.
     pub(super) clients: Vec<StreamClient>,
+    pub(super) ticker: Ticker,
 }
 
 impl Relay {
@@ -146,7 +158,12 @@ impl Relay {
         let client =
             |endpoint| StreamClient::new(endpoint, state.tls.clone(), state.connect_timeout);
         let clients = state.endpoints.iter().map(client).collect();
-        Self { state: Arc::clone(state), clients }
+        Self { state: Arc::clone(state), clients, ticker: Ticker::default() }
+    }
+
+    /// Ticks of this thread.
+    pub(crate) fn ticker(&self) -> &Ticker {
+        &self.ticker
     }
 
     /// Sends a request to an upstream, and returns its response once its head is there. If it only
@@ -155,13 +172,14 @@ impl Relay {
     pub(crate) async fn send(&self, request: &RelayRequest) -> Result<Answer, Failure> {
         let mut counted = Counted::new();
         if request.sends && self.state.config.broadcast {
-            return self.broadcast(request, counted).await;
+            // Boxed, as rare ways below: each call would have room for them, and move it.
+            return Box::pin(self.broadcast(request, counted)).await;
         }
         let deadline = TokioInstant::now() + self.state.config.timeout;
         match self.ask(request, deadline).await {
             Ok(Reply { status, content_type, body, lacks }) => {
                 let max = self.state.config.response_bytes_max;
-                let body = AnswerBody::new(body, max, deadline, counted);
+                let body = AnswerBody::new(body, max, deadline, self.ticker.tick(), counted);
                 Ok(Answer { status, content_type, lacks, body })
             }
             Err(failure) => {
@@ -184,12 +202,12 @@ impl Relay {
             }
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
             let again = others && tried.failures + 1 < ATTEMPTS_MAX;
-            let first = self.attempt(&candidate, request, others, until(request, again, deadline));
+            let first = Attempt { request, others, until: until(request, again, deadline) };
             let outcome = match self.hedge_after(&candidate, candidates.peek(), request) {
-                None => first.await,
+                None => self.attempt(&candidate, first).await,
                 Some(after) => {
-                    let hedged = Hedged { place: candidate.place, request, deadline, after };
-                    self.hedge(hedged, first, &mut candidates, &mut tried).await
+                    let hedged = Hedged { candidate, first, deadline, after };
+                    Box::pin(self.hedge(hedged, &mut candidates, &mut tried)).await
                 }
             };
             match outcome {
@@ -214,28 +232,23 @@ impl Relay {
         short.is_some_and(|short| self.state.learn(candidate.place, &request.calls, short))
     }
 
-    /// Asks one upstream; `others` if there are more to ask.
-    pub(super) async fn attempt(
-        &self,
-        candidate: &Candidate,
-        request: &RelayRequest,
-        others: bool,
-        until: TokioInstant,
-    ) -> Outcome {
-        let place = candidate.place;
-        let replied = timeout_at(until, self.exchange(candidate, request)).await;
+    /// Asks one upstream.
+    pub(super) async fn attempt(&self, candidate: &Candidate, attempt: Attempt<'_>) -> Outcome {
+        let (place, Attempt { request, others, until }) = (candidate.place, attempt);
+        let exchange = pin!(self.exchange(candidate, request));
+        let replied = self.ticker.until(until, exchange).await;
         let now = Instant::now();
         match replied {
-            Err(_) => {
+            None => {
                 self.state.gate(place).timed_out(now);
                 Outcome::Failed(Failure::TimedOut, false)
             }
-            Ok(Err((Failure::Unreachable, unsent))) => {
+            Some(Err((Failure::Unreachable, unsent))) => {
                 self.state.gate(place).failed(now);
                 Outcome::Failed(Failure::Unreachable, unsent)
             }
-            Ok(Err((failure, unsent))) => Outcome::Failed(failure, unsent),
-            Ok(Ok(reply)) => {
+            Some(Err((failure, unsent))) => Outcome::Failed(failure, unsent),
+            Some(Ok(reply)) => {
                 // The last one that may be asked is learnt of, too: it may have opened a filter.
                 let is_lacking = self.is_lacking(candidate, request, &reply);
                 if is_lacking && others { Outcome::Lacking(reply) } else { Outcome::Good(reply) }

@@ -9,7 +9,7 @@ use std::vec;
 use futures_util::future::{Either, select};
 use tokio::time::timeout;
 
-use super::exchange::{Hedged, Outcome, Relay, RelayRequest, Tried};
+use super::exchange::{Attempt, Hedged, Outcome, Relay, RelayRequest, Tried};
 use super::hedge::Hedge;
 use super::state::Candidate;
 
@@ -38,24 +38,25 @@ impl Relay {
         on.then(|| self.state.gate(candidate.place).hedge_after()).flatten()
     }
 
-    /// Awaits `first`, and asks the next upstream as well once that takes long. Returns the first good
+    /// Asks one upstream, and the next one as well once that takes long. Returns the first good
     /// outcome, or the last one; the other is noted. Dropped, the slower request ends.
     pub(super) async fn hedge(
         &self,
         hedged: Hedged<'_>,
-        first: impl Future<Output = Outcome>,
         rest: &mut Peekable<vec::IntoIter<Candidate>>,
         tried: &mut Tried,
     ) -> Outcome {
-        let (began, mut first) = (Instant::now(), pin!(first));
+        let began = Instant::now();
+        let mut first = pin!(self.attempt(&hedged.candidate, hedged.first));
         if let Ok(outcome) = timeout(hedged.after, &mut first).await {
             return outcome;
         }
         let mut hedge = Hedge::due();
         let Some(candidate) = self.second(rest, &mut hedge) else { return first.await };
         let others = rest.peek().is_some();
-        let second = pin!(self.attempt(&candidate, hedged.request, others, hedged.deadline));
-        let place = hedged.place;
+        let second = Attempt { others, until: hedged.deadline, ..hedged.first };
+        let second = Box::pin(self.attempt(&candidate, second));
+        let place = hedged.candidate.place;
         let (outcome, won) = match select(first, second).await {
             Either::Left((good @ Outcome::Good(_), _)) => (good, false),
             Either::Right((good @ Outcome::Good(_), _)) => {

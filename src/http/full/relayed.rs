@@ -1,5 +1,7 @@
 //! Requests that an upstream answers: calls, the rest of a batch, other paths of the node.
 
+use std::pin::pin;
+
 use hyper::body::{Body, Incoming};
 use hyper::header::HeaderMap;
 use hyper::http::uri::PathAndQuery;
@@ -11,7 +13,6 @@ use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
 use crate::http::relay::{NotRelayed, Origin, Relayed, rpc_request};
 use crate::http::response::{HttpBody, whole};
-use crate::http::while_here;
 use crate::relay::{Failure, Hops, RelayRequest};
 use crate::rpc::{CallFacts, Outbound, RpcResponse, Split};
 use crate::shared::{Began, Holder};
@@ -63,8 +64,8 @@ impl Service {
         client: &Client,
     ) -> Option<Result<Relayed, NotRelayed>> {
         let Some(relay) = &self.relay else { return Some(Err(Failure::NoUpstream.into())) };
-        let streaming = relay.stream(request, origin, &client.quiet);
-        while_here(streaming, || client.quiet.look_for_client()).await
+        let streaming = pin!(relay.stream(request, origin, &client.quiet));
+        relay.ticker().while_here(streaming, || client.quiet.look_for_client()).await
     }
 
     /// Has an upstream answer a request for another path of the node.
@@ -159,8 +160,8 @@ impl Service {
                 );
             }
         };
-        let filling = relay.fill(split, self.origin(client, hops));
-        let filled = while_here(filling, || client.quiet.look_for_client()).await;
+        let filling = pin!(relay.fill(split, self.origin(client, hops)));
+        let filled = relay.ticker().while_here(filling, || client.quiet.look_for_client()).await;
         calls.time(&self.responder.rpc.counters, began.elapsed());
         match filled {
             Some(Some(mixed)) => self.responder.mixed(mixed),

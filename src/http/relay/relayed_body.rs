@@ -1,7 +1,6 @@
 //! A response on its way to a client. It ends when the client has gone, and not only with its time:
 //! an upstream may send the rest late or never.
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,12 +9,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, Sleep, sleep};
 
+use crate::client::Tick;
 use crate::http::clients::Seat;
 use crate::http::socket::IdleState;
 use crate::relay::AnswerBody;
-use crate::shared::{GONE_INTERVAL, Reservation};
+use crate::shared::Reservation;
 
 /// Place of a request among those of its address and of all, and its memory.
 pub(crate) struct Held {
@@ -29,24 +28,18 @@ pub(super) struct RelayedBody {
     body: AnswerBody,
     client: Arc<IdleState>,
     /// Time of the next look for the client, while an upstream is waited for.
-    look: Pin<Box<Sleep>>,
+    look: Tick,
     _held: Held,
 }
 
 impl RelayedBody {
-    pub(super) fn new(body: AnswerBody, client: Arc<IdleState>, held: Held) -> Self {
-        Self { body, client, look: Box::pin(sleep(GONE_INTERVAL)), _held: held }
+    pub(super) fn new(body: AnswerBody, client: Arc<IdleState>, look: Tick, held: Held) -> Self {
+        Self { body, client, look, _held: held }
     }
 
     /// Looks now and then for the client; true if it has gone.
     fn poll_gone(&mut self, context: &mut Context<'_>) -> bool {
-        while self.look.as_mut().poll(context).is_ready() {
-            if self.client.look_for_client() {
-                return true;
-            }
-            self.look.as_mut().reset(Instant::now() + GONE_INTERVAL);
-        }
-        false
+        self.look.poll_until(context, || self.client.look_for_client()).is_ready()
     }
 }
 

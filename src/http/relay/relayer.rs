@@ -12,7 +12,7 @@ use super::paths::RelayPaths;
 use super::relayed_body::{Held, RelayedBody};
 use super::socket::{ClientSocket, Places};
 use crate::body::ResponseBody;
-use crate::client::STREAM_READ_BYTES;
+use crate::client::{STREAM_READ_BYTES, Ticker};
 use crate::config::settings::RelayConfig;
 use crate::http::clients::Seats;
 use crate::http::response::{HttpBody, Streamed};
@@ -136,12 +136,18 @@ impl Relayer {
     ) -> Result<Relayed, NotRelayed> {
         let held = self.enter(origin)?;
         let answer = self.relay.send(&request).await?;
-        let body = RelayedBody::new(answer.body, Arc::clone(client), held);
+        let look = self.ticker().tick();
+        let body = RelayedBody::new(answer.body, Arc::clone(client), look, held);
         let mut response = Response::new(HttpBody::Streamed(Streamed(Box::pin(body))));
         *response.status_mut() = answer.status;
         let content_type = answer.content_type.map(|value| (CONTENT_TYPE, value));
         response.headers_mut().extend(content_type);
         Ok(Relayed { response, lacks: answer.lacks })
+    }
+
+    /// Ticks of this thread.
+    pub(crate) fn ticker(&self) -> &Ticker {
+        self.relay.ticker()
     }
 
     /// Opens a WebSocket to an upstream for the subscriptions of a client.
