@@ -33,7 +33,7 @@ struct Wait {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Age {
-    /// It began after the last tick: the next one comes too soon for it.
+    /// Began after the last tick: the next one comes too soon for it.
     New,
     Old,
     Over,

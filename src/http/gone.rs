@@ -43,3 +43,21 @@ impl Drop for Gone {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+/// Awaits work of this thread as long as its client is there. The work of one that has gone is dropped.
+pub(crate) async fn while_here<T>(
+    work: impl Future<Output = T>,
+    mut has_gone: impl FnMut() -> bool,
+) -> Option<T> {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return Some(done),
+            () = sleep(GONE_INTERVAL) => {}
+        }
+        if has_gone() {
+            return None;
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub(crate) mod worker;
 pub(crate) mod ws;
 
 pub(crate) use drain::draining;
-pub(crate) use gone::Gone;
+pub(crate) use gone::{Gone, while_here};
 pub(crate) use listening::Listener;
 pub(crate) use offload::{NotDone, Offload};
 pub(crate) use open_connection::{

@@ -130,8 +130,7 @@ fn block(value: Option<&str>) -> Block {
     match serde_json::from_str::<Reference<'_>>(value) {
         Ok(Reference { block_number: Some(named), .. }) => named_block(named.get()),
         Ok(Reference { block_hash: None, .. }) => Block::Head,
-        Ok(_) => Block::Unknown,
-        Err(_) => Block::Unknown,
+        Ok(_) | Err(_) => Block::Unknown,
     }
 }
 
