@@ -15,7 +15,9 @@ pub(crate) mod stored;
 
 pub(crate) use block_form::{BlockForm, block_of};
 pub(crate) use fee_cache::FeeCache;
-pub(crate) use lending::{Below, Lending, Lent, LogsAt, Want};
+#[cfg(any(test, feature = "archive"))]
+pub(crate) use lending::Lending;
+pub(crate) use lending::{Below, Lent, LogsAt, Want};
 pub(crate) use miss::{Miss, NotRead, QueryError};
 pub(crate) use query_context::QueryContext;
 pub(crate) use stored::fresh;
