@@ -109,7 +109,7 @@ impl Responder {
             Err(_) => self.document_elsewhere(Arc::clone(serving), asked, headers, address).await?,
         };
         match answered {
-            Err(miss) => self.document_lent(miss, asked, headers, address).await,
+            Err(miss) => Box::pin(self.document_lent(miss, asked, headers, address)).await,
             answered => Ok(answered),
         }
     }

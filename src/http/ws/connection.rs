@@ -239,7 +239,7 @@ impl WsConnection<'_> {
             (frame, calls) = self.answer(&body).await?;
         }
         if matches!(frame, WsResponse::Below) {
-            (frame, calls) = self.answer_lent(&body).await?;
+            (frame, calls) = Box::pin(self.answer_lent(&body)).await?; // rare: no room in each connection
         }
         drop(body);
         self.socket.get_mut().message_ends();

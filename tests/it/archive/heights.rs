@@ -102,8 +102,9 @@ fn logs_reach_from_the_archive_into_a_segment_that_the_tail_has_in_part() {
     let tail = ["--start", "70", "--backfill-to", "none"];
     let replica = Neve::start(dir.path(), &[&from[..], &tail].concat());
     replica.wait_for_head(bucket.node.latest());
-    replica.wait("archived heights", |health| {
-        (health["archive"]["answers"]["max_height"] == 95).then_some(())
+    replica.wait("archived heights and filters", |health| {
+        let answers = &health["archive"]["answers"];
+        (answers["max_height"] == 95 && answers["hashes_from_height"] == 0).then_some(())
     });
     let (mut ours, mut theirs) = (replica.client(), bucket.source.client());
     let all = theirs.result("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x5f"}]"#);

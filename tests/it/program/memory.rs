@@ -17,8 +17,9 @@ use crate::support::neve::{LIMIT, Neve, fresh_dir};
 const MIB: u64 = 1 << 20;
 /// Memory apart from that of clients (docs/operating/size.md, "Memory").
 const BASE: u64 = 64 * MIB;
-/// Memory of a connection that is not reserved.
-const CONNECTION: u64 = 18 << 10;
+/// Memory of a connection that is not reserved: 25 KiB were seen for a WebSocket of a debug build, whose futures are larger.
+/// A release build stays below 18.
+const CONNECTION: u64 = 28 << 10;
 /// Blocks of the chain, each with some 40 kB of logs.
 const HEAD: u64 = 300;
 /// Memory that does not grow for so long will not.
