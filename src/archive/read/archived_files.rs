@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
-use neve_archive::{Digest, Manifest, PageLists, SegmentEntry, Span, SpanEntry, Spot};
+use neve_archive::{Digest, Manifest, PAGE_BYTES, PageLists, SegmentEntry, Span, SpanEntry, Spot};
 use neve_record::packed::Codec;
 use neve_store::{ArchivedPlace, ArchivedSegment, Hash, PackedBytes, PackedCodec, PackedPages};
+use tokio::sync::OnceCell;
 use tracing::warn;
 
 use super::filters::Filters;
 use super::page_file::{NotRead, PageFile};
-use super::page_source::PageSource;
+use super::page_source::{Opened, PageSource};
 use crate::archive::source::identity_of;
 use crate::shared::lock::lock;
 
@@ -21,8 +22,9 @@ use crate::shared::lock::lock;
 const LISTS_MAX: usize = 64;
 /// Bytes that tables of archived files take together.
 const TABLES_BYTES_MAX: usize = 32 << 20;
-/// Reads that one call may need: of fronts, indexes of logs, and runs of pages.
+/// Reads that one request may need, and their pages: 64 MiB.
 const READS_MAX: usize = 256;
+const PAGES_MAX: usize = 1024;
 /// Spans that one hash is looked for in.
 const SPANS_ASKED_MAX: usize = 4;
 
@@ -32,17 +34,28 @@ pub(super) struct Known {
     pub(super) heights: RangeInclusive<u64>,
 }
 
-/// Reads that a call may still do.
-struct Budget(AtomicUsize);
+/// Reads that a request may still do, and pages that they may still bring.
+pub(super) struct Budget {
+    reads: AtomicUsize,
+    pages: AtomicUsize,
+}
 
 impl Budget {
-    fn take(&self, reads: usize) -> Result<(), NotRead> {
-        // Relaxed: it belongs to no other datum.
-        let taken = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(reads));
-        taken.map(drop).map_err(|_| NotRead::TooMany)
+    pub(super) fn of_a_request() -> Self {
+        Self { reads: AtomicUsize::new(READS_MAX), pages: AtomicUsize::new(PAGES_MAX) }
     }
+
+    fn take(&self, (reads, pages): (usize, usize)) -> Result<(), NotRead> {
+        take_from(&self.reads, reads)?;
+        take_from(&self.pages, pages)
+    }
+}
+
+fn take_from(left: &AtomicUsize, count: usize) -> Result<(), NotRead> {
+    // Relaxed: it belongs to no other datum.
+    let taken =
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
+    taken.map(drop).map_err(|_| NotRead::TooMany)
 }
 
 /// Segments, and the places of hashes in them.
@@ -53,7 +66,8 @@ pub(super) struct ArchivedFiles {
     pub(super) pages: Arc<PageSource>,
     pub(super) filters: Filters,
     codec: Arc<dyn PackedCodec>,
-    lists: Mutex<HashMap<Digest, Arc<PageLists>>>,
+    /// Page lists of spans, or those that one request brings for all.
+    lists: Mutex<HashMap<Digest, Arc<OnceCell<Arc<PageLists>>>>>,
 }
 
 impl ArchivedFiles {
@@ -69,14 +83,15 @@ impl ArchivedFiles {
         end: u64,
         hash: [u8; 32],
         keys: &[Vec<u64>],
+        budget: &Budget,
     ) -> Result<Borrowed, NotRead> {
         let (mut segments, mut places) = (Vec::new(), Vec::new());
-        for spot in self.find(known, end, &hash).await? {
+        for spot in self.find(known, end, &hash, budget).await? {
             if spot.height < end {
                 let height = spot.height;
-                segments.extend(self.heights(known, height..=height, keys).await?);
+                segments.extend(self.heights(known, height..=height, keys, budget).await?);
                 // Its block is read also if it has no log with the keys.
-                segments.extend(self.heights(known, height..=height, &[]).await?);
+                segments.extend(self.heights(known, height..=height, &[], budget).await?);
                 places.push(place(hash, spot));
             }
         }
@@ -89,6 +104,7 @@ impl ArchivedFiles {
         known: &Known,
         heights: RangeInclusive<u64>,
         keys: &[Vec<u64>],
+        budget: &Budget,
     ) -> Result<Vec<ArchivedSegment>, NotRead> {
         let manifest = &known.manifest;
         let is_known =
@@ -100,11 +116,11 @@ impl ArchivedFiles {
         if entries.len() > READS_MAX {
             return Err(NotRead::TooMany);
         }
-        let (range, budget) = (u64::from(manifest.range), Budget(AtomicUsize::new(READS_MAX)));
+        let range = u64::from(manifest.range);
         let parts = entries.into_iter().map(|entry| {
             let start = entry.first.max(*heights.start());
             let end = (entry.first + range).min(heights.end().saturating_add(1));
-            self.part(manifest, entry, start..end, keys, &budget)
+            self.part(manifest, entry, start..end, keys, budget)
         });
         join_all(parts).await.into_iter().collect()
     }
@@ -119,14 +135,12 @@ impl ArchivedFiles {
         keys: &[Vec<u64>],
         budget: &Budget,
     ) -> Result<ArchivedSegment, NotRead> {
-        budget.take(1)?; // also if it is open
-        let (file, segment) = self.open(manifest, entry).await?;
+        let (file, segment) = self.open(manifest, entry, budget).await?;
         let wanted = if keys.is_empty() {
             heights.collect()
         } else {
-            budget.take(1)?;
             let (offset, len) = segment.terms_extent().ok_or(NotRead::Changed)?;
-            self.pages.ensure(&file, offset..offset + len as u64).await?;
+            self.bring(&file, &file.pages(offset..offset + len as u64).collect(), budget).await?;
             segment.candidates(keys, heights).ok_or(NotRead::Changed)?
         };
         let mut pages = BTreeSet::new();
@@ -134,33 +148,55 @@ impl ArchivedFiles {
             let (offset, len) = segment.extent(height).ok_or(NotRead::Changed)?;
             pages.extend(file.pages(offset..offset + len as u64));
         }
-        budget.take(file.reads(&pages))?;
-        self.pages.ensure_pages(&file, &pages).await?;
+        self.bring(&file, &pages, budget).await?;
         self.pages.dir.touch(&file.name);
         Ok(segment)
     }
 
+    /// Brings pages, as far as the request may.
+    async fn bring(
+        &self,
+        file: &Arc<PageFile>,
+        pages: &BTreeSet<usize>,
+        budget: &Budget,
+    ) -> Result<(), NotRead> {
+        budget.take(file.absent(pages))?;
+        self.pages.ensure_pages(file, pages).await
+    }
+
+    /// Opens a segment, unless it is open. All requests wait for the first one that opens it.
     async fn open(
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
-    ) -> Result<(Arc<PageFile>, ArchivedSegment), NotRead> {
-        let known = lock(&self.pages.segments).get(&entry.digest).cloned();
-        let file = lock(&self.pages.files).get(&entry.digest).cloned();
-        if let (Some(segment), Some(file)) = (known, file)
-            && !segment.has_damage()
-        {
-            return Ok((file, segment));
-        }
+        budget: &Budget,
+    ) -> Result<Opened, NotRead> {
+        let cell = {
+            let mut cells = lock(&self.pages.segments);
+            let cell = cells.entry(entry.digest).or_default();
+            if cell.get().is_some_and(|(_, segment)| segment.has_damage()) {
+                *cell = Arc::default(); // read anew
+            }
+            Arc::clone(cell)
+        };
+        cell.get_or_try_init(|| self.open_anew(manifest, entry, budget)).await.cloned()
+    }
+
+    async fn open_anew(
+        &self,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+        budget: &Budget,
+    ) -> Result<Opened, NotRead> {
         let span = manifest.span_of(entry).ok_or(NotRead::Unknown)?;
-        let lists = self.lists(manifest, span).await?;
+        let lists = self.lists(manifest, span, budget).await?;
         let pages = lists.segment(entry.first).ok_or(NotRead::Changed)?;
         if pages.pages.object_digest() != entry.digest || u64::from(pages.front) > entry.bytes {
             return Err(NotRead::Changed);
         }
         let name = manifest.segment_name(entry);
         let file = self.pages.file(name, entry.bytes, &pages.pages);
-        self.pages.ensure(&file, 0..u64::from(pages.front)).await?;
+        self.bring(&file, &file.pages(0..u64::from(pages.front)).collect(), budget).await?;
         let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
         let opening = move || {
             let pages: Arc<dyn PackedPages> = source;
@@ -175,38 +211,56 @@ impl ArchivedFiles {
             warn!(object = %name, "archived segment has other blocks than the manifest names");
             return Err(NotRead::Changed);
         }
-        lock(&self.pages.segments).insert(entry.digest, segment.clone());
         Ok((file, segment))
     }
 
+    /// Returns the page lists of a span. All requests wait for the first one that brings them.
     async fn lists(
         &self,
         manifest: &Manifest,
         span: &SpanEntry,
+        budget: &Budget,
     ) -> Result<Arc<PageLists>, NotRead> {
-        let key = span.pages.digest;
-        if let Some(lists) = lock(&self.lists).get(&key) {
-            return Ok(Arc::clone(lists));
-        }
+        let cell = {
+            let mut cells = lock(&self.lists);
+            if cells.len() >= LISTS_MAX && !cells.contains_key(&span.pages.digest) {
+                cells.clear();
+            }
+            Arc::clone(cells.entry(span.pages.digest).or_default())
+        };
+        cell.get_or_try_init(|| self.bring_lists(manifest, span, budget)).await.cloned()
+    }
+
+    async fn bring_lists(
+        &self,
+        manifest: &Manifest,
+        span: &SpanEntry,
+        budget: &Budget,
+    ) -> Result<Arc<PageLists>, NotRead> {
+        budget.take((1, span.pages.bytes.div_ceil(PAGE_BYTES as u64) as usize))?;
         let bytes = self.pages.whole(&manifest.pages_name(span), span.pages.bytes).await?;
         let lists = PageLists::read(&bytes).map_err(|_| NotRead::Changed)?;
         if lists.span.object_digest() != span.digest {
             return Err(NotRead::Changed);
         }
-        let lists = Arc::new(lists);
-        insert(&self.lists, key, Arc::clone(&lists), LISTS_MAX);
-        Ok(lists)
+        Ok(Arc::new(lists))
     }
 
     /// Finds the places at which a hash may be, in the newest spans whose filters say so.
-    async fn find(&self, known: &Known, end: u64, hash: &[u8; 32]) -> Result<Vec<Spot>, NotRead> {
+    async fn find(
+        &self,
+        known: &Known,
+        end: u64,
+        hash: &[u8; 32],
+        budget: &Budget,
+    ) -> Result<Vec<Spot>, NotRead> {
         let manifest = &known.manifest;
         let may_have =
             |span: &&SpanEntry| span.first < end && self.filters.span_may_have(span, hash);
         let below = manifest.spans.iter().rev().filter(may_have);
         let mut failed = None;
         for span in below.take(SPANS_ASKED_MAX) {
-            match self.find_in(manifest, span, hash).await {
+            match self.find_in(manifest, span, hash, budget).await {
                 Ok(spots) if spots.is_empty() => {}
                 Ok(spots) => return Ok(spots),
                 Err(why) => failed = Some(why),
@@ -220,12 +274,13 @@ impl ArchivedFiles {
         manifest: &Manifest,
         entry: &SpanEntry,
         hash: &[u8; 32],
+        budget: &Budget,
     ) -> Result<Vec<Spot>, NotRead> {
-        let lists = self.lists(manifest, entry).await?;
+        let lists = self.lists(manifest, entry, budget).await?;
         let (first, count) = lists.pages_of(hash);
         let file = self.pages.file(manifest.span_name(entry), entry.bytes, &lists.span);
         let bytes = file.extent(&(first..first + count));
-        self.pages.ensure(&file, bytes.clone()).await?;
+        self.bring(&file, &(first..first + count).collect(), budget).await?;
         self.pages.dir.touch(&file.name);
         let part = file.read(bytes.start, (bytes.end - bytes.start) as usize);
         let part = part.ok_or(NotRead::Failed)?;
@@ -249,13 +304,4 @@ fn is_named(segment: &ArchivedSegment, manifest: &Manifest, entry: &SegmentEntry
 fn place(hash: [u8; 32], spot: Spot) -> ArchivedPlace {
     let position = spot.transaction.map(|position| position as usize);
     ArchivedPlace { hash: Hash(hash), height: spot.height, position }
-}
-
-/// Adds to a map that is emptied when it is full.
-fn insert<T>(map: &Mutex<HashMap<Digest, T>>, key: Digest, value: T, most: usize) {
-    let mut map = lock(map);
-    if map.len() >= most {
-        map.clear();
-    }
-    map.insert(key, value);
 }

@@ -9,6 +9,10 @@ use crate::shared::lock::lock;
 
 /// Reads under way.
 const READS_MAX: usize = 64;
+/// Bytes of the reads under way together.
+const BYTES_MAX: usize = 64 << 20;
+/// Unit in which they are counted.
+const BYTES_UNIT: usize = 64 << 10;
 /// Time that one read may take, and the slowest transfer that adds to it.
 const READ_TIME_MAX: Duration = Duration::from_secs(3);
 const BYTES_PER_SECOND_MIN: u64 = 2_000_000;
@@ -25,6 +29,7 @@ pub(super) fn read_time_max(bytes: u64) -> Duration {
 /// Entrance to the object store.
 pub(super) struct Gate {
     reads: Semaphore,
+    units: Semaphore,
     state: Mutex<State>,
 }
 
@@ -36,17 +41,21 @@ struct State {
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { reads: Semaphore::new(READS_MAX), state: Mutex::default() }
+        let units = Semaphore::new(BYTES_MAX / BYTES_UNIT);
+        Self { reads: Semaphore::new(READS_MAX), units, state: Mutex::default() }
     }
 }
 
 impl Gate {
-    /// Waits for a place; `None` while the store rests.
-    pub(super) async fn enter(&self) -> Option<SemaphorePermit<'_>> {
+    /// Waits for a place for a read of so many bytes; `None` while the store rests.
+    pub(super) async fn enter(&self, bytes: u64) -> Option<[SemaphorePermit<'_>; 2]> {
         if self.rests() {
             return None;
         }
-        self.reads.acquire().await.ok()
+        // A read of more than all of them has all.
+        let units = bytes.div_ceil(BYTES_UNIT as u64).min((BYTES_MAX / BYTES_UNIT) as u64);
+        let units = self.units.acquire_many(units as u32).await.ok()?;
+        Some([units, self.reads.acquire().await.ok()?])
     }
 
     /// True while no read begins. After the time one caller is let through, and the others rest on.
@@ -76,7 +85,23 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
+
+    #[test]
+    fn reads_under_way_are_bounded_in_number_and_in_bytes() {
+        let gate = Gate::default();
+        let enter = |bytes| gate.enter(bytes).now_or_never().flatten();
+        let small: Vec<_> = std::iter::from_fn(|| enter(1)).collect();
+        assert_eq!(small.len(), READS_MAX);
+        drop(small);
+        let large: Vec<_> = std::iter::from_fn(|| enter(8 << 20)).collect();
+        assert_eq!(large.len(), BYTES_MAX / (8 << 20));
+        drop(large);
+        let all = enter(1 << 30);
+        assert!(all.is_some() && enter(1).is_none());
+    }
 
     #[test]
     fn store_that_fails_rests_and_is_tried_by_one() {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use neve_archive::{ObjectName, PAGE_BYTES, PageList};
@@ -15,8 +15,10 @@ use tokio::sync::watch;
 
 use crate::shared::lock::lock;
 
-/// Pages of an object that are in memory because the disk does not take them.
-const UNWRITTEN_MAX: usize = 64;
+/// Pages of all objects that are in memory because the disk does not take them: 16 MiB.
+const UNWRITTEN_MAX: usize = 256;
+/// Number of them now.
+static UNWRITTEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Outcome of bringing pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +35,7 @@ pub(crate) enum NotRead {
     /// The manifest names no such thing, or the packed file has no such height.
     #[error("not in the archive")]
     Unknown,
-    /// A call needs more reads than it may.
+    /// A request needs more reads, or more bytes, than it may.
     #[error("too many reads")]
     TooMany,
 }
@@ -91,12 +93,14 @@ impl PageFile {
         word.is_some_and(|word| word.load(Ordering::Acquire) & bit(page) != 0)
     }
 
-    /// Number of reads that these pages take, which ascend.
-    pub(super) fn reads(&self, pages: &BTreeSet<usize>) -> usize {
-        let is_read = |page: &usize| !self.is_proven(*page);
+    /// Pages of these that are not here, and that nobody brings: the number of reads that they take, and their own.
+    pub(super) fn absent(&self, pages: &BTreeSet<usize>) -> (usize, usize) {
+        let landings = lock(&self.landings);
+        let is_absent = |page: &usize| !self.is_proven(*page) && !landings.contains_key(page);
+        let absent: BTreeSet<_> = pages.iter().copied().filter(is_absent).collect();
         let begins =
-            |page: &&usize| page.checked_sub(1).is_none_or(|before| !pages.contains(&before));
-        pages.iter().filter(|page| is_read(page)).filter(begins).count()
+            |page: &&usize| page.checked_sub(1).is_none_or(|before| !absent.contains(&before));
+        (absent.iter().filter(begins).count(), absent.len())
     }
 
     /// Takes those of the pages that are not here: those that nobody brings are the caller's.
@@ -161,12 +165,16 @@ impl PageFile {
         }
         let mut unwritten = lock(&self.unwritten);
         for (at, page) in pages.enumerate() {
-            if unwritten.len() >= UNWRITTEN_MAX {
+            // Relaxed: the number belongs to no other datum. Racing threads pass the bound by a page each.
+            if UNWRITTEN.load(Ordering::Relaxed) >= UNWRITTEN_MAX {
                 break;
             }
+            UNWRITTEN.fetch_add(1, Ordering::Relaxed);
             let from = at * PAGE_BYTES;
             let piece = bytes.slice(from..(from + PAGE_BYTES).min(bytes.len()));
-            unwritten.insert(page, Bytes::copy_from_slice(&piece));
+            if unwritten.insert(page, Bytes::copy_from_slice(&piece)).is_some() {
+                UNWRITTEN.fetch_sub(1, Ordering::Relaxed);
+            }
             self.note_proven(page);
         }
         0
@@ -199,6 +207,12 @@ impl PageFile {
             found.extend_from_slice(whole.get(from as usize..end as usize)?);
         }
         Some(found)
+    }
+}
+
+impl Drop for PageFile {
+    fn drop(&mut self) {
+        UNWRITTEN.fetch_sub(lock(&self.unwritten).len(), Ordering::Relaxed);
     }
 }
 

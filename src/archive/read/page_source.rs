@@ -10,6 +10,7 @@ use metrics::{counter, histogram};
 use neve_archive::{Digest, Kind, ObjectName, PageList, object_digest};
 use neve_store::ArchivedSegment;
 use tokio::runtime::Handle;
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
@@ -31,21 +32,15 @@ pub(super) struct PageSource {
     /// Reads go on here, also if the request that began them ends.
     pub(super) runtime: Handle,
     pub(super) files: Mutex<HashMap<Digest, Arc<PageFile>>>,
-    /// Segments that were opened.
-    pub(super) segments: Mutex<HashMap<Digest, ArchivedSegment>>,
+    /// Segments that were opened, or are being opened by one request for all.
+    pub(super) segments: Mutex<HashMap<Digest, Arc<OnceCell<Opened>>>>,
 }
 
-impl PageSource {
-    /// Brings the pages with these bytes of an object, unless they are here. One flight brings a page.
-    pub(super) async fn ensure(
-        self: &Arc<Self>,
-        file: &Arc<PageFile>,
-        bytes: Range<u64>,
-    ) -> Result<(), NotRead> {
-        self.ensure_pages(file, &file.pages(bytes).collect()).await
-    }
+/// Pages of a segment, and the segment over them.
+pub(super) type Opened = (Arc<PageFile>, ArchivedSegment);
 
-    /// Brings pages of an object in this way.
+impl PageSource {
+    /// Brings pages of an object, unless they are here. One flight brings a page.
     pub(super) async fn ensure_pages(
         self: &Arc<Self>,
         file: &Arc<PageFile>,
@@ -155,7 +150,7 @@ impl PageSource {
         range: Option<Range<u64>>,
         length: u64,
     ) -> Result<Bytes, NotRead> {
-        let Some(_place) = self.gate.enter().await else {
+        let Some(_place) = self.gate.enter(length).await else {
             count_error("resting");
             return Err(NotRead::Failed);
         };

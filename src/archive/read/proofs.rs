@@ -26,6 +26,8 @@ pub(super) struct Proofs {
 #[derive(Default)]
 struct State {
     segments: HashMap<u64, Digest>,
+    /// Segments of the archive that the packed file of the store does not equal: it is not read for them again.
+    others: HashMap<u64, Digest>,
     sequence: u64,
 }
 
@@ -55,15 +57,24 @@ impl Proofs {
     pub(super) fn compare(&self, manifest: &Manifest, stored: &[(u64, u32)]) {
         for (first, heights) in stored {
             let Some(entry) = manifest.segment_of(*first) else { continue };
-            let is_known = lock(&self.state).segments.get(first) == Some(&entry.digest);
-            if is_known || entry.first != *first || *heights != manifest.range {
+            if self.is_compared(*first, entry.digest)
+                || entry.first != *first
+                || *heights != manifest.range
+            {
                 continue;
             }
             if digest_of(&self.store, *first, entry.bytes) == Some(entry.digest) {
                 self.note(&format!("segment {first} {}\n", entry.digest));
                 lock(&self.state).segments.insert(*first, entry.digest);
+            } else {
+                lock(&self.state).others.insert(*first, entry.digest);
             }
         }
+    }
+
+    fn is_compared(&self, first: u64, digest: Digest) -> bool {
+        let state = lock(&self.state);
+        [&state.segments, &state.others].iter().any(|known| known.get(&first) == Some(&digest))
     }
 
     /// Notes the sequence of a manifest. False if a later one was noted before.

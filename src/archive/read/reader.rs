@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::archived_files::{ArchivedFiles, Borrowed, Known};
+use super::archived_files::{ArchivedFiles, Borrowed, Budget, Known};
 use super::filters::Filters;
 use super::gate::Gate;
 use super::page_dir::PageDir;
@@ -181,7 +181,9 @@ impl ArchiveReader {
         let (Some(known), Some(end)) = (self.known.load_full(), self.end()) else {
             return Lent { try_again: true, ..Lent::default() };
         };
-        let borrowed = join_all(wants.into_iter().map(|want| self.borrow_one(&known, end, want)));
+        let budget = Budget::of_a_request();
+        let wants = wants.into_iter();
+        let borrowed = join_all(wants.map(|want| self.borrow_one(&known, end, want, &budget)));
         let mut lent = Lent::default();
         for borrowed in borrowed.await {
             match borrowed {
@@ -195,21 +197,24 @@ impl ArchiveReader {
         lent
     }
 
-    async fn borrow_one(&self, known: &Known, end: u64, want: Want) -> Result<Borrowed, NotRead> {
-        let every: &[Vec<u64>] = &[];
-        match want {
-            Want::Height(height) => {
-                Ok((self.files.heights(known, height..=height, every).await?, Vec::new()))
+    async fn borrow_one(
+        &self,
+        known: &Known,
+        end: u64,
+        want: Want,
+        budget: &Budget,
+    ) -> Result<Borrowed, NotRead> {
+        let files = &self.files;
+        let (heights, keys) = match want {
+            Want::Height(height) => (height..=height, Vec::new()),
+            Want::Heights(heights) => (heights, Vec::new()),
+            Want::Logs(LogsAt::Heights(heights), keys) => (heights, keys),
+            Want::Hash(hash) => return files.hash(known, end, hash, &[], budget).await,
+            Want::Logs(LogsAt::Block(hash), keys) => {
+                return files.hash(known, end, hash, &keys, budget).await;
             }
-            Want::Heights(heights) => {
-                Ok((self.files.heights(known, heights, every).await?, Vec::new()))
-            }
-            Want::Logs(LogsAt::Heights(heights), keys) => {
-                Ok((self.files.heights(known, heights, &keys).await?, Vec::new()))
-            }
-            Want::Hash(hash) => self.files.hash(known, end, hash, every).await,
-            Want::Logs(LogsAt::Block(hash), keys) => self.files.hash(known, end, hash, &keys).await,
-        }
+        };
+        Ok((files.heights(known, heights, &keys, budget).await?, Vec::new()))
     }
 }
 

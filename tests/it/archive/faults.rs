@@ -130,6 +130,20 @@ fn pages_survive_a_restart_and_are_compared_again() {
 }
 
 #[test]
+fn disk_that_takes_no_pages_leaves_them_in_memory() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    fs::create_dir_all(dir.path().join("store")).expect("it can be made");
+    fs::write(dir.path().join("store/archive"), "no directory").expect("it can be written");
+    let replica = bucket.replica(dir.path(), &[]);
+    serves(&replica, &bucket.node, 0..64);
+    let first = reads(&replica, "segment");
+    serves(&replica, &bucket.node, 0..64);
+    assert_eq!((reads(&replica, "segment"), replica.count("neve_archive_cache_bytes")), (first, 0));
+    replica.stop_in_time();
+}
+
+#[test]
 fn pages_of_many_readers_are_read_once() {
     let bucket = Bucket::new(Helicon::Never);
     let dir = fresh_dir();

@@ -1,5 +1,7 @@
 //! Answers about archived heights: to the byte, and with as few reads as there must be.
 
+use std::path::PathBuf;
+
 use neve_devnet::Helicon;
 
 use super::bucket::{Bucket, FIRST, reads};
@@ -156,5 +158,30 @@ fn unknown_hash_costs_no_read() {
     }
     let all = ["segment", "span", "pages"].map(|kind| reads(&replica, kind));
     assert_eq!(all, [0, 0, 0]);
+    replica.stop_in_time();
+}
+
+#[test]
+fn cold_batch_reads_each_object_and_page_once() {
+    let bucket = Bucket::large();
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    let call = |height: u64| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{height},"method":"eth_getBlockByNumber","params":["{height:#x}",false]}}"#
+        )
+    };
+    let batch = format!("[{}]", (0..64).map(call).collect::<Vec<_>>().join(","));
+    let (ours, theirs) = (replica.client().post(&batch), bucket.source.client().post(&batch));
+    assert_eq!((ours.status, ours.text()), (200, theirs.text()));
+    assert_eq!(reads(&replica, "pages"), 1, "page lists");
+    let bytes = replica.count("neve_archive_read_bytes_total");
+    let sizes = |kind| -> Vec<u64> {
+        let size = |path: &PathBuf| path.metadata().expect("it is there").len();
+        bucket.objects(kind).iter().map(size).collect()
+    };
+    let segments = sizes("segment").into_iter().take(2);
+    let most: u64 = segments.chain(sizes("pages")).chain(sizes("filter")).sum();
+    assert!(bytes <= most, "{bytes} bytes were read of {most}");
     replica.stop_in_time();
 }
