@@ -85,6 +85,8 @@ fn block_place(method: &str) -> Option<(usize, bool)> {
         | "eth_getHeaderByNumber"
         | "eth_getBlockReceipts"
         | "eth_getBlockTransactionCountByNumber"
+        | "eth_getUncleByBlockNumberAndIndex"
+        | "eth_getUncleCountByBlockNumber"
         | "eth_getTransactionByBlockNumberAndIndex"
         | "eth_getRawTransactionByBlockNumberAndIndex"
         | "debug_getRawBlock"
@@ -149,7 +151,7 @@ fn named_block(value: &str) -> Block {
 
 #[cfg(test)]
 mod tests {
-    use neve_jsonrpc::{Request, parse};
+    use neve_jsonrpc::{Method, Request, parse};
 
     use super::*;
 
@@ -190,6 +192,18 @@ mod tests {
         assert_eq!(of("eth_getLogs", r#"[{"blockHash":"0x10"}]"#), (None, false));
         assert_eq!(of("eth_getBlockByNumber", r#"["0x10",true]"#), (Some(16), false));
         assert_eq!(of("web3_sha3", r#"["0x10"]"#), (None, false));
+    }
+
+    #[test]
+    fn block_of_each_method_that_names_one_is_found() {
+        let by_number = Method::ALL.iter().map(|method| method.name());
+        let by_number: Vec<_> = by_number
+            .filter(|name| name.contains("ByNumber") || name.contains("ByBlockNumber"))
+            .collect();
+        assert!(by_number.len() > 6, "{by_number:?}");
+        for method in by_number {
+            assert_eq!(facts(&[(method, r#"["0x10","0x0"]"#)]).height, Some(16), "{method}");
+        }
     }
 
     #[test]

@@ -3,11 +3,20 @@
 use neve_chain::{ProofError, raw_block, raw_header, raw_receipts, raw_transaction};
 use neve_jsonrpc::BlockId;
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
+use neve_store::residency::{self, Cold};
 
 use super::miss::{Miss, QueryError};
 use super::query_context::QueryContext;
 use super::stored::{readable, record, transaction_of};
 use crate::body::BodyBuilder;
+
+/// Bytes of the longest text that a serving thread encodes. A longer one takes over about 100 µs.
+const SHORT_TEXT: usize = 16 << 10;
+
+/// Hands the encoding of a long text to a thread that holds up nobody.
+fn here_if_short(text: &[u8]) -> Result<(), Cold> {
+    if text.len() > SHORT_TEXT { residency::not_here() } else { Ok(()) }
+}
 
 /// Appends bytes as the node writes them: a string of hex.
 pub(crate) fn hex(bytes: &[u8], out: &mut Vec<u8>) {
@@ -28,6 +37,7 @@ pub(crate) fn transaction(
 ) -> Result<(), QueryError> {
     let text = transaction_of(record.clone(), index)?;
     text.probe()?;
+    here_if_short(text.as_ref())?;
     let raw = raw_transaction(text.as_ref()).map_err(|_| Miss::Unreadable(record.height()))?;
     hex(&raw, out.text());
     Ok(())
@@ -59,6 +69,7 @@ fn encoded(
 ) -> Result<(), QueryError> {
     let record = record(context.serving, at)?;
     let text = readable(&record, which)?;
+    here_if_short(text.as_ref())?;
     if !context.work.examine(text.len() as u64) {
         return Err(context.work.error().into());
     }
@@ -74,6 +85,7 @@ pub(crate) fn receipts(
 ) -> Result<(), QueryError> {
     let record = record(context.serving, at)?;
     let text = readable(&record, RECEIPTS)?;
+    here_if_short(text.as_ref())?;
     if !context.work.examine(text.len() as u64) {
         return Err(context.work.error().into());
     }

@@ -266,3 +266,20 @@ fn long_bodies_are_answered_where_they_hold_up_nobody() {
     assert_eq!(socket.text(), short);
     assert_eq!(handed_over(), 2);
 }
+
+/// Reading a long text and encoding it takes long, though it is in memory.
+#[test]
+fn long_raw_forms_are_encoded_where_they_hold_up_nobody() {
+    let (_devnet, _dir, neve) = start(&["--api", "debug-raw"]);
+    let handed_over = || neve.count("neve_http_offloaded_requests_total");
+    let (mut client, mut socket) = (neve.client(), Ws::open(&neve));
+    client.result("debug_getRawHeader", "[\"0x1\"]");
+    assert_eq!(handed_over(), 0, "a header is short");
+    for (at, method) in [(1, "debug_getRawReceipts"), (3, "debug_getRawBlock")] {
+        let raw = client.result(method, "[\"0x1\"]");
+        assert_eq!(handed_over(), at);
+        let over_socket: Value = serde_json::from_str(&socket.call(method, "[\"0x1\"]")).unwrap();
+        assert_eq!(over_socket["result"], raw);
+        assert_eq!(handed_over(), at + 1);
+    }
+}
