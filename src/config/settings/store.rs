@@ -94,17 +94,19 @@ pub(super) const RETENTION: Group = Group {
         Setting::new(
             "retain-blocks",
             count("1", "1000000000000000"),
-            "Newest blocks to keep at least. neve deletes whole segments beyond them.",
+            "Newest blocks to keep. neve deletes whole segments beyond them. Of several bounds \
+             the strictest holds.",
         ),
         Setting::new(
             "retain-age",
             duration("1s", "36500d"),
-            "Age of blocks to keep at least. neve deletes whole segments beyond it.",
+            "Age of blocks to keep. neve deletes whole segments beyond it. Of several bounds \
+             the strictest holds.",
         ),
     ],
 };
 
-/// With no bound given, a bounded store all the same: two and a half days of mainnet in 2026.
+/// With no bound given, a bounded store all the same: seven weeks of mainnet in 2026.
 const RETAIN_BYTES_DEFAULT: u64 = 20 << 30;
 /// Mainnet fills one in about half an hour.
 const SEGMENT_BYTES_DEFAULT: u64 = 128 << 20;
