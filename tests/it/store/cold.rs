@@ -128,6 +128,8 @@ fn no_serving_thread_waits_for_the_disk() {
     let neve = start();
     neve.wait_for_head(HEAD);
     let warm: Vec<_> = heights.map(|height| ask(&neve, height)).into();
+    // Raw forms of long texts are handed over even so.
+    let long = neve.count("neve_http_offloaded_requests_total");
     let told = replay(&neve);
     neve.stop();
 
@@ -142,7 +144,7 @@ fn no_serving_thread_waits_for_the_disk() {
         let cold: Vec<_> = heights.map(|height| ask(&neve, height)).into();
         let waited = waits(&neve) - before;
         let handed_over = neve.count("neve_http_offloaded_requests_total");
-        assert!(handed_over > 0, "nothing was cold: does the file system keep all in memory?");
+        assert!(handed_over > long, "nothing was cold: does the file system keep all in memory?");
         assert!(cold == warm && replayed == told, "other answers than when all was in memory");
         (waited == 0).then_some(neve)
     };
@@ -156,7 +158,7 @@ fn no_serving_thread_waits_for_the_disk() {
         let before = neve.count("neve_http_offloaded_requests_total");
         let again: Vec<_> = heights.map(|height| ask(&neve, height)).into();
         assert!(again == warm);
-        neve.count("neve_http_offloaded_requests_total") == before
+        neve.count("neve_http_offloaded_requests_total") == before + long
     };
     assert!((0..TRIES).any(stays), "what was just read is not in memory");
 }
