@@ -6,6 +6,7 @@ pub(crate) mod attackers;
 pub(crate) mod client;
 pub(crate) mod corpus;
 pub(crate) mod feed;
+pub(crate) mod http2;
 pub(crate) mod neve;
 pub(crate) mod nginx;
 pub(crate) mod node;

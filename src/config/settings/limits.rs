@@ -23,7 +23,7 @@ pub(super) const REQUESTS: Group = Group {
             "header-bytes-max",
             bytes("8KiB", "1MiB"),
             "Bytes of a request's line and headers, up to the end of the empty line. Beyond it: \
-             HTTP 431.",
+             HTTP 431. Over HTTP/2 at most 16 KiB.",
         )
         .or("64KiB"),
         Setting::new(

@@ -27,6 +27,10 @@ impl ErrorResponse {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed, use GET\n");
     pub(crate) const NOT_FOUND: Self = Self::new(StatusCode::NOT_FOUND, "404 page not found\n");
     pub(crate) const NO_SUCH_CHAIN: Self = Self::new(StatusCode::NOT_FOUND, "");
+    pub(crate) const HEADERS: Self = Self::new(
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "431 Request Header Fields Too Large: more than 100 headers",
+    );
     pub(crate) const EXPECTATION: Self = Self::new(StatusCode::EXPECTATION_FAILED, "");
     pub(crate) const HOSTS: Self =
         Self::new(StatusCode::BAD_REQUEST, "400 Bad Request: too many Host headers");
@@ -138,6 +142,7 @@ fn closes(status: StatusCode) -> bool {
 pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
     let all = [
         (ErrorResponse::HOSTS, "more than one `Host`"),
+        (ErrorResponse::HEADERS, "more than 100 headers, over HTTP/2"),
         (ErrorResponse::host(BadHost::Malformed), "a `Host` that is none"),
         (ErrorResponse::host(BadHost::NotAllowed), "a `Host` that `--allowed-hosts` does not name"),
         (ErrorResponse::GONE, "a client that half-closes before a response that takes a while"),

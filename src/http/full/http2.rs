@@ -2,7 +2,7 @@
 //!
 //! A connection stays here to its end. Its streams are bounded by `--connection-streams-max`, what a client
 //! may send ahead by windows that are reserved when it opens, and frames that ask for work without a
-//! request by `FrameMeter`.
+//! request by `FrameMeter`. What else a stream holds is reserved while it is open.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -11,25 +11,28 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use hyper::body::Incoming;
-use hyper::header::{HOST, HeaderValue};
+use hyper::body::{Body, Incoming};
+use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
+use super::http2_body::{SendMemory, StreamBody};
 use super::http2_socket::Http2Socket;
-use super::http2_streams::{OpenStreams, StreamBodyGuard};
+use super::http2_streams::{OpenStream, OpenStreams, Stream, StreamExecutor, look_every};
 use super::service::{Service, closing_unless};
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
 use crate::http::response::{HttpBody, whole};
+use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::http::{OpenConnection, draining};
+use crate::rpc::RpcResponse;
 use crate::shared::{ClientAddress, Holder};
 
 /// Begin of the preface of a connection: no request of HTTP/1 begins so.
@@ -39,7 +42,20 @@ const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 /// Bytes of a response that wait in hyper.
 const SEND_BUFFER: usize = 64 << 10;
-/// Memory of a connection besides bodies and responses, which are counted apart.
+/// Bytes of the headers of a request, each with 32 more (RFC 9113, 6.5.2). hyper reads up to four before the
+/// first is answered.
+const HEADERS_BYTES_MAX: usize = 16 << 10;
+/// Headers of a request, as many as over HTTP/1.
+const HEADERS_MAX: usize = 100;
+/// Memory of an open stream besides its request: its task, and what hyper notes of it. 13 KiB were seen.
+const STREAM_BYTES: usize = 16 << 10;
+/// Memory of a frame that was read, which a single header keeps.
+const FRAME_BYTES: usize = 16 << 10;
+/// Memory of a header besides its text: its places in a map that doubles, and its name. 280 bytes were seen.
+const HEADER_BYTES: usize = 400;
+/// Write deadlines within which a client takes a piece of a response. A hundred streams may share a slow line.
+const TAKEN_WITHIN: u32 = 4;
+/// Memory of a connection besides streams, bodies and responses, which are counted apart.
 pub(super) const CONNECTION_BYTES: usize = CONNECTION_WINDOW as usize + SEND_BUFFER;
 /// SETTINGS, and GOAWAY with `ENHANCE_YOUR_CALM` and a text (RFC 9113, 6.5 and 6.8).
 const NO_ROOM: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
@@ -71,15 +87,19 @@ pub(super) async fn serve(
         Err(error) => return warn!(%error, "cannot serve a connection"),
     };
     let streams = Arc::new(OpenStreams::default());
-    let socket = Http2Socket::new(stream, read, deadlines.write);
+    let memory = SendMemory::new(&service.responder.rpc.memory, SEND_BUFFER);
+    let socket = Http2Socket::new(stream, read, Arc::clone(&streams), deadlines.write);
     let respond = service_fn(|request: Request<Incoming>| {
-        let (service, streams) = (Arc::clone(service), Arc::clone(&streams));
-        async move { respond(&service, request, address, proxied, &streams).await }
+        let (service, memory) = (Arc::clone(service), Arc::clone(&memory));
+        let open = streams.open();
+        let named = if proxied { service.policy.proxies.client(request.headers()) } else { None };
+        let address = named.unwrap_or(address);
+        async move { respond(&service, request, address, memory, open).await }
     });
     let builder = builder(service, deadlines);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), respond));
     let mut draining = pin!(draining(&mut drain));
-    let mut told = false;
+    let (mut told, mut closes) = (false, None);
     let mut look = pin!(sleep_until(Instant::now() + deadlines.idle));
     let ended = poll_fn(|context| {
         if !told && draining.as_mut().poll(context).is_ready() {
@@ -87,16 +107,25 @@ pub(super) async fn serve(
             connection.as_mut().graceful_shutdown();
         }
         while look.as_mut().poll(context).is_ready() {
-            if streams.are_stuck(deadlines.write) {
-                return Poll::Ready(Ok(())); // the client does not read
-            }
+            let now = Instant::now();
             let idle = streams.idle_since().map(|since| since + deadlines.idle);
-            if !told && idle.is_some_and(|until| until <= Instant::now()) {
-                told = true;
-                connection.as_mut().graceful_shutdown();
+            if memory
+                .waits_since()
+                .is_some_and(|since| since + TAKEN_WITHIN * deadlines.write <= now)
+                || idle.is_some() && closes.is_some_and(|at| at <= now)
+            {
+                return Poll::Ready(Ok(())); // the client takes nothing, does not close, or never began
             }
-            let next = Instant::now() + deadlines.idle.min(deadlines.write) / 2;
-            look.as_mut().reset(idle.filter(|_| !told).map_or(next, |until| until.min(next)));
+            if idle.is_some_and(|until| until <= now) && closes.is_none() {
+                closes = Some(now + deadlines.write);
+                if !told {
+                    told = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+            let next = now + look_every(&deadlines);
+            look.as_mut()
+                .reset(idle.filter(|until| *until > now).map_or(next, |until| until.min(next)));
         }
         connection.as_mut().poll(context)
     })
@@ -111,18 +140,40 @@ async fn respond(
     service: &Service,
     mut request: Request<Incoming>,
     address: ClientAddress,
-    proxied: bool,
-    streams: &Arc<OpenStreams>,
+    memory: Arc<SendMemory>,
+    mut open: OpenStream,
 ) -> Result<Response<HttpBody>, Infallible> {
-    let guard = StreamBodyGuard::new(streams);
-    let response = if name_host(&mut request) {
-        let named = if proxied { service.policy.proxies.client(request.headers()) } else { None };
-        let client = service.client(&request, named.unwrap_or(address), Arc::default());
+    let account = service.responder.rpc.memory.account(address);
+    let no_room = || closing_unless(false, whole(service.responder.response(RpcResponse::NoRoom)));
+    let held = STREAM_BYTES + FRAME_BYTES + head_bytes(request.headers());
+    let reserved = account.reserve(Holder::Head, held);
+    open.begin();
+    let Some(mut reserved) = reserved else { return Ok(no_room()) };
+    let stream = Stream::current();
+    let state = Arc::new(IdleState::default());
+    if !request.body().is_end_stream() {
+        stream.reads(&state);
+    }
+    let mut response = if request.headers().len() > HEADERS_MAX {
+        drop(request);
+        closing_unless(false, whole(ErrorResponse::HEADERS.response()))
+    } else if name_host(&mut request) {
+        let client = service.client(&request, address, state);
         service.respond(request, &Upgrade::default(), &client).await?
     } else {
         closing_unless(false, whole(ErrorResponse::HOSTS.response()))
     };
-    Ok(response.map(|body| guard.watching(body)))
+    reserved.shrink_to(STREAM_BYTES);
+    if !memory.has_room(address, response.body().len()) {
+        response = no_room();
+    }
+    Ok(response.map(|body| StreamBody::wrap(body, stream, memory, address, (reserved, open))))
+}
+
+/// Memory that the headers of a request take.
+fn head_bytes(headers: &HeaderMap) -> usize {
+    let text = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+    headers.iter().map(|header| text(header) + HEADER_BYTES).sum()
 }
 
 /// Has `Host` name the authority, as HTTP/1 has it. False if they differ (RFC 9113, 8.3.1).
@@ -138,12 +189,12 @@ fn name_host(request: &mut Request<Incoming>) -> bool {
     true
 }
 
-fn builder(service: &Service, deadlines: Deadlines) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn builder(service: &Service, deadlines: Deadlines) -> http2::Builder<StreamExecutor> {
+    let mut builder = http2::Builder::new(StreamExecutor(deadlines));
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(service.connection_streams_max)
-        .max_header_list_size(u32::try_from(service.header_bytes_max).unwrap_or(u32::MAX))
+        .max_header_list_size(service.header_bytes_max.min(HEADERS_BYTES_MAX) as u32)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)

@@ -1,10 +1,11 @@
-//! The socket of a connection of HTTP/2: meters the frames that come, and gives up on a client that
-//! takes no bytes.
+//! The socket of a connection of HTTP/2: meters the frames that come, gives hyper few requests at once, and
+//! gives up on a client that takes no bytes.
 
 use std::future::Future;
 use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+
+use super::http2_streams::OpenStreams;
 
 /// Bytes of the preface.
 const PREFACE_BYTES: usize = 24;
@@ -23,6 +26,11 @@ const FREE_FRAMES: u64 = 200;
 /// Such frames that each request may bring along. A client that resets every stream it opens, as in
 /// CVE-2023-44487, brings one; so it may reset every second one.
 const FRAMES_A_REQUEST: u64 = 4;
+/// Requests of a connection that hyper may refuse by itself, beyond as many trailers as requests. It keeps something of
+/// each until the connection ends.
+const REFUSED_MAX: u64 = 32;
+/// Requests that hyper reads before those that it has are begun. Until then nobody counts their headers.
+const HEADS_AT_ONCE: usize = 4;
 
 /// Meter of the frames that a client sends.
 #[derive(Debug, Default)]
@@ -33,6 +41,8 @@ struct FrameMeter {
     /// Bytes of the head that came.
     came: usize,
     requests: u64,
+    /// Requests since the last pause.
+    heads: usize,
     /// Frames that only make work; a reset counts as many as half of them.
     idle: u64,
 }
@@ -42,9 +52,10 @@ impl FrameMeter {
         Self { skip: PREFACE_BYTES, ..Self::default() }
     }
 
-    /// Takes bytes that came; false if too many frames only make work.
-    fn takes(&mut self, mut bytes: &[u8]) -> bool {
-        while !bytes.is_empty() {
+    /// Takes bytes that came; returns how many hyper may have before the next pause.
+    fn takes(&mut self, came: &[u8]) -> usize {
+        let mut bytes = came;
+        while !bytes.is_empty() && self.heads <= HEADS_AT_ONCE {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
             bytes = &bytes[skipped..];
@@ -56,7 +67,21 @@ impl FrameMeter {
                 self.frame();
             }
         }
-        self.idle <= FREE_FRAMES + FRAMES_A_REQUEST * self.requests
+        came.len() - bytes.len()
+    }
+
+    /// True if too many frames only make work.
+    fn is_flooded(&self) -> bool {
+        self.idle > FREE_FRAMES + FRAMES_A_REQUEST * self.requests
+    }
+
+    /// True once if hyper has enough requests, the last of them not whole.
+    fn pauses(&mut self) -> bool {
+        let pauses = self.heads > HEADS_AT_ONCE;
+        if pauses {
+            self.heads = 1;
+        }
+        pauses
     }
 
     fn frame(&mut self) {
@@ -64,10 +89,10 @@ impl FrameMeter {
         self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         self.came = 0;
         match kind {
-            1 => self.requests += 1,                // HEADERS
-            3 => self.idle += 2 * FRAMES_A_REQUEST, // RST_STREAM
-            2 | 4 | 6 => self.idle += 1,            // PRIORITY, SETTINGS, PING
-            0 if self.skip == 0 => self.idle += 1,  // DATA without any
+            1 => (self.requests, self.heads) = (self.requests + 1, self.heads + 1), // HEADERS
+            3 => self.idle += 2 * FRAMES_A_REQUEST,                                 // RST_STREAM
+            2 | 4 | 6 => self.idle += 1, // PRIORITY, SETTINGS, PING
+            0 if self.skip == 0 => self.idle += 1, // DATA without any
             _ => {}
         }
     }
@@ -79,14 +104,20 @@ pub(super) struct Http2Socket {
     /// Bytes that were read before.
     before: Bytes,
     meter: FrameMeter,
+    streams: Arc<OpenStreams>,
     write_timeout: Duration,
     /// Set while the client takes no bytes.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Http2Socket {
-    pub(super) fn new(io: TcpStream, before: Bytes, write_timeout: Duration) -> Self {
-        Self { io, before, meter: FrameMeter::new(), write_timeout, stalled: None }
+    pub(super) fn new(
+        io: TcpStream,
+        before: Bytes,
+        streams: Arc<OpenStreams>,
+        write_timeout: Duration,
+    ) -> Self {
+        Self { io, before, meter: FrameMeter::new(), streams, write_timeout, stalled: None }
     }
 
     fn wrote<T>(
@@ -111,6 +142,11 @@ impl AsyncRead for Http2Socket {
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.meter.pauses() {
+            context.waker().wake_by_ref(); // hyper takes what it has read first
+            return Poll::Pending;
+        }
+        ready!(self.streams.poll_begun(context));
         let start = buf.filled().len();
         if self.before.is_empty() {
             ready!(Pin::new(&mut self.io).poll_read(context, buf))?;
@@ -118,11 +154,16 @@ impl AsyncRead for Http2Socket {
             let len = self.before.len().min(buf.remaining());
             buf.put_slice(&self.before.split_to(len));
         }
-        let fits = self.meter.takes(&buf.filled()[start..]);
-        Poll::Ready(if fits {
-            Ok(())
-        } else {
+        let end = start + self.meter.takes(&buf.filled()[start..]);
+        if end < buf.filled().len() {
+            self.before = [&buf.filled()[end..], &self.before].concat().into();
+            buf.set_filled(end);
+        }
+        let refused = self.meter.requests > 2 * self.streams.opened() + REFUSED_MAX;
+        Poll::Ready(if refused || self.meter.is_flooded() {
             Err(io::Error::other("too many frames without a request"))
+        } else {
+            Ok(())
         })
     }
 }
@@ -172,7 +213,30 @@ mod tests {
     fn takes(frames: &[Vec<u8>], piece: usize) -> bool {
         let mut meter = FrameMeter::new();
         let bytes = [vec![4; PREFACE_BYTES], frames.concat()].concat();
-        bytes.chunks(piece).map(|piece| meter.takes(piece)).last().unwrap()
+        for mut piece in bytes.chunks(piece) {
+            while !piece.is_empty() {
+                piece = &piece[meter.takes(piece)..];
+                meter.pauses();
+            }
+        }
+        !meter.is_flooded()
+    }
+
+    #[test]
+    fn hyper_gets_few_requests_at_once() {
+        for piece in [1, 7, 1 << 20] {
+            let bytes = [vec![4; PREFACE_BYTES], vec![frame(1, 30); 20].concat()].concat();
+            let (mut meter, mut whole) = (FrameMeter::new(), Vec::new());
+            for mut piece in bytes.chunks(piece) {
+                while !piece.is_empty() {
+                    piece = &piece[meter.takes(piece)..];
+                    if meter.pauses() {
+                        whole.push(meter.requests - 1);
+                    }
+                }
+            }
+            assert_eq!(whole, [4, 7, 10, 13, 16, 19], "{piece}");
+        }
     }
 
     #[test]

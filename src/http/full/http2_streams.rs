@@ -1,33 +1,46 @@
-//! The streams of a connection of HTTP/2, as far as its deadlines need to know them.
+//! The streams of a connection of HTTP/2: each ends in time, whatever its client does.
+//!
+//! hyper polls no body for which the client gives no room, and no request that waits for a body. So a stream
+//! runs in a task of its own beside a clock, and the end of the task resets the stream.
 
-use std::io;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
-use tokio::time::Instant;
+use hyper::rt::Executor;
+use tokio::time::{Instant, sleep_until};
+use tracing::debug;
 
-use crate::http::response::{HttpBody, Streamed};
+use crate::config::settings::Deadlines;
+use crate::http::socket::IdleState;
 use crate::shared::lock::lock;
+
+tokio::task_local! {
+    /// Stream of a task.
+    static STREAM: Arc<Stream>;
+}
 
 /// Open streams of a connection.
 #[derive(Debug)]
 pub(super) struct OpenStreams {
     open: AtomicUsize,
-    /// Streams whose response waits for the client.
-    sending: AtomicUsize,
-    /// Time when a stream last opened, ended, or gave a part of its response.
+    /// Streams that ever opened.
+    opened: AtomicU64,
+    /// Streams that are open and not begun: nobody has counted their memory.
+    waiting: AtomicUsize,
+    /// Reader that waits until there is none.
+    reader: Mutex<Option<Waker>>,
+    /// Time when a stream last opened or ended.
     moved: Mutex<Instant>,
 }
 
 impl Default for OpenStreams {
     fn default() -> Self {
         let moved = Mutex::new(Instant::now());
-        Self { open: AtomicUsize::new(0), sending: AtomicUsize::new(0), moved }
+        let (open, opened, waiting) = <(AtomicUsize, AtomicU64, AtomicUsize)>::default();
+        Self { open, opened, waiting, reader: Mutex::default(), moved }
     }
 }
 
@@ -38,80 +51,170 @@ impl OpenStreams {
         (self.open.load(Ordering::Relaxed) == 0).then(|| *lock(&self.moved))
     }
 
-    /// True if responses wait for the client, which takes nothing of them for as long as `limit`.
-    pub(super) fn are_stuck(&self, limit: Duration) -> bool {
-        self.sending.load(Ordering::Relaxed) > 0 && lock(&self.moved).elapsed() >= limit
+    /// Number of streams that ever opened.
+    pub(super) fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
     }
 
-    fn moves(&self) {
-        *lock(&self.moved) = Instant::now();
-    }
-}
-
-/// An open stream.
-pub(super) struct StreamBodyGuard {
-    streams: Arc<OpenStreams>,
-    /// True if it is among the streams that wait for the client.
-    sending: bool,
-}
-
-impl StreamBodyGuard {
-    pub(super) fn new(streams: &Arc<OpenStreams>) -> Self {
-        streams.open.fetch_add(1, Ordering::Relaxed);
-        streams.moves();
-        Self { streams: Arc::clone(streams), sending: false }
+    /// Notes a stream until the guard is dropped.
+    pub(super) fn open(self: &Arc<Self>) -> OpenStream {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        OpenStream { streams: Arc::clone(self), begun: false }
     }
 
-    /// The body of its response, which ends the stream.
-    pub(super) fn watching(self, body: HttpBody) -> HttpBody {
-        let mut watched = WatchedBody { body, guard: self };
-        watched.guard.sends(true);
-        HttpBody::Streamed(Streamed(Box::pin(watched)))
-    }
-
-    fn sends(&mut self, sending: bool) {
-        match (self.sending, sending) {
-            (false, true) => _ = self.streams.sending.fetch_add(1, Ordering::Relaxed),
-            (true, false) => _ = self.streams.sending.fetch_sub(1, Ordering::Relaxed),
-            _ => {}
+    /// Waits until each open stream has begun.
+    pub(super) fn poll_begun(&self, context: &Context<'_>) -> Poll<()> {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return Poll::Ready(());
         }
-        self.sending = sending;
-        self.streams.moves();
+        *lock(&self.reader) = Some(context.waker().clone());
+        Poll::Pending
     }
 }
 
-impl Drop for StreamBodyGuard {
+/// A stream among those of its connection.
+#[derive(Debug)]
+pub(super) struct OpenStream {
+    streams: Arc<OpenStreams>,
+    begun: bool,
+}
+
+impl OpenStream {
+    /// Notes that its memory is counted.
+    pub(super) fn begin(&mut self) {
+        let was_begun = std::mem::replace(&mut self.begun, true);
+        if was_begun || self.streams.waiting.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
+        if let Some(reader) = lock(&self.streams.reader).take() {
+            reader.wake();
+        }
+    }
+}
+
+impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.sends(false);
+        self.begin();
         self.streams.open.fetch_sub(1, Ordering::Relaxed);
+        *lock(&self.streams.moved) = Instant::now();
     }
 }
 
-/// A body of a stream.
-struct WatchedBody {
-    body: HttpBody,
-    guard: StreamBodyGuard,
+/// State of one stream, for its clock.
+#[derive(Debug)]
+pub(super) struct Stream(Mutex<Phase>);
+
+#[derive(Debug)]
+enum Phase {
+    /// Request of which some is not here, since this time.
+    Reading(Instant, Arc<IdleState>),
+    /// Answer under way, which ends by itself.
+    Answering,
+    /// Response that waits for the client, since this time.
+    Sending(Instant),
 }
 
-impl Body for WatchedBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        // A part that is not there yet does not wait for the client.
-        self.guard.sends(polled.is_ready());
-        polled
+impl Stream {
+    /// Stream of this task.
+    pub(super) fn current() -> Arc<Self> {
+        STREAM.with(Arc::clone)
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+    /// Notes that some of its request is not here. `state` learns when it is.
+    pub(super) fn reads(&self, state: &Arc<IdleState>) {
+        *lock(&self.0) = Phase::Reading(Instant::now(), Arc::clone(state));
     }
 
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    /// Notes whether the client got a part of its response, which the next one waits for.
+    pub(super) fn sends(&self, sending: bool) {
+        *lock(&self.0) = if sending { Phase::Sending(Instant::now()) } else { Phase::Answering };
+    }
+
+    /// Time at which it is late, if nothing happens until then.
+    fn late_at(&self, deadlines: &Deadlines) -> Option<Instant> {
+        match &*lock(&self.0) {
+            Phase::Reading(since, state) => (!state.has_read()).then(|| *since + deadlines.idle),
+            Phase::Answering => None,
+            Phase::Sending(since) => Some(*since + deadlines.write),
+        }
+    }
+
+    /// Returns when it is late.
+    async fn late(&self, deadlines: Deadlines) {
+        loop {
+            let look = Instant::now() + look_every(&deadlines);
+            let late = self.late_at(&deadlines);
+            if late.is_some_and(|late| late <= Instant::now()) {
+                return;
+            }
+            sleep_until(late.map_or(look, |late| late.min(look))).await;
+        }
+    }
+}
+
+/// Time between looks at a clock that others set.
+pub(super) fn look_every(deadlines: &Deadlines) -> Duration {
+    deadlines.idle.min(deadlines.write) / 2
+}
+
+/// Runs each stream of a connection until it ends or is late.
+#[derive(Debug, Clone)]
+pub(super) struct StreamExecutor(pub(super) Deadlines);
+
+impl<F> Executor<F> for StreamExecutor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let stream = Arc::new(Stream(Mutex::new(Phase::Answering)));
+        let (clock, deadlines) = (Arc::clone(&stream), self.0);
+        tokio::spawn(STREAM.scope(stream, async move {
+            tokio::select! {
+                biased;
+                () = future => {}
+                () = clock.late(deadlines) => debug!("stream of HTTP/2 reset: its client is late"),
+            }
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// Seconds until a stream is late whose client did this.
+    fn late_after(did: impl FnOnce(&Stream)) -> Option<u64> {
+        let (idle, write) = (Duration::from_secs(8), Duration::from_secs(4));
+        let stream = Stream(Mutex::new(Phase::Answering));
+        did(&stream);
+        let late = stream.late_at(&Deadlines { idle, write })?;
+        Some((late - Instant::now() + Duration::from_millis(500)).as_secs())
+    }
+
+    #[test]
+    fn stream_is_late_while_it_waits_for_its_client_only() {
+        assert_eq!(late_after(|_| {}), None, "work has an end of its own");
+        let state = Arc::new(IdleState::default());
+        assert_eq!(late_after(|stream| stream.reads(&state)), Some(8));
+        state.read();
+        assert_eq!(late_after(|stream| stream.reads(&state)), None, "all was read");
+        assert_eq!(late_after(|stream| stream.sends(true)), Some(4));
+        assert_eq!(late_after(|stream| stream.sends(false)), None);
+    }
+
+    #[tokio::test]
+    async fn late_stream_ends_and_its_work_is_dropped() {
+        let (sender, dropped) = tokio::sync::oneshot::channel::<()>();
+        let (idle, write) = (Duration::from_secs(1), Duration::from_millis(20));
+        StreamExecutor(Deadlines { idle, write }).execute(async move {
+            let _sender = sender;
+            Stream::current().sends(true);
+            pending::<()>().await;
+        });
+        assert!(dropped.await.is_err());
     }
 }

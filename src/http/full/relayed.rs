@@ -126,6 +126,7 @@ impl Service {
             Err(Unread::Broken) => return Err(ErrorResponse::GONE.response()),
             Err(Unread::NoRoom) => return Err(self.responder.response(RpcResponse::NoRoom)),
         };
+        client.quiet.read();
         if is_get {
             return Ok(None);
         }

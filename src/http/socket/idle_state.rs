@@ -20,6 +20,8 @@ pub(crate) struct IdleState {
     body: AtomicU64,
     /// The next response says that the connection closes.
     closing: AtomicBool,
+    /// The request was read to its end.
+    read: AtomicBool,
     /// The socket is to look whether the client has gone.
     look: AtomicBool,
     /// The client has gone.
@@ -41,6 +43,16 @@ impl IdleState {
     /// Notes whether a request is being answered.
     pub(crate) fn answers(&self, answering: bool) {
         self.answering.store(answering, Ordering::Relaxed);
+    }
+
+    /// Notes that the request was read to its end. Over HTTP/2 only, where each stream has a state.
+    pub(crate) fn read(&self) {
+        self.read.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the request was read to its end.
+    pub(crate) fn has_read(&self) -> bool {
+        self.read.load(Ordering::Relaxed)
     }
 
     /// Notes whether the connection closes with some of the request unread.

@@ -115,7 +115,9 @@ async fn open(upgraded: Upgraded, client: ClientAddress, limits: WsLimits) -> Op
         .write_buffer_size(0)
         .max_message_size(Some(limits.message_bytes_max))
         .max_frame_size(Some(limits.message_bytes_max));
-    let (io, read) = (MessageReader::new(tcp, &parts.read_buf), parts.read_buf.into());
+    // A copy: the buffer itself has the room of a whole request head, and would live as long as the socket.
+    let (io, read) = (MessageReader::new(tcp, &parts.read_buf), parts.read_buf.to_vec());
+    drop(parts.read_buf);
     Some(WebSocketStream::from_partially_read(io, read, Role::Server, Some(config)).await)
 }
 

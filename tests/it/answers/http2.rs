@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -12,13 +12,13 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use crate::support::http2::{DATA, PING, PREFACE, RST_STREAM, SETTINGS, first, frame, head};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::{devnet, follow};
 
 const BALANCE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
 const BLOCK: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",true]}"#;
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const LIMIT: Duration = Duration::from_secs(40);
 
 type Sender = SendRequest<Full<Bytes>>;
@@ -118,20 +118,6 @@ fn preface_behind_a_request_is_a_bad_request() {
     }
 }
 
-/// A frame without a stream, or of one.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(payload.len()).expect("short").to_be_bytes();
-    [&len[1..], &[kind, flags][..], &stream.to_be_bytes()[..], payload].concat()
-}
-
-/// The head of a request for `/`, and no body yet.
-fn head(stream: u32) -> Vec<u8> {
-    let mut block = vec![0x83, 0x86, 0x84, 0x41, 1, b'x']; // POST, http, /, and the authority
-    block.extend_from_slice(&[0x5f, 16]); // content-type
-    block.extend_from_slice(b"application/json");
-    frame(1, 4, stream, &block)
-}
-
 /// Sends frames on a new connection, and reads until it ends.
 fn ends_after(neve: &Neve, settings: &[u8], frames: &[Vec<u8>]) -> Vec<u8> {
     let begin = [PREFACE, &frame(4, 0, 0, settings)[..]].concat();
@@ -173,7 +159,7 @@ fn floods_of_frames_end_their_connection() {
     let (_dir, neve) = follow(&node, &["--idle-timeout", "1h"]);
     let resets = (0..2000).flat_map(|at| {
         let stream = 2 * at + 1;
-        [head(stream), frame(3, 0, stream, &8_u32.to_be_bytes())]
+        [head(stream, &[]), frame(3, 0, stream, &8_u32.to_be_bytes())]
     });
     for (what, frames) in [
         ("PING", vec![frame(6, 0, 0, &[0; 8]); 2000]),
@@ -192,7 +178,7 @@ fn floods_of_frames_end_their_connection() {
 fn connection_of_a_client_that_reads_nothing_ends_and_so_does_an_idle_one() {
     let node = devnet(5);
     let (_dir, neve) = follow(&node, &["--idle-timeout", "2s", "--write-timeout", "1s"]);
-    let ask = |stream: u32| [head(stream), frame(0, 1, stream, BLOCK.as_bytes())].concat();
+    let ask = |stream: u32| [head(stream, &[]), frame(0, 1, stream, BLOCK.as_bytes())].concat();
     // SETTINGS_INITIAL_WINDOW_SIZE of 0: no byte of a response may be sent.
     let came = ends_after(&neve, &[0, 4, 0, 0, 0, 0], &[ask(1)]);
     assert!(!String::from_utf8_lossy(&came).contains("jsonrpc"));
@@ -200,6 +186,61 @@ fn connection_of_a_client_that_reads_nothing_ends_and_so_does_an_idle_one() {
     assert!(String::from_utf8_lossy(&came).contains("\"result\":{"), "an answer, and then the end");
     let goaway = came.windows(9).any(|head| head[3] == 7 && head[..2] == [0, 0]);
     assert!(goaway, "{came:?}");
+}
+
+/// A client that answers each PING, and sends `more` each half second, until a frame is `done` or the
+/// connection ends.
+fn talks(
+    neve: &Neve,
+    begin: &[u8],
+    mut more: impl FnMut(u32) -> Vec<u8>,
+    done: fn(u8, u32) -> bool,
+) {
+    let mut stream = TcpStream::connect(neve.address).expect("neve listens");
+    stream.set_read_timeout(Some(Duration::from_millis(500))).expect("not zero");
+    stream.write_all(begin).expect("it is read");
+    let (mut came, mut room, start) = (Vec::new(), [0; 4096], Instant::now());
+    for turn in 1.. {
+        assert!(start.elapsed() < LIMIT, "it goes on");
+        match stream.read(&mut room) {
+            Ok(0) => return,
+            Ok(len) => came.extend_from_slice(&room[..len]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                let _ = stream.write_all(&more(turn));
+            }
+            Err(_) => return,
+        }
+        while let Some((kind, flags, of, len)) = first(&came) {
+            if done(kind, of) {
+                return;
+            }
+            let payload: Vec<u8> = came.drain(..len).skip(9).collect();
+            if kind == PING && flags & 1 == 0 {
+                let _ = stream.write_all(&frame(PING, 1, 0, &payload));
+            }
+        }
+    }
+}
+
+#[test]
+fn stream_ends_in_time_whatever_else_its_client_does() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--idle-timeout", "2s", "--write-timeout", "1s"]);
+    let is_reset = |kind, stream| kind == RST_STREAM && stream == 1;
+    let never = |_, _| false;
+    let nothing = |_| Vec::new();
+    let begin = |window: u8, frames: &[u8]| {
+        [PREFACE, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, window]), frames].concat()
+    };
+    let ask = |stream: u32| [head(stream, &[]), frame(DATA, 1, stream, BLOCK.as_bytes())].concat();
+    // Some of the preface.
+    talks(&neve, &PREFACE[..20], nothing, never);
+    // No body, and one that comes byte by byte.
+    talks(&neve, &begin(255, &head(1, &[])), nothing, is_reset);
+    talks(&neve, &begin(255, &head(1, &[])), |_| frame(DATA, 0, 1, b" "), is_reset);
+    // A response that is not read, or by one byte, while other streams go on.
+    talks(&neve, &begin(0, &ask(1)), |turn| ask(2 * turn + 1), is_reset);
+    talks(&neve, &begin(1, &ask(1)), |turn| ask(2 * turn + 1), never);
 }
 
 #[test]

@@ -14,26 +14,26 @@ use socket2::{Domain, Socket, Type};
 use crate::support::client::read;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 /// Memory apart from that of clients (docs/operating/size.md, "Memory").
 const BASE: u64 = 64 * MIB;
 /// Memory of a connection that is not reserved: 25 KiB were seen for a WebSocket of a debug build, whose futures are larger.
 /// A release build stays below 18.
-const CONNECTION: u64 = 28 << 10;
+pub(super) const CONNECTION: u64 = 28 << 10;
 /// Blocks of the chain, each with some 40 kB of logs.
 const HEAD: u64 = 300;
 /// Memory that does not grow for so long will not.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// The most memory that a process had, looked at all the time.
-struct Peak {
+pub(super) struct Peak {
     bytes: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
     watching: Option<JoinHandle<()>>,
 }
 
 impl Peak {
-    fn watch(neve: &Neve) -> Self {
+    pub(super) fn watch(neve: &Neve) -> Self {
         let (bytes, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (peak, done, pid) = (Arc::clone(&bytes), Arc::clone(&over), neve.pid());
         let watching = thread::spawn(move || {
@@ -50,7 +50,7 @@ impl Peak {
     }
 
     /// The most, once it has not become more for a while.
-    fn settled(&self) -> u64 {
+    pub(super) fn settled(&self) -> u64 {
         let start = Instant::now();
         let (mut last, mut since) = (0, start);
         while since.elapsed() < QUIET && start.elapsed() < LIMIT {
@@ -71,7 +71,7 @@ impl Drop for Peak {
 }
 
 /// Memory that belongs to no file.
-fn memory(pid: u32) -> Option<u64> {
+pub(super) fn memory(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let kib = |key: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -81,7 +81,7 @@ fn memory(pid: u32) -> Option<u64> {
 }
 
 /// A chain with much to ask for, and a server of it.
-fn start(flags: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
+pub(super) fn start(flags: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
     let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() }.with_head(HEAD);
     let devnet = DevnetThread::start(config).expect("loopback has free ports");
     let (dir, url) = (fresh_dir(), devnet.base_url());
@@ -92,7 +92,7 @@ fn start(flags: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
 }
 
 /// A connection from this address of the host, whose side takes little that is not read.
-fn connect(neve: &Neve, from: [u8; 4]) -> TcpStream {
+pub(super) fn connect(neve: &Neve, from: [u8; 4]) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket can be made");
     socket.set_recv_buffer_size(4096).expect("a buffer's size can be set");
     socket.bind(&SocketAddr::from((from, 0)).into()).expect("all of 127/8 is this host");
@@ -104,30 +104,30 @@ fn connect(neve: &Neve, from: [u8; 4]) -> TcpStream {
 }
 
 /// Attackers come from five addresses: together they can use all that clients may.
-fn attacker(at: usize) -> [u8; 4] {
+pub(super) fn attacker(at: usize) -> [u8; 4] {
     [127, 0, 1, (at % 5) as u8 + 1]
 }
 
 /// Returns one address for all clients.
-fn only(_: usize) -> [u8; 4] {
+pub(super) fn only(_: usize) -> [u8; 4] {
     attacker(0)
 }
 
 /// An attacker's connections, which stay open.
-struct Attack<'n> {
+pub(super) struct Attack<'n> {
     neve: &'n Neve,
     from: fn(usize) -> [u8; 4],
     open: Vec<TcpStream>,
 }
 
 impl<'n> Attack<'n> {
-    fn new(neve: &'n Neve, from: fn(usize) -> [u8; 4]) -> Self {
+    pub(super) fn new(neve: &'n Neve, from: fn(usize) -> [u8; 4]) -> Self {
         Self { neve, from, open: Vec::new() }
     }
 
     /// Opens so many connections that send these bytes and read nothing. A server that has enough closes
     /// them before it has read all.
-    fn send(&mut self, count: usize, bytes: &[u8]) {
+    pub(super) fn send(&mut self, count: usize, bytes: &[u8]) {
         for at in 0..count {
             let mut stream = connect(self.neve, (self.from)(at));
             let _ = stream.write_all(bytes);
@@ -168,7 +168,7 @@ fn post(body: &str) -> Vec<u8> {
     format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-fn call(method: &str, params: &str) -> String {
+pub(super) fn call(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
 }
 
@@ -219,7 +219,7 @@ fn part_of_a_message() -> Vec<u8> {
 }
 
 /// A client of another address is served at once, also with what takes memory if `much`.
-fn others_are_served(neve: &Neve, much: bool) {
+pub(super) fn others_are_served(neve: &Neve, much: bool) {
     let mut calls = vec![call("eth_blockNumber", "[]"), call("eth_getBlockReceipts", r#"["0x7"]"#)];
     if much {
         calls.extend([all_logs(), receipts(), call("eth_chainId", "[]") + &" ".repeat(1_000_000)]);
@@ -239,7 +239,7 @@ const TOTAL: u64 = 64 * MIB;
 
 /// Attacks from one address, and then from several: memory stays below what is documented, and clients of
 /// other addresses are served.
-fn withstands(attack: impl Fn(&mut Attack<'_>)) {
+pub(super) fn withstands(attack: impl Fn(&mut Attack<'_>)) {
     for (from, total) in [(only as fn(usize) -> [u8; 4], TOTAL / 4), (attacker, TOTAL)] {
         let (_devnet, _dir, neve) = start(&BUDGET);
         let peak = Peak::watch(&neve);

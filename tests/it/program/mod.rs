@@ -9,6 +9,8 @@ mod export;
 mod import;
 mod latencies;
 mod memory;
+mod memory_heads;
+mod memory_http2;
 mod outputs;
 mod prometheus;
 mod sandbox;
