@@ -235,7 +235,7 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(whole, [4, 7, 10, 13, 16, 19], "{piece}");
+            assert_eq!(whole, [4, 8, 12, 16], "{piece}");
         }
     }
 
