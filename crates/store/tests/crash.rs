@@ -18,7 +18,7 @@ use neve_store::disk::RealDisk;
 use neve_store::{Opened, Record, Retention};
 use support::crash::Image;
 use support::{
-    Done, Recorder, assert_clean, assert_holds, block, logs, naive_logs, open_as, small,
+    Done, Recorder, assert_clean, assert_holds, block, every, logs, naive_logs, open_as, small,
 };
 
 /// The store as its caller knows it after so many operations.
@@ -247,10 +247,12 @@ fn each_kill(packs: bool) {
     let (done, known) = history(&dir.path().join("live"), packs);
     let mut image = Image::new();
     for ops in 0..=done.len() {
-        let at = dir.path().join(format!("killed-{ops}"));
-        image.killed(&at);
-        check(&at, &known, ops, false, packs);
-        std::fs::remove_dir_all(&at).unwrap();
+        if ops.is_multiple_of(every()) {
+            let at = dir.path().join(format!("killed-{ops}"));
+            image.killed(&at);
+            check(&at, &known, ops, false, packs);
+            std::fs::remove_dir_all(&at).unwrap();
+        }
         if let Some(next) = done.get(ops) {
             image.apply(next);
         }
@@ -262,7 +264,9 @@ fn each_torn_write(packs: bool) {
     let (done, known) = history(&dir.path().join("live"), packs);
     let mut image = Image::new();
     for (ops, next) in done.iter().enumerate() {
-        if let Done::Write(name, offset, bytes) = next {
+        if let Done::Write(name, offset, bytes) = next
+            && ops.is_multiple_of(every())
+        {
             for cut in [1, bytes.len() / 2, bytes.len() - 1] {
                 let mut torn = image.clone();
                 torn.apply(&Done::Write(name.clone(), *offset, bytes[..cut].to_vec()));
@@ -283,7 +287,8 @@ fn each_loss_of_power(packs: bool) {
     let mut state = 1_u64;
     for ops in 0..=done.len() {
         // The other history has most of the steps.
-        for round in 0..if packs { 2 } else { 6 } {
+        let rounds = if packs { 2 } else { 6 };
+        for round in 0..if ops.is_multiple_of(every()) { rounds } else { 0 } {
             let at = dir.path().join(format!("powerless-{ops}-{round}"));
             image.powerless(&at, |sides| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -338,6 +343,7 @@ fn killed_during_recovery() {
         // A slot of garbage gives recovery something to do.
         if let Done::Write(name, offset, _) = next
             && (4096..4096 + 2 * 64).contains(offset)
+            && ops.is_multiple_of(every())
         {
             let mut torn = image.clone();
             torn.apply(&Done::Write(name.clone(), *offset, vec![0xaa; 64]));

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use neve_store::{LogAt, Options, Record, Retention, SearchError};
-use support::{block, logs, naive_logs, open, small, terms};
+use support::{block, every, logs, naive_logs, open, small, terms};
 
 /// A sealed segment of twenty heights.
 fn sealed(dir: &Path) -> Vec<Record> {
@@ -50,7 +50,7 @@ fn a_damaged_index_is_not_believed() {
     let section = 584 + 32; // the second entry of the seal's section table
     assert_eq!(good[section], 2);
     let (offset, length) = (word(&good, section + 8), word(&good, section + 16));
-    for at in offset..offset + length {
+    for at in (offset..offset + length).step_by(every()) {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
         fs::write(&path, &bad).unwrap();

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use neve_store::disk::RealDisk;
 use neve_store::{Error, Opened, Options, Record, Retention};
 use proptest::prelude::*;
-use support::{IDENTITY, assert_clean, assert_exactly, block, fork, logs, naive_logs, open, terms};
+use support::{
+    IDENTITY, assert_clean, assert_exactly, block, every, fork, logs, naive_logs, open, terms,
+};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -67,7 +69,7 @@ fn open_bound(dir: &Path, options: Options, packs: bool) -> Opened {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 60,
+        cases: 60 / every().min(60) as u32,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

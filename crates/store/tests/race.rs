@@ -14,6 +14,23 @@ use support::{assert_clean, block, open, small};
 /// The time of a race, and the longest until a busy machine has done enough.
 const LEAST: Duration = Duration::from_secs(3);
 const MOST: Duration = Duration::from_mins(2);
+/// Size of a race.
+struct Size {
+    readers: usize,
+    /// Heights and records read that are enough.
+    enough: (u64, u64),
+    /// Heights until the next eviction, heights that it keeps, and heights until the next withdrawal.
+    evict: u64,
+    keep: u64,
+    withdraw: u64,
+}
+
+/// In miri a height takes a second.
+const SIZE: Size = if cfg!(miri) {
+    Size { readers: 2, enough: (20, 5), evict: 7, keep: 12, withdraw: 17 }
+} else {
+    Size { readers: 4, enough: (200, 10_000), evict: 40, keep: 120, withdraw: 97 }
+};
 
 /// Every record that a reader gets is whole and the right one, whatever happens meanwhile.
 fn read_all(reader: &Reader, stop: &AtomicBool, hits: &AtomicU64) {
@@ -46,29 +63,30 @@ fn readers_see_only_whole_records() {
     let (stop, hits) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..SIZE.readers {
             let (reader, stop, hits) = (opened.reader.clone(), &stop, &hits);
             scope.spawn(move || read_all(&reader, stop, hits));
         }
         let (mut height, mut appended) = (0, 0);
-        let enough = |height| height > 200 && hits.load(Ordering::Relaxed) > 10_000;
+        let (heights, read) = SIZE.enough;
+        let enough = |height| height > heights && hits.load(Ordering::Relaxed) > read;
         while start.elapsed() < LEAST || !enough(height) && start.elapsed() < MOST {
             opened.writer.append(&block(height, 0)).unwrap();
             (height, appended) = (height + 1, appended + 1);
-            if appended % 40 == 0 {
-                let retention = Retention { blocks: Some(120), ..Retention::default() };
+            if appended % SIZE.evict == 0 {
+                let retention = Retention { blocks: Some(SIZE.keep), ..Retention::default() };
                 opened.writer.evict(&retention, 0).unwrap();
                 opened.writer.merge_tables().unwrap();
             }
-            if appended % 97 == 0 {
+            if appended % SIZE.withdraw == 0 {
                 height -= 6; // and again, with the same blocks
                 opened.writer.withdraw(height).unwrap();
             }
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(height > 200, "the writer came to {height} only");
+        assert!(height > heights, "the writer came to {height} only");
     });
-    assert!(hits.into_inner() > 10_000);
+    assert!(hits.into_inner() > SIZE.enough.1);
     assert_clean(dir.path());
 }
 
@@ -90,6 +108,7 @@ fn what_a_reader_holds_outlives_eviction_and_the_writer() {
 
 /// Verifying beside a running writer finds nothing, because there is nothing to find.
 #[test]
+#[cfg_attr(miri, ignore = "to read a growing store four times takes an hour")]
 fn verify_beside_a_writer_finds_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path(), small());

@@ -274,6 +274,7 @@ impl Disk for RealDisk {
                 self.forget(name);
                 fs::remove_file(self.dir.join(name))
             }
+            Op::SyncDir if cfg!(miri) => Ok(()), // it syncs no directories
             Op::SyncDir => File::open(&self.dir)?.sync_all(),
         }
     }
@@ -312,7 +313,8 @@ pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 /// Flag for opening that has no effect on regular files.
-const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+const NONBLOCK: i32 =
+    if cfg!(miri) { 0 } else { rustix::fs::OFlags::NONBLOCK.bits().cast_signed() };
 
 fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() {
@@ -323,12 +325,18 @@ fn regular(file: File) -> io::Result<File> {
 
 /// Bytes that an ordinary user can still allocate on the file system of `dir`.
 pub fn free_bytes(dir: &Path) -> io::Result<u64> {
+    if cfg!(miri) {
+        return Ok(u64::MAX);
+    }
     let stat = rustix::fs::statvfs(dir)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Reserves `len` bytes, so that a full disk is met here and not in the middle of a record.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
+    if cfg!(miri) {
+        return file.set_len(len);
+    }
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
         // No such call on this file system: the blocks come when they are written.
         Err(Errno::OPNOTSUPP) => file.set_len(len),
@@ -338,7 +346,7 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
 
 fn punch(file: &File, offset: u64) -> io::Result<()> {
     let len = file.metadata()?.len().saturating_sub(offset);
-    if len == 0 {
+    if len == 0 || cfg!(miri) {
         return Ok(());
     }
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

@@ -60,12 +60,7 @@ impl Map {
             let text = format!("file is cut short: {found} bytes of {len}");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
-        let raw = MmapOptions::new().len(len as usize).map_raw_read_only(file)?;
-        // Nothing is read ahead: a look-up would read 128 KiB for its 64 bytes, and whoever
-        // touches the last page that was read ahead would have to begin the next. What is of
-        // many pages is asked for (`will_need`). A failure costs time and nothing else.
-        let _ = raw.advise(Advice::Random);
-        let _ = fadvise(file, 0, None, rustix::fs::Advice::Random); // the same for copies
+        let raw = map_file(file, len)?;
         let (file, on_unreadable) = (spare(file), OnceLock::new());
         let watermarks = Watermarks::new(first, second);
         Ok(Self { raw, file, watermarks, on_unreadable, anonymous: false })
@@ -124,7 +119,23 @@ impl Map {
     pub(crate) fn publish(&self, first_end: u64, second_end: u64) {
         let len = self.raw.len() as u64;
         debug_assert!(first_end <= len && second_end <= len);
+        #[cfg(miri)]
+        self.read_new(first_end, second_end);
         self.watermarks.publish(first_end.min(len), second_end.min(len));
+    }
+
+    /// Reads what [`Self::publish`] is going to make readable from the file, where a map is memory.
+    #[cfg(miri)]
+    fn read_new(&self, first_end: u64, second_end: u64) {
+        for (from, end) in [(self.first_end(), first_end), (self.second_end(), second_end)] {
+            let Some(file) = self.file.as_ref().filter(|_| from < end) else { continue };
+            let mut bytes = vec![0; (end - from) as usize];
+            file.read_exact_at(&mut bytes, from).expect("the caller wrote these bytes");
+            // SAFETY: `publish` keeps ends within the map.
+            let start = unsafe { self.raw.as_mut_ptr().add(from as usize) };
+            // SAFETY: for the same reason. Nobody reads above a watermark; miri would tell.
+            unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
     }
 
     /// Place where the second region's readable bytes end.
@@ -208,7 +219,8 @@ impl Map {
     /// Copies `bytes`, which are of this map, without touching them, whatever becomes of them
     /// meanwhile (preadv2(2), `RWF_NOWAIT`). What was written below a watermark is in the file.
     pub(crate) fn copy(&self, bytes: &[u8], into: &mut [u8]) -> NonblockingRead {
-        let Some(file) = &self.file else { return NonblockingRead::Unsupported };
+        let file = self.file.as_ref().filter(|_| !cfg!(miri));
+        let Some(file) = file else { return NonblockingRead::Unsupported };
         let at = bytes.as_ptr().addr() - self.raw.as_ptr().addr();
         let (len, mut into) = (bytes.len(), [IoSliceMut::new(&mut into[..bytes.len()])]);
         match preadv2(file, &mut into, at as u64, ReadWriteFlags::NOWAIT) {
@@ -219,8 +231,27 @@ impl Map {
     }
 }
 
+/// Maps `len` bytes of a file. Miri maps none: there it is memory, which [`Map::publish`] fills.
+fn map_file(file: &File, len: u64) -> io::Result<MmapRaw> {
+    let mut options = MmapOptions::new();
+    options.len(len as usize);
+    if cfg!(miri) {
+        return Ok(options.map_anon()?.into());
+    }
+    let raw = options.map_raw_read_only(file)?;
+    // Nothing is read ahead: a look-up would read 128 KiB for its 64 bytes, and whoever
+    // touches the last page that was read ahead would have to begin the next. What is of
+    // many pages is asked for (`will_need`). A failure costs time and nothing else.
+    let _ = raw.advise(Advice::Random);
+    let _ = fadvise(file, 0, None, rustix::fs::Advice::Random); // the same for copies
+    Ok(raw)
+}
+
 /// Another descriptor of the file, if those that are left to others stay as many as these may be.
 fn spare(file: &File) -> Option<File> {
+    if cfg!(miri) {
+        return file.try_clone().ok();
+    }
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     // A new descriptor has the lowest number that is free.
     let is_among_the_first = |file: &File| u64::from(file.as_raw_fd().unsigned_abs()) < most / 2;
@@ -241,6 +272,9 @@ pub(crate) enum NonblockingRead {
 
 /// Has the pages at these addresses stay in memory once they are there.
 pub(crate) fn lock(addresses: Range<usize>) -> io::Result<()> {
+    if cfg!(miri) {
+        return Ok(());
+    }
     let start = std::ptr::without_provenance_mut(addresses.start);
     // SAFETY: this changes neither what is mapped nor what is in it.
     Ok(unsafe { rustix::mm::mlock_with(start, addresses.len(), MlockFlags::ONFAULT) }?)
@@ -248,6 +282,9 @@ pub(crate) fn lock(addresses: Range<usize>) -> io::Result<()> {
 
 /// Lets them go again.
 pub(crate) fn unlock(addresses: Range<usize>) {
+    if cfg!(miri) {
+        return;
+    }
     let start = std::ptr::without_provenance_mut(addresses.start);
     // SAFETY: as above. A failure leaves them in memory, and nothing else.
     let _ = unsafe { rustix::mm::munlock(start, addresses.len()) };
@@ -269,6 +306,9 @@ const ASKED: usize = 256;
 /// The first page of `bytes` that is not in memory. If the system does not say, all count as being
 /// so.
 pub(crate) fn missing(bytes: &[u8]) -> Option<usize> {
+    if cfg!(miri) {
+        return None;
+    }
     let (page, pages) = (rustix::param::page_size(), pages(bytes));
     pages.clone().step_by(ASKED).find_map(|first| {
         let count = (pages.end() + 1 - first).min(ASKED);
@@ -308,7 +348,7 @@ fn pieces_by_page(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// them.
 fn load(bytes: &[u8]) -> io::Result<()> {
     let (page, pages) = (rustix::param::page_size(), pages(bytes));
-    if pages.is_empty() {
+    if pages.is_empty() || cfg!(miri) {
         return Ok(());
     }
     let start = std::ptr::without_provenance_mut(pages.start() * page);
@@ -328,7 +368,7 @@ fn load(bytes: &[u8]) -> io::Result<()> {
 /// and does not wait.
 pub(crate) fn will_need(bytes: &[u8]) {
     let (page, pages) = (rustix::param::page_size(), pages(bytes));
-    if pages.is_empty() {
+    if pages.is_empty() || cfg!(miri) {
         return;
     }
     let start = std::ptr::without_provenance_mut(pages.start() * page);

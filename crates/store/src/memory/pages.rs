@@ -231,6 +231,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it has no page cache")]
     fn once_one_is_gone_others_may_go_for_a_while() {
         let (_dir, map) = cold_map();
         let (bytes, cold) = (vec![1; 100], map.bytes(0..10).unwrap());
@@ -281,6 +282,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it has no page cache")]
     fn only_what_was_here_a_short_time_ago_has_gone() {
         let (_dir, map) = cold_map();
         let cold = map.bytes(0..10).unwrap();
@@ -294,6 +296,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it has no page cache")]
     fn what_is_behind_a_missing_page_is_asked_about_again() {
         let (_dir, map) = cold_map();
         let both = map.bytes(0..LEN).unwrap();

@@ -69,6 +69,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it has no limits")]
     fn it_is_left_alone_where_that_leaves_too_little() {
         assert!(may_lock(0));
         let unlimited =

@@ -102,6 +102,12 @@ pub fn pack(opened: &mut Opened, settled: u64) -> Result<u64, neve_store::Error>
     Ok(heights)
 }
 
+/// Distance between the cases of an exhaustive test that are run: 1 runs all. `NEVE_STORE_EVERY` sets it where
+/// a case takes a hundred times as long: under a sanitizer or miri.
+pub fn every() -> usize {
+    std::env::var("NEVE_STORE_EVERY").map_or(1, |every| every.parse().unwrap())
+}
+
 /// Asserts that what the reader has at `height` is `record`, found in every way.
 pub fn assert_holds(reader: &Reader, record: &Record) {
     let height = record.height;

@@ -20,6 +20,7 @@ pub(in crate::memory) fn cold_map() -> (tempfile::TempDir, Map) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it has no page cache")]
 fn what_is_not_in_memory_is_not_touched_until_it_is_loaded() {
     let (_dir, map) = cold_map();
     let far = map.bytes(LEN - 10..LEN).unwrap();
@@ -36,6 +37,7 @@ fn what_is_not_in_memory_is_not_touched_until_it_is_loaded() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it has no page cache")]
 fn once_cold_all_is_refused_and_afterwards_nothing() {
     let (_dir, map) = cold_map();
     let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
@@ -51,6 +53,7 @@ fn once_cold_all_is_refused_and_afterwards_nothing() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it has no page cache")]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "a cold read was taken for an absence")]
 fn cold_read_that_is_taken_for_an_absence_is_noticed() {
@@ -61,6 +64,7 @@ fn cold_read_that_is_taken_for_an_absence_is_noticed() {
 
 /// Asking for them again and again took ten times as long as reading them.
 #[test]
+#[cfg_attr(miri, ignore = "it has no page cache")]
 fn what_is_in_memory_is_not_asked_for_twice() {
     let known = |bytes: &[u8]| {
         let page = map::pages(bytes).next().unwrap();
@@ -81,6 +85,7 @@ fn make_memory_short() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "it has no page cache")]
 fn while_pages_go_nothing_is_touched_but_by_who_may_wait() {
     let (_dir, map) = cold_map();
     let (far, cold) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
@@ -108,6 +113,7 @@ fn while_pages_go_nothing_is_touched_but_by_who_may_wait() {
 /// Copies bytes that were in memory a moment ago without a probe: only the copy finds that they
 /// are gone.
 #[test]
+#[cfg_attr(miri, ignore = "it has no page cache")]
 fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
     let (_dir, map) = cold_map();
     let (far, near) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
@@ -126,6 +132,7 @@ fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
 
 /// Runs where files are of memory: there are no such copies, and no page leaves.
 #[test]
+#[cfg_attr(miri, ignore = "it has no files of memory")]
 fn what_cannot_be_copied_and_is_in_memory_is_touched() {
     let file =
         File::from(rustix::fs::memfd_create("neve", rustix::fs::MemfdFlags::empty()).unwrap());
