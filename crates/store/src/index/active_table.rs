@@ -171,7 +171,7 @@ mod tests {
             hash.0[..8].copy_from_slice(&prefix.to_le_bytes());
             hash
         };
-        let count = if cfg!(miri) { 150 } else { 5000 };
+        let count = if cfg!(miri) { 40 } else { 5000 };
         let table = ActiveTable::new();
         for seed in 0..count {
             table.insert((prefix(&hash(seed)), Locator::block(seed)));
