@@ -70,6 +70,12 @@ class Clients:
         run(["go", "build", "-buildvcs=false", "-o", program, "./everyday"], HERE.parent / "go", {"GOTOOLCHAIN": "local"})
         return [program], ()
 
+    def rust(self):
+        """The program of ../rust, where tests/it builds it too: alloy is compiled once."""
+        built = self.folder.parent / "clients/rust"
+        run(["cargo", "build", "--locked", "--target-dir", built], HERE.parent / "rust")
+        return [built / "debug/alloy-session", "everyday"], ()
+
     def java(self):
         made = self.folder / "java"
         if not (made / "target/lib").is_dir():
@@ -88,6 +94,7 @@ class Clients:
             "web3.py 8.0": self.py("web3", "web3_py.py"),
             "eth_defi 1.2, `FallbackProvider`": self.py("defi", "web3_py.py", "defi"),
             "coreth's ethclient 1.14.2": self.go,
+            "alloy 2.5": self.rust,
             "cast 1.7": self.foundry(),
             "anvil 1.7, fork": self.foundry("anvil"),
             "cryo 0.3.2": self.py("cryo", "cryo_steps.py"),

@@ -17,9 +17,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn from_arguments() -> Self {
+    pub fn of(arguments: Vec<String>) -> Self {
         let (flags, addresses): (Vec<_>, Vec<_>) =
-            std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
+            arguments.into_iter().partition(|argument| argument.starts_with("--"));
         let mut addresses = addresses.into_iter();
         let http =
             addresses.next().expect("usage: HTTP_URL [WS_URL] [--logs] [--raw] [--reconnect]");
