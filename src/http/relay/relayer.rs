@@ -140,8 +140,10 @@ impl Relayer {
         let body = RelayedBody::new(answer.body, Arc::clone(client), look, held);
         let mut response = Response::new(HttpBody::Streamed(Streamed(Box::pin(body))));
         *response.status_mut() = answer.status;
-        let content_type = answer.content_type.map(|value| (CONTENT_TYPE, value));
-        response.headers_mut().extend(content_type);
+        if let Some(content_type) = answer.content_type {
+            // Not by `extend`: it makes room for one header alone, and the map grows three times.
+            response.headers_mut().insert(CONTENT_TYPE, content_type);
+        }
         Ok(Relayed { response, lacks: answer.lacks })
     }
 
