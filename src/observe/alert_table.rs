@@ -216,4 +216,27 @@ pub(super) const ALERTS: &[Alert] = alerts! {
             "If the log says that locking is refused, raise `LimitMEMLOCK`.",
         ]
         fires [("neve_major_page_faults_total{job=\"neve\", instance=\"a\"}", "0+1200x60")]
+    Ticket "NeveAccessLogDropped" for "0m"
+        if "sum by (job, instance) (increase(neve_access_log_lines_total{outcome=\"dropped\"}[10m])) > 0":
+        "The access log lacks lines: its queue was full."
+        [
+            "The disk of the log is slow, or a pipe is not read: `iostat -x 1`, or look at the reader of standard output.",
+            "For short peaks raise `--access-log-queue-bytes-max`. Dropped lines are lost; responses are not delayed.",
+        ]
+        fires [
+            ("neve_access_log_lines_total{job=\"neve\", instance=\"a\", outcome=\"dropped\"}", "0x49 1x10"),
+            ("neve_access_log_lines_total{job=\"neve\", instance=\"a\", outcome=\"failed\"}", "0x60"),
+        ]
+    Ticket "NeveAccessLogFailed" for "0m"
+        if "sum by (job, instance) (increase(neve_access_log_lines_total{outcome=\"failed\"}[10m])) > 0":
+        "The access log lacks lines: they could not be written."
+        [
+            "The log names the error at most once a minute: `journalctl -u neve -g 'access log'`.",
+            "Make room on the disk, or give the user of neve the right to write the file.",
+            "neve tries each line anew: `systemctl reload neve` is needed only if the file was moved.",
+        ]
+        fires [
+            ("neve_access_log_lines_total{job=\"neve\", instance=\"a\", outcome=\"failed\"}", "0x49 1x10"),
+            ("neve_access_log_lines_total{job=\"neve\", instance=\"a\", outcome=\"dropped\"}", "0x60"),
+        ]
 };

@@ -113,6 +113,9 @@ fn quiet() -> String {
         ("neve_offload_refused_requests_total", "7x60"),
         ("neve_memory_anonymous_bytes", "536870912x60"),
         ("neve_major_page_faults_total", "0+600x60"),
+        ("neve_access_log_lines_total{outcome=\"written\"}", "0+50x60"),
+        ("neve_access_log_lines_total{outcome=\"dropped\"}", "7x60"),
+        ("neve_access_log_lines_total{outcome=\"failed\"}", "7x60"),
         ("neve_rpc_calls_total{outcome=\"hit\"}", "0+50x60"),
         ("neve_rpc_calls_total{outcome=\"miss\"}", "0+50x60"),
     ];
