@@ -126,7 +126,7 @@ impl Grid {
             "description": help,
             "datasource": source,
             "fieldConfig": { "defaults": { "unit": unit, "min": 0 }, "overrides": [] },
-            "options": { "legend": { "displayMode": "list", "placement": "bottom", "showLegend": true } },
+            "options": { "legend": { "calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": true } },
             "targets": targets,
             "gridPos": { "x": self.column, "y": self.line, "w": PANEL.0, "h": PANEL.1 },
         }));
