@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use crate::Finding;
 
 const CHART: &str = "packaging/helm/neve";
 
-fn read(path: &str) -> String {
-    let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    fs::read_to_string(&whole).unwrap_or_else(|why| panic!("{path}: {why}"))
+fn read(path: &str) -> io::Result<String> {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
 }
 
 /// Names of all settings: keys of packaging/neve.toml, which is generated from their table.
@@ -48,10 +48,10 @@ fn check(example: &str, named: &[&str]) -> Vec<Finding> {
 
 #[test]
 fn chart_names_only_settings() {
-    let example = read("packaging/neve.toml");
-    let in_values = read(&format!("{CHART}/values.yaml"));
-    let pod = read(&format!("{CHART}/templates/statefulset.yaml"));
-    let helpers = read(&format!("{CHART}/templates/_helpers.tpl"));
+    let example = read("packaging/neve.toml").unwrap();
+    let in_values = read(&format!("{CHART}/values.yaml")).unwrap();
+    let pod = read(&format!("{CHART}/templates/statefulset.yaml")).unwrap();
+    let helpers = read(&format!("{CHART}/templates/_helpers.tpl")).unwrap();
     let named = [values(&in_values), flags(&pod), lines(&helpers)];
     for (names, least) in named.iter().zip([4, 3, 2]) {
         assert!(names.len() >= least, "the chart has another form: {names:?}");
