@@ -5,7 +5,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
 use neve_store::{Opened, Options, Retention};
@@ -153,24 +153,32 @@ fn quarantined_file_that_an_operator_removed_is_no_error() {
 }
 
 #[test]
-fn files_of_others_are_left_alone_and_a_fifo_does_not_hang_the_start() {
+fn files_of_others_are_left_alone_and_no_fifo_socket_or_link_stops_the_start() {
     let dir = tempfile::tempdir().unwrap();
     store(dir.path());
     let foreign = ["notes.new", "x.seg.new", "00000000000000000040.seg.new.new"];
     foreign.iter().for_each(|name| fs::write(dir.path().join(name), "mine").unwrap());
     let ours = format!("{}.new", name(40));
     fs::write(dir.path().join(&ours), "unfinished").unwrap();
-    let fifo = rustix::fs::FileType::Fifo;
-    let mode = rustix::fs::Mode::RWXU;
-    for name in [name(900), name(4)] {
+    let make = |name: String, kind: rustix::fs::FileType| {
         let path = dir.path().join(name);
         let _ = fs::remove_file(&path);
-        rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, mode, 0).unwrap();
-    }
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+    };
+    make(name(900), rustix::fs::FileType::Fifo);
+    make(name(4), rustix::fs::FileType::Fifo);
+    make(name(904), rustix::fs::FileType::Socket);
+    make(format!("{:020}-{:020}.idx", 900, 903), rustix::fs::FileType::Socket);
+    let (loops, nowhere) = (name(908), name(912));
+    symlink(&loops, dir.path().join(&loops)).unwrap();
+    symlink("nowhere", dir.path().join(&nowhere)).unwrap();
     let opened = open(dir.path(), small());
     assert_exactly(&opened.reader, &blocks(8..40));
     assert!(foreign.iter().all(|name| dir.path().join(name).exists()));
     assert!(!dir.path().join(&ours).exists());
+    let aside = [0, 4, 900, 904, 908, 912].map(|base| format!("{}.quarantined-0", name(base)));
+    assert_eq!(quarantined(dir.path()), aside);
 }
 
 #[test]

@@ -299,10 +299,24 @@ fn write(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a file to read. A name that leads to no regular file is an error: to open a FIFO would
-/// wait for its writer.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    regular(File::options().read(true).custom_flags(NONBLOCK).open(path)?)
+/// Opens a file to read. A name that leads to no regular file is an error of the kind `InvalidInput`.
+/// To open a FIFO would wait for its writer; a socket, a device without a driver and a link that leads
+/// nowhere cannot be opened.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    match File::options().read(true).custom_flags(NONBLOCK).open(path) {
+        Ok(file) => regular(file),
+        Err(error) if is_of_a_kind(path, &error) => Err(not_regular()),
+        Err(error) => Err(error),
+    }
+}
+
+/// True if an error of opening says that the name is there, and that it is no regular file.
+fn is_of_a_kind(path: &Path, error: &io::Error) -> bool {
+    match Errno::from_io_error(error) {
+        Some(Errno::NXIO | Errno::NODEV | Errno::LOOP) => true,
+        Some(Errno::NOENT) => path.is_symlink(),
+        _ => false,
+    }
 }
 
 /// Opens the file whose lock the writer holds; makes it if it is not there.
@@ -320,7 +334,11 @@ fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+    Err(not_regular())
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
 /// Bytes that an ordinary user can still allocate on the file system of `dir`.

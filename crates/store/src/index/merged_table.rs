@@ -98,7 +98,13 @@ impl Merged {
     /// Opens the file, checking its header but not the table: that is `verify`'s work.
     pub(crate) fn open(path: &Path) -> Result<Result<Self, FormatError>, Error> {
         let read = |error| Error::read(path, error);
-        let file = open_regular(path).map_err(read)?;
+        let file = match open_regular(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                return Ok(Err("not a regular file"));
+            }
+            Err(error) => return Err(read(error)),
+        };
         let len = file.metadata().map_err(read)?.len();
         let mut page = [0; PAGE];
         match file.read_exact_at(&mut page, 0) {

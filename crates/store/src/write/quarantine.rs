@@ -20,7 +20,7 @@ const NUMBERS_MAX: u32 = 10_000;
 
 /// Renames file `name`, which is not to be served. Returns its new name.
 pub(crate) fn set_aside(latch: &mut Latch, name: &str) -> Result<String, Error> {
-    let is_free = |name: &String| !latch.dir().join(name).exists();
+    let is_free = |name: &String| latch.dir().join(name).symlink_metadata().is_err();
     let names = (0..NUMBERS_MAX).map(|number| quarantined_name(name, number));
     let to = names.into_iter().find(is_free).ok_or_else(|| {
         let path = latch.dir().join(name);
