@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use neve_devnet::{Config, DevnetThread};
 
+use crate::support::client::Response;
 use crate::support::neve::{Neve, run};
 
 /// Heights of the chain: three whole ranges, and a part of another.
@@ -215,4 +217,55 @@ fn a_flipped_byte_of_a_packed_file_is_found() {
         fs::write(&file, &bad).expect("it can be written");
         assert_eq!(verified(dir.path()).0, Some(1), "byte {}", part * good.len() / 40);
     }
+}
+
+#[test]
+fn packed_file_that_is_longer_than_its_header_says_is_found_without_reading_it() {
+    let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = start(dir.path(), &node, "0B");
+    wait_until_packed(&neve);
+    neve.stop_in_time();
+    let path = packed_files(dir.path()).remove(1);
+    let file = fs::File::options().write(true).open(path).expect("it is ours");
+    file.set_len(1 << 40).expect("it has no more blocks than before");
+    let store = dir.path().join("store").display().to_string();
+    // Without the bound it would take all memory: so it has little.
+    let limited = Command::new("sh")
+        .args(["-c", "ulimit -v 4194304; exec \"$0\" verify --data-dir \"$1\""])
+        .args([env!("CARGO_BIN_EXE_neve"), &store])
+        .output()
+        .expect("a shell is there");
+    let text = String::from_utf8_lossy(&limited.stdout).into_owned();
+    assert_eq!(limited.status.code(), Some(1), "{text} {limited:?}");
+    assert!(text.contains("the file has 1099511627776 bytes, its header says"), "{text}");
+    let push = run(&["archive", "push", "--data-dir", &store, "file:///tmp"]);
+    let text = String::from_utf8_lossy(&push.stderr).into_owned();
+    assert!(push.status.code() == Some(2) && text.contains("its header says"), "{text}");
+}
+
+#[test]
+fn packed_file_that_is_cut_while_neve_runs_is_a_miss_and_repaired() {
+    let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = start(dir.path(), &node, "0B");
+    wait_until_packed(&neve);
+    let calls = calls(&neve);
+    let mut client = neve.client();
+    let mut ask = || -> Vec<Response> {
+        calls.iter().map(|(method, params)| client.call(method, params)).collect()
+    };
+    let whole = ask();
+    let path = packed_files(dir.path()).remove(1);
+    let file = fs::File::options().write(true).open(&path).expect("it is ours");
+    let length = file.metadata().expect("it is there").len();
+    for length in [length / 2, 700, 0] {
+        file.set_len(length).expect("it is ours");
+        // Pages that were read a moment ago count as being in memory.
+        for (found, right) in ask().iter().zip(&whole) {
+            assert!(found.status == 421 || found.body == right.body, "{}", found.text());
+        }
+    }
+    neve.wait("repair", |_| {
+        ask().iter().zip(&whole).all(|(found, right)| found.body == right.body).then_some(())
+    });
+    neve.stop_in_time();
 }

@@ -216,14 +216,34 @@ impl Map {
         Ok(bytes)
     }
 
+    /// True if copies come from the file, and not through the map.
+    pub(crate) fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Place in the file of `bytes`, which are of this map.
+    fn offset_of(&self, bytes: &[u8]) -> u64 {
+        (bytes.as_ptr().addr() - self.raw.as_ptr().addr()) as u64
+    }
+
+    /// Copies `bytes`, which are of this map, waiting for the disk. They are touched only if
+    /// [`Self::has_file`] is false.
+    pub(crate) fn copy_waiting(&self, bytes: &[u8], into: &mut [u8]) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            into.copy_from_slice(bytes);
+            return Ok(());
+        };
+        file.read_exact_at(into, self.offset_of(bytes))
+    }
+
     /// Copies `bytes`, which are of this map, without touching them, whatever becomes of them
     /// meanwhile (preadv2(2), `RWF_NOWAIT`). What was written below a watermark is in the file.
     pub(crate) fn copy(&self, bytes: &[u8], into: &mut [u8]) -> NonblockingRead {
         let file = self.file.as_ref().filter(|_| !cfg!(miri));
         let Some(file) = file else { return NonblockingRead::Unsupported };
-        let at = bytes.as_ptr().addr() - self.raw.as_ptr().addr();
+        let at = self.offset_of(bytes);
         let (len, mut into) = (bytes.len(), [IoSliceMut::new(&mut into[..bytes.len()])]);
-        match preadv2(file, &mut into, at as u64, ReadWriteFlags::NOWAIT) {
+        match preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) {
             Ok(copied) if copied == len => NonblockingRead::All,
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => NonblockingRead::NotNow,
             Err(_) => NonblockingRead::Unsupported,

@@ -252,7 +252,23 @@ pub(crate) fn read<'m>(map: &Map, bytes: &'m [u8]) -> Result<Cow<'m, [u8]>, Cold
     }
 }
 
-/// Reads `N` bytes in this way.
+/// Copies these bytes of a map from its file, without touching them: of a file that was cut meanwhile
+/// they are missing, and no signal comes. A thread that must not wait copies only bytes that are in
+/// memory. Without a descriptor the map is read.
+pub(crate) fn read_file<'m>(map: &Map, bytes: &'m [u8]) -> Option<Cow<'m, [u8]>> {
+    if !map.has_file() {
+        return read(map, bytes).ok();
+    }
+    let mut copied = vec![0; bytes.len()];
+    if matches!(MODE.get(), Mode::Off | Mode::Loading) {
+        map.copy_waiting(bytes, &mut copied).ok()?;
+    } else if find_out(map, bytes) == May::Nothing || copy(map, bytes, &mut copied).is_err() {
+        return None;
+    }
+    Some(Cow::Owned(copied))
+}
+
+/// Reads `N` bytes like [`read`].
 pub(crate) fn read_array<const N: usize>(map: &Map, bytes: &[u8]) -> Result<[u8; N], Cold> {
     match ask(map, bytes) {
         May::Touch => Ok(format::array(bytes, 0)),
@@ -285,8 +301,7 @@ fn copy(map: &Map, bytes: &[u8], into: &mut [u8]) -> Result<(), Cold> {
     }
     if map::missing(bytes).is_some() {
         PAGES.with_borrow_mut(|pages| pages.lose(bytes));
-    } else if copied == NonblockingRead::Unsupported {
-        into.copy_from_slice(bytes);
+    } else if copied == NonblockingRead::Unsupported && map.copy_waiting(bytes, into).is_ok() {
         return Ok(());
     }
     not_here()?;

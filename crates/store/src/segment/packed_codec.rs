@@ -4,7 +4,9 @@
 //! makes their bytes from records, and records from their bytes. docs/PACKED.md has the format.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -224,7 +226,9 @@ pub trait PackedPages: Send + Sync {
     fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>>;
 }
 
-/// Bytes of a packed file: mapped, in memory, or in pages.
+/// Bytes of a packed file: mapped, in memory, on the disk, or in pages.
+///
+/// Those of a mapped file are copied out of the file. The map says only which of them are in memory.
 #[derive(Clone)]
 pub struct PackedBytes(Inner);
 
@@ -232,6 +236,7 @@ pub struct PackedBytes(Inner);
 enum Inner {
     Mapped(Arc<Map>),
     InMemory(Arc<Vec<u8>>),
+    OnDisk(Arc<File>, u64),
     Paged(Arc<dyn PackedPages>),
 }
 
@@ -245,6 +250,11 @@ impl PackedBytes {
         Self(Inner::InMemory(Arc::new(bytes)))
     }
 
+    /// A file of `bytes` bytes, for a thread that may wait.
+    pub(crate) fn on_disk(file: File, bytes: u64) -> Self {
+        Self(Inner::OnDisk(Arc::new(file), bytes))
+    }
+
     /// Pages of a file. A read of one that is not here ends the work of its thread.
     pub fn paged(pages: Arc<dyn PackedPages>) -> Self {
         Self(Inner::Paged(pages))
@@ -256,6 +266,7 @@ impl PackedBytes {
         match &self.0 {
             Inner::Mapped(map) => map.len(),
             Inner::InMemory(bytes) => bytes.len() as u64,
+            Inner::OnDisk(_, bytes) => *bytes,
             Inner::Paged(pages) => pages.bytes(),
         }
     }
@@ -264,7 +275,13 @@ impl PackedBytes {
     pub fn read(&self, offset: u64, len: usize) -> Option<Cow<'_, [u8]>> {
         let end = offset.checked_add(len as u64)?;
         match &self.0 {
-            Inner::Mapped(map) => residency::read(map, map.bytes(offset..end)?).ok(),
+            Inner::Mapped(map) => residency::read_file(map, map.bytes(offset..end)?),
+            Inner::OnDisk(_, bytes) if end > *bytes => None,
+            Inner::OnDisk(file, _) => {
+                let mut found = vec![0; len];
+                file.read_exact_at(&mut found, offset).ok()?;
+                Some(Cow::Owned(found))
+            }
             Inner::InMemory(bytes) => {
                 let range = usize::try_from(offset).ok()?..usize::try_from(end).ok()?;
                 bytes.get(range).map(Cow::Borrowed)

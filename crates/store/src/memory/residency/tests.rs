@@ -38,6 +38,23 @@ fn what_is_not_in_memory_is_not_touched_until_it_is_loaded() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it has no page cache")]
+fn bytes_of_a_file_that_was_cut_are_missing_and_no_signal_comes() {
+    let (dir, map) = cold_map();
+    let far = map.bytes(LEN - 10..LEN).unwrap();
+    let read = || read_file(&map, far).map(Cow::into_owned);
+    assert_eq!(if_resident(|| read().ok_or(Cold)), Err(Cold), "it is not in memory");
+    assert_eq!(with_blocking_reads(read), Ok(Some(vec![7; 10])));
+    assert_eq!(if_resident(|| read().ok_or(Cold)), Ok(vec![7; 10]));
+    let file = File::options().write(true).open(dir.path().join("file")).unwrap();
+    file.set_len(LEN / 2).unwrap();
+    // The page was in memory a moment ago, and counts as being there.
+    assert_eq!(with_blocking_reads(read), Ok(None), "a damage, which is not tried again");
+    assert_eq!(read(), None);
+    assert_eq!(if_resident(|| read().ok_or(Cold)), Err(Cold));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it has no page cache")]
 fn once_cold_all_is_refused_and_afterwards_nothing() {
     let (_dir, map) = cold_map();
     let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
