@@ -1,20 +1,24 @@
 //! Packed files of a data directory, and the packed files of an archive, as their codec reads them.
 
-use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use neve_archive::{Chain, Digest, Key, PageList, SegmentPages, Spot};
 use neve_record::packed::Codec;
+use neve_store::disk::open_regular;
 use neve_store::{PackedBytes, PackedCodec, PackedHeader, PackedRange};
 
 use super::error::Failed;
+use super::source::SEGMENT_BYTES_MAX;
 
 /// A packed file on the disk.
 #[derive(Debug, Clone)]
 pub(crate) struct PackedOnDisk {
     pub(super) path: PathBuf,
     pub(super) header: PackedHeader,
+    /// Length of the file.
+    bytes: u64,
 }
 
 /// Lists the packed files of a data directory, ascending. They never change, but a server that is running may
@@ -25,8 +29,8 @@ pub(crate) fn packed_files(dir: &Path) -> Result<Vec<PackedOnDisk>, Failed> {
     for entry in dir.read_dir().map_err(file)? {
         let path = entry.map_err(file)?.path();
         let is_packed = path.extension().is_some_and(|extension| extension == "pack");
-        if is_packed && let Some(header) = unless_evicted(header(&path))? {
-            found.push(PackedOnDisk { path, header });
+        if is_packed && let Some(packed) = unless_evicted(look(&path))? {
+            found.push(packed);
         }
     }
     found.sort_by_key(|packed| packed.header.first);
@@ -41,20 +45,32 @@ pub(super) fn unless_evicted<T>(read: Result<T, Failed>) -> Result<Option<T>, Fa
     }
 }
 
-fn header(path: &Path) -> Result<PackedHeader, Failed> {
+fn look(path: &Path) -> Result<PackedOnDisk, Failed> {
     let codec = Codec::default();
     let file = |error| Failed::File { path: path.to_owned(), error };
     let mut start = Vec::new();
-    let opened = File::open(path).map_err(file)?;
+    let opened = open_regular(path).map_err(file)?;
+    let length = opened.metadata().map_err(file)?.len();
     opened.take(codec.start_bytes() as u64).read_to_end(&mut start).map_err(file)?;
     let packed = |why: String| Failed::Packed { path: path.to_owned(), why };
-    codec.start(&start).map(|start| start.header).map_err(|damage| packed(damage.to_string()))
+    let start = codec.start(&start).map_err(|damage| packed(damage.to_string()))?;
+    match start.bytes {
+        bytes if bytes != length => {
+            Err(packed(format!("the file has {length} bytes, its header says {bytes}")))
+        }
+        bytes if bytes > SEGMENT_BYTES_MAX => {
+            Err(packed(format!("it has {bytes} bytes, an archive takes {SEGMENT_BYTES_MAX}")))
+        }
+        bytes => Ok(PackedOnDisk { path: path.to_owned(), header: start.header, bytes }),
+    }
 }
 
 impl PackedOnDisk {
-    /// Reads the file whole.
+    /// Reads the file whole, as long as it was when it was listed.
     pub(super) fn read(&self) -> Result<Vec<u8>, Failed> {
-        fs::read(&self.path).map_err(|error| Failed::File { path: self.path.clone(), error })
+        let mut bytes = vec![0; self.bytes as usize];
+        let read = open_regular(&self.path).and_then(|file| file.read_exact_at(&mut bytes, 0));
+        read.map_err(|error| Failed::File { path: self.path.clone(), error }).map(|()| bytes)
     }
 }
 

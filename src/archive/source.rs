@@ -23,7 +23,7 @@ const MANIFEST_EVERY: Duration = Duration::from_mins(1);
 /// Time for which a segment that failed is left alone.
 const REFUSED_FOR: Duration = Duration::from_mins(5);
 /// Bytes of a segment that is taken: it is in memory as a whole. One of mainnet has 8 MB.
-const SEGMENT_BYTES_MAX: u64 = 256 << 20;
+pub(super) const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
 /// An archive that segments come from.
 pub(crate) struct ArchiveSource {

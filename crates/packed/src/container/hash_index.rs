@@ -131,11 +131,15 @@ pub(crate) fn candidates<'s>(
 }
 
 /// Checks that a section has the length that its first bytes name.
-pub(crate) fn check(section: &[u8]) -> Result<(), PackedError> {
-    let mut bytes = Bytes::new(section, Section::Hashes.name());
+pub(crate) fn check<'s>(
+    read: impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
+    length: u64,
+) -> Result<(), PackedError> {
+    let head = read(0..HEAD_BYTES as u64)?;
+    let mut bytes = Bytes::new(&head, Section::Hashes.name());
     let form = read_form(&mut bytes)?;
-    bytes.take((4 << form.bucket_bits) + form.entries * form.entry_bytes)?;
-    bytes.end()
+    let named = HEAD_BYTES + (4 << form.bucket_bits) + form.entries * form.entry_bytes;
+    if named as u64 == length { Ok(()) } else { Err(bytes.error("another length than it names")) }
 }
 
 /// Returns the first eight bytes of a hash as a big-endian number.
@@ -165,8 +169,9 @@ mod tests {
     use super::*;
 
     fn candidates(section: &[u8], hash: &[u8; 32]) -> Result<Vec<Locator>, PackedError> {
-        check(section)?;
-        super::candidates(|range| crate::container::source::part(section, range), hash)
+        let read = |range| crate::container::source::part(section, range);
+        check(read, section.len() as u64)?;
+        super::candidates(read, hash)
     }
 
     fn hash(of: u64) -> [u8; 32] {

@@ -12,6 +12,9 @@ pub const HEIGHTS_MAX: u32 = 1024;
 /// Length of the file header.
 pub const HEADER_BYTES: usize = 512;
 
+/// Most bytes of a section: offsets inside it have 32 bits.
+const SECTION_BYTES_MAX: u64 = 5 << 30;
+
 const MAGIC: &[u8; 8] = b"nevepack";
 const VERSION: u32 = 1;
 const LENGTH_AT: usize = 104;
@@ -200,6 +203,9 @@ fn places(mut bytes: Bytes<'_>, length: u64) -> Result<[Place; 6], PackedError> 
         let (offset, size) = (bytes.u64()?, bytes.u64()?);
         if kind != section as u32 + 1 || offset != end {
             return Err(bytes.error("sections that are not back to back"));
+        }
+        if size > SECTION_BYTES_MAX {
+            return Err(bytes.error("a section over 5 GiB"));
         }
         end = end.checked_add(size).ok_or_else(|| bytes.error("a section over 64 bits"))?;
         *place = Place { offset, bytes: size, crc };

@@ -19,6 +19,9 @@ use crate::read::height::PackedHeight;
 /// Bytes of the directory, the tables and the dictionary that an opening accepts.
 const OPENED_BYTES_MAX: u64 = 16 << 20;
 
+/// Bytes that are read at once to compare a checksum.
+const CHECKED_AT_ONCE: u64 = 1 << 20;
+
 /// A packed file that was opened.
 ///
 /// Opening reads and checks the file header, the directory, the tables and the dictionary, and keeps
@@ -147,10 +150,10 @@ impl<S: Source> PackedFile<S> {
     /// Compares the checksum of an index, unless that was done before.
     fn check_index(&self, section: Section, known: &OnceLock<bool>) -> Result<(), PackedError> {
         if known.get().is_none() {
-            let bytes = self.part(section, 0..self.places[section as usize].bytes)?;
-            let is_good = crc32fast::hash(&bytes) == self.places[section as usize].crc;
+            let is_good = is_intact(&self.source, &self.places[section as usize])?;
             if is_good && section == Section::Hashes {
-                hash_index::check(&bytes)?;
+                let length = self.places[section as usize].bytes;
+                hash_index::check(|range| self.part(section, range), length)?;
             }
             let _ = known.set(is_good);
         }
@@ -205,7 +208,9 @@ impl<S: Source> PackedFile<S> {
     /// Checks all checksums. [`Self::height`] and the texts of each height check the rest.
     pub fn check(&self) -> Result<(), PackedError> {
         for section in Section::ALL.into_iter().filter(|section| *section != Section::Frames) {
-            checked(&self.source, &self.places, section)?;
+            if !is_intact(&self.source, &self.places[section as usize])? {
+                return Err(PackedError::Checksum(section.name()));
+            }
         }
         self.heights().try_for_each(|height| self.height(height).map(|_| ()))
     }
@@ -214,6 +219,18 @@ impl<S: Source> PackedFile<S> {
 /// Place of a frame in the section of frames.
 pub(super) fn range(before: Option<Entry>, entry: Entry) -> Range<u64> {
     u64::from(before.map_or(0, |before| before.end))..u64::from(entry.end)
+}
+
+/// Compares the checksum of a section of any length.
+fn is_intact<S: Source>(source: &S, place: &Place) -> Result<bool, PackedError> {
+    let (mut crc, mut at, end) =
+        (crc32fast::Hasher::new(), place.offset, place.offset + place.bytes);
+    while at < end {
+        let piece = read(source, at, (end - at).min(CHECKED_AT_ONCE) as usize)?;
+        crc.update(&piece);
+        at += piece.len() as u64;
+    }
+    Ok(crc.finalize() == place.crc)
 }
 
 /// Reads a section and compares its checksum.

@@ -1,5 +1,8 @@
 //! A packed file: all checksums, and each height as its codec unpacks it.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::digest::{FileDigests, TableEdges};
@@ -9,9 +12,11 @@ use crate::disk::{open_regular, parse_packed_name};
 use crate::error::Error;
 use crate::format::{PARTS_MAX, Record};
 use crate::id::{Hash, Identity};
-use crate::segment::{PackedBytes, PackedCodec, PackedRange, entries_of_record};
+use crate::segment::{PackedBytes, PackedCodec, PackedDamage, PackedRange, entries_of_record};
 
 const KIND: &str = "packed";
+/// Bytes of a file that is read whole: many small reads of it take longer. One of mainnet has 8 MB.
+const IN_MEMORY_MAX: u64 = 256 << 20;
 
 /// Verifies the packed file at `path`, called `name` in what is reported.
 pub(super) fn verify(
@@ -36,10 +41,10 @@ pub(super) fn verify_with(
     visitor: &mut dyn Visitor,
 ) -> Result<Outcome, Error> {
     let read = |error| Error::read(path, error);
-    let mut bytes = Vec::new();
-    std::io::Read::read_to_end(&mut open_regular(path).map_err(read)?, &mut bytes).map_err(read)?;
-    let len = bytes.len() as u64;
-    let outcome = match codec.open(PackedBytes::in_memory(bytes)) {
+    let file = open_regular(path).map_err(read)?;
+    let len = file.metadata().map_err(read)?.len();
+    let bytes = bytes_of(file, len, codec).map_err(read)?;
+    let outcome = match bytes.and_then(|bytes| codec.open(bytes)) {
         Ok(range) => heights(&*range, name, edges, visitor),
         Err(damage) => {
             visitor.finding(finding(name, None, 0, KIND, damage.to_string()));
@@ -48,6 +53,30 @@ pub(super) fn verify_with(
     };
     visitor.progress(len);
     Ok(outcome)
+}
+
+/// Bytes of a file of `len` bytes, if its header says so too: in memory, unless they are many.
+fn bytes_of(
+    file: File,
+    len: u64,
+    codec: &dyn PackedCodec,
+) -> io::Result<Result<PackedBytes, PackedDamage>> {
+    let mut start = vec![0; (codec.start_bytes() as u64).min(len) as usize];
+    file.read_exact_at(&mut start, 0)?;
+    let said = match codec.start(&start) {
+        Ok(start) => start.bytes,
+        Err(damage) => return Ok(Err(damage)),
+    };
+    if said != len {
+        let damage = format!("the file has {len} bytes, its header says {said}");
+        return Ok(Err(PackedDamage::Damaged(damage)));
+    }
+    if len > IN_MEMORY_MAX {
+        return Ok(Ok(PackedBytes::on_disk(file, len)));
+    }
+    let mut bytes = vec![0; len as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(Ok(PackedBytes::in_memory(bytes)))
 }
 
 fn heights(

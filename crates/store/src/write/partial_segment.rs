@@ -101,7 +101,10 @@ impl PartialSegment {
         let mut bytes = vec![0; codec.start_bytes()];
         file.read_exact_at(&mut bytes, 0).ok()?;
         let page = SealedPage::packed(codec, &bytes).filter(|page| page.base == self.base)?;
-        bytes.resize(page.bytes as usize, 0); // bounded by what can be sent
+        if page.bytes > file.metadata().ok()?.len() {
+            return None;
+        }
+        bytes.resize(page.bytes as usize, 0);
         file.read_exact_at(&mut bytes, 0).ok()?;
         let have = codec.intact_bytes(&bytes);
         (have >= codec.start_bytes() as u64).then_some((page, have))
