@@ -2,15 +2,21 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const TIME_MAX: Duration = Duration::from_mins(1);
+/// Flag for opening that has no effect on regular files.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Waits for the lock of the file at `path`, up to a minute. It is held until the file is dropped.
 pub(super) async fn locked(path: &Path) -> io::Result<File> {
-    let file = File::create(path)?;
+    // A FIFO would wait for its reader.
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true).custom_flags(NONBLOCK);
+    let file = options.open(path)?;
     let begun = Instant::now();
     loop {
         match file.try_lock() {

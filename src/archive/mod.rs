@@ -4,6 +4,7 @@ mod connector;
 mod error;
 mod file_lock;
 mod local;
+mod objects;
 mod push;
 pub(crate) mod read;
 mod signature;

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use neve_archive::{
@@ -12,14 +11,15 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    PutPayload, RetryConfig, UpdateVersion,
+    Error, GetOptions, GetRange, GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    RetryConfig, UpdateVersion,
 };
 use tokio::time::timeout;
 
 use super::connector::{Connector, time_max};
 use super::error::Failed;
 use super::file_lock::locked;
+use super::objects::Objects;
 use crate::client::{client_config, raw_client};
 
 /// Place of an archive.
@@ -34,7 +34,7 @@ pub(crate) struct Place {
 /// The objects of an archive.
 #[derive(Debug, Clone)]
 pub(crate) struct ArchiveStore {
-    objects: Arc<dyn ObjectStore>,
+    objects: Objects,
     prefix: Path,
     /// File whose lock a writer of the manifest holds: for stores that do not compare and swap.
     lock: Option<PathBuf>,
@@ -80,7 +80,7 @@ impl ArchiveStore {
         }
         let objects = builder.build().map_err(|error| wrong(error.to_string()))?;
         let prefix = Path::parse(prefix).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { objects: Arc::new(objects), prefix, lock: None })
+        Ok(Self { objects: Objects::remote(objects), prefix, lock: None })
     }
 
     fn in_directory(dir: &std::path::Path) -> Result<Self, String> {
@@ -88,7 +88,7 @@ impl ArchiveStore {
             return Err("not a directory; make it first, and write file:///DIR".to_owned());
         }
         let objects = LocalFileSystem::new_with_prefix(dir).map_err(|error| error.to_string())?;
-        let objects = Arc::new(objects.with_fsync(true));
+        let objects = Objects::in_directory(objects.with_fsync(true));
         let lock = Some(dir.join("manifest.lock"));
         Ok(Self { objects, prefix: Path::default(), lock })
     }
@@ -96,7 +96,7 @@ impl ArchiveStore {
     /// Makes an archive in memory.
     #[cfg(test)]
     pub(crate) fn in_memory() -> Self {
-        let objects = Arc::new(object_store::memory::InMemory::new());
+        let objects = Objects::remote(object_store::memory::InMemory::new());
         Self { objects, prefix: Path::default(), lock: None }
     }
 

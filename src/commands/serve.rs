@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use neve_store::Opened;
@@ -24,6 +25,9 @@ use crate::observe::{Admin, head_age, process, progress};
 use crate::rpc::methods::Below;
 use crate::shared::{Serving, Status, ThreadCounters};
 
+/// Time for work on blocking threads that is under way when all else has ended.
+const ENDING_MAX: Duration = Duration::from_secs(5);
+
 /// Serves until SIGTERM or SIGINT.
 pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     // Before the first thread: it changes the environment.
@@ -32,9 +36,11 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     config::warn_of_unknown(&config::command(GROUPS));
     process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let served = runtime
-        .map_err(StartError::from)
-        .and_then(|runtime| runtime.block_on(serve(config, inherited, reload)));
+    let served = runtime.map_err(StartError::from).and_then(|runtime| {
+        let served = runtime.block_on(serve(config, inherited, reload));
+        runtime.shutdown_timeout(ENDING_MAX); // a read of a stalled mount may never end
+        served
+    });
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

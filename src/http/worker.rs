@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use std::{io, thread};
 
 use futures_util::FutureExt;
@@ -31,6 +32,8 @@ use crate::rpc::Rpc;
 use crate::rpc::cursors::Replays;
 use crate::shared::ThreadCounters;
 
+/// Time for reads of the disk that are under way when the thread ends.
+const ENDING_MAX: Duration = Duration::from_secs(1);
 /// Threads of each worker that read from disk what is sent: the rest of an answer, or a mirror's.
 const WAITING_THREADS: usize = 16;
 
@@ -69,7 +72,10 @@ impl Worker {
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{at}"));
         let threads = [
             spawn(short).spawn(move || event_loop.run())?,
-            spawn(long_name).spawn(move || runtime.block_on(long.run(left)))?,
+            spawn(long_name).spawn(move || {
+                runtime.block_on(long.run(left));
+                runtime.shutdown_timeout(ENDING_MAX); // a stalled disk holds a thread for ever
+            })?,
         ];
         Ok(Self { handoff, open: Arc::default(), threads })
     }

@@ -20,7 +20,11 @@ const COULD_NOT: u8 = 2;
 pub fn run(args: &ArchiveArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let done = match runtime {
-        Ok(runtime) => runtime.block_on(command(&args.command)),
+        Ok(runtime) => {
+            let done = runtime.block_on(command(&args.command));
+            runtime.shutdown_background(); // a read of a stalled mount may never end
+            done
+        }
         Err(error) => Err(format!("cannot start a runtime: {error}")),
     };
     match done {

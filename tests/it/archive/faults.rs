@@ -9,7 +9,7 @@ use neve_devnet::Helicon;
 use super::bucket::{Bucket, FIRST, LAST, reads};
 use super::object_server::{Mode, ObjectServer};
 use crate::support::client::Response;
-use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::neve::{LIMIT, Neve, fresh_dir, run};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::served::serves;
 
@@ -66,6 +66,29 @@ fn removed_object_is_a_miss() {
         fs::write(path, kept).expect("it is ours");
         serves(&replica, &bucket.node, 0..64);
         replica.stop_in_time();
+    }
+}
+
+/// To open a FIFO waits for a writer, as a read of a stalled mount waits.
+#[test]
+fn fifo_in_place_of_an_object_is_absent_and_holds_up_neither_reads_nor_the_end() {
+    let bucket = Bucket::new(Helicon::Never);
+    for path in [&bucket.objects("segment")[1], &bucket.objects("pages")[0]] {
+        let kept = fs::read(path).expect("it can be read");
+        fs::remove_file(path).expect("it is ours");
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0).expect("it can be made");
+        let dir = fresh_dir();
+        let replica = bucket.replica(dir.path(), &[]);
+        assert_eq!(block(&replica, 40).status, 421, "{}", path.display());
+        serves(&replica, &bucket.node, FIRST..=LAST);
+        replica.stop_in_time();
+        let verified = run(&["archive", "verify", &bucket.place()]);
+        let text = String::from_utf8_lossy(&verified.stdout).into_owned();
+        assert_eq!(verified.status.code(), Some(1), "{text}");
+        assert!(text.contains("is not in the object store"), "{text}");
+        fs::remove_file(path).expect("it is ours");
+        fs::write(path, kept).expect("it is ours");
     }
 }
 
