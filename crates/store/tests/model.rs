@@ -224,6 +224,19 @@ fn a_second_writer_is_refused_at_once() {
 }
 
 #[test]
+fn removed_lock_file_lets_no_second_writer_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = open(dir.path(), support::small());
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    for attempt in ["makes the file anew", "finds the file"] {
+        let error = neve_store::open(dir.path(), support::small()).err();
+        assert!(matches!(error, Some(neve_store::Error::Locked { .. })), "{attempt}: {error:?}");
+    }
+    drop(opened);
+    assert!(neve_store::open(dir.path(), support::small()).is_ok());
+}
+
+#[test]
 fn another_chain_is_refused_and_both_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path(), support::small());

@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 
 use super::candidate::Candidate;
 use super::options::Options;
 use super::quarantine::{Quarantine, set_aside};
-use super::writer::Writer;
+use super::writer::{Locks, Writer};
 use crate::disk::{
     self, Disk, LOCK_NAME, Latch, Op, RealDisk, STAMP_NAME, Stamp, UNFINISHED, list, packed_name,
     parse_packed_name, parse_segment_name, parse_table_name, segment_name, table_name,
@@ -78,7 +79,7 @@ fn open_directory(
     options: Options,
     codec: Option<Arc<dyn PackedCodec>>,
 ) -> Result<Opened, Error> {
-    let lock = lock(disk.dir())?;
+    let locks = lock(disk.dir())?;
     let stamp = Stamp::load(disk.dir())?;
     let mut opening = Opening {
         latch: Latch::new(disk, options.disk_reserve_bytes),
@@ -98,18 +99,31 @@ fn open_directory(
         Quarantine::load(opening.latch.dir(), &names, opening.codec.as_ref())
     };
     let view = View::new(segments, tables);
-    opening.finish(options, lock, view, active, quarantine)
+    opening.finish(options, locks, view, active, quarantine)
 }
 
-fn lock(dir: &Path) -> Result<File, Error> {
+/// Takes the locks of a writer. The one on the directory holds also after somebody removed the
+/// file. The one on the file keeps out older programs, and holds where a directory has no locks.
+fn lock(dir: &Path) -> Result<Locks, Error> {
     let path = dir.join(LOCK_NAME);
-    // The lock comes before any look at files: another writer may change them.
+    // The locks come before any look at files: another writer may change them.
     let file = disk::open_lock(&path).map_err(|error| Error::read(&path, error))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Locked { dir: dir.to_owned() }),
-        Err(error) => Err(Error::read(path, error.into())),
+    let directory = File::open(dir).map_err(|error| Error::read(dir, error))?;
+    for (locked, path) in [(&file, path.as_path()), (&directory, dir)] {
+        match rustix::fs::flock(locked, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(Error::Locked { dir: dir.to_owned() }),
+            Err(error) if path == dir && has_no_locks(error) => {}
+            Err(error) => return Err(Error::read(path, error.into())),
+        }
     }
+    Ok(Locks { _file: file, _directory: directory })
+}
+
+/// True if the error says that this file system locks no directories. NFS needs a descriptor that is
+/// open for writing, and a directory has none.
+fn has_no_locks(error: Errno) -> bool {
+    [Errno::BADF, Errno::INVAL, Errno::NOTSUP, Errno::NOSYS, Errno::ISDIR].contains(&error)
 }
 
 struct Opening {
@@ -334,7 +348,7 @@ impl Opening {
     fn finish(
         self,
         options: Options,
-        lock: File,
+        locks: Locks,
         view: View,
         active: Option<Active>,
         quarantine: Quarantine,
@@ -353,7 +367,7 @@ impl Opening {
             head,
             rewrite_due: false,
             names_due: false,
-            _lock: lock,
+            _locks: locks,
         };
         if let (None, Some(identity)) = (self.stamp, self.found) {
             writer.bind(identity, 0)?; // it was lost, and the segments know

@@ -39,7 +39,13 @@ pub struct Writer {
     /// Names of published segments wait for a sync of the directory.
     pub(crate) names_due: bool,
     /// Held as long as the writer lives.
-    pub(crate) _lock: File,
+    pub(crate) _locks: Locks,
+}
+
+/// Locks that keep out a second writer, held until they are dropped.
+pub(crate) struct Locks {
+    pub(crate) _file: File,
+    pub(crate) _directory: File,
 }
 
 impl Writer {
