@@ -11,8 +11,9 @@ use neve_jsonrpc::RpcError;
 use super::http::whole_story;
 use super::peer_text::PeerText;
 
-/// The longest that a Retry-After is believed.
-const RETRY_AFTER_MAX: Duration = Duration::from_hours(1);
+/// The longest that a Retry-After is believed. Limits of public APIs are seconds. An upstream that
+/// names an hour or a date in another century would silence neve, at the price of one request a minute.
+const RETRY_AFTER_MAX: Duration = Duration::from_mins(1);
 
 /// Reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -157,10 +158,12 @@ mod tests {
             headers.insert(RETRY_AFTER, hyper::header::HeaderValue::from_static(text));
             retry_after(&headers, now)
         };
-        assert_eq!(of("120"), Some(Duration::from_mins(2)));
-        assert_eq!(of("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_mins(1)));
+        assert_eq!(of("12"), Some(Duration::from_secs(12)));
+        assert_eq!(of("Sun, 06 Nov 1994 08:50:07 GMT"), Some(Duration::from_secs(30)));
         assert_eq!(of("Sun, 06 Nov 1994 08:00:00 GMT"), Some(Duration::ZERO));
-        assert_eq!(of("999999999"), Some(RETRY_AFTER_MAX));
+        for long in ["61", "999999999", "Thu, 01 Jan 2099 00:00:00 GMT"] {
+            assert_eq!(of(long), Some(Duration::from_mins(1)), "{long}");
+        }
         assert_eq!(of("soon"), None);
     }
 

@@ -263,7 +263,9 @@ fn upstream(one: &Value) -> String {
         Value::Null => String::new(),
         error => format!(", {}", text(error)),
     };
-    format!("{url}: {state}, head {head}, {response:.1} ms{error}")
+    let retry = one["retry_in_seconds"].as_f64();
+    let retry = retry.map_or_else(String::new, |left| format!(", asked again in {left:.0} s"));
+    format!("{url}: {state}, head {head}, {response:.1} ms{error}{retry}")
 }
 
 fn archive(archive: &Value) -> String {

@@ -126,6 +126,17 @@ impl Admin {
         Some(format!("the newest block is {age:?} old, allowed is {max:?} (--ready-age-max)"))
     }
 
+    /// Adds the wait for upstreams to a reason, where it is the cause. It names none of them.
+    fn with_wait(&self, why: String) -> String {
+        match self.status.retry_in() {
+            Some(left) => {
+                let seconds = left.as_secs_f64().ceil();
+                format!("{why}; neve waits: it asks the next upstream in {seconds} s")
+            }
+            None => why,
+        }
+    }
+
     fn lag(&self) -> Option<u64> {
         let head = self.serving.reader.range().map(|range| *range.end());
         Some(self.upstream_head()?.saturating_sub(head?))
@@ -140,7 +151,7 @@ impl Admin {
 
     /// The object that /health of the main listener shows, where every client sees it.
     fn short_health(&self) -> Value {
-        let not_ready = self.not_ready();
+        let not_ready = self.not_ready().map(|why| self.with_wait(why));
         let range = self.serving.reader.range();
         json!({
             "status": if not_ready.is_none() { "ok" } else { "not_ready" },
@@ -158,7 +169,7 @@ impl Admin {
     /// `blocks.max_contiguous_height` have the names that load scripts know.
     fn health(&self) -> Value {
         let words = self.status.words();
-        let not_ready = self.not_ready();
+        let not_ready = self.not_ready().map(|why| self.with_wait(why));
         json!({
             "status": if not_ready.is_none() { "ok" } else { "not_ready" },
             "reason": not_ready,
@@ -175,6 +186,7 @@ impl Admin {
                 "url": self.upstream,
                 "state": words.phase.name(),
                 "error": words.upstream_error,
+                "retry_in_seconds": seconds(self.status.retry_in()),
                 "websocket": self.status.ws_live(),
                 "silence_seconds": self.status.silence().map(|silence| silence.as_secs_f64()),
                 "rules": rules(self.serving.rules()),
@@ -354,6 +366,7 @@ fn upstream(one: &UpstreamStatus) -> Value {
         "url": one.url,
         "state": one.state,
         "error": one.error,
+        "retry_in_seconds": seconds(one.retry_in()),
         "head": one.head,
         "missing_below": one.lacks_below,
         "rules": rules(one.rules),
@@ -362,6 +375,10 @@ fn upstream(one: &UpstreamStatus) -> Value {
         "response_seconds": one.answer_seconds,
         "blocks": one.heights,
     })
+}
+
+fn seconds(time: Option<Duration>) -> Option<f64> {
+    time.map(|time| time.as_secs_f64())
 }
 
 fn rules(rules: Rules) -> &'static str {

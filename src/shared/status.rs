@@ -66,6 +66,8 @@ pub(crate) struct UpstreamStatus {
     pub state: &'static str,
     /// Last error, until it works again.
     pub error: Option<String>,
+    /// Time at which it is asked again, while it is not asked.
+    pub retry_at: Option<Instant>,
     /// Head that the upstream announced.
     pub head: Option<u64>,
     /// First height that the upstream has, as far as was seen.
@@ -86,6 +88,12 @@ impl UpstreamStatus {
     /// True if heights are asked of it now.
     pub(crate) fn is_asked(&self) -> bool {
         matches!(self.state, "up" | "penalized")
+    }
+
+    /// Time left until it is asked again; `None` if nothing is waited for.
+    pub(crate) fn retry_in(&self) -> Option<Duration> {
+        let left = self.retry_at?.saturating_duration_since(Instant::now());
+        Some(left).filter(|left| !left.is_zero())
     }
 }
 
@@ -296,6 +304,13 @@ impl Status {
     /// Status of each upstream.
     pub(crate) fn upstreams(&self) -> Vec<UpstreamStatus> {
         lock(&self.upstreams).clone()
+    }
+
+    /// Time left until the first upstream is asked again, while none is asked.
+    pub(crate) fn retry_in(&self) -> Option<Duration> {
+        let upstreams = lock(&self.upstreams);
+        let none_is_asked = !upstreams.iter().any(UpstreamStatus::is_asked);
+        upstreams.iter().filter_map(UpstreamStatus::retry_in).min().filter(|_| none_is_asked)
     }
 
     /// Notes what backfill wants, and what is served.

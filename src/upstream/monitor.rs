@@ -121,7 +121,7 @@ impl UpstreamMonitor {
     fn eject(&self, out: &EjectReason, wait: Duration) {
         let text = out.to_string();
         let again = self.upstream.error().as_ref() == Some(&text);
-        self.upstream.eject(out.reason(), out.phase(), text.clone());
+        self.upstream.eject(out.reason(), out.phase(), (text.clone(), wait));
         self.note_head(false);
         let (upstream, status) = (&self.upstream.name, &self.status);
         let retry_in = format_args!("{wait:.1?}");

@@ -76,6 +76,8 @@ pub(crate) struct State {
     failure: Option<CallError>,
     phase: Phase,
     error: Option<String>,
+    /// Time at which its monitor asks it again.
+    retry_at: Option<Instant>,
 }
 
 impl Upstream {
@@ -105,6 +107,7 @@ impl Upstream {
                 failure: None,
                 phase: Phase::Connecting,
                 error: None,
+                retry_at: None,
             }),
             failed: Notify::new(),
         }
@@ -127,13 +130,17 @@ impl Upstream {
         let mut state = self.state();
         (state.admitted, state.head, state.proven, state.rules) = (true, head, proven, rules);
         (state.failure, state.error, state.phase) = (None, None, Phase::Following);
+        state.retry_at = None;
     }
 
-    /// Ejects it: it is not asked until it is admitted again.
-    pub(crate) fn eject(&self, reason: &'static str, phase: Phase, error: String) {
+    /// Ejects it with an error: it is not asked until it is admitted again, and that is tried after
+    /// the wait.
+    pub(crate) fn eject(&self, reason: &'static str, phase: Phase, why: (String, Duration)) {
         self.fault(reason);
+        let (error, wait) = why;
         let mut state = self.state();
         state.admitted = false;
+        state.retry_at = Some(Instant::now() + wait);
         (state.phase, state.error) = (phase, Some(error));
     }
 
@@ -294,6 +301,7 @@ impl Upstream {
             url: self.name.clone(),
             state: state.name(rules, now),
             error: state.error.clone(),
+            retry_at: if state.admitted { state.resting(now) } else { state.retry_at },
             head: state.admitted.then_some(state.head),
             lacks_below: state.lacks.filter(|(_, until)| *until > now).map(|(below, _)| below),
             rules: state.rules,

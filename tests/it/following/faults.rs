@@ -9,7 +9,7 @@ use neve_devnet::{Block, Config, DevnetThread, Fault, Part, RetryAfter, Rule};
 use neve_jsonrpc::Rules;
 use serde_json::Value;
 
-use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::neve::{LIMIT, Neve, fresh_dir, run};
 use crate::support::node::wait::at_some_pace;
 
 /// Block 11 is the first one that a fault may hold up.
@@ -156,6 +156,29 @@ fn a_throttled_session_waits() {
     let (_dir, neve) = following(&devnet, &[]);
     assert!(start.elapsed() >= Duration::from_secs(2), "{:?}", start.elapsed());
     neve.wait_for_log("HTTP 429 Too Many Requests, try again in 2s retry_in=2.0s");
+}
+
+/// One answer must not silence neve for longer than a minute, and an operator sees the wait.
+#[test]
+fn retry_after_in_another_century_is_a_minute_which_health_and_status_show() {
+    let devnet = devnet();
+    let century = RetryAfter::Date(Duration::from_hours(24 * 365 * 73));
+    devnet.faults().inject(Fault::Status(503, century).on("eth_chainId"));
+    let (dir, url) = (fresh_dir(), devnet.base_url());
+    let neve = Neve::start(dir.path(), &["--upstream", &url]);
+    neve.wait_for_log("HTTP 503 Service Unavailable, try again in 60s retry_in=60.0s");
+    let (left, reason) = neve.wait("the wait", |health| {
+        let left = health["upstreams"][0]["retry_in_seconds"].as_f64()?;
+        assert!(health["upstream"]["retry_in_seconds"].is_number(), "{health}");
+        Some((left, health["reason"].as_str()?.to_owned()))
+    });
+    assert!(left > 0.0 && left <= 60.0, "{left}");
+    let begins = "no block is stored yet; neve waits: it asks the next upstream in ";
+    assert!(reason.starts_with(begins), "{reason}");
+    let status = run(&["status", "--admin-listen", &neve.admin.to_string()]);
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    let line = status.lines().find(|line| line.starts_with("upstream ")).expect("the upstream");
+    assert!(line.contains(&url) && line.contains(", asked again in "), "{status}");
 }
 
 #[test]
