@@ -15,10 +15,10 @@ use crate::config::{Changes, SettingsSource, Values};
 use crate::http::access::{Access, Sink};
 use crate::http::keys::{KeyRing, LiveKeys};
 use crate::observe::access_log::AccessLog;
-use crate::observe::metrics::LogLevels;
+use crate::observe::log::LogLevels;
 
-/// Time that the lines of the access log may take at the end.
-const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+/// Time that the lines of each log may take at the end.
+pub(super) const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 
 /// The settings in force, and those that change with the file.
 pub(crate) struct Reload {

@@ -20,7 +20,7 @@ const COULD_NOT_LOOK: u8 = 2;
 
 /// Reads the whole store, fetches damaged records again, and ends.
 pub fn run(config: Config) -> ExitCode {
-    crate::observe::metrics::log(&config.log);
+    crate::observe::log::start(&config.log);
     config::warn_of_unknown(&config::command(GROUPS));
     process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
 
-use super::reload::Reload;
+use super::reload::{FLUSH_WITHIN, Reload};
 use super::start::{
     Inherited, Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish, open,
     service_manager,
@@ -21,7 +21,7 @@ use crate::config;
 use crate::config::SettingsSource;
 use crate::config::settings::{AccessTarget, Config, GROUPS};
 use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
-use crate::observe::{Admin, head_age, process, progress};
+use crate::observe::{self, Admin, head_age, process, progress};
 use crate::rpc::methods::Below;
 use crate::shared::{Serving, Status, ThreadCounters};
 
@@ -32,7 +32,7 @@ const ENDING_MAX: Duration = Duration::from_secs(5);
 pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     // Before the first thread: it changes the environment.
     let inherited = Inherited::take();
-    let reload = Reload::new(source, &config, crate::observe::metrics::log(&config.log));
+    let reload = Reload::new(source, &config, observe::log::queued(&config.log));
     config::warn_of_unknown(&config::command(GROUPS));
     process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -41,13 +41,15 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
         runtime.shutdown_timeout(ENDING_MAX); // a read of a stalled mount may never end
         served
     });
-    match served {
+    let code = match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!("{error}");
             ExitCode::FAILURE
         }
-    }
+    };
+    observe::log::flush(FLUSH_WITHIN);
+    code
 }
 
 async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Result<(), StartError> {
@@ -71,7 +73,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let follower = parts.follower(&config, &place, ingest.clone());
-    let metrics = crate::observe::metrics::install();
+    let metrics = observe::metrics::install();
     let (below, _reading) = below(&parts, &config, &place)?;
     let ready = Arc::clone(&reload.ready);
     let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
@@ -139,12 +141,10 @@ fn beside(
     let starting =
         head_age::start(Arc::clone(serving), Arc::clone(status), Arc::clone(&reload.ready));
     let starting = tokio::spawn(starting);
-    let upkeep = tokio::spawn(crate::observe::metrics::keep_up(
-        crate::observe::metrics::UPKEEP_EVERY,
-        move || {
+    let upkeep =
+        tokio::spawn(observe::metrics::keep_up(observe::metrics::UPKEEP_EVERY, move || {
             metrics.as_ref().inspect(|metrics| metrics.run_upkeep());
-        },
-    ));
+        }));
     [showing, keeping, aging, starting, upkeep].map(AbortOnDropHandle::new)
 }
 

@@ -80,7 +80,7 @@ const ROWS: [(&str, &[&str]); 11] = [
     ("Archive", &["archive_"]),
     ("Ingest", &["ingest_", "backfill_"]),
     ("Store", &["store_", "disk_"]),
-    ("Process", &["memory_", "process_", "program_", "major_", "build_"]),
+    ("Process", &["log_", "memory_", "process_", "program_", "major_", "build_"]),
 ];
 
 const WIDTH: usize = 24;

@@ -291,6 +291,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Page faults that waited for the disk"
     Gauge Count "neve_build_info" ["version": "(version of the program)"]
         "1, for the running version of neve"
+    Counter Count "neve_log_dropped_lines_total" []
+        "Log lines dropped because standard error was not read in time"
 };
 
 #[cfg(test)]

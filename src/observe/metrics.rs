@@ -1,20 +1,14 @@
-//! Metrics that many threads count, and logging.
+//! Metrics that many threads count.
 
-use std::io;
-use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::time::{MissedTickBehavior, interval};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::reload::Handle;
 
 use super::latencies;
 use super::metric_table::{METRICS, Metric, MetricKind};
-use super::progress::Beside;
-use crate::config::settings::{LogConfig, LogFormat};
 use crate::shared::{
     HOLDERS, MISS_REASONS, MemoryBudget, MethodLabel, OUTCOMES, REFUSED, TIMEOUTS, ThreadCounters,
     WS_ENDS, WS_KINDS,
@@ -157,51 +151,6 @@ pub(crate) async fn keep_up(every: Duration, upkeep: impl Fn()) {
     loop {
         tick.tick().await;
         upkeep();
-    }
-}
-
-/// Starts logging to standard error.
-pub(crate) fn log(config: &LogConfig) -> LogLevels {
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter(config))
-        .with_writer(|| Beside)
-        .log_internal_errors(false) // it would panic where standard error is closed
-        .with_ansi(io::stderr().is_terminal());
-    let (levels, started) = match config.format {
-        LogFormat::Text => {
-            let builder = builder.with_target(false).with_filter_reloading();
-            (LogLevels::new(builder.reload_handle()), builder.try_init())
-        }
-        LogFormat::Json => {
-            let builder = builder.json().flatten_event(true).with_filter_reloading();
-            (LogLevels::new(builder.reload_handle()), builder.try_init())
-        }
-    };
-    if let Err(error) = started {
-        let _ = writeln!(io::stderr(), "neve: logging is set up already: {error}"); // or nowhere
-    }
-    levels
-}
-
-/// Returns the filter of the settings; without one, that of `RUST_LOG`.
-fn filter(config: &LogConfig) -> EnvFilter {
-    let given = config.filter.as_ref().map(EnvFilter::new);
-    let of_variable = || EnvFilter::try_from_default_env().ok();
-    given.or_else(of_variable).unwrap_or_else(|| EnvFilter::new("info"))
-}
-
-/// The levels of the log, to change while neve runs.
-pub(crate) struct LogLevels(Box<dyn Fn(EnvFilter) + Send + Sync>);
-
-impl LogLevels {
-    fn new<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
-        // It fails only if the log is gone, and then there is nothing to filter.
-        Self(Box::new(move |filter| drop(handle.reload(filter))))
-    }
-
-    /// Sets the levels of these settings.
-    pub(crate) fn set(&self, config: &LogConfig) {
-        (self.0)(filter(config));
     }
 }
 

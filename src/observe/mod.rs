@@ -12,6 +12,7 @@ mod dashboard;
 pub(crate) mod head_age;
 mod health;
 mod latencies;
+pub(crate) mod log;
 mod metric_table;
 pub(crate) mod metrics;
 pub(crate) mod page;

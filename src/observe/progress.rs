@@ -2,13 +2,15 @@
 //! then. Both on standard error, beside the log.
 
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
+use std::{fmt, io, thread};
 
-use indicatif::{MultiProgress, ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde_json::{Value, json};
 
+use super::log::{LogOutput, bars};
 use crate::shared::{Serving, Status};
 
 /// Interval of bars.
@@ -20,9 +22,6 @@ const LEFT_MIN: u64 = 64;
 
 const TEMPLATE: &str = "{prefix:9} {bar:30} {pos}/{len} {rate}/s {eta} left";
 
-/// The bars of this process, if it has any: log lines go above them.
-static BARS: OnceLock<MultiProgress> = OnceLock::new();
-
 /// Something that has an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Task {
@@ -31,6 +30,9 @@ struct Task {
     left: u64,
 }
 
+/// Catch-up and backfill, while they last.
+type Tasks = [Option<Task>; 2];
+
 /// Shows progress for ever.
 pub(crate) async fn run(serving: Arc<Serving>, status: Arc<Status>) {
     let terminal = io::stderr().is_terminal();
@@ -38,11 +40,26 @@ pub(crate) async fn run(serving: Arc<Serving>, status: Arc<Status>) {
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     look.tick().await;
     let mut show = Show::default();
+    let bars = if terminal { drawn_aside().ok() } else { None };
     loop {
         look.tick().await;
         let tasks = [catch_up(&serving, &status), backfill(&serving, &status)];
-        if terminal { show.bars(tasks) } else { show.lines(tasks) }
+        match &bars {
+            Some(bars) => _ = bars.try_send(tasks), // the next ones are newer
+            None => show.lines(tasks),
+        }
     }
+}
+
+/// Starts the thread that draws bars. A terminal that was stopped (Ctrl-S) delays it alone.
+fn drawn_aside() -> io::Result<SyncSender<Tasks>> {
+    let (tasks, taken) = sync_channel(1);
+    let draw = move || {
+        let mut show = Show::default();
+        taken.into_iter().for_each(|tasks| show.bars(tasks));
+    };
+    thread::Builder::new().name("progress".to_owned()).spawn(draw)?;
+    Ok(tasks)
 }
 
 fn catch_up(serving: &Serving, status: &Status) -> Option<Task> {
@@ -71,8 +88,8 @@ struct Show {
 }
 
 impl Show {
-    fn bars(&mut self, tasks: [Option<Task>; 2]) {
-        let all = BARS.get_or_init(MultiProgress::new);
+    fn bars(&mut self, tasks: Tasks) {
+        let all = bars();
         for (bar, task) in self.bars.iter_mut().zip(tasks) {
             let begun = bar.is_some();
             match task.filter(|task| task.left >= if begun { 1 } else { LEFT_MIN }) {
@@ -90,7 +107,7 @@ impl Show {
         }
     }
 
-    fn lines(&mut self, tasks: [Option<Task>; 2]) {
+    fn lines(&mut self, tasks: Tasks) {
         for (last, task) in self.last.iter_mut().zip(tasks) {
             let Some(task) = task.filter(|task| task.left >= LEFT_MIN) else {
                 *last = None;
@@ -99,7 +116,8 @@ impl Show {
             let now = Instant::now();
             let before = last.replace((task.done, now));
             let rate = before.map(|(done, at)| rate(task.done.saturating_sub(done), now - at));
-            let _ = writeln!(io::stderr(), "{}", line(task, rate)); // nobody may be reading
+            let line = format!("{}\n", line(task, rate));
+            let _ = LogOutput.write_all(line.as_bytes()); // it never fails
         }
     }
 }
@@ -130,27 +148,6 @@ fn new_bar(task: Task) -> ProgressBar {
     let bar = ProgressBar::new(task.done + task.left).with_style(style);
     bar.set_prefix(task.name);
     bar.with_position(task.done)
-}
-
-/// Standard error for the log: bars make room for a line.
-pub(crate) struct Beside;
-
-impl Write for Beside {
-    /// A line that cannot be written is lost: where standard error is full or closed, there is no
-    /// other place to say so.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let write = || io::stderr().write_all(bytes);
-        let _ = match BARS.get() {
-            Some(bars) => bars.suspend(write),
-            None => write(),
-        };
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let _ = io::stderr().flush();
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const FINISH_TIME_MAX: Duration = Duration::from_mins(5);
 
 /// Imports and says so. Progress and errors are lines of the log.
 pub fn run(config: &Config, args: &ImportArgs) -> ExitCode {
-    crate::observe::metrics::log(&config.log);
+    crate::observe::log::start(&config.log);
     config::warn_of_unknown(&config::command(GROUPS));
     process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

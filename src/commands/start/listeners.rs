@@ -5,6 +5,7 @@ use std::io;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -171,10 +172,17 @@ impl Listeners {
         let _ = writeln!(text, "health   {}", shown(admin, "/health"));
         let _ = writeln!(text, "try it:");
         let _ = writeln!(text, "  curl -s {CURL_OPTIONS} {}", curl_target(listen));
-        let mut out = io::stdout();
-        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // Nobody may be reading, and the log has the address too.
-            warn!(%error, %listen, %admin, "greeting not written");
+        let (listen, admin) = (listen.clone(), admin.clone());
+        let print = move || {
+            let mut out = io::stdout();
+            if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+                // Nobody may be reading, and the log has the address too.
+                warn!(%error, %listen, %admin, "greeting not written");
+            }
+        };
+        // A pipe that is full holds up this thread alone.
+        if let Err(error) = thread::Builder::new().name("greeting".to_owned()).spawn(print) {
+            warn!(%error, "greeting not written");
         }
     }
 

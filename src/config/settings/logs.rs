@@ -18,8 +18,8 @@ pub(super) const LOGS: Group = Group {
         Setting::new(
             "log-filter",
             text::<LogFilter>("FILTER"),
-            "Least level of log lines, also by module: `info`, `warn,neve::fetch=debug`. The \
-             variable RUST_LOG overrides the default.",
+            "Least level of log lines, also by module: `info`, `warn,neve::fetch=debug`. Libraries \
+             log errors only, unless named: `info,h2=debug`. The variable RUST_LOG overrides the default.",
         )
         .otherwise("info")
         .reloads(),

@@ -1,4 +1,4 @@
-//! The access log: a bounded queue of lines, and the thread that writes them.
+//! The access log: a file with a line for each request.
 
 mod log_file;
 mod queue;

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustix::process::Signal;
 
 use crate::support::http2::{DATA, PING, PREFACE, RST_STREAM, SETTINGS, first, frame, head};
 use crate::support::neve::{Neve, fresh_dir};
@@ -172,6 +173,27 @@ fn floods_of_frames_end_their_connection() {
         let block = neve.client().post(BLOCK);
         assert_eq!(block.status, 200, "{what}");
     }
+}
+
+/// The library warns of a connection whose streams it reset too often.
+#[test]
+fn client_whose_streams_are_reset_writes_no_log() {
+    let node = devnet(5);
+    let resets = (0..90).flat_map(|at| {
+        let stream = 2 * at + 1;
+        [head(stream), frame(8, 0, stream, &[0; 4])] // a window that grows by nothing
+    });
+    let data_of_no_stream = frame(0, 0, 0, &[]);
+    let flood: Vec<_> = resets.chain([data_of_no_stream]).collect();
+    let (warning, end) = ("locally-reset streams", "no settings file at the start");
+    let (_dir, neve) = follow(&node, &["--log-filter", "info,h2=warn"]);
+    ends_after(&neve, &[], &flood);
+    neve.wait_for_log(warning);
+    let (_dir, neve) = follow(&node, &[]);
+    ends_after(&neve, &[], &flood);
+    neve.signal(Signal::HUP);
+    neve.wait_for_log(end); // it comes behind all lines of the flood
+    assert!(!neve.log().contains(warning), "{}", neve.log());
 }
 
 #[test]

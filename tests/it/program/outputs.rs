@@ -1,7 +1,8 @@
 //! Standard output and error that are full or closed, and signals: neve neither panics nor stops.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::client::Client;
 use crate::support::corpus::MAIN;
 use crate::support::neve::{LIMIT, Neve, fresh_dir, run};
 use crate::support::node::wait::{Miss, wait_until};
@@ -115,6 +117,65 @@ fn serve_goes_on_where_its_outputs_are_full_or_closed() {
         up.unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(status.code(), Some(0), "{:?}", status.signal());
     }
+}
+
+const DROPPED: &str = "neve_log_dropped_lines_total";
+
+/// Makes neve write more lines than its queue has room for, while nobody reads them.
+fn fill_the_log(main: SocketAddr, admin: SocketAddr, before: u64) -> u64 {
+    let filled = wait_until("lines that are dropped", LIMIT, || {
+        for _ in 0..200 {
+            // An Origin leads to the full path, of which libraries log much.
+            let answer = Client::new(main).request("GET", "/ready", &[("Origin", "http://x")], b"");
+            assert!([200, 503].contains(&answer.status), "{}", answer.text());
+        }
+        let page = Client::new(admin).get("/metrics").text();
+        let count: Option<u64> =
+            page.lines().find_map(|line| line.strip_prefix(DROPPED)?.trim().parse().ok());
+        count.filter(|count| *count > before).ok_or_else(|| Miss::NotYet(format!("{count:?}")))
+    });
+    filled.unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// A pipe has room for 64 KiB. The greeting goes into the same one, as under some supervisors.
+#[test]
+fn reader_of_the_log_that_stalls_delays_neither_requests_nor_the_end() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let store = dir.path().join("store").display().to_string();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (main, admin) = (free(), free());
+    let [main, admin] = [main, admin].map(|listener| listener.local_addr().unwrap());
+    let (listen, admin_listen, url) = (main.to_string(), admin.to_string(), node.url());
+    let filter = "trace,hyper=trace,hyper_util=trace,mio=trace";
+    let named = ["--listen", &listen, "--admin-listen", &admin_listen, "--data-dir", &store];
+    let more = ["--upstream", &url, "--start", "300", "--log-filter", filter];
+    let (mut log, writer) = std::io::pipe().expect("a pipe");
+    let (out, error) = (writer.try_clone().expect("a descriptor").into(), writer.into());
+    let mut command = command(&[&["serve"][..], &named, &more].concat(), out, error);
+    let mut child = command.spawn().expect("the binary starts");
+    drop(command); // it has ends of the pipe
+    let test = || {
+        let up = wait_until("the listener", LIMIT, || {
+            std::net::TcpStream::connect(main).map_err(|why| Miss::NotYet(why.to_string()))
+        });
+        up.unwrap_or_else(|why| panic!("{why}"));
+        let dropped = fill_the_log(main, admin, 0);
+        let (mut text, mut room) = (Vec::new(), vec![0; 4096]);
+        while memchr::memmem::find(&text, b"log lines dropped").is_none() {
+            let len = log.read(&mut room).expect("it is ours");
+            text.extend_from_slice(&room[..len]);
+        }
+        fill_the_log(main, admin, dropped);
+    };
+    let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
+    let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+    let ended = wait_until("the end", LIMIT, || match child.try_wait() {
+        Ok(Some(status)) => Ok(status),
+        _ => Err(Miss::NotYet("it runs".to_owned())),
+    });
+    let _ = child.kill();
+    tested.unwrap_or_else(|why| std::panic::resume_unwind(why));
+    assert_eq!(ended.unwrap_or_else(|why| panic!("{why}")).code(), Some(0));
 }
 
 #[test]

@@ -1,0 +1,51 @@
+//! Filter of log lines. A level without a module is for neve's own lines. Libraries say what clients
+//! and upstreams do wrong, for each connection, so that a client would write the log.
+
+use std::env;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::config::settings::LogConfig;
+
+/// Level of neve's lines if neither the settings nor the environment have a filter.
+const DEFAULT: &str = "info";
+
+/// Returns the filter of the settings; without one, that of `RUST_LOG`.
+pub(super) fn filter(config: &LogConfig) -> EnvFilter {
+    let given = config.filter.as_deref().map(|text| EnvFilter::new(of_neve(text)));
+    let of_variable = || {
+        let text = env::var(EnvFilter::DEFAULT_ENV).ok()?;
+        EnvFilter::try_new(of_neve(&text)).ok()
+    };
+    given.or_else(of_variable).unwrap_or_else(|| EnvFilter::new(of_neve(DEFAULT)))
+}
+
+/// Gives the levels without a module to neve and its crates, whose names all begin so. Libraries keep
+/// their errors, unless the filter names them.
+fn of_neve(filter: &str) -> String {
+    let parts = filter.split(',').map(|part| match part.parse::<LevelFilter>() {
+        Ok(LevelFilter::OFF) | Err(_) => part.to_owned(),
+        // The library takes an empty word for `error`.
+        Ok(level) => format!("error,neve={level}"),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_neve;
+
+    #[test]
+    fn level_without_a_module_is_for_neve_alone() {
+        for (given, filter) in [
+            ("info", "error,neve=info"),
+            ("warn,neve::fetch=debug", "error,neve=warn,neve::fetch=debug"),
+            ("TRACE,h2=trace", "error,neve=trace,h2=trace"),
+            ("off", "off"),
+            ("neve_store=debug", "neve_store=debug"),
+        ] {
+            assert_eq!(of_neve(given), filter);
+        }
+    }
+}

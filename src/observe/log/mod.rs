@@ -1,0 +1,10 @@
+//! neve's own log on standard error: its levels, and the queue that keeps it from delaying anything.
+
+mod filter;
+mod output;
+mod queue;
+mod start;
+
+pub(crate) use output::{LogOutput, bars, flush};
+pub(crate) use queue::{LineQueue, LineSink};
+pub(crate) use start::{LogLevels, queued, start};
