@@ -10,6 +10,10 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::error::Failed;
+use crate::config::read_text;
+
+/// Bytes of a file with a key.
+const KEY_BYTES_MAX: u64 = 64 << 10;
 
 /// Key of a writer.
 pub(crate) struct SigningKey(Ed25519KeyPair);
@@ -24,7 +28,8 @@ impl SigningKey {
     /// Reads a key as `openssl genpkey -algorithm ed25519` writes it.
     pub(crate) fn read(path: &Path) -> Result<Self, Failed> {
         let wrong = |why: String| Failed::SignKey { path: path.to_owned(), why };
-        let key = PrivatePkcs8KeyDer::from_pem_file(path);
+        let text = read_text(path, KEY_BYTES_MAX).map_err(wrong)?;
+        let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes());
         let key = key.map_err(|error| wrong(error.to_string()))?;
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(key.secret_pkcs8_der());
         pair.map(Self).map_err(|error| wrong(error.to_string()))

@@ -9,6 +9,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::config::read_text;
+
+/// Bytes of an `--upstream-ca`: all authorities of a browser take a quarter of a megabyte.
+const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
+
 /// TLS with the authorities that browsers trust (Mozilla's list, built in: a small machine
 /// may have none), and with one of the operator's own.
 pub(crate) fn client_config(own: Option<&Path>) -> Result<ClientConfig, String> {
@@ -34,7 +39,8 @@ pub(crate) fn connector(tls: ClientConfig, timeout: Duration) -> HttpsConnector<
 }
 
 fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
+    let text = read_text(path, CERTIFICATES_BYTES_MAX)?;
+    let certificates = CertificateDer::pem_slice_iter(text.as_bytes());
     let mut count = 0;
     for certificate in certificates {
         let certificate = certificate.map_err(|error| error.to_string())?;

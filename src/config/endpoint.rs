@@ -11,6 +11,8 @@ use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Scheme};
 
+use super::text_file::read_text;
+
 /// The paths of the C-chain on a node.
 const RPC_PATH: &str = "/ext/bc/C/rpc";
 const WS_PATH: &str = "/ext/bc/C/ws";
@@ -86,12 +88,7 @@ impl UpstreamHeaders {
     /// Reads a file with a line `Name: value` for each header. Empty lines and lines that begin with
     /// `#` say nothing. The error names the line and no value.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let len = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-        if len > HEADER_FILE_BYTES_MAX {
-            return Err(format!("{len} bytes, allowed are {HEADER_FILE_BYTES_MAX}"));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-        Self::parse(&text)
+        Self::parse(&read_text(path, HEADER_FILE_BYTES_MAX)?)
     }
 
     fn parse(text: &str) -> Result<Self, String> {

@@ -1,7 +1,6 @@
 //! The file of settings: TOML with flat keys, spelled as the flags.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::ConfigError;
 use super::setting::{Group, Setting, split};
+use super::text_file::read_text;
 
 /// File that `neve serve` reads if no other one is named.
 pub(super) const DEFAULT_PATH: &str = "/etc/neve/neve.toml";
@@ -39,11 +39,7 @@ impl SettingsFile {
     pub fn read(path: &Path, groups: &'static [Group]) -> Result<Self, ConfigError> {
         let shown = path.display();
         let failed = |why: &str| ConfigError::File(format!("cannot read {shown}: {why}"));
-        let len = fs::metadata(path).map_err(|error| failed(&error.to_string()))?.len();
-        if len > BYTES_MAX {
-            return Err(failed(&format!("{len} bytes; allowed: {BYTES_MAX}")));
-        }
-        let text = fs::read_to_string(path).map_err(|error| failed(&error.to_string()))?;
+        let text = read_text(path, BYTES_MAX).map_err(|why| failed(&why))?;
         Self::parse(&shown.to_string(), &text, groups)
     }
 

@@ -11,6 +11,7 @@ mod relay_rule;
 mod setting;
 pub mod settings;
 mod source;
+mod text_file;
 mod units;
 mod values;
 
@@ -26,6 +27,7 @@ pub(crate) use relay_rule::{MethodPattern, RelayRule};
 pub use setting::{Group, Setting};
 pub use source::{Changes, SettingsSource};
 pub(crate) use source::{unknown_variables, warn_of_unknown};
+pub(crate) use text_file::read_text;
 pub use units::{Anchor, ArchiveTrust, ListenAddress, StartAt};
 pub(crate) use units::{Human, IpNetwork};
 pub use values::{Origin, Values};

@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 use crate::config::setting::{SWITCH, count, text};
 use crate::config::units::StartAt;

@@ -66,7 +66,8 @@ pub(super) const LISTEN: Group = Group {
             "keys",
             text::<PathBuf>("FILE"),
             "File of API keys: clients must name one, in the path (/k/KEY/...), in x-api-key or as a \
-             Bearer token. SIGHUP reads it again; `neve keys hash` prints an entry.",
+             Bearer token. At most 4 MiB and 10,000 keys. SIGHUP reads it again; `neve keys hash` prints an \
+             entry.",
         ),
         Setting::new(
             "rpc-paths",
@@ -209,10 +210,26 @@ fn admin_listen(values: &Values) -> Result<AdminListen, ConfigError> {
 
 fn rpc_paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {
     let paths = values.texts("rpc-paths");
-    match paths.iter().find(|path| !path.starts_with('/')) {
-        Some(path) => Err(values.wrong("rpc-paths", path, "a path begins with /")),
+    let wrong = paths.iter().find_map(|path| Some((path, no_path(path)?)));
+    match wrong {
+        Some((path, why)) => Err(values.wrong("rpc-paths", path, why)),
         None => Ok(paths.into()),
     }
+}
+
+/// Reason why no request can have this path: RFC 3986, 3.3 has the characters of one.
+fn no_path(path: &str) -> Option<String> {
+    if !path.starts_with('/') {
+        return Some("a path begins with /".to_owned());
+    }
+    let may_stand = |c: char| c.is_ascii_alphanumeric() || "/-._~!$&'()*+,;=:@%".contains(c);
+    if let Some(c) = path.chars().find(|c| !may_stand(*c)) {
+        return Some(format!("{c:?} cannot stand in the path of a request; write it as %XX"));
+    }
+    let is_hex = |pair: &[u8]| pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit);
+    let mut after = path.split('%').skip(1);
+    let cut = after.find(|rest| !is_hex(&rest.as_bytes()[..rest.len().min(2)]));
+    cut.map(|_| "two hex digits follow each % in a path".to_owned())
 }
 
 /// A router must be able to tell a miss, so no success but 200 itself, for routers that look into

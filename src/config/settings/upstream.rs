@@ -48,7 +48,7 @@ pub(super) const UPSTREAM: Group = Group {
             "A file with a line `Name: value` for each HTTP header that goes with every request \
              to the upstreams: for keys. One is for all that are followed; else the n-th is the n-th \
              upstream's, then that of --mirror-from, then those of --relay-to, which may be left \
-             out. `none` stands for no file.",
+             out. `none` stands for no file. A file has at most 64 KiB.",
         ),
         Setting::new(
             "upstream-ca",

@@ -1,14 +1,13 @@
 //! File of keys (`--keys`): TOML with a table `[[key]]` for each. It has hashes and no keys.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::api_key::{ApiKey, KeyHash};
-use crate::config::MethodPattern;
+use crate::config::{MethodPattern, read_text};
 
 /// Bytes of the file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -29,11 +28,7 @@ pub(crate) fn entry(name: &str, hash: KeyHash) -> Result<String, String> {
 /// Reads a file. The error names the line.
 pub(super) fn read(path: &Path) -> Result<Vec<ApiKey>, String> {
     let failed = |why: String| format!("{}: {why}", path.display());
-    let len = fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
-    if len > FILE_BYTES_MAX {
-        return Err(failed(format!("{len} bytes; allowed: {FILE_BYTES_MAX}")));
-    }
-    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let text = read_text(path, FILE_BYTES_MAX).map_err(failed)?;
     parse(&text).map_err(|(line, why)| format!("{}:{line}: {why}", path.display()))
 }
 

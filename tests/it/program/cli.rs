@@ -157,6 +157,9 @@ fn limits_are_refused_beyond_their_edges() {
         ),
         (["--idle-timeout", "soon"], TIMES),
         (["--rpc-paths", "ext/rpc"], "--rpc-paths ext/rpc (flag): a path begins with /"),
+        (["--rpc-paths", "/a b"], "' ' cannot stand in the path of a request; write it as %XX"),
+        (["--rpc-paths", "/a?b"], "'?' cannot stand in the path of a request; write it as %XX"),
+        (["--rpc-paths", "/a%2"], "two hex digits follow each % in a path"),
         (["--api", "debug"], "--api debug (flag): allowed: debug-raw"),
         (
             ["--upstream-quorum", "2"],
@@ -185,6 +188,26 @@ fn limits_are_refused_beyond_their_edges() {
         (["--log-format", "xml"], "--log-format xml (flag): allowed: text, json"),
     ] {
         serve_refused(&arguments, text);
+    }
+}
+
+#[test]
+fn endless_file_is_refused_with_its_name_and_its_bound() {
+    let dir = fresh_dir();
+    let store = dir.path().join("store").display().to_string();
+    let https = ["--data-dir", &store, "--listen", "127.0.0.1:0", "--upstream", "https://a"];
+    for (flag, bound) in [
+        ("--config", 1 << 20),
+        ("--keys", 4 << 20),
+        ("--upstream-header-file", 64 << 10),
+        ("--upstream-ca", 1 << 20),
+    ] {
+        let output = run(&[&["serve", flag, "/dev/zero"][..], &https].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let why = format!("/dev/zero: more than {bound} bytes; allowed: {bound}");
+        let by_flag = why.replace(": more", " (flag): more");
+        assert!(stderr.contains(&why) || stderr.contains(&by_flag), "{flag}: {stderr}");
+        assert!(!output.status.success(), "{flag}: {stderr}");
     }
 }
 

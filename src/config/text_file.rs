@@ -1,0 +1,50 @@
+//! Files that an operator names, read up to a bound. A device or a pipe may have no end.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Reads a text of at most `bytes_max` bytes. A pipe will do, as `<(...)` of a shell makes them.
+///
+/// # Errors
+/// The reason, without the path.
+pub(crate) fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let len = file.metadata().map_err(|error| error.to_string())?.len();
+    let mut text = Vec::new();
+    file.take(bytes_max + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > bytes_max {
+        let len = if len > bytes_max { len.to_string() } else { format!("more than {bytes_max}") };
+        return Err(format!("{len} bytes; allowed: {bytes_max}"));
+    }
+    String::from_utf8(text).map_err(|error| format!("no UTF-8: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn endless_and_long_files_are_refused_and_a_pipe_is_read() {
+        for endless in ["/dev/zero", "/dev/full"] {
+            let why = read_text(Path::new(endless), 9).unwrap_err();
+            assert_eq!(why, "more than 9 bytes; allowed: 9", "{endless}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "123456789").unwrap();
+        assert_eq!(read_text(&path, 9).unwrap(), "123456789");
+        assert_eq!(read_text(&path, 8).unwrap_err(), "9 bytes; allowed: 8");
+        fs::write(&path, b"\xff").unwrap();
+        assert!(read_text(&path, 9).unwrap_err().starts_with("no UTF-8: "));
+        assert!(read_text(dir.path(), 9).unwrap_err().contains("Is a directory"));
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, b"piped").unwrap();
+        drop(writer);
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let piped = format!("/proc/self/fd/{descriptor}");
+        assert_eq!(read_text(Path::new(&piped), 9).unwrap(), "piped");
+    }
+}
