@@ -11,7 +11,7 @@ use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Scheme};
 
-use super::text_file::read_text;
+use super::file::read_text;
 
 /// The paths of the C-chain on a node.
 const RPC_PATH: &str = "/ext/bc/C/rpc";

@@ -1,14 +1,16 @@
 //! The file of settings: TOML with flat keys, spelled as the flags.
 
+mod bounded;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
+pub(crate) use self::bounded::read_text;
 use super::error::ConfigError;
 use super::setting::{Group, Setting, split};
-use super::text_file::read_text;
 
 /// File that `neve serve` reads if no other one is named.
 pub(super) const DEFAULT_PATH: &str = "/etc/neve/neve.toml";

@@ -158,7 +158,7 @@ fn a_throttled_session_waits() {
     neve.wait_for_log("HTTP 429 Too Many Requests, try again in 2s retry_in=2.0s");
 }
 
-/// One answer must not silence neve for longer than a minute, and an operator sees the wait.
+/// A single answer must not silence neve for longer than a minute, and an operator sees the wait.
 #[test]
 fn retry_after_in_another_century_is_a_minute_which_health_and_status_show() {
     let devnet = devnet();

@@ -23,6 +23,8 @@ pub(crate) fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::{Write, pipe};
+    use std::os::fd::AsRawFd;
 
     use super::*;
 
@@ -40,10 +42,10 @@ mod tests {
         fs::write(&path, b"\xff").unwrap();
         assert!(read_text(&path, 9).unwrap_err().starts_with("no UTF-8: "));
         assert!(read_text(dir.path(), 9).unwrap_err().contains("Is a directory"));
-        let (reader, mut writer) = std::io::pipe().unwrap();
-        std::io::Write::write_all(&mut writer, b"piped").unwrap();
+        let (reader, mut writer) = pipe().unwrap();
+        writer.write_all(b"piped").unwrap();
         drop(writer);
-        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let descriptor = reader.as_raw_fd();
         let piped = format!("/proc/self/fd/{descriptor}");
         assert_eq!(read_text(Path::new(&piped), 9).unwrap(), "piped");
     }
