@@ -8,11 +8,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hyper::http::Extensions;
 use neve_store::disk::open_regular;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
+    Attributes, Error, GetOptions, GetResult, GetResultPayload, ObjectMeta, ObjectStore, Result,
 };
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -49,7 +50,7 @@ impl Objects {
         let (path, at) = (directory.path_to_filesystem(at)?, at.clone());
         let opening = spawn_blocking(move || match open_regular(&path) {
             Ok(file) => found(file, path, at, &options),
-            Err(error) => Err(absent_or_failed(at, error)),
+            Err(error) => Err(absent_or_failed(&at, error)),
         });
         let opened = timeout(time_max(0), opening).await.map_err(failed)?;
         opened.map_err(|source| Error::JoinError { source })?
@@ -69,7 +70,7 @@ fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::Generic { store: DIRECTORY, source: Box::new(error) }
 }
 
-fn absent_or_failed(at: Path, error: io::Error) -> Error {
+fn absent_or_failed(at: &Path, error: io::Error) -> Error {
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::InvalidInput => {
             Error::NotFound { path: at.to_string(), source: Box::new(error) }
@@ -93,8 +94,8 @@ fn found(file: File, path: PathBuf, location: Path, options: &GetOptions) -> Res
         payload: GetResultPayload::File(file, path),
         range: range.map_err(failed)?,
         meta,
-        attributes: Default::default(),
-        extensions: Default::default(),
+        attributes: Attributes::default(),
+        extensions: Extensions::default(),
     })
 }
 

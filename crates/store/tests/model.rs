@@ -230,7 +230,7 @@ fn removed_lock_file_lets_no_second_writer_in() {
     std::fs::remove_file(dir.path().join("lock")).unwrap();
     for attempt in ["makes the file anew", "finds the file"] {
         let error = neve_store::open(dir.path(), support::small()).err();
-        assert!(matches!(error, Some(neve_store::Error::Locked { .. })), "{attempt}: {error:?}");
+        assert!(matches!(error, Some(Error::Locked { .. })), "{attempt}: {error:?}");
     }
     drop(opened);
     assert!(neve_store::open(dir.path(), support::small()).is_ok());

@@ -181,7 +181,7 @@ fn client_whose_streams_are_reset_writes_no_log() {
     let node = devnet(5);
     let resets = (0..90).flat_map(|at| {
         let stream = 2 * at + 1;
-        [head(stream), frame(8, 0, stream, &[0; 4])] // a window that grows by nothing
+        [head(stream, &[]), frame(8, 0, stream, &[0; 4])] // a window that grows by nothing
     });
     let data_of_no_stream = frame(0, 0, 0, &[]);
     let flood: Vec<_> = resets.chain([data_of_no_stream]).collect();

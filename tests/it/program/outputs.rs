@@ -109,7 +109,7 @@ fn serve_goes_on_where_its_outputs_are_full_or_closed() {
             let head = "eth_getBlockByNumber";
             let params = format!("[\"{:#x}\",false]", MAIN.head);
             std::net::TcpStream::connect(free).map_err(|why| Miss::NotYet(why.to_string()))?;
-            let answer = crate::support::client::Client::new(free).call(head, &params);
+            let answer = Client::new(free).call(head, &params);
             if answer.status == 200 { Ok(()) } else { Err(Miss::NotYet(answer.text())) }
         });
         let _ = kill_process(Pid::from_child(&child), Signal::TERM);

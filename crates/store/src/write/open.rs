@@ -398,7 +398,7 @@ fn last_hash(segments: &[Arc<Segment>]) -> Option<Hash> {
 fn is_of_the_file(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidInput, UnexpectedEof};
     matches!(error.kind(), InvalidInput | UnexpectedEof)
-        || error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+        || error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
 /// True if the file is something of ours that was being written.
