@@ -23,7 +23,7 @@ static BARS: OnceLock<MultiProgress> = OnceLock::new();
 /// The queue, in a program that serves.
 static QUEUE: OnceLock<LineQueue> = OnceLock::new();
 /// Lines that the queue had no room for.
-static DROPPED: AtomicU64 = AtomicU64::new(0);
+static LOST_LINES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// True on the thread that empties the queue: its own lines go past the queue.
@@ -55,7 +55,7 @@ impl Write for LogOutput {
         match QUEUE.get().filter(|_| !WRITES.get()) {
             Some(queue) => {
                 if !queue.push(lines.to_vec()) {
-                    DROPPED.fetch_add(1, Ordering::Relaxed);
+                    LOST_LINES.fetch_add(1, Ordering::Relaxed);
                     counter!("neve_log_dropped_lines_total").increment(1);
                 }
             }
@@ -91,7 +91,7 @@ impl LineSink for StandardError {
     fn write(&mut self, lines: &[u8]) {
         WRITES.set(true);
         write_out(lines);
-        let dropped = DROPPED.load(Ordering::Relaxed);
+        let dropped = LOST_LINES.load(Ordering::Relaxed);
         let is_due = self.said_at.is_none_or(|at| at.elapsed() >= SAY_INTERVAL);
         if dropped > self.said && is_due {
             warn!(lines = dropped - self.said, "log lines dropped");

@@ -13,7 +13,9 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
 
-use crate::support::http2::{DATA, PING, PREFACE, RST_STREAM, SETTINGS, first, frame, head};
+use crate::support::http2::{
+    DATA, PING, PREFACE, RST_STREAM, SETTINGS, first, frame, head, header,
+};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::{devnet, follow};
 
@@ -179,12 +181,11 @@ fn floods_of_frames_end_their_connection() {
 #[test]
 fn client_whose_streams_are_reset_writes_no_log() {
     let node = devnet(5);
-    let resets = (0..90).flat_map(|at| {
-        let stream = 2 * at + 1;
-        [head(stream, &[]), frame(8, 0, stream, &[0; 4])] // a window that grows by nothing
-    });
+    let streams = || (0..90).map(|at| 2 * at + 1);
+    let heads = streams().map(|stream| head(stream, &header("content-length", "1")));
+    let resets = streams().map(|stream| frame(DATA, 0, stream, b"ab")); // more than was said
     let data_of_no_stream = frame(0, 0, 0, &[]);
-    let flood: Vec<_> = resets.chain([data_of_no_stream]).collect();
+    let flood: Vec<_> = heads.chain(resets).chain([data_of_no_stream]).collect();
     let (warning, end) = ("locally-reset streams", "no settings file at the start");
     let (_dir, neve) = follow(&node, &["--log-filter", "info,h2=warn"]);
     ends_after(&neve, &[], &flood);
