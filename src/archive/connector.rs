@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use hyper::StatusCode;
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
@@ -58,7 +59,10 @@ impl HttpService for Connector {
                 };
                 HttpError::new(kind, error)
             })?;
-            let (head, body) = response.into_parts();
+            let (mut head, body) = response.into_parts();
+            if head.status == StatusCode::RANGE_NOT_SATISFIABLE {
+                head.status = StatusCode::PRECONDITION_FAILED; // has a kind of its own in the crate's errors
+            }
             let body = body.map_err(|error| HttpError::new(HttpErrorKind::Interrupted, error));
             Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
         })

@@ -51,6 +51,28 @@ pub(crate) enum Failed {
     Slow(Duration),
     #[error("the archive has no manifest: nothing was pushed there")]
     NoManifest,
+    #[error(
+        "{0} is being deleted: wait until neve archive gc has ended, or run it again if it was cut off"
+    )]
+    BeingDeleted(ObjectName),
+    #[error(
+        "the object store does not keep the conditions of a PUT: {0}; use another one, or let one writer \
+         alone write there, with --archive-single-writer"
+    )]
+    NoConditions(String),
+    #[error(
+        "{}: on {what}, whose locks may not reach other machines; use a local file system, or let one \
+         writer alone write there, with --archive-single-writer", .dir.display()
+    )]
+    NetworkFileSystem { dir: PathBuf, what: &'static str },
+    #[error("another neve archive gc deletes objects there; try again once it has ended")]
+    OtherDeletion,
+    #[error(
+        "the archive has no manifest: name its chain by --network, or by --chain-id and --genesis"
+    )]
+    NoChain,
+    #[error("height {height} is above the archive's last one; {}", has(*heights))]
+    AboveAll { height: u64, heights: Option<(u64, u64)> },
     #[error("others changed the manifest {0} times meanwhile; try again")]
     Busy(u32),
 }

@@ -1,5 +1,6 @@
 //! Packed files of a data directory, and the packed files of an archive, as their codec reads them.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -66,6 +67,16 @@ fn look(path: &Path) -> Result<PackedOnDisk, Failed> {
 }
 
 impl PackedOnDisk {
+    /// First height, and the height after the last one.
+    pub(super) fn heights(&self) -> (u64, u64) {
+        (self.header.first, self.header.end())
+    }
+
+    /// Bytes of the file.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Reads the file whole, as long as it was when it was listed.
     pub(super) fn read(&self) -> Result<Vec<u8>, Failed> {
         let mut bytes = vec![0; self.bytes as usize];
@@ -109,17 +120,18 @@ impl Opened {
         hash.map(|hash| Digest(hash.0)).ok_or_else(|| "has no last block".to_owned())
     }
 
-    /// The hashes of all blocks and transactions.
-    pub(super) fn keys(&self) -> Result<Vec<Key>, String> {
+    /// The hashes of all blocks and transactions, and the terms of all logs, each once.
+    pub(super) fn keys(&self) -> Result<(Vec<Key>, Vec<u64>), String> {
         let header = self.header();
-        let mut keys = Vec::new();
+        let (mut keys, mut terms) = (Vec::new(), BTreeSet::new());
         for height in header.first..header.end() {
             let record = self.range.record(height).map_err(|damage| damage.to_string())?;
             keys.push(Key { hash: record.hash.0, at: Spot { height, transaction: None } });
             for (number, hash) in (0..).zip(&record.transactions) {
                 keys.push(Key { hash: hash.0, at: Spot { height, transaction: Some(number) } });
             }
+            terms.extend(record.logs.iter().flatten().copied().filter(|term| *term != 0)); // 0 is none
         }
-        Ok(keys)
+        Ok((keys, terms.into_iter().collect()))
     }
 }

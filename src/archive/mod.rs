@@ -3,18 +3,20 @@
 mod connector;
 mod error;
 mod file_lock;
+mod index_objects;
+mod listing;
 mod local;
 mod objects;
-mod push;
 pub(crate) mod read;
+mod requests;
 mod signature;
 mod source;
 mod store;
 mod verify;
+pub(crate) mod write;
 
 pub(crate) use error::Failed;
 pub(crate) use local::packed_files;
-pub(crate) use push::{Pushed, push};
 pub(crate) use signature::SigningKey;
 pub(crate) use source::{ArchiveSource, identity_of};
 pub(crate) use store::{ArchiveStore, Place};

@@ -25,6 +25,16 @@ const REFUSED_FOR: Duration = Duration::from_mins(5);
 /// Bytes of a segment that is taken: it is in memory as a whole. One of mainnet has 8 MB.
 pub(super) const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
+/// A manifest as it was read last.
+#[derive(Clone)]
+struct KnownManifest {
+    read: Instant,
+    manifest: Arc<Manifest>,
+    digest: Digest,
+    /// Tag in the store.
+    tag: Option<String>,
+}
+
 /// An archive that segments come from.
 pub(crate) struct ArchiveSource {
     store: ArchiveStore,
@@ -33,7 +43,7 @@ pub(crate) struct ArchiveSource {
     /// Block from which it is proven where no upstream is.
     pub(crate) anchor: Option<Anchor>,
     place: Place,
-    manifest: Mutex<Option<(Instant, Arc<Manifest>, Digest)>>,
+    manifest: Mutex<Option<KnownManifest>>,
     /// Time when the manifest could not be read.
     failed: Mutex<Option<Instant>>,
     refused: Mutex<HashMap<Digest, Instant>>,
@@ -62,6 +72,11 @@ impl ArchiveSource {
         self.status.change_archive(|archive| archive.hashes_from = height);
     }
 
+    /// Notes the state of the breaker of reads.
+    pub(super) fn breaker(&self, state: &'static str) {
+        self.status.change_archive(|archive| archive.breaker = state);
+    }
+
     /// Notes the heights that are answered from the archive.
     pub(super) fn answers(&self, heights: Option<RangeInclusive<u64>>) {
         self.status.change_archive(|archive| archive.answers = heights);
@@ -75,19 +90,25 @@ impl ArchiveSource {
     /// Returns the manifest, not older than a minute, and its digest.
     pub(super) async fn named_manifest(&self) -> Result<(Arc<Manifest>, Digest), Failed> {
         let known = lock(&self.manifest).clone();
-        if let Some((read, manifest, digest)) = known
-            && read.elapsed() < MANIFEST_EVERY
-        {
-            return Ok((manifest, digest));
+        if let Some(known) = known.clone().filter(|known| known.read.elapsed() < MANIFEST_EVERY) {
+            return Ok((known.manifest, known.digest));
         }
-        let held = self.store.manifest().await.and_then(|held| held.ok_or(Failed::NoManifest));
-        *lock(&self.failed) = held.as_ref().err().map(|_| Instant::now());
-        let held = held?;
-        let (manifest, digest) = (Arc::new(held.manifest), held.digest);
-        let heights = manifest.heights();
+        let tag = known.as_ref().and_then(|known| known.tag.clone());
+        let newer = self.store.newer_manifest(tag).await;
+        *lock(&self.failed) = newer.as_ref().err().map(|_| Instant::now());
+        let read = Instant::now();
+        let known = match (newer?, known) {
+            (None, Some(known)) => KnownManifest { read, ..known },
+            (None, None) => return Err(Failed::NoManifest), // nothing was held that it could equal
+            (Some(held), _) => {
+                let (tag, digest) = (held.tag(), held.digest);
+                KnownManifest { read, manifest: Arc::new(held.manifest), digest, tag }
+            }
+        };
+        let heights = known.manifest.heights();
         self.status.change_archive(|archive| archive.heights = heights);
-        *lock(&self.manifest) = Some((Instant::now(), Arc::clone(&manifest), digest));
-        Ok((manifest, digest))
+        *lock(&self.manifest) = Some(known.clone());
+        Ok((known.manifest, known.digest))
     }
 
     /// True for a minute after the manifest could not be read: a store that does not answer must not

@@ -20,6 +20,7 @@ use super::connector::{Connector, time_max};
 use super::error::Failed;
 use super::file_lock::locked;
 use super::objects::Objects;
+use super::requests::counted;
 use crate::client::{client_config, raw_client};
 
 /// Place of an archive.
@@ -34,10 +35,12 @@ pub(crate) struct Place {
 /// The objects of an archive.
 #[derive(Debug, Clone)]
 pub(crate) struct ArchiveStore {
-    objects: Objects,
-    prefix: Path,
+    pub(super) objects: Objects,
+    pub(super) prefix: Path,
     /// File whose lock a writer of the manifest holds: for stores that do not compare and swap.
     lock: Option<PathBuf>,
+    /// Scheme and host of a bucket; `None` for a directory.
+    endpoint: Option<String>,
 }
 
 /// A manifest as it was read.
@@ -46,7 +49,16 @@ pub(crate) struct Held {
     pub(crate) manifest: Manifest,
     /// SHA-256 of its bytes.
     pub(crate) digest: Digest,
+    /// Time in seconds since 1970 at which it was put, by the clock of the store.
+    pub(crate) put_at: i64,
     version: UpdateVersion,
+}
+
+impl Held {
+    /// Tag of the manifest, by which the store says whether it changed.
+    pub(super) fn tag(&self) -> Option<String> {
+        self.version.e_tag.clone()
+    }
 }
 
 impl ArchiveStore {
@@ -80,7 +92,8 @@ impl ArchiveStore {
         }
         let objects = builder.build().map_err(|error| wrong(error.to_string()))?;
         let prefix = Path::parse(prefix).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { objects: Objects::remote(objects), prefix, lock: None })
+        let endpoint = Some(place.endpoint.as_deref().map_or("s3".to_owned(), host_of));
+        Ok(Self { objects: Objects::remote(objects), prefix, lock: None, endpoint })
     }
 
     fn in_directory(dir: &std::path::Path) -> Result<Self, String> {
@@ -90,17 +103,33 @@ impl ArchiveStore {
         let objects = LocalFileSystem::new_with_prefix(dir).map_err(|error| error.to_string())?;
         let objects = Objects::in_directory(objects.with_fsync(true));
         let lock = Some(dir.join("manifest.lock"));
-        Ok(Self { objects, prefix: Path::default(), lock })
+        Ok(Self { objects, prefix: Path::default(), lock, endpoint: None })
     }
 
     /// Makes an archive in memory.
     #[cfg(test)]
     pub(crate) fn in_memory() -> Self {
-        let objects = Objects::remote(object_store::memory::InMemory::new());
-        Self { objects, prefix: Path::default(), lock: None }
+        Self::over(object_store::memory::InMemory::new())
     }
 
-    fn path(&self, name: &str) -> Path {
+    /// Makes an archive over objects that behave as those of a bucket.
+    #[cfg(test)]
+    pub(crate) fn over(objects: impl object_store::ObjectStore) -> Self {
+        let (objects, endpoint) = (Objects::remote(objects), Some("test".to_owned()));
+        Self { objects, prefix: Path::default(), lock: None, endpoint }
+    }
+
+    /// Returns scheme and host of a bucket; `None` for a directory.
+    pub(super) fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
+
+    /// Returns the directory of an archive that is one.
+    pub(super) fn directory(&self) -> Option<&std::path::Path> {
+        self.lock.as_deref().and_then(std::path::Path::parent)
+    }
+
+    pub(super) fn path(&self, name: &str) -> Path {
         name.split('/').fold(self.prefix.clone(), Path::join)
     }
 
@@ -110,12 +139,17 @@ impl ArchiveStore {
     pub(crate) async fn put(&self, name: &ObjectName, bytes: Vec<u8>) -> Result<bool, Failed> {
         match self.get(name, bytes.len() as u64).await {
             Ok(_) => return Ok(false),
-            Err(Failed::Absent(_) | Failed::Changed(_)) => {} // cut off, or damaged: it is replaced
+            // Cut off, or damaged: it is replaced. Without the right to list, S3 forbids an absent object.
+            Err(
+                Failed::Absent(_)
+                | Failed::Changed(_)
+                | Failed::Objects(Error::PermissionDenied { .. }),
+            ) => {}
             Err(failed) => return Err(failed),
         }
         let path = self.path(&name.to_string());
         let length = bytes.len() as u64;
-        match self.objects.put(&path, PutPayload::from(bytes)).await {
+        match counted("put", length, self.objects.put(&path, PutPayload::from(bytes))).await {
             Ok(_) => Ok(true),
             // An answer may be lost: what is there counts.
             Err(error) => match self.get(name, length).await {
@@ -128,14 +162,17 @@ impl ArchiveStore {
     /// Gets an object whole, and compares its digest with its name.
     pub(crate) async fn get(&self, name: &ObjectName, length: u64) -> Result<Bytes, Failed> {
         let path = self.path(&name.to_string());
-        let found = match self.objects.get_opts(&path, GetOptions::default()).await {
-            Err(Error::NotFound { .. }) => return Err(Failed::Absent(*name)),
-            found => found?,
+        let read = async {
+            let found = self.objects.get_opts(&path, GetOptions::default()).await?;
+            if found.meta.size != length {
+                return Err(Failed::Changed(*name)); // before a byte of it is taken
+            }
+            body(found).await
         };
-        if found.meta.size != length {
-            return Err(Failed::Changed(*name)); // before a byte of it is taken
-        }
-        let bytes = body(found).await?;
+        let bytes = match counted("get", length, read).await {
+            Err(Failed::Objects(Error::NotFound { .. })) => return Err(Failed::Absent(*name)),
+            read => read?,
+        };
         if object_digest(&bytes) == name.digest { Ok(bytes) } else { Err(Failed::Changed(*name)) }
     }
 
@@ -146,18 +183,47 @@ impl ArchiveStore {
         range: Range<u64>,
     ) -> Result<Bytes, Failed> {
         let path = self.path(&name.to_string());
+        let (start, length) = (range.start, range.end.saturating_sub(range.start));
         let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
-        let found = match self.objects.get_opts(&path, options).await {
-            Err(Error::NotFound { .. }) => return Err(Failed::Absent(*name)),
-            found => found?,
-        };
-        Ok(found.bytes().await?)
+        let read = async { self.objects.get_opts(&path, options).await?.bytes().await };
+        match counted("get", length, read).await {
+            Err(Error::NotFound { .. }) => Err(Failed::Absent(*name)),
+            // The object was cut off before the range.
+            Err(Error::Precondition { .. }) => Err(Failed::Changed(*name)),
+            Err(error) if self.lock.is_some() => {
+                let there = self.objects.head(&path).await?;
+                let is_cut = there.size <= start;
+                Err(if is_cut { Failed::Changed(*name) } else { error.into() })
+            }
+            read => Ok(read?),
+        }
+    }
+
+    /// Tries whether the store answers, by a byte of the manifest.
+    pub(super) async fn probe(&self) -> Result<(), Failed> {
+        let options = GetOptions { range: Some(GetRange::Bounded(0..1)), ..GetOptions::default() };
+        self.objects.get_opts(&self.path(MANIFEST_NAME), options).await?.bytes().await?;
+        Ok(())
     }
 
     /// Reads the manifest; `None` if there is none.
     pub(crate) async fn manifest(&self) -> Result<Option<Held>, Failed> {
+        self.read_manifest(GetOptions::default()).await
+    }
+
+    /// Reads the manifest, which may have 30 MB; `None` if it still has the tag.
+    pub(super) async fn newer_manifest(&self, tag: Option<String>) -> Result<Option<Held>, Failed> {
+        let unless = GetOptions { if_none_match: tag, ..GetOptions::default() };
+        match self.read_manifest(unless).await {
+            Err(Failed::Objects(Error::NotModified { .. })) => Ok(None),
+            read => read?.ok_or(Failed::NoManifest).map(Some),
+        }
+    }
+
+    async fn read_manifest(&self, options: GetOptions) -> Result<Option<Held>, Failed> {
         let path = self.path(MANIFEST_NAME);
-        let found = match self.objects.get_opts(&path, GetOptions::default()).await {
+        let read = self.objects.get_opts(&path, options);
+        let found = match counted("get", 0, read).await {
             Err(Error::NotFound { .. }) => return Ok(None),
             found => found?,
         };
@@ -165,9 +231,13 @@ impl ArchiveStore {
             return Err(Failed::LargeManifest(MANIFEST_BYTES_MAX));
         }
         let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+        let put_at = found.meta.last_modified.timestamp();
         let bytes = body(found).await?;
-        let (manifest, digest) = (Manifest::read(&bytes)?, Digest::of(&bytes));
-        Ok(Some(Held { manifest, digest, version: UpdateVersion { e_tag, version } }))
+        // One of the whole chain takes a while, and the runtime follows heads too.
+        let reading = move || Manifest::read(&bytes).map(|manifest| (manifest, Digest::of(&bytes)));
+        let read = tokio::task::spawn_blocking(reading).await;
+        let (manifest, digest) = read.map_err(|source| Error::JoinError { source })??;
+        Ok(Some(Held { manifest, digest, put_at, version: UpdateVersion { e_tag, version } }))
     }
 
     /// Replaces the manifest if it is still `before`. Returns false if another one is there.
@@ -197,8 +267,9 @@ impl ArchiveStore {
                 None => PutMode::Create,
                 Some(held) => PutMode::Update(held.version.clone()),
             };
-            let options = PutOptions { mode, ..PutOptions::default() };
-            self.objects.put_opts(&path, PutPayload::from(bytes), options).await?;
+            let (options, length) = (PutOptions::from(mode), bytes.len() as u64);
+            let put = self.objects.put_opts(&path, PutPayload::from(bytes), options);
+            counted("put", length, put).await?;
             return Ok(());
         };
         let held = locked(lock).await;
@@ -207,9 +278,17 @@ impl ArchiveStore {
         if there != before.map(|held| held.digest) {
             return Err(Failed::Busy(1));
         }
-        self.objects.put(&path, PutPayload::from(bytes)).await?;
+        let length = bytes.len() as u64;
+        counted("put", length, self.objects.put(&path, PutPayload::from(bytes))).await?;
         Ok(())
     }
+}
+
+/// Scheme and host of a URL.
+fn host_of(url: &str) -> String {
+    let host = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
+    format!("{}://{host}", url.split_once("://").map_or("http", |(scheme, _)| scheme))
 }
 
 /// Reads a body, in bounded time.

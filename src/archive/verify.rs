@@ -3,13 +3,13 @@
 
 use neve_archive::{
     Digest, HashFilter, Key, Manifest, ObjectName, PageLists, SegmentEntry, SegmentPages, Span,
-    SpanEntry, object_digest,
+    SpanEntry, Terms, object_digest,
 };
 use neve_record::packed::Codec;
 
 use super::error::Failed;
+use super::index_objects::entry_of;
 use super::local::{Opened, PackedOnDisk, chain_of, unless_evicted};
-use super::push::entry_of;
 use super::store::ArchiveStore;
 
 /// A fault of an archive.
@@ -73,18 +73,20 @@ pub(crate) async fn verify(
             done.bytes += segment.bytes;
         }
         let made = content.map(|content| made(manifest, span, content)).transpose()?;
-        for (index, kind) in [Index::Span, Index::Pages, Index::Filter].into_iter().enumerate() {
-            let made = made.as_ref().map(|made| &made[index]);
-            let Err(fault) = check_index(archive, manifest, span, kind, made).await? else {
+        let kinds = [Index::Span, Index::Pages, Index::Filter, Index::Terms];
+        for (index, kind) in kinds.into_iter().enumerate() {
+            let Some(name) = kind.name(manifest, span) else { continue };
+            let made = made.as_ref().and_then(|made| made.get(index));
+            let Err(fault) = check_index(archive, &name, span, kind, made).await? else {
                 continue;
             };
-            let name = kind.name(manifest, span);
             let bytes = made.filter(|made| local.is_some() && object_digest(made) == name.digest);
             let repaired = replaced(archive, &name, bytes.cloned()).await?;
             note(&mut done, name, fault, repaired);
         }
         done.spans += 1;
-        done.bytes += span.bytes + span.pages.bytes + span.filter.bytes;
+        let terms = span.terms.map_or(0, |terms| terms.bytes);
+        done.bytes += span.bytes + span.pages.bytes + span.filter.bytes + terms;
     }
     Ok(done)
 }
@@ -94,12 +96,15 @@ pub(crate) async fn verify(
 struct Content {
     keys: Vec<Key>,
     pages: Vec<SegmentPages>,
+    /// First heights of segments, and the terms of their logs.
+    terms: Vec<(u64, u64)>,
 }
 
 impl Content {
     fn with(mut self, more: Self) -> Self {
         self.keys.extend(more.keys);
         self.pages.extend(more.pages);
+        self.terms.extend(more.terms);
         self
     }
 }
@@ -110,14 +115,17 @@ enum Index {
     Span,
     Pages,
     Filter,
+    Terms,
 }
 
 impl Index {
-    fn name(self, manifest: &Manifest, span: &SpanEntry) -> ObjectName {
+    /// Name of the object, if the span has it.
+    fn name(self, manifest: &Manifest, span: &SpanEntry) -> Option<ObjectName> {
         match self {
-            Self::Span => manifest.span_name(span),
-            Self::Pages => manifest.pages_name(span),
-            Self::Filter => manifest.filter_name(span),
+            Self::Span => Some(manifest.span_name(span)),
+            Self::Pages => Some(manifest.pages_name(span)),
+            Self::Filter => Some(manifest.filter_name(span)),
+            Self::Terms => manifest.terms_name(span),
         }
     }
 
@@ -126,6 +134,7 @@ impl Index {
             Self::Span => span.bytes,
             Self::Pages => span.pages.bytes,
             Self::Filter => span.filter.bytes,
+            Self::Terms => span.terms.map_or(0, |terms| terms.bytes),
         }
     }
 
@@ -135,6 +144,7 @@ impl Index {
             Self::Span => Span::read(bytes).map(drop),
             Self::Pages => PageLists::read(bytes).map(drop),
             Self::Filter => HashFilter::read(bytes.to_vec()).map(drop),
+            Self::Terms => Terms::read(bytes).map(drop),
         };
         read.map_err(|error| (self.kind(), error.to_string()))
     }
@@ -144,6 +154,7 @@ impl Index {
             Self::Span => "span",
             Self::Pages => "pages",
             Self::Filter => "filter",
+            Self::Terms => "terms",
         }
     }
 }
@@ -206,26 +217,30 @@ fn read_segment(
     if ends != (segment.first, segment.parent, segment.last) {
         return Err("the manifest names other blocks".to_owned());
     }
-    Ok(Content { keys: opened.keys()?, pages: vec![opened.pages] })
+    let (keys, terms) = opened.keys()?;
+    let terms = terms.into_iter().map(|term| (segment.first, term)).collect();
+    Ok(Content { keys, pages: vec![opened.pages], terms })
 }
 
 /// Makes the objects of a span of segments.
-fn made(manifest: &Manifest, span: &SpanEntry, content: Content) -> Result<[Vec<u8>; 3], Failed> {
-    let empty = Span::empty(span.first, manifest.range, span.segments)?;
+fn made(manifest: &Manifest, entry: &SpanEntry, content: Content) -> Result<Vec<Vec<u8>>, Failed> {
+    let empty = Span::empty(entry.first, manifest.range, entry.segments)?;
     let span = empty.with(None, &content.keys)?;
-    let pages = PageLists::new(&span, content.pages)?;
-    Ok(entry_of(&span, &pages).1)
+    let terms = entry.terms.map(|_| Terms::new(&span, None, content.terms.into_iter()));
+    let terms = terms.transpose()?;
+    let pages = PageLists::new(&span, content.pages, terms.as_ref())?;
+    Ok(entry_of(&span, &pages, terms.as_ref()).1)
 }
 
 /// Compares an object with the one that the segments make, if they are whole.
 async fn check_index(
     archive: &ArchiveStore,
-    manifest: &Manifest,
+    name: &ObjectName,
     span: &SpanEntry,
     index: Index,
     made: Option<&Vec<u8>>,
 ) -> Result<Result<(), Fault>, Failed> {
-    let bytes = match archive.get(&index.name(manifest, span), index.bytes(span)).await {
+    let bytes = match archive.get(name, index.bytes(span)).await {
         Ok(bytes) => bytes,
         Err(failed) => return fault(failed),
     };

@@ -61,6 +61,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     }
     let parts = Parts::of(
         &config,
+        &place,
         chain,
         &serving,
         &LiveRates::new(ArcSwap::from_pointee(Rates::of(&config))),
@@ -71,7 +72,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     let failed = if damaged.is_empty() {
         Vec::new()
     } else {
-        parts.follower(&config, &place, ingest.clone()).repair().await
+        parts.follower(&config, ingest.clone()).repair().await
     };
     failed.iter().for_each(|(segment, why)| error!(segment, why, "segment not repaired"));
     if let Some(gap) = serving.reader.gap() {

@@ -69,12 +69,14 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     if chain.endpoints.is_empty() {
         serving.freshness.follow_nobody();
     }
-    let parts = Parts::of(&config, chain, &serving, &reload.rates)?;
+    let parts = Parts::of(&config, &place, chain, &serving, &reload.rates)?;
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
-    let follower = parts.follower(&config, &place, ingest.clone());
+    let follower = parts.follower(&config, ingest.clone());
     let metrics = observe::metrics::install();
     let (below, _reading) = below(&parts, &config, &place)?;
+    #[cfg(feature = "archive")]
+    let _pusher = parts.pusher(&config, &place)?;
     let ready = Arc::clone(&reload.ready);
     let admin = |thread_counters: &[Arc<ThreadCounters>], connections: &Arc<AtomicUsize>| Admin {
         thread_counters: thread_counters.to_vec(),

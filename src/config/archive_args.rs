@@ -1,13 +1,19 @@
 //! Arguments of `neve archive`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use alloy_primitives::B256;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
+use humantime::parse_duration;
+
+use super::network::Network;
+use super::units::Anchor;
 
 /// Arguments of `neve archive`.
 #[derive(Debug, Args)]
 #[command(
-    about = "Push packed files to an object store, and show and check what is there.",
+    about = "Push packed files to an object store, and show, check and tidy an archive.",
     subcommand_required = true,
     arg_required_else_help = true
 )]
@@ -25,9 +31,45 @@ pub enum ArchiveCommand {
         /// Directory of the store.
         #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
         data_dir: PathBuf,
-        /// Key that signs the manifest: an Ed25519 key in PKCS#8, PEM.
-        #[arg(long, env = "NEVE_ARCHIVE_SIGN_KEY", hide_env = true, value_name = "FILE")]
-        archive_sign_key: Option<PathBuf>,
+        /// The writer.
+        #[command(flatten)]
+        writer: ArchiveWriter,
+        /// The archive.
+        #[command(flatten)]
+        place: ArchivePlace,
+    },
+    /// Try whether a store holds, and make the manifest of an archive.
+    Init {
+        /// Network of a new archive.
+        #[arg(long, value_name = "NETWORK", conflicts_with_all = ["chain_id", "genesis"])]
+        network: Option<Network>,
+        /// Chain id of a new archive.
+        #[arg(long, value_name = "COUNT", requires = "genesis")]
+        chain_id: Option<u64>,
+        /// Hash of block 0 of a new archive.
+        #[arg(long, value_name = "HASH", requires = "chain_id")]
+        genesis: Option<B256>,
+        /// Heights of a segment of a new archive: a power of two.
+        #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+        range: u32,
+        /// The writer.
+        #[command(flatten)]
+        writer: ArchiveWriter,
+        /// The archive.
+        #[command(flatten)]
+        place: ArchivePlace,
+    },
+    /// Take the packed files of an archive into a store that no neve runs on. Each block is proven.
+    Pull {
+        /// Directory of the store.
+        #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
+        data_dir: PathBuf,
+        /// A block that is known to be in the chain, for a store without blocks.
+        #[arg(long, value_name = "HEIGHT:HASH")]
+        archive_anchor: Option<Anchor>,
+        /// Lowest height to take.
+        #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
+        from: u64,
         /// The archive.
         #[command(flatten)]
         place: ArchivePlace,
@@ -47,6 +89,63 @@ pub enum ArchiveCommand {
         #[command(flatten)]
         place: ArchivePlace,
     },
+    /// Delete objects that no manifest names. It alone lists the store.
+    Gc {
+        /// Age of an object that may go: a number and a unit.
+        #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
+        older_than: Duration,
+        /// Count them, and delete none.
+        #[arg(long)]
+        dry_run: bool,
+        /// The writer.
+        #[command(flatten)]
+        writer: ArchiveWriter,
+        /// The archive.
+        #[command(flatten)]
+        place: ArchivePlace,
+    },
+    /// Drop the segments below a height from the manifest. `gc` deletes their objects.
+    Retain {
+        /// Lowest height that stays. Its segment stays whole.
+        #[arg(long, value_name = "HEIGHT")]
+        from: u64,
+        /// The writer.
+        #[command(flatten)]
+        writer: ArchiveWriter,
+        /// The archive.
+        #[command(flatten)]
+        place: ArchivePlace,
+    },
+    /// Show the objects and bytes of an archive by kind, and their cost in dollars.
+    Cost {
+        /// Price of a GB for a month.
+        #[arg(long, value_name = "DOLLARS", default_value_t = 0.023)]
+        price_gb_month: f64,
+        /// Price of a million GET requests.
+        #[arg(long, value_name = "DOLLARS", default_value_t = 0.4)]
+        price_million_gets: f64,
+        /// Price of a million PUT requests.
+        #[arg(long, value_name = "DOLLARS", default_value_t = 5.0)]
+        price_million_puts: f64,
+        /// Price of a GB that leaves the store.
+        #[arg(long, value_name = "DOLLARS", default_value_t = 0.0)]
+        price_gb_egress: f64,
+        /// The archive.
+        #[command(flatten)]
+        place: ArchivePlace,
+    },
+}
+
+/// Options of a writer.
+#[derive(Debug, Clone, Args)]
+pub struct ArchiveWriter {
+    /// Key that signs the manifest: an Ed25519 key in PKCS#8, PEM.
+    #[arg(long, env = "NEVE_ARCHIVE_SIGN_KEY", hide_env = true, value_name = "FILE")]
+    pub archive_sign_key: Option<PathBuf>,
+
+    /// Write to a store that does not hold: no other writer may be there.
+    #[arg(long, env = "NEVE_ARCHIVE_SINGLE_WRITER", hide_env = true)]
+    pub archive_single_writer: bool,
 }
 
 /// Place of an archive, and the form of the output.

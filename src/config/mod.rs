@@ -14,7 +14,7 @@ mod source;
 mod units;
 mod values;
 
-pub use archive_args::{ArchiveArgs, ArchiveCommand, ArchivePlace};
+pub use archive_args::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 pub use args::{ExportArgs, GetArgs, ImportArgs, InspectArgs, VerifyArgs, command};
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::{Address, AddressArg, UpstreamHeaders};

@@ -133,6 +133,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "archive-anchor",
         "69000000:0x0000000000000000000000000000000000000000000000000000000000000000",
     ),
+    ("archive-sign-key", "/etc/neve/archive-key.pem"),
     ("segment-bytes", "128MiB"),
     ("retain-bytes", "20GiB"),
     ("retain-blocks", "1000000"),

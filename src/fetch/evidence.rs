@@ -1,6 +1,7 @@
 //! Evidence: rejected data, and the data accepted in its place, kept for people under `evidence/`.
 //!
-//! A file has a line of JSON that says what it is, then the block, then its receipts, as they came.
+//! A file has a line of JSON that says what it is, then the block, then its receipts, as they came. One of a page of
+//! an archive has the page behind that line.
 //! Their number and bytes are bounded; the oldest go.
 
 use std::collections::{HashSet, VecDeque};
@@ -53,6 +54,21 @@ pub(crate) struct RejectedPayload {
     pub(crate) texts: (Bytes, Bytes),
 }
 
+/// Page of an archive that differs from its digest.
+#[cfg(feature = "archive")]
+#[derive(Debug, Clone)]
+pub(crate) struct RejectedPage {
+    /// Name of the object.
+    pub(crate) object: String,
+    /// Number of the page.
+    pub(crate) page: usize,
+    pub(crate) bytes: Bytes,
+}
+
+/// Verdict on such a page.
+#[cfg(feature = "archive")]
+const ARCHIVE_PAGE: &str = "archive_page";
+
 impl Evidence {
     /// Evidence of earlier runs in the directory counts towards the bounds.
     pub(crate) fn new(store: &Path) -> Self {
@@ -72,6 +88,28 @@ impl Evidence {
     /// Keeps an answer, on a thread that may wait for the disk.
     pub(crate) fn keep(&self, answer: RejectedPayload, verdict: &'static str, why: &str) {
         let key = (answer.height, answer.upstream.clone(), verdict);
+        let (height, why) = (answer.height, why.to_owned());
+        self.keep_new(key, format!("{height}-{verdict}"), move |unix| {
+            contents(&answer, verdict, &why, unix)
+        });
+    }
+
+    /// Keeps a page of an archive in this way.
+    #[cfg(feature = "archive")]
+    pub(crate) fn keep_page(&self, page: RejectedPage) {
+        let number = page.page;
+        let key = (number as u64, page.object.clone(), ARCHIVE_PAGE);
+        self.keep_new(key, format!("{number}-{ARCHIVE_PAGE}"), move |unix| {
+            page_contents(&page, unix)
+        });
+    }
+
+    fn keep_new(
+        &self,
+        key: (u64, String, &'static str),
+        name: String,
+        contents: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
+    ) {
         {
             let mut state = lock(&self.0.state);
             if state.known.len() >= KNOWN_MAX {
@@ -81,9 +119,9 @@ impl Evidence {
                 return;
             }
         }
-        let (inner, why) = (Arc::clone(&self.0), why.to_owned());
+        let inner = Arc::clone(&self.0);
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = inner.write(&answer, verdict, &why) {
+            if let Err(error) = inner.write(&name, contents) {
                 warn!(%error, dir = %inner.dir.display(), "evidence cannot be kept");
             }
         });
@@ -91,14 +129,13 @@ impl Evidence {
 }
 
 impl Inner {
-    fn write(&self, answer: &RejectedPayload, verdict: &str, why: &str) -> std::io::Result<()> {
+    fn write(&self, what: &str, contents: impl FnOnce(u64) -> Vec<u8>) -> std::io::Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let bytes = contents(answer, verdict, why, now.as_secs());
+        let bytes = contents(now.as_secs());
         let mut state = lock(&self.state);
         fs::create_dir_all(&self.dir)?;
         state.count += 1;
-        let name =
-            format!("{:013}-{:04}-{}-{verdict}", now.as_millis(), state.count, answer.height);
+        let name = format!("{:013}-{:04}-{what}", now.as_millis(), state.count);
         fs::write(self.dir.join(&name), &bytes)?;
         counter!("neve_evidence_files_total").increment(1);
         state.files.push_back((name, bytes.len()));
@@ -136,9 +173,31 @@ fn contents(answer: &RejectedPayload, verdict: &str, why: &str, unix: u64) -> Ve
     bytes
 }
 
+#[cfg(feature = "archive")]
+fn page_contents(rejected: &RejectedPage, unix: u64) -> Vec<u8> {
+    let RejectedPage { object, page, bytes } = rejected;
+    let head = json!({
+        "object": object,
+        "page": page,
+        "verdict": ARCHIVE_PAGE,
+        "unix": unix,
+        "bytes": bytes.len(),
+    });
+    let mut contents = format!("{head}\n").into_bytes();
+    let room = FILE_BYTES_MAX.saturating_sub(contents.len());
+    contents.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    contents
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn write(evidence: &Evidence, answer: &RejectedPayload) {
+        let what = format!("{}-header_hash", answer.height);
+        let contents = |unix| contents(answer, "header_hash", "w", unix);
+        evidence.0.write(&what, contents).unwrap();
+    }
 
     fn answer(height: u64, len: usize) -> RejectedPayload {
         let texts = (Bytes::from(vec![b'b'; len]), Bytes::from_static(b"[]"));
@@ -162,7 +221,7 @@ mod tests {
         for round in 0..2 {
             let evidence = Evidence::new(dir.path());
             for height in 0..50 {
-                evidence.0.write(&answer(100 * round + height, 10), "header_hash", "w").unwrap();
+                write(&evidence, &answer(100 * round + height, 10));
             }
         }
         let kept = files(dir.path());
@@ -171,7 +230,7 @@ mod tests {
         assert!(kept.iter().any(|(name, _)| name.ends_with("-149-header_hash")), "{kept:?}");
         let evidence = Evidence::new(dir.path());
         for height in 0..12 {
-            evidence.0.write(&answer(height, 20 << 20), "header_hash", "w").unwrap();
+            write(&evidence, &answer(height, 20 << 20));
         }
         let kept = files(dir.path());
         assert!(kept.iter().map(|(_, len)| len).sum::<u64>() <= BYTES_MAX as u64);

@@ -12,6 +12,8 @@ pub(crate) mod run;
 pub(crate) mod unsettled;
 
 pub(crate) use error::{FetchError, note_proof, refuse};
+#[cfg(feature = "archive")]
+pub(crate) use evidence::RejectedPage;
 pub(crate) use evidence::{Evidence, RejectedPayload};
 pub(crate) use follower::Follower;
 pub(crate) use height_fetcher::{Fetched, HeightFetcher};

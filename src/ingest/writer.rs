@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use metrics::{counter, histogram};
+use metrics::{counter, gauge, histogram};
 use neve_jsonrpc::Rules;
 use neve_store::{
-    BuiltSegments, Error, Evicted, Identity, NewTable, Options, Record, Retention, Writer,
+    BuiltSegments, Error, Evicted, Hold, Identity, NewTable, Options, Record, Retention, Writer,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -36,6 +36,8 @@ pub(crate) struct Setup {
     pub(crate) serving: Arc<Serving>,
     pub(crate) status: Arc<Status>,
     pub(crate) retention: Retention,
+    /// Bytes of segments that wait for the archive; `None`: nothing is pushed.
+    pub(crate) unpushed_bytes_max: Option<u64>,
     pub(crate) fsync_interval: Duration,
     /// Bytes of records that wait.
     pub(crate) queued: Arc<AtomicU64>,
@@ -335,8 +337,13 @@ impl Loop {
         self.evicted_at = Instant::now();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.map_or(0, |since| since.as_secs());
-        let evicted = self.setup.writer.evict(&self.setup.retention, now)?;
-        let Evicted { segments, quarantined, heights, bytes } = evicted;
+        let hold = self.hold();
+        let (writer, retention) = (&mut self.setup.writer, &self.setup.retention);
+        let evicted = writer.evict_unless_held(retention, hold.as_ref(), now)?;
+        let Evicted { segments, quarantined, heights, bytes, uncopied, held } = evicted;
+        if hold.is_some() {
+            note_held(held, uncopied);
+        }
         if segments + quarantined > 0 {
             counter!("neve_blocks_evicted_total").increment(heights);
             info!(segments, quarantined, heights, bytes = %Human(bytes), "evicted");
@@ -344,10 +351,27 @@ impl Loop {
         Ok(())
     }
 
+    /// Segments that wait until they are in the archive.
+    fn hold(&self) -> Option<Hold> {
+        let bytes_max = self.setup.unpushed_bytes_max?;
+        let push = self.setup.status.archive().and_then(|archive| archive.push).unwrap_or_default();
+        Some(Hold { copied: push.heights, from: push.from, bytes_max })
+    }
+
     fn give_up(&self, error: &Error) {
         error!(%error, "writer stops");
         self.setup.status.set_store_error(Some(error.to_string()));
         self.setup.status.set_phase(Phase::Stopped);
+    }
+}
+
+/// Counts segments that wait for the archive, and heights that went without a copy.
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+fn note_held(held_bytes: u64, uncopied: u64) {
+    gauge!("neve_archive_held_bytes").set(held_bytes as f64);
+    counter!("neve_archive_lost_heights_total").increment(uncopied);
+    if uncopied > 0 {
+        warn!(heights = uncopied, "heights evicted before they were archived");
     }
 }
 

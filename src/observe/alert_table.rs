@@ -239,4 +239,38 @@ pub(super) const ALERTS: &[Alert] = alerts! {
             ("neve_access_log_lines_total{job=\"neve\", instance=\"a\", outcome=\"failed\"}", "0x49 1x10"),
             ("neve_access_log_lines_total{job=\"neve\", instance=\"a\", outcome=\"dropped\"}", "0x60"),
         ]
+    Ticket "NeveArchivePushFails" for "15m"
+        if "neve_archive_push_failing == 1":
+        "neve cannot push packed files to the archive."
+        [
+            "`archive.push.error` of `/health` says why. neve tries again by itself, at most five minutes later.",
+            "If credentials or rights are wrong, see [Archive](../operating/archive.md#rights).",
+            "If the disk is small, raise `--retain-unpushed-bytes` meanwhile: beyond it heights go without a copy.",
+        ]
+        fires [("neve_archive_push_failing{job=\"neve\", instance=\"a\"}", "1x60")]
+    Page "NeveArchiveLosesHeights" for "0m"
+        if "increase(neve_archive_lost_heights_total[10m]) > 0":
+        "neve evicted heights that are not in the archive."
+        [
+            "`neve_archive_push_failing` says whether pushing works. If not, repair that first.",
+            "Push the heights from a store that still has them: `neve archive push`. Later heights wait for them.",
+            "Raise `--retain-unpushed-bytes`, so that the next failure may last longer.",
+        ]
+        fires [("neve_archive_lost_heights_total{job=\"neve\", instance=\"a\"}", "0x49 1000x10")]
+    Ticket "NeveArchiveBacklog" for "1h"
+        if "neve_archive_backlog_bytes > 1073741824":
+        "Over 1 GiB of packed files wait for the archive."
+        [
+            "After the first start with `--archive-push` this is usual: the backlog shrinks.",
+            "If `neve_archive_push_failing` is 0, the files lie behind a gap: push the heights between from another store.",
+        ]
+        fires [("neve_archive_backlog_bytes{job=\"neve\", instance=\"a\"}", "1073741825x120")]
+    Ticket "NeveArchiveOld" for "1h"
+        if "time() - neve_archive_manifest_put_timestamp_seconds > 86400":
+        "Nothing was pushed to the archive for a day."
+        [
+            "Look whether ranges are packed: `neve_store_packed_heights_total` grows every few hours.",
+            "`archive.push` of `/health` has the last error and the backlog.",
+        ]
+        fires [("neve_archive_manifest_put_timestamp_seconds{job=\"neve\", instance=\"a\"}", "-100000x120")]
 };

@@ -116,6 +116,10 @@ fn quiet() -> String {
         ("neve_access_log_lines_total{outcome=\"written\"}", "0+50x60"),
         ("neve_access_log_lines_total{outcome=\"dropped\"}", "7x60"),
         ("neve_access_log_lines_total{outcome=\"failed\"}", "7x60"),
+        ("neve_archive_push_failing", "0x60"),
+        ("neve_archive_lost_heights_total", "3x60"),
+        ("neve_archive_backlog_bytes", "1073741824x60"),
+        ("neve_archive_manifest_put_timestamp_seconds", "0x60"),
         ("neve_rpc_calls_total{outcome=\"hit\"}", "0+50x60"),
         ("neve_rpc_calls_total{outcome=\"miss\"}", "0+50x60"),
     ];

@@ -248,11 +248,18 @@ impl Admin {
                     "min_height": heights.start(), "max_height": heights.end(),
                     "hashes_from_height": archive.hashes_from,
                 })),
+                "breaker": archive.breaker,
                 "segments": {
                     "accepted": archive.taken,
                     "rejected": archive.refused,
                     "error": archive.error,
                 },
+                "push": archive.push.map(|push| json!({
+                    "min_height": push.heights.map(|heights| heights.0),
+                    "max_height": push.heights.map(|heights| heights.1),
+                    "backlog": { "heights": push.backlog.0, "bytes": push.backlog.1 },
+                    "error": push.error,
+                })),
             })
         })
     }

@@ -199,18 +199,52 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Segments received from the archive; changed: their bytes are not those of their name"
     Counter Bytes "neve_archive_received_segment_bytes_total" []
         "Bytes of segments received from the archive"
-    Counter Count "neve_archive_reads_total" ["kind": "segment span pages filter"]
-        "Reads from the archive for requests, by kind of object"
+    Counter Count "neve_archive_reads_total" ["kind": "segment span pages filter terms manifest"]
+        "Reads from the archive for requests; manifest: probes of a store that failed"
     Counter Bytes "neve_archive_read_bytes_total" []
         "Bytes read from the archive for requests"
-    Counter Count "neve_archive_read_errors_total" ["reason": "absent changed slow failed resting"]
+    Counter Count "neve_archive_read_errors_total" ["reason": "absent changed slow denied failed resting"]
         "Reads from the archive that failed; resting: none began, as the ones before had failed"
-    Histogram Seconds "neve_archive_read_duration_seconds" []
+    Histogram Seconds "neve_archive_read_duration_seconds" ["kind": "segment span pages filter terms"]
         "Times of reads from the archive for requests"
+    Counter Count "neve_archive_hedges_total" []
+        "Second reads from the archive, because the first took longer than 95 % of the last ones"
+    Counter Count "neve_archive_hedges_won_total" []
+        "Second reads from the archive that ended before the first"
+    Counter Count "neve_archive_refused_reads_total" ["reason": "budget share"]
+        "Reads from the archive beyond --archive-reads-per-second; share: beyond the half of one address"
+    Gauge Count "neve_archive_breaker_state" []
+        "Breaker of reads from the archive: 0 closed, 1 open, 2 half open, which is a probe under way"
+    Counter Count "neve_archive_breaker_openings_total" []
+        "Times that the breaker of reads from the archive opened"
+    Counter Count "neve_archive_prefetched_segments_total" []
+        "Segments of the archive that were brought whole for readers in order"
+    Counter Count "neve_archive_cache_pages_total" ["outcome": "hit miss"]
+        "Pages of the archive that requests needed; hit: no read was needed"
     Counter Count "neve_archive_refused_pages_total" []
         "Pages of the archive that differ from their digests"
     Gauge Bytes "neve_archive_cache_bytes" []
         "Disk used by pages of the archive"
+    Counter Count "neve_archive_requests_total" ["operation": "get put list delete", "outcome": "done failed"]
+        "Requests to the object store of the archive"
+    Counter Bytes "neve_archive_request_bytes_total" ["operation": "get put list delete"]
+        "Bytes of objects that requests to the object store moved"
+    Histogram Seconds "neve_archive_request_duration_seconds" ["operation": "get put list delete"]
+        "Times of requests to the object store of the archive"
+    Counter Count "neve_archive_pushes_total" ["outcome": "done failed"]
+        "Pushes of packed files to the archive"
+    Gauge Count "neve_archive_push_failing" []
+        "1 if the last push to the archive failed"
+    Gauge Count "neve_archive_backlog_heights" []
+        "Packed heights that the archive lacks"
+    Gauge Bytes "neve_archive_backlog_bytes" []
+        "Bytes of packed files that the archive lacks"
+    Gauge Bytes "neve_archive_held_bytes" []
+        "Bytes of segments that the retention drops and eviction keeps for the archive"
+    Counter Count "neve_archive_lost_heights_total" []
+        "Heights evicted before they were in the archive"
+    Gauge Seconds "neve_archive_manifest_put_timestamp_seconds" []
+        "Time at which the manifest of the archive was put, by the clock of the store"
     Counter Bytes "neve_mirror_sent_bytes_total" []
         "Bytes of segments, packed files and records sent to mirrors"
     Counter Count "neve_mirror_sent_records_total" []

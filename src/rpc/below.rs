@@ -74,8 +74,10 @@ impl Rpc {
 
     /// Answers also from heights that another place has lent. What they do not have is a miss.
     pub(crate) fn with_lent(&self, lent: Lent) -> Self {
-        let reader = self.serving.reader.with_archived(lent.segments, lent.places);
-        Self { serving: Arc::new(self.serving.over(reader)), below: None, ..self.clone() }
+        let Lent { segments, places, without, beyond, .. } = lent;
+        let reader = self.serving.reader.with_archived(segments, places, without);
+        let serving = Arc::new(self.serving.over(reader));
+        Self { serving, below: None, beyond: beyond.into(), ..self.clone() }
     }
 }
 

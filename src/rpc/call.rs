@@ -13,7 +13,7 @@ use super::missing::{Missing, Unanswered, missing, missing_data, range_json};
 use crate::body::BodyBuilder;
 use crate::config::settings::{Limits, MissPolicy};
 use crate::rpc::cursors::{Filters, NotOpened, Replays, UndoLog};
-use crate::rpc::methods::{Below, Miss, QueryContext, QueryError, execute, fresh};
+use crate::rpc::methods::{Below, LogsBeyond, Miss, QueryContext, QueryError, execute, fresh};
 use crate::shared::{
     MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters, Work,
 };
@@ -35,6 +35,8 @@ pub(crate) struct Rpc {
     pub(crate) misses: MissPolicy,
     /// Heights below the served range, if there are any.
     pub(crate) below: Option<Arc<dyn Below>>,
+    /// Calls for logs that need too many reads of those.
+    pub(crate) beyond: Arc<[LogsBeyond]>,
 }
 
 impl Rpc {
@@ -140,6 +142,8 @@ impl Rpc {
             work,
             memory,
             changes: UndoLog::default(),
+            below: self.below.as_deref(),
+            beyond: &self.beyond,
         }
     }
 

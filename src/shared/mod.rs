@@ -1,5 +1,6 @@
 //! Values that one thread writes and another reads. It decides nothing and waits for nothing.
 
+mod allowance;
 mod client_address;
 mod counters;
 mod freshness;
@@ -8,11 +9,11 @@ mod latency;
 pub(crate) mod lock;
 mod memory_budget;
 mod serving;
-mod stage_times;
 mod status;
 mod upstream_values;
 mod work;
 
+pub(crate) use allowance::Allowance;
 pub(crate) use client_address::ClientAddress;
 pub(crate) use counters::{
     MISS_REASONS, MethodLabel, MissReason, OUTCOMES, Outcome, REFUSED, TIMEOUTS, ThreadCounters,
@@ -28,7 +29,8 @@ pub(crate) use memory_budget::{
     Account, FREE_BYTES, HOLDERS, Holder, MemoryBudget, Meter, Place, Reservation,
 };
 pub(crate) use serving::Serving;
-pub(crate) use stage_times::{StageTimes, add_elapsed};
-pub(crate) use status::{Phase, Status, UpstreamStatus};
+#[cfg(feature = "archive")]
+pub(crate) use status::PushStatus;
+pub(crate) use status::{Phase, StageTimes, Status, UpstreamStatus, add_elapsed};
 pub(crate) use upstream_values::{CONSTANT, CURRENT};
 pub(crate) use work::{Began, Class, GONE_INTERVAL, Stop, Work, has_gone};

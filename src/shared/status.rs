@@ -136,12 +136,29 @@ pub(crate) struct ArchiveStatus {
     pub answers: Option<RangeInclusive<u64>>,
     /// Height from which on hashes are found in it.
     pub hashes_from: Option<u64>,
+    /// State of the breaker of reads, in a word.
+    pub breaker: &'static str,
     /// Reason why no segments come.
     pub error: Option<String>,
     /// Segments that were taken since the start.
     pub taken: u64,
     /// Segments that did not check out.
     pub refused: u64,
+    /// Pushing to it, if packed files are pushed.
+    pub push: Option<PushStatus>,
+}
+
+/// Status of pushing to the archive.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PushStatus {
+    /// First and last height of the archive at the last push.
+    pub heights: Option<(u64, u64)>,
+    /// Height below which nothing is pushed.
+    pub from: u64,
+    /// Packed heights that the archive lacks, and their bytes.
+    pub backlog: (u64, u64),
+    /// Reason why the last push failed.
+    pub error: Option<String>,
 }
 
 /// Status of upstream and store.
@@ -369,4 +386,22 @@ impl Status {
     pub(crate) fn uptime(&self) -> Duration {
         self.started.elapsed()
     }
+}
+
+/// Time spent in each stage, in nanoseconds, over all threads.
+#[derive(Debug, Default)]
+pub(crate) struct StageTimes {
+    /// Heights under way, whatever they wait for.
+    pub(crate) fetch: AtomicU64,
+    /// Parsing and proving.
+    pub(crate) prove: AtomicU64,
+    /// Cutting into parts, and compressing.
+    pub(crate) cut: AtomicU64,
+}
+
+/// Adds the time since `from` and gives now.
+pub(crate) fn add_elapsed(to: &AtomicU64, from: Instant) -> Instant {
+    let now = Instant::now();
+    to.fetch_add(now.duration_since(from).as_nanos() as u64, Ordering::Relaxed);
+    now
 }

@@ -15,6 +15,8 @@ pub const MANIFEST_NAME: &str = "manifest.json";
 pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 /// Most segments of an archive: a billion heights in ranges of 1,024.
 pub const SEGMENTS_MAX: usize = 1 << 20;
+/// Most objects of a deletion.
+pub const DELETED_MAX: usize = 1 << 16;
 
 const WHAT: &str = "manifest";
 
@@ -49,6 +51,15 @@ pub struct Manifest {
     pub segments: Vec<SegmentEntry>,
     /// The spans, ascending, which cover the segments.
     pub spans: Vec<SpanEntry>,
+    /// Height below which writers add no segment. Manifests of earlier writers lack this and the next two.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub from: u64,
+    /// Result of the trial of the store; `None` for a directory, or before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
+    /// The last deletion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<Deletion>,
     /// Signature of the bytes of the manifest that has none.
     pub signature: Option<Signature>,
 }
@@ -85,6 +96,9 @@ pub struct SpanEntry {
     pub pages: IndexEntry,
     /// Filter of its hashes.
     pub filter: IndexEntry,
+    /// Terms of its logs. Archives of earlier writers have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<IndexEntry>,
 }
 
 /// Object of a span in the manifest.
@@ -97,10 +111,37 @@ pub struct IndexEntry {
     pub digest: Digest,
 }
 
+/// Result of a trial of the store: whether it keeps the conditions of a PUT.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trial {
+    /// Scheme and host of the store, or `s3` for that of AWS.
+    pub endpoint: String,
+    /// Time in seconds since 1970.
+    pub at: u64,
+    /// True if it kept them. Otherwise one writer only may change the manifest.
+    pub holds: bool,
+}
+
+/// Deletion of objects that no manifest names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deletion {
+    /// Sequence of the manifest that began it.
+    pub since: u64,
+    /// Names of the objects, ascending; empty once they are deleted.
+    pub objects: Vec<String>,
+}
+
 /// Version of any manifest, read before the rest.
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Manifest {
@@ -117,6 +158,9 @@ impl Manifest {
             range,
             segments,
             spans,
+            from: 0,
+            trial: None,
+            deletion: None,
             signature: None,
         }
     }
@@ -190,6 +234,13 @@ impl Manifest {
         ObjectName { chain_id: self.chain_id, kind: Kind::Filter, first, digest }
     }
 
+    /// Returns the name of the object with the terms of a span, if it has one.
+    pub fn terms_name(&self, span: &SpanEntry) -> Option<ObjectName> {
+        let SpanEntry { first, terms, .. } = *span;
+        let IndexEntry { digest, .. } = terms?;
+        Some(ObjectName { chain_id: self.chain_id, kind: Kind::Terms, first, digest })
+    }
+
     /// Returns the span with a segment.
     pub fn span_of(&self, segment: &SegmentEntry) -> Option<&SpanEntry> {
         let after = self.spans.partition_point(|span| span.first <= segment.first);
@@ -211,7 +262,8 @@ impl Manifest {
             return wrong(format!("over {SEGMENTS_MAX} segments"));
         }
         self.check_segments()?;
-        self.check_spans()
+        self.check_spans()?;
+        self.check_deletion()
     }
 
     fn check_segments(&self) -> Result<(), ArchiveError> {
@@ -241,7 +293,7 @@ impl Manifest {
     fn check_spans(&self) -> Result<(), ArchiveError> {
         let mut left = &self.segments[..];
         for span in &self.spans {
-            let SpanEntry { first, segments, bytes, pages, filter, .. } = *span;
+            let SpanEntry { first, segments, bytes, pages, filter, terms, .. } = *span;
             let wrong =
                 |why: &str| Err(ArchiveError::malformed(WHAT, format!("span {first}: {why}")));
             let Some((held, after)) = left.split_at_checked(segments as usize) else {
@@ -253,8 +305,9 @@ impl Manifest {
                 _ => return wrong("not the segments of a group"),
             }
             let is_possible = |bytes: u64| bytes > 0 && bytes <= OBJECT_BYTES_MAX;
-            let lengths = [bytes, pages.bytes, filter.bytes];
-            if segments > SPAN_SEGMENTS || !lengths.into_iter().all(is_possible) {
+            let lengths = [bytes, pages.bytes, filter.bytes].into_iter();
+            let mut lengths = lengths.chain(terms.map(|terms| terms.bytes));
+            if segments > SPAN_SEGMENTS || !lengths.all(is_possible) {
                 return wrong("an impossible length");
             }
             left = after;
@@ -267,5 +320,6 @@ impl Manifest {
     }
 }
 
+mod objects;
 #[cfg(test)]
 mod tests;

@@ -17,15 +17,19 @@ pub enum Kind {
     Pages,
     /// The hashes of a span in a few bits each.
     Filter,
+    /// The terms of logs in a span.
+    Terms,
 }
 
 impl Kind {
-    fn text(self) -> &'static str {
+    /// Returns the word in names.
+    pub fn text(self) -> &'static str {
         match self {
             Self::Segment => "segment",
             Self::Span => "span",
             Self::Pages => "pages",
             Self::Filter => "filter",
+            Self::Terms => "terms",
         }
     }
 }
@@ -70,6 +74,7 @@ fn parse(text: &str) -> Option<ObjectName> {
         "span" => Kind::Span,
         "pages" => Kind::Pages,
         "filter" => Kind::Filter,
+        "terms" => Kind::Terms,
         _ => return None,
     };
     let (first, digest) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -96,9 +101,9 @@ mod tests {
     proptest! {
         #[test]
         fn every_name_comes_back(
-            chain_id: u64, first: u64, digest: [u8; 32], kind in 0_usize..4,
+            chain_id: u64, first: u64, digest: [u8; 32], kind in 0_usize..5,
         ) {
-            let kind = [Kind::Segment, Kind::Span, Kind::Pages, Kind::Filter][kind];
+            let kind = [Kind::Segment, Kind::Span, Kind::Pages, Kind::Filter, Kind::Terms][kind];
             let name = ObjectName { chain_id, kind, first, digest: Digest(digest) };
             prop_assert_eq!(name.to_string().parse(), Ok(name));
         }

@@ -1,13 +1,18 @@
 //! Page lists: the digests of all pages of a span and of its segments, so that a page read alone is proven.
 
+use std::ops::Range;
+
 use sha2::{Digest as _, Sha256};
 
 use crate::digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES};
 use crate::error::ArchiveError;
 use crate::span::{PREFIX_BYTES, SPAN_SEGMENTS, Span};
+use crate::terms::{TERM_BYTES, Terms, pages_of};
 
 const MAGIC: &[u8; 8] = b"nevepage";
+/// Versions: without terms, and with them.
 const VERSION: u32 = 1;
+const VERSION_WITH_TERMS: u32 = 2;
 const HEADER_BYTES: usize = 32;
 const DIGEST_BYTES: usize = 32;
 const WHAT: &str = "page lists";
@@ -38,6 +43,28 @@ pub struct PageLists {
     pub span: PageList,
     /// First bytes of the first hash that begins in each page of the span, ascending.
     fences: Vec<[u8; PREFIX_BYTES]>,
+    /// List of the terms, if the span has them.
+    pub terms: Option<TermPages>,
+}
+
+/// Pages of the terms of a span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TermPages {
+    /// Digests of the pages.
+    pub pages: PageList,
+    /// First bytes of the first term that begins in each page, ascending.
+    fences: Vec<[u8; TERM_BYTES]>,
+}
+
+impl TermPages {
+    fn of(terms: &Terms) -> Self {
+        Self { pages: PageList::of(&terms.to_bytes()), fences: terms.fences(PAGE_BYTES) }
+    }
+
+    /// Returns the pages that may have a term.
+    pub fn of_term(&self, term: u64) -> Range<usize> {
+        pages_of(&self.fences, term)
+    }
 }
 
 impl PageList {
@@ -74,14 +101,19 @@ impl PageLists {
     ///
     /// # Errors
     /// Another number of segments than the span has, or too many pages.
-    pub fn new(span: &Span, segments: Vec<SegmentPages>) -> Result<Self, ArchiveError> {
+    pub fn new(
+        span: &Span,
+        segments: Vec<SegmentPages>,
+        terms: Option<&Terms>,
+    ) -> Result<Self, ArchiveError> {
         if segments.len() != span.segments() as usize {
             return Err(ArchiveError::malformed(WHAT, "not the segments of the span"));
         }
         let bytes = span.to_bytes();
         let fences = span.fences(PAGE_BYTES);
         let list = PageList::of(&bytes);
-        Ok(Self { first: span.first(), range: span.range(), segments, span: list, fences })
+        let (first, range) = (span.first(), span.range());
+        Ok(Self { first, range, segments, span: list, fences, terms: terms.map(TermPages::of) })
     }
 
     /// First height.
@@ -111,17 +143,25 @@ impl PageLists {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes());
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let version = if self.terms.is_some() { VERSION_WITH_TERMS } else { VERSION };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&self.range.to_le_bytes());
         bytes.extend_from_slice(&self.first.to_le_bytes());
         bytes.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.span.len() as u32).to_le_bytes());
+        if let Some(terms) = &self.terms {
+            bytes.extend_from_slice(&(terms.pages.len() as u32).to_le_bytes());
+        }
         for segment in &self.segments {
             bytes.extend_from_slice(&segment.front.to_le_bytes());
             bytes.extend_from_slice(&(segment.pages.len() as u32).to_le_bytes());
         }
         bytes.extend_from_slice(self.fences.as_flattened());
         bytes.extend_from_slice(&self.span.digests);
+        if let Some(terms) = &self.terms {
+            bytes.extend_from_slice(terms.fences.as_flattened());
+            bytes.extend_from_slice(&terms.pages.digests);
+        }
         self.segments.iter().for_each(|segment| bytes.extend_from_slice(&segment.pages.digests));
         bytes
     }
@@ -129,7 +169,9 @@ impl PageLists {
     fn bytes(&self) -> usize {
         let pages = self.segments.iter().map(|segment| segment.pages.len()).sum::<usize>();
         let span = self.span.len() * (PREFIX_BYTES + DIGEST_BYTES);
-        HEADER_BYTES + 8 * self.segments.len() + span + DIGEST_BYTES * pages
+        let of_terms = |terms: &TermPages| 4 + terms.pages.len() * (TERM_BYTES + DIGEST_BYTES);
+        let terms = self.terms.as_ref().map_or(0, of_terms);
+        HEADER_BYTES + 8 * self.segments.len() + span + terms + DIGEST_BYTES * pages
     }
 
     /// Reads an object.
@@ -142,12 +184,14 @@ impl PageLists {
             return Err(ArchiveError::malformed(WHAT, "not page lists"));
         }
         let version = rest.word()?;
-        if version != VERSION {
-            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 1 });
+        if version != VERSION && version != VERSION_WITH_TERMS {
+            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 2 });
         }
         let range = rest.word()?;
         let first = u64::from(rest.word()?) | u64::from(rest.word()?) << 32;
         let (segments, span_pages) = (rest.word()?, rest.pages()?);
+        let has_terms = version == VERSION_WITH_TERMS;
+        let term_pages = has_terms.then(|| rest.pages()).transpose()?;
         if segments == 0 || segments > SPAN_SEGMENTS {
             return Err(ArchiveError::malformed(WHAT, "a count of segments that no writer makes"));
         }
@@ -156,14 +200,16 @@ impl PageLists {
         let shapes = shapes.collect::<Result<Vec<_>, ArchiveError>>()?;
         let fences = rest.take(span_pages * PREFIX_BYTES)?.as_chunks().0.to_vec();
         let span = rest.list(span_pages)?;
+        let terms = term_pages.map(|pages| rest.terms(pages)).transpose()?;
         let segments = shapes
             .into_iter()
             .map(|(front, pages)| Ok(SegmentPages { front, pages: rest.list(pages)? }));
         let segments = segments.collect::<Result<Vec<_>, ArchiveError>>()?;
-        if !rest.0.is_empty() || !fences.is_sorted() {
+        let is_sorted = terms.as_ref().is_none_or(|terms| terms.fences.is_sorted());
+        if !rest.0.is_empty() || !fences.is_sorted() || !is_sorted {
             return Err(ArchiveError::malformed(WHAT, "bytes that no writer makes"));
         }
-        Ok(Self { first, range, segments, span, fences })
+        Ok(Self { first, range, segments, span, fences, terms })
     }
 }
 
@@ -171,6 +217,11 @@ impl PageLists {
 struct Rest<'b>(&'b [u8]);
 
 impl<'b> Rest<'b> {
+    fn terms(&mut self, pages: usize) -> Result<TermPages, ArchiveError> {
+        let fences = self.take(pages * TERM_BYTES)?.as_chunks().0.to_vec();
+        Ok(TermPages { pages: self.list(pages)?, fences })
+    }
+
     fn take(&mut self, bytes: usize) -> Result<&'b [u8], ArchiveError> {
         let cut = self.0.split_at_checked(bytes);
         let (taken, rest) = cut.ok_or_else(|| ArchiveError::malformed(WHAT, "cut short"))?;
@@ -214,11 +265,36 @@ mod tests {
         (empty.with(None, &keys).expect("they fit"), keys)
     }
 
-    fn lists(span: &Span) -> PageLists {
+    fn lists_with(span: &Span, terms: Option<&Terms>) -> PageLists {
         let segment =
             |bytes: usize| SegmentPages { front: 7, pages: PageList::of(&vec![1; bytes]) };
         let segments = vec![segment(PAGE_BYTES + 1), segment(5)];
-        PageLists::new(span, segments).expect("they are those of the span")
+        PageLists::new(span, segments, terms).expect("they are those of the span")
+    }
+
+    fn lists(span: &Span) -> PageLists {
+        lists_with(span, None)
+    }
+
+    #[test]
+    fn lists_with_terms_come_back_and_those_without_have_the_bytes_of_an_earlier_writer() {
+        let (span, _) = span(100);
+        let terms = |count: u64| {
+            let more = (0..count).map(|n| (32 * (n % 2), n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            Terms::new(&span, None, more).expect("they fit")
+        };
+        assert_eq!(lists(&span).to_bytes()[8], 1);
+        for terms in [terms(0), terms(20_000)] {
+            let lists = lists_with(&span, Some(&terms));
+            let bytes = lists.to_bytes();
+            assert_eq!((bytes[8], bytes.len()), (2, lists.bytes()));
+            let read = PageLists::read(&bytes).expect("it is one");
+            assert_eq!(read, lists);
+            let pages = read.terms.expect("it has them").pages;
+            assert_eq!(pages.object_digest(), crate::object_digest(&terms.to_bytes()));
+        }
+        let newer = [&lists(&span).to_bytes()[..8], &[3], &[0; 64]].concat();
+        assert!(matches!(PageLists::read(&newer), Err(ArchiveError::Version { version: 3, .. })));
     }
 
     #[test]

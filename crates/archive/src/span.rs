@@ -85,6 +85,25 @@ impl Span {
         Ok(Self { table, ..*self })
     }
 
+    /// Makes the span of the segments from the one that begins at `first` on.
+    ///
+    /// # Errors
+    /// No segment begins there.
+    pub fn later_part(&self, first: u64) -> Result<Self, ArchiveError> {
+        let outside = || ArchiveError::malformed(WHAT, format!("no segment begins at {first}"));
+        let dropped = first.checked_sub(self.first).filter(|behind| *behind < self.heights());
+        let dropped = dropped.ok_or_else(outside)? / u64::from(self.range);
+        let part = Self::empty(first, self.range, self.segments - dropped as u32)?;
+        let mut table = Vec::new();
+        for entry in self.entries() {
+            if let Some(at) = self.spot(&entry).filter(|at| at.height >= first) {
+                table.push(part.entry(&entry[..PREFIX_BYTES], at)?);
+            }
+        }
+        table.sort_unstable(); // heights became smaller, some entries change places
+        Ok(Self { table: table.concat(), ..part })
+    }
+
     fn entry(&self, prefix: &[u8], at: Spot) -> Result<[u8; ENTRY_BYTES], ArchiveError> {
         let outside = || ArchiveError::malformed(WHAT, format!("height {} is outside", at.height));
         let index = at.height.checked_sub(self.first).filter(|index| *index < self.heights());

@@ -47,7 +47,7 @@ pub use id::{Hash, Identity, Rules};
 pub use memory::{lock_program, residency};
 pub use read::{
     ArchivedPlace, ArchivedSegment, Candidate, Candidates, Damaged, LockedTail, LogAt, Reader,
-    Resident, SearchError, Usage,
+    Resident, SearchError, Usage, WithoutLogs,
 };
 pub use repair::Repair;
 pub use segment::{
@@ -60,7 +60,7 @@ pub use segment::{
     damages_found,
 };
 pub use write::{
-    BackfillWriter, BuiltSegments, Evicted, Merging, NewPacked, NewTable, Opened, Options, PackEnd,
-    PackOutcome, PackedHeights, Packing, PartialSegment, Retention, Syncing, Writer, arriving,
-    open, open_on, open_on_with, open_with,
+    BackfillWriter, BuiltSegments, Evicted, Hold, Merging, NewPacked, NewTable, Opened, Options,
+    PackEnd, PackOutcome, PackedHeights, Packing, PartialSegment, Retention, Syncing, Writer,
+    arriving, open, open_on, open_on_with, open_with,
 };

@@ -2,29 +2,32 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::{Range, RangeInclusive};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
 use neve_archive::{Digest, Manifest, PAGE_BYTES, PageLists, SegmentEntry, Span, SpanEntry, Spot};
 use neve_record::packed::Codec;
-use neve_store::{ArchivedPlace, ArchivedSegment, Hash, PackedBytes, PackedCodec, PackedPages};
+use neve_store::{
+    ArchivedPlace, ArchivedSegment, Hash, PackedBytes, PackedCodec, PackedPages, WithoutLogs,
+};
 use tokio::sync::OnceCell;
 use tracing::warn;
 
+use super::budget::{Budget, READS_MAX};
+use super::fetch::NotRead;
 use super::filters::Filters;
-use super::page_file::{NotRead, PageFile};
+use super::page_file::PageFile;
 use super::page_source::{Opened, PageSource};
 use crate::archive::source::identity_of;
+use crate::config::ArchiveTrust;
+use crate::config::settings::ArchiveConfig;
+use crate::rpc::methods::LogsBeyond;
 use crate::shared::lock::lock;
 
 /// Spans whose page lists are in memory: 260 KB each.
 const LISTS_MAX: usize = 64;
 /// Bytes that tables of archived files take together.
 const TABLES_BYTES_MAX: usize = 32 << 20;
-/// Reads that one request may need, and their pages: 64 MiB.
-const READS_MAX: usize = 256;
-const PAGES_MAX: usize = 1024;
 /// Spans that one hash is looked for in.
 const SPANS_ASKED_MAX: usize = 4;
 
@@ -34,46 +37,65 @@ pub(super) struct Known {
     pub(super) heights: RangeInclusive<u64>,
 }
 
-/// Reads that a request may still do, and pages that they may still bring.
-pub(super) struct Budget {
-    reads: AtomicUsize,
-    pages: AtomicUsize,
-}
-
-impl Budget {
-    pub(super) fn of_a_request() -> Self {
-        Self { reads: AtomicUsize::new(READS_MAX), pages: AtomicUsize::new(PAGES_MAX) }
+impl Known {
+    /// Segments with these heights, all of which must be answered.
+    pub(super) fn segments(
+        &self,
+        heights: &RangeInclusive<u64>,
+    ) -> Result<Vec<&SegmentEntry>, NotRead> {
+        let segments = &self.manifest.segments;
+        let is_known =
+            self.heights.contains(heights.start()) && self.heights.contains(heights.end());
+        let from = segments.partition_point(|entry| entry.first <= *heights.start());
+        let from = from.checked_sub(1).filter(|_| is_known).ok_or(NotRead::Unknown)?;
+        let end = segments.partition_point(|entry| entry.first <= *heights.end());
+        Ok(segments.get(from..end).unwrap_or_default().iter().collect())
     }
 
-    fn take(&self, (reads, pages): (usize, usize)) -> Result<(), NotRead> {
-        take_from(&self.reads, reads)?;
-        take_from(&self.pages, pages)
+    /// Those of the heights that a segment has.
+    pub(super) fn heights_in(
+        &self,
+        entry: &SegmentEntry,
+        heights: &RangeInclusive<u64>,
+    ) -> Range<u64> {
+        let end = entry.first + u64::from(self.manifest.range);
+        entry.first.max(*heights.start())..end.min(heights.end().saturating_add(1))
     }
 }
 
-fn take_from(left: &AtomicUsize, count: usize) -> Result<(), NotRead> {
-    // Relaxed: it belongs to no other datum.
-    let taken =
-        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count));
-    taken.map(drop).map_err(|_| NotRead::TooMany)
+/// Segments and hashes that a request is lent.
+#[derive(Default)]
+pub(super) struct Borrowed {
+    pub(super) segments: Vec<ArchivedSegment>,
+    /// Places of hashes in them.
+    pub(super) places: Vec<ArchivedPlace>,
+    /// Heights without logs.
+    pub(super) without: Vec<WithoutLogs>,
+    /// A call for logs that needs too many reads.
+    pub(super) beyond: Option<LogsBeyond>,
 }
-
-/// Segments, and the places of hashes in them.
-pub(super) type Borrowed = (Vec<ArchivedSegment>, Vec<ArchivedPlace>);
 
 /// Packed files of the archive.
 pub(super) struct ArchivedFiles {
     pub(super) pages: Arc<PageSource>,
     pub(super) filters: Filters,
+    /// Reads that one call for logs may need.
+    pub(super) logs_reads_max: usize,
+    /// True if the terms of spans are those of their segments for certain.
+    pub(super) trusts_terms: bool,
     codec: Arc<dyn PackedCodec>,
     /// Page lists of spans, or those that one request brings for all.
     lists: Mutex<HashMap<Digest, Arc<OnceCell<Arc<PageLists>>>>>,
 }
 
 impl ArchivedFiles {
-    pub(super) fn new(pages: PageSource, filters: Filters) -> Self {
+    /// Packed files over pages, with the limits and the trust of the settings.
+    pub(super) fn new(pages: PageSource, filters: Filters, config: &ArchiveConfig) -> Self {
         let codec = Arc::new(Codec::new(TABLES_BYTES_MAX));
-        Self { pages: Arc::new(pages), filters, codec, lists: Mutex::default() }
+        let trusts_terms = config.trust != ArchiveTrust::Prove;
+        let logs_reads_max = config.logs_reads_max;
+        let (pages, lists) = (Arc::new(pages), Mutex::default());
+        Self { pages, filters, logs_reads_max, trusts_terms, codec, lists }
     }
 
     /// Makes the blocks readable that a hash may be of.
@@ -83,19 +105,23 @@ impl ArchivedFiles {
         end: u64,
         hash: [u8; 32],
         keys: &[Vec<u64>],
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Borrowed, NotRead> {
-        let (mut segments, mut places) = (Vec::new(), Vec::new());
+        let mut borrowed = Borrowed::default();
         for spot in self.find(known, end, &hash, budget).await? {
             if spot.height < end {
-                let height = spot.height;
-                segments.extend(self.heights(known, height..=height, keys, budget).await?);
+                let height = spot.height..=spot.height;
+                if !keys.is_empty() {
+                    borrowed
+                        .segments
+                        .extend(self.heights(known, height.clone(), keys, budget).await?);
+                }
                 // Its block is read also if it has no log with the keys.
-                segments.extend(self.heights(known, height..=height, &[], budget).await?);
-                places.push(place(hash, spot));
+                borrowed.segments.extend(self.heights(known, height, &[], budget).await?);
+                borrowed.places.push(place(hash, spot));
             }
         }
-        Ok((segments, places))
+        Ok(borrowed)
     }
 
     /// Makes heights readable, as far as logs with a key of each list need them.
@@ -104,36 +130,28 @@ impl ArchivedFiles {
         known: &Known,
         heights: RangeInclusive<u64>,
         keys: &[Vec<u64>],
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Vec<ArchivedSegment>, NotRead> {
-        let manifest = &known.manifest;
-        let is_known =
-            known.heights.contains(heights.start()) && known.heights.contains(heights.end());
-        let from = manifest.segment_of(*heights.start()).filter(|_| is_known);
-        let from = from.ok_or(NotRead::Unknown)?.first;
-        let entries = manifest.segments.iter().skip_while(|entry| entry.first < from);
-        let entries: Vec<_> = entries.take_while(|entry| entry.first <= *heights.end()).collect();
+        let entries = known.segments(&heights)?;
         if entries.len() > READS_MAX {
             return Err(NotRead::TooMany);
         }
-        let range = u64::from(manifest.range);
         let parts = entries.into_iter().map(|entry| {
-            let start = entry.first.max(*heights.start());
-            let end = (entry.first + range).min(heights.end().saturating_add(1));
-            self.part(manifest, entry, start..end, keys, budget)
+            let heights = known.heights_in(entry, &heights);
+            self.part(&known.manifest, entry, heights, keys, budget)
         });
         join_all(parts).await.into_iter().collect()
     }
 
     /// Makes heights of a segment readable. Opening reads its front, and logs its index of logs; then each
     /// run of neighboring pages is one read.
-    async fn part(
+    pub(super) async fn part(
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
         heights: Range<u64>,
         keys: &[Vec<u64>],
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<ArchivedSegment, NotRead> {
         let (file, segment) = self.open(manifest, entry, budget).await?;
         let wanted = if keys.is_empty() {
@@ -154,22 +172,22 @@ impl ArchivedFiles {
     }
 
     /// Brings pages, as far as the request may.
-    async fn bring(
+    pub(super) async fn bring(
         &self,
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<(), NotRead> {
         budget.take(file.absent(pages))?;
-        self.pages.ensure_pages(file, pages).await
+        self.pages.ensure_pages(file, pages, budget.payer).await
     }
 
     /// Opens a segment, unless it is open. All requests wait for the first one that opens it.
-    async fn open(
+    pub(super) async fn open(
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Opened, NotRead> {
         let cell = {
             let mut cells = lock(&self.pages.segments);
@@ -186,7 +204,7 @@ impl ArchivedFiles {
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Opened, NotRead> {
         let span = manifest.span_of(entry).ok_or(NotRead::Unknown)?;
         let lists = self.lists(manifest, span, budget).await?;
@@ -215,11 +233,11 @@ impl ArchivedFiles {
     }
 
     /// Returns the page lists of a span. All requests wait for the first one that brings them.
-    async fn lists(
+    pub(super) async fn lists(
         &self,
         manifest: &Manifest,
         span: &SpanEntry,
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Arc<PageLists>, NotRead> {
         let cell = {
             let mut cells = lock(&self.lists);
@@ -235,10 +253,11 @@ impl ArchivedFiles {
         &self,
         manifest: &Manifest,
         span: &SpanEntry,
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Arc<PageLists>, NotRead> {
         budget.take((1, span.pages.bytes.div_ceil(PAGE_BYTES as u64) as usize))?;
-        let bytes = self.pages.whole(&manifest.pages_name(span), span.pages.bytes).await?;
+        let bytes =
+            self.pages.whole(&manifest.pages_name(span), span.pages.bytes, budget.payer).await?;
         let lists = PageLists::read(&bytes).map_err(|_| NotRead::Changed)?;
         if lists.span.object_digest() != span.digest {
             return Err(NotRead::Changed);
@@ -252,7 +271,7 @@ impl ArchivedFiles {
         known: &Known,
         end: u64,
         hash: &[u8; 32],
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Vec<Spot>, NotRead> {
         let manifest = &known.manifest;
         let may_have =
@@ -274,7 +293,7 @@ impl ArchivedFiles {
         manifest: &Manifest,
         entry: &SpanEntry,
         hash: &[u8; 32],
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Vec<Spot>, NotRead> {
         let lists = self.lists(manifest, entry, budget).await?;
         let (first, count) = lists.pages_of(hash);

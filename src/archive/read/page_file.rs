@@ -13,32 +13,13 @@ use neve_archive::{ObjectName, PAGE_BYTES, PageList};
 use neve_store::PackedPages;
 use tokio::sync::watch;
 
+use super::fetch::NotRead;
 use crate::shared::lock::lock;
 
 /// Pages of all objects that are in memory because the disk does not take them: 16 MiB.
 const UNWRITTEN_MAX: usize = 256;
 /// Number of them now.
 static UNWRITTEN: AtomicUsize = AtomicUsize::new(0);
-
-/// Outcome of bringing pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotRead {
-    /// The object is not in the store.
-    #[error("absent")]
-    Absent,
-    /// Bytes that are not those of its name.
-    #[error("changed")]
-    Changed,
-    /// The store did not answer, or rests because it did not before.
-    #[error("the object store does not answer")]
-    Failed,
-    /// The manifest names no such thing, or the packed file has no such height.
-    #[error("not in the archive")]
-    Unknown,
-    /// A request needs more reads, or more bytes, than it may.
-    #[error("too many reads")]
-    TooMany,
-}
 
 type Landing = watch::Receiver<Option<Result<(), NotRead>>>;
 type Takeoff = watch::Sender<Option<Result<(), NotRead>>>;
@@ -60,9 +41,12 @@ pub(super) struct PageFile {
 
 /// Pages that one caller brings, and those that it waits for.
 pub(super) struct Boarding {
+    /// Number of pages that are here.
+    pub(super) here: usize,
     /// Neighboring pages that the caller is to bring, each with the way to tell.
     pub(super) mine: Vec<(Range<usize>, Takeoff)>,
-    pub(super) landings: Vec<Landing>,
+    /// Flights to wait for, and whether they are the caller's.
+    pub(super) landings: Vec<(Landing, bool)>,
 }
 
 impl PageFile {
@@ -106,10 +90,14 @@ impl PageFile {
     /// Takes those of the pages that are not here: those that nobody brings are the caller's.
     pub(super) fn board(&self, pages: &BTreeSet<usize>) -> Boarding {
         let mut landings = lock(&self.landings);
-        let mut boarding = Boarding { mine: Vec::new(), landings: Vec::new() };
-        for page in pages.iter().copied().filter(|page| !self.is_proven(*page)) {
+        let mut boarding = Boarding { here: 0, mine: Vec::new(), landings: Vec::new() };
+        for page in pages.iter().copied() {
+            if self.is_proven(page) {
+                boarding.here += 1;
+                continue;
+            }
             if let Some(landing) = landings.get(&page) {
-                boarding.landings.push(landing.clone());
+                boarding.landings.push((landing.clone(), false));
                 continue;
             }
             let sender = match boarding.mine.last_mut() {
@@ -120,7 +108,7 @@ impl PageFile {
                 _ => {
                     boarding.mine.push((page..page + 1, watch::Sender::new(None)));
                     let (_, sender) = boarding.mine.last_mut().expect("it was just pushed");
-                    boarding.landings.push(sender.subscribe());
+                    boarding.landings.push((sender.subscribe(), true));
                     sender
                 }
             };
@@ -147,12 +135,27 @@ impl PageFile {
         })
     }
 
-    /// True if `bytes` are those of these pages.
-    pub(super) fn proves(&self, pages: Range<usize>, bytes: &[u8]) -> bool {
-        let count = pages.len();
-        let mut pieces = bytes.chunks(PAGE_BYTES).zip(pages);
-        bytes.len().div_ceil(PAGE_BYTES) == count
-            && pieces.all(|(piece, page)| self.list.proves(page, piece))
+    /// Those of these pages that `bytes` are not.
+    pub(super) fn unproven(&self, pages: &Range<usize>, bytes: &[u8]) -> Vec<usize> {
+        let is_other = |page: &usize| {
+            let from = (page - pages.start) * PAGE_BYTES;
+            let piece = bytes.get(from..).map(|rest| &rest[..rest.len().min(PAGE_BYTES)]);
+            !piece.is_some_and(|piece| self.list.proves(*page, piece))
+        };
+        pages.clone().filter(is_other).collect()
+    }
+
+    /// Runs of those of these pages that are neither here nor among `bad`, which ascend.
+    pub(super) fn new_runs(&self, pages: &Range<usize>, bad: &[usize]) -> Vec<Range<usize>> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        let is_new = |page: &usize| bad.binary_search(page).is_err() && !self.is_proven(*page);
+        for page in pages.clone().filter(is_new) {
+            match runs.last_mut() {
+                Some(run) if run.end == page => run.end += 1,
+                _ => runs.push(page..page + 1),
+            }
+        }
+        runs
     }
 
     /// Keeps pages that are proven. Returns the bytes that the disk took.
@@ -261,7 +264,12 @@ mod tests {
         assert_eq!((runs(&second), second.landings.len()), (vec![(2, 3)], 3));
         file.land(0..4);
         let bytes = Bytes::from(vec![7; 2 * PAGE_BYTES]);
-        assert!(file.proves(0..2, &bytes) && file.keep(0..2, &bytes) == 0);
+        assert!(file.unproven(&(0..2), &bytes).is_empty() && file.keep(0..2, &bytes) == 0);
+        assert_eq!(file.new_runs(&(0..5), &[3]), [2..3, 4..5]);
+        assert_eq!(file.unproven(&(0..3), &bytes), [2], "cut off");
+        let mut flipped = bytes.to_vec();
+        flipped[PAGE_BYTES - 1] ^= 1;
+        assert_eq!(file.unproven(&(0..2), &flipped), [0]);
         assert_eq!(runs(&file.board(&BTreeSet::from([0, 1, 2]))), [(2, 3)]);
         assert_eq!(file.read(0, 2 * PAGE_BYTES).as_deref(), Some(&bytes[..]));
         assert_eq!(file.read(0, 2 * PAGE_BYTES + 1), None);

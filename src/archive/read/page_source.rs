@@ -6,19 +6,17 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use metrics::{counter, histogram};
-use neve_archive::{Digest, Kind, ObjectName, PageList, object_digest};
+use metrics::counter;
+use neve_archive::{Digest, ObjectName, PAGE_BYTES, PageList, object_digest};
 use neve_store::ArchivedSegment;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, timeout};
-use tracing::{debug, warn};
+use tracing::warn;
 
-use super::gate::{Gate, read_time_max};
+use super::fetch::{NotRead, ObjectReader, Payer};
 use super::page_dir::PageDir;
-use super::page_file::{NotRead, PageFile};
-use crate::archive::error::Failed;
-use crate::archive::store::ArchiveStore;
+use super::page_file::PageFile;
+use crate::fetch::{Evidence, RejectedPage};
 use crate::shared::lock::lock;
 
 /// Objects whose pages are known: 4 KB each.
@@ -26,9 +24,10 @@ const OPEN_MAX: usize = 1024;
 
 /// Objects, their pages on the disk, and the runtime that reads.
 pub(super) struct PageSource {
-    pub(super) store: ArchiveStore,
+    pub(super) objects: ObjectReader,
     pub(super) dir: PageDir,
-    pub(super) gate: Gate,
+    /// Keeps pages that differ from their digests.
+    pub(super) evidence: Evidence,
     /// Reads go on here, also if the request that began them ends.
     pub(super) runtime: Handle,
     pub(super) files: Mutex<HashMap<Digest, Arc<PageFile>>>,
@@ -45,40 +44,102 @@ impl PageSource {
         self: &Arc<Self>,
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
+        payer: Payer,
     ) -> Result<(), NotRead> {
+        match self.fly(file, pages, payer).await {
+            // A flight of others, who have no read left: the caller may have one.
+            Err((NotRead::Refused, false)) => self.fly(file, pages, payer).await,
+            outcome => outcome,
+        }
+        .map_err(|(why, _)| why)
+    }
+
+    /// Brings pages. An error says whether a flight of the caller failed.
+    async fn fly(
+        self: &Arc<Self>,
+        file: &Arc<PageFile>,
+        pages: &BTreeSet<usize>,
+        payer: Payer,
+    ) -> Result<(), (NotRead, bool)> {
         let boarding = file.board(pages);
+        count_pages("hit", boarding.here);
         for (pages, told) in boarding.mine {
             let (source, file) = (Arc::clone(self), Arc::clone(file));
             self.runtime.spawn(async move {
-                let outcome = source.bring(&file, pages.clone()).await;
+                let outcome = source.bring(&file, pages.clone(), payer).await;
                 file.land(pages);
                 told.send_replace(Some(outcome));
             });
         }
-        for mut landing in boarding.landings {
+        for (mut landing, is_mine) in boarding.landings {
             let outcome = landing.wait_for(Option::is_some).await;
-            outcome.ok().and_then(|outcome| *outcome).unwrap_or(Err(NotRead::Failed))?;
+            let outcome = outcome.ok().and_then(|outcome| *outcome);
+            outcome.unwrap_or(Err(NotRead::Failed)).map_err(|why| (why, is_mine))?;
         }
         Ok(())
     }
 
-    async fn bring(&self, file: &Arc<PageFile>, pages: Range<usize>) -> Result<(), NotRead> {
+    async fn bring(
+        &self,
+        file: &Arc<PageFile>,
+        pages: Range<usize>,
+        payer: Payer,
+    ) -> Result<(), NotRead> {
         if self.dir.has(&file.name) {
             let (file, pages) = (Arc::clone(file), pages.clone());
+            let count = pages.len();
             let kept = tokio::task::spawn_blocking(move || file.recheck(pages)).await;
             if kept.unwrap_or(false) {
+                count_pages("hit", count);
                 return Ok(());
             }
         }
-        let bytes = self.read(file, pages.clone()).await?;
-        let kept = {
-            let (file, pages) = (Arc::clone(file), pages.clone());
-            tokio::task::spawn_blocking(move || file.keep(pages, &bytes)).await.unwrap_or(0)
-        };
-        for removed in self.dir.grow(&file.name, kept) {
+        count_pages("miss", pages.len());
+        self.read(file, pages, payer).await
+    }
+
+    /// Reads pages and keeps them. Those whose digests differ are read once more.
+    async fn read(
+        &self,
+        file: &Arc<PageFile>,
+        mut pages: Range<usize>,
+        payer: Payer,
+    ) -> Result<(), NotRead> {
+        for _ in 0..2 {
+            let bytes = match self.objects.read(&file.name, file.extent(&pages), payer).await {
+                Err(NotRead::Changed) => Bytes::new(), // the object ends before them
+                read => read?,
+            };
+            let bad = file.unproven(&pages, &bytes);
+            for run in file.new_runs(&pages, &bad) {
+                let from = (run.start - pages.start) * PAGE_BYTES;
+                let end = (run.end - pages.start) * PAGE_BYTES;
+                self.keep(file, run, bytes.slice(from..end.min(bytes.len()))).await;
+            }
+            let (Some(first), Some(last)) = (bad.first(), bad.last()) else { return Ok(()) };
+            for page in &bad {
+                let from = ((page - pages.start) * PAGE_BYTES).min(bytes.len());
+                let end = (from + PAGE_BYTES).min(bytes.len());
+                self.reject(&file.name, *page, bytes.slice(from..end));
+            }
+            pages = *first..last + 1;
+        }
+        Err(NotRead::Changed)
+    }
+
+    async fn keep(&self, file: &Arc<PageFile>, pages: Range<usize>, bytes: Bytes) {
+        let keeping = Arc::clone(file);
+        let kept = tokio::task::spawn_blocking(move || keeping.keep(pages, &bytes)).await;
+        for removed in self.dir.grow(&file.name, kept.unwrap_or(0)) {
             self.forget(&removed.digest); // else the disk would keep its bytes
         }
-        Ok(())
+    }
+
+    /// Drops a page that differs from its digest, and keeps it as evidence.
+    fn reject(&self, name: &ObjectName, page: usize, bytes: Bytes) {
+        counter!("neve_archive_refused_pages_total").increment(1);
+        warn!(object = %name, page, "archive page differs from its digest");
+        self.evidence.keep_page(RejectedPage { object: name.to_string(), page, bytes });
     }
 
     fn forget(&self, digest: &Digest) {
@@ -102,23 +163,13 @@ impl PageSource {
         file
     }
 
-    /// Reads pages. If a digest differs, they are read once more.
-    async fn read(&self, file: &PageFile, pages: Range<usize>) -> Result<Bytes, NotRead> {
-        let extent = file.extent(&pages);
-        for _ in 0..2 {
-            let bytes =
-                self.get(&file.name, Some(extent.clone()), extent.end - extent.start).await?;
-            if file.proves(pages.clone(), &bytes) {
-                return Ok(bytes);
-            }
-            counter!("neve_archive_refused_pages_total").increment(pages.len() as u64);
-            warn!(object = %file.name, page = pages.start, "archive page differs from its digest");
-        }
-        Err(NotRead::Changed)
-    }
-
     /// Gets an object whole, from the disk if it was kept before.
-    pub(super) async fn whole(&self, name: &ObjectName, bytes: u64) -> Result<Bytes, NotRead> {
+    pub(super) async fn whole(
+        &self,
+        name: &ObjectName,
+        bytes: u64,
+        payer: Payer,
+    ) -> Result<Bytes, NotRead> {
         let (kept, file) = (self.dir.has(name), self.dir.file(name, bytes).map(Arc::new));
         if let Some(file) = file.clone().filter(|_| kept) {
             let mut found = vec![0; bytes as usize];
@@ -132,7 +183,7 @@ impl PageSource {
                 return Ok(found.into());
             }
         }
-        let found = self.get(name, None, bytes).await?;
+        let found = self.read_whole(name, bytes, payer).await?;
         if let Some(file) = file {
             let copied = found.clone();
             let written = tokio::task::spawn_blocking(move || file.write_all_at(&copied, 0)).await;
@@ -143,55 +194,24 @@ impl PageSource {
         Ok(found)
     }
 
-    /// Gets an object, or a range of it. A whole one is compared with its name.
-    pub(super) async fn get(
+    /// Reads an object whole, once more if its bytes are not those of its name.
+    async fn read_whole(
         &self,
         name: &ObjectName,
-        range: Option<Range<u64>>,
-        length: u64,
+        bytes: u64,
+        payer: Payer,
     ) -> Result<Bytes, NotRead> {
-        let Some(_place) = self.gate.enter(length).await else {
-            count_error("resting");
-            return Err(NotRead::Failed);
-        };
-        let kind = match name.kind {
-            Kind::Segment => "segment",
-            Kind::Span => "span",
-            Kind::Pages => "pages",
-            Kind::Filter => "filter",
-        };
-        counter!("neve_archive_reads_total", "kind" => kind).increment(1);
-        let begun = Instant::now();
-        let reading = async {
-            match range {
-                Some(range) => self.store.range(name, range).await,
-                None => self.store.get(name, length).await,
+        for _ in 0..2 {
+            let found = self.objects.read(name, 0..bytes, payer).await?;
+            if object_digest(&found) == name.digest {
+                return Ok(found);
             }
-        };
-        let limit = read_time_max(length);
-        let read = timeout(limit, reading).await.unwrap_or(Err(Failed::Slow(limit)));
-        histogram!("neve_archive_read_duration_seconds").record(begun.elapsed());
-        let failed = match read {
-            Ok(bytes) => {
-                self.gate.note(true);
-                counter!("neve_archive_read_bytes_total").increment(bytes.len() as u64);
-                return Ok(bytes);
-            }
-            Err(failed) => failed,
-        };
-        debug!(object = %name, error = %failed, "archive read failed");
-        let (why, reason) = match failed {
-            Failed::Absent(_) => (NotRead::Absent, "absent"),
-            Failed::Changed(_) => (NotRead::Changed, "changed"),
-            Failed::Slow(_) => (NotRead::Failed, "slow"),
-            _ => (NotRead::Failed, "failed"),
-        };
-        self.gate.note(why != NotRead::Failed);
-        count_error(reason);
-        Err(why)
+            self.reject(name, 0, found);
+        }
+        Err(NotRead::Changed)
     }
 }
 
-fn count_error(reason: &'static str) {
-    counter!("neve_archive_read_errors_total", "reason" => reason).increment(1);
+fn count_pages(outcome: &'static str, pages: usize) {
+    counter!("neve_archive_cache_pages_total", "outcome" => outcome).increment(pages as u64);
 }

@@ -12,19 +12,22 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
-use super::archived_files::{ArchivedFiles, Borrowed, Budget, Known};
+use super::archived_files::{ArchivedFiles, Borrowed, Known};
+use super::budget::Budget;
+use super::fetch::{BreakerState, NotRead, ObjectReader, Payer};
 use super::filters::Filters;
-use super::gate::Gate;
 use super::page_dir::PageDir;
-use super::page_file::NotRead;
 use super::page_source::PageSource;
+use super::prefetch::Prefetch;
 use super::proofs::Proofs;
 use crate::archive::error::Failed;
 use crate::archive::signature::is_signed_by;
 use crate::archive::source::{ArchiveSource, identity_of};
 use crate::config::ArchiveTrust;
+use crate::config::settings::ArchiveConfig;
+use crate::fetch::Evidence;
 use crate::rpc::methods::{Below, Lending, Lent, LogsAt, Want};
-use crate::shared::Serving;
+use crate::shared::{ClientAddress, Serving};
 
 /// Time that one request waits for the archive.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
@@ -35,18 +38,18 @@ const PROVEN_EVERY: Duration = Duration::from_secs(2);
 /// Time after which filters are looked for again, and after one could not be had.
 const FILTERS_EVERY: Duration = Duration::from_secs(1);
 const FILTERS_AGAIN: Duration = Duration::from_secs(5);
-/// Place of the pages on the disk.
+/// Place of the pages on the disk, and of those that are rejected.
 pub(crate) struct Place {
     /// Directory of the store.
     pub(crate) store: PathBuf,
-    pub(crate) bytes_max: u64,
-    pub(crate) filter_bytes_max: u64,
+    pub(crate) evidence: Evidence,
 }
 
 /// Reads the archive for requests.
 pub(crate) struct ArchiveReader {
     manifests: Arc<ArchiveSource>,
-    files: ArchivedFiles,
+    files: Arc<ArchivedFiles>,
+    prefetch: Prefetch,
     serving: Arc<Serving>,
     trust: ArchiveTrust,
     proofs: Proofs,
@@ -58,33 +61,62 @@ impl ArchiveReader {
     pub(crate) fn new(
         manifests: &Arc<ArchiveSource>,
         serving: &Arc<Serving>,
-        trust: ArchiveTrust,
+        config: &ArchiveConfig,
         place: Place,
     ) -> Result<Arc<Self>, Failed> {
-        let Place { store, bytes_max, filter_bytes_max } = place;
-        let dir = PageDir::open(store.join("archive"), bytes_max);
+        let Place { store, evidence } = place;
+        let dir = PageDir::open(store.join("archive"), config.cache_bytes);
         let proofs = Proofs::open(store.clone(), store.join("archive-proofs"));
         let pages = PageSource {
-            store: manifests.store_for_reads()?,
+            objects: ObjectReader::new(
+                manifests.store_for_reads()?,
+                f64::from(config.reads_per_second),
+            ),
             dir,
-            gate: Gate::default(),
+            evidence,
             runtime: Handle::current(),
             files: Mutex::default(),
             segments: Mutex::default(),
         };
         Ok(Arc::new(Self {
             manifests: Arc::clone(manifests),
-            files: ArchivedFiles::new(pages, Filters::new(filter_bytes_max)),
+            files: Arc::new(ArchivedFiles::new(
+                pages,
+                Filters::new(config.filter_bytes_max),
+                config,
+            )),
+            prefetch: Prefetch::default(),
             serving: Arc::clone(serving),
-            trust,
+            trust: config.trust,
             proofs,
             known: ArcSwapOption::empty(),
         }))
     }
 
-    /// Keeps the manifest up to date, the proven segments and the filters.
+    /// Keeps the manifest up to date, the proven segments and the filters, and probes a store that fails.
     pub(crate) async fn run(self: Arc<Self>) {
-        tokio::join!(self.keep_manifest(), self.keep_filters());
+        let probing = self.files.pages.objects.keep_probing();
+        tokio::join!(self.keep_manifest(), self.keep_filters(), probing, self.show_breaker());
+    }
+
+    /// Shows the state of the breaker in /health.
+    async fn show_breaker(&self) {
+        let mut watch = self.files.pages.objects.watch();
+        let mut was_closed = true;
+        loop {
+            let state = *watch.borrow_and_update();
+            self.manifests.breaker(state.word());
+            let is_closed = state == BreakerState::Closed;
+            match (was_closed, is_closed) {
+                (true, false) => warn!("archive fails, reads rest"),
+                (false, true) => info!("archive answers, reads begin again"),
+                _ => {}
+            }
+            was_closed = is_closed;
+            if watch.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Brings filters one after the other, the newest first.
@@ -159,8 +191,13 @@ impl ArchiveReader {
         let all = || manifest.heights().map(|(first, last)| first..=last);
         match self.trust {
             ArchiveTrust::Manifest(trusted) => all().filter(|_| trusted == digest.0),
-            ArchiveTrust::Key(key) => all()
-                .filter(|_| is_signed_by(manifest, &key) && self.proofs.take(manifest.sequence)),
+            ArchiveTrust::Key(key) => {
+                let signed = Arc::clone(manifest);
+                // A manifest of the whole chain has 30 MB.
+                let checking = move || is_signed_by(&signed, &key);
+                let is_signed = tokio::task::spawn_blocking(checking).await.unwrap_or(false);
+                all().filter(|_| is_signed && self.proofs.take(manifest.sequence))
+            }
             ArchiveTrust::Prove => {
                 let (reader, manifest) = (Arc::clone(self), Arc::clone(manifest));
                 let compare = move || {
@@ -177,24 +214,19 @@ impl ArchiveReader {
         self.serving.reader.range().map(|range| *range.start())
     }
 
-    async fn borrow(&self, wants: Vec<Want>) -> Lent {
+    async fn borrow(&self, wants: Vec<Want>, payer: Payer) -> Lent {
         let (Some(known), Some(end)) = (self.known.load_full(), self.end()) else {
             return Lent { try_again: true, ..Lent::default() };
         };
-        let budget = Budget::of_a_request();
+        let budget = Budget::of_a_request(payer, self.files.logs_reads_max);
+        if let [Want::Height(height)] = wants[..] {
+            let borrowed = self.borrow_one(&known, end, Want::Height(height), &budget).await;
+            self.prefetch.begin((&self.files, &known), height, end, payer);
+            return lent([borrowed].into_iter());
+        }
         let wants = wants.into_iter();
         let borrowed = join_all(wants.map(|want| self.borrow_one(&known, end, want, &budget)));
-        let mut lent = Lent::default();
-        for borrowed in borrowed.await {
-            match borrowed {
-                Ok((segments, places)) => {
-                    lent.segments.extend(segments);
-                    lent.places.extend(places);
-                }
-                Err(why) => lent.try_again |= why == NotRead::Failed,
-            }
-        }
-        lent
+        lent(borrowed.await.into_iter())
     }
 
     async fn borrow_one(
@@ -202,20 +234,40 @@ impl ArchiveReader {
         known: &Known,
         end: u64,
         want: Want,
-        budget: &Budget,
+        budget: &Budget<'_>,
     ) -> Result<Borrowed, NotRead> {
         let files = &self.files;
-        let (heights, keys) = match want {
-            Want::Height(height) => (height..=height, Vec::new()),
-            Want::Heights(heights) => (heights, Vec::new()),
-            Want::Logs(LogsAt::Heights(heights), keys) => (heights, keys),
+        let heights = match want {
+            Want::Height(height) => height..=height,
+            Want::Heights(heights) => heights,
+            Want::Logs(LogsAt::Heights(heights), keys) => {
+                return files.logs(known, heights, &keys, budget).await;
+            }
             Want::Hash(hash) => return files.hash(known, end, hash, &[], budget).await,
             Want::Logs(LogsAt::Block(hash), keys) => {
                 return files.hash(known, end, hash, &keys, budget).await;
             }
         };
-        Ok((files.heights(known, heights, &keys, budget).await?, Vec::new()))
+        let segments = files.heights(known, heights, &[], budget).await?;
+        Ok(Borrowed { segments, ..Borrowed::default() })
     }
+}
+
+/// All that was borrowed.
+fn lent(borrowed: impl Iterator<Item = Result<Borrowed, NotRead>>) -> Lent {
+    let mut lent = Lent::default();
+    for borrowed in borrowed {
+        match borrowed {
+            Ok(borrowed) => {
+                lent.segments.extend(borrowed.segments);
+                lent.places.extend(borrowed.places);
+                lent.without.extend(borrowed.without);
+                lent.beyond.extend(borrowed.beyond);
+            }
+            Err(why) => lent.try_again |= why.passes(),
+        }
+    }
+    lent
 }
 
 impl Below for ArchiveReader {
@@ -229,9 +281,9 @@ impl Below for ArchiveReader {
         }
     }
 
-    fn lend(&self, wants: Vec<Want>) -> Lending<'_> {
+    fn lend(&self, wants: Vec<Want>, address: ClientAddress) -> Lending<'_> {
         Box::pin(async move {
-            let borrowed = timeout(REQUEST_TIME_MAX, self.borrow(wants)).await;
+            let borrowed = timeout(REQUEST_TIME_MAX, self.borrow(wants, Some(address))).await;
             borrowed.unwrap_or(Lent { try_again: true, ..Lent::default() })
         })
     }

@@ -47,6 +47,25 @@ fn manifest_is_replaced_only_as_it_was_read() {
 }
 
 #[test]
+fn manifest_that_did_not_change_is_not_read_again() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    runtime().block_on(async {
+        for archive in archives(dir.path()) {
+            assert!(matches!(archive.newer_manifest(None).await, Err(Failed::NoManifest)));
+            let first = manifest(1, None);
+            assert!(archive.replace(None, &first).await.expect("it can be written"));
+            let held = archive.newer_manifest(None).await.expect("it is there").expect("new");
+            assert!(held.tag().is_some());
+            assert!(archive.newer_manifest(held.tag()).await.expect("it is there").is_none());
+            let second = manifest(2, Some(held.digest));
+            assert!(archive.replace(Some(&held), &second).await.expect("it can be written"));
+            let newer = archive.newer_manifest(held.tag()).await.expect("it is there");
+            assert_eq!(newer.expect("another one").manifest, second);
+        }
+    });
+}
+
+#[test]
 fn eight_writers_lose_no_update() {
     let dir = tempfile::tempdir().expect("a directory can be made");
     for archive in archives(dir.path()) {

@@ -1,17 +1,18 @@
 //! The commands of `neve archive`, their output and their exit codes: 0 done, 1 findings, 2 could not
 //! read or write.
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use neve_archive::{Manifest, ObjectName};
 use serde_json::{Value, json};
 
-use crate::archive::{
-    ArchiveStore, Failed, Finding, Place, Pushed, SigningKey, Verified, packed_files, push, verify,
-};
-use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace};
+use super::output::{complain, heights_text, opened, say, write_options};
+use super::pull::pulled;
+use super::upkeep;
+use crate::archive::write::{Pushed, Writer, push};
+use crate::archive::{Failed, Finding, Verified, packed_files, verify};
+use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 
 const FINDINGS: u8 = 1;
 const COULD_NOT: u8 = 2;
@@ -41,21 +42,8 @@ pub fn run(args: &ArchiveArgs) -> ExitCode {
 async fn command(command: &ArchiveCommand) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
     match command {
-        ArchiveCommand::Push { data_dir, archive_sign_key, place } => {
-            let archive = opened(place)?;
-            let key =
-                archive_sign_key.as_deref().map(SigningKey::read).transpose().map_err(text)?;
-            let progress = |pushed: &Pushed| complain(&pushed_text(pushed));
-            let pushed = push(&archive, data_dir, key.as_ref(), progress).await.map_err(text)?;
-            let key = key.map(|key| key.public());
-            let lines = if place.json {
-                let mut line = pushed_json(&pushed);
-                line["key"] = key.into();
-                line.to_string()
-            } else {
-                pushed_text(&pushed) + &key.map_or(String::new(), |key| format!(", signed {key}"))
-            };
-            say(&lines).map(|()| 0)
+        ArchiveCommand::Push { data_dir, writer, place } => {
+            pushed(data_dir, writer, place).await.map(|()| 0)
         }
         ArchiveCommand::Ls { place } => {
             let held = opened(place)?.manifest().await.map_err(text)?;
@@ -67,12 +55,30 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
         ArchiveCommand::Verify { repair_from, place } => {
             verified(place, repair_from.as_deref()).await
         }
+        ArchiveCommand::Pull { data_dir, archive_anchor, from, place } => {
+            pulled(data_dir, *archive_anchor, *from, place).await
+        }
+        ArchiveCommand::Init { .. }
+        | ArchiveCommand::Gc { .. }
+        | ArchiveCommand::Retain { .. }
+        | ArchiveCommand::Cost { .. } => upkeep::command(command).await.map(|()| 0),
     }
 }
 
-fn opened(place: &ArchivePlace) -> Result<ArchiveStore, String> {
-    let ArchivePlace { url, archive_endpoint: endpoint, .. } = place.clone();
-    ArchiveStore::open(&Place { url, endpoint }).map_err(|failed| failed.to_string())
+async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Result<(), String> {
+    let text = |failed: Failed| failed.to_string();
+    let (archive, options) = (opened(place)?, write_options(writer)?);
+    let writer = Writer::begin(&archive, &options).await.map_err(text)?;
+    let progress = |pushed: &Pushed| complain(&pushed_text(pushed));
+    let pushed = push(&writer, dir, progress).await.map_err(text)?;
+    let key = writer.key();
+    say(&if place.json {
+        let mut line = pushed_json(&pushed);
+        line["key"] = key.into();
+        line.to_string()
+    } else {
+        pushed_text(&pushed) + &key.map_or(String::new(), |key| format!(", signed {key}"))
+    })
 }
 
 async fn verified(place: &ArchivePlace, dir: Option<&Path>) -> Result<u64, String> {
@@ -103,25 +109,21 @@ fn finding_line(finding: &Finding, as_json: bool) -> String {
     }
 }
 
-fn heights_text(heights: Option<(u64, u64)>) -> String {
-    heights.map_or("no heights".to_owned(), |(first, last)| format!("heights {first} to {last}"))
-}
-
 fn pushed_text(pushed: &Pushed) -> String {
-    let Pushed { segments, bytes, present, apart, evicted, heights, sequence } = *pushed;
+    let Pushed { segments, bytes, present, apart, below, evicted, heights, sequence, .. } = *pushed;
     let heights = heights_text(heights);
     format!(
         "{heights}: {segments} segments of {bytes} bytes pushed, {present} were there, {apart} left \
-         behind a gap, {evicted} evicted meanwhile, manifest {sequence}"
+         behind a gap, {below} below the retained heights, {evicted} evicted meanwhile, manifest {sequence}"
     )
 }
 
 fn pushed_json(pushed: &Pushed) -> Value {
-    let Pushed { segments, bytes, present, apart, evicted, heights, sequence } = *pushed;
+    let Pushed { segments, bytes, present, apart, below, evicted, heights, sequence, .. } = *pushed;
     json!({
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
-        "pushed": segments, "bytes": bytes, "present": present, "apart": apart, "evicted": evicted,
-        "sequence": sequence,
+        "pushed": segments, "bytes": bytes, "present": present, "apart": apart, "below": below,
+        "evicted": evicted, "sequence": sequence,
     })
 }
 
@@ -151,7 +153,10 @@ fn listed_text(manifest: &Manifest) -> String {
     let spans = spans.flat_map(|at| {
         let pages = line(at.first, at.pages.bytes, manifest.pages_name(at));
         let filter = line(at.first, at.filter.bytes, manifest.filter_name(at));
-        [line(at.first, at.bytes, manifest.span_name(at)), pages, filter]
+        let terms = at.terms.zip(manifest.terms_name(at));
+        let terms = terms.map(|(terms, name)| line(at.first, terms.bytes, name));
+        let span = line(at.first, at.bytes, manifest.span_name(at));
+        [span, pages, filter].into_iter().chain(terms)
     });
     let lines: String = segments.chain(spans).collect();
     let heights = heights_text(manifest.heights());
@@ -171,7 +176,10 @@ fn listed_json(manifest: &Manifest) -> String {
     let spans = spans.flat_map(|at| {
         let pages = line(at.first, at.pages.bytes, manifest.pages_name(at).to_string());
         let filter = line(at.first, at.filter.bytes, manifest.filter_name(at).to_string());
-        [line(at.first, at.bytes, manifest.span_name(at).to_string()), pages, filter]
+        let terms = at.terms.zip(manifest.terms_name(at));
+        let terms = terms.map(|(terms, name)| line(at.first, terms.bytes, name.to_string()));
+        let span = line(at.first, at.bytes, manifest.span_name(at).to_string());
+        [span, pages, filter].into_iter().chain(terms)
     });
     let heights = manifest.heights();
     let summary = json!({
@@ -181,19 +189,4 @@ fn listed_json(manifest: &Manifest) -> String {
         "last": heights.map(|heights| heights.1),
     });
     segments.chain(spans).collect::<String>() + &summary.to_string()
-}
-
-/// Prints lines. A closed pipe is its reader's wish.
-fn say(lines: &str) -> Result<(), String> {
-    match writeln!(io::stdout(), "{lines}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(format!("cannot write to standard output: {error}"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Writes to standard error, which may be closed.
-fn complain(text: &str) {
-    let _ = writeln!(io::stderr(), "neve: {text}"); // there is nowhere else to say it
 }

@@ -1,5 +1,9 @@
-//! `neve archive`: pushes packed files to an object store, and shows and checks what is there.
+//! `neve archive`: pushes packed files to an object store, and shows, checks and tidies an archive.
 
 mod command;
+mod cost;
+mod output;
+mod pull;
+mod upkeep;
 
 pub use command::run;

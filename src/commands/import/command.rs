@@ -57,7 +57,7 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let serving = Arc::new(Serving::new(reader));
     serving.set_rules(stamp.map_or(serving.rules(), |stamp| rules_of_stamp(stamp.rules)));
     let rates = LiveRates::new(ArcSwap::from_pointee(Rates::of(config)));
-    let parts = Parts::of(config, chain, &serving, &rates)?;
+    let parts = Parts::of(config, &place, chain, &serving, &rates)?;
     let last = writer.head();
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;

@@ -18,6 +18,8 @@ use super::upstreams::Upstreams;
 use crate::archive::ArchiveSource;
 #[cfg(feature = "archive")]
 use crate::archive::read::{ArchiveReader, Place};
+#[cfg(feature = "archive")]
+use crate::archive::write::Pusher;
 use crate::config::Network;
 use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
@@ -40,6 +42,9 @@ pub(crate) struct Parts {
     budget: IngestBudget,
     pool: PoolSlot,
     rates: LiveRates,
+    evidence: Evidence,
+    /// Bytes of segments that wait for the archive; `None`: nothing is pushed.
+    unpushed_bytes_max: Option<u64>,
     #[cfg(feature = "archive")]
     archive: Option<Arc<ArchiveSource>>,
 }
@@ -47,11 +52,13 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) fn of(
         config: &Config,
+        place: &StoreDir,
         chain: Upstreams,
         serving: &Arc<Serving>,
         rates: &LiveRates,
     ) -> Result<Self, StartError> {
         let status = Arc::default();
+        let push = config.archive.as_ref().and_then(|archive| archive.push.as_ref());
         Ok(Self {
             #[cfg(feature = "archive")]
             archive: archive(config, &status)?,
@@ -65,7 +72,24 @@ impl Parts {
             budget: IngestBudget::new(config.fetch.ingest_bytes_max),
             pool: PoolSlot::default(),
             rates: Arc::clone(rates),
+            evidence: Evidence::new(place.path()),
+            unpushed_bytes_max: push.map(|push| push.unpushed_bytes_max),
         })
+    }
+
+    /// Starts to push packed files, if the settings say so. Pushing ends when the guard is dropped.
+    #[cfg(feature = "archive")]
+    pub(crate) fn pusher(
+        &self,
+        config: &Config,
+        place: &StoreDir,
+    ) -> Result<Option<Pusher>, StartError> {
+        let Some(archive) = config.archive.as_ref().filter(|archive| archive.push.is_some()) else {
+            return Ok(None);
+        };
+        let started = Pusher::start(archive, place.path(), &self.status);
+        let named = || config.values.named("archive-push");
+        started.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }
 
     /// Heights below the served range that the archive has, and the work that keeps them up to date.
@@ -78,9 +102,8 @@ impl Parts {
         let (Some(archive), Some(source)) = (&config.archive, &self.archive) else {
             return Ok(None);
         };
-        let (store, bytes_max) = (place.path().to_owned(), archive.cache_bytes);
-        let at = Place { store, bytes_max, filter_bytes_max: archive.filter_bytes_max };
-        let reader = ArchiveReader::new(source, &self.serving, archive.trust, at);
+        let at = Place { store: place.path().to_owned(), evidence: self.evidence.clone() };
+        let reader = ArchiveReader::new(source, &self.serving, archive, at);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }
@@ -112,6 +135,7 @@ impl Parts {
             serving: Arc::clone(&self.serving),
             status: Arc::clone(&self.status),
             retention,
+            unpushed_bytes_max: self.unpushed_bytes_max,
             fsync_interval,
             queued: Arc::clone(&self.queued),
             options: self.options,
@@ -120,7 +144,7 @@ impl Parts {
         })
     }
 
-    pub(crate) fn follower(&self, config: &Config, place: &StoreDir, ingest: Ingest) -> Follower {
+    pub(crate) fn follower(&self, config: &Config, ingest: Ingest) -> Follower {
         Follower {
             #[cfg(feature = "archive")]
             archive: self.archive.clone(),
@@ -137,7 +161,7 @@ impl Parts {
             status: Arc::clone(&self.status),
             ingest,
             budget: self.budget.clone(),
-            evidence: Evidence::new(place.path()),
+            evidence: self.evidence.clone(),
             busy: Arc::clone(&self.busy),
             pool: Arc::clone(&self.pool),
         }

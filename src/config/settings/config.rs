@@ -140,11 +140,26 @@ impl Config {
     /// # Errors
     /// A mistake in the usage, or a wrong setting.
     pub fn from_flags(flags: &[&str]) -> Result<(Self, SettingsSource), String> {
+        Self::by(Self::of, flags)
+    }
+
+    /// Takes the flags of `neve serve` for a command that asks no upstream.
+    ///
+    /// # Errors
+    /// Flags that are none, or the first setting that does not go with the others.
+    pub fn without_upstream(flags: &[&str]) -> Result<Self, String> {
+        Self::by(Self::of_import, flags).map(|(config, _)| config)
+    }
+
+    fn by(
+        of: fn(Values) -> Result<Self, ConfigError>,
+        flags: &[&str],
+    ) -> Result<(Self, SettingsSource), String> {
         let words = ["neve", "serve"].iter().chain(flags);
         let matches = command(GROUPS).try_get_matches_from(words).map_err(|e| e.to_string())?;
         let serve = matches.subcommand_matches("serve").ok_or("no settings, but help")?;
         let given = SettingsSource::new(GROUPS, serve.clone()).and_then(|source| {
-            let config = Self::of(source.read()?)?;
+            let config = of(source.read()?)?;
             Ok((config, source))
         });
         given.map_err(|error| error.to_string())

@@ -1,5 +1,7 @@
 //! Mirrors of this neve, the neve that it mirrors, and the archive that it takes segments from.
 
+use std::path::PathBuf;
+
 use crate::config::error::ConfigError;
 use crate::config::setting::{Group, SWITCH, Setting, bytes, count, text};
 use crate::config::units::{Anchor, ArchiveTrust};
@@ -72,6 +74,43 @@ pub(super) const ARCHIVE: Group = Group {
              they cover is a miss.",
         )
         .or("4GiB"),
+        Setting::new(
+            "archive-reads-per-second",
+            count("1", "1000000"),
+            "Reads from the archive a second that requests of clients may cause; one address may \
+             cause half of them. Beyond it: HTTP 421 with Retry-After.",
+        )
+        .or("1000"),
+        Setting::new(
+            "archive-logs-reads-max",
+            count("4", "65536"),
+            "Reads from the archive that one eth_getLogs may cause. Beyond it: an error that names \
+             blocks that would pass.",
+        )
+        .or("256"),
+        Setting::new(
+            "archive-push",
+            SWITCH,
+            "Push packed files to the archive as they appear. Eviction waits for segments that are not \
+             there yet, see --retain-unpushed-bytes.",
+        ),
+        Setting::new(
+            "archive-sign-key",
+            text::<PathBuf>("FILE"),
+            "Key that signs the manifest with --archive-push: an Ed25519 key in PKCS#8, PEM.",
+        ),
+        Setting::new(
+            "archive-single-writer",
+            SWITCH,
+            "Push to a store that does not keep the conditions of a PUT: no other writer may be there.",
+        ),
+        Setting::new(
+            "retain-unpushed-bytes",
+            bytes("0B", "1024TiB"),
+            "Disk for segments that the retention drops and the archive lacks. Beyond it, the oldest go \
+             without a copy.",
+        )
+        .or("16GiB"),
     ],
 };
 
@@ -90,11 +129,45 @@ pub struct ArchiveConfig {
     pub cache_bytes: u64,
     /// Memory for filters of hashes.
     pub filter_bytes_max: u64,
+    /// Reads a second for clients.
+    pub reads_per_second: u32,
+    /// Reads for one call of `eth_getLogs`.
+    pub logs_reads_max: usize,
+    /// Pushing of packed files, if they are pushed.
+    pub push: Option<PushConfig>,
+}
+
+/// Pushing of packed files to the archive.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PushConfig {
+    /// Key that signs the manifest.
+    pub sign_key: Option<PathBuf>,
+    /// True if no other writer is there.
+    pub is_single: bool,
+    /// Bytes of segments without a copy that eviction holds back.
+    pub unpushed_bytes_max: u64,
+}
+
+impl PushConfig {
+    fn of(values: &Values) -> Result<Option<Self>, ConfigError> {
+        if !values.switch("archive-push") {
+            return Ok(None);
+        }
+        let (sign_key, is_single) =
+            (values.get("archive-sign-key")?, values.switch("archive-single-writer"));
+        let unpushed_bytes_max = values.bytes("retain-unpushed-bytes")? as u64;
+        Ok(Some(Self { sign_key, is_single, unpushed_bytes_max }))
+    }
 }
 
 impl ArchiveConfig {
     pub(super) fn of(values: &Values) -> Result<Option<Self>, ConfigError> {
-        let Some(url) = values.get("archive")? else { return Ok(None) };
+        let Some(url) = values.get("archive")? else {
+            if values.switch("archive-push") {
+                return values.refuse("archive-push", "needs --archive URL, to push there");
+            }
+            return Ok(None);
+        };
         if cfg!(not(feature = "archive")) {
             return values.refuse("archive", "this neve was built without the feature `archive`");
         }
@@ -103,6 +176,19 @@ impl ArchiveConfig {
         let trust = trust.unwrap_or_default();
         let cache_bytes = values.bytes("archive-cache-bytes")? as u64;
         let filter_bytes_max = values.bytes("archive-filter-bytes-max")? as u64;
-        Ok(Some(Self { url, endpoint, anchor, trust, cache_bytes, filter_bytes_max }))
+        let push = PushConfig::of(values)?;
+        let reads_per_second = values.count("archive-reads-per-second")?;
+        let logs_reads_max = values.count::<u32>("archive-logs-reads-max")? as usize;
+        Ok(Some(Self {
+            url,
+            endpoint,
+            anchor,
+            trust,
+            cache_bytes,
+            filter_bytes_max,
+            reads_per_second,
+            logs_reads_max,
+            push,
+        }))
     }
 }

@@ -21,7 +21,7 @@ pub use limits::Limits;
 pub(crate) use limits::{Deadlines, QueueLimits, WorkLimits};
 pub use listen::{AddressSource, AdminListen, HttpConfig};
 pub use logs::{AccessTarget, LogConfig, LogFormat};
-pub use mirror::ArchiveConfig;
+pub use mirror::{ArchiveConfig, PushConfig};
 pub(crate) use rates::{LiveRate, LiveRates, Rates};
 pub use relay::{MissConfig, RelayConfig};
 pub(crate) use relay::{MissPolicy, SocketLimits, is_never_relayed, is_subscription, relayed_only};

@@ -9,9 +9,9 @@ use metrics::{Counter, counter};
 use neve_jsonrpc::{Kind, Message, parse_at_most};
 use sha2::{Digest, Sha256};
 
-use super::allowance::Allowance;
 use super::refusal::{KeyRefusal, messages};
 use crate::config::MethodPattern;
+use crate::shared::Allowance;
 use crate::shared::lock::lock;
 
 /// SHA-256 of a key. Keys are found by it, so no time tells anything of a key.

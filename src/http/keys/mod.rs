@@ -1,6 +1,5 @@
 //! API keys of clients: read from a file, found by hash, bounded by rate and methods.
 
-mod allowance;
 mod api_key;
 mod key_file;
 mod key_ring;

@@ -8,7 +8,9 @@ use std::sync::{Arc, LazyLock};
 
 use alloy_primitives::{hex, keccak256};
 use bytes::Bytes;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, VARY};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, ETAG, HeaderMap, HeaderValue, RETRY_AFTER, VARY,
+};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode};
 use neve_jsonrpc::{BlockId, Method as RpcMethod};
@@ -50,6 +52,13 @@ struct Document {
     keep: HeaderValue,
 }
 
+/// A document that is not served.
+struct Missed {
+    miss: Miss,
+    /// True if another attempt may succeed.
+    try_again: bool,
+}
+
 enum Content {
     OpenApi,
     Of(RecordRef, Shown),
@@ -87,13 +96,13 @@ impl Responder {
             Ok(answered) => answered,
             Err(not_done) => return self.not_done(not_done),
         };
-        let missed = |miss: &Miss| Outcome::Miss(miss.reason(serving.head()));
+        let missed = |missed: &Missed| Outcome::Miss(missed.miss.reason(serving.head()));
         let outcome = answered.as_ref().map_or_else(missed, |_| Outcome::Hit);
         if let Some(method) = counted_as(asked) {
             self.rpc.counters.call(method.into(), outcome);
             self.rpc.counters.time(method.into(), outcome, began.elapsed());
         }
-        answered.unwrap_or_else(|miss| self.missing(miss))
+        answered.unwrap_or_else(|missed| self.missing(missed))
     }
 
     /// From the store, or from heights that another place lends.
@@ -102,7 +111,7 @@ impl Responder {
         asked: Resource,
         headers: &HeaderMap,
         address: ClientAddress,
-    ) -> Result<Result<Response<ResponseBody>, Miss>, NotDone> {
+    ) -> Result<Result<Response<ResponseBody>, Missed>, NotDone> {
         let serving = &self.rpc.serving;
         let answered = match residency::if_sendable(|| answer(serving, asked, headers)) {
             Ok(answered) => answered,
@@ -110,7 +119,7 @@ impl Responder {
         };
         match answered {
             Err(miss) => Box::pin(self.document_lent(miss, asked, headers, address)).await,
-            answered => Ok(answered),
+            Ok(answered) => Ok(Ok(answered)),
         }
     }
 
@@ -121,13 +130,15 @@ impl Responder {
         asked: Resource,
         headers: &HeaderMap,
         address: ClientAddress,
-    ) -> Result<Result<Response<ResponseBody>, Miss>, NotDone> {
+    ) -> Result<Result<Response<ResponseBody>, Missed>, NotDone> {
         let (Some(want), Some(lender)) = (self.rpc.want_of(miss), &self.lender) else {
-            return Ok(Err(miss));
+            return Ok(Err(Missed { miss, try_again: false }));
         };
         let lent = lender.lend(vec![want], address).await;
+        let try_again = lent.try_again;
         let serving = Arc::clone(&self.rpc.with_lent(lent).serving);
-        self.document_elsewhere(serving, asked, headers, address).await
+        let answered = self.document_elsewhere(serving, asked, headers, address).await?;
+        Ok(answered.map_err(|miss| Missed { miss, try_again }))
     }
 
     /// On a thread that may wait for the disk.
@@ -148,11 +159,15 @@ impl Responder {
     }
 
     /// A miss, in the words of JSON-RPC.
-    fn missing(&self, miss: Miss) -> Response<ResponseBody> {
+    fn missing(&self, Missed { miss, try_again }: Missed) -> Response<ResponseBody> {
         let range = self.rpc.serving.reader.range();
         let error = missing_data(miss, range.as_ref());
         let data = range_json(range.as_ref());
-        self.miss(problem(error.code, &error.message, Some(&data)))
+        let mut response = self.miss(problem(error.code, &error.message, Some(&data)));
+        if try_again {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 
     fn turn_away(&self, status: StatusCode, code: i32, why: &str) -> Response<ResponseBody> {

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use super::close::CloseReason;
 use super::connection::WsConnection;
 use super::notification::notify;
-use super::writing::{write_much, write_news};
+use super::write_stall::{write_much, write_news};
 use crate::rpc::cursors::{OpenSubscription, SubscriptionKind};
 use crate::shared::{Class, WsClose, WsKind};
 

@@ -4,7 +4,6 @@
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,8 +25,7 @@ use super::message_reader::{MessageReader, Socket};
 use super::notification::answer;
 use super::upgrade::Accepted;
 use super::upstream::{Upstream, next, origin};
-use super::write_stall::WriteStall;
-use super::writing::write;
+use super::write_stall::{WriteStall, write};
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
 use crate::http::access::{AccessEntry, CalledMethods, MessageAccess};
@@ -36,11 +34,12 @@ use crate::http::keys::{ClientKey, KeyRefusal};
 use crate::http::relay::Relayer;
 use crate::http::response::ResponseWriter;
 use crate::http::socket::Socket as Tcp;
-use crate::http::{Gone, NotDone, Offload, draining};
+use crate::http::{NotDone, Offload, draining};
 use crate::relay::{Failure, Hops};
 use crate::rpc::cursors::Subscriptions;
+use crate::rpc::methods::Lent;
 use crate::rpc::{Calls, LONG_BODY, Purpose, Rpc, WsResponse, framed};
-use crate::shared::{Began, ClientAddress, Work, WsClose, add};
+use crate::shared::{Began, ClientAddress, Reservation, Work, WsClose, add};
 
 /// Read buffer that a connection keeps; a longer message takes more while it comes.
 const READ_BUFFER: usize = 1 << 10;
@@ -72,6 +71,7 @@ pub(crate) async fn run(
         rpc,
         offload,
         lender: responder.lender.as_ref(),
+        lending: FuturesUnordered::new(),
         address,
         socket,
         subscriptions,
@@ -126,7 +126,9 @@ pub(super) struct WsConnection<'r> {
     pub(super) rpc: &'r Arc<Rpc>,
     pub(super) offload: &'r Offload,
     /// Lender of heights below the served range, if there is one.
-    lender: Option<&'r Lender>,
+    pub(super) lender: Option<&'r Lender>,
+    /// Messages that wait for such heights.
+    pub(super) lending: FuturesUnordered<Lending<'r>>,
     pub(super) address: ClientAddress,
     pub(super) socket: Socket,
     pub(super) subscriptions: Subscriptions,
@@ -155,6 +157,18 @@ pub(super) struct WsConnection<'r> {
 type Relayed = (Option<ResponseBody>, Option<AccessEntry>);
 type Relaying<'r> = Pin<Box<dyn Future<Output = Relayed> + Send + 'r>>;
 
+/// A message, and the heights that it was lent.
+pub(super) struct LentMessage {
+    pub(super) lent: Lent,
+    pub(super) body: Bytes,
+    pub(super) began: Began,
+    pub(super) entry: Option<AccessEntry>,
+    pub(super) _held: Option<Reservation>,
+}
+
+/// Heights of a message on their way.
+type Lending<'r> = Pin<Box<dyn Future<Output = LentMessage> + Send + 'r>>;
+
 impl WsConnection<'_> {
     /// Each turn takes a frame, or waits for a reason to tell something, and then tells a burst:
     /// neither side can starve the other.
@@ -167,6 +181,8 @@ impl WsConnection<'_> {
                 biased;
                 // Before frames, which may come without a pause: responses would wait for them.
                 Some(relayed) = self.relaying.next() => self.take_relayed(relayed).await,
+                // Rare: no room in each connection.
+                Some(lent) = self.lending.next() => Box::pin(self.answer_lent(lent)).await,
                 frame = self.socket.next() => match frame {
                     Some(Ok(frame)) => self.take(frame).await,
                     Some(Err(error)) => Err(error.into()),
@@ -241,10 +257,23 @@ impl WsConnection<'_> {
             (frame, calls) = self.answer(&body).await?;
         }
         if matches!(frame, WsResponse::Below) {
-            (frame, calls) = Box::pin(self.answer_lent(&body)).await?; // rare: no room in each connection
+            let lent = self.lend(&body, began, entry);
+            self.socket.get_mut().message_ends();
+            return lent;
         }
         drop(body);
         self.socket.get_mut().message_ends();
+        self.conclude(frame, calls, began, entry).await
+    }
+
+    /// Counts the calls of a message, and sends its response.
+    pub(super) async fn conclude(
+        &mut self,
+        frame: WsResponse,
+        calls: Calls,
+        began: Began,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
         if let Some(entry) = &entry {
             entry.note_source(calls.source());
         }
@@ -368,13 +397,6 @@ impl WsConnection<'_> {
         }
     }
 
-    /// Has the heights lent that a message names, and answers it. Other messages wait meanwhile.
-    async fn answer_lent(&mut self, body: &Bytes) -> Result<(WsResponse, Calls), CloseReason> {
-        let Some(lender) = self.lender else { return Err(busy()) };
-        let lent = lender.lend(self.rpc.wants(body), self.address).await;
-        self.answer_offloaded(Arc::new(self.rpc.with_lent(lent)), body.clone()).await
-    }
-
     /// Answers a message unless that takes the disk, or long.
     fn answer_if_resident(&mut self, body: &[u8]) -> Result<(WsResponse, Calls), Cold> {
         if body.len() > LONG_BODY {
@@ -406,35 +428,6 @@ impl WsConnection<'_> {
         self.sent = Instant::now();
         Ok(())
     }
-
-    /// On a thread that may wait for the disk; nobody is told anything meanwhile.
-    async fn answer_offloaded(
-        &mut self,
-        rpc: Arc<Rpc>,
-        body: Bytes,
-    ) -> Result<(WsResponse, Calls), CloseReason> {
-        add(&self.rpc.counters.handed_over, 1);
-        let mut subscriptions = std::mem::take(&mut self.subscriptions);
-        let (class, began, gone) = (rpc.class(&body), Began::now(), Gone::default());
-        let flag = gone.flag();
-        let address = self.address;
-        let answering = self.offload.run(class, address, move || {
-            let has_gone = || flag.load(Ordering::Relaxed);
-            let work = Work::elsewhere(rpc.limits.work, began, &has_gone);
-            let answer = || rpc.answer_frame(&body, &mut subscriptions, address, &work);
-            let answered = residency::loading_again(answer);
-            let answered = answered.unwrap_or_else(|_| rpc.unreadable_frame(&body, address, &work));
-            (answered, subscriptions)
-        });
-        let socket = self.socket.get_ref();
-        let (answered, subscriptions) = match gone.watch(answering, || socket.has_gone()).await {
-            Ok(done) => done,
-            Err(NotDone::Full) => return Err(busy()),
-            Err(NotDone::Failed) => return Ok((WsResponse::Last(None), Calls::default())),
-        };
-        self.subscriptions = subscriptions;
-        Ok(answered)
-    }
 }
 
 fn note_source(entry: Option<&AccessEntry>, source: &'static str) {
@@ -444,7 +437,7 @@ fn note_source(entry: Option<&AccessEntry>, source: &'static str) {
 }
 
 /// Closes because too much waits.
-fn busy() -> CloseReason {
+pub(super) fn busy() -> CloseReason {
     let reason = "too many requests wait for an answer; try again later";
     CloseReason::told(WsClose::Busy, CloseCode::Again, reason)
 }

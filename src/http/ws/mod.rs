@@ -6,11 +6,11 @@ mod connection;
 mod kept_bytes;
 mod message_reader;
 mod notification;
+mod offloaded;
 mod relayed;
 mod upgrade;
 mod upstream;
 mod write_stall;
-mod writing;
 
 pub(crate) use connection::run;
 pub(crate) use upgrade::{Accepted, Upgrade};

@@ -1,9 +1,21 @@
-//! Detection of a slow client.
+//! Writing of responses and notifications, and detection of a slow client.
 
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
+
+use futures_util::SinkExt;
+use tokio_tungstenite::tungstenite::Error;
+
+use super::message_reader::Socket;
+use crate::body::BodyBuilder;
+use crate::http::response::ResponseWriter;
+
+/// Bytes after which notifications are written though more are to come. A height's are written when
+/// it is told in any case; this bounds what a range that is replayed keeps in memory.
+const WRITE_BUFFER: usize = 64 << 10;
 
 /// Time that writing has waited for the client since the connection was last at the head.
 ///
@@ -44,6 +56,32 @@ impl WriteStall {
     fn is_slow(&self) -> bool {
         self.waiting_since.is_some_and(|since| self.waited * 2 > since.elapsed())
     }
+}
+
+/// Writes a response behind what tungstenite has to write. Should this be dropped before the end,
+/// what tungstenite writes next comes behind the rest.
+pub(super) async fn write(socket: &mut Socket, out: ResponseWriter) -> Result<(), Error> {
+    socket.flush().await?;
+    socket.get_mut().begin(out);
+    Ok(poll_fn(|context| socket.get_mut().poll_send(context)).await?)
+}
+
+/// Writes notifications if they are many.
+pub(super) async fn write_much(
+    news: &mut BodyBuilder,
+    socket: &mut Socket,
+    pace: &mut WriteStall,
+) -> Result<(), Error> {
+    if news.len() < WRITE_BUFFER { Ok(()) } else { write_news(news, socket, pace).await }
+}
+
+pub(super) async fn write_news(
+    news: &mut BodyBuilder,
+    socket: &mut Socket,
+    pace: &mut WriteStall,
+) -> Result<(), Error> {
+    let body = std::mem::take(news).finish().map_err(io::Error::other)?;
+    pace.of(write(socket, ResponseWriter::with_head(Vec::new(), body))).await
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 
-use neve_store::{ArchivedPlace, ArchivedSegment};
+use neve_store::{ArchivedPlace, ArchivedSegment, WithoutLogs};
+
+use crate::shared::ClientAddress;
 
 /// Heights that a call needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,19 @@ pub(crate) enum LogsAt {
     Block([u8; 32]),
 }
 
+/// A call for logs that needs more reads than one may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogsBeyond {
+    /// First height of the call.
+    pub(crate) first: u64,
+    /// Lists of keys of which a log must have one each.
+    pub(crate) criteria: Vec<Vec<u64>>,
+    /// Heights that would pass.
+    pub(crate) passes: RangeInclusive<u64>,
+    /// Reads that one call may need.
+    pub(crate) reads_max: usize,
+}
+
 /// Heights for one request.
 #[derive(Default)]
 pub(crate) struct Lent {
@@ -34,6 +49,10 @@ pub(crate) struct Lent {
     pub(crate) segments: Vec<ArchivedSegment>,
     /// Places of the hashes.
     pub(crate) places: Vec<ArchivedPlace>,
+    /// Heights without logs.
+    pub(crate) without: Vec<WithoutLogs>,
+    /// Calls for logs that need too many reads.
+    pub(crate) beyond: Vec<LogsBeyond>,
     /// True if some could not be had now: another attempt may succeed.
     pub(crate) try_again: bool,
 }
@@ -46,6 +65,6 @@ pub(crate) trait Below: Send + Sync {
     /// True if the place may have it. Waits for nothing.
     fn may_have(&self, want: &Want) -> bool;
 
-    /// Makes the heights readable, as far as that goes in bounded time.
-    fn lend(&self, wants: Vec<Want>) -> Lending<'_>;
+    /// Makes the heights readable for a client, as far as that goes in bounded time.
+    fn lend(&self, wants: Vec<Want>, address: ClientAddress) -> Lending<'_>;
 }

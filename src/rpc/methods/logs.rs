@@ -6,6 +6,7 @@ use neve_jsonrpc::{LogFilter, LogHeads, LogRange, RpcError, Rules, log_heights};
 use neve_record::log_matcher::{LogMatcher, LogText};
 use neve_store::{Hash, Wanted, residency};
 
+use super::lending::{LogsBeyond, Want};
 use super::miss::{Miss, QueryError};
 use super::query_context::QueryContext;
 use super::stored::{fresh, settled};
@@ -34,7 +35,7 @@ pub(crate) fn logs(
     wanted: LogMatcher,
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
-    if let Some(heights) = heights(context, range)? {
+    if let Some(heights) = heights(context, range, &wanted)? {
         list(context, heights, wanted, out)
     } else {
         out.text().extend_from_slice(b"[]");
@@ -46,6 +47,7 @@ pub(crate) fn logs(
 fn heights(
     context: &QueryContext<'_>,
     range: LogRange,
+    wanted: &LogMatcher,
 ) -> Result<Option<RangeInclusive<u64>>, QueryError> {
     let reader = &context.serving.reader;
     let (from, to) = match range {
@@ -77,14 +79,33 @@ fn heights(
     let Some(heights) = log_heights(from, to, rules, LogHeads { latest: head, settled })? else {
         return Ok(None);
     };
-    if !held.contains(heights.start()) && !reader.covers(&heights) {
-        return Err(Miss::Height(*heights.start()).into());
-    }
     let max = context.limits.logs_blocks_max;
-    if heights.end() - heights.start() >= max {
+    let is_long = heights.end() - heights.start() >= max;
+    if !held.contains(heights.start()) && !reader.covers_logs(&heights, wanted.keys()) {
+        return Err(not_here(context, &heights, wanted, is_long));
+    }
+    if is_long {
         return Err(RpcError::too_many_blocks(&heights, max).into());
     }
     Ok(Some(heights))
+}
+
+/// Heights below the served range are a miss, unless another place has them and the call asks for too much of it.
+fn not_here(
+    context: &QueryContext<'_>,
+    heights: &RangeInclusive<u64>,
+    wanted: &LogMatcher,
+    is_long: bool,
+) -> QueryError {
+    let first = *heights.start();
+    let is_below = || context.below.is_some_and(|below| below.may_have(&Want::Height(first)));
+    if is_long && is_below() {
+        return RpcError::too_many_blocks(heights, context.limits.logs_blocks_max).into();
+    }
+    let is_it = |beyond: &&LogsBeyond| beyond.first == first && beyond.criteria == wanted.keys();
+    context.beyond.iter().find(is_it).map_or(Miss::Height(first).into(), |beyond| {
+        RpcError::too_many_reads(heights, beyond.reads_max, &beyond.passes).into()
+    })
 }
 
 /// More logs take too long for a thread that serves others. It is a choice: so many take about a

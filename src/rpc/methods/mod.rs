@@ -17,7 +17,7 @@ pub(crate) use block_form::{BlockForm, block_of};
 pub(crate) use fee_cache::FeeCache;
 #[cfg(any(test, feature = "archive"))]
 pub(crate) use lending::Lending;
-pub(crate) use lending::{Below, Lent, LogsAt, Want};
+pub(crate) use lending::{Below, Lent, LogsAt, LogsBeyond, Want};
 pub(crate) use miss::{Miss, NotRead, QueryError};
 pub(crate) use query_context::QueryContext;
 pub(crate) use stored::fresh;

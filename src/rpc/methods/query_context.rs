@@ -1,6 +1,7 @@
 //! Surroundings of a query.
 
 use super::fee_cache::FeeCache;
+use super::lending::{Below, LogsBeyond};
 use crate::config::settings::Limits;
 use crate::rpc::cursors::{Filters, UndoLog};
 use crate::shared::{Meter, Serving, Status, Work};
@@ -17,4 +18,8 @@ pub(crate) struct QueryContext<'a> {
     pub(crate) memory: &'a Meter<'a>,
     /// Changes to filters that the query made.
     pub(crate) changes: UndoLog,
+    /// Heights below the served range, unless the query has them.
+    pub(crate) below: Option<&'a dyn Below>,
+    /// Calls for logs that need too many reads of those.
+    pub(crate) beyond: &'a [LogsBeyond],
 }

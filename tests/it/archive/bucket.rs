@@ -13,14 +13,17 @@ use crate::store::archive::{objects, packed_store, pushed};
 use crate::store::packed::wait_for_packed;
 use crate::support::neve::{Neve, fresh_dir};
 
-/// Three whole ranges of 32 heights, and a part of another.
-const HEAD: u64 = 110;
+/// Heights of a range, and ranges of a bucket. The chain has a part of another range.
+const RANGE: u64 = 32;
+const RANGES: u64 = 3;
+const HEAD: u64 = RANGES * RANGE + 14;
 /// First height of the tail of a replica, and a height that it has in any case.
 pub(super) const FIRST: u64 = 64;
 pub(super) const LAST: u64 = 92;
 
-/// A chain, and a bucket with its heights 0 to 95.
+/// A chain, and a bucket with its heights 0 to 95, unless it has more ranges.
 pub(super) struct Bucket {
+    ranges: u64,
     pub(super) node: DevnetThread,
     pub(super) dir: TempDir,
     /// The neve whose packed files were pushed.
@@ -30,24 +33,36 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) fn new(helicon: Helicon) -> Self {
-        Self::of(Config::test().with_head(HEAD).with_helicon(helicon))
+        Self::of(Config::test().with_head(HEAD).with_helicon(helicon), RANGES)
+    }
+
+    /// A bucket of more ranges. The tail of a replica is the newest one.
+    pub(super) fn of_ranges(ranges: u64) -> Self {
+        let config = Config::test().with_head(ranges * RANGE + 14);
+        Self::of(config.with_helicon(Helicon::Never), ranges)
     }
 
     /// Blocks of mainnet's size, so that segments have many pages.
     pub(super) fn large() -> Self {
         let mut config = Config::test().with_head(HEAD);
         config.chain.profile = Profile::c_chain();
-        Self::of(config)
+        Self::of(config, RANGES)
     }
 
-    fn of(config: Config) -> Self {
+    fn of(config: Config, ranges: u64) -> Self {
+        let end = ranges * RANGE;
         let node = DevnetThread::start(config).expect("loopback has free ports");
         let (source_dir, dir) = (fresh_dir(), fresh_dir());
-        let source = packed_store(source_dir.path(), &node, HEAD);
-        wait_for_packed(&source, 96);
+        let source = packed_store(source_dir.path(), &node, end + 14);
+        wait_for_packed(&source, end);
         let place = format!("file://{}", dir.path().display());
-        assert_eq!(pushed(source_dir.path(), &[&place])["last"], 95);
-        Self { node, dir, source, source_dir }
+        assert_eq!(pushed(source_dir.path(), &[&place])["last"], end - 1);
+        Self { ranges, node, dir, source, source_dir }
+    }
+
+    /// First height of the tail of a replica.
+    pub(super) fn first(&self) -> u64 {
+        (self.ranges - 1) * RANGE
     }
 
     pub(super) fn place(&self) -> String {
@@ -62,17 +77,38 @@ impl Bucket {
     /// A replica without a node whose tail is the newest range.
     pub(super) fn replica(&self, dir: &Path, more: &[&str]) -> Neve {
         let neve = self.start(&[], dir, &[&["--archive", &self.place()], more].concat());
-        answers(&neve);
+        self.waits_for_answers(&neve, true);
+        neve
+    }
+
+    /// A replica in this way that may have no filter.
+    pub(super) fn replica_without_filters(&self, dir: &Path) -> Neve {
+        let neve = self.start(&[], dir, &["--archive", &self.place()]);
+        self.waits_for_answers(&neve, false);
         neve
     }
 
     /// A replica in this way that reads from a server.
-    pub(super) fn replica_of(&self, dir: &Path, server: &ObjectServer) -> Neve {
+    pub(super) fn replica_of(&self, dir: &Path, server: &ObjectServer, more: &[&str]) -> Neve {
         let env = ["env", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_REGION=c"];
-        let place = ["--archive", "s3://bucket", "--archive-endpoint", &server.endpoint()];
-        let neve = self.start(&env, dir, &place);
-        answers(&neve);
+        let endpoint = server.endpoint();
+        let place = ["--archive", "s3://bucket", "--archive-endpoint", &endpoint];
+        let neve = self.start(&env, dir, &[&place[..], more].concat());
+        self.waits_for_answers(&neve, true);
         neve
+    }
+
+    /// Waits until the tail is here, and the archive is answered from.
+    fn waits_for_answers(&self, neve: &Neve, wants_filters: bool) {
+        let (first, last) = (self.first(), self.first() + RANGE - 4);
+        neve.wait("the archive", |health| {
+            let blocks = &health["blocks"];
+            let is_here = blocks["min_height"] == first && blocks["head"].as_u64() >= Some(last);
+            let answers = &health["archive"]["answers"];
+            let has_filters = answers["hashes_from_height"] == 0 || !wants_filters;
+            let has_all = answers["max_height"].as_u64() >= Some(first + RANGE - 1);
+            (is_here && has_all && has_filters).then_some(())
+        });
     }
 
     /// A replica in this way that trusts another manifest.
@@ -84,8 +120,9 @@ impl Bucket {
     }
 
     fn start(&self, starter: &[&str], dir: &Path, more: &[&str]) -> Neve {
-        let anchor = format!("95:{:#x}", self.node.block(95).expect("it is there").hash());
-        let first = FIRST.to_string();
+        let last = self.first() + RANGE - 1;
+        let hash = self.node.block(last).expect("it is there").hash();
+        let (anchor, first) = (format!("{last}:{hash:#x}"), self.first().to_string());
         let tail = ["--segment-blocks", "32", "--backfill-to", &first];
         let words = [&["--archive-anchor", &anchor][..], &tail, more].concat();
         if !more.contains(&"--archive-trust") {
@@ -127,15 +164,4 @@ pub(crate) fn trust_in(manifest: &Path) -> String {
 pub(crate) fn reads(neve: &Neve, kind: &str) -> u64 {
     let series = format!("neve_archive_reads_total{{kind=\"{kind}\"}}");
     if neve.metric(&series).is_some() { neve.count(&series) } else { 0 }
-}
-
-/// Waits until the tail is here, and the archive is answered from.
-fn answers(neve: &Neve) {
-    neve.wait("the archive", |health| {
-        let blocks = &health["blocks"];
-        let is_here = blocks["min_height"] == FIRST && blocks["head"].as_u64() >= Some(LAST);
-        let answers = &health["archive"]["answers"];
-        let has_filters = answers["hashes_from_height"] == 0;
-        (is_here && answers["max_height"] == 95 && has_filters).then_some(())
-    });
 }

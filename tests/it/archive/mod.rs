@@ -3,6 +3,12 @@
 pub(crate) mod bucket;
 mod faults;
 mod heights;
+mod logs;
 mod object_server;
 mod pages;
+mod pull;
+mod scale;
+mod served_push;
+mod slow;
 mod trust;
+mod upkeep;

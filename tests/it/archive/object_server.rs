@@ -1,5 +1,6 @@
 //! The GET of S3 over a directory, which counts its requests and fails on demand.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,6 +19,8 @@ pub(super) enum Mode {
     Silent = 2,
     /// Says that it is overloaded.
     SlowDown = 3,
+    /// Answers each range only when it is requested again.
+    Stalls = 4,
 }
 
 /// A bucket with the name `bucket`.
@@ -30,6 +33,8 @@ struct Shared {
     dir: PathBuf,
     mode: AtomicU8,
     gets: AtomicUsize,
+    /// Ranges that were requested while it stalls.
+    stalled: Mutex<HashSet<String>>,
     /// Connections that get no answer.
     open: Mutex<Vec<TcpStream>>,
 }
@@ -42,6 +47,7 @@ impl ObjectServer {
             dir: dir.to_owned(),
             mode: AtomicU8::new(Mode::Serves as u8),
             gets: AtomicUsize::new(0),
+            stalled: Mutex::default(),
             open: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
@@ -77,7 +83,9 @@ impl Shared {
             self.gets.fetch_add(1, Ordering::SeqCst);
             match self.mode.load(Ordering::SeqCst) {
                 mode if mode == Mode::Closes as u8 => return,
-                mode if mode == Mode::Silent as u8 => {
+                mode if mode == Mode::Silent as u8
+                    || mode == Mode::Stalls as u8 && self.is_first(&request, &head) =>
+                {
                     self.open.lock().expect("no panic").push(out);
                     return;
                 }
@@ -91,6 +99,13 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// True for the first request of a range.
+    fn is_first(&self, request: &str, head: &[String]) -> bool {
+        let is_range = |line: &&String| line.to_ascii_lowercase().starts_with("range: ");
+        let range = head.iter().find(is_range).cloned().unwrap_or_default();
+        self.stalled.lock().expect("no panic").insert(format!("{request} {range}"))
     }
 
     fn answer(&self, request: &str, head: &[String]) -> Vec<u8> {
@@ -107,6 +122,9 @@ impl Shared {
         });
         let common = "ETag: \"e\"\r\nLast-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
         let (first, part) = match range {
+            Some((from, _)) if from >= bytes.len() => {
+                return b"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\n\r\n".to_vec();
+            }
             Some((from, to)) => {
                 let to = to.min(bytes.len() - 1);
                 let line = format!("Content-Range: bytes {from}-{to}/{}\r\n", bytes.len());

@@ -43,6 +43,21 @@ fn height_takes_one_range_of_few_pages() {
 }
 
 #[test]
+fn reader_in_order_gets_the_segment_and_the_next() {
+    let bucket = Bucket::large();
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    (0..4).for_each(|height| assert_eq!(block(&replica, height).0, 200));
+    replica.wait_for_count("neve_archive_prefetched_segments_total", 2);
+    let before = reads(&replica, "segment");
+    for height in (4..64).rev() {
+        assert_eq!(block(&replica, height), block(&bucket.source, height), "{height}");
+    }
+    assert_eq!(reads(&replica, "segment"), before, "all of both is here");
+    replica.stop_in_time();
+}
+
+#[test]
 fn flipped_byte_costs_the_heights_of_its_page_only() {
     let bucket = Bucket::large();
     let path = &bucket.objects("segment")[1];

@@ -124,6 +124,12 @@ fn packed_files_go_to_a_bucket_of_versitygw() {
     let (code, lines, errors) = gateway.run("testsecret", &push);
     let pushed = lines.last().expect("a line");
     assert_eq!((code, &pushed["pushed"], &pushed["last"]), (0, &2.into(), &159.into()), "{errors}");
+    // The store was tried by the first writer, and is tried again.
+    let (code, lines, errors) = gateway.run("testsecret", &["init"]);
+    assert_eq!((code, &lines[0]["trial"]["holds"]), (0, &true.into()), "{lines:?} {errors}");
+    assert_eq!(lines[0]["trial"]["endpoint"], gateway.endpoint());
+    let (code, lines, errors) = gateway.run("testsecret", &["gc", "--older-than", "0s"]);
+    assert_eq!((code, &lines[0]["deleted"]), (0, &3.into()), "{lines:?} {errors}");
     let (code, lines, _) = gateway.run("testsecret", &["verify"]);
     assert_eq!((code, &lines.last().expect("a line")["findings"]), (0, &0.into()), "{lines:?}");
     let replica_dir = fresh_dir();

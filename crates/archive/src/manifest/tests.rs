@@ -13,7 +13,8 @@ fn manifest() -> Manifest {
     let (digest, bytes) = (Digest([8; 32]), 32);
     let index = IndexEntry { bytes, digest };
     let (pages, filter) = (index, index);
-    let span = |first, segments| SpanEntry { first, segments, bytes, digest, pages, filter };
+    let terms = None;
+    let span = |first, segments| SpanEntry { first, segments, bytes, digest, pages, filter, terms };
     let chain = Chain { chain_id: 43_112, genesis: Digest([7; 32]), range: 32 };
     let segments = (62..66).map(segment).collect();
     let spans = vec![span(62 * 32, 2), span(64 * 32, 2)];
@@ -35,10 +36,74 @@ fn manifest_comes_back() {
     assert_eq!(name, format!("43112/3e/segment-1984-{}", "3e".repeat(32)));
 }
 
+fn deletion(since: u64, objects: &[&str]) -> Deletion {
+    Deletion { since, objects: objects.iter().map(|&name| name.to_owned()).collect() }
+}
+
+fn deleted(chain_id: u64, byte: u8) -> String {
+    let (kind, digest) = (Kind::Segment, Digest([byte; 32]));
+    ObjectName { chain_id, kind, first: 1984, digest }.to_string()
+}
+
+#[test]
+fn deletion_and_trial_come_back() {
+    let mut manifest = manifest();
+    manifest.deletion = Some(deletion(1, &[&deleted(43_112, 1), &deleted(43_112, 2)]));
+    manifest.trial = Some(Trial { endpoint: "s3".to_owned(), at: 7, holds: true });
+    let bytes = manifest.to_bytes().expect("it is one");
+    assert_eq!(Manifest::read(&bytes), Ok(manifest.clone()));
+    let name = |byte| deleted(43_112, byte).parse().expect("it is one");
+    assert_eq!([1, 2, 3].map(|byte| manifest.deletes(&name(byte))), [true, true, false]);
+    assert_eq!(manifest.objects().count(), 4 + 2 * 3);
+    let next = manifest.following(Digest([9; 32]));
+    assert_eq!((next.sequence, next.before), (2, Some(Digest([9; 32]))));
+}
+
+#[test]
+fn span_without_terms_has_the_bytes_of_an_earlier_writer() {
+    let mut manifest = manifest();
+    let without = String::from_utf8(manifest.to_bytes().expect("it is one")).expect("it is text");
+    assert!(!without.contains("terms"), "{without}");
+    assert_eq!(manifest.terms_name(&manifest.spans[0]), None);
+    manifest.spans[0].terms = Some(IndexEntry { bytes: 45, digest: Digest([9; 32]) });
+    let bytes = manifest.to_bytes().expect("it is one");
+    assert_eq!(Manifest::read(&bytes), Ok(manifest.clone()));
+    let name = manifest.terms_name(&manifest.spans[0]).map(|name| name.to_string());
+    assert_eq!(name, Some(format!("43112/09/terms-1984-{}", "09".repeat(32))));
+    manifest.spans[0].terms = Some(IndexEntry { bytes: 0, digest: Digest([9; 32]) });
+    assert!(manifest.to_bytes().is_err());
+}
+
+#[test]
+fn manifest_without_later_members_has_the_bytes_of_an_earlier_writer() {
+    let mut manifest = manifest();
+    let without = String::from_utf8(manifest.to_bytes().expect("it is one")).expect("it is text");
+    for member in ["from", "trial", "deletion"] {
+        assert!(!without.contains(&format!("\"{member}\"")), "{without}");
+    }
+    assert_eq!(Manifest::read(without.as_bytes()), Ok(manifest.clone()));
+    manifest.from = 1984;
+    let bytes = manifest.to_bytes().expect("it is one");
+    assert_eq!(Manifest::read(&bytes), Ok(manifest));
+}
+
+/// `gc` deletes all objects that this list leaves out.
+#[test]
+fn objects_have_the_terms_of_spans() {
+    let mut manifest = manifest();
+    manifest.spans[1].terms = Some(IndexEntry { bytes: 45, digest: Digest([9; 32]) });
+    let name = manifest.terms_name(&manifest.spans[1]).expect("it has terms");
+    assert!(manifest.objects().any(|object| object == (name, 45)));
+    assert_eq!(manifest.objects().count(), 4 + 2 * 3 + 1);
+    assert_eq!(manifest.span_objects(&manifest.spans[1]).count(), 4);
+    manifest.deletion = Some(deletion(1, &[&name.to_string()]));
+    assert!(manifest.to_bytes().is_err(), "it is named");
+}
+
 #[test]
 fn manifests_that_no_writer_makes_are_refused() {
     type Change = fn(&mut Manifest);
-    let changes: [(&str, Change); 15] = [
+    let changes: [(&str, Change); 20] = [
         ("sequence", |m| m.sequence = 0),
         ("before", |m| m.sequence = 2),
         ("range of 0", |m| m.range = 0),
@@ -57,6 +122,16 @@ fn manifests_that_no_writer_makes_are_refused() {
             m.spans[1].segments = 1;
         }),
         ("span of more", |m| m.spans[1].segments = u32::MAX),
+        ("deletion to come", |m| m.deletion = Some(deletion(2, &[]))),
+        ("deletion of no object", |m| m.deletion = Some(deletion(1, &["manifest.json"]))),
+        ("deletion of a named one", |m| {
+            let name = m.pages_name(&m.spans[0]).to_string();
+            m.deletion = Some(deletion(1, &[&name]));
+        }),
+        ("deletion of another chain", |m| m.deletion = Some(deletion(1, &[&deleted(1, 1)]))),
+        ("names that do not ascend", |m| {
+            m.deletion = Some(deletion(1, &[&deleted(43_112, 2), &deleted(43_112, 1)]));
+        }),
     ];
     for (what, change) in changes {
         let mut changed = manifest();

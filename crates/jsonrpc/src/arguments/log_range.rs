@@ -137,4 +137,16 @@ impl RpcError {
         let what = format!("requested too many blocks from {first} to {last}");
         Self::method(format!("{what}, maximum is set to {max}"))
     }
+
+    /// More reads than the server does for one call, in the same way; it names blocks that would pass.
+    pub fn too_many_reads(
+        range: &RangeInclusive<u64>,
+        max: usize,
+        passes: &RangeInclusive<u64>,
+    ) -> Self {
+        let (first, last) = (range.start(), range.end());
+        let what = format!("requested logs from {first} to {last} need too many reads");
+        let (first, last) = (passes.start(), passes.end());
+        Self::method(format!("{what}, maximum is set to {max}; blocks from {first} to {last} pass"))
+    }
 }

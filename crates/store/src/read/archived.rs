@@ -1,7 +1,9 @@
 //! Packed files that the store does not have, for one request.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::criteria::Criteria;
 use crate::id::Hash;
 use crate::index::Locator;
 use crate::memory::residency::Cold;
@@ -64,15 +66,36 @@ impl ArchivedSegment {
     }
 }
 
+/// Heights that have no log with a key of each list, as the caller found elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WithoutLogs {
+    /// Lists of keys, as in [`crate::Reader::logs`].
+    pub criteria: Vec<Vec<u64>>,
+    /// Heights, ascending and disjoint.
+    pub heights: Vec<Range<u64>>,
+}
+
 /// Packed files beside a view.
 #[derive(Clone)]
 pub(super) struct Archived {
     /// Ascending by height; they may have gaps.
     pub(super) segments: Vec<Arc<Segment>>,
     pub(super) places: Vec<ArchivedPlace>,
+    pub(super) without: Vec<(Criteria, Vec<Range<u64>>)>,
 }
 
 impl Archived {
+    /// Height after the heights that have no log of the criteria, if `height` is one of those.
+    pub(super) fn end_without(&self, criteria: &Criteria, height: u64) -> Option<u64> {
+        let of_them = self.without.iter().filter(|(of, _)| of == criteria);
+        let ends = of_them.filter_map(|(_, heights)| {
+            let after = heights.partition_point(|range| range.start <= height);
+            let range = heights.get(after.checked_sub(1)?)?;
+            range.contains(&height).then_some(range.end)
+        });
+        ends.max()
+    }
+
     /// The segment that has `height`, if any has.
     pub(super) fn holder(&self, height: u64) -> Option<&Segment> {
         let after = self.segments.partition_point(|segment| segment.base() <= height);

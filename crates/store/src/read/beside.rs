@@ -2,10 +2,11 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::archived::{Archived, ArchivedPlace, ArchivedSegment};
-use super::log_search::Criteria;
+use super::archived::{Archived, ArchivedPlace, ArchivedSegment, WithoutLogs};
+use super::criteria::Criteria;
 use super::reader::Reader;
 use super::view::View;
+use crate::segment::Segment;
 
 impl ArchivedSegment {
     /// Returns the heights, ascending, that may have a log with a key of each of the `criteria`.
@@ -17,25 +18,40 @@ impl ArchivedSegment {
 impl Reader {
     /// True if each of the heights can be read.
     pub fn covers(&self, heights: &RangeInclusive<u64>) -> bool {
-        let (view, mut next) = (self.view(), *heights.start());
-        while next <= *heights.end() {
-            match view.holder(next) {
-                Some(holder) if holder.end_height() > next => next = holder.end_height(),
-                _ => return false,
-            }
-        }
-        true
+        covers(&self.view(), heights, None)
     }
 
-    /// Returns a reader of what is served now and of these packed files.
+    /// True if each of the heights can be read, or has no log of the criteria.
+    pub fn covers_logs(&self, heights: &RangeInclusive<u64>, criteria: &[Vec<u64>]) -> bool {
+        covers(&self.view(), heights, Some(&Criteria::new(criteria.to_vec())))
+    }
+
+    /// Returns a reader of what is served now, of these packed files, and of heights known to have no logs.
     #[must_use]
     pub fn with_archived(
         &self,
         mut segments: Vec<ArchivedSegment>,
         places: Vec<ArchivedPlace>,
+        without: Vec<WithoutLogs>,
     ) -> Self {
         segments.sort_by_key(|segment| segment.0.base());
         let segments = segments.into_iter().map(|segment| segment.0).collect();
-        self.over(|view| View { archived: Some(Box::new(Archived { segments, places })), ..view })
+        let of = |without: WithoutLogs| (Criteria::new(without.criteria), without.heights);
+        let without = without.into_iter().map(of).collect();
+        let archived = Archived { segments, places, without };
+        self.over(|view| View { archived: Some(Box::new(archived)), ..view })
     }
+}
+
+fn covers(view: &View, heights: &RangeInclusive<u64>, criteria: Option<&Criteria>) -> bool {
+    let mut next = *heights.start();
+    while next <= *heights.end() {
+        let without = criteria.and_then(|criteria| view.end_without(criteria, next));
+        let holder = || view.holder(next).map(Segment::end_height).filter(|end| *end > next);
+        match without.or_else(holder) {
+            Some(end) => next = end,
+            None => return false,
+        }
+    }
+    true
 }

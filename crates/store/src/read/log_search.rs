@@ -14,23 +14,18 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use super::criteria::{Criteria, POSTING_BYTES};
 use super::view::View;
 use crate::format::Terms;
-use crate::index::postings::{Postings, U32List};
+use crate::index::postings::Postings;
 use crate::memory::residency;
 use crate::memory::residency::Cold;
-use crate::segment::{LogTest, Packed, PackedDamage, PackedLogs, RecordRef, Segment};
+use crate::segment::{LogTest, Packed, PackedLogs, RecordRef, Segment};
 
 /// Logs that a window has at most, unless a height has more: 128 Ki, or 1 MiB of candidates.
 const WINDOW_LOGS: u32 = 1 << 17;
-/// Testing one candidate in one list costs about as much as copying so many postings.
-const PROBE_COST: usize = 16;
-/// Bytes that one posting, or one test of a candidate, counts as.
-const POSTING_BYTES: usize = size_of::<u32>();
 /// Packed heights that a thread which must not wait unpacks for one search.
 const UNPACKED_INLINE: usize = 8;
-/// Bytes that looking a key up counts as: its entry in the directory of an index.
-const KEY_BYTES: usize = 16;
 
 /// Reason why a search ends before its last height.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -71,97 +66,6 @@ impl LogAt {
     fn candidate(self) -> Candidate {
         if self.index == WHOLE { Candidate::Packed(self.height) } else { Candidate::Log(self) }
     }
-}
-
-/// Criteria for a log: one key of each list. Lists are sorted and without zeros.
-pub(crate) struct Criteria(Vec<Vec<u64>>);
-
-impl Criteria {
-    pub(super) fn new(mut criteria: Vec<Vec<u64>>) -> Self {
-        for keys in &mut criteria {
-            keys.sort_unstable();
-            keys.dedup();
-            keys.retain(|key| *key != 0); // it stands for an absent term
-        }
-        Self(criteria)
-    }
-
-    /// The heights of a packed file, ascending, that may have a log of each criterion.
-    pub(super) fn heights(
-        &self,
-        packed: &Packed,
-        within: &Range<u64>,
-    ) -> Result<Vec<u64>, PackedDamage> {
-        let mut all: Option<Vec<u64>> = None;
-        for keys in &self.0 {
-            let mut of_one = Vec::new();
-            for key in keys {
-                let heights = packed.heights_of_term(*key)?;
-                of_one.extend(heights.into_iter().filter(|height| within.contains(height)));
-            }
-            if keys.len() > 1 {
-                of_one.sort_unstable();
-                of_one.dedup();
-            }
-            if let Some(before) = &all {
-                of_one.retain(|height| before.binary_search(height).is_ok());
-            }
-            if of_one.is_empty() {
-                return Ok(of_one);
-            }
-            all = Some(of_one);
-        }
-        Ok(all.unwrap_or_else(|| within.clone().collect()))
-    }
-
-    fn are_met_by(&self, terms: &Terms) -> bool {
-        let has_one = |keys: &Vec<u64>| terms.iter().any(|key| keys.binary_search(key).is_ok());
-        self.0.iter().all(has_one)
-    }
-
-    /// The logs of `index` within a range of ordinals that meet all criteria, ascending, and the
-    /// bytes examined for them.
-    fn find(&self, index: &Postings<'_>, within: &Range<u32>) -> (Vec<u32>, usize) {
-        let lists = |keys: &Vec<u64>| -> Vec<U32List<'_>> {
-            let of_key = keys.iter().map(|key| index.of(*key).within(within));
-            of_key.filter(|list| list.len() > 0).collect()
-        };
-        let mut plan: Vec<Vec<U32List<'_>>> = self.0.iter().map(lists).collect();
-        plan.sort_by_key(|lists| total(lists));
-        let keys: usize = self.0.iter().map(Vec::len).sum();
-        let postings: usize = plan.iter().map(|lists| total(lists)).sum();
-        let mut plan = plan.iter();
-        let mut found = plan.next().map(|rarest| union(rarest)).unwrap_or_default();
-        plan.for_each(|lists| thin_out(&mut found, lists));
-        (found, keys * KEY_BYTES + postings * POSTING_BYTES)
-    }
-}
-
-fn total(lists: &[U32List<'_>]) -> usize {
-    lists.iter().map(U32List::len).sum()
-}
-
-/// The ordinals of all lists, ascending, each once.
-fn union(lists: &[U32List<'_>]) -> Vec<u32> {
-    let mut all = Vec::with_capacity(total(lists));
-    lists.iter().for_each(|list| all.extend(list.iter()));
-    if lists.len() > 1 {
-        all.sort_unstable();
-        all.dedup();
-    }
-    all
-}
-
-/// Keeps what is in one of `lists`.
-fn thin_out(found: &mut Vec<u32>, lists: &[U32List<'_>]) {
-    if found.len() * lists.len() * PROBE_COST < total(lists) {
-        return found.retain(|ordinal| lists.iter().any(|list| list.contains(*ordinal)));
-    }
-    let mut other = union(lists).into_iter().peekable();
-    found.retain(|ordinal| {
-        while other.next_if(|other| other < ordinal).is_some() {}
-        other.peek() == Some(ordinal)
-    });
 }
 
 /// The logs of a range of heights that meet some criteria; see [`crate::Reader::logs`].
@@ -220,6 +124,10 @@ impl Candidates {
         self.found.logs.clear();
         (self.found.examined, self.taken) = (0, 0);
         let (next, last) = (*self.heights.start(), *self.heights.end());
+        if let Some(end) = self.view.end_without(&self.criteria, next) {
+            self.heights = end..=last;
+            return Ok(());
+        }
         let segment = self.view.holder(next).ok_or(SearchError::Unreadable { height: next })?;
         let end = last.saturating_add(1).min(self.view.archived_end(next));
         let heights = next..end; // there is no height as great as that
@@ -316,7 +224,7 @@ impl Segment {
         }
         // One height is not worth an index, which is read whole before its first use.
         let one = heights.end - heights.start == 1;
-        if one || criteria.0.is_empty() {
+        if one || criteria.is_empty() {
             return self.scan(heights.start, criteria, found);
         }
         let slot = (heights.start - self.base()) as u32;
@@ -337,7 +245,7 @@ impl Segment {
         found: &mut Found,
     ) -> Result<u64, SearchError> {
         let next = heights.start;
-        if criteria.0.is_empty() {
+        if criteria.is_empty() {
             found.logs.push(LogAt { height: next, index: WHOLE });
             return Ok(next + 1);
         }
@@ -349,8 +257,7 @@ impl Segment {
                 heights.clone().collect()
             }
         };
-        let keys: usize = criteria.0.iter().map(Vec::len).sum();
-        found.examined += keys * KEY_BYTES + candidates.len() * POSTING_BYTES;
+        found.examined += criteria.bytes() + candidates.len() * POSTING_BYTES;
         found.logs.extend(candidates.into_iter().map(|height| LogAt { height, index: WHOLE }));
         Ok(heights.end)
     }

@@ -2,6 +2,7 @@
 
 mod archived;
 mod beside;
+mod criteria;
 mod log_search;
 mod memory_lock;
 mod quarantine_status;
@@ -9,7 +10,7 @@ mod reader;
 mod resident;
 mod view;
 
-pub use archived::{ArchivedPlace, ArchivedSegment};
+pub use archived::{ArchivedPlace, ArchivedSegment, WithoutLogs};
 pub use log_search::{Candidate, Candidates, LogAt, SearchError};
 pub use memory_lock::LockedTail;
 pub use reader::{Damaged, Reader, Usage};

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::archived::Archived;
+use super::criteria::Criteria;
 use crate::id::Hash;
 use crate::index::Locator;
 use crate::index::merged_table::{Merged, uncovered};
@@ -78,6 +79,16 @@ impl View {
     pub(super) fn archived_end(&self, height: u64) -> u64 {
         let first = self.first_height().filter(|first| self.archived.is_some() && height < *first);
         first.unwrap_or(u64::MAX)
+    }
+
+    /// Height after those below the store that have no log of the criteria, if `height` is one of these.
+    pub(super) fn end_without(&self, criteria: &Criteria, height: u64) -> Option<u64> {
+        let archived = self.archived.as_ref()?;
+        let end = self.first_height().unwrap_or(u64::MAX);
+        archived
+            .end_without(criteria, height)
+            .map(|without| without.min(end))
+            .filter(|end| *end > height)
     }
 
     #[cold]

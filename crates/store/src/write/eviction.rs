@@ -1,6 +1,6 @@
 //! Removing what retention does not keep.
 
-use super::retention::{Retention, SegmentFacts};
+use super::retention::{Hold, Retention, SegmentFacts};
 use super::writer::Writer;
 use crate::disk::Op;
 use crate::error::Error;
@@ -16,12 +16,26 @@ pub struct Evicted {
     pub heights: u64,
     /// Bytes given back, once the last reply that uses them is sent.
     pub bytes: u64,
+    /// Heights of these without a copy, see [`Hold`].
+    pub uncopied: u64,
+    /// Bytes of segments that are held back.
+    pub held: u64,
 }
 
 impl Writer {
     /// Evicts what `retention` does not keep: quarantined files first, then the oldest segments.
     /// `now` in seconds since 1970.
     pub fn evict(&mut self, retention: &Retention, now: u64) -> Result<Evicted, Error> {
+        self.evict_unless_held(retention, None, now)
+    }
+
+    /// Evicts in the same way, and holds segments back that have no copy yet.
+    pub fn evict_unless_held(
+        &mut self,
+        retention: &Retention,
+        hold: Option<&Hold>,
+        now: u64,
+    ) -> Result<Evicted, Error> {
         let end_height = self.head.map_or(0, |(height, _)| height + 1);
         // A system clock that jumps ahead must not empty the store.
         let now = self.newest_timestamp().map_or(now, |newest| newest.min(now));
@@ -35,8 +49,8 @@ impl Writer {
             evicted.bytes += aside.held.disk_bytes;
             self.latch.apply(Op::Remove { name: &aside.name })?;
         }
-        self.evict_segments(retention, bytes, now, &mut evicted)?;
-        if evicted != Evicted::default() {
+        self.evict_segments((retention, hold), bytes, now, &mut evicted)?;
+        if evicted.segments + evicted.quarantined > 0 {
             self.quarantine.show(self.view.load().first_height());
         }
         Ok(evicted)
@@ -44,7 +58,7 @@ impl Writer {
 
     fn evict_segments(
         &mut self,
-        retention: &Retention,
+        (retention, hold): (&Retention, Option<&Hold>),
         bytes: u64,
         now: u64,
         evicted: &mut Evicted,
@@ -55,13 +69,20 @@ impl Writer {
             .iter()
             .filter(|segment| !segment.is_active())
             .map(|segment| SegmentFacts {
+                base: segment.base(),
                 end_height: segment.end_height(),
                 disk_bytes: segment.disk_bytes,
                 last_timestamp: segment.last_timestamp,
             })
             .collect();
         let due = retention.evictable(&held, end_height, bytes, now);
-        let count = due.min(segments.len().saturating_sub(1)); // the head is always served
+        let due = due.min(segments.len().saturating_sub(1)); // the head is always served
+        let due = held.get(..due).unwrap_or_default();
+        let (count, held_bytes) = hold.map_or((due.len(), 0), |hold| hold.limit(due));
+        evicted.held = held_bytes;
+        let without = |facts: &&SegmentFacts| hold.is_some_and(|hold| !hold.has(facts));
+        let uncopied = due.iter().take(count).filter(without);
+        evicted.uncopied = uncopied.map(|facts| facts.end_height - facts.base).sum();
         if count == 0 {
             return Ok(());
         }

@@ -21,5 +21,5 @@ pub use open::{Opened, open, open_on, open_on_with, open_with};
 pub use options::Options;
 pub use pack::{NewPacked, PackEnd, PackOutcome, PackedHeights, Packing};
 pub use partial_segment::{PartialSegment, arriving};
-pub use retention::Retention;
+pub use retention::{Hold, Retention};
 pub use writer::Writer;

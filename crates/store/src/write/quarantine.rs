@@ -110,6 +110,7 @@ impl Aside {
         let metadata = path.symlink_metadata().ok()?;
         let whole = Whole::find(&path, base, codec);
         let held = SegmentFacts {
+            base,
             end_height: whole.as_ref().map_or(base + 1, Whole::end_height),
             disk_bytes: metadata.blocks() * 512,
             last_timestamp: whole

@@ -13,9 +13,48 @@ pub struct Retention {
     pub age: Option<Duration>,
 }
 
+/// Segments that an eviction holds back until a copy of them is elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hold {
+    /// First and last height of the copy.
+    pub copied: Option<(u64, u64)>,
+    /// Heights below need no copy.
+    pub from: u64,
+    /// Bytes that may be held back. Beyond, the oldest segments go without a copy.
+    pub bytes_max: u64,
+}
+
+impl Hold {
+    /// Number of the segments that go, and bytes of the others. `due` are those that the rule drops.
+    pub(crate) fn limit(&self, due: &[SegmentFacts]) -> (usize, u64) {
+        let is_held = |facts: &&SegmentFacts| !self.has(facts);
+        let mut bytes: u64 = due.iter().filter(is_held).map(|facts| facts.disk_bytes).sum();
+        let mut count = 0;
+        for facts in due {
+            if !self.has(facts) {
+                if bytes <= self.bytes_max {
+                    break; // nothing above goes first: the range has no gap
+                }
+                bytes -= facts.disk_bytes;
+            }
+            count += 1;
+        }
+        let held = due.get(count..).unwrap_or_default();
+        (count, held.iter().map(|facts| facts.disk_bytes).sum())
+    }
+
+    /// True if a segment has a copy, or needs none.
+    pub(crate) fn has(&self, facts: &SegmentFacts) -> bool {
+        let SegmentFacts { base, end_height, .. } = *facts;
+        let is_copied = |(first, last)| base.max(self.from) >= first && end_height <= last + 1;
+        end_height <= self.from || self.copied.is_some_and(is_copied)
+    }
+}
+
 /// Facts about one sealed segment for the rule.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SegmentFacts {
+    pub(crate) base: u64,
     pub(crate) end_height: u64,
     pub(crate) disk_bytes: u64,
     pub(crate) last_timestamp: u64,
@@ -67,6 +106,7 @@ mod tests {
     /// Ten segments of 100 heights, 1,000 bytes and 100 seconds each; the head is at 1,000.
     fn held() -> Vec<SegmentFacts> {
         let segment = |at: u64| SegmentFacts {
+            base: at * 100 - 100,
             end_height: at * 100,
             disk_bytes: 1000,
             last_timestamp: at * 100,
@@ -111,6 +151,20 @@ mod tests {
         assert_eq!(keep(900), 0);
         assert_eq!(keep(899), 1);
         assert_eq!(keep(0), 9); // the newest is not older than now
+    }
+
+    #[test]
+    fn segments_without_a_copy_are_held_back_up_to_the_bytes() {
+        let limit = |copied, from, bytes_max| Hold { copied, from, bytes_max }.limit(&held()[..4]);
+        assert_eq!(limit(None, 0, 4000), (0, 4000), "nothing is copied");
+        assert_eq!(limit(None, 0, 3999), (1, 3000), "beyond the bytes");
+        assert_eq!(limit(None, 0, 0), (4, 0));
+        assert_eq!(limit(Some((0, 199)), 0, 4000), (2, 2000));
+        assert_eq!(limit(Some((0, 198)), 0, 4000), (1, 3000), "a part of a segment");
+        assert_eq!(limit(Some((100, 399)), 0, 4000), (0, 4000), "the first one is not copied");
+        assert_eq!(limit(Some((100, 399)), 100, 4000), (4, 0), "the first one needs no copy");
+        assert_eq!(limit(Some((150, 399)), 150, 4000), (4, 0), "nor the half of the second");
+        assert_eq!(limit(Some((0, u64::MAX - 1)), 0, 0), (4, 0));
     }
 
     #[test]

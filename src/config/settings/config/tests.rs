@@ -135,6 +135,7 @@ const TEXTS: &[&str] = &[
     "archive-endpoint",
     "archive-anchor",
     "archive-trust",
+    "archive-sign-key",
     "admit-keys",
     "listen",
     "admin-listen",
@@ -225,6 +226,7 @@ fn replica_needs_an_upstream_or_an_anchor() {
     for (flags, why) in [
         (&["--archive=file:///a"][..], "or --archive-anchor HEIGHT:HASH to begin at"),
         (&[&anchor], "no source of blocks"),
+        (&["--upstream=http://a", "--archive-push"], "needs --archive URL"),
         (&["--archive=file:///a", &anchor, "--on-miss=relay"], "relay needs an --upstream"),
         (&["--archive=file:///a", &anchor, "--upstream-quorum=2"], "allowed: 1 to 1"),
         (&["--archive=file:///a", "--archive-anchor=7"], "write HEIGHT:HASH"),

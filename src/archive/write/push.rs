@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use neve_archive::{
-    Digest, HashFilter, IndexEntry, Key, Kind, Manifest, ObjectName, PageLists, SegmentEntry,
-    SegmentPages, Span, SpanEntry, object_digest, span_groups,
+    Digest, Key, Kind, Manifest, ObjectName, PageLists, SegmentEntry, SegmentPages, Span,
+    SpanEntry, Terms, span_groups,
 };
 use neve_record::packed::Codec;
 
-use super::error::Failed;
-use super::local::{Opened, PackedOnDisk, chain_of, packed_files, unless_evicted};
-use super::signature::SigningKey;
-use super::store::{ArchiveStore, Held};
+use super::change::{Writer, put_unless_deleted};
+use crate::archive::error::Failed;
+use crate::archive::index_objects::entry_of;
+use crate::archive::local::{Opened, PackedOnDisk, chain_of, packed_files, unless_evicted};
+use crate::archive::store::{ArchiveStore, Held};
 
-/// Attempts at a change of the manifest.
-const ATTEMPTS_MAX: u32 = 100;
+/// Attempts at a group of segments while others delete objects.
+const ATTEMPTS_MAX: u32 = 10;
 
 /// Result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,10 +29,14 @@ pub(crate) struct Pushed {
     pub(crate) present: u64,
     /// Packed files that are left for later: heights between them and the others are not packed yet.
     pub(crate) apart: u64,
+    /// Packed files below the height that the archive is retained from.
+    pub(crate) below: u64,
     /// Packed files that the server evicted before they were read.
     pub(crate) evicted: u64,
     /// First and last height of the archive.
     pub(crate) heights: Option<(u64, u64)>,
+    /// Height that the archive is retained from.
+    pub(crate) from: u64,
     /// Sequence of the manifest.
     pub(crate) sequence: u64,
 }
@@ -43,46 +48,71 @@ struct Group {
     /// Pages of these.
     pages: Vec<SegmentPages>,
     keys: Vec<Key>,
+    /// First heights of segments, and the terms of their logs.
+    terms: Vec<(u64, u64)>,
 }
 
-/// Pushes the packed files of `dir`, and signs the manifest if there is a key. `progress` is called behind each change of the manifest.
+/// Pushes the packed files of `dir`. `progress` is called behind each change of the manifest.
 pub(crate) async fn push(
-    archive: &ArchiveStore,
+    writer: &Writer<'_>,
     dir: &Path,
-    signer: Option<&SigningKey>,
     mut progress: impl FnMut(&Pushed),
 ) -> Result<Pushed, Failed> {
-    let files = packed_files(dir)?;
+    let mut files = packed_files(dir)?;
     let first = files.first().ok_or_else(|| Failed::NothingPacked(dir.to_owned()))?;
     let chain = chain_of(&first.header);
     if let Some(other) = files.iter().find(|file| chain_of(&file.header) != chain) {
         return Err(Failed::OtherChain(other.path.clone()));
     }
-    let held = archive.manifest().await?;
+    let held = writer.archive.manifest().await?;
     if held.as_ref().is_some_and(|held| held.manifest.chain() != chain) {
         return Err(Failed::OtherChain(dir.to_owned()));
     }
     let mut manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest);
-    let mut done =
-        Pushed { heights: manifest.heights(), sequence: manifest.sequence, ..Pushed::default() };
+    let mut done = Pushed { sequence: manifest.sequence, ..Pushed::default() };
+    (done.heights, done.from) = (manifest.heights(), manifest.from);
+    let all = files.len();
+    files.retain(|file| file.header.end() > manifest.from);
+    done.below = (all - files.len()) as u64;
     let (files, apart) = joining(files, &manifest)?;
     done.apart = apart;
     for files in in_order(files, &manifest) {
-        let missing = missing(files, &manifest, &mut done)?;
+        manifest = push_group(writer, manifest, &files, &mut done, &mut progress).await?;
+    }
+    Ok(done)
+}
+
+/// Pushes the files of a group, again if others deleted objects meanwhile. Returns the manifest.
+async fn push_group(
+    writer: &Writer<'_>,
+    mut manifest: Manifest,
+    files: &[PackedOnDisk],
+    done: &mut Pushed,
+    progress: &mut impl FnMut(&Pushed),
+) -> Result<Manifest, Failed> {
+    let before = *done;
+    for _ in 0..ATTEMPTS_MAX {
+        *done = before;
+        let missing = missing(files, &manifest, done)?;
         if missing.is_empty() {
-            continue;
+            return Ok(manifest);
         }
         let firsts = missing.iter().map(|file| file.header.first);
         unbroken(&manifest, firsts)?; // before anything is put that no manifest names
-        let group = put_segments(archive, &missing, &mut done).await?;
+        let group = put_segments(writer.archive, &manifest, &missing, done).await?;
         if group.segments.is_empty() {
-            continue;
+            return Ok(manifest);
         }
-        manifest = add(archive, &manifest, &group, signer).await?;
-        (done.heights, done.sequence) = (manifest.heights(), manifest.sequence);
-        progress(&done);
+        let (next, is_added) = add(writer, &manifest, &group).await?;
+        manifest = next;
+        if is_added {
+            (done.heights, done.sequence) = (manifest.heights(), manifest.sequence);
+            done.from = manifest.from;
+            progress(&*done);
+            return Ok(manifest);
+        }
     }
-    Ok(done)
+    Err(Failed::Busy(ATTEMPTS_MAX))
 }
 
 /// The unbroken runs of files that meet the archive, or the newest run if that is empty, and the number of
@@ -103,6 +133,9 @@ fn joining(
     let (first, end) =
         manifest.heights().map_or(newest, |(first, last)| (first, last.saturating_add(1)));
     runs.retain(|run| run[0].header.first <= end && end_of(run) >= first);
+    if runs.is_empty() && all == 0 {
+        return Ok((Vec::new(), 0)); // all are below the retained heights
+    }
     if runs.is_empty() {
         let above = Failed::Gap { first: end, last: newest.0.saturating_sub(1) };
         let below = Failed::Gap { first: newest.1, last: first.saturating_sub(1) };
@@ -131,14 +164,16 @@ fn in_order(files: Vec<PackedOnDisk>, manifest: &Manifest) -> Vec<Vec<PackedOnDi
 
 /// The files that the archive lacks. A file that it has must have the same parent.
 fn missing(
-    files: Vec<PackedOnDisk>,
+    files: &[PackedOnDisk],
     manifest: &Manifest,
     done: &mut Pushed,
 ) -> Result<Vec<PackedOnDisk>, Failed> {
     let mut missing = Vec::new();
     for file in files {
         match manifest.segment_of(file.header.first) {
-            None => missing.push(file),
+            // Another one dropped heights meanwhile.
+            None if file.header.end() <= manifest.from => done.below += 1,
+            None => missing.push(file.clone()),
             Some(there) if there.parent == Digest(file.header.parent.0) => done.present += 1,
             Some(there) => return Err(Failed::OtherBlocks(there.first)),
         }
@@ -148,23 +183,24 @@ fn missing(
 
 async fn put_segments(
     archive: &ArchiveStore,
+    manifest: &Manifest,
     files: &[PackedOnDisk],
     done: &mut Pushed,
 ) -> Result<Group, Failed> {
     let codec = Codec::default();
     let (segments, pages, keys) = (Vec::new(), Vec::new(), Vec::new());
-    let mut group = Group { number: 0, segments, pages, keys };
+    let mut group = Group { number: 0, segments, pages, keys, terms: Vec::new() };
     for file in files {
         let Some(bytes) = unless_evicted(file.read())? else {
             done.evicted += 1;
             continue;
         };
-        let (segment, pages, keys) = segment_of(&codec, &file.path, &bytes)?;
+        let (segment, pages, (keys, terms)) = segment_of(&codec, &file.path, &bytes)?;
         group.number = span_groups(segment.first, file.header.heights);
         let (first, digest) = (segment.first, segment.digest);
         let chain_id = file.header.identity.chain_id;
         let name = ObjectName { chain_id, kind: Kind::Segment, first, digest };
-        if archive.put(&name, bytes).await? {
+        if put_unless_deleted(archive, manifest, &name, bytes).await? {
             done.segments += 1;
             done.bytes += segment.bytes;
         } else {
@@ -173,16 +209,20 @@ async fn put_segments(
         group.segments.push(segment);
         group.pages.push(pages);
         group.keys.extend(keys);
+        group.terms.extend(terms.into_iter().map(|term| (first, term)));
     }
     Ok(group)
 }
 
-/// Entry of a packed file in the manifest, its pages and its hashes. All checksums are compared first.
+/// Hashes of a segment, and terms of its logs.
+type Content = (Vec<Key>, Vec<u64>);
+
+/// Entry of a packed file in the manifest, its pages and its content. All checksums are compared first.
 fn segment_of(
     codec: &Codec,
     path: &Path,
     bytes: &[u8],
-) -> Result<(SegmentEntry, SegmentPages, Vec<Key>), Failed> {
+) -> Result<(SegmentEntry, SegmentPages, Content), Failed> {
     let packed = |why: String| Failed::Packed { path: PathBuf::from(path), why };
     let opened = Opened::of(codec, bytes.to_vec()).map_err(packed)?;
     let header = opened.header();
@@ -197,26 +237,27 @@ fn segment_of(
     Ok((segment, opened.pages, keys))
 }
 
-/// Adds a group to the manifest that is there, as often as another writer comes first.
+/// Adds a group to the manifest that is there, as often as another writer comes first. Returns the manifest,
+/// and false if objects or heights were removed since `known`: those of the group may be among them.
 async fn add(
-    archive: &ArchiveStore,
-    empty: &Manifest,
+    writer: &Writer<'_>,
+    known: &Manifest,
     group: &Group,
-    signer: Option<&SigningKey>,
-) -> Result<Manifest, Failed> {
-    for _ in 0..ATTEMPTS_MAX {
-        let held = archive.manifest().await?;
-        let mut next = joined(archive, held.as_ref(), empty, group).await?;
-        match signer {
-            Some(key) => key.sign(&mut next)?,
-            None if next.signature.is_some() => return Err(Failed::Unsigned),
-            None => {}
+) -> Result<(Manifest, bool), Failed> {
+    let mut overtaken = None;
+    let added = writer.change(async |held| {
+        let state = |manifest: &Manifest| (manifest.deleted_since(), manifest.from);
+        if held.map_or((0, 0), |held| state(&held.manifest)) != state(known) {
+            overtaken = held.map(|held| held.manifest.clone());
+            return Ok(None);
         }
-        if archive.replace(held.as_ref(), &next).await? {
-            return Ok(next);
-        }
+        joined(writer.archive, held, known, group).await.map(Some)
+    });
+    match (added.await?, overtaken) {
+        (Some(manifest), _) => Ok((manifest, true)),
+        (None, Some(manifest)) => Ok((manifest, false)),
+        (None, None) => Err(Failed::NoManifest), // it was removed by hand
     }
-    Err(Failed::Busy(ATTEMPTS_MAX))
 }
 
 async fn joined(
@@ -274,7 +315,7 @@ fn linked(manifest: &Manifest) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Makes and puts the span of a group, its page lists and its filter.
+/// Makes and puts the span of a group, its page lists, its filter and its terms.
 async fn span(
     archive: &ArchiveStore,
     before: &Manifest,
@@ -296,22 +337,29 @@ async fn span(
     let span = Span::empty(first, next.range, segments.len() as u32)?;
     let span = span.with(old_span.as_ref(), &group.keys)?;
     let pages = segments.iter().map(|segment| pages_of(segment, old_pages.as_ref(), group));
-    let pages = PageLists::new(&span, pages.collect::<Result<_, _>>()?)?;
-    let (entry, [span, pages, filter]) = entry_of(&span, &pages);
-    archive.put(&next.span_name(&entry), span).await?;
-    archive.put(&next.pages_name(&entry), pages).await?;
-    archive.put(&next.filter_name(&entry), filter).await?;
+    let terms = terms(archive, before, old, &span, group).await?;
+    let pages = PageLists::new(&span, pages.collect::<Result<_, _>>()?, terms.as_ref())?;
+    let (entry, objects) = entry_of(&span, &pages, terms.as_ref());
+    for ((name, _), object) in next.span_objects(&entry).zip(objects) {
+        put_unless_deleted(archive, next, &name, object).await?;
+    }
     Ok(entry)
 }
 
-/// Entry of a span in the manifest, and the bytes of its objects: span, page lists, filter.
-pub(super) fn entry_of(span: &Span, pages: &PageLists) -> (SpanEntry, [Vec<u8>; 3]) {
-    let objects = [span.to_bytes(), pages.to_bytes(), HashFilter::of(span).as_bytes().to_vec()];
-    let index =
-        |object: &Vec<u8>| IndexEntry { bytes: object.len() as u64, digest: object_digest(object) };
-    let [IndexEntry { bytes, digest }, pages, filter] = objects.each_ref().map(index);
-    let (first, segments) = (span.first(), span.segments());
-    (SpanEntry { first, segments, bytes, digest, pages, filter }, objects)
+/// Terms of a span. One of an earlier writer, which has none, does not get those of its new segments alone.
+async fn terms(
+    archive: &ArchiveStore,
+    before: &Manifest,
+    old: Option<&SpanEntry>,
+    span: &Span,
+    group: &Group,
+) -> Result<Option<Terms>, Failed> {
+    let old = match old.map(|old| (before.terms_name(old), old.terms)) {
+        Some((Some(name), Some(at))) => Some(Terms::read(&archive.get(&name, at.bytes).await?)?),
+        Some(_) => return Ok(None),
+        None => None,
+    };
+    Ok(Some(Terms::new(span, old.as_ref(), group.terms.iter().copied())?))
 }
 
 /// Pages of a segment, which is new or was there.

@@ -1,23 +1,23 @@
-//! Calls that a key may make a second. Pure: the time comes from the caller.
+//! Calls that a client may make a second. Pure: the time comes from the caller.
 
 use std::time::{Duration, Instant};
 
-/// Calls that are left to a key. A second's worth may come at once. A batch takes as many as it has
+/// Calls that are left to a client. A second's worth may come at once. A batch takes as many as it has
 /// calls, also more than are left; the next request waits until the debt is paid.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub(crate) struct Allowance {
     a_second: f64,
     left: f64,
     at: Instant,
 }
 
 impl Allowance {
-    pub(super) fn new(a_second: f64, now: Instant) -> Self {
+    pub(crate) fn new(a_second: f64, now: Instant) -> Self {
         Self { a_second, left: a_second.max(1.0), at: now }
     }
 
     /// Takes `calls`, or says how long none is left.
-    pub(super) fn take(&mut self, calls: u32, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn take(&mut self, calls: u32, now: Instant) -> Result<(), Duration> {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
         self.left = since.mul_add(self.a_second, self.left).min(self.a_second.max(1.0));

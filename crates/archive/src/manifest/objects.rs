@@ -1,0 +1,75 @@
+//! The objects that a manifest names, and those that it deletes.
+
+use std::collections::HashSet;
+
+use super::{DELETED_MAX, Deletion, Manifest, SpanEntry, WHAT};
+use crate::digest::Digest;
+use crate::error::ArchiveError;
+use crate::name::ObjectName;
+
+impl Manifest {
+    /// Returns the names of all objects with their lengths: segments, then the objects of each span.
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectName, u64)> + '_ {
+        let segments = self.segments.iter();
+        let segments = segments.map(|segment| (self.segment_name(segment), segment.bytes));
+        segments.chain(self.spans.iter().flat_map(|span| self.span_objects(span)))
+    }
+
+    /// Returns the names of the objects of a span with their lengths: span, page lists, filter, and terms if
+    /// it has them.
+    pub fn span_objects(
+        &self,
+        span: &SpanEntry,
+    ) -> impl Iterator<Item = (ObjectName, u64)> + use<> {
+        // All members: an object that is left out here would be deleted as unnamed.
+        let SpanEntry { first: _, segments: _, bytes, digest: _, pages, filter, terms } = *span;
+        let objects = [
+            (self.span_name(span), bytes),
+            (self.pages_name(span), pages.bytes),
+            (self.filter_name(span), filter.bytes),
+        ];
+        objects.into_iter().chain(self.terms_name(span).zip(terms.map(|terms| terms.bytes)))
+    }
+
+    /// Returns a copy that follows the manifest with a digest: its sequence is the next one.
+    #[must_use]
+    pub fn following(&self, digest: Digest) -> Self {
+        let sequence = self.sequence.saturating_add(1);
+        Self { sequence, before: Some(digest), ..self.clone() }
+    }
+
+    /// Returns the sequence of the manifest that began the last deletion; 0 before the first.
+    pub fn deleted_since(&self) -> u64 {
+        self.deletion.as_ref().map_or(0, |deletion| deletion.since)
+    }
+
+    /// True if the object is being deleted: nobody may name it before the deletion has ended.
+    pub fn deletes(&self, name: &ObjectName) -> bool {
+        let deleted = self.deletion.as_ref().map_or(&[][..], |deletion| &deletion.objects);
+        deleted.binary_search(&name.to_string()).is_ok()
+    }
+
+    pub(super) fn check_deletion(&self) -> Result<(), ArchiveError> {
+        let wrong = |why: &str| Err(ArchiveError::malformed(WHAT, format!("deletion: {why}")));
+        let Some(Deletion { since, objects }) = &self.deletion else { return Ok(()) };
+        if *since == 0 || *since > self.sequence {
+            return wrong("a sequence that is not there yet");
+        }
+        if objects.len() > DELETED_MAX || !objects.is_sorted_by(|a, b| a < b) {
+            return wrong("too many names, or names that do not ascend");
+        }
+        let mut deleted = HashSet::new();
+        for object in objects {
+            let name: ObjectName = object.parse()?;
+            if name.chain_id != self.chain_id {
+                return wrong("an object of another chain");
+            }
+            deleted.insert((name.digest, name.first));
+        }
+        let is_named = |(name, _): (ObjectName, u64)| deleted.contains(&(name.digest, name.first));
+        if !objects.is_empty() && self.objects().any(is_named) {
+            return wrong("an object that the manifest names");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Terms: the terms of logs in a span, each with the segments that have logs with it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::digest::OBJECT_BYTES_MAX;
+use crate::error::ArchiveError;
+use crate::span::{SPAN_SEGMENTS, Span};
+
+const MAGIC: &[u8; 8] = b"neveterm";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 32;
+/// Bytes of a term that an entry has: those that the log index of a packed file has.
+pub(crate) const TERM_BYTES: usize = 5;
+const ENTRY_BYTES: usize = TERM_BYTES + 8;
+const WHAT: &str = "terms";
+
+/// Terms of a span in memory: the header, checked, and the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    first: u64,
+    range: u32,
+    segments: u32,
+    /// Entries of 13 bytes, ascending.
+    table: Vec<u8>,
+}
+
+/// Low bytes of a term, the highest first.
+pub(crate) fn key(term: u64) -> [u8; TERM_BYTES] {
+    std::array::from_fn(|at| (term >> (8 * (TERM_BYTES - 1 - at))) as u8)
+}
+
+/// Returns the number of the segment that begins at `first`, among the 64 of its group.
+pub fn segment_bit(first: u64, range: u32) -> u32 {
+    let range = u64::from(range.max(1));
+    (first / range % u64::from(SPAN_SEGMENTS)) as u32
+}
+
+impl Terms {
+    /// Makes the terms of a span: those of `other`, which has segments of its group, as far as they are in the
+    /// span, and `more`, each with the first height of its segment.
+    ///
+    /// # Errors
+    /// A segment outside the span, or too many terms.
+    pub fn new(
+        span: &Span,
+        other: Option<&Self>,
+        more: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<Self, ArchiveError> {
+        let (first, range, segments) = (span.first(), span.range(), span.segments());
+        let end = first + u64::from(segments) * u64::from(range);
+        let mut table: BTreeMap<[u8; TERM_BYTES], u64> = BTreeMap::new();
+        let allowed = bits_of(first, range, segments);
+        for (key, bits) in other.into_iter().flat_map(Self::entries) {
+            let kept = bits & allowed;
+            if kept != 0 {
+                *table.entry(key).or_default() |= kept;
+            }
+        }
+        for (segment, term) in more {
+            if !(first..end).contains(&segment) {
+                return Err(ArchiveError::malformed(WHAT, format!("{segment} is outside")));
+            }
+            *table.entry(key(term)).or_default() |= 1 << segment_bit(segment, range);
+        }
+        let entry = |(key, bits): (&[u8; TERM_BYTES], &u64)| {
+            let mut entry = [0; ENTRY_BYTES];
+            entry[..TERM_BYTES].copy_from_slice(key);
+            entry[TERM_BYTES..].copy_from_slice(&bits.to_le_bytes());
+            entry
+        };
+        let table: Vec<u8> = table.iter().flat_map(entry).collect();
+        if table.len() as u64 + HEADER_BYTES as u64 > OBJECT_BYTES_MAX {
+            return Err(ArchiveError::malformed(WHAT, "too many terms"));
+        }
+        Ok(Self { first, range, segments, table })
+    }
+
+    fn entries(&self) -> impl Iterator<Item = ([u8; TERM_BYTES], u64)> + '_ {
+        entries(&self.table)
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.table.len() / ENTRY_BYTES
+    }
+
+    /// True if the span has no logs.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Returns the segments of the group that may have logs with a term, a bit each.
+    pub fn segments_of(&self, term: u64) -> u64 {
+        segments_in(HEADER_BYTES as u64, &self.table, term)
+    }
+
+    /// Returns the bytes of the object.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.table.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&self.range.to_le_bytes());
+        bytes.extend_from_slice(&self.first.to_le_bytes());
+        bytes.extend_from_slice(&self.segments.to_le_bytes());
+        bytes.extend_from_slice(&(self.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&self.table);
+        bytes
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// Bytes that no writer makes, or another version.
+    pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
+        let malformed = |why: &str| ArchiveError::malformed(WHAT, why);
+        let (header, table) = bytes
+            .split_first_chunk::<HEADER_BYTES>()
+            .ok_or_else(|| malformed("no whole header"))?;
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
+        if !header.starts_with(MAGIC) {
+            return Err(malformed("not terms"));
+        }
+        let version = word(8);
+        if version != VERSION {
+            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 1 });
+        }
+        let first = u64::from(word(16)) | u64::from(word(20)) << 32;
+        let (range, segments) = (word(12), word(24));
+        Span::empty(first, range, segments)?;
+        if (word(28) as usize).checked_mul(ENTRY_BYTES) != Some(table.len()) {
+            return Err(malformed("a count of entries that does not fit"));
+        }
+        let terms = Self { first, range, segments, table: table.to_vec() };
+        if !terms.entries().is_sorted_by(|(a, _), (b, _)| a < b) {
+            return Err(malformed("entries that do not ascend"));
+        }
+        let allowed = bits_of(first, range, segments);
+        if terms.entries().any(|(_, bits)| bits == 0 || bits & !allowed != 0) {
+            return Err(malformed("a segment outside"));
+        }
+        Ok(terms)
+    }
+
+    /// Returns the first bytes of the first term that begins in each page; all ones if none does.
+    pub(crate) fn fences(&self, page_bytes: usize) -> Vec<[u8; TERM_BYTES]> {
+        let pages = (HEADER_BYTES + self.table.len()).div_ceil(page_bytes);
+        let fence = |page: usize| {
+            let at = (page * page_bytes).saturating_sub(HEADER_BYTES).next_multiple_of(ENTRY_BYTES);
+            let entry = self.table.get(at..at + TERM_BYTES);
+            entry.map_or([u8::MAX; TERM_BYTES], |entry| std::array::from_fn(|at| entry[at]))
+        };
+        (0..pages).map(fence).collect()
+    }
+}
+
+/// Segments of a span among those of its group, a bit each.
+fn bits_of(first: u64, range: u32, segments: u32) -> u64 {
+    let low = segment_bit(first, range);
+    (u64::MAX >> (SPAN_SEGMENTS - segments.clamp(1, SPAN_SEGMENTS))) << low
+}
+
+fn entries(table: &[u8]) -> impl Iterator<Item = ([u8; TERM_BYTES], u64)> + '_ {
+    table.as_chunks::<ENTRY_BYTES>().0.iter().filter_map(|entry| {
+        let (key, bits) = entry.split_first_chunk::<TERM_BYTES>()?;
+        Some((*key, u64::from_le_bytes(*bits.first_chunk()?)))
+    })
+}
+
+/// Returns the segments of the group that may have logs with a term, as far as `part` of the object has
+/// them, which begins at `offset`.
+pub fn segments_in(offset: u64, part: &[u8], term: u64) -> u64 {
+    let wanted = key(term);
+    let header = (HEADER_BYTES as u64).saturating_sub(offset) as usize;
+    let behind = offset.saturating_sub(HEADER_BYTES as u64);
+    let begun = (behind.next_multiple_of(ENTRY_BYTES as u64) - behind) as usize;
+    let table = part.get(header + begun..).unwrap_or_default().as_chunks::<ENTRY_BYTES>().0;
+    let at = table.partition_point(|entry| entry[..TERM_BYTES] < wanted[..]);
+    let found = table.get(at..).unwrap_or_default().iter().take(1);
+    let found = found.flat_map(|entry| entries(entry)).find(|(key, _)| *key == wanted);
+    found.map_or(0, |(_, bits)| bits)
+}
+
+/// Returns the pages, of which these are the fences, that may have a term.
+pub(crate) fn pages_of(fences: &[[u8; TERM_BYTES]], term: u64) -> Range<usize> {
+    let key = key(term);
+    // An entry may begin in the page before and end in the next one.
+    let from = fences.partition_point(|fence| *fence < key).saturating_sub(1);
+    let end = fences.partition_point(|fence| *fence <= key);
+    let end = (end + 1).min(fences.len());
+    from..end.max(from + 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Criteria of a search for logs, and the postings that meet them.
+
+use std::ops::Range;
+
+use crate::format::Terms;
+use crate::index::postings::{Postings, U32List};
+use crate::segment::{Packed, PackedDamage};
+
+/// Testing one candidate in one list costs about as much as copying so many postings.
+const PROBE_COST: usize = 16;
+/// Bytes that one posting, or one test of a candidate, counts as.
+pub(super) const POSTING_BYTES: usize = size_of::<u32>();
+/// Bytes that looking a key up counts as: its entry in the directory of an index.
+const KEY_BYTES: usize = 16;
+
+/// Criteria for a log: one key of each list. Lists are sorted and without zeros.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Criteria(Vec<Vec<u64>>);
+
+impl Criteria {
+    pub(super) fn new(mut criteria: Vec<Vec<u64>>) -> Self {
+        for keys in &mut criteria {
+            keys.sort_unstable();
+            keys.dedup();
+            keys.retain(|key| *key != 0); // it stands for an absent term
+        }
+        Self(criteria)
+    }
+
+    /// The heights of a packed file, ascending, that may have a log of each criterion.
+    pub(super) fn heights(
+        &self,
+        packed: &Packed,
+        within: &Range<u64>,
+    ) -> Result<Vec<u64>, PackedDamage> {
+        let mut all: Option<Vec<u64>> = None;
+        for keys in &self.0 {
+            let mut of_one = Vec::new();
+            for key in keys {
+                let heights = packed.heights_of_term(*key)?;
+                of_one.extend(heights.into_iter().filter(|height| within.contains(height)));
+            }
+            if keys.len() > 1 {
+                of_one.sort_unstable();
+                of_one.dedup();
+            }
+            if let Some(before) = &all {
+                of_one.retain(|height| before.binary_search(height).is_ok());
+            }
+            if of_one.is_empty() {
+                return Ok(of_one);
+            }
+            all = Some(of_one);
+        }
+        Ok(all.unwrap_or_else(|| within.clone().collect()))
+    }
+
+    /// True if all logs meet them.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes that looking the keys up counts as.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(Vec::len).sum::<usize>() * KEY_BYTES
+    }
+
+    pub(super) fn are_met_by(&self, terms: &Terms) -> bool {
+        let has_one = |keys: &Vec<u64>| terms.iter().any(|key| keys.binary_search(key).is_ok());
+        self.0.iter().all(has_one)
+    }
+
+    /// The logs of `index` within a range of ordinals that meet all criteria, ascending, and the
+    /// bytes examined for them.
+    pub(super) fn find(&self, index: &Postings<'_>, within: &Range<u32>) -> (Vec<u32>, usize) {
+        let lists = |keys: &Vec<u64>| -> Vec<U32List<'_>> {
+            let of_key = keys.iter().map(|key| index.of(*key).within(within));
+            of_key.filter(|list| list.len() > 0).collect()
+        };
+        let mut plan: Vec<Vec<U32List<'_>>> = self.0.iter().map(lists).collect();
+        plan.sort_by_key(|lists| total(lists));
+        let postings: usize = plan.iter().map(|lists| total(lists)).sum();
+        let mut plan = plan.iter();
+        let mut found = plan.next().map(|rarest| union(rarest)).unwrap_or_default();
+        plan.for_each(|lists| thin_out(&mut found, lists));
+        (found, self.bytes() + postings * POSTING_BYTES)
+    }
+}
+
+fn total(lists: &[U32List<'_>]) -> usize {
+    lists.iter().map(U32List::len).sum()
+}
+
+/// The ordinals of all lists, ascending, each once.
+fn union(lists: &[U32List<'_>]) -> Vec<u32> {
+    let mut all = Vec::with_capacity(total(lists));
+    lists.iter().for_each(|list| all.extend(list.iter()));
+    if lists.len() > 1 {
+        all.sort_unstable();
+        all.dedup();
+    }
+    all
+}
+
+/// Keeps what is in one of `lists`.
+fn thin_out(found: &mut Vec<u32>, lists: &[U32List<'_>]) {
+    if found.len() * lists.len() * PROBE_COST < total(lists) {
+        return found.retain(|ordinal| lists.iter().any(|list| list.contains(*ordinal)));
+    }
+    let mut other = union(lists).into_iter().peekable();
+    found.retain(|ordinal| {
+        while other.next_if(|other| other < ordinal).is_some() {}
+        other.peek() == Some(ordinal)
+    });
+}

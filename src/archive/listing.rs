@@ -1,0 +1,93 @@
+//! Listing and deleting, which only `gc` and trials do.
+
+use futures_util::TryStreamExt;
+use neve_archive::ObjectName;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
+};
+
+use super::error::Failed;
+use super::requests::counted;
+use super::store::ArchiveStore;
+
+/// An object that was listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub(crate) name: ObjectName,
+    pub(crate) bytes: u64,
+    /// Time in seconds since 1970 at which it was put, by the clock of the store.
+    pub(crate) put_at: i64,
+}
+
+/// Answer to a PUT with a condition.
+#[derive(Debug)]
+pub(crate) enum Conditional {
+    /// The object was put.
+    Put,
+    /// The condition does not hold.
+    Refused,
+    /// An answer that says neither.
+    Unclear(Error),
+}
+
+impl ArchiveStore {
+    /// Lists the objects of a chain. Others are left out.
+    pub(crate) async fn listed(&self, chain_id: u64) -> Result<Vec<Listed>, Failed> {
+        let below = self.path(&chain_id.to_string());
+        let all = self.objects.list(Some(&below)).try_collect::<Vec<_>>();
+        let mut found = Vec::new();
+        for meta in counted("list", 0, all).await? {
+            let parts = meta.location.prefix_match(&self.prefix);
+            let name: Vec<_> =
+                parts.into_iter().flatten().map(|part| part.as_ref().to_owned()).collect();
+            if let Ok(name) = name.join("/").parse() {
+                let put_at = meta.last_modified.timestamp();
+                found.push(Listed { name, bytes: meta.size, put_at });
+            }
+        }
+        Ok(found)
+    }
+
+    /// Deletes an object. It may be gone already.
+    pub(crate) async fn delete(&self, name: &str) -> Result<(), Failed> {
+        let path = self.path(name);
+        match counted("delete", 0, self.objects.delete(&path)).await {
+            Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Puts an object of a trial if its version is `before`, or if there is none.
+    pub(crate) async fn put_if(
+        &self,
+        name: &str,
+        before: Option<UpdateVersion>,
+        bytes: Vec<u8>,
+    ) -> Conditional {
+        let mode = before.map_or(PutMode::Create, PutMode::Update);
+        let length = bytes.len() as u64;
+        let path: Path = self.path(name);
+        let put = self.objects.put_opts(&path, PutPayload::from(bytes), PutOptions::from(mode));
+        match counted("put", length, put).await {
+            Ok(_) => Conditional::Put,
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Conditional::Refused,
+            Err(error) => Conditional::Unclear(error),
+        }
+    }
+
+    /// Reads an object of a trial and its version; `None` if there is none.
+    pub(crate) async fn read_if(
+        &self,
+        name: &str,
+    ) -> Result<Option<(Vec<u8>, UpdateVersion)>, Failed> {
+        let path = self.path(name);
+        let found = match self.objects.get_opts(&path, GetOptions::default()).await {
+            Err(Error::NotFound { .. }) => return Ok(None),
+            found => found?,
+        };
+        let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+        let bytes = counted("get", found.meta.size, found.bytes()).await?;
+        Ok(Some((bytes.to_vec(), UpdateVersion { e_tag, version })))
+    }
+}

@@ -1,0 +1,82 @@
+//! Hedging: a second read once the first takes longer than 95 % of the last ones.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::shared::lock::lock;
+
+/// Reads whose times are remembered, and the fewest that say anything.
+const TIMES_MAX: usize = 128;
+const TIMES_MIN: usize = 16;
+/// Shortest time after which a second read begins.
+const AFTER_MIN: Duration = Duration::from_millis(10);
+/// Reads of more bytes take as long as their bytes do, and are not read twice.
+const BYTES_MAX: u64 = 1 << 20;
+/// Second reads under way.
+const HEDGES_MAX: usize = 8;
+
+/// Times of the last reads, and second reads under way.
+pub(super) struct Hedging {
+    times: Mutex<VecDeque<Duration>>,
+    hedges: Semaphore,
+}
+
+impl Default for Hedging {
+    fn default() -> Self {
+        Self { times: Mutex::default(), hedges: Semaphore::new(HEDGES_MAX) }
+    }
+}
+
+impl Hedging {
+    /// Notes the time of a read of so many bytes that ended, or that was given up.
+    pub(super) fn note(&self, bytes: u64, time: Duration) {
+        if bytes > BYTES_MAX {
+            return;
+        }
+        let mut times = lock(&self.times);
+        if times.len() == TIMES_MAX {
+            times.pop_front();
+        }
+        times.push_back(time);
+    }
+
+    /// Time after which a second read of so many bytes begins; `None` if none does.
+    pub(super) fn after(&self, bytes: u64) -> Option<Duration> {
+        let times = lock(&self.times);
+        if bytes > BYTES_MAX || times.len() < TIMES_MIN {
+            return None;
+        }
+        let mut times: Vec<_> = times.iter().copied().collect();
+        let at = times.len() * 95 / 100;
+        Some(times.select_nth_unstable(at).1.to_owned().max(AFTER_MIN))
+    }
+
+    /// Takes the place of a second read, if one is free.
+    pub(super) fn take(&self) -> Option<SemaphorePermit<'_>> {
+        self.hedges.try_acquire().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_read_begins_after_95_percent_of_the_last_ones() {
+        let hedging = Hedging::default();
+        let ms = Duration::from_millis;
+        (1..TIMES_MIN as u64).for_each(|time| hedging.note(1, ms(time)));
+        assert_eq!(hedging.after(1), None, "too few");
+        (1..=100).for_each(|time| hedging.note(1, ms(100 + time)));
+        (1..=100).for_each(|_| hedging.note(BYTES_MAX + 1, ms(1)));
+        assert_eq!(hedging.after(1), Some(ms(195)));
+        assert_eq!(hedging.after(BYTES_MAX + 1), None);
+        (1..=TIMES_MAX).for_each(|_| hedging.note(1, ms(1)));
+        assert_eq!(hedging.after(1), Some(AFTER_MIN));
+        let places: Vec<_> = std::iter::from_fn(|| hedging.take()).collect();
+        assert_eq!(places.len(), HEDGES_MAX);
+    }
+}

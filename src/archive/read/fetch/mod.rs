@@ -1,0 +1,12 @@
+//! Reads from the object store: bounded in number, bytes, time and rate, hedged, and none while the store fails.
+
+mod breaker;
+mod gate;
+mod hedging;
+mod not_read;
+mod object_reader;
+mod read_rate;
+
+pub(super) use breaker::BreakerState;
+pub(super) use not_read::NotRead;
+pub(super) use object_reader::{ObjectReader, Payer};

@@ -1,0 +1,185 @@
+//! Logs of the archive: spans say in which segments they may be, and each segment in which blocks.
+
+use std::collections::BTreeSet;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use neve_archive::{Manifest, SegmentEntry, TermPages, segment_bit, segments_in};
+use neve_store::{PackedPages, WithoutLogs};
+
+use super::archived_files::{ArchivedFiles, Borrowed, Known};
+use super::budget::{Budget, PAGES_MAX};
+use super::fetch::NotRead;
+use super::page_file::PageFile;
+use crate::rpc::methods::LogsBeyond;
+
+/// Segments that are read at a time.
+const SEGMENTS_MAX: usize = 16;
+/// Reads that a segment with few logs takes: its front, its log index, and frames.
+const SEGMENT_READS: usize = 3;
+/// Terms that are looked for in spans. With more of them most segments have one.
+const TERMS_MAX: usize = 64;
+
+/// Segments that may have logs, and heights that have none.
+type Candidates<'m> = (Vec<&'m SegmentEntry>, Vec<Range<u64>>);
+
+impl ArchivedFiles {
+    /// Makes logs with a key of each list readable, all or nothing. Reads beyond the limit of one call name the
+    /// heights that would pass.
+    pub(super) async fn logs(
+        &self,
+        known: &Known,
+        heights: RangeInclusive<u64>,
+        keys: &[Vec<u64>],
+        request: &Budget<'_>,
+    ) -> Result<Borrowed, NotRead> {
+        let manifest = &known.manifest;
+        let budget = Budget::of_logs(request, self.logs_reads_max);
+        let entries = known.segments(&heights)?;
+        let mut borrowed = Borrowed::default();
+        let mut without: Vec<Range<u64>> = Vec::new();
+        let span = |entry: &SegmentEntry| manifest.span_of(entry).map(|span| span.first);
+        for entries in entries.chunk_by(|a, b| span(a) == span(b)) {
+            let (some, none) = match self.candidates(manifest, entries, keys, &budget).await {
+                Err(NotRead::Beyond) => {
+                    let at = entries.first().map_or(*heights.start(), |entry| entry.first);
+                    return Ok(self.beyond(&heights, keys, at));
+                }
+                found => found?,
+            };
+            without.extend(none);
+            let mut rest = &some[..];
+            while !rest.is_empty() {
+                let count = (budget.reads_left() / SEGMENT_READS).clamp(1, SEGMENTS_MAX);
+                let (now, later) = rest.split_at(count.min(rest.len()));
+                let parts = now.iter().map(|entry| {
+                    let heights = known.heights_in(entry, &heights);
+                    self.part(manifest, entry, heights, keys, &budget)
+                });
+                for (entry, part) in now.iter().zip(join_all(parts).await) {
+                    match part {
+                        Ok(segment) => borrowed.segments.push(segment),
+                        Err(NotRead::Beyond) if entry.first > *heights.start() => {
+                            return Ok(self.beyond(&heights, keys, entry.first));
+                        }
+                        Err(NotRead::Beyond) => {
+                            let at = self.fitting(known, entry, &heights, keys, request).await?;
+                            return Ok(self.beyond(&heights, keys, at));
+                        }
+                        Err(why) => return Err(why),
+                    }
+                }
+                rest = later;
+            }
+        }
+        if !without.is_empty() {
+            borrowed.without.push(WithoutLogs { criteria: keys.to_vec(), heights: without });
+        }
+        Ok(borrowed)
+    }
+
+    /// Says that the logs of the heights below `end` alone would pass.
+    fn beyond(&self, heights: &RangeInclusive<u64>, keys: &[Vec<u64>], end: u64) -> Borrowed {
+        let first = *heights.start();
+        let beyond = LogsBeyond {
+            first,
+            criteria: keys.to_vec(),
+            passes: first..=end.saturating_sub(1).max(first),
+            reads_max: self.logs_reads_max,
+        };
+        Borrowed { beyond: Some(beyond), ..Borrowed::default() }
+    }
+
+    /// Height up to which the logs of one segment pass.
+    async fn fitting(
+        &self,
+        known: &Known,
+        entry: &SegmentEntry,
+        heights: &RangeInclusive<u64>,
+        keys: &[Vec<u64>],
+        request: &Budget<'_>,
+    ) -> Result<u64, NotRead> {
+        let (file, segment) = self.open(&known.manifest, entry, request).await?;
+        let heights = known.heights_in(entry, heights);
+        let found = segment.candidates(keys, heights.clone());
+        let mut pages = BTreeSet::new();
+        for height in found.unwrap_or_else(|| heights.clone().collect()) {
+            let (offset, len) = segment.extent(height).ok_or(NotRead::Changed)?;
+            pages.extend(file.pages(offset..offset + len as u64));
+            let (reads, count) = file.absent(&pages);
+            if reads > self.logs_reads_max || count > PAGES_MAX {
+                return Ok(height);
+            }
+        }
+        Ok(heights.end)
+    }
+
+    /// Finds the segments of a span that may have logs, by the terms of the span if it has them.
+    async fn candidates<'m>(
+        &self,
+        manifest: &Manifest,
+        entries: &[&'m SegmentEntry],
+        keys: &[Vec<u64>],
+        budget: &Budget<'_>,
+    ) -> Result<Candidates<'m>, NotRead> {
+        let all = (entries.to_vec(), Vec::new());
+        let terms: usize = keys.iter().map(Vec::len).sum();
+        // One segment's own index takes no more reads. Terms of a manifest that nobody vouches for prove nothing.
+        if !self.trusts_terms || keys.is_empty() || terms > TERMS_MAX || entries.len() < 2 {
+            return Ok(all);
+        }
+        let bits = match self.segments_with(manifest, entries, keys, budget).await {
+            // The indexes of the segments say the same.
+            Ok(None) | Err(NotRead::Absent | NotRead::Changed) => return Ok(all),
+            found => found?.unwrap_or(u64::MAX),
+        };
+        let range = manifest.range;
+        let is_some = |entry: &&SegmentEntry| bits >> segment_bit(entry.first, range) & 1 == 1;
+        let (some, none): (Vec<&SegmentEntry>, Vec<&SegmentEntry>) =
+            entries.iter().copied().partition(is_some);
+        let none = none.iter().map(|entry| entry.first..entry.first + u64::from(range));
+        Ok((some, none.collect()))
+    }
+
+    /// Finds the segments of a group that may have logs, a bit each. `None` if the span has no terms.
+    async fn segments_with(
+        &self,
+        manifest: &Manifest,
+        entries: &[&SegmentEntry],
+        keys: &[Vec<u64>],
+        budget: &Budget<'_>,
+    ) -> Result<Option<u64>, NotRead> {
+        let span = entries.first().and_then(|entry| manifest.span_of(entry));
+        let span = span.ok_or(NotRead::Unknown)?;
+        let (Some(name), Some(at)) = (manifest.terms_name(span), span.terms) else {
+            return Ok(None);
+        };
+        let lists = self.lists(manifest, span, budget).await?;
+        let of_it = |terms: &&TermPages| terms.pages.object_digest() == at.digest;
+        let terms = lists.terms.as_ref().filter(of_it).ok_or(NotRead::Changed)?;
+        let file = self.pages.file(name, at.bytes, &terms.pages);
+        let pages = keys.iter().flatten().flat_map(|term| terms.of_term(*term)).collect();
+        self.bring(&file, &pages, budget).await?;
+        self.pages.dir.touch(&file.name);
+        let (lists, keys) = (Arc::clone(&lists), keys.to_vec());
+        let looking = move || {
+            let terms = lists.terms.as_ref()?;
+            look_up(&file, terms, &keys)
+        };
+        let found = tokio::task::spawn_blocking(looking).await.ok().flatten();
+        found.map(Some).ok_or(NotRead::Failed)
+    }
+}
+
+/// The segments that may have a log with a key of each list. 0 stands for an absent term, which no log has.
+fn look_up(file: &PageFile, terms: &TermPages, keys: &[Vec<u64>]) -> Option<u64> {
+    keys.iter().try_fold(u64::MAX, |all, keys| {
+        let some = keys.iter().filter(|key| **key != 0).try_fold(0, |some, key| {
+            let extent = file.extent(&terms.of_term(*key));
+            let part = file.read(extent.start, (extent.end - extent.start) as usize)?;
+            Some(some | segments_in(extent.start, &part, *key))
+        });
+        Some(all & some?)
+    })
+}

@@ -1,0 +1,126 @@
+//! A writer: it knows that the store holds, signs, and replaces the manifest.
+
+use neve_archive::{Manifest, ObjectName, Trial};
+
+use super::file_system::check_file_system;
+use super::trial::tried;
+use crate::archive::error::Failed;
+use crate::archive::signature::SigningKey;
+use crate::archive::store::{ArchiveStore, Held};
+
+/// Attempts at a change of the manifest.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// Options of a writer.
+#[derive(Debug, Default)]
+pub(crate) struct WriteOptions {
+    /// Key that signs the manifest.
+    pub(crate) signer: Option<SigningKey>,
+    /// True if no other writer is there, so that the store need not hold.
+    pub(crate) is_single: bool,
+}
+
+/// Writer of an archive.
+#[derive(Debug)]
+pub(crate) struct Writer<'a> {
+    pub(super) archive: &'a ArchiveStore,
+    options: &'a WriteOptions,
+    /// Result of the trial; `None` for a directory.
+    trial: Option<Trial>,
+}
+
+impl<'a> Writer<'a> {
+    /// Begins to write. A bucket of which the manifest has no trial is tried first.
+    pub(crate) async fn begin(
+        archive: &'a ArchiveStore,
+        options: &'a WriteOptions,
+    ) -> Result<Self, Failed> {
+        let held = archive.manifest().await?;
+        let trial = held.and_then(|held| held.manifest.trial);
+        Self::with(archive, options, trial).await
+    }
+
+    /// Begins to write, and tries the store anew.
+    pub(super) async fn begin_anew(
+        archive: &'a ArchiveStore,
+        options: &'a WriteOptions,
+    ) -> Result<Self, Failed> {
+        Self::with(archive, options, None).await
+    }
+
+    async fn with(
+        archive: &'a ArchiveStore,
+        options: &'a WriteOptions,
+        known: Option<Trial>,
+    ) -> Result<Self, Failed> {
+        if let Some(dir) = archive.directory().filter(|_| !options.is_single) {
+            check_file_system(dir)?;
+        }
+        let Some(endpoint) = archive.endpoint() else {
+            return Ok(Self { archive, options, trial: None });
+        };
+        let trial = match known.filter(|trial| trial.endpoint == endpoint) {
+            Some(trial) if !trial.holds && !options.is_single => {
+                return Err(Failed::NoConditions("its manifest says so".to_owned()));
+            }
+            Some(trial) => trial,
+            None => tried(archive, endpoint, options.is_single).await?,
+        };
+        Ok(Self { archive, options, trial: Some(trial) })
+    }
+
+    /// Returns the result of the trial of the store.
+    pub(super) fn trial(&self) -> Option<&Trial> {
+        self.trial.as_ref()
+    }
+
+    /// Returns the public key of the signer.
+    pub(crate) fn key(&self) -> Option<String> {
+        self.options.signer.as_ref().map(SigningKey::public)
+    }
+
+    /// Signs `next` and puts it in the place of `before`. Returns `None` if another one is there.
+    pub(super) async fn replace(
+        &self,
+        before: Option<&Held>,
+        mut next: Manifest,
+    ) -> Result<Option<Manifest>, Failed> {
+        next.trial = self.trial.clone().or(next.trial);
+        match &self.options.signer {
+            Some(key) => key.sign(&mut next)?,
+            None if next.signature.is_some() => return Err(Failed::Unsigned),
+            None => {}
+        }
+        let replaced = self.archive.replace(before, &next).await?;
+        Ok(replaced.then_some(next))
+    }
+
+    /// Changes the manifest that is there, as often as another writer comes first. `change` returns
+    /// `None` if there is nothing to change.
+    pub(super) async fn change(
+        &self,
+        mut change: impl AsyncFnMut(Option<&Held>) -> Result<Option<Manifest>, Failed>,
+    ) -> Result<Option<Manifest>, Failed> {
+        for _ in 0..ATTEMPTS_MAX {
+            let held = self.archive.manifest().await?;
+            let Some(next) = change(held.as_ref()).await? else { return Ok(None) };
+            if let Some(changed) = self.replace(held.as_ref(), next).await? {
+                return Ok(Some(changed));
+            }
+        }
+        Err(Failed::Busy(ATTEMPTS_MAX))
+    }
+}
+
+/// Puts an object for a manifest that will name it. One that is being deleted would be gone afterwards.
+pub(super) async fn put_unless_deleted(
+    archive: &ArchiveStore,
+    manifest: &Manifest,
+    name: &ObjectName,
+    bytes: Vec<u8>,
+) -> Result<bool, Failed> {
+    if manifest.deletes(name) {
+        return Err(Failed::BeingDeleted(*name));
+    }
+    archive.put(name, bytes).await
+}

@@ -1,0 +1,146 @@
+//! Deleting objects that no manifest names.
+//!
+//! The manifest names them first, as being deleted: a writer that read an earlier manifest fails when it
+//! replaces that, and one that reads this manifest names none of them. Then they go. The last change says
+//! that they are gone.
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use neve_archive::{DELETED_MAX, Deletion, Manifest};
+use tokio::time::sleep;
+
+use super::change::{WriteOptions, Writer};
+use crate::archive::error::Failed;
+use crate::archive::listing::Listed;
+use crate::archive::store::ArchiveStore;
+
+/// Time in which readers read the manifest again, so that they request none of the objects.
+const READERS_AGAIN: Duration = Duration::from_mins(2);
+/// Objects that are deleted between two looks at the manifest.
+const BATCH: usize = 256;
+/// Deletions in flight.
+const AT_ONCE: usize = 8;
+
+/// Options of a deletion.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GcOptions {
+    /// Age of an object that may go.
+    pub(crate) older_than: Duration,
+    /// True if nothing is deleted.
+    pub(crate) is_dry: bool,
+}
+
+/// Result of a deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Collected {
+    /// Objects that were listed.
+    pub(crate) listed: u64,
+    /// Objects that no manifest names, and their bytes.
+    pub(crate) unnamed: u64,
+    pub(crate) unnamed_bytes: u64,
+    /// Objects of these that are too young.
+    pub(crate) young: u64,
+    /// Objects that were deleted.
+    pub(crate) deleted: u64,
+    /// Sequence of the manifest.
+    pub(crate) sequence: u64,
+}
+
+/// Deletes objects that no manifest names. `progress` is called behind each batch.
+pub(crate) async fn gc(
+    archive: &ArchiveStore,
+    options: &WriteOptions,
+    how: GcOptions,
+    mut progress: impl FnMut(&Collected),
+) -> Result<Collected, Failed> {
+    let writer = Writer::begin(archive, options).await?;
+    let mut done = Collected::default();
+    if !how.is_dry {
+        end(&writer, how, &mut done, &mut progress).await?; // one that was cut off
+    }
+    let begun = writer.change(async |held| {
+        let held = held.ok_or(Failed::NoManifest)?;
+        done.sequence = held.manifest.sequence;
+        let unnamed = unnamed_objects(archive, &held.manifest, how, &mut done).await?;
+        if how.is_dry || unnamed.is_empty() {
+            return Ok(None);
+        }
+        if held.manifest.deletion.as_ref().is_some_and(|other| !other.objects.is_empty()) {
+            return Err(Failed::OtherDeletion);
+        }
+        let mut next = held.manifest.following(held.digest);
+        let objects: Vec<String> = unnamed.iter().map(|listed| listed.name.to_string()).collect();
+        next.deletion = Some(Deletion { since: next.sequence, objects });
+        Ok(Some(next))
+    });
+    if begun.await?.is_some() {
+        end(&writer, how, &mut done, &mut progress).await?;
+    }
+    Ok(done)
+}
+
+/// Objects that the manifest does not name and that are old enough, ascending by name.
+async fn unnamed_objects(
+    archive: &ArchiveStore,
+    manifest: &Manifest,
+    how: GcOptions,
+    done: &mut Collected,
+) -> Result<Vec<Listed>, Failed> {
+    let named: HashSet<_> = manifest.objects().map(|(name, _)| name.to_string()).collect();
+    let listed = archive.listed(manifest.chain_id).await?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let youngest = now.saturating_sub(how.older_than).as_secs();
+    let youngest = i64::try_from(youngest).unwrap_or(i64::MAX);
+    done.listed = listed.len() as u64;
+    let unnamed: Vec<_> =
+        listed.into_iter().filter(|at| !named.contains(&at.name.to_string())).collect();
+    done.unnamed = unnamed.len() as u64;
+    done.unnamed_bytes = unnamed.iter().map(|listed| listed.bytes).sum();
+    let mut old: Vec<_> = unnamed.into_iter().filter(|listed| listed.put_at <= youngest).collect();
+    done.young = done.unnamed - old.len() as u64;
+    old.sort_by_cached_key(|listed| listed.name.to_string());
+    old.truncate(DELETED_MAX); // the next run takes the others
+    Ok(old)
+}
+
+/// Ends the deletion of which the manifest has the names, if there is one.
+async fn end(
+    writer: &Writer<'_>,
+    how: GcOptions,
+    done: &mut Collected,
+    progress: &mut impl FnMut(&Collected),
+) -> Result<(), Failed> {
+    let Some(deletion) = under_way(writer.archive).await? else { return Ok(()) };
+    sleep(how.older_than.min(READERS_AGAIN)).await;
+    for batch in deletion.objects.chunks(BATCH) {
+        // Another gc may have ended it meanwhile, and a writer may have put some of them again.
+        if under_way(writer.archive).await?.as_ref() != Some(&deletion) {
+            return Err(Failed::OtherDeletion);
+        }
+        let deleting = stream::iter(batch).map(|name| writer.archive.delete(name));
+        deleting.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        done.deleted += batch.len() as u64;
+        progress(&*done);
+    }
+    let ended = writer.change(async |held| {
+        let held = held.ok_or(Failed::NoManifest)?;
+        let mut next = held.manifest.following(held.digest);
+        if next.deletion.as_ref() != Some(&deletion) {
+            return Ok(None); // another gc ended it
+        }
+        next.deletion = Some(Deletion { since: deletion.since, objects: Vec::new() });
+        Ok(Some(next))
+    });
+    if let Some(manifest) = ended.await? {
+        done.sequence = manifest.sequence;
+    }
+    Ok(())
+}
+
+/// The deletion that the manifest names.
+async fn under_way(archive: &ArchiveStore) -> Result<Option<Deletion>, Failed> {
+    let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
+    Ok(held.manifest.deletion.filter(|deletion| !deletion.objects.is_empty()))
+}

@@ -1,0 +1,20 @@
+//! Writing an archive: the trial of its store, pushing, dropping heights and deleting objects.
+
+mod change;
+mod file_system;
+mod gc;
+mod init;
+mod push;
+mod pusher;
+mod retain;
+mod trial;
+
+pub(crate) use change::{WriteOptions, Writer};
+pub(crate) use gc::{Collected, GcOptions, gc};
+pub(crate) use init::{Initialized, init};
+pub(crate) use push::{Pushed, push};
+pub(crate) use pusher::Pusher;
+pub(crate) use retain::{Retained, retain};
+
+#[cfg(test)]
+mod tests;

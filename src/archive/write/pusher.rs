@@ -1,0 +1,209 @@
+//! Pushing beside serving: a thread of the lowest priority pushes packed files as they appear.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use super::change::{WriteOptions, Writer};
+use super::push::{Pushed, push};
+use crate::archive::error::Failed;
+use crate::archive::local::packed_files;
+use crate::archive::signature::SigningKey;
+use crate::archive::store::{ArchiveStore, Place};
+use crate::config::settings::ArchiveConfig;
+use crate::shared::{Phase, PushStatus, Status};
+
+/// Time between two looks for new packed files.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time between a push that failed and the next one: the first, and the longest.
+const AGAIN_FIRST: Duration = Duration::from_secs(2);
+const AGAIN_MAX: Duration = Duration::from_mins(5);
+/// nice(1): every other thread goes first.
+const NICE: i32 = 19;
+
+/// The thread that pushes. It ends soon after this is dropped: an object that is being put is cut off.
+#[derive(Debug)]
+pub(crate) struct Pusher {
+    _stop: oneshot::Sender<()>,
+}
+
+/// Work of the thread.
+struct Work {
+    archive: ArchiveStore,
+    options: WriteOptions,
+    dir: PathBuf,
+    status: Arc<Status>,
+    /// Packed files of the last push that was done.
+    pushed: BTreeSet<PathBuf>,
+    again: Duration,
+}
+
+impl Pusher {
+    /// Starts the thread.
+    pub(crate) fn start(
+        config: &ArchiveConfig,
+        dir: &Path,
+        status: &Arc<Status>,
+    ) -> Result<Self, Failed> {
+        let place = Place { url: config.url.clone(), endpoint: config.endpoint.clone() };
+        let push = config.push.clone().unwrap_or_default();
+        let signer = push.sign_key.as_deref().map(SigningKey::read).transpose()?;
+        let mut work = Work {
+            archive: ArchiveStore::open(&place)?,
+            options: WriteOptions { signer, is_single: push.is_single },
+            dir: dir.to_owned(),
+            status: Arc::clone(status),
+            pushed: BTreeSet::new(),
+            again: AGAIN_FIRST,
+        };
+        status.change_archive(|archive| archive.push = Some(PushStatus::default()));
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = move || -> io::Result<()> {
+            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+                debug!(%error, "pusher keeps its priority");
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                tokio::select! {
+                    () = work.run() => {}
+                    _ = stopped => {}
+                }
+            });
+            Ok(())
+        };
+        let started = thread::Builder::new().name("archive-push".to_owned()).spawn(run);
+        let file = |error| Failed::File { path: dir.to_owned(), error };
+        started.map(|_| Self { _stop: stop }).map_err(file)
+    }
+}
+
+impl Work {
+    async fn run(&mut self) {
+        loop {
+            let pause = if self.status.phase() == Phase::CatchingUp {
+                LOOK_EVERY // heads first
+            } else {
+                self.look().await
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// Pushes if packed files have appeared. Returns the time until the next look.
+    async fn look(&mut self) -> Duration {
+        let names = match packed_names(&self.dir) {
+            Ok(names) if names.iter().all(|name| self.pushed.contains(name)) => return LOOK_EVERY,
+            Ok(names) => names,
+            Err(error) => return self.failed(&error.to_string()),
+        };
+        self.note_backlog();
+        let status = Arc::clone(&self.status);
+        let outcome = match Writer::begin(&self.archive, &self.options).await {
+            Ok(writer) => push(&writer, &self.dir, |pushed| note_pushed(&status, pushed)).await,
+            Err(failed) => Err(failed),
+        };
+        match outcome {
+            Ok(pushed) => {
+                note_pushed(&self.status, &pushed);
+                // Files behind a gap wait for others.
+                self.pushed = names;
+                self.again = AGAIN_FIRST;
+                self.succeeded(&pushed).await;
+                LOOK_EVERY
+            }
+            Err(failed) => self.failed(&failed.to_string()),
+        }
+    }
+
+    async fn succeeded(&self, pushed: &Pushed) {
+        let Pushed { segments, bytes, heights, sequence, .. } = *pushed;
+        if segments > 0 {
+            let (first, last) = heights.unwrap_or_default();
+            info!(segments, bytes, first, last, sequence, "archive pushed");
+        }
+        counter!("neve_archive_pushes_total", "outcome" => "done").increment(1);
+        gauge!("neve_archive_push_failing").set(0.0);
+        self.change(|push| push.error = None);
+        self.note_backlog();
+        if let Ok(Some(held)) = self.archive.manifest().await {
+            note_put_at(held.put_at);
+        }
+    }
+
+    /// Notes a failure, and says a new reason once. Returns the time until the next push.
+    fn failed(&mut self, why: &str) -> Duration {
+        counter!("neve_archive_pushes_total", "outcome" => "failed").increment(1);
+        gauge!("neve_archive_push_failing").set(1.0);
+        let wait = self.again;
+        self.again = (2 * wait).min(AGAIN_MAX);
+        self.change(|push| {
+            if push.error.as_deref() != Some(why) {
+                warn!(error = why, retry_in = ?wait, "archive push failed");
+            }
+            push.error = Some(why.to_owned());
+        });
+        wait
+    }
+
+    fn change(&self, change: impl FnOnce(&mut PushStatus)) {
+        self.status.change_archive(|archive| change(archive.push.get_or_insert_default()));
+    }
+
+    /// Counts packed heights that the archive lacks.
+    fn note_backlog(&self) {
+        let push = self.status.archive().and_then(|archive| archive.push).unwrap_or_default();
+        let is_there = |first: u64, end: u64| {
+            let has = |(from, to): (u64, u64)| from <= first && end <= to.saturating_add(1);
+            end <= push.from || push.heights.is_some_and(has)
+        };
+        let mut backlog = (0, 0);
+        for file in packed_files(&self.dir).unwrap_or_default() {
+            let (first, end) = file.heights();
+            if !is_there(first, end) {
+                backlog = (backlog.0 + (end - first), backlog.1 + file.bytes());
+            }
+        }
+        note_backlog(backlog);
+        self.change(|push| push.backlog = backlog);
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+fn note_backlog((heights, bytes): (u64, u64)) {
+    gauge!("neve_archive_backlog_heights").set(heights as f64);
+    gauge!("neve_archive_backlog_bytes").set(bytes as f64);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+fn note_put_at(seconds: i64) {
+    gauge!("neve_archive_manifest_put_timestamp_seconds").set(seconds as f64);
+}
+
+/// Notes the heights of the archive: eviction waits for the others.
+fn note_pushed(status: &Status, pushed: &Pushed) {
+    let (heights, from) = (pushed.heights, pushed.from);
+    status.change_archive(|archive| {
+        let push = archive.push.get_or_insert_default();
+        (push.heights, push.from) = (heights, from);
+    });
+}
+
+/// Names of the packed files of a directory.
+fn packed_names(dir: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let mut names = BTreeSet::new();
+    for entry in dir.read_dir()? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "pack") {
+            names.insert(path);
+        }
+    }
+    Ok(names)
+}

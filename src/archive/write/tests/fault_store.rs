@@ -1,0 +1,220 @@
+//! A store in memory that fails on demand.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use neve_archive::MANIFEST_NAME;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
+};
+use tokio::sync::Notify;
+use tokio::task::yield_now;
+
+use crate::shared::lock::lock;
+
+/// Behavior of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// Every PUT is done, whatever its condition.
+    NoConditions,
+    /// `If-None-Match` is kept, `If-Match` is not.
+    NoIfMatch,
+    /// Each second PUT with a condition is done, and its answer is lost.
+    LostAnswers,
+    /// A PUT of an object stores the half of it, and fails.
+    HalfUploads,
+    /// A reader of a large object gets its last bytes wrong.
+    TornReads,
+    /// Nothing can be deleted.
+    KeepsAll,
+}
+
+/// A store in memory with a fault.
+pub(super) struct FaultStore {
+    pub(super) inner: InMemory,
+    fault: Mutex<Fault>,
+    /// Changes that are still done; then the writer is cut off. Below 0: all are.
+    left: AtomicI64,
+    is_cut: AtomicBool,
+    conditional: AtomicU64,
+    /// True if the next PUT of the manifest waits.
+    waits: AtomicBool,
+    reached: Notify,
+    goes_on: Notify,
+}
+
+impl fmt::Debug for FaultStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FaultStore")
+    }
+}
+
+impl fmt::Display for FaultStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FaultStore")
+    }
+}
+
+impl FaultStore {
+    pub(super) fn new(fault: Fault) -> Self {
+        Self {
+            inner: InMemory::new(),
+            fault: Mutex::new(fault),
+            left: AtomicI64::new(-1),
+            is_cut: AtomicBool::new(false),
+            conditional: AtomicU64::new(0),
+            waits: AtomicBool::new(false),
+            reached: Notify::new(),
+            goes_on: Notify::new(),
+        }
+    }
+
+    pub(super) fn set(&self, fault: Fault) {
+        *lock(&self.fault) = fault;
+    }
+
+    /// Cuts the writer off after so many changes, or never.
+    pub(super) fn cut_after(&self, changes: Option<i64>) {
+        self.left.store(changes.unwrap_or(-1), Ordering::SeqCst);
+        self.is_cut.store(false, Ordering::SeqCst);
+    }
+
+    /// True if the writer was cut off.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
+    }
+
+    /// Does some work while the next PUT of the manifest waits. The work begins when it does.
+    pub(super) async fn before_the_manifest(&self, work: impl Future<Output = ()>) {
+        self.waits.store(true, Ordering::SeqCst);
+        self.reached.notified().await;
+        work.await;
+        self.goes_on.notify_one();
+    }
+
+    /// Names of all objects.
+    pub(super) async fn names(&self) -> Vec<String> {
+        let all = self.inner.list(None).map(|meta| meta.expect("it can be listed").location);
+        let mut names: Vec<_> = all.map(|path| path.to_string()).collect().await;
+        names.sort();
+        names
+    }
+
+    fn fault(&self) -> Fault {
+        *lock(&self.fault)
+    }
+
+    /// Fails once the writer is cut off, and takes a change off what is left.
+    fn pass(&self, is_change: bool) -> Result<()> {
+        let left = self.left.load(Ordering::SeqCst);
+        if left == 0 && is_change {
+            self.is_cut.store(true, Ordering::SeqCst);
+        }
+        if self.is_cut() {
+            return Err(failed("cut off"));
+        }
+        if is_change && left > 0 {
+            self.left.store(left - 1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+fn failed(why: &'static str) -> Error {
+    Error::Generic { store: "test", source: why.into() }
+}
+
+#[async_trait]
+impl ObjectStore for FaultStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
+        yield_now().await; // others come in between
+        if location.as_ref() == MANIFEST_NAME && self.waits.swap(false, Ordering::SeqCst) {
+            self.reached.notify_one();
+            self.goes_on.notified().await;
+        }
+        self.pass(true)?;
+        let is_conditional = options.mode != PutMode::Overwrite;
+        let fault = self.fault();
+        match fault {
+            Fault::NoConditions => options.mode = PutMode::Overwrite,
+            Fault::NoIfMatch if options.mode != PutMode::Create => {
+                options.mode = PutMode::Overwrite;
+            }
+            Fault::HalfUploads if !is_conditional => {
+                let bytes: Vec<u8> = payload.iter().flatten().copied().collect();
+                let half = bytes[..bytes.len() / 2].to_vec();
+                self.inner.put(location, PutPayload::from(half)).await?;
+                return Err(failed("half of it"));
+            }
+            _ => {}
+        }
+        let put = self.inner.put_opts(location, payload, options).await?;
+        let number = self.conditional.fetch_add(u64::from(is_conditional), Ordering::SeqCst);
+        if fault == Fault::LostAnswers && is_conditional && number.is_multiple_of(2) {
+            return Err(failed("no answer"));
+        }
+        Ok(put)
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        yield_now().await; // others come in between
+        self.pass(false)?;
+        let found = self.inner.get_opts(location, options).await?;
+        if self.fault() != Fault::TornReads || found.meta.size < 16 << 10 {
+            return Ok(found);
+        }
+        let (meta, range) = (found.meta.clone(), found.range.clone());
+        let (attributes, extensions) = (found.attributes.clone(), found.extensions.clone());
+        let mut bytes = found.bytes().await?.to_vec();
+        bytes.iter_mut().rev().take(100).for_each(|byte| *byte = b' ');
+        let payload = futures_util::stream::once(async move { Ok(bytes.into()) }).boxed();
+        let payload = GetResultPayload::Stream(payload);
+        Ok(GetResult { payload, meta, range, attributes, extensions })
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        let refused =
+            if self.fault() == Fault::KeepsAll { Err(failed("denied")) } else { self.pass(true) };
+        match refused {
+            Ok(()) => self.inner.delete_stream(locations),
+            Err(error) => futures_util::stream::once(async move { Err(error) }).boxed(),
+        }
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}

@@ -1,0 +1,8 @@
+//! Writers against a store that fails, cuts off, forgets and loses answers.
+
+mod deletion;
+mod fault_store;
+mod packed_dir;
+mod pushing;
+mod support;
+mod trial;

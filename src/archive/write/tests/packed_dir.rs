@@ -1,0 +1,59 @@
+//! Directories with packed files of a made chain, in ranges of four heights.
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use neve_devnet::{Chain, Config, Part};
+use neve_jsonrpc::Rules;
+use neve_packed::{HeightTexts, Identity, pack};
+use tempfile::TempDir;
+
+/// Heights of a file.
+pub(super) const RANGE: u32 = 4;
+
+/// A directory with packed files.
+pub(super) struct PackedDir {
+    pub(super) dir: TempDir,
+    /// The files, ascending by height.
+    pub(super) files: Vec<PathBuf>,
+}
+
+impl PackedDir {
+    /// Packs so many ranges of a chain from height 0 on.
+    pub(super) fn new(ranges: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let mut chain = Chain::new(Config::test().chain);
+        let blocks: Vec<_> = (0..ranges * RANGE as usize).map(|_| chain.next_block()).collect();
+        let identity = Identity { chain_id: 43_112, genesis: blocks[0].hash() };
+        let mut files = Vec::new();
+        for range in blocks.chunks(RANGE as usize) {
+            let texts: Vec<_> = range
+                .iter()
+                .map(|block| (block.answer(Part::Full, Rules::BeforeHelicon), block.receipts()))
+                .collect();
+            let heights: Vec<_> =
+                texts.iter().map(|(block, receipts)| HeightTexts { block, receipts }).collect();
+            let packed = pack(identity, RANGE, &heights, &mut || ControlFlow::Continue(()));
+            let path = dir.path().join(format!("{:010}.pack", range[0].number()));
+            fs::write(&path, packed.expect("it can be packed").bytes).expect("it can be written");
+            files.push(path);
+        }
+        Self { dir, files }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A directory with some of the files.
+    pub(super) fn some(&self, which: impl IntoIterator<Item = usize>) -> TempDir {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        for at in which {
+            let file = &self.files[at];
+            let name = file.file_name().expect("it has one");
+            fs::copy(file, dir.path().join(name)).expect("it can be copied");
+        }
+        dir
+    }
+}

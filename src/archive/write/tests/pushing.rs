@@ -1,0 +1,123 @@
+//! Pushing to a store that cuts off and loses answers, and dropping heights again.
+
+use std::sync::Arc;
+
+use neve_archive::MANIFEST_NAME;
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayload};
+
+use super::fault_store::{Fault, FaultStore};
+use super::packed_dir::PackedDir;
+use super::support::{PLAIN, archive, pushed, run, whole};
+use crate::archive::error::Failed;
+use crate::archive::write::retain;
+
+#[test]
+fn push_that_is_cut_off_anywhere_goes_on() {
+    let packed = PackedDir::new(3);
+    run(async {
+        for changes in 0.. {
+            let store = Arc::new(FaultStore::new(Fault::None));
+            let archive = archive(&store);
+            pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+            store.cut_after(Some(changes));
+            let first = pushed(&archive, packed.path()).await;
+            let was_cut = store.is_cut();
+            assert_eq!(first.is_err(), was_cut, "{first:?}");
+            store.cut_after(None);
+            whole(&archive).await;
+            pushed(&archive, packed.path()).await.expect("it goes on");
+            assert_eq!(whole(&archive).await, (0, 11), "{changes} changes");
+            if !was_cut {
+                assert_eq!(changes, 2 + 4 + 1, "segments, objects of the span, manifest");
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn lost_answers_of_conditional_puts_lose_and_double_nothing() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::LostAnswers)));
+    run(async {
+        let archive = archive(&store);
+        for ranges in 1..=3 {
+            let done = pushed(&archive, packed.some(0..ranges).path()).await.expect("it is there");
+            assert_eq!((done.segments, done.sequence), (1, ranges as u64));
+        }
+        assert_eq!(whole(&archive).await, (0, 11));
+    });
+}
+
+#[test]
+fn half_an_upload_is_put_again() {
+    let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+        store.set(Fault::HalfUploads);
+        assert!(pushed(&archive, packed.path()).await.is_err());
+        store.set(Fault::None);
+        assert_eq!(whole(&archive).await, (0, 3));
+        let done = pushed(&archive, packed.path()).await.expect("it goes on");
+        assert_eq!((done.segments, done.present), (1, 1));
+        assert_eq!(whole(&archive).await, (0, 7));
+    });
+}
+
+#[test]
+fn dropped_heights_stay_away_until_they_are_wanted_again() {
+    let (packed, store) = (PackedDir::new(4), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.path()).await.expect("it can be pushed");
+        let above = retain(&archive, &PLAIN, 16).await;
+        assert!(matches!(above, Err(Failed::AboveAll { height: 16, .. })), "{above:?}");
+        let done = retain(&archive, &PLAIN, 9).await.expect("it can be changed");
+        assert_eq!((done.segments, done.heights, done.sequence), (2, Some((8, 15)), 2));
+        assert_eq!(whole(&archive).await, (8, 15));
+        let again = retain(&archive, &PLAIN, 9).await.expect("nothing is left to do");
+        assert_eq!((again.segments, again.sequence), (0, 2));
+        let push = pushed(&archive, packed.path()).await.expect("there is nothing to push");
+        assert_eq!((push.below, push.segments, push.present), (2, 0, 2));
+        let none = pushed(&archive, packed.some(0..2).path()).await.expect("all are below");
+        assert_eq!((none.below, none.segments), (2, 0));
+        retain(&archive, &PLAIN, 0).await.expect("it can be changed");
+        let back = pushed(&archive, packed.path()).await.expect("it can be pushed");
+        assert_eq!((back.segments, back.heights), (0, Some((0, 15))), "the objects were there");
+        assert_eq!(whole(&archive).await, (0, 15));
+    });
+}
+
+/// A writer that pushes below while heights are dropped begins again, and adds none below.
+#[test]
+fn writer_that_wakes_after_heights_were_dropped_adds_none_of_them() {
+    let (packed, store) = (PackedDir::new(4), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.some(2..4).path()).await.expect("it can be pushed");
+        let dropping = store.before_the_manifest(async {
+            retain(&archive, &PLAIN, 12).await.expect("it can be changed");
+        });
+        let ((), late) = tokio::join!(dropping, pushed(&archive, packed.path()));
+        let late = late.expect("it goes on");
+        assert_eq!((late.below, late.segments), (3, 0), "{late:?}");
+        assert_eq!(whole(&archive).await, (12, 15));
+    });
+}
+
+#[test]
+fn earlier_manifest_that_was_put_back_is_pushed_to_again() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let (archive, path) = (archive(&store), Path::from(MANIFEST_NAME));
+        pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+        let earlier = store.inner.get(&path).await.expect("it is there").bytes().await;
+        pushed(&archive, packed.path()).await.expect("it can be pushed");
+        let earlier = PutPayload::from(earlier.expect("it can be read"));
+        store.inner.put(&path, earlier).await.expect("it can be written");
+        let again = pushed(&archive, packed.path()).await.expect("it can be pushed");
+        assert_eq!((again.segments, again.sequence), (0, 2), "their objects were there");
+        assert_eq!(whole(&archive).await, (0, 11));
+    });
+}

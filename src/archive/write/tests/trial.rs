@@ -1,0 +1,100 @@
+//! The trial of a bucket: a store that keeps no conditions is refused with what it did.
+
+use std::sync::Arc;
+
+use neve_archive::{Chain, Digest, Manifest};
+
+use super::fault_store::{Fault, FaultStore};
+use super::support::{PLAIN, archive, run};
+use crate::archive::error::Failed;
+use crate::archive::write::change::{WriteOptions, Writer};
+use crate::archive::write::init;
+
+static SINGLE: WriteOptions = WriteOptions { signer: None, is_single: true };
+
+fn chain() -> Chain {
+    Chain { chain_id: 43_112, genesis: Digest([7; 32]), range: 4 }
+}
+
+#[test]
+fn store_that_holds_stands_in_the_manifest_and_keeps_nothing_of_the_trial() {
+    for fault in [Fault::None, Fault::LostAnswers] {
+        let store = Arc::new(FaultStore::new(fault));
+        run(async {
+            let made = init(&archive(&store), &PLAIN, Some(chain())).await.expect("it holds");
+            assert!(made.is_new, "{fault:?}");
+            let trial = made.trial().expect("it was tried");
+            assert!(trial.holds && trial.at > 0 && trial.endpoint == "test", "{trial:?}");
+            assert_eq!(store.names().await, ["manifest.json"]);
+            let again = init(&archive(&store), &PLAIN, None).await.expect("it holds");
+            assert_eq!((again.is_new, again.manifest.sequence), (false, 2));
+            let other = Chain { range: 8, ..chain() };
+            let other = init(&archive(&store), &PLAIN, Some(other)).await;
+            assert!(matches!(other, Err(Failed::OtherChain(_))));
+        });
+    }
+}
+
+#[test]
+fn manifest_that_is_not_there_needs_a_chain() {
+    let store = Arc::new(FaultStore::new(Fault::None));
+    let made = run(init(&archive(&store), &PLAIN, None));
+    assert!(matches!(made, Err(Failed::NoChain)), "{made:?}");
+}
+
+#[test]
+fn store_that_does_not_hold_is_refused_with_what_it_did() {
+    for (fault, why) in [
+        (Fault::NoConditions, "8 of 8 writers created one object"),
+        (Fault::NoIfMatch, "of 81 changes of one object"),
+        (Fault::TornReads, "has other bytes than its creator's"),
+    ] {
+        let store = Arc::new(FaultStore::new(fault));
+        run(async {
+            let refused = init(&archive(&store), &PLAIN, Some(chain())).await;
+            let text = refused.expect_err("it does not hold").to_string();
+            assert!(text.contains(why) && text.contains("--archive-single-writer"), "{text}");
+            assert!(store.names().await.is_empty(), "{fault:?}");
+        });
+    }
+}
+
+#[test]
+fn store_that_does_not_hold_takes_one_writer_that_says_so() {
+    let store = Arc::new(FaultStore::new(Fault::NoConditions));
+    run(async {
+        let archive = archive(&store);
+        let made = init(&archive, &SINGLE, Some(chain())).await.expect("it is accepted");
+        assert!(made.trial().is_some_and(|trial| !trial.holds));
+        let other = Writer::begin(&archive, &PLAIN).await;
+        assert!(matches!(other, Err(Failed::NoConditions(_))), "{other:?}");
+        assert!(Writer::begin(&archive, &SINGLE).await.is_ok());
+    });
+}
+
+#[test]
+fn trial_without_the_right_to_delete_leaves_its_object() {
+    let store = Arc::new(FaultStore::new(Fault::KeepsAll));
+    run(async {
+        init(&archive(&store), &PLAIN, Some(chain())).await.expect("it holds");
+        let names = store.names().await;
+        assert!(names.len() == 2 && names[1].starts_with("trial-"), "{names:?}");
+    });
+}
+
+#[test]
+fn writer_tries_a_store_once() {
+    let store = Arc::new(FaultStore::new(Fault::None));
+    run(async {
+        let archive = archive(&store);
+        init(&archive, &PLAIN, Some(chain())).await.expect("it holds");
+        // A trial would fail.
+        store.set(Fault::NoConditions);
+        assert!(Writer::begin(&archive, &PLAIN).await.is_ok());
+        let held = archive.manifest().await.expect("it can be read").expect("it is there");
+        let next = Manifest { trial: None, ..held.manifest.following(held.digest) };
+        assert!(archive.replace(Some(&held), &next).await.expect("it can be written"));
+        let untried = Writer::begin(&archive, &PLAIN).await;
+        assert!(matches!(untried, Err(Failed::NoConditions(_))), "{untried:?}");
+    });
+}

@@ -1,0 +1,203 @@
+//! The trial of a bucket: a race of writers under a name that is deleted afterwards. It shows whether the
+//! store keeps `If-None-Match` and `If-Match`, and whether readers see whole objects.
+
+use std::collections::BTreeSet;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::future::{join_all, try_join_all};
+use neve_archive::{Digest, Trial};
+use tokio::task::yield_now;
+use tracing::warn;
+
+use crate::archive::error::Failed;
+use crate::archive::listing::Conditional;
+use crate::archive::store::ArchiveStore;
+
+/// Writers of a race.
+const WRITERS: u32 = 8;
+/// Marks that each counter adds.
+const MARKS: u32 = 10;
+/// Attempts of a counter at one mark: each fails only if another counter added one.
+const ATTEMPTS_MAX: u32 = WRITERS * MARKS * 4;
+/// Attempts at the creation of an object that all writers were refused.
+const CREATIONS_MAX: u32 = 3;
+/// Answers in a row that say neither yes nor no.
+const UNCLEAR_MAX: u32 = 3;
+/// Bytes of the object of a race: more than one packet, so that a torn read shows.
+const OBJECT_BYTES: usize = 16 << 10;
+
+/// Tries a bucket. One that does not hold is refused, unless the writer is the only one.
+pub(super) async fn tried(
+    archive: &ArchiveStore,
+    endpoint: &str,
+    is_single: bool,
+) -> Result<Trial, Failed> {
+    let why = race(archive).await?;
+    if let Some(why) = why.clone().filter(|_| !is_single) {
+        return Err(Failed::NoConditions(why));
+    }
+    if let Some(reason) = &why {
+        warn!(endpoint, reason, "object store keeps no conditions");
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Trial { endpoint: endpoint.to_owned(), at: since.as_secs(), holds: why.is_none() })
+}
+
+/// Races, and deletes the object. Returns what the store did wrong.
+async fn race(archive: &ArchiveStore) -> Result<Option<String>, Failed> {
+    let name = format!("trial-{:032x}", fastrand::u128(..));
+    let mut why = creators(archive, &name).await;
+    if matches!(why, Ok(None)) {
+        why = counters(archive, &name).await;
+    }
+    if let Err(error) = archive.delete(&name).await {
+        // A writer without the right to delete leaves 16 KiB.
+        warn!(object = name, %error, "object of the trial not deleted");
+    }
+    why
+}
+
+/// An object with marks, which shows whether it is whole.
+fn object(marks: &[String]) -> Vec<u8> {
+    let mut text = marks.join("\n");
+    text.extend(std::iter::repeat_n(' ', OBJECT_BYTES.saturating_sub(text.len())));
+    let digest = Digest::of(text.as_bytes());
+    format!("{text}{digest}").into_bytes()
+}
+
+/// The marks of an object; `None` if it is torn.
+fn marks_of(object: &[u8]) -> Option<Vec<String>> {
+    let text = str::from_utf8(object).ok()?;
+    let (text, digest) = text.split_at_checked(text.len().checked_sub(64)?)?;
+    let is_whole = digest.parse() == Ok(Digest::of(text.as_bytes()));
+    is_whole.then(|| text.split_whitespace().map(str::to_owned).collect())
+}
+
+/// Eight writers create the same object: one must win, and the others must be refused.
+async fn creators(archive: &ArchiveStore, name: &str) -> Result<Option<String>, Failed> {
+    let (mut winners, mut there) = (Vec::new(), None);
+    // S3 may refuse all of them at once as being in conflict.
+    for _ in 0..CREATIONS_MAX {
+        winners = created(archive, name).await?;
+        there = archive.read_if(name).await?;
+        if there.is_some() || !winners.is_empty() {
+            break;
+        }
+    }
+    Ok(match (winners.len(), there) {
+        (_, None) => Some("an object that was created is absent".to_owned()),
+        (0 | 1, Some((bytes, _))) if winners_mark(&bytes, &winners) => None,
+        (0 | 1, Some(_)) => Some("an object has other bytes than its creator's".to_owned()),
+        (more, _) => Some(format!("{more} of {WRITERS} writers created one object")),
+    })
+}
+
+/// Lets eight writers create an object. Returns those that did.
+async fn created(archive: &ArchiveStore, name: &str) -> Result<Vec<u32>, Failed> {
+    let creating = (0..WRITERS).map(|writer| async move {
+        (writer, archive.put_if(name, None, object(&[writer.to_string()])).await)
+    });
+    let mut winners = Vec::new();
+    for (writer, answer) in join_all(creating).await {
+        match answer {
+            Conditional::Put => winners.push(writer),
+            Conditional::Refused => {}
+            Conditional::Unclear(error) => {
+                winners.extend(wrote(archive, name, writer, error).await?);
+            }
+        }
+    }
+    Ok(winners)
+}
+
+/// True if the object is that of the winner. Without one the winner's answer was lost.
+fn winners_mark(bytes: &[u8], winners: &[u32]) -> bool {
+    let marks = marks_of(bytes).unwrap_or_default();
+    let is_of = |winner: &u32| marks.first() == Some(&winner.to_string());
+    marks.len() == 1 && winners.iter().all(is_of)
+}
+
+/// A writer whose answer was lost, if its object is there.
+async fn wrote(
+    archive: &ArchiveStore,
+    name: &str,
+    writer: u32,
+    error: object_store::Error,
+) -> Result<Option<u32>, Failed> {
+    match archive.read_if(name).await? {
+        Some((bytes, _)) => Ok(winners_mark(&bytes, &[writer]).then_some(writer)),
+        None => Err(error.into()),
+    }
+}
+
+/// Eight writers add marks to one object, while readers read it: no mark may be lost.
+async fn counters(archive: &ArchiveStore, name: &str) -> Result<Option<String>, Failed> {
+    let start = archive.read_if(name).await?;
+    let counting = (0..WRITERS).map(|writer| count(archive, name, writer));
+    let racing = async { try_join_all(counting).await };
+    let (counted, read) = tokio::join!(racing, readers(archive, name));
+    if let Some(why) = counted?.into_iter().flatten().next() {
+        return Ok(Some(why));
+    }
+    let before = start.and_then(|(bytes, _)| marks_of(&bytes)).map_or(0, |marks| marks.len());
+    let after = archive.read_if(name).await?;
+    let marks = after.and_then(|(bytes, _)| marks_of(&bytes)).unwrap_or_default();
+    let different: BTreeSet<_> = marks.iter().collect();
+    let (wanted, there) = (before + (WRITERS * MARKS) as usize, different.len());
+    if there != wanted || marks.len() != wanted {
+        return Ok(Some(format!("of {wanted} changes of one object {there} are there")));
+    }
+    read
+}
+
+/// Adds the marks of a writer.
+async fn count(archive: &ArchiveStore, name: &str, writer: u32) -> Result<Option<String>, Failed> {
+    let (mut attempts, mut unclear) = (0, 0);
+    for number in 0..MARKS {
+        let mark = format!("{writer}-{number}");
+        loop {
+            attempts += 1;
+            let Some((bytes, version)) = archive.read_if(name).await? else {
+                return Ok(Some("an object is absent while it is replaced".to_owned()));
+            };
+            let Some(mut marks) = marks_of(&bytes) else {
+                return Ok(Some("a reader got parts of two objects".to_owned()));
+            };
+            // There already: the answer to it was lost.
+            if marks.contains(&mark) {
+                break;
+            }
+            if attempts > ATTEMPTS_MAX {
+                return Ok(Some(format!("{ATTEMPTS_MAX} changes were refused")));
+            }
+            marks.push(mark.clone());
+            yield_now().await; // the others read, too
+            match archive.put_if(name, Some(version), object(&marks)).await {
+                Conditional::Put => break,
+                Conditional::Refused => unclear = 0,
+                Conditional::Unclear(error) if unclear == UNCLEAR_MAX => return Err(error.into()),
+                Conditional::Unclear(_) => unclear += 1, // what is there counts
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Reads while the counters write: each object must be whole, and none may be older than one before.
+async fn readers(archive: &ArchiveStore, name: &str) -> Result<Option<String>, Failed> {
+    let mut seen = 0;
+    for _ in 0..WRITERS * MARKS {
+        yield_now().await;
+        let Some((bytes, _)) = archive.read_if(name).await? else {
+            return Ok(Some("an object is absent while it is replaced".to_owned()));
+        };
+        let Some(marks) = marks_of(&bytes) else {
+            return Ok(Some("a reader got parts of two objects".to_owned()));
+        };
+        if marks.len() < seen {
+            return Ok(Some("a reader got an older object than before".to_owned()));
+        }
+        seen = marks.len();
+    }
+    Ok(None)
+}

@@ -1,0 +1,40 @@
+//! Output of the commands of `neve archive`, and the opening of their archive.
+
+use std::io::{self, Write};
+
+use crate::archive::write::WriteOptions;
+use crate::archive::{ArchiveStore, Failed, Place, SigningKey};
+use crate::config::{ArchivePlace, ArchiveWriter};
+
+/// Opens the archive of a command.
+pub(super) fn opened(place: &ArchivePlace) -> Result<ArchiveStore, String> {
+    let ArchivePlace { url, archive_endpoint: endpoint, .. } = place.clone();
+    ArchiveStore::open(&Place { url, endpoint }).map_err(|failed| failed.to_string())
+}
+
+/// Reads the options of a writer.
+pub(super) fn write_options(writer: &ArchiveWriter) -> Result<WriteOptions, String> {
+    let key = writer.archive_sign_key.as_deref().map(SigningKey::read).transpose();
+    let signer = key.map_err(|failed: Failed| failed.to_string())?;
+    Ok(WriteOptions { signer, is_single: writer.archive_single_writer })
+}
+
+/// Names the heights of an archive.
+pub(super) fn heights_text(heights: Option<(u64, u64)>) -> String {
+    heights.map_or("no heights".to_owned(), |(first, last)| format!("heights {first} to {last}"))
+}
+
+/// Prints lines. A closed pipe is its reader's wish.
+pub(super) fn say(lines: &str) -> Result<(), String> {
+    match writeln!(io::stdout(), "{lines}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(format!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes to standard error, which may be closed.
+pub(super) fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "neve: {text}"); // there is nowhere else to say it
+}

@@ -1,0 +1,182 @@
+//! `neve archive pull`: the archive's packed files become those of a store that no neve runs on.
+//!
+//! The follower and the writer of `neve serve` do it, without upstreams and listeners. So each block is proven
+//! as a replica proves it, and a pull that was cut off goes on where it was.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use neve_archive::Manifest;
+use neve_store::{Opened, Retention};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::output::{complain, heights_text, opened, say};
+use crate::archive::Failed;
+use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
+use crate::config::settings::{Config, LiveRates, Rates};
+use crate::config::{Anchor, ArchivePlace};
+use crate::ingest::rules_of_stamp;
+use crate::shared::{Phase, Serving, Status};
+
+/// Time between two looks at the store, and two lines about progress.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+/// Time without a segment after which nothing more is expected.
+const STALLED: Duration = Duration::from_mins(5);
+/// Time for the last writes and syncs.
+const FINISH_TIME_MAX: Duration = Duration::from_mins(5);
+
+/// A pull under way.
+struct Pull {
+    serving: Arc<Serving>,
+    status: Arc<Status>,
+    /// First height of the last segment to come.
+    goal: u64,
+    /// Height that the store has in the end.
+    anchor: Option<u64>,
+}
+
+/// Pulls. Returns the number of segments that fail a proof.
+pub(super) async fn pulled(
+    dir: &Path,
+    anchor: Option<Anchor>,
+    from: u64,
+    place: &ArchivePlace,
+) -> Result<u64, String> {
+    let held = opened(place)?.manifest().await.map_err(|failed| failed.to_string())?;
+    let manifest = held.ok_or_else(|| Failed::NoManifest.to_string())?.manifest;
+    let flags = flags(dir, anchor, from, place);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let config = Config { retention: Retention::default(), ..Config::without_upstream(&flags)? };
+    crate::observe::log::start(&config.log);
+    let text = |error: StartError| error.to_string();
+    let store = StoreDir::of(&config).map_err(text)?;
+    let chain = Upstreams::of(&config.source, &[]).await.map_err(text)?;
+    let Opened { writer, reader, notes } = open(&config, store.path()).map_err(text)?;
+    notes.iter().for_each(|note| complain(note));
+    let serving = Arc::new(Serving::new(reader));
+    if let Some(stamp) = writer.stamp() {
+        serving.identify(stamp.identity);
+        serving.set_rules(rules_of_stamp(stamp.rules));
+    }
+    let goal = goal(&manifest, &serving, anchor, from)?;
+    let rates = LiveRates::new(ArcSwap::from_pointee(Rates::of(&config)));
+    let parts = Parts::of(&config, &store, chain, &serving, &rates).map_err(text)?;
+    let started = parts.writing(writer, config.retention, config.fsync_interval, None);
+    let (ingest, writer) = started.map_err(|error| error.to_string())?;
+    let follower = parts.follower(&config, ingest.clone());
+    let following = tokio::spawn(follower.run());
+    let status = Arc::clone(&parts.status);
+    let pull = Pull { serving, status, goal, anchor: anchor.map(|anchor| anchor.height) };
+    let ended = pull.ended().await;
+    following.abort();
+    let _ = following.await; // it was aborted
+    if !finish(ingest, writer, FINISH_TIME_MAX).await {
+        return Err("the store could not be closed as it should".to_owned());
+    }
+    pull.say(ended?, place.json)
+}
+
+/// Flags of `neve serve` that a pull stands for. Nothing is packed.
+fn flags(dir: &Path, anchor: Option<Anchor>, from: u64, place: &ArchivePlace) -> Vec<String> {
+    let mut flags = vec![
+        format!("--data-dir={}", dir.display()),
+        format!("--archive={}", place.url),
+        format!("--backfill-to={from}"),
+    ];
+    let endpoint = place.archive_endpoint.iter();
+    flags.extend(endpoint.map(|endpoint| format!("--archive-endpoint={endpoint}")));
+    flags.extend(
+        anchor.map(|anchor| format!("--archive-anchor={}:{:#x}", anchor.height, anchor.hash)),
+    );
+    flags.push("--unpacked-bytes=none".to_owned());
+    flags
+}
+
+/// First height of the last segment to come.
+fn goal(
+    manifest: &Manifest,
+    serving: &Serving,
+    anchor: Option<Anchor>,
+    from: u64,
+) -> Result<u64, String> {
+    let heights = manifest.heights();
+    let (first, _) = heights.ok_or("the archive has no heights")?;
+    let goal = manifest.segment_of(from.max(first)).map(|segment| segment.first);
+    let goal = goal.ok_or_else(|| Failed::AboveAll { height: from, heights }.to_string())?;
+    let Some(range) = serving.reader.range() else {
+        let why = "the store has no blocks: name one to begin at by --archive-anchor HEIGHT:HASH";
+        return anchor.map(|_| goal).ok_or_else(|| why.to_owned());
+    };
+    let begin = *range.start();
+    let below = begin.checked_sub(1).filter(|_| begin > goal);
+    let joins = |below: u64| {
+        let segment = manifest.segment_of(below);
+        segment.is_some_and(|segment| segment.first + u64::from(manifest.range) == begin)
+    };
+    if below.is_some_and(|below| !joins(below)) {
+        let range = manifest.range;
+        return Err(format!(
+            "the store begins at {begin}, where no segment of the archive ends; let neve serve with an \
+             upstream fill it down to a multiple of {range}"
+        ));
+    }
+    Ok(goal)
+}
+
+impl Pull {
+    /// Waits until all is here, or nothing comes any more. Returns the number of rejected segments.
+    async fn ended(&self) -> Result<u64, String> {
+        let (mut moved, mut told, mut seen) = (Instant::now(), Instant::now(), None);
+        loop {
+            let heights = self.heights();
+            if seen != Some(heights) {
+                (seen, moved) = (Some(heights), Instant::now());
+            }
+            if told.elapsed() >= PROGRESS_EVERY {
+                complain(&heights_text(heights));
+                told = Instant::now();
+            }
+            let archive = self.status.archive().unwrap_or_default();
+            if archive.refused > 0 || self.is_done(heights) {
+                return Ok(archive.refused);
+            }
+            if let Some(why) = archive.error.or(self.status.words().store_error.clone()) {
+                return Err(why);
+            }
+            if moved.elapsed() > STALLED || self.status.phase() == Phase::Stopped {
+                return Err(format!("no segment came within {STALLED:?}; see the log"));
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn heights(&self) -> Option<(u64, u64)> {
+        let range = self.serving.reader.range()?;
+        Some((*range.start(), *range.end()))
+    }
+
+    /// True if the store has all that the archive has for it. Settlement may end below the anchor.
+    fn is_done(&self, heights: Option<(u64, u64)>) -> bool {
+        let is_begun = self.anchor.is_none_or(|_| self.status.verified().is_some());
+        is_begun && heights.is_some_and(|(first, _)| first <= self.goal)
+    }
+
+    fn say(&self, rejected: u64, as_json: bool) -> Result<u64, String> {
+        let heights = self.heights();
+        let taken = self.status.archive().unwrap_or_default().taken;
+        say(&if as_json {
+            let line = json!({
+                "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
+                "taken": taken, "rejected": rejected,
+            });
+            line.to_string()
+        } else {
+            format!("{}: {taken} segments taken, {rejected} rejected", heights_text(heights))
+        })?;
+        Ok(rejected)
+    }
+}

@@ -1,0 +1,164 @@
+//! `neve archive` init, gc, retain and cost.
+
+use neve_archive::{Chain, Digest};
+use serde_json::{Map, Value, json};
+
+use super::cost::{Amount, Cost, Prices, cost};
+use super::output::{complain, heights_text, opened, say, write_options};
+use crate::archive::Failed;
+use crate::archive::write::{
+    Collected, GcOptions, Initialized, Retained, WriteOptions, gc, init, retain,
+};
+use crate::config::{ArchiveCommand, ArchivePlace, ArchiveWriter, Network};
+
+/// Runs one of these commands.
+pub(super) async fn command(command: &ArchiveCommand) -> Result<(), String> {
+    match command {
+        ArchiveCommand::Init { writer, place, .. } => {
+            made(&write_options(writer)?, chain(command), place).await
+        }
+        ArchiveCommand::Gc { older_than, dry_run, writer, place } => {
+            collected(writer, GcOptions { older_than: *older_than, is_dry: *dry_run }, place).await
+        }
+        ArchiveCommand::Retain { from, writer, place } => retained(writer, *from, place).await,
+        ArchiveCommand::Cost {
+            price_gb_month: gb_month,
+            price_million_gets: million_gets,
+            price_million_puts: million_puts,
+            price_gb_egress: gb_egress,
+            place,
+        } => {
+            let (gb_month, million_gets) = (*gb_month, *million_gets);
+            let (million_puts, gb_egress) = (*million_puts, *gb_egress);
+            priced(Prices { gb_month, million_gets, million_puts, gb_egress }, place).await
+        }
+        _ => Ok(()), // the others have their own functions
+    }
+}
+
+/// Chain that `init` names.
+fn chain(command: &ArchiveCommand) -> Option<Chain> {
+    let ArchiveCommand::Init { network, chain_id, genesis, range, .. } = command else {
+        return None;
+    };
+    let public = network.map(Network::identity);
+    let public = public.map(|identity| (identity.chain_id, identity.genesis.0));
+    let (chain_id, genesis) = public.or(chain_id.zip(genesis.map(|genesis| genesis.0)))?;
+    Some(Chain { chain_id, genesis: Digest(genesis), range: *range })
+}
+
+async fn made(
+    options: &WriteOptions,
+    chain: Option<Chain>,
+    place: &ArchivePlace,
+) -> Result<(), String> {
+    let made = init(&opened(place)?, options, chain).await.map_err(|failed| failed.to_string())?;
+    say(&if place.json { made_json(&made).to_string() } else { made_text(&made) })
+}
+
+fn made_text(made: &Initialized) -> String {
+    let trial = match made.trial() {
+        Some(trial) if trial.holds => format!("{} holds", trial.endpoint),
+        Some(trial) => format!("{} does not hold: one writer only", trial.endpoint),
+        None => "a directory, for writers on one machine".to_owned(),
+    };
+    let word = if made.is_new { "made" } else { "tried again" };
+    let (chain, sequence) = (made.manifest.chain(), made.manifest.sequence);
+    let (chain_id, range) = (chain.chain_id, chain.range);
+    format!("{word}: chain {chain_id}, ranges of {range}, manifest {sequence}; {trial}")
+}
+
+fn made_json(made: &Initialized) -> Value {
+    let manifest = &made.manifest;
+    json!({
+        "new": made.is_new, "chain_id": manifest.chain_id, "range": manifest.range,
+        "sequence": manifest.sequence, "trial": made.trial(),
+    })
+}
+
+async fn collected(
+    writer: &ArchiveWriter,
+    how: GcOptions,
+    place: &ArchivePlace,
+) -> Result<(), String> {
+    let (archive, options) = (opened(place)?, write_options(writer)?);
+    let progress = |done: &Collected| complain(&collected_text(done));
+    let done = gc(&archive, &options, how, progress).await;
+    let done = done.map_err(|failed: Failed| failed.to_string())?;
+    say(&if place.json { collected_json(&done).to_string() } else { collected_text(&done) })
+}
+
+fn collected_text(done: &Collected) -> String {
+    let Collected { listed, unnamed, unnamed_bytes, young, deleted, sequence } = *done;
+    format!(
+        "{listed} objects listed, {unnamed} of {unnamed_bytes} bytes unnamed, {young} of them too young, \
+         {deleted} deleted, manifest {sequence}"
+    )
+}
+
+fn collected_json(done: &Collected) -> Value {
+    let Collected { listed, unnamed, unnamed_bytes, young, deleted, sequence } = *done;
+    json!({
+        "listed": listed, "unnamed": unnamed, "unnamed_bytes": unnamed_bytes, "young": young,
+        "deleted": deleted, "sequence": sequence,
+    })
+}
+
+async fn retained(writer: &ArchiveWriter, from: u64, place: &ArchivePlace) -> Result<(), String> {
+    let (archive, options) = (opened(place)?, write_options(writer)?);
+    let done = retain(&archive, &options, from).await.map_err(|failed| failed.to_string())?;
+    let Retained { segments, bytes, heights, sequence } = done;
+    say(&if place.json {
+        let line = json!({
+            "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
+            "dropped": segments, "bytes": bytes, "sequence": sequence,
+        });
+        line.to_string()
+    } else {
+        let heights = heights_text(heights);
+        format!("{heights}: {segments} segments of {bytes} bytes dropped, manifest {sequence}")
+    })
+}
+
+async fn priced(prices: Prices, place: &ArchivePlace) -> Result<(), String> {
+    let held = opened(place)?.manifest().await.map_err(|failed| failed.to_string())?;
+    let held = held.ok_or_else(|| Failed::NoManifest.to_string())?;
+    let cost = cost(&held.manifest, &prices);
+    say(&if place.json { cost_json(&cost).to_string() } else { cost_text(&cost) })
+}
+
+fn cost_text(cost: &Cost) -> String {
+    let Cost { kinds, all, month, puts, reads } = cost;
+    let line = |(kind, amount): &(&str, Amount)| {
+        format!("{kind}: {} objects of {} bytes\n", amount.objects, amount.bytes)
+    };
+    let kinds: String = kinds.iter().chain([&("all", *all)]).map(line).collect();
+    let [height, hash, replica] = reads;
+    format!(
+        "{kinds}stored: ${month:.2} a month; put once: ${puts:.2}\na million reads by height: ${:.2}, by \
+         hash: ${:.2}; a replica filled: ${:.2}",
+        height.dollars, hash.dollars, replica.dollars
+    )
+}
+
+fn cost_json(cost: &Cost) -> Value {
+    let kind = |(kind, amount): (&str, Amount)| {
+        (kind.to_owned(), json!({ "objects": amount.objects, "bytes": amount.bytes }))
+    };
+    let kinds: Map<String, Value> = cost.kinds.into_iter().map(kind).collect();
+    let reads: Map<String, Value> = cost
+        .reads
+        .iter()
+        .map(|read| {
+            let unit = if read.name == "replica" { "dollars" } else { "dollars_million" };
+            (
+                read.name.to_owned(),
+                json!({ "gets": read.gets, "bytes_max": read.bytes, unit: read.dollars }),
+            )
+        })
+        .collect();
+    json!({
+        "kinds": kinds, "objects": cost.all.objects, "bytes": cost.all.bytes,
+        "dollars_month": cost.month, "dollars_puts": cost.puts, "reads": reads,
+    })
+}

@@ -1,0 +1,76 @@
+//! Messages that are answered on threads that may wait for the disk. Those about heights that another place
+//! lends wait for these before, and others are answered meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use neve_store::residency;
+
+use super::close::CloseReason;
+use super::connection::{LentMessage, WsConnection, busy};
+use crate::http::access::AccessEntry;
+use crate::http::{Gone, NotDone};
+use crate::rpc::{Calls, Rpc, WsResponse};
+use crate::shared::{Began, FREE_BYTES, Holder, Work, add};
+
+impl WsConnection<'_> {
+    /// Has the heights lent that a message names.
+    pub(super) fn lend(
+        &mut self,
+        body: &[u8],
+        began: Began,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
+        let Some(lender) = self.lender else { return Err(busy()) };
+        let (mut held, address) = (None, self.address);
+        let account = self.rpc.memory.account(address);
+        if body.len() > FREE_BYTES && !account.hold(&mut held, Holder::Message, body.len()) {
+            return Err(CloseReason::no_room());
+        }
+        let wants = self.rpc.wants(body);
+        let body = Bytes::copy_from_slice(body); // it is a part of the buffer into which the next one is read
+        self.lending.push(Box::pin(async move {
+            let lent = lender.lend(wants, address).await;
+            LentMessage { lent, body, began, entry, _held: held }
+        }));
+        Ok(())
+    }
+
+    /// Answers a message that has what it was lent.
+    pub(super) async fn answer_lent(&mut self, message: LentMessage) -> Result<(), CloseReason> {
+        let LentMessage { lent, body, began, entry, _held } = message;
+        let rpc = Arc::new(self.rpc.with_lent(lent));
+        let (frame, calls) = self.answer_offloaded(rpc, body).await?;
+        self.conclude(frame, calls, began, entry).await
+    }
+
+    /// On a thread that may wait for the disk; nobody is told anything meanwhile.
+    pub(super) async fn answer_offloaded(
+        &mut self,
+        rpc: Arc<Rpc>,
+        body: Bytes,
+    ) -> Result<(WsResponse, Calls), CloseReason> {
+        add(&self.rpc.counters.handed_over, 1);
+        let mut subscriptions = std::mem::take(&mut self.subscriptions);
+        let (class, began, gone) = (rpc.class(&body), Began::now(), Gone::default());
+        let flag = gone.flag();
+        let address = self.address;
+        let answering = self.offload.run(class, address, move || {
+            let has_gone = || flag.load(Ordering::Relaxed);
+            let work = Work::elsewhere(rpc.limits.work, began, &has_gone);
+            let answer = || rpc.answer_frame(&body, &mut subscriptions, address, &work);
+            let answered = residency::loading_again(answer);
+            let answered = answered.unwrap_or_else(|_| rpc.unreadable_frame(&body, address, &work));
+            (answered, subscriptions)
+        });
+        let socket = self.socket.get_ref();
+        let (answered, subscriptions) = match gone.watch(answering, || socket.has_gone()).await {
+            Ok(done) => done,
+            Err(NotDone::Full) => return Err(busy()),
+            Err(NotDone::Failed) => return Ok((WsResponse::Last(None), Calls::default())),
+        };
+        self.subscriptions = subscriptions;
+        Ok(answered)
+    }
+}

@@ -1,0 +1,122 @@
+//! Logs of archived heights: few reads for a rare address, and a bound of them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::bucket::{Bucket, reads, trust_in};
+use crate::support::neve::{Neve, fresh_dir};
+
+/// Segments of a whole span, and of the tail.
+const RANGES: u64 = 65;
+const LAST: u64 = (RANGES - 1) * 32 - 1;
+
+fn all_reads(neve: &Neve) -> u64 {
+    ["segment", "span", "pages", "terms"].map(|kind| reads(neve, kind)).iter().sum()
+}
+
+/// A filter by the topic or address that the fewest segments have, and their number.
+fn rarest(logs: &Value) -> (Value, usize) {
+    let mut segments: HashMap<(usize, String), BTreeSet<u64>> = HashMap::new();
+    for log in logs.as_array().expect("a list") {
+        let digits = log["blockNumber"].as_str().expect("a number").trim_start_matches("0x");
+        let height = u64::from_str_radix(digits, 16).expect("a number");
+        let topics = log["topics"].as_array().expect("topics").iter();
+        for (position, value) in std::iter::once(&log["address"]).chain(topics).enumerate() {
+            let value = value.as_str().expect("text").to_owned();
+            segments.entry((position, value)).or_default().insert(height / 32);
+        }
+    }
+    let rarest = segments.into_iter().min_by_key(|(key, found)| (found.len(), key.clone()));
+    let ((position, value), found) = rarest.expect("there are logs");
+    let mut topics = vec![Value::Null; position.saturating_sub(1)];
+    topics.push(json!(value));
+    let filter =
+        if position == 0 { json!({ "address": value }) } else { json!({ "topics": topics }) };
+    (filter, found.len())
+}
+
+fn params(mut filter: Value, last: u64) -> String {
+    filter["fromBlock"] = json!("0x0");
+    filter["toBlock"] = json!(format!("{last:#x}"));
+    json!([filter]).to_string()
+}
+
+#[test]
+fn spans_say_which_segments_have_a_term_and_a_call_has_a_bound_of_reads() {
+    let bucket = Bucket::of_ranges(RANGES);
+    let all = params(json!({}), LAST);
+    let logs = bucket.source.client().result("eth_getLogs", &all);
+    let (filter, segments) = rarest(&logs);
+    let rare = params(filter, LAST);
+    let theirs = bucket.source.client().call("eth_getLogs", &rare).text();
+    assert!(segments <= 3 && theirs.contains("blockHash"), "{segments}: {rare}");
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    let ours = replica.client().call("eth_getLogs", &rare);
+    assert_eq!((ours.status, ours.text()), (200, theirs.clone()));
+    let with_terms = all_reads(&replica);
+    assert!(with_terms <= 12, "{with_terms} reads of {segments} segments");
+    let unknown = params(json!({ "address": format!("0x{}", "12".repeat(20)) }), LAST);
+    assert_eq!(replica.client().result("eth_getLogs", &unknown), json!([]));
+    assert!(all_reads(&replica) <= with_terms + 1, "the terms alone");
+    // What is known of one filter is not taken for another one's, in one batch.
+    let call = |id: u64, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_getLogs","params":{params}}}"#)
+    };
+    let topic = params(json!({ "topics": [logs[0]["topics"][0]] }), LAST);
+    let batch = format!("[{},{},{}]", call(1, &unknown), call(2, &topic), call(3, &rare));
+    let theirs_of_all = bucket.source.client().post(&batch).text();
+    assert_eq!(replica.client().post(&batch).text(), theirs_of_all);
+    println!("{with_terms} reads over {} heights", LAST + 1);
+    replica.stop_in_time();
+
+    // An archive of an earlier writer has no terms: more reads, the same bytes.
+    let path = bucket.dir.path().join("manifest.json");
+    let kept = fs::read(&path).expect("it is there");
+    let mut manifest: Value = serde_json::from_slice(&kept).expect("JSON");
+    for span in manifest["spans"].as_array_mut().expect("a list") {
+        span.as_object_mut().expect("an object").remove("terms").expect("it has them");
+    }
+    fs::write(&path, manifest.to_string()).expect("it is ours");
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &["--archive-trust", &trust_in(&path)]);
+    let ours = replica.client().call("eth_getLogs", &rare);
+    assert_eq!((ours.status, ours.text()), (200, theirs));
+    assert!(all_reads(&replica) >= RANGES - 1, "each segment is read");
+    replica.stop_in_time();
+    fs::write(&path, kept).expect("it is ours");
+
+    names_what_passes(&bucket, &all);
+}
+
+/// Beyond the reads of a call, and beyond its blocks, the error is the node's kind.
+fn names_what_passes(bucket: &Bucket, all: &str) {
+    let dir = fresh_dir();
+    let limits = ["--archive-logs-reads-max", "12", "--logs-blocks-max", "2048"];
+    let replica = bucket.replica(dir.path(), &limits);
+    let error = replica.client().call("eth_getLogs", all);
+    assert_eq!(error.status, 200, "{}", error.text());
+    assert!(all_reads(&replica) <= 12, "{}", all_reads(&replica));
+    let error = error.json()["error"].clone();
+    assert_eq!(error["code"], -32000, "{error}");
+    let message = error["message"].as_str().expect("text");
+    let start = format!(
+        "requested logs from 0 to {LAST} need too many reads, maximum is set to 12; blocks from 0 to "
+    );
+    let last = message.strip_prefix(&start).and_then(|rest| rest.strip_suffix(" pass"));
+    let last: u64 = last.and_then(|last| last.parse().ok()).unwrap_or_else(|| panic!("{message}"));
+    assert!((31..LAST).contains(&last), "{message}");
+    let passes = params(json!({}), last);
+    let ours = replica.client().call("eth_getLogs", &passes);
+    let theirs = bucket.source.client().call("eth_getLogs", &passes).text();
+    assert_eq!((ours.status, ours.text()), (200, theirs));
+    replica.stop_in_time();
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &["--logs-blocks-max", "100"]);
+    let error = replica.client().call("eth_getLogs", all).json()["error"]["message"].clone();
+    let expected = format!("requested too many blocks from 0 to {LAST}, maximum is set to 100");
+    assert_eq!(error, expected);
+    replica.stop_in_time();
+}

@@ -1,0 +1,86 @@
+//! `neve archive pull`: a store has the archive's heights afterwards, each proven.
+
+use std::fs;
+use std::path::Path;
+
+use neve_devnet::{Config, DevnetThread, Helicon};
+use serde_json::Value;
+
+use super::bucket::Bucket;
+use crate::store::archive::{archive, outcome, packed_store};
+use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::served::serves;
+
+fn pulled(dir: &Path, words: &[&str]) -> (i32, Option<Value>, String) {
+    let (code, mut lines, errors) = archive("pull", Some(dir), words);
+    (code, lines.pop(), errors)
+}
+
+/// Exit code and digest of `neve verify`.
+fn digest(dir: &Path) -> (i32, Value) {
+    let store = dir.join("store").display().to_string();
+    let words = ["verify", "--data-dir", &store, "--digest", "--json"];
+    let (code, lines, errors) = outcome(&run(&words));
+    let summary = lines.last().unwrap_or_else(|| panic!("no line: {errors}")).clone();
+    (code, summary["digest"].clone())
+}
+
+fn heights(line: Option<&Value>) -> [Value; 3] {
+    let line = line.expect("a line");
+    ["first", "last", "rejected"].map(|name| line[name].clone())
+}
+
+#[test]
+fn pulled_store_is_that_of_a_neve_that_followed_a_node() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (dir, place) = (fresh_dir(), bucket.place());
+    let anchor = format!("95:{:#x}", bucket.node.block(95).expect("it is there").hash());
+    let (code, _, errors) = pulled(dir.path(), &[&place]);
+    assert_eq!((code, errors.contains("--archive-anchor HEIGHT:HASH")), (2, true), "{errors}");
+    // Partly filled first.
+    let (code, line, errors) =
+        pulled(dir.path(), &["--archive-anchor", &anchor, "--from", "64", &place]);
+    assert_eq!((code, heights(line.as_ref())), (0, [64, 95, 0].map(Value::from)), "{errors}");
+    let (code, line, errors) = pulled(dir.path(), &[&place]);
+    assert_eq!((code, heights(line.as_ref())), (0, [0, 95, 0].map(Value::from)), "{errors}");
+    let (code, line, errors) = pulled(dir.path(), &[&place]);
+    assert_eq!((code, &line.expect("a line")["taken"]), (0, &0.into()), "{errors}");
+    let node = DevnetThread::start(Config::test().with_head(95)).expect("loopback has free ports");
+    let followed = fresh_dir();
+    packed_store(followed.path(), &node, 95).stop_in_time();
+    assert_eq!(digest(dir.path()), digest(followed.path()));
+    assert_eq!(digest(dir.path()).0, 0);
+    let neve = Neve::start(dir.path(), &["--upstream", &bucket.node.base_url()]);
+    neve.wait_for_head(110);
+    serves(&neve, &bucket.node, 0..=110);
+    neve.stop_in_time();
+}
+
+#[test]
+fn changed_segment_is_not_pulled_and_a_later_pull_goes_on() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (dir, place) = (fresh_dir(), bucket.place());
+    let path = &bucket.objects("segment")[0];
+    let good = fs::read(path).expect("it can be read");
+    let mut bad = good.clone();
+    bad[good.len() / 2] ^= 1;
+    fs::write(path, bad).expect("it is ours");
+    let anchor = format!("95:{:#x}", bucket.node.block(95).expect("it is there").hash());
+    let (code, _, errors) = pulled(dir.path(), &["--archive-anchor", &anchor, &place]);
+    assert_eq!((code, errors.contains("not those of its name")), (2, true), "{errors}");
+    assert_eq!(digest(dir.path()).0, 0, "the heights above are there");
+    fs::write(path, good).expect("it is ours");
+    let (code, line, errors) = pulled(dir.path(), &[&place]);
+    assert_eq!((code, heights(line.as_ref())), (0, [0, 95, 0].map(Value::from)), "{errors}");
+    assert_eq!(digest(dir.path()).0, 0);
+}
+
+#[test]
+fn anchor_that_is_another_block_is_refused() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (dir, place) = (fresh_dir(), bucket.place());
+    let anchor = format!("95:0x{}", "ab".repeat(32));
+    let (code, _, errors) = pulled(dir.path(), &["--archive-anchor", &anchor, &place]);
+    assert_ne!(code, 0, "{errors}");
+    assert!(errors.contains("95"), "{errors}");
+}

@@ -1,0 +1,93 @@
+//! `neve serve --archive-push`: ranges go to the archive as they are packed, and eviction waits for it.
+
+use std::fs;
+use std::path::Path;
+
+use neve_devnet::DevnetThread;
+
+use crate::store::archive::{HEAD, devnet, verified};
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::served::serves;
+
+fn pushing(dir: &Path, node: &DevnetThread, place: &str, more: &[&str]) -> Neve {
+    let url = node.base_url();
+    let flags = ["--upstream", &url, "--start", "0", "--segment-blocks", "32"];
+    let push = ["--unpacked-bytes", "0B", "--archive", place, "--archive-push"];
+    Neve::start(dir, &[&flags[..], &push, more].concat())
+}
+
+fn wait_for_archived(neve: &Neve, last: u64) {
+    neve.wait("the push", |health| {
+        let push = &health["archive"]["push"];
+        let is_all = push["max_height"] == last && push["backlog"]["heights"] == 0;
+        (is_all && push["error"].is_null()).then_some(())
+    });
+}
+
+#[test]
+fn ranges_are_pushed_as_they_are_packed() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let neve = pushing(dir.path(), &node, &place, &[]);
+    neve.wait_for_head(HEAD);
+    wait_for_archived(&neve, 95);
+    node.advance(60);
+    neve.wait_for_head(HEAD + 60);
+    wait_for_archived(&neve, 159);
+    assert!(neve.count("neve_archive_pushes_total{outcome=\"done\"}") > 0);
+    assert_eq!(neve.metric("neve_archive_push_failing"), Some(0.0));
+    assert_eq!(neve.metric("neve_archive_backlog_bytes"), Some(0.0));
+    assert!(neve.metric("neve_archive_manifest_put_timestamp_seconds") > Some(1.7e9));
+    let puts = "neve_archive_requests_total{operation=\"put\",outcome=\"done\"}";
+    assert!(neve.count(puts) > 5, "five segments and their spans");
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["segments"], &summary["last"]), (0, &5.into(), &159.into()));
+    serves(&neve, &node, 0..=HEAD + 60);
+    neve.stop_in_time();
+}
+
+/// The manifest cannot be read, so nothing is pushed.
+#[test]
+fn eviction_waits_for_the_archive() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let manifest = bucket.path().join("manifest.json");
+    fs::write(&manifest, r#"{"version":1}"#).expect("it can be written");
+    let neve = pushing(dir.path(), &node, &place, &["--retain-blocks", "40"]);
+    neve.wait_for_log("archive push failed");
+    node.advance(100);
+    neve.wait_for_head(HEAD + 100);
+    neve.wait("segments that wait", |_| {
+        (neve.metric("neve_archive_held_bytes") > Some(0.0)).then_some(())
+    });
+    assert_eq!(neve.health()["blocks"]["min_height"], 0);
+    assert_eq!(neve.metric("neve_archive_push_failing"), Some(1.0));
+    let error = &neve.health()["archive"]["push"]["error"];
+    assert!(error.as_str().is_some_and(|error| error.contains("version 1")), "{error}");
+    fs::remove_file(&manifest).expect("it is ours");
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(160)).then_some(())
+    });
+    assert_eq!(neve.count("neve_archive_lost_heights_total"), 0);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["first"]), (0, &0.into()), "{summary}");
+    neve.stop_in_time();
+}
+
+#[test]
+fn heights_go_without_a_copy_beyond_the_bytes_and_are_counted() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    fs::write(bucket.path().join("manifest.json"), "{}").expect("it can be written");
+    let limits = ["--retain-blocks", "40", "--retain-unpushed-bytes", "0B"];
+    let neve = pushing(dir.path(), &node, &place, &limits);
+    neve.wait_for_head(HEAD);
+    node.advance(100);
+    neve.wait_for_head(HEAD + 100);
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(96)).then_some(())
+    });
+    assert!(neve.count("neve_archive_lost_heights_total") >= 96);
+    neve.wait_for_log("heights evicted before they were archived");
+    neve.stop_in_time();
+}

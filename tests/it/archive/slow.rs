@@ -1,0 +1,96 @@
+//! A store that is slow, and reads beyond the budget.
+
+use neve_devnet::Helicon;
+
+use super::bucket::{Bucket, FIRST, LAST, reads};
+use super::object_server::{Mode, ObjectServer};
+use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::node::wait::{Miss, wait_until};
+use crate::support::served::serves;
+use crate::support::ws::Ws;
+
+fn status(neve: &Neve, height: u64) -> u16 {
+    let params = format!("[\"{height:#x}\",true]");
+    neve.client().call("eth_getBlockByNumber", &params).status
+}
+
+#[test]
+fn second_read_answers_when_the_first_one_stalls() {
+    let bucket = Bucket::of_ranges(24);
+    let server = ObjectServer::start(bucket.dir.path());
+    let dir = fresh_dir();
+    let replica = bucket.replica_of(dir.path(), &server, &[]);
+    // Times of reads, of which 95 % are known then.
+    (0..18).for_each(|segment| assert_eq!(status(&replica, segment * 32), 200));
+    let counts = || {
+        let hedges = ["neve_archive_hedges_total", "neve_archive_hedges_won_total"];
+        (reads(&replica, "segment"), hedges.map(|series| replica.count(series)), server.gets())
+    };
+    let (before, [hedges, won], gets) = counts();
+    server.set(Mode::Stalls);
+    (18..22).for_each(|segment| assert_eq!(status(&replica, segment * 32), 200));
+    let (after, [hedges_after, won_after], gets_after) = counts();
+    let second = hedges_after - hedges;
+    assert!(second >= 4, "{second}");
+    assert_eq!((won_after - won, after - before), (second, 2 * second), "one more for each");
+    assert!(gets_after - gets >= 2 * second as usize);
+    serves(&replica, &bucket.node, bucket.first()..bucket.first() + 28);
+    replica.stop_in_time();
+}
+
+#[test]
+fn reads_beyond_the_share_of_an_address_are_refused_for_a_while() {
+    let bucket = Bucket::of_ranges(8);
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &["--archive-reads-per-second", "2"]);
+    let call = |segment: u64| {
+        let height = segment * 32;
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{height},"method":"eth_getBlockByNumber","params":["{height:#x}",false]}}"#
+        )
+    };
+    let batch = format!("[{}]", (0..7).map(call).collect::<Vec<_>>().join(","));
+    let refused = "neve_archive_refused_reads_total{reason=\"share\"}";
+    let answer = replica.client().post(&batch);
+    assert_eq!((answer.status, answer.header("retry-after")), (421, Some("1")));
+    assert!(replica.metric(refused) > Some(0.0));
+    assert_eq!(replica.health()["archive"]["breaker"], "closed");
+    serves(&replica, &bucket.node, bucket.first()..bucket.first() + 28);
+    let all = wait_until("an answer", LIMIT, || match replica.client().post(&batch) {
+        answer if answer.status == 200 => Ok(answer.text()),
+        answer => Err(Miss::NotYet(answer.status.to_string())),
+    });
+    assert_eq!(all.expect("one after the other"), bucket.source.client().post(&batch).text());
+    replica.stop_in_time();
+}
+
+#[test]
+fn message_that_waits_for_the_archive_holds_up_no_other_one() {
+    let bucket = Bucket::new(Helicon::Never);
+    let server = ObjectServer::start(bucket.dir.path());
+    let dir = fresh_dir();
+    let replica = bucket.replica_of(dir.path(), &server, &[]);
+    let mut socket = Ws::open(&replica);
+    let call = |id: u64, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    };
+    let archived = call(1, "eth_getBlockByNumber", "[\"0x28\",true]");
+    let newest = call(2, "eth_getBlockByNumber", &format!("[\"{LAST:#x}\",false]"));
+    server.set(Mode::Silent);
+    socket.send(&archived);
+    socket.send(&newest);
+    let first = socket.text();
+    assert!(first.contains("\"id\":2"), "{first}");
+    let second = socket.text();
+    assert!(second.contains("\"id\":1") && second.contains("header not found"), "{second}");
+    server.set(Mode::Serves);
+    serves(&replica, &bucket.node, FIRST..=LAST);
+    let answered = wait_until("an answer", LIMIT, || {
+        socket.send(&archived);
+        let text = socket.text();
+        if text.contains("header not found") { Err(Miss::NotYet(text)) } else { Ok(text) }
+    });
+    let expected = bucket.source.client().post(&archived).text();
+    assert_eq!(answered.expect("it comes back").trim(), expected.trim());
+    replica.stop_in_time();
+}

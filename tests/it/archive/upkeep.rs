@@ -1,0 +1,72 @@
+//! `neve archive` init, gc, retain and cost over a directory.
+
+use serde_json::Value;
+
+use crate::store::archive::{archive, devnet, objects, outcome, packed_store, pushed, verified};
+use crate::store::packed::wait_for_packed;
+use crate::support::neve::{fresh_dir, run};
+
+/// The one line of a command that succeeds.
+fn line(words: &[&str]) -> Value {
+    let (code, mut lines, errors) = outcome(&run(&[&["archive"], words, &["--json"]].concat()));
+    assert_eq!((code, lines.len()), (0, 1), "{words:?}: {lines:?} {errors}");
+    lines.remove(0)
+}
+
+/// Standard error of a command that fails.
+fn refused(words: &[&str], code: i32) -> String {
+    let (found, lines, errors) = outcome(&run(&[&["archive"], words].concat()));
+    assert_eq!(found, code, "{words:?}: {lines:?} {errors}");
+    errors
+}
+
+#[test]
+fn archive_is_made_grows_is_cut_and_tidied() {
+    let (bucket, dir, node) = (fresh_dir(), fresh_dir(), devnet());
+    let place = format!("file://{}", bucket.path().display());
+    assert!(refused(&["init", &place], 2).contains("--chain-id and --genesis"));
+    assert!(refused(&["gc", &place], 2).contains("no manifest"));
+    let genesis = format!("{:#x}", node.block(0).expect("it is there").hash());
+    let chain = ["--chain-id", "43112", "--genesis", &genesis];
+    let made = line(&[&["init", "--range", "32", &place], &chain[..]].concat());
+    assert_eq!(
+        (&made["new"], &made["range"], &made["trial"]),
+        (&true.into(), &32.into(), &Value::Null)
+    );
+    assert!(refused(&["init", "--range", "3", "--network", "fuji", &place], 2).contains("chain"));
+    let neve = packed_store(dir.path(), &node, 110);
+    wait_for_packed(&neve, 96);
+    assert_eq!(pushed(dir.path(), &[&place])["last"], 95);
+    node.advance(60);
+    neve.wait_for_head(170);
+    wait_for_packed(&neve, 160);
+    neve.stop_in_time();
+    assert_eq!(pushed(dir.path(), &[&place])["last"], 159);
+    assert_eq!(objects(bucket.path()).len(), 1 + 5 + 2 * 4);
+    let cost = line(&["cost", &place]);
+    let kinds = ["segment", "span", "pages", "filter", "terms"];
+    let kinds = kinds.map(|kind| &cost["kinds"][kind]["objects"]);
+    assert_eq!(kinds, [&Value::from(5), &1.into(), &1.into(), &1.into(), &1.into()], "{cost}");
+    assert_eq!(cost["reads"]["hash"]["gets"], 2);
+    let young = line(&["gc", &place]);
+    assert_eq!(
+        (&young["unnamed"], &young["young"], &young["deleted"]),
+        (&4.into(), &4.into(), &0.into())
+    );
+    let kept = line(&["retain", "--from", "70", &place]);
+    assert_eq!(
+        (&kept["first"], &kept["last"], &kept["dropped"]),
+        (&64.into(), &159.into(), &2.into())
+    );
+    let gone = line(&["gc", "--older-than", "0s", &place]);
+    assert_eq!(gone["deleted"], 2 + 2 * 4, "two segments, the spans before");
+    assert_eq!(objects(bucket.path()).len(), 1 + 3 + 4);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["findings"], &summary["first"]), (0, &0.into(), &64.into()));
+    assert_eq!(pushed(dir.path(), &[&place])["below"], 2);
+    let (code, _, errors) = archive("retain", None, &["--from", "160", &place]);
+    assert_eq!((code, errors.contains("above the archive's last one")), (2, true), "{errors}");
+    line(&["retain", "--from", "0", &place]);
+    assert_eq!(pushed(dir.path(), &[&place])["first"], 0);
+    assert_eq!(verified(&[&place]).0, 0);
+}
