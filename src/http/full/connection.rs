@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
+use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap};
 use hyper::server::conn::http1;
@@ -58,8 +59,7 @@ pub(crate) async fn serve(
     let counters = Arc::clone(&service.responder.rpc.counters);
     let memory = Arc::clone(&service.responder.rpc.memory);
     let socket = Socket::new(stream, sent.into(), address, deadlines, counters, memory);
-    let socket =
-        socket.with_read(&read).proxied(proxied).header_bytes_max(service.header_bytes_max);
+    let socket = socket.with_read(read).proxied(proxied).header_bytes_max(service.header_bytes_max);
     match talk(socket.holding(held), service, &mut drain).await {
         ConnectionEnd::Nothing => {}
         ConnectionEnd::WebSocket(accepted) => {
@@ -135,7 +135,9 @@ async fn talk(
     let Some(parts) = connection.into_parts() else { return ConnectionEnd::Nothing };
     let socket = parts.io.into_inner();
     if ended.is_ok() && quiet.is_parked() {
-        return ConnectionEnd::IdleState(Box::new(socket.with_read(&parts.read_buf)));
+        // A copy, as hyper's buffer may have the room of a whole request head.
+        let read = Bytes::copy_from_slice(&parts.read_buf);
+        return ConnectionEnd::IdleState(Box::new(socket.with_read(read)));
     }
     // A head that hyper refused, or for which there was no memory, may be followed by more, too.
     if quiet.is_unread() || socket.is_refused() || ended.is_err_and(|error| error.is_parse()) {

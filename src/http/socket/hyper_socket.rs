@@ -138,10 +138,9 @@ impl Socket {
     }
 
     /// Returns the socket with bytes that were read and not used.
-    pub(crate) fn with_read(mut self, read: &[u8]) -> Self {
+    pub(crate) fn with_read(mut self, read: Bytes) -> Self {
         self.memory.came += read.len();
-        // A copy, as the buffer may have the room of a whole request head.
-        let later = std::mem::replace(&mut self.before, Bytes::copy_from_slice(read));
+        let later = std::mem::replace(&mut self.before, read);
         if !later.is_empty() {
             self.before = [&self.before[..], &later].concat().into();
         }
