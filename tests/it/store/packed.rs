@@ -254,8 +254,11 @@ fn packed_file_that_is_cut_while_neve_runs_is_a_miss_and_repaired() {
         calls.iter().map(|(method, params)| client.call(method, params)).collect()
     };
     let whole = ask();
-    let path = packed_files(dir.path()).remove(1);
-    let file = fs::File::options().write(true).open(&path).expect("it is ours");
+    let mut paths = packed_files(dir.path());
+    let open = |path: &PathBuf| fs::File::options().write(true).open(path).expect("it is ours");
+    // Nothing is left of the first one; the repair knows its newest hash all the same.
+    open(&paths.remove(0)).set_len(0).expect("it is ours");
+    let file = open(&paths.remove(0));
     let length = file.metadata().expect("it is there").len();
     for length in [length / 2, 700, 0] {
         file.set_len(length).expect("it is ours");

@@ -34,7 +34,8 @@ impl ArchivedSegment {
         let len = bytes.len();
         let packed = Packed::of(codec.open(bytes)?, codec);
         let packed = Arc::new(packed);
-        let opened = OpenedPacked { packed, disk_bytes: 0, bytes: len, last_timestamp: 0 };
+        let (disk_bytes, last_timestamp, last_hash) = (0, 0, None);
+        let opened = OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp, last_hash };
         let segment = Segment::packed(opened);
         let segment = segment.map_err(|error| PackedDamage::NoMemory(error.to_string()))?;
         Ok(Self(Arc::new(segment)))

@@ -36,6 +36,8 @@ pub(crate) struct OpenedPacked {
     pub(crate) disk_bytes: u64,
     pub(crate) bytes: u64,
     pub(crate) last_timestamp: u64,
+    /// Hash of the newest block, if it was read: a repair needs it when the file has lost it.
+    pub(crate) last_hash: Option<Hash>,
 }
 
 impl Packed {
@@ -69,7 +71,9 @@ impl Packed {
             record.ok()?.ok().map(|record| record.timestamp)
         };
         let last_timestamp = (header.first..header.end()).rev().find_map(timestamp).unwrap_or(0);
-        Ok(Ok(OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp }))
+        let last_hash = residency::with_blocking_reads(|| packed.hash(header.end() - 1));
+        let last_hash = last_hash.ok().flatten();
+        Ok(Ok(OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp, last_hash }))
     }
 
     /// Makes it of a file that the codec opened.

@@ -119,7 +119,7 @@ impl Segment {
             count_max: found.heights,
             last_timestamp: opened.last_timestamp,
             disk_bytes: opened.disk_bytes,
-            last_hash: None,
+            last_hash: opened.last_hash,
             checked: Checked::new(found.heights),
         })
     }
