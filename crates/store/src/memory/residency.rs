@@ -25,6 +25,7 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::time::Instant;
 
 use super::pages::{Found, KNOWN_MS, Pages};
@@ -84,7 +85,7 @@ thread_local! {
 
 /// Checks that the kernel tells which pages are in memory. If it does not, nothing of this module
 /// holds: threads that must not wait would take every page for being there.
-pub fn check_kernel() -> std::io::Result<()> {
+pub fn check_kernel() -> io::Result<()> {
     map::can_tell()
 }
 
@@ -261,11 +262,19 @@ pub(crate) fn read_file<'m>(map: &Map, bytes: &'m [u8]) -> Option<Cow<'m, [u8]>>
     }
     let mut copied = vec![0; bytes.len()];
     if matches!(MODE.get(), Mode::Off | Mode::Loading) {
-        map.copy_waiting(bytes, &mut copied).ok()?;
+        map.copy_waiting(bytes, &mut copied).map_err(|error| failed(&error)).ok()?;
     } else if find_out(map, bytes) == May::Nothing || copy(map, bytes, &mut copied).is_err() {
         return None;
     }
     Some(Cow::Owned(copied))
+}
+
+/// An error of the disk says nothing about the bytes, as where [`find_out`] loads them. The end of a
+/// file that was cut does.
+fn failed(error: &io::Error) {
+    if MODE.get() == Mode::Loading && error.kind() != io::ErrorKind::UnexpectedEof {
+        MODE.set(Mode::Failed);
+    }
 }
 
 /// Reads `N` bytes like [`read`].

@@ -153,7 +153,7 @@ fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
 fn what_cannot_be_copied_and_is_in_memory_is_touched() {
     let file =
         File::from(rustix::fs::memfd_create("neve", rustix::fs::MemfdFlags::empty()).unwrap());
-    std::io::Write::write_all(&mut &file, &vec![7; LEN as usize]).unwrap();
+    io::Write::write_all(&mut &file, &vec![7; LEN as usize]).unwrap();
     let map = Map::new(&file, LEN, 0, 0).unwrap();
     map.publish(LEN, LEN);
     let bytes = map.bytes(0..9).unwrap();
