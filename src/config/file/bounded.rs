@@ -1,16 +1,34 @@
 //! Files that an operator names, read up to a bound. A device or a pipe may have no end.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Reads a text of at most `bytes_max` bytes. A pipe will do, as `<(...)` of a shell makes them.
+/// Texts that came through pipes, by path.
+static PIPED: LazyLock<Mutex<HashMap<PathBuf, String>>> = LazyLock::new(Mutex::default);
+
+/// Reads a text of at most `bytes_max` bytes. A pipe will do, as `<(...)` of a shell makes them. It
+/// gives its text once: at a reload its text is that of the start, and no thread waits for a writer.
 ///
 /// # Errors
 /// The reason, without the path.
 pub(crate) fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
+    let piped = || PIPED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(text) = piped().get(path) {
+        return Ok(text.clone());
+    }
     let file = File::open(path).map_err(|error| error.to_string())?;
-    let len = file.metadata().map_err(|error| error.to_string())?.len();
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    let text = read_open(file, metadata.len(), bytes_max)?;
+    if !metadata.is_file() {
+        piped().insert(path.to_owned(), text.clone());
+    }
+    Ok(text)
+}
+
+fn read_open(file: File, len: u64, bytes_max: u64) -> Result<String, String> {
     let mut text = Vec::new();
     file.take(bytes_max + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
     if text.len() as u64 > bytes_max {
@@ -48,5 +66,6 @@ mod tests {
         let descriptor = reader.as_raw_fd();
         let piped = format!("/proc/self/fd/{descriptor}");
         assert_eq!(read_text(Path::new(&piped), 9).unwrap(), "piped");
+        assert_eq!(read_text(Path::new(&piped), 9).unwrap(), "piped", "kept for a reload");
     }
 }
