@@ -33,6 +33,7 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     // Before the first thread: it changes the environment.
     let inherited = Inherited::take();
     let reload = Reload::new(source, &config, observe::log::queued(&config.log));
+    let _flush = observe::log::FlushAtEnd(FLUSH_WITHIN);
     config::warn_of_unknown(&config::command(GROUPS));
     process::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -41,15 +42,13 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
         runtime.shutdown_timeout(ENDING_MAX); // a read of a stalled mount may never end
         served
     });
-    let code = match served {
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!("{error}");
             ExitCode::FAILURE
         }
-    };
-    observe::log::flush(FLUSH_WITHIN);
-    code
+    }
 }
 
 async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Result<(), StartError> {

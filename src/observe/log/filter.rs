@@ -24,12 +24,19 @@ pub(super) fn filter(config: &LogConfig) -> EnvFilter {
 /// Gives the levels without a module to neve and its crates, whose names all begin so. Libraries keep
 /// their errors, unless the filter names them.
 fn of_neve(filter: &str) -> String {
-    let parts = filter.split(',').map(|part| match part.parse::<LevelFilter>() {
-        Ok(LevelFilter::OFF) | Err(_) => part.to_owned(),
-        // The library takes an empty word for `error`.
-        Ok(level) => format!("error,neve={level}"),
-    });
-    parts.collect::<Vec<_>>().join(",")
+    // The library takes an empty word for `error`.
+    let words = filter.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let (mut levels, mut modules) = (vec![], vec![]);
+    for word in words {
+        match word.parse::<LevelFilter>() {
+            Ok(LevelFilter::OFF) => levels.push(word.to_owned()),
+            Ok(level) => levels.push(format!("error,neve={level}")),
+            Err(_) => modules.push(word.to_owned()),
+        }
+    }
+    // The last directive for a module wins: what the filter says of neve itself goes behind.
+    levels.append(&mut modules);
+    levels.join(",")
 }
 
 #[cfg(test)]
@@ -44,6 +51,10 @@ mod tests {
             ("TRACE,h2=trace", "error,neve=trace,h2=trace"),
             ("off", "off"),
             ("neve_store=debug", "neve_store=debug"),
+            ("neve=debug,warn", "error,neve=warn,neve=debug"),
+            (" info , ", "error,neve=info"),
+            ("neve::fetch=trace,off", "off,neve::fetch=trace"),
+            ("", ""),
         ] {
             assert_eq!(of_neve(given), filter);
         }

@@ -5,6 +5,6 @@ mod output;
 mod queue;
 mod start;
 
-pub(crate) use output::{LogOutput, bars, flush};
+pub(crate) use output::{FlushAtEnd, LogOutput, bars};
 pub(crate) use queue::{LineQueue, LineSink};
 pub(crate) use start::{LogLevels, queued, start};

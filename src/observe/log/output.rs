@@ -42,9 +42,14 @@ pub(super) fn start_queue() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until all lines are written, or for so long.
-pub(crate) fn flush(limit: Duration) {
-    QUEUE.get().inspect(|queue| queue.flush(limit));
+/// Waits at its end until all lines are written, or for this long: also when a panic ends the program.
+#[must_use]
+pub(crate) struct FlushAtEnd(pub(crate) Duration);
+
+impl Drop for FlushAtEnd {
+    fn drop(&mut self) {
+        QUEUE.get().inspect(|queue| queue.flush(self.0));
+    }
 }
 
 /// Standard error: each write is a line, or some.
@@ -55,8 +60,7 @@ impl Write for LogOutput {
         match QUEUE.get().filter(|_| !WRITES.get()) {
             Some(queue) => {
                 if !queue.push(lines.to_vec()) {
-                    LOST_LINES.fetch_add(1, Ordering::Relaxed);
-                    counter!("neve_log_dropped_lines_total").increment(1);
+                    count_lost(lines);
                 }
             }
             None => write_out(lines),
@@ -69,14 +73,23 @@ impl Write for LogOutput {
     }
 }
 
-/// Writes lines: bars make room for them. Lines that cannot be written are lost. Where standard error
-/// is full or closed, there is no other place to say so.
+/// Writes lines: bars make room for them. Lines that cannot be written are counted as lost. Where
+/// standard error is full or closed, there is no other place to say so.
 fn write_out(lines: &[u8]) {
     let write = || io::stderr().write_all(lines);
-    let _ = match BARS.get() {
+    let written = match BARS.get() {
         Some(bars) => bars.suspend(write),
         None => write(),
     };
+    if written.is_err() {
+        count_lost(lines);
+    }
+}
+
+fn count_lost(lines: &[u8]) {
+    let lost = memchr::memchr_iter(b'\n', lines).count() as u64;
+    LOST_LINES.fetch_add(lost, Ordering::Relaxed);
+    counter!("neve_log_dropped_lines_total").increment(lost);
 }
 
 /// End of the queue.

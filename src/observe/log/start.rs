@@ -1,6 +1,9 @@
 //! Start of logging.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal, Write};
+use std::panic::{self, PanicHookInfo};
+use std::thread;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::reload::Handle;
@@ -16,7 +19,19 @@ pub(crate) fn queued(config: &LogConfig) -> LogLevels {
     if let Err(error) = queue {
         tracing::warn!(%error, "log without a queue");
     }
+    panic::set_hook(Box::new(log_panic));
     levels
+}
+
+/// Logs a panic. The hook of the standard library would wait for the reader of standard error.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = thread::current();
+    let place = panic.location().map(ToString::to_string);
+    let backtrace = Backtrace::capture();
+    let backtrace =
+        (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    let error = panic.payload_as_str().unwrap_or("no text");
+    tracing::error!(error, thread = thread.name(), place, backtrace, "thread panicked");
 }
 
 /// Starts logging to standard error.
@@ -54,5 +69,59 @@ impl LogLevels {
     /// Sets the levels of these settings.
     pub(crate) fn set(&self, config: &LogConfig) {
         (self.0)(filter(config));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::io::{Read, pipe, stdout};
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    const CHILD: &str = "NEVE_TEST_PANICS";
+
+    /// Panics while nobody reads standard error, in a process of its own.
+    fn panic_unread() {
+        let config = LogConfig {
+            format: LogFormat::Text,
+            filter: None,
+            access: None,
+            access_queue_bytes_max: 0,
+            request_ids: false,
+        };
+        let _levels = queued(&config);
+        for _ in 0..100 {
+            let text = "x".repeat(4096); // a pipe has room for 64 KiB
+            let _ = thread::spawn(move || panic!("{text}")).join();
+        }
+        writeln!(stdout(), "went on").unwrap();
+    }
+
+    #[test]
+    fn panicking_thread_does_not_wait_for_the_reader_of_the_log() {
+        if env::var_os(CHILD).is_some() {
+            return panic_unread();
+        }
+        let name =
+            "observe::log::start::tests::panicking_thread_does_not_wait_for_the_reader_of_the_log";
+        let (_unread, error) = pipe().unwrap();
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", name, "--nocapture"]).env(CHILD, "1").stderr(error);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = child.stdout.take().unwrap();
+        let (done, said) = channel();
+        thread::spawn(move || {
+            let mut text = String::new();
+            let _ = output.read_to_string(&mut text);
+            let _ = done.send(text);
+        });
+        let said = said.recv_timeout(Duration::from_mins(1));
+        let _ = child.kill();
+        let _ = child.wait();
+        assert!(said.expect("it ended").contains("went on"));
     }
 }

@@ -1,18 +1,19 @@
 //! Standard output and error that are full or closed, and signals: neve neither panics nor stops.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::client::Client;
 use crate::support::corpus::MAIN;
-use crate::support::neve::{LIMIT, Neve, fresh_dir, run};
+use crate::support::neve::{LIMIT, Neve, command_of, fresh_dir, run};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::recorded::Recorded;
 
@@ -28,8 +29,8 @@ fn closed() -> Stdio {
 }
 
 fn command(arguments: &[&str], out: Stdio, error: Stdio) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_neve"));
-    command.args(arguments).env("RUST_LOG", "info").stdin(Stdio::null()).stdout(out).stderr(error);
+    let mut command = command_of(arguments);
+    command.stdin(Stdio::null()).stdout(out).stderr(error);
     command
 }
 
@@ -137,14 +138,32 @@ fn ping(main: SocketAddr) {
 fn fill_the_log(main: SocketAddr, admin: SocketAddr, before: u64) -> u64 {
     let filled = wait_until("lines that are dropped", LIMIT, || {
         (0..20).for_each(|_| ping(main));
-        let answer = Client::new(main).get("/ready");
-        assert!([200, 503].contains(&answer.status), "{}", answer.text());
+        // The second one goes to the thread that logs what clients do.
+        for origin in [&[][..], &[("Origin", "http://x")]] {
+            let answer = Client::new(main).request("GET", "/ready", origin, b"");
+            assert!([200, 503].contains(&answer.status), "{}", answer.text());
+        }
         let page = Client::new(admin).get("/metrics").text();
         let count: Option<u64> =
             page.lines().find_map(|line| line.strip_prefix(DROPPED)?.trim().parse().ok());
         count.filter(|count| *count > before).ok_or_else(|| Miss::NotYet(format!("{count:?}")))
     });
     filled.unwrap_or_else(|why| panic!("{why}"))
+}
+
+/// Reads until a text comes, which must be soon. Returns false if none comes.
+fn read_until(log: &mut PipeReader, text: &[u8]) -> bool {
+    let (mut read, mut room) = (Vec::new(), vec![0; 4096]);
+    let limit = LIMIT.try_into().expect("short");
+    while memchr::memmem::find(&read, text).is_none() {
+        let mut waiting = [PollFd::new(log, PollFlags::IN)];
+        if poll(&mut waiting, Some(&limit)).expect("it is ours") == 0 {
+            return false;
+        }
+        let len = log.read(&mut room).expect("it is ours");
+        read.extend_from_slice(&room[..len]);
+    }
+    true
 }
 
 /// A pipe has room for 64 KiB. The greeting goes into the same one, as under some supervisors.
@@ -170,11 +189,7 @@ fn reader_of_the_log_that_stalls_delays_neither_requests_nor_the_end() {
         });
         up.unwrap_or_else(|why| panic!("{why}"));
         let dropped = fill_the_log(main, admin, 0);
-        let (mut text, mut room) = (Vec::new(), vec![0; 4096]);
-        while memchr::memmem::find(&text, b"log lines dropped").is_none() {
-            let len = log.read(&mut room).expect("it is ours");
-            text.extend_from_slice(&room[..len]);
-        }
+        assert!(read_until(&mut log, b"log lines dropped"), "the log does not say so");
         fill_the_log(main, admin, dropped);
     };
     let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test));
