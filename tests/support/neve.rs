@@ -67,7 +67,7 @@ fn command() -> Command {
 pub(crate) const PROGRAM: &str = "NEVE_TEST_PROGRAM";
 
 /// The binary, started by a command that becomes it.
-fn command_by(starter: &[&str]) -> Command {
+pub(crate) fn command_by(starter: &[&str]) -> Command {
     let program = std::env::var(PROGRAM).unwrap_or_else(|_| env!("CARGO_BIN_EXE_neve").to_owned());
     let mut whole = starter.iter().copied().chain(program.split(' '));
     let mut command = Command::new(whole.next().expect("the binary is one"));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use neve_devnet::DevnetThread;
 use rustix::process::Signal;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::relay::wire::Wire;
 use crate::support::client::Response;
-use crate::support::neve::{Neve, fresh_dir};
+use crate::support::neve::{Neve, command_of, fresh_dir};
 use crate::support::served::{devnet, follow};
 use crate::support::ws::{End, Ws};
 
@@ -23,8 +23,7 @@ const BALANCE: &str = r#"{"jsonrpc":"2.0","id":8,"method":"eth_getBalance","para
 
 /// Entry of the file, as `neve keys hash` prints it.
 pub(crate) fn entry(name: &str, key: &str) -> String {
-    let mut hash = Command::new(env!("CARGO_BIN_EXE_neve"))
-        .args(["keys", "hash", "--name", name])
+    let mut hash = command_of(&["keys", "hash", "--name", name])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use neve_devnet::{Config, Fault, Helicon};
 
 use super::backfill::evidence;
-use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::neve::{Neve, command_of, fresh_dir, run};
 use crate::support::served::devnet_of;
 
 const HEAD: u64 = 20;
@@ -117,11 +117,11 @@ fn key_in_a_wrong_argument_or_in_the_environment_is_not_shown() {
             assert!(error.contains("host") || error.contains("http://127.0.0.1:1"), "{error}");
         }
     }
-    let mut help = std::process::Command::new(env!("CARGO_BIN_EXE_neve"));
+    let mut help = command_of(&["serve", "--help"]);
     for variable in ["NEVE_UPSTREAM", "NEVE_UPSTREAM_WS", "NEVE_MIRROR_FROM"] {
         help.env(variable, "https://host/SECRET");
     }
-    let help = help.args(["serve", "--help"]).output().unwrap();
+    let help = help.output().unwrap();
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     assert!(help.contains("--upstream-ws") && !help.contains("SECRET"), "{help}");
 }

@@ -2,10 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::support::corpus::MAIN;
-use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::neve::{Neve, command_of, fresh_dir, run};
 use crate::support::recorded::Recorded;
 
 fn status(admin: &str) -> (Option<i32>, String) {
@@ -64,8 +64,7 @@ fn neve_that_is_not_ready_or_does_not_run_has_an_exit_code_of_its_own() {
 fn watch_prints_again_and_ends_with_its_reader() {
     let (node, dir) = (Recorded::start(MAIN), fresh_dir());
     let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_neve"));
-    command.args(["status", "--watch", "--config", "none", "--admin-listen"]);
+    let mut command = command_of(&["status", "--watch", "--config", "none", "--admin-listen"]);
     command.arg(neve.admin.to_string()).stdout(Stdio::piped());
     let mut watch = command.spawn().unwrap();
     let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();

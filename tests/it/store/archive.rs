@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::thread;
 
 use neve_devnet::{Config, DevnetThread, Helicon};
 use serde_json::Value;
 
 use super::packed::{packed_files, wait_for_packed};
-use crate::support::neve::{LIMIT, Neve, fresh_dir, run};
+use crate::support::neve::{LIMIT, Neve, command_of, fresh_dir, run};
 use crate::support::node::wait::{Miss, wait_until};
 
 /// Three whole ranges of 32 heights, and a part of another.
@@ -208,8 +208,7 @@ fn archive_grows_in_both_directions_without_a_gap() {
 fn begun_push(store: &Path, bucket: &Path, count: usize) -> Child {
     let store = store.join("store").display().to_string();
     let place = format!("file://{}", bucket.display());
-    let mut push = Command::new(env!("CARGO_BIN_EXE_neve"))
-        .args(["archive", "push", "--data-dir", &store, &place])
+    let mut push = command_of(&["archive", "push", "--data-dir", &store, &place])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

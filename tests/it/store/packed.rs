@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use neve_devnet::{Config, DevnetThread};
 
 use crate::support::client::Response;
-use crate::support::neve::{Neve, run};
+use crate::support::neve::{Neve, command_by, run};
 
 /// Heights of the chain: three whole ranges, and a part of another.
 const HEAD: u64 = 110;
@@ -230,9 +229,8 @@ fn packed_file_that_is_longer_than_its_header_says_is_found_without_reading_it()
     file.set_len(1 << 40).expect("it has no more blocks than before");
     let store = dir.path().join("store").display().to_string();
     // Without the bound it would take all memory: so it has little.
-    let limited = Command::new("sh")
-        .args(["-c", "ulimit -v 4194304; exec \"$0\" verify --data-dir \"$1\""])
-        .args([env!("CARGO_BIN_EXE_neve"), &store])
+    let limited = command_by(&["sh", "-c", "ulimit -v 4194304; exec \"$0\" \"$@\""])
+        .args(["verify", "--data-dir", &store])
         .output()
         .expect("a shell is there");
     let text = String::from_utf8_lossy(&limited.stdout).into_owned();
