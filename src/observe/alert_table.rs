@@ -245,7 +245,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         [
             "`archive.push.error` of `/health` says why. neve tries again by itself, at most five minutes later.",
             "If credentials or rights are wrong, see [Archive](../operating/archive.md#rights).",
-            "If the disk is small, raise `--retain-unpushed-bytes` meanwhile: beyond it heights go without a copy.",
+            "If the disk is small, lower `--retain-unpushed-bytes` meanwhile: beyond it heights go without a copy.",
         ]
         fires [("neve_archive_push_failing{job=\"neve\", instance=\"a\"}", "1x60")]
     Page "NeveArchiveLosesHeights" for "0m"
