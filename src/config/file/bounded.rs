@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 /// Texts that came through pipes, by path.
 static PIPED: LazyLock<Mutex<HashMap<PathBuf, String>>> = LazyLock::new(Mutex::default);
@@ -15,15 +15,17 @@ static PIPED: LazyLock<Mutex<HashMap<PathBuf, String>>> = LazyLock::new(Mutex::d
 /// # Errors
 /// The reason, without the path.
 pub(crate) fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
-    let piped = || PIPED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(text) = piped().get(path) {
-        return Ok(text.clone());
+    let kept = PIPED.lock().ok().and_then(|piped| piped.get(path).cloned());
+    if let Some(text) = kept {
+        return Ok(text);
     }
     let file = File::open(path).map_err(|error| error.to_string())?;
     let metadata = file.metadata().map_err(|error| error.to_string())?;
     let text = read_open(file, metadata.len(), bytes_max)?;
-    if !metadata.is_file() {
-        piped().insert(path.to_owned(), text.clone());
+    if !metadata.is_file()
+        && let Ok(mut piped) = PIPED.lock()
+    {
+        piped.insert(path.to_owned(), text.clone());
     }
     Ok(text)
 }
