@@ -14,6 +14,14 @@ const TEXT_ROOM: usize = 96;
 /// Most answers are text, a stored part and text again.
 const PIECES_ROOM: usize = 3;
 
+/// An end that a body had.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    pieces: usize,
+    text: usize,
+    len: usize,
+}
+
 /// Collects a body. Text that follows text becomes one piece.
 #[derive(Debug, Default)]
 pub(crate) struct BodyBuilder {
@@ -52,12 +60,6 @@ impl BodyBuilder {
         Ok(())
     }
 
-    /// Another element of a list that is unpacked.
-    pub(crate) fn next_unpacked(&mut self, bytes: &[u8]) {
-        self.text.push(b',');
-        self.text.extend_from_slice(bytes);
-    }
-
     /// Another element of a list of slices. Those that lie behind one another become one piece:
     /// lists of logs have tens of thousands of them.
     pub(crate) fn next_stored(&mut self, slice: SegmentSlice) -> Result<(), Cold> {
@@ -93,6 +95,19 @@ impl BodyBuilder {
             }
         }
         self.stored(plain)
+    }
+
+    /// Returns the end of the body, to which [`Self::back_to`] can cut it.
+    pub(crate) fn mark(&mut self) -> Mark {
+        self.flush();
+        Mark { pieces: self.pieces.len(), text: self.text.len(), len: self.len }
+    }
+
+    /// Takes away all that was appended since the mark.
+    pub(crate) fn back_to(&mut self, mark: Mark) {
+        self.pieces.truncate(mark.pieces);
+        self.text.truncate(mark.text);
+        (self.loose, self.len) = (mark.text, mark.len);
     }
 
     /// Appends all of another body.

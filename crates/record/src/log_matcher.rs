@@ -9,7 +9,7 @@
 //! The store finds candidates by the keys of [`term`]. Keys are hashes, so each candidate's
 //! address and topics are read from its text and compared.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::{mem, vec};
 
@@ -28,8 +28,17 @@ use crate::terms::term;
 /// then not the whole answer.
 pub fn logs(reader: &Reader, wanted: LogMatcher, heights: RangeInclusive<u64>) -> Logs {
     let candidates = reader.logs(heights, wanted.0.keys.clone());
-    let unpacked = Vec::new().into_iter();
-    Logs { candidates, wanted, here: None, unpacked, examined: 0, ended: false }
+    let (places, each) = (Vec::new(), Vec::new().into_iter());
+    Logs { candidates, wanted, here: None, places, each, examined: 0, ended: false }
+}
+
+/// Outcome of one step of a search.
+#[derive(Debug)]
+pub enum FoundLogs {
+    /// A log in the store.
+    Stored(SegmentSlice),
+    /// So many logs of a packed height, one at least: their texts were appended.
+    Appended(usize),
 }
 
 /// Text of a log.
@@ -115,8 +124,10 @@ pub struct Logs {
     wanted: LogMatcher,
     /// Place where the last candidate was.
     here: Option<Here>,
-    /// Logs of a packed height that were not handed out yet.
-    unpacked: vec::IntoIter<Bytes>,
+    /// Places of the logs of the last packed height in the text that they were appended to.
+    places: Vec<Range<usize>>,
+    /// Logs of a packed height that were not handed out one by one yet.
+    each: vec::IntoIter<Bytes>,
     /// Bytes that were examined and not reported yet.
     examined: u64,
     ended: bool,
@@ -126,7 +137,19 @@ impl Iterator for Logs {
     type Item = Result<LogText, SearchError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_examined(&|_| true)
+        if let Some(log) = self.each.next() {
+            return Some(Ok(LogText::Unpacked(log)));
+        }
+        let mut text = Vec::new();
+        match self.next_into(&mut text, true, &|_| true)? {
+            Ok(FoundLogs::Stored(log)) => return Some(Ok(LogText::Stored(log))),
+            Ok(FoundLogs::Appended(_)) => {}
+            Err(error) => return Some(Err(error)),
+        }
+        let text = Bytes::from(text);
+        let each: Vec<_> = self.places.iter().map(|place| text.slice(place.clone())).collect();
+        self.each = each.into_iter();
+        self.next()
     }
 }
 
@@ -139,23 +162,29 @@ const UNPACKED_BYTES: u64 = 4;
 const REPORT_BYTES: u64 = 64 << 10;
 
 impl Logs {
-    /// Returns the next log. `examine` is told of the bytes of postings and records that were
-    /// examined for it; the search ends when it returns false.
-    pub fn next_examined(
+    /// Returns the next log. If it is of a packed height, the texts of all wanted logs of that height are
+    /// appended to `out`, with commas between them, and before them unless they are the first of a list.
+    /// `examine` is told of the bytes of postings and records that were examined; the search ends when it
+    /// returns false.
+    pub fn next_into(
         &mut self,
+        out: &mut Vec<u8>,
+        is_first: bool,
         examine: &dyn Fn(u64) -> bool,
-    ) -> Option<Result<LogText, SearchError>> {
+    ) -> Option<Result<FoundLogs, SearchError>> {
         while !self.ended {
-            if let Some(log) = self.unpacked.next() {
-                return Some(Ok(LogText::Unpacked(log)));
-            }
             if self.examined >= REPORT_BYTES && !examine(mem::take(&mut self.examined)) {
                 break;
             }
             let Some(candidate) = self.candidates.next_examined(examine) else { break };
-            match candidate.and_then(|candidate| self.check(candidate)) {
+            let checked = match candidate {
+                Ok(Candidate::Log(at)) => self.check(at),
+                Ok(Candidate::Packed(height)) => self.unpack(height, out, is_first),
+                Err(error) => Err(error),
+            };
+            match checked {
                 Ok(None) => {}
-                Ok(Some(log)) => return Some(Ok(LogText::Stored(log))),
+                Ok(Some(found)) => return Some(Ok(found)),
                 Err(error) => {
                     self.ended = true;
                     return Some(Err(error));
@@ -168,11 +197,8 @@ impl Logs {
     }
 
     /// The candidate's text, if it is what is looked for.
-    fn check(&mut self, candidate: Candidate) -> Result<Option<SegmentSlice>, SearchError> {
-        let LogAt { height, index } = match candidate {
-            Candidate::Log(at) => at,
-            Candidate::Packed(height) => return self.unpack(height).map(|()| None),
-        };
+    fn check(&mut self, candidate: LogAt) -> Result<Option<FoundLogs>, SearchError> {
+        let LogAt { height, index } = candidate;
         if self.here.as_ref().is_none_or(|here| here.height != height) {
             self.here = Here::at(&self.candidates, height)?;
             self.examined += HEIGHT_BYTES;
@@ -187,24 +213,35 @@ impl Logs {
         let event = Event::read(log.as_ref()).ok_or(SearchError::Unreadable { height })?;
         let taken = self.wanted.0.filter.takes(&event);
         self.examined += log.as_ref().len() as u64;
-        Ok(taken.then_some(log))
+        Ok(taken.then_some(FoundLogs::Stored(log)))
     }
 }
 
 impl Logs {
-    /// Unpacks the logs of a height that are wanted.
+    /// Appends the logs of a height that are wanted.
     #[cold]
-    fn unpack(&mut self, height: u64) -> Result<(), SearchError> {
-        let mut logs = PackedLogs::default();
-        let filter = &self.wanted.0.filter;
+    fn unpack(
+        &mut self,
+        height: u64,
+        out: &mut Vec<u8>,
+        is_first: bool,
+    ) -> Result<Option<FoundLogs>, SearchError> {
+        let (filter, before) = (&self.wanted.0.filter, out.len());
+        if !is_first {
+            out.push(b',');
+        }
+        let mut logs = PackedLogs { text: mem::take(out), found: mem::take(&mut self.places) };
         let mut takes =
             |address: &[u8; 20], topics: &[[u8; 32]]| filter.takes_bytes(address, topics);
-        let unpacked = self.candidates.unpack(height, &mut takes, &mut logs)?;
-        self.examined += HEIGHT_BYTES + unpacked as u64 * UNPACKED_BYTES + logs.text.len() as u64;
-        let text = Bytes::from(logs.text);
-        let found: Vec<Bytes> = logs.found.into_iter().map(|place| text.slice(place)).collect();
-        self.unpacked = found.into_iter();
-        Ok(())
+        let unpacked = self.candidates.unpack(height, &mut takes, &mut logs);
+        (*out, self.places) = (logs.text, logs.found);
+        let found = self.places.len();
+        if unpacked.is_err() || found == 0 {
+            out.truncate(before);
+        }
+        let (unpacked, text) = (unpacked? as u64, (out.len() - before) as u64);
+        self.examined += HEIGHT_BYTES + unpacked * UNPACKED_BYTES + text;
+        Ok((found > 0).then_some(FoundLogs::Appended(found)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -276,10 +277,12 @@ impl PackedRange for Range {
         out: &mut PackedLogs,
     ) -> Result<usize, PackedDamage> {
         let packed = self.height(height)?;
-        let mut logs = LogOut::default();
-        counted(|| packed.logs(matches, &mut logs)).map_err(|error| damage(&error))?;
+        let mut logs = LogOut::after(mem::take(&mut out.text));
+        let found = counted(|| packed.logs(matches, &mut logs));
         out.text = logs.text;
-        out.found = logs.found.into_iter().map(|(place, _)| place).collect();
+        out.found.clear();
+        out.found.extend(logs.found.into_iter().map(|(place, _)| place));
+        found.map_err(|error| damage(&error))?;
         packed.unpacked_len().map_err(|error| damage(&error))
     }
 

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use neve_jsonrpc::{LogFilter, LogHeads, LogRange, RpcError, Rules, log_heights};
-use neve_record::log_matcher::{LogMatcher, LogText};
+use neve_record::log_matcher::{FoundLogs, LogMatcher, logs as logs_of};
 use neve_store::{Hash, Wanted, residency};
 
 use super::lending::{LogsBeyond, Want};
@@ -127,34 +127,51 @@ pub(crate) fn list(
     if count.saturating_mul(wanted.terms()) > LONG_SEARCH {
         residency::not_here()?;
     }
+    let before = out.mark();
+    let appended = append(context, heights, wanted, out);
+    if appended.is_err() {
+        out.back_to(before);
+    }
+    appended
+}
+
+fn append(
+    context: &QueryContext<'_>,
+    heights: RangeInclusive<u64>,
+    wanted: LogMatcher,
+    out: &mut BodyBuilder,
+) -> Result<(), QueryError> {
     let limit = context.limits.logs_bytes_max;
-    let mut list = BodyBuilder::default();
-    list.text().push(b'[');
-    let (mut logs, mut found) =
-        (neve_record::log_matcher::logs(&context.serving.reader, wanted, heights), 0);
-    while let Some(log) = logs.next_examined(&|bytes| context.work.examine(bytes)) {
-        if found == LONG_LOGS {
+    out.text().push(b'[');
+    let begin = out.len();
+    let (mut logs, mut found, mut look_at) =
+        (logs_of(&context.serving.reader, wanted, heights), 0, LOOK_EVERY);
+    let examine = |bytes| context.work.examine(bytes);
+    while let Some(log) = logs.next_into(out.text(), found == 0, &examine) {
+        if found >= LONG_LOGS {
             residency::not_here()?;
         }
-        found += 1;
-        match log? {
-            LogText::Stored(log) if list.len() > 1 => list.next_stored(log)?,
-            LogText::Stored(log) => list.stored(log)?,
-            LogText::Unpacked(log) if list.len() > 1 => list.next_unpacked(&log),
-            LogText::Unpacked(log) => list.text().extend_from_slice(&log),
+        found += match log? {
+            FoundLogs::Stored(log) => {
+                let appended = if found == 0 { out.stored(log) } else { out.next_stored(log) };
+                appended.map(|()| 1)?
+            }
+            FoundLogs::Appended(logs) => logs,
+        };
+        if found >= look_at {
+            look_at = found + LOOK_EVERY;
+            if !context.memory.covers(out.held()) {
+                return Err(QueryError::NoRoom);
+            }
         }
-        if found % LOOK_EVERY == 0 && !context.memory.covers(out.held() + list.held()) {
-            return Err(QueryError::NoRoom);
-        }
-        if list.len() > limit {
+        if out.len() - begin >= limit {
             return Err(too_long(limit).into());
         }
     }
     if context.work.is_stopped() {
         return Err(context.work.error().into()); // the search ended early
     }
-    list.text().push(b']');
-    out.append(list);
+    out.text().push(b']');
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::frames::frame::{ChunkAt, Content, Frame, TEXT_BYTES_MAX};
 use crate::frames::model::Model;
 use crate::read::json::{At, Head};
 use crate::read::text::TotalDifficulty;
-use crate::stream::derive;
+use crate::stream::derive::Encodings;
 use crate::stream::facts::Chunk;
 use crate::stream::header::{BASE_FEE, Values};
 use crate::stream::tables::number;
@@ -17,6 +17,9 @@ use crate::stream::unwalk::Reader;
 /// Symbol of the base fee that was paid, if the header's explains all prices; 16 + n: n bytes.
 pub(crate) const PAID_AS_SHOWN: u8 = 0;
 pub(crate) const PAID_BYTES: u8 = 16;
+
+/// Bytes of chunks that are hashed together. Beyond them no more chunks wait in memory.
+pub(super) const HASHED_BYTES: usize = 64 << 10;
 
 /// A height in the form of fields.
 #[derive(Debug)]
@@ -121,13 +124,42 @@ impl Fields<'_> {
                 Depth::Bloom => Depth::Transactions,
                 depth => depth,
             };
-            for at in &group.chunks {
-                let chunk = self.chunk(&group, at, depth)?;
-                let signatures = self.frame.signatures(at.start.tx, at.txs);
-                each(header, at, &chunk, &derive::hashes(&chunk, signatures))?;
-            }
+            self.each_of_group(&group, depth, |at, chunk, hashes| each(header, at, chunk, hashes))?;
         }
         header.ok_or_else(|| PackedError::malformed("frame", "no group"))
+    }
+
+    /// Calls `each` with each chunk of a group and its hashes. Hashes of several chunks are made together,
+    /// because many take less time than few, up to [`HASHED_BYTES`].
+    fn each_of_group(
+        &self,
+        group: &Content,
+        depth: Depth,
+        mut each: impl FnMut(&ChunkAt, &Chunk, &[B256]) -> Result<(), PackedError>,
+    ) -> Result<(), PackedError> {
+        let (mut encodings, mut waiting, mut held) = (Encodings::default(), Vec::new(), 0);
+        for (number, at) in group.chunks.iter().enumerate() {
+            let chunk = self.chunk(group, at, depth)?;
+            let signatures = self.frame.signatures(at.start.tx, at.txs);
+            for (tx, signature) in chunk.txs.iter().zip(signatures) {
+                encodings.push(&chunk, tx, signature);
+            }
+            held += chunk.data.len();
+            waiting.push((at, chunk));
+            let is_last = number + 1 == group.chunks.len();
+            if !is_last && held + encodings.bytes() < HASHED_BYTES {
+                continue;
+            }
+            held = 0;
+            let hashes = encodings.hashes();
+            let mut hashes = &hashes[..];
+            for (at, chunk) in waiting.drain(..) {
+                let (own, others) = hashes.split_at(chunk.txs.len().min(hashes.len()));
+                each(at, &chunk, own)?;
+                hashes = others;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn head(&self, total: TotalDifficulty) -> Head<'_> {

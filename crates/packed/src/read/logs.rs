@@ -1,14 +1,26 @@
 //! Logs of a height in the form of fields, as far as they match.
 
+use alloy_primitives::B256;
+
 use crate::error::PackedError;
 use crate::frames::frame::ChunkAt;
-use crate::read::fields::{Depth, Fields, limit};
+use crate::read::fields::{Depth, Fields, HASHED_BYTES, limit};
 use crate::read::json;
 use crate::read::log_out::LogOut;
-use crate::stream::derive;
+use crate::stream::derive::Encodings;
 use crate::stream::facts::{Chunk, address};
 
+/// Logs of a chunk that match.
+struct Found<'g> {
+    at: &'g ChunkAt,
+    chunk: Chunk,
+    /// Place of the transaction and of the log in the chunk.
+    logs: Vec<(usize, usize)>,
+}
+
 impl Fields<'_> {
+    /// Only transactions with a log that matches are hashed: those of a group together, up to
+    /// [`HASHED_BYTES`].
     pub(crate) fn logs(
         &self,
         mut matches: impl FnMut(&[u8; 20], &[[u8; 32]]) -> bool,
@@ -16,51 +28,87 @@ impl Fields<'_> {
     ) -> Result<(), PackedError> {
         for at in 0..self.frame.groups.len() {
             let group = self.group(at)?;
+            let (mut encodings, mut found, mut held) = (Encodings::default(), Vec::new(), 0);
             for at in &group.chunks {
                 let chunk = self.chunk(&group, at, Depth::All)?;
-                self.logs_of(at, chunk, &mut matches, out)?;
+                let logs = matching(&chunk, &mut matches);
+                if logs.is_empty() {
+                    continue;
+                }
+                self.encode(at, &chunk, &logs, &mut encodings);
+                held += chunk.data.len();
+                found.push(Found { at, chunk, logs });
+                if held + encodings.bytes() >= HASHED_BYTES {
+                    self.write_logs(&found, &encodings.hashes(), out)?;
+                    found.clear();
+                    held = 0;
+                }
             }
+            self.write_logs(&found, &encodings.hashes(), out)?;
         }
         Ok(())
     }
 
-    /// Only transactions with a log that matches are hashed.
-    fn logs_of(
+    fn encode(
         &self,
         at: &ChunkAt,
-        mut chunk: Chunk,
-        matches: &mut impl FnMut(&[u8; 20], &[[u8; 32]]) -> bool,
-        out: &mut LogOut,
-    ) -> Result<(), PackedError> {
-        let mut wanted: Vec<(usize, usize)> = Vec::new();
-        for (index, receipt) in chunk.receipts.iter().enumerate() {
-            for number in receipt.logs.clone() {
-                let log = &chunk.logs[number];
-                let address = address(&log.address).first_chunk();
-                if address.is_some_and(|address| matches(address, log.topics())) {
-                    wanted.push((index, number));
-                }
+        chunk: &Chunk,
+        logs: &[(usize, usize)],
+        encodings: &mut Encodings,
+    ) {
+        let signatures = self.frame.signatures(at.start.tx, at.txs);
+        let mut last = None;
+        for (index, _) in logs.iter().filter(|(index, _)| last.replace(*index) != Some(*index)) {
+            if let (Some(tx), Some(signature)) = (chunk.txs.get(*index), signatures.get(*index)) {
+                encodings.push(chunk, tx, signature);
             }
         }
-        let mut txs: Vec<usize> = wanted.iter().map(|(index, _)| *index).collect();
-        txs.dedup();
-        let all = self.frame.signatures(at.start.tx, at.txs);
-        let signatures: Vec<[u8; 64]> = txs.iter().map(|index| all[*index]).collect();
-        chunk.txs = txs.iter().map(|index| std::mem::take(&mut chunk.txs[*index])).collect();
-        let hashes = derive::hashes(&chunk, &signatures);
-        let mut of_logs: Option<(usize, Vec<u8>)> = None;
-        for (index, number) in wanted {
-            let hash = txs.binary_search(&index).ok().and_then(|at| hashes.get(at));
-            let Some(hash) = hash else { continue };
-            if of_logs.as_ref().is_none_or(|(of, _)| *of != index) {
-                of_logs = Some((index, json::of_logs(self.at(at.start.tx + index, hash))));
+    }
+
+    /// Appends the texts. `hashes` are those of the transactions with such logs.
+    fn write_logs(
+        &self,
+        found: &[Found<'_>],
+        hashes: &[B256],
+        out: &mut LogOut,
+    ) -> Result<(), PackedError> {
+        let count: usize = found.iter().map(|one| one.logs.len()).sum();
+        out.reserve(count);
+        let mut hashes = hashes.iter();
+        for Found { at, chunk, logs } in found {
+            let (mut last, mut of_logs) = (None, Vec::new());
+            for (index, number) in logs {
+                if last.replace(*index) != Some(*index) {
+                    let hash = hashes.next();
+                    let hash =
+                        hash.ok_or_else(|| PackedError::malformed("frame", "too few signatures"))?;
+                    of_logs = json::of_logs(self.at(at.start.tx + index, hash));
+                }
+                let (log, index) = (&chunk.logs[*number], at.start.log + number);
+                out.begin();
+                json::log(&mut out.text, chunk, log, index, &of_logs);
+                limit(out.logs())?;
+                out.end(index as u32);
             }
-            let Some((_, of_logs)) = &of_logs else { continue };
-            out.begin();
-            json::log(&mut out.text, &chunk, &chunk.logs[number], at.start.log + number, of_logs);
-            limit(&out.text)?;
-            out.end((at.start.log + number) as u32);
         }
         Ok(())
     }
+}
+
+/// Finds the logs that match.
+fn matching(
+    chunk: &Chunk,
+    matches: &mut impl FnMut(&[u8; 20], &[[u8; 32]]) -> bool,
+) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    for (index, receipt) in chunk.receipts.iter().enumerate() {
+        for number in receipt.logs.clone() {
+            let log = &chunk.logs[number];
+            let address = address(&log.address).first_chunk();
+            if address.is_some_and(|address| matches(address, log.topics())) {
+                found.push((index, number));
+            }
+        }
+    }
+    found
 }

@@ -4,15 +4,13 @@ use crate::error::PackedError;
 use crate::frames::frame::Content;
 use crate::read::fields::{Depth, Fields, Header, comma, limit};
 use crate::read::json::{self, Sums};
+use crate::read::log_out::{LOG_ROOM, LOGS_RESERVED};
 use crate::read::text::TotalDifficulty;
 use crate::stream::facts::Chunk;
 use crate::stream::header::LOGS_BLOOM;
 
-/// Room for the text of a receipt, and for that of each of its logs: usual lengths.
+/// Room for the text of a receipt without its logs: a usual length.
 const RECEIPT_ROOM: usize = 1250;
-const LOG_ROOM: usize = 700;
-/// Logs that room is made for at once.
-const LOGS_RESERVED: usize = 4096;
 
 impl Fields<'_> {
     pub(crate) fn block(

@@ -39,15 +39,45 @@ impl Signature {
 
 /// Hashes of the transactions of a chunk: Keccak-256 of their EIP-2718 encodings.
 pub(crate) fn hashes(chunk: &Chunk, signatures: &[[u8; 64]]) -> Vec<B256> {
-    let (mut fields, mut encoded) = (Vec::with_capacity(1024), Vec::with_capacity(4 << 10));
-    let mut ends = Vec::with_capacity(chunk.txs.len());
-    for (tx, of) in chunk.txs.iter().zip(signatures) {
-        encode(chunk, tx, of, &mut fields, &mut encoded);
-        ends.push(encoded.len());
+    let mut encodings = Encodings::default();
+    for (tx, signature) in chunk.txs.iter().zip(signatures) {
+        encodings.push(chunk, tx, signature);
     }
-    let starts = std::iter::once(0).chain(ends.iter().copied());
-    let messages: Vec<&[u8]> = starts.zip(&ends).map(|(from, to)| &encoded[from..*to]).collect();
-    keccak256_all(&messages)
+    encodings.hashes()
+}
+
+/// Encodings of transactions of several chunks, which are hashed together: eight take little longer than one.
+#[derive(Debug, Default)]
+pub(crate) struct Encodings {
+    /// Room that is used again.
+    fields: Vec<u8>,
+    encoded: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Encodings {
+    /// Bytes of the encodings.
+    pub(crate) fn bytes(&self) -> usize {
+        self.encoded.len()
+    }
+
+    pub(crate) fn push(&mut self, chunk: &Chunk, tx: &Tx, signature: &[u8; 64]) {
+        if self.ends.is_empty() {
+            self.encoded.reserve(8 << 10); // those of a usual block
+        }
+        encode(chunk, tx, signature, &mut self.fields, &mut self.encoded);
+        self.ends.push(self.encoded.len());
+    }
+
+    /// Returns the hashes in the order of the transactions, and has no more of them.
+    pub(crate) fn hashes(&mut self) -> Vec<B256> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let pieces = starts.zip(&self.ends).map(|(from, to)| &self.encoded[from..*to]);
+        let hashes = keccak256_all(&pieces.collect::<Vec<_>>());
+        self.encoded.clear();
+        self.ends.clear();
+        hashes
+    }
 }
 
 /// Appends the encoding of a transaction. `fields` is room that is used again.

@@ -160,7 +160,7 @@ pub enum Wanted<'h> {
 /// Logs of a packed height.
 #[derive(Debug, Default)]
 pub struct PackedLogs {
-    /// Texts of the logs, and other bytes between them.
+    /// A text to which those of the logs are appended, with commas between them.
     pub text: Vec<u8>,
     /// Place of each log in `text`, in the order of the block.
     pub found: Vec<Range<usize>>,
@@ -198,7 +198,8 @@ pub trait PackedRange: Send + Sync {
         out: &mut Vec<u8>,
     ) -> Result<Option<usize>, PackedDamage>;
 
-    /// Finds the logs of a height that `matches` accepts. Returns the bytes that were unpacked.
+    /// Finds the logs of a height that `matches` accepts, and sets their places. Returns the bytes that were
+    /// unpacked. After an error `out` may have some of them.
     fn logs(
         &self,
         height: u64,
