@@ -4,6 +4,10 @@
 //! may send ahead by windows that are reserved when it opens, and frames that ask for work without a
 //! request by `FrameMeter`. What else a stream holds is reserved while it is open.
 
+mod body;
+mod socket;
+mod streams;
+
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io::Write;
@@ -22,9 +26,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use super::http2_body::{SendMemory, StreamBody};
-use super::http2_socket::Http2Socket;
-use super::http2_streams::{OpenStream, OpenStreams, Stream, StreamExecutor, look_every};
+use self::body::{SendMemory, StreamBody};
+use self::socket::Http2Socket;
+use self::streams::{OpenStream, OpenStreams, Stream, StreamExecutor, look_every};
 use super::service::{Service, closing_unless};
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;

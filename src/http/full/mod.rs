@@ -3,9 +3,6 @@
 mod admission;
 mod connection;
 mod http2;
-mod http2_body;
-mod http2_socket;
-mod http2_streams;
 mod lent;
 mod non_rpc;
 mod relayed;

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::http2_streams::OpenStreams;
+use super::streams::OpenStreams;
 
 /// Bytes of the preface.
 const PREFACE_BYTES: usize = 24;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::http2_streams::{OpenStream, Stream};
+use super::streams::{OpenStream, Stream};
 use crate::http::response::{HttpBody, Streamed};
 use crate::shared::lock::lock;
 use crate::shared::{ClientAddress, Holder, MemoryBudget, Reservation};
