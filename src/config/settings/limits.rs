@@ -155,7 +155,7 @@ pub(super) const CLIENTS: Group = Group {
             "write-timeout",
             duration("100ms", "1h"),
             "Time that a client may leave its response unread. Beyond it: neve closes the \
-             connection.",
+             connection; over HTTP/2 it resets the stream.",
         )
         .or("30s"),
     ],

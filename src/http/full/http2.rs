@@ -5,16 +5,18 @@
 //! request by `FrameMeter`. What else a stream holds is reserved while it is open.
 
 mod body;
+mod clock;
+mod memory;
 mod socket;
 mod streams;
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io::Write;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use h2::Reason;
 use hyper::body::{Body, Incoming};
 use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http2;
@@ -26,10 +28,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use self::body::{SendMemory, StreamBody};
-use self::socket::Http2Socket;
-use self::streams::{OpenStream, OpenStreams, Stream, StreamExecutor, look_every};
-use super::service::{Service, closing_unless};
+use self::body::Responding;
+use self::clock::{ConnectionClock, Look};
+use self::memory::{OWN_BYTES, SendMemory};
+use self::socket::{Http2Socket, refused_before_settings};
+use self::streams::{OpenStream, OpenStreams, Stream, StreamExecutor};
+use super::service::{Client, Service};
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
 use crate::http::response::{HttpBody, whole};
@@ -51,16 +55,16 @@ const SEND_BUFFER: usize = 64 << 10;
 const HEADERS_BYTES_MAX: usize = 16 << 10;
 /// Headers of a request, as many as over HTTP/1.
 const HEADERS_MAX: usize = 100;
+/// Streams of a connection that hyper resets for an error of the client. It keeps something of each for a while.
+const STREAM_ERRORS_MAX: usize = 64;
 /// Memory of an open stream besides its request: its task, and what hyper notes of it. 13 KiB were seen.
 const STREAM_BYTES: usize = 16 << 10;
 /// Memory of a frame that was read, which a single header keeps.
 const FRAME_BYTES: usize = 16 << 10;
 /// Memory of a header besides its text: its places in a map that doubles, and its name. 280 bytes were seen.
 const HEADER_BYTES: usize = 400;
-/// Write deadlines within which a client takes a piece of a response. A hundred streams may share a slow line.
-const TAKEN_WITHIN: u32 = 4;
 /// Memory of a connection besides streams, bodies and responses, which are counted apart.
-pub(super) const CONNECTION_BYTES: usize = CONNECTION_WINDOW as usize + SEND_BUFFER;
+const CONNECTION_BYTES: usize = CONNECTION_WINDOW as usize + OWN_BYTES;
 /// SETTINGS, and GOAWAY with `ENHANCE_YOUR_CALM` and a text (RFC 9113, 6.5 and 6.8).
 const NO_ROOM: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
     \0\0\x36\x07\0\0\0\0\0\0\0\0\0\0\0\0\x0b\
@@ -91,8 +95,10 @@ pub(super) async fn serve(
         Err(error) => return warn!(%error, "cannot serve a connection"),
     };
     let streams = Arc::new(OpenStreams::default());
-    let memory = SendMemory::new(&service.responder.rpc.memory, SEND_BUFFER);
-    let socket = Http2Socket::new(stream, read, Arc::clone(&streams), deadlines.write);
+    let memory = SendMemory::new(&service.responder.rpc.memory);
+    let streams_max = service.connection_streams_max;
+    let socket = Http2Socket::new(stream, read, Arc::clone(&streams), streams_max, deadlines.write);
+    let mut clock = ConnectionClock::new(deadlines, Arc::clone(&streams), Arc::clone(&memory));
     let respond = service_fn(|request: Request<Incoming>| {
         let (service, memory) = (Arc::clone(service), Arc::clone(&memory));
         let open = streams.open();
@@ -103,33 +109,21 @@ pub(super) async fn serve(
     let builder = builder(service, deadlines);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), respond));
     let mut draining = pin!(draining(&mut drain));
-    let (mut told, mut closes) = (false, None);
-    let mut look = pin!(sleep_until(Instant::now() + deadlines.idle));
+    let mut told = false;
+    let mut look = pin!(sleep_until(clock.next_look(Instant::now())));
     let ended = poll_fn(|context| {
-        if !told && draining.as_mut().poll(context).is_ready() {
-            told = true;
-            connection.as_mut().graceful_shutdown();
-        }
+        let mut closes = !told && draining.as_mut().poll(context).is_ready();
         while look.as_mut().poll(context).is_ready() {
             let now = Instant::now();
-            let idle = streams.idle_since().map(|since| since + deadlines.idle);
-            if memory
-                .waits_since()
-                .is_some_and(|since| since + TAKEN_WITHIN * deadlines.write <= now)
-                || idle.is_some() && closes.is_some_and(|at| at <= now)
-            {
-                return Poll::Ready(Ok(())); // the client takes nothing, does not close, or never began
+            match clock.look(now) {
+                Look::Open => {}
+                Look::Closing => closes = true,
+                Look::Late => return Poll::Ready(Ok(())),
             }
-            if idle.is_some_and(|until| until <= now) && closes.is_none() {
-                closes = Some(now + deadlines.write);
-                if !told {
-                    told = true;
-                    connection.as_mut().graceful_shutdown();
-                }
-            }
-            let next = now + look_every(&deadlines);
-            look.as_mut()
-                .reset(idle.filter(|until| *until > now).map_or(next, |until| until.min(next)));
+            look.as_mut().reset(clock.next_look(now));
+        }
+        if closes && !std::mem::replace(&mut told, true) {
+            connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(context)
     })
@@ -139,39 +133,56 @@ pub(super) async fn serve(
     }
 }
 
-/// Answers a request of one stream. A stream that the client resets drops this.
+/// Answers a request of one stream. A stream that the client resets drops this. Without memory for a
+/// response, and for a refusal, the stream is reset.
 async fn respond(
     service: &Service,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
     address: ClientAddress,
     memory: Arc<SendMemory>,
     mut open: OpenStream,
-) -> Result<Response<HttpBody>, Infallible> {
+) -> Result<Response<HttpBody>, h2::Error> {
     let account = service.responder.rpc.memory.account(address);
-    let no_room = || closing_unless(false, whole(service.responder.response(RpcResponse::NoRoom)));
     let held = STREAM_BYTES + FRAME_BYTES + head_bytes(request.headers());
-    let reserved = account.reserve(Holder::Head, held);
+    let mut reserved = account.reserve(Holder::Head, held);
     open.begin();
-    let Some(mut reserved) = reserved else { return Ok(no_room()) };
-    let stream = Stream::current();
-    let state = Arc::new(IdleState::default());
-    if !request.body().is_end_stream() {
-        stream.reads(&state);
-    }
-    let mut response = if request.headers().len() > HEADERS_MAX {
-        drop(request);
-        closing_unless(false, whole(ErrorResponse::HEADERS.response()))
-    } else if name_host(&mut request) {
-        let client = service.client(&request, address, state);
-        service.respond(request, &Upgrade::default(), &client).await?
-    } else {
-        closing_unless(false, whole(ErrorResponse::HOSTS.response()))
+    let (stream, state) = (Stream::current(), Arc::new(IdleState::default()));
+    let client = service.client(&request, address, Arc::clone(&state));
+    let no_room = || service.responder.response(RpcResponse::NoRoom);
+    let mut response = match &mut reserved {
+        Some(reserved) => {
+            if !request.body().is_end_stream() {
+                stream.reads(&state);
+            }
+            let response = answer(service, request, &client).await;
+            reserved.shrink_to(STREAM_BYTES);
+            response
+        }
+        None => service.refuse(no_room(), &client),
     };
-    reserved.shrink_to(STREAM_BYTES);
-    if !memory.has_room(address, response.body().len()) {
-        response = no_room();
+    let mut first = memory.take_first(address, response.body());
+    if first.is_none() && reserved.is_some() {
+        response = service.finish(whole(no_room()), &client);
+        first = memory.take_first(address, response.body());
     }
-    Ok(response.map(|body| StreamBody::wrap(body, stream, memory, address, (reserved, open))))
+    let first = first.ok_or(Reason::ENHANCE_YOUR_CALM)?;
+    let responding = Responding { stream, memory, address, open };
+    Ok(response.map(|body| responding.wrap(body, first, reserved)))
+}
+
+async fn answer(
+    service: &Service,
+    mut request: Request<Incoming>,
+    client: &Client,
+) -> Response<HttpBody> {
+    if request.headers().len() > HEADERS_MAX {
+        return service.refuse(ErrorResponse::HEADERS.response(), client);
+    }
+    if !name_host(&mut request) {
+        return service.refuse(ErrorResponse::HOSTS.response(), client);
+    }
+    let Ok(response) = service.respond(request, &Upgrade::default(), client).await;
+    response
 }
 
 /// Memory that the headers of a request take.
@@ -195,14 +206,17 @@ fn name_host(request: &mut Request<Incoming>) -> bool {
 
 fn builder(service: &Service, deadlines: Deadlines) -> http2::Builder<StreamExecutor> {
     let mut builder = http2::Builder::new(StreamExecutor(deadlines));
+    let streams_max = service.connection_streams_max;
+    // A refused stream is an error, and its body another one.
+    let errors_max = STREAM_ERRORS_MAX + 2 * refused_before_settings(streams_max) as usize;
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(service.connection_streams_max)
+        .max_concurrent_streams(streams_max)
         .max_header_list_size(service.header_bytes_max.min(HEADERS_BYTES_MAX) as u32)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
-        .max_local_error_reset_streams(Some(64))
+        .max_local_error_reset_streams(Some(errors_max))
         .keep_alive_interval(deadlines.idle)
         .keep_alive_timeout(deadlines.write);
     builder

@@ -9,6 +9,7 @@ use hyper::Request;
 use hyper::body::{Body, Incoming};
 use hyper::header::EXPECT;
 
+use crate::http::socket::IdleState;
 use crate::shared::{Account, FREE_BYTES, Holder, Reservation};
 
 /// Memory is reserved in steps.
@@ -86,9 +87,15 @@ fn cut(mut bytes: Bytes, limit: usize) -> Bytes {
 /// Go's server reads as many (`net/http`, `maxPostHandlerReadBytes`).
 const UNWANTED_MAX: u64 = 256 << 10;
 
-/// Reads a body that nobody wants, if it is short; true if none of it is left. A client that waits
-/// for `100 Continue` is not asked for it.
-pub(crate) async fn read_unwanted(request: &mut Request<Incoming>) -> bool {
+/// Reads a body that nobody wants, if it is short; true if none of it is left. From then on `state` waits
+/// for no more of it. A client that waits for `100 Continue` is not asked for it.
+pub(crate) async fn read_unwanted(request: &mut Request<Incoming>, state: &IdleState) -> bool {
+    let ended = read_short(request).await;
+    state.read();
+    ended
+}
+
+async fn read_short(request: &mut Request<Incoming>) -> bool {
     let expects = request.headers().contains_key(EXPECT);
     let mut body = pin!(request.body_mut());
     if body.is_end_stream() {

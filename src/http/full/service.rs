@@ -86,17 +86,17 @@ impl Service {
         if let (Some(entry), Ok(Some(key))) = (&client.entry, &key) {
             entry.note_key(key.name());
         }
-        let mut response = match self.cors(&request) {
+        let response = match self.cors(&request) {
             _ if expects_the_unknown(&request) => whole(ErrorResponse::EXPECTATION.response()),
             Cors::Preflight(headers) => {
-                let ended = read_unwanted(&mut request).await;
+                let ended = read_unwanted(&mut request, &client.quiet).await;
                 whole(closing_unless(ended, preflight(headers)))
             }
             cors => {
                 let mut response = match key {
                     Ok(key) => self.answer_or_turn_away(request, upgrade, client, key).await,
                     Err(refusal) => {
-                        let ended = read_unwanted(&mut request).await;
+                        let ended = read_unwanted(&mut request, &client.quiet).await;
                         closing_unless(ended, whole(refusal.response()))
                     }
                 };
@@ -104,12 +104,32 @@ impl Service {
                 response
             }
         };
+        Ok(self.finish(response, client))
+    }
+
+    /// Refuses a request before anything of it is read but its headers.
+    pub(super) fn refuse(
+        &self,
+        refusal: Response<ResponseBody>,
+        client: &Client,
+    ) -> Response<HttpBody> {
+        add(&self.responder.rpc.counters.requests, 1);
+        self.responder.rpc.counters.refuse(refusal.status().as_u16());
+        self.finish(whole(refusal), client)
+    }
+
+    /// Counts a response, and notes it in the access log.
+    pub(super) fn finish(
+        &self,
+        mut response: Response<HttpBody>,
+        client: &Client,
+    ) -> Response<HttpBody> {
         add(&self.responder.rpc.counters.bytes, response.body().len() as u64);
         response.body_mut().charge(&self.responder.rpc.memory, client.address);
-        Ok(match &client.entry {
+        match &client.entry {
             Some(entry) => access::answer(entry, response),
             None => response,
-        })
+        }
     }
 
     /// Takes the key out of a request. Pages for operators and health checks need none.
@@ -144,7 +164,7 @@ impl Service {
             Err(turned) => turned,
         };
         if let Some(refusal) = other_refusal(key.as_ref(), &turned) {
-            let ended = read_unwanted(&mut request).await;
+            let ended = read_unwanted(&mut request, &client.quiet).await;
             return closing_unless(ended, whole(refusal.response()));
         }
         let turned = match turned {
@@ -152,7 +172,7 @@ impl Service {
             turned => turned,
         };
         // A refusal that closes the connection need not wait for the body.
-        let ended = !turned.closes() && read_unwanted(&mut request).await;
+        let ended = !turned.closes() && read_unwanted(&mut request, &client.quiet).await;
         let upgrade = (upgrade, key);
         let response = self.answer_other(turned, ended, request, upgrade, client).await;
         closing_unless(ended, response)

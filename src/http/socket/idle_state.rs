@@ -20,7 +20,7 @@ pub(crate) struct IdleState {
     body: AtomicU64,
     /// The next response says that the connection closes.
     closing: AtomicBool,
-    /// The request was read to its end.
+    /// No more of the request is waited for.
     read: AtomicBool,
     /// The socket is to look whether the client has gone.
     look: AtomicBool,
@@ -45,12 +45,12 @@ impl IdleState {
         self.answering.store(answering, Ordering::Relaxed);
     }
 
-    /// Notes that the request was read to its end. Over HTTP/2 only, where each stream has a state.
+    /// Notes that no more of the request is waited for. Over HTTP/2 only, where each stream has a state.
     pub(crate) fn read(&self) {
         self.read.store(true, Ordering::Relaxed);
     }
 
-    /// True if the request was read to its end.
+    /// True if no more of the request is waited for.
     pub(crate) fn has_read(&self) -> bool {
         self.read.load(Ordering::Relaxed)
     }

@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -13,9 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
 
-use crate::support::http2::{
-    DATA, PING, PREFACE, RST_STREAM, SETTINGS, first, frame, head, header,
-};
+use crate::support::http2::{DATA, PREFACE, frame, head, header};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::{devnet, follow};
 
@@ -209,61 +207,6 @@ fn connection_of_a_client_that_reads_nothing_ends_and_so_does_an_idle_one() {
     assert!(String::from_utf8_lossy(&came).contains("\"result\":{"), "an answer, and then the end");
     let goaway = came.windows(9).any(|head| head[3] == 7 && head[..2] == [0, 0]);
     assert!(goaway, "{came:?}");
-}
-
-/// A client that answers each PING, and sends `more` each half second, until a frame is `done` or the
-/// connection ends.
-fn talks(
-    neve: &Neve,
-    begin: &[u8],
-    mut more: impl FnMut(u32) -> Vec<u8>,
-    done: fn(u8, u32) -> bool,
-) {
-    let mut stream = TcpStream::connect(neve.address).expect("neve listens");
-    stream.set_read_timeout(Some(Duration::from_millis(500))).expect("not zero");
-    stream.write_all(begin).expect("it is read");
-    let (mut came, mut room, start) = (Vec::new(), [0; 4096], Instant::now());
-    for turn in 1.. {
-        assert!(start.elapsed() < LIMIT, "it goes on");
-        match stream.read(&mut room) {
-            Ok(0) => return,
-            Ok(len) => came.extend_from_slice(&room[..len]),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                let _ = stream.write_all(&more(turn));
-            }
-            Err(_) => return,
-        }
-        while let Some((kind, flags, of, len)) = first(&came) {
-            if done(kind, of) {
-                return;
-            }
-            let payload: Vec<u8> = came.drain(..len).skip(9).collect();
-            if kind == PING && flags & 1 == 0 {
-                let _ = stream.write_all(&frame(PING, 1, 0, &payload));
-            }
-        }
-    }
-}
-
-#[test]
-fn stream_ends_in_time_whatever_else_its_client_does() {
-    let node = devnet(5);
-    let (_dir, neve) = follow(&node, &["--idle-timeout", "2s", "--write-timeout", "1s"]);
-    let is_reset = |kind, stream| kind == RST_STREAM && stream == 1;
-    let never = |_, _| false;
-    let nothing = |_| Vec::new();
-    let begin = |window: u8, frames: &[u8]| {
-        [PREFACE, &frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, window]), frames].concat()
-    };
-    let ask = |stream: u32| [head(stream, &[]), frame(DATA, 1, stream, BLOCK.as_bytes())].concat();
-    // Some of the preface.
-    talks(&neve, &PREFACE[..20], nothing, never);
-    // No body, and one that comes byte by byte.
-    talks(&neve, &begin(255, &head(1, &[])), nothing, is_reset);
-    talks(&neve, &begin(255, &head(1, &[])), |_| frame(DATA, 0, 1, b" "), is_reset);
-    // A response that is not read, or by one byte, while other streams go on.
-    talks(&neve, &begin(0, &ask(1)), |turn| ask(2 * turn + 1), is_reset);
-    talks(&neve, &begin(1, &ask(1)), |turn| ask(2 * turn + 1), never);
 }
 
 #[test]

@@ -46,6 +46,18 @@ fn responses_that_are_not_read_take_bounded_memory() {
     withstands(|attack| attack.send(60, &unread_receipts()));
 }
 
+/// Requests whose responses the client has no room for. The memory of the client is that of its connections.
+fn closed_windows() -> Vec<u8> {
+    let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let requests = (0..STREAMS).map(|at| head(2 * at + 1, &[]));
+    [PREFACE, &settings, &requests.collect::<Vec<_>>().concat()].concat()
+}
+
+#[test]
+fn refusals_that_are_not_read_take_bounded_memory() {
+    withstands(|attack| attack.send(250, &closed_windows()));
+}
+
 #[test]
 fn heads_of_streams_take_bounded_memory() {
     withstands(|attack| {

@@ -26,9 +26,15 @@ const FREE_FRAMES: u64 = 200;
 /// Such frames that each request may bring along. A client that resets every stream it opens, as in
 /// CVE-2023-44487, brings one; so it may reset every second one.
 const FRAMES_A_REQUEST: u64 = 4;
-/// Requests of a connection that hyper may refuse by itself, beyond as many trailers as requests. It keeps something of
-/// each until the connection ends.
+/// Requests of a connection that hyper may refuse by itself, beyond as many trailers as requests. It keeps
+/// something of a malformed one until the connection ends.
 const REFUSED_MAX: u64 = 32;
+/// Streams that a client may open before it knows how many it may have: as many as RFC 9113, 6.5.2 recommends to
+/// allow.
+const STREAMS_UNKNOWN: u32 = 100;
+/// Setting of the window of new streams (RFC 9113, 6.5.2), and the bytes of a setting.
+const INITIAL_WINDOW: [u8; 2] = [0, 4];
+const SETTING_BYTES: usize = 6;
 /// Requests that hyper reads before those that it has are begun. Until then nobody counts their headers.
 const HEADS_AT_ONCE: usize = 4;
 
@@ -40,6 +46,13 @@ struct FrameMeter {
     head: [u8; HEAD_BYTES],
     /// Bytes of the head that came.
     came: usize,
+    /// True in a frame of SETTINGS.
+    in_settings: bool,
+    setting: [u8; SETTING_BYTES],
+    /// Bytes of the setting that came.
+    setting_came: usize,
+    /// Least window that the client gave new streams, if it said so.
+    window: Option<u32>,
     requests: u64,
     /// Requests since the last pause.
     heads: usize,
@@ -58,6 +71,9 @@ impl FrameMeter {
         while !bytes.is_empty() && self.heads <= HEADS_AT_ONCE {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
+            if self.in_settings {
+                bytes[..skipped].iter().for_each(|byte| self.settings(*byte));
+            }
             bytes = &bytes[skipped..];
             let part = (HEAD_BYTES - self.came).min(bytes.len());
             self.head[self.came..self.came + part].copy_from_slice(&bytes[..part]);
@@ -68,6 +84,17 @@ impl FrameMeter {
             }
         }
         came.len() - bytes.len()
+    }
+
+    /// Reads a byte of SETTINGS.
+    fn settings(&mut self, byte: u8) {
+        self.setting[self.setting_came] = byte;
+        self.setting_came = (self.setting_came + 1) % SETTING_BYTES;
+        if self.setting_came == 0 && self.setting.starts_with(&INITIAL_WINDOW) {
+            let value =
+                self.setting[2..].iter().fold(0, |value, byte| value << 8 | u32::from(*byte));
+            self.window = Some(self.window.map_or(value, |least| least.min(value)));
+        }
     }
 
     /// True if too many frames only make work.
@@ -88,6 +115,7 @@ impl FrameMeter {
         let [a, b, c, kind, ..] = self.head;
         self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         self.came = 0;
+        (self.in_settings, self.setting_came) = (kind == 4, 0);
         match kind {
             1 => (self.requests, self.heads) = (self.requests + 1, self.heads + 1), // HEADERS
             3 => self.idle += 2 * FRAMES_A_REQUEST,                                 // RST_STREAM
@@ -98,6 +126,11 @@ impl FrameMeter {
     }
 }
 
+/// Streams that hyper refuses of a client that does not know yet that it may have so many.
+pub(super) fn refused_before_settings(streams_max: u32) -> u32 {
+    STREAMS_UNKNOWN.saturating_sub(streams_max)
+}
+
 /// A socket.
 pub(super) struct Http2Socket {
     io: TcpStream,
@@ -105,6 +138,8 @@ pub(super) struct Http2Socket {
     before: Bytes,
     meter: FrameMeter,
     streams: Arc<OpenStreams>,
+    /// Requests that hyper may refuse.
+    refused_max: u64,
     write_timeout: Duration,
     /// Set while the client takes no bytes.
     stalled: Option<Pin<Box<Sleep>>>,
@@ -115,9 +150,12 @@ impl Http2Socket {
         io: TcpStream,
         before: Bytes,
         streams: Arc<OpenStreams>,
+        streams_max: u32,
         write_timeout: Duration,
     ) -> Self {
-        Self { io, before, meter: FrameMeter::new(), streams, write_timeout, stalled: None }
+        let refused_max = REFUSED_MAX + u64::from(refused_before_settings(streams_max));
+        let meter = FrameMeter::new();
+        Self { io, before, meter, streams, refused_max, write_timeout, stalled: None }
     }
 
     fn wrote<T>(
@@ -159,7 +197,8 @@ impl AsyncRead for Http2Socket {
             self.before = [&buf.filled()[end..], &self.before].concat().into();
             buf.set_filled(end);
         }
-        let refused = self.meter.requests > 2 * self.streams.opened() + REFUSED_MAX;
+        self.meter.window.into_iter().for_each(|window| self.streams.gives_window(window));
+        let refused = self.meter.requests > 2 * self.streams.opened() + self.refused_max;
         Poll::Ready(if refused || self.meter.is_flooded() {
             Err(io::Error::other("too many frames without a request"))
         } else {
@@ -250,6 +289,21 @@ mod tests {
             assert!(!takes(&vec![frame(0, 0); free + 1], piece), "DATA without any");
             assert!(takes(&vec![frame(0, 4); 10 * free], piece), "a body");
             assert!(takes(&vec![frame(8, 4); 10 * free], piece), "windows");
+        }
+    }
+
+    #[test]
+    fn window_of_settings_is_read_however_they_are_cut() {
+        let head = [0, 0, 18, 4, 0, 0, 0, 0, 0];
+        let settings = [[0, 3, 0, 4, 0, 4], [0, 4, 0x7f, 1, 2, 3], [0, 4, 0x7f, 2, 0, 0]].concat();
+        // A body is no SETTINGS, and an acknowledgment has none.
+        let acknowledged = vec![0, 0, 0, 4, 1, 0, 0, 0, 0];
+        let body = vec![0, 0, 6, 0, 0, 0, 0, 0, 1, 0, 4, 0, 0, 0, 0];
+        let bytes = [vec![4; PREFACE_BYTES], head.to_vec(), settings, acknowledged, body].concat();
+        for piece in [1, 5, 1 << 20] {
+            let mut meter = FrameMeter::new();
+            bytes.chunks(piece).for_each(|piece| assert_eq!(meter.takes(piece), piece.len()));
+            assert_eq!(meter.window, Some(0x7f01_0203), "{piece}");
         }
     }
 

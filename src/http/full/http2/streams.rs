@@ -4,7 +4,7 @@
 //! runs in a task of its own beside a clock, and the end of the task resets the stream.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -16,6 +16,12 @@ use tracing::debug;
 use crate::config::settings::Deadlines;
 use crate::http::socket::IdleState;
 use crate::shared::lock::lock;
+
+/// Bytes that a client takes of a stream before it says so, unless its SETTINGS say otherwise (RFC 9113, 6.9.2).
+const WINDOW: u32 = 65_535;
+/// Write deadlines within which a client takes the last pieces of a response. A hundred streams may share a
+/// slow line.
+pub(super) const TAKEN_WITHIN: u32 = 4;
 
 tokio::task_local! {
     /// Stream of a task.
@@ -30,6 +36,8 @@ pub(super) struct OpenStreams {
     opened: AtomicU64,
     /// Streams that are open and not begun: nobody has counted their memory.
     waiting: AtomicUsize,
+    /// Least window that the client gave a new stream.
+    window: AtomicU32,
     /// Reader that waits until there is none.
     reader: Mutex<Option<Waker>>,
     /// Time when a stream last opened or ended.
@@ -40,7 +48,8 @@ impl Default for OpenStreams {
     fn default() -> Self {
         let moved = Mutex::new(Instant::now());
         let (open, opened, waiting) = <(AtomicUsize, AtomicU64, AtomicUsize)>::default();
-        Self { open, opened, waiting, reader: Mutex::default(), moved }
+        let window = AtomicU32::new(WINDOW);
+        Self { open, opened, waiting, window, reader: Mutex::default(), moved }
     }
 }
 
@@ -56,6 +65,11 @@ impl OpenStreams {
         self.opened.load(Ordering::Relaxed)
     }
 
+    /// Notes the window that the client gives a new stream.
+    pub(super) fn gives_window(&self, bytes: u32) {
+        self.window.fetch_min(bytes, Ordering::Relaxed);
+    }
+
     /// Notes a stream until the guard is dropped.
     pub(super) fn open(self: &Arc<Self>) -> OpenStream {
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +83,10 @@ impl OpenStreams {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return Poll::Ready(());
         }
-        *lock(&self.reader) = Some(context.waker().clone());
+        match &mut *lock(&self.reader) {
+            Some(waker) => waker.clone_from(context.waker()), // as it is, if it wakes the same task
+            none => *none = Some(context.waker().clone()),
+        }
         Poll::Pending
     }
 }
@@ -82,6 +99,11 @@ pub(super) struct OpenStream {
 }
 
 impl OpenStream {
+    /// Least bytes of a response that the client has room for.
+    pub(super) fn window(&self) -> u32 {
+        self.streams.window.load(Ordering::Relaxed)
+    }
+
     /// Notes that its memory is counted.
     pub(super) fn begin(&mut self) {
         let was_begun = std::mem::replace(&mut self.begun, true);
@@ -114,6 +136,8 @@ enum Phase {
     Answering,
     /// Response that waits for the client, since this time.
     Sending(Instant),
+    /// Response of which the client has all but the last pieces, since this time.
+    Ending(Instant),
 }
 
 impl Stream {
@@ -132,12 +156,18 @@ impl Stream {
         *lock(&self.0) = if sending { Phase::Sending(Instant::now()) } else { Phase::Answering };
     }
 
+    /// Notes that hyper has all of its response, and the client not yet.
+    pub(super) fn ends(&self) {
+        *lock(&self.0) = Phase::Ending(Instant::now());
+    }
+
     /// Time at which it is late, if nothing happens until then.
     fn late_at(&self, deadlines: &Deadlines) -> Option<Instant> {
         match &*lock(&self.0) {
             Phase::Reading(since, state) => (!state.has_read()).then(|| *since + deadlines.idle),
             Phase::Answering => None,
             Phase::Sending(since) => Some(*since + deadlines.write),
+            Phase::Ending(since) => Some(*since + TAKEN_WITHIN * deadlines.write),
         }
     }
 
@@ -204,6 +234,7 @@ mod tests {
         assert_eq!(late_after(|stream| stream.reads(&state)), None, "all was read");
         assert_eq!(late_after(|stream| stream.sends(true)), Some(4));
         assert_eq!(late_after(|stream| stream.sends(false)), None);
+        assert_eq!(late_after(Stream::ends), Some(16));
     }
 
     #[tokio::test]
