@@ -18,10 +18,10 @@ use std::task::Poll;
 
 use h2::Reason;
 use hyper::body::{Body, Incoming};
-use hyper::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -34,6 +34,7 @@ use self::memory::{OWN_BYTES, SendMemory};
 use self::socket::{Http2Socket, refused_before_settings};
 use self::streams::{OpenStream, OpenStreams, Stream, StreamExecutor};
 use super::service::{Client, Service};
+use crate::body::ResponseBody;
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
 use crate::http::response::{HttpBody, whole};
@@ -148,8 +149,9 @@ async fn respond(
     open.begin();
     let (stream, state) = (Stream::current(), Arc::new(IdleState::default()));
     let client = service.client(&request, address, Arc::clone(&state));
+    let is_head = request.method() == Method::HEAD;
     let no_room = || service.responder.response(RpcResponse::NoRoom);
-    let mut response = match &mut reserved {
+    let response = match &mut reserved {
         Some(reserved) => {
             if !request.body().is_end_stream() {
                 stream.reads(&state);
@@ -160,9 +162,10 @@ async fn respond(
         }
         None => service.refuse(no_room(), &client),
     };
+    let mut response = head_only_if(is_head, response);
     let mut first = memory.take_first(address, response.body());
     if first.is_none() && reserved.is_some() {
-        response = service.finish(whole(no_room()), &client);
+        response = head_only_if(is_head, service.finish(whole(no_room()), &client));
         first = memory.take_first(address, response.body());
     }
     let first = first.ok_or(Reason::ENHANCE_YOUR_CALM)?;
@@ -183,6 +186,17 @@ async fn answer(
     }
     let Ok(response) = service.respond(request, &Upgrade::default(), client).await;
     response
+}
+
+/// Leaves out the body of a response to `HEAD`, which hyper does over HTTP/1 only. Its length stays.
+fn head_only_if(is_head: bool, mut response: Response<HttpBody>) -> Response<HttpBody> {
+    if !is_head {
+        return response;
+    }
+    if let Some(len) = response.body().size_hint().exact() {
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(len.into());
+    }
+    whole(Response::from_parts(response.into_parts().0, ResponseBody::default()))
 }
 
 /// Memory that the headers of a request take.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::header::HeaderValue;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustix::process::Signal;
@@ -207,6 +208,40 @@ fn connection_of_a_client_that_reads_nothing_ends_and_so_does_an_idle_one() {
     assert!(String::from_utf8_lossy(&came).contains("\"result\":{"), "an answer, and then the end");
     let goaway = came.windows(9).any(|head| head[3] == 7 && head[..2] == [0, 0]);
     assert!(goaway, "{came:?}");
+}
+
+/// Headers besides those of the connection and the time.
+fn headers_of(response: &Response<hyper::body::Incoming>) -> Vec<(String, String)> {
+    let text = |value: &HeaderValue| value.to_str().expect("ASCII").to_owned();
+    let all = response.headers().iter().map(|(name, value)| (name.to_string(), text(value)));
+    sorted(all.collect())
+}
+
+fn sorted(mut headers: Vec<(String, String)>) -> Vec<(String, String)> {
+    headers.retain(|(name, _)| name != "date" && name != "connection");
+    headers.sort();
+    headers
+}
+
+#[test]
+fn head_has_the_headers_of_http_1_and_no_body() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &[]);
+    let address = neve.address;
+    for path in ["/ready", "/nothing", "/", "/v1/block/5"] {
+        let expected = neve.client().request("HEAD", path, &[], b"");
+        let (status, headers) = run(async {
+            let request = Request::head(format!("http://{address}{path}"));
+            let request = request.body(Full::new(Bytes::new())).expect("a request");
+            let mut sender = open(address).await;
+            let response = sender.send_request(request).await.expect("a response");
+            let (status, headers) = (response.status().as_u16(), headers_of(&response));
+            let body = response.into_body().collect().await.expect("no error of the stream");
+            assert!(body.to_bytes().is_empty());
+            (status, headers)
+        });
+        assert_eq!((status, headers), (expected.status, sorted(expected.headers)), "{path}");
+    }
 }
 
 #[test]
