@@ -1,7 +1,7 @@
 //! Hours of everything at once: blocks, eviction, a mirror, subscribers, traffic, attackers, restarts.
 //!
-//! Each answer is the upstream's to the byte, each subscriber gets each height once, and memory stays below
-//! the documented ceiling. `NEVE_SOAK_SECONDS` says for how long.
+//! Each answer is the upstream's to the byte, over HTTP/1 and HTTP/2, each subscriber gets each height once, and
+//! memory stays below the documented ceiling. Clients that mean well are served beside each attacker. `NEVE_SOAK_SECONDS` says for how long.
 
 #![cfg(test)]
 
@@ -9,6 +9,8 @@ mod support;
 
 #[path = "soak/attackers.rs"]
 mod attackers;
+#[path = "soak/line.rs"]
+mod line;
 #[path = "soak/report.rs"]
 mod report;
 #[path = "soak/restarts.rs"]
@@ -23,6 +25,7 @@ mod traffic;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use line::Version;
 use report::Report;
 use stage::{Phase, Place, Stage};
 
@@ -56,8 +59,9 @@ fn everything_at_once_gives_no_wrong_byte_and_stays_within_memory() {
         let _guard = stage.ends_when_dropped();
         for place in [Place::Source, Place::Mirror] {
             scope.spawn(move || report.watch_memory(stage, place));
+            scope.spawn(move || traffic::run(stage, place, Version::Http2, report));
             for _ in 0..2 {
-                scope.spawn(move || traffic::run(stage, place, report));
+                scope.spawn(move || traffic::run(stage, place, Version::Http1, report));
                 scope.spawn(move || subscribers::run(stage, place, report));
             }
         }
@@ -75,6 +79,7 @@ fn everything_at_once_gives_no_wrong_byte_and_stays_within_memory() {
 
 fn check(report: &Report) {
     report.assert_no_failures();
+    report.assert_served();
     let peak = report.memory.peak();
     assert!(peak <= MEMORY_MAX, "{peak} bytes of memory, allowed are {MEMORY_MAX}");
     assert!(report.compared() > 100, "only {} answers were compared", report.compared());

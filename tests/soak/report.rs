@@ -9,10 +9,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::attackers::COUNT;
+use crate::line::Version;
 use crate::stage::{Phase, Place, Stage};
 
 /// Between looks at the memory.
 const LOOK: Duration = Duration::from_millis(100);
+/// Of so many requests one may stay without a response while nothing is restarted.
+const SERVED_OF: u64 = 100;
 /// Failures that are kept: the first tell the story.
 const FAILURES_MAX: usize = 20;
 
@@ -20,6 +23,8 @@ const FAILURES_MAX: usize = 20;
 #[derive(Default)]
 pub(crate) struct Report {
     compared: AtomicU64,
+    /// Responses by phase, over each version of HTTP.
+    served: [[AtomicU64; 2]; 5],
     missed: AtomicU64,
     heads: AtomicU64,
     resumed: AtomicU64,
@@ -27,6 +32,7 @@ pub(crate) struct Report {
     terms: AtomicU64,
     unanswered: [AtomicU64; 5],
     refused: Mutex<BTreeMap<u16, u64>>,
+    refused_in: [AtomicU64; 5],
     /// Latencies of single calls, when quiet and when attacked.
     latencies: [Mutex<Vec<Duration>>; 2],
     attacks: Mutex<BTreeMap<&'static str, Attacks>>,
@@ -41,6 +47,8 @@ pub(crate) struct Report {
 struct Attacks {
     rounds: u64,
     connections: u64,
+    /// Responses to other clients while one was at work, over each version of HTTP.
+    served: [u64; 2],
     /// Latencies of single calls while one was at work, alone or beside another.
     latencies: Vec<Duration>,
     /// Most bytes of a server while one was at work.
@@ -58,6 +66,11 @@ impl Memory {
     pub(crate) fn peak(&self) -> u64 {
         self.source.load(Ordering::Relaxed).max(self.mirror.load(Ordering::Relaxed))
     }
+}
+
+/// Place of a phase among counters.
+fn at(phase: Phase) -> usize {
+    (phase as usize).min(4)
 }
 
 fn add(counter: &AtomicU64) {
@@ -79,14 +92,41 @@ impl Report {
         add(&self.missed);
     }
 
+    /// The server answered with status 200.
+    pub(crate) fn served(&self, phase: Phase, version: Version) {
+        add(&self.served[at(phase)][version as usize]);
+        self.with_active(|of| of.served[version as usize] += 1);
+    }
+
+    /// Asserts that clients which mean well are served: in each phase without restarts, over each version of
+    /// HTTP, and beside each kind of attacker.
+    pub(crate) fn assert_served(&self) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        for phase in [Phase::Quiet, Phase::Attacked] {
+            let served = self.served[at(phase)].each_ref().map(get);
+            assert!(!served.contains(&0), "{phase:?}: {served:?} responses over HTTP/1 and HTTP/2");
+            let left = get(&self.refused_in[at(phase)]) + get(&self.unanswered[at(phase)]);
+            let all = served.iter().sum::<u64>() + left;
+            assert!(
+                left <= all / SERVED_OF,
+                "{phase:?}: {left} of {all} requests without a response"
+            );
+        }
+        for (name, of) in self.attacks.lock().expect("no thread panics with it").iter() {
+            let served = of.served;
+            assert!(!served.contains(&0), "{name}: {served:?} responses over HTTP/1 and HTTP/2");
+        }
+    }
+
     /// The server answered with another status.
-    pub(crate) fn refused(&self, status: u16) {
+    pub(crate) fn refused(&self, phase: Phase, status: u16) {
+        add(&self.refused_in[at(phase)]);
         *self.refused.lock().expect("no thread panics with it").entry(status).or_default() += 1;
     }
 
     /// A connection ended without an answer.
     pub(crate) fn unanswered(&self, phase: Phase) {
-        add(&self.unanswered[(phase as usize).min(4)]);
+        add(&self.unanswered[at(phase)]);
     }
 
     /// A subscriber got a head.
@@ -206,6 +246,12 @@ impl fmt::Display for Report {
             self.compared(),
             get(&self.missed)
         )?;
+        let [served, attacked_served] =
+            [&self.served[0], &self.served[1]].map(|of| of.each_ref().map(get));
+        writeln!(
+            f,
+            "responses over HTTP/1 and HTTP/2: when quiet {served:?}, attacked {attacked_served:?}"
+        )?;
         writeln!(
             f,
             "refused by status: {:?}",
@@ -237,14 +283,15 @@ impl fmt::Display for Report {
         writeln!(f, "p99 attacked to quiet: {ratio:.1}")?;
         let [source, mirror] = [&self.memory.source, &self.memory.mirror].map(|of| get(of) >> 20);
         writeln!(f, "memory at most, MiB: source {source}, mirror {mirror}")?;
-        let widths = "rounds  connections  memory, MiB    p50 and p99 of other clients";
+        let widths = "rounds  connections  memory, MiB  served over HTTP/1, 2    p50 and p99 of other clients";
         writeln!(f, "{:28} {widths}", "attacker")?;
         for (name, of) in self.attacks.lock().expect("no thread panics with it").iter() {
             let (p50, p99) = (quantile(&of.latencies, 0.5), quantile(&of.latencies, 0.99));
             let (rounds, connections, memory) = (of.rounds, of.connections, of.memory >> 20);
+            let [over_1, over_2] = of.served;
             writeln!(
                 f,
-                "{name:28} {rounds:6} {connections:12} {memory:12}    {p50:.2?}, {p99:.2?}"
+                "{name:28} {rounds:6} {connections:12} {memory:12} {over_1:12} {over_2:9}    {p50:.2?}, {p99:.2?}"
             )?;
         }
         Ok(())

@@ -1,7 +1,6 @@
 //! Clients that mean well: each answer is compared with the upstream's, byte by byte.
 
-use std::io::{self, BufReader, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
@@ -11,59 +10,17 @@ use fastrand::Rng;
 use neve_devnet::Block;
 use serde_json::value::RawValue;
 
+use crate::line::{Line, Version};
 use crate::report::Report;
 use crate::stage::{Phase, Place, Stage};
-use crate::support::client::{Response, read};
+use crate::support::client::Response;
 
 /// Between requests: what is measured is the server, and not how its machine is shared.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Above every time-out of the server.
-const LIMIT: Duration = Duration::from_secs(40);
 /// Requests between two looks at the served range.
 const LOOK_EVERY: usize = 50;
 /// In each so many requests one is a batch, and one asks for logs.
 const BATCH_EVERY: usize = 10;
-
-/// A connection that is kept, and opened anew when it ends.
-struct Line {
-    address: SocketAddr,
-    path: &'static str,
-    stream: Option<BufReader<TcpStream>>,
-}
-
-impl Line {
-    fn new(address: SocketAddr, path: &'static str) -> Self {
-        Self { address, path, stream: None }
-    }
-
-    fn post(&mut self, body: &str) -> io::Result<Response> {
-        let stream = match &mut self.stream {
-            Some(stream) => stream,
-            none => none.insert(connect(self.address)?),
-        };
-        let head = format!(
-            "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            self.path,
-            self.address,
-            body.len()
-        );
-        let sent =
-            stream.get_mut().write_all([head.as_bytes(), body.as_bytes()].concat().as_slice());
-        let response = sent.and_then(|()| read(stream, false));
-        let closes = |response: &Response| response.header("connection") == Some("close");
-        if response.as_ref().is_ok_and(closes) || response.is_err() {
-            self.stream = None;
-        }
-        response
-    }
-}
-
-fn connect(address: SocketAddr) -> io::Result<BufReader<TcpStream>> {
-    let stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
-    stream.set_nodelay(true)?;
-    Ok(BufReader::new(stream))
-}
 
 /// The served range that a miss names.
 fn range_of(miss: &Response) -> Option<(u64, u64)> {
@@ -75,7 +32,7 @@ fn range_of(miss: &Response) -> Option<(u64, u64)> {
 /// The range that is served now, asked for by a hash that no block has.
 pub(crate) fn served(address: SocketAddr) -> Option<(u64, u64)> {
     let call = call(&format!("\"eth_getBlockByHash\",\"params\":[\"0x{:064x}\",false]", 7));
-    range_of(&Line::new(address, "/").post(&call).ok()?)
+    range_of(&Line::new(Version::Http1, address, "/").post(&call).ok()?)
 }
 
 fn call(method_and_params: &str) -> String {
@@ -83,14 +40,15 @@ fn call(method_and_params: &str) -> String {
 }
 
 /// Asks until the last phase.
-pub(crate) fn run(stage: &Stage, place: Place, report: &Report) {
+pub(crate) fn run(stage: &Stage, place: Place, version: Version, report: &Report) {
     let _guard = stage.ends_when_dropped();
     let address = stage.server(place).address;
     let mut asker = Asker {
         stage,
         report,
-        neve: Line::new(address, "/"),
-        upstream: Line::new(stage.devnet.address(), "/ext/bc/C/rpc"),
+        version,
+        neve: Line::new(version, address, "/"),
+        upstream: Line::new(Version::Http1, stage.devnet.address(), "/ext/bc/C/rpc"),
         random: Rng::new(),
     };
     let mut range = None;
@@ -118,6 +76,7 @@ pub(crate) fn run(stage: &Stage, place: Place, report: &Report) {
 struct Asker<'s> {
     stage: &'s Stage,
     report: &'s Report,
+    version: Version,
     neve: Line,
     upstream: Line,
     random: Rng,
@@ -197,7 +156,10 @@ impl Asker<'_> {
     /// An answer, unless the server refuses, or is away. A miss is one only of what was evicted.
     fn ask(&mut self, body: &str, lowest: u64) -> Option<Response> {
         match self.neve.post(body) {
-            Ok(response) if response.status == 200 => Some(response),
+            Ok(response) if response.status == 200 => {
+                self.report.served(self.stage.phase(), self.version);
+                Some(response)
+            }
             Ok(miss) if miss.status == 421 => {
                 match range_of(&miss) {
                     Some((first, _)) if lowest < first => self.report.missed(),
@@ -208,7 +170,7 @@ impl Asker<'_> {
                 None
             }
             Ok(other) => {
-                self.report.refused(other.status);
+                self.report.refused(self.stage.phase(), other.status);
                 None
             }
             Err(_) => {

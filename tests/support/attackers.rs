@@ -2,6 +2,8 @@
 //!
 //! Whatever the server does to them, they go on: an error ends a connection and nothing else.
 
+mod http2;
+
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::thread;
@@ -38,7 +40,7 @@ pub(crate) struct Attack {
 pub(crate) type Kind = (&'static str, fn(&Attack) -> usize);
 
 /// All kinds, each once.
-pub(crate) const KINDS: [Kind; 13] = [
+pub(crate) const KINDS: [Kind; 17] = [
     ("partial heads", partial_heads),
     ("stopped bodies", stopped_bodies),
     ("stopped fragments", stopped_fragments),
@@ -52,6 +54,10 @@ pub(crate) const KINDS: [Kind; 13] = [
     ("idle connections", idle_connections),
     ("malformed requests", malformed_requests),
     ("filters and subscriptions", filters_and_subscriptions),
+    ("unread streams of HTTP/2", http2::unread_streams),
+    ("closed windows of HTTP/2", http2::closed_windows),
+    ("rapid resets of HTTP/2", http2::rapid_resets),
+    ("idle streams of HTTP/2", http2::idle_streams),
 ];
 
 impl Attack {

@@ -172,3 +172,84 @@ impl Drop for Http2Body {
         self.pieces.leave();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use hyper::Response;
+    use tokio::time::Instant;
+
+    use super::super::streams::OpenStreams;
+    use super::*;
+    use crate::body::ResponseBody;
+    use crate::config::settings::Deadlines;
+    use crate::http::response::whole;
+    use crate::shared::MemoryBudget;
+
+    /// A response to a client that has no memory but that of its connection.
+    struct Sent {
+        body: HttpBody,
+        stream: Arc<Stream>,
+        /// Pieces that the client did not take.
+        pieces: Vec<Bytes>,
+    }
+
+    impl Sent {
+        fn new(len: usize) -> Self {
+            let memory = SendMemory::new(&MemoryBudget::new(1, 1));
+            let (stream, streams) = (Stream::new(), Arc::new(OpenStreams::default()));
+            let address = ClientAddress::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            let body = whole(Response::new(ResponseBody::from(vec![7; len]))).into_body();
+            let first = memory.take_first(address, &body).expect("enough for any first piece");
+            let open = streams.open();
+            let responding = Responding { stream: Arc::clone(&stream), memory, address, open };
+            Self { body: responding.wrap(body, first, None), stream, pieces: Vec::new() }
+        }
+
+        /// Polls until there is nothing more; true if that is the end.
+        fn poll(&mut self) -> bool {
+            let mut context = Context::from_waker(Waker::noop());
+            while let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(&mut context) {
+                let Some(frame) = frame else { return true };
+                self.pieces.extend(frame.expect("no error").into_data());
+                if self.body.is_end_stream() {
+                    return true;
+                }
+            }
+            false
+        }
+
+        /// Seconds until the stream is late.
+        fn late_after(&self) -> Option<u64> {
+            let (idle, write) = (Duration::from_secs(100), Duration::from_secs(4));
+            let late = self.stream.late_at(&Deadlines { idle, write })?;
+            Some((late - Instant::now() + Duration::from_millis(500)).as_secs())
+        }
+    }
+
+    #[test]
+    fn stream_that_waits_for_memory_has_no_write_deadline() {
+        let mut sent = Sent::new(200_000);
+        assert_eq!(sent.late_after(), Some(4));
+        assert!(!sent.poll() && sent.pieces.len() == 4);
+        assert_eq!(sent.late_after(), None);
+        sent.pieces.clear();
+        assert!(!sent.poll() && sent.pieces.len() == 4, "memory is back");
+    }
+
+    #[test]
+    fn end_of_a_long_response_waits_for_its_pieces() {
+        let mut short = Sent::new(60_000);
+        assert!(short.poll() && short.late_after() == Some(4));
+        let mut long = Sent::new(65_536);
+        assert!(!long.poll() && long.pieces.len() == 4);
+        assert_eq!(long.late_after(), Some(16));
+        long.pieces.truncate(1);
+        assert!(!long.poll(), "a piece is not taken");
+        long.pieces.clear();
+        assert!(long.poll());
+    }
+}

@@ -141,6 +141,11 @@ enum Phase {
 }
 
 impl Stream {
+    /// A stream that waits for nothing of its client.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Phase::Answering)))
+    }
+
     /// Stream of this task.
     pub(super) fn current() -> Arc<Self> {
         STREAM.with(Arc::clone)
@@ -162,7 +167,7 @@ impl Stream {
     }
 
     /// Time at which it is late, if nothing happens until then.
-    fn late_at(&self, deadlines: &Deadlines) -> Option<Instant> {
+    pub(super) fn late_at(&self, deadlines: &Deadlines) -> Option<Instant> {
         match &*lock(&self.0) {
             Phase::Reading(since, state) => (!state.has_read()).then(|| *since + deadlines.idle),
             Phase::Answering => None,
@@ -198,7 +203,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        let stream = Arc::new(Stream(Mutex::new(Phase::Answering)));
+        let stream = Stream::new();
         let (clock, deadlines) = (Arc::clone(&stream), self.0);
         tokio::spawn(STREAM.scope(stream, async move {
             tokio::select! {
@@ -219,7 +224,7 @@ mod tests {
     /// Seconds until a stream is late whose client did this.
     fn late_after(did: impl FnOnce(&Stream)) -> Option<u64> {
         let (idle, write) = (Duration::from_secs(8), Duration::from_secs(4));
-        let stream = Stream(Mutex::new(Phase::Answering));
+        let stream = Stream::new();
         did(&stream);
         let late = stream.late_at(&Deadlines { idle, write })?;
         Some((late - Instant::now() + Duration::from_millis(500)).as_secs())
