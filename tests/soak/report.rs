@@ -14,7 +14,7 @@ use crate::stage::{Phase, Place, Stage};
 
 /// Between looks at the memory.
 const LOOK: Duration = Duration::from_millis(100);
-/// Of so many requests one may stay without a response while nothing is restarted.
+/// Requests of which one may stay without a response while nothing is restarted.
 const SERVED_OF: u64 = 100;
 /// Failures that are kept: the first tell the story.
 const FAILURES_MAX: usize = 20;
