@@ -16,7 +16,8 @@ pub(super) const REQUESTS: Group = Group {
         Setting::new(
             "connection-streams-max",
             count("1", "1000"),
-            "Requests in flight of a connection of HTTP/2. Beyond it: the client waits.",
+            "Requests in flight of a connection of HTTP/2. Beyond it: the client waits, or the \
+             request is refused.",
         )
         .or("100"),
         Setting::new(

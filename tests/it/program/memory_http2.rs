@@ -49,8 +49,8 @@ fn responses_that_are_not_read_take_bounded_memory() {
 /// Requests whose responses the client has no room for. The memory of the client is that of its connections.
 fn closed_windows() -> Vec<u8> {
     let settings = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
-    let requests = (0..STREAMS).map(|at| head(2 * at + 1, &[]));
-    [PREFACE, &settings, &requests.collect::<Vec<_>>().concat()].concat()
+    let requests: Vec<_> = (0..STREAMS).map(|at| head(2 * at + 1, &[])).collect();
+    [PREFACE, &settings, &requests.concat()].concat()
 }
 
 #[test]
@@ -74,6 +74,7 @@ fn attacks_at_their_full_size_over_http_2_stay_below_the_ceiling() {
         ("unread receipts", unread_receipts()),
         ("heads without bodies", heads_without_bodies()),
         ("too many headers", too_many_headers()),
+        ("closed windows", closed_windows()),
     ] {
         for (addresses, from) in [(1, only as fn(usize) -> [u8; 4]), (5, attacker)] {
             let (_devnet, _dir, neve) = start(&["--idle-timeout", "10m", "--write-timeout", "10m"]);
