@@ -180,16 +180,17 @@ mod tests {
     use std::time::Duration;
 
     use hyper::Response;
+    use tokio::sync::mpsc;
     use tokio::time::Instant;
 
     use super::super::streams::OpenStreams;
     use super::*;
     use crate::body::ResponseBody;
     use crate::config::settings::Deadlines;
-    use crate::http::response::whole;
+    use crate::http::response::{StreamBody, whole};
     use crate::shared::MemoryBudget;
 
-    /// A response to a client that has no memory but that of its connection.
+    /// A response to a client.
     struct Sent {
         body: HttpBody,
         stream: Arc<Stream>,
@@ -198,11 +199,16 @@ mod tests {
     }
 
     impl Sent {
+        /// A response of this length. Its client has the memory of its connection only.
         fn new(len: usize) -> Self {
-            let memory = SendMemory::new(&MemoryBudget::new(1, 1));
+            let body = whole(Response::new(ResponseBody::from(vec![7; len]))).into_body();
+            Self::of(body, &MemoryBudget::new(1, 1))
+        }
+
+        fn of(body: HttpBody, budget: &Arc<MemoryBudget>) -> Self {
+            let memory = SendMemory::new(budget);
             let (stream, streams) = (Stream::new(), Arc::new(OpenStreams::default()));
             let address = ClientAddress::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
-            let body = whole(Response::new(ResponseBody::from(vec![7; len]))).into_body();
             let first = memory.take_first(address, &body).expect("enough for any first piece");
             let open = streams.open();
             let responding = Responding { stream: Arc::clone(&stream), memory, address, open };
@@ -238,6 +244,18 @@ mod tests {
         assert_eq!(sent.late_after(), None);
         sent.pieces.clear();
         assert!(!sent.poll() && sent.pieces.len() == 4, "memory is back");
+    }
+
+    #[test]
+    fn long_piece_of_a_mirror_is_counted_whole() {
+        let (sender, pieces) = mpsc::channel(1);
+        sender.try_send(Bytes::from(vec![7; 256 << 10])).expect("one piece");
+        let budget = MemoryBudget::new(1 << 20, 1 << 20);
+        let mut sent = Sent::of(HttpBody::Stream(StreamBody { pieces, left: None }), &budget);
+        assert!(!sent.poll() && sent.pieces.len() == 16);
+        assert_eq!(budget.used(), (256 << 10) + FIRST_PIECE_BYTES);
+        sent.pieces.clear();
+        assert_eq!(budget.used(), 0);
     }
 
     #[test]
