@@ -113,3 +113,44 @@ async fn read_short(request: &mut Request<Incoming>) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::Full;
+    use hyper::Response;
+    use hyper::server::conn::http1::Builder;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// Bytes of the response to a request with a body of this length that nobody wants: whether it was read to
+    /// the end, and whether more of it is waited for.
+    async fn answer(len: u64) -> String {
+        let (mut client, server) = duplex(4096);
+        let respond = service_fn(|mut request: Request<Incoming>| async move {
+            let state = IdleState::default();
+            let ended = read_unwanted(&mut request, &state).await;
+            let text = format!("ended: {ended}, waits: {}", !state.has_read());
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+        });
+        let serve =
+            Builder::new().keep_alive(false).serve_connection(TokioIo::new(server), respond);
+        let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length:{len}\r\n\r\n");
+        client.write_all(head.as_bytes()).await.expect("room for a head");
+        client.write_all(&[b' '; 100]).await.expect("room for some of the body");
+        let mut response = String::new();
+        let (_, read) = tokio::join!(serve, client.read_to_string(&mut response));
+        read.expect("text");
+        response.split("\r\n\r\n").nth(1).expect("a body").to_owned()
+    }
+
+    #[tokio::test]
+    async fn body_that_nobody_wants_is_waited_for_no_more() {
+        assert_eq!(answer(100).await, "ended: true, waits: false");
+        assert_eq!(answer(UNWANTED_MAX + 1).await, "ended: false, waits: false");
+    }
+}
