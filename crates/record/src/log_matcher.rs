@@ -37,7 +37,7 @@ pub fn logs(reader: &Reader, wanted: LogMatcher, heights: RangeInclusive<u64>) -
 pub enum FoundLogs {
     /// A log in the store.
     Stored(SegmentSlice),
-    /// So many logs of a packed height, one at least: their texts were appended.
+    /// Count of logs of a packed height, at least one. Their texts were appended.
     Appended(usize),
 }
 
