@@ -1,6 +1,7 @@
 //! Removing what retention does not keep.
 
-use super::retention::{Hold, Retention, SegmentFacts};
+use super::options::range_blocks;
+use super::retention::{Hold, Retention, SegmentFacts, note_ranges};
 use super::writer::Writer;
 use crate::disk::Op;
 use crate::error::Error;
@@ -16,7 +17,7 @@ pub struct Evicted {
     pub heights: u64,
     /// Bytes given back, once the last reply that uses them is sent.
     pub bytes: u64,
-    /// Heights of these without a copy, see [`Hold`].
+    /// Heights of these that would have had a copy, and have none; see [`Hold`].
     pub uncopied: u64,
     /// Bytes of segments that are held back.
     pub held: u64,
@@ -65,7 +66,7 @@ impl Writer {
     ) -> Result<(), Error> {
         let (mut segments, mut tables) = self.lists();
         let end_height = self.head.map_or(0, |(height, _)| height + 1);
-        let held: Vec<SegmentFacts> = segments
+        let mut held: Vec<SegmentFacts> = segments
             .iter()
             .filter(|segment| !segment.is_active())
             .map(|segment| SegmentFacts {
@@ -73,14 +74,18 @@ impl Writer {
                 end_height: segment.end_height(),
                 disk_bytes: segment.disk_bytes,
                 last_timestamp: segment.last_timestamp,
+                range: None,
             })
             .collect();
+        if self.codec.is_some() {
+            note_ranges(&mut held, range_blocks(self.options.span)); // only whole ranges are packed
+        }
         let due = retention.evictable(&held, end_height, bytes, now);
         let due = due.min(segments.len().saturating_sub(1)); // the head is always served
         let due = held.get(..due).unwrap_or_default();
         let (count, held_bytes) = hold.map_or((due.len(), 0), |hold| hold.limit(due));
         evicted.held = held_bytes;
-        let without = |facts: &&SegmentFacts| hold.is_some_and(|hold| !hold.has(facts));
+        let without = |facts: &&SegmentFacts| hold.is_some_and(|hold| hold.waits_for(facts));
         let uncopied = due.iter().take(count).filter(without);
         evicted.uncopied = uncopied.map(|facts| facts.end_height - facts.base).sum();
         if count == 0 {

@@ -116,6 +116,7 @@ impl Aside {
             last_timestamp: whole
                 .as_ref()
                 .map_or(metadata.mtime().unsigned_abs(), Whole::last_timestamp),
+            range: None,
         };
         Some(Self { name: name.to_owned(), base, held, whole })
     }

@@ -20,34 +20,36 @@ pub struct Hold {
     pub copied: Option<(u64, u64)>,
     /// Heights below need no copy.
     pub from: u64,
-    /// Bytes that may be held back. Beyond, the oldest segments go without a copy.
+    /// Bytes that may be held back, copied segments above the first one without a copy included. Beyond,
+    /// the oldest segments go without a copy.
     pub bytes_max: u64,
 }
 
 impl Hold {
     /// Number of the segments that go, and bytes of the others. `due` are those that the rule drops.
     pub(crate) fn limit(&self, due: &[SegmentFacts]) -> (usize, u64) {
-        let is_held = |facts: &&SegmentFacts| !self.has(facts);
-        let mut bytes: u64 = due.iter().filter(is_held).map(|facts| facts.disk_bytes).sum();
-        let mut count = 0;
+        let mut held: u64 = due.iter().map(|facts| facts.disk_bytes).sum();
+        let (mut count, mut lost) = (0, None);
         for facts in due {
-            if !self.has(facts) {
-                if bytes <= self.bytes_max {
-                    break; // nothing above goes first: the range has no gap
+            // The rest of a range of which a part is gone can be copied no more.
+            if self.waits_for(facts) && facts.range != lost {
+                if held <= self.bytes_max {
+                    break; // nothing above goes first: the served range has no gap
                 }
-                bytes -= facts.disk_bytes;
+                lost = facts.range;
             }
+            held -= facts.disk_bytes;
             count += 1;
         }
-        let held = due.get(count..).unwrap_or_default();
-        (count, held.iter().map(|facts| facts.disk_bytes).sum())
+        (count, held)
     }
 
-    /// True if a segment has a copy, or needs none.
-    pub(crate) fn has(&self, facts: &SegmentFacts) -> bool {
-        let SegmentFacts { base, end_height, .. } = *facts;
+    /// True if a segment will have a copy, and has none yet.
+    pub(crate) fn waits_for(&self, facts: &SegmentFacts) -> bool {
+        let SegmentFacts { base, end_height, range, .. } = *facts;
         let is_copied = |(first, last)| base.max(self.from) >= first && end_height <= last + 1;
-        end_height <= self.from || self.copied.is_some_and(is_copied)
+        let is_there = end_height <= self.from || self.copied.is_some_and(is_copied);
+        range.is_some() && !is_there
     }
 }
 
@@ -58,6 +60,23 @@ pub(crate) struct SegmentFacts {
     pub(crate) end_height: u64,
     pub(crate) disk_bytes: u64,
     pub(crate) last_timestamp: u64,
+    /// First height of the whole range that the segment is a part of. Other segments are never packed, so that
+    /// no copy of them is made.
+    pub(crate) range: Option<u64>,
+}
+
+/// Notes the whole range of `blocks` heights that each segment is a part of. `sealed` are all sealed segments
+/// of a store: the active one completes the range of the newest.
+pub(crate) fn note_ranges(sealed: &mut [SegmentFacts], blocks: u32) {
+    let blocks = u64::from(blocks);
+    let newest = sealed.last().map_or(0, |facts| facts.end_height);
+    for group in sealed.chunk_by_mut(|a, b| a.base / blocks == b.base / blocks) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        let (begin, end) = (first.base / blocks * blocks, last.end_height);
+        let is_growing = end == newest && end < begin + blocks;
+        let is_whole = first.base == begin && (end == begin + blocks || is_growing);
+        group.iter_mut().for_each(|facts| facts.range = is_whole.then_some(begin));
+    }
 }
 
 impl Retention {
@@ -110,6 +129,7 @@ mod tests {
             end_height: at * 100,
             disk_bytes: 1000,
             last_timestamp: at * 100,
+            range: Some(at * 100 - 100),
         };
         (1..=10).map(segment).collect()
     }
@@ -165,6 +185,57 @@ mod tests {
         assert_eq!(limit(Some((100, 399)), 100, 4000), (4, 0), "the first one needs no copy");
         assert_eq!(limit(Some((150, 399)), 150, 4000), (4, 0), "nor the half of the second");
         assert_eq!(limit(Some((0, u64::MAX - 1)), 0, 0), (4, 0));
+    }
+
+    #[test]
+    fn copied_segments_above_one_without_a_copy_count_as_held() {
+        let limit =
+            |bytes_max| Hold { copied: Some((100, 399)), from: 0, bytes_max }.limit(&held()[..4]);
+        assert_eq!(limit(4000), (0, 4000));
+        assert_eq!(limit(3999), (4, 0), "the first one goes, the others have copies");
+    }
+
+    #[test]
+    fn segment_of_no_whole_range_needs_no_copy() {
+        let mut due = held();
+        due[0].range = None;
+        let hold = Hold { copied: None, from: 0, bytes_max: 3000 };
+        assert_eq!(hold.limit(&due[..4]), (1, 3000), "those above are held");
+        let copied = Hold { copied: Some((100, 399)), ..hold };
+        assert_eq!(copied.limit(&due[..4]), (4, 0));
+    }
+
+    /// Two segments a range: if the first one goes without a copy, nobody can make one of the second.
+    #[test]
+    fn rest_of_a_range_goes_with_its_beginning() {
+        let mut due = held();
+        due.iter_mut().for_each(|facts| facts.range = Some(facts.base / 200 * 200));
+        let limit = |bytes_max| Hold { copied: None, from: 0, bytes_max }.limit(&due[..6]);
+        assert_eq!(limit(6000), (0, 6000));
+        assert_eq!(limit(5999), (2, 4000));
+        assert_eq!(limit(3999), (4, 2000));
+    }
+
+    #[test]
+    fn ranges_of_segments_are_whole_or_none() {
+        let ranges = |ends: &[u64]| {
+            let facts = |(base, end): (&u64, &u64)| SegmentFacts {
+                base: *base,
+                end_height: *end,
+                disk_bytes: 1,
+                last_timestamp: 0,
+                range: None,
+            };
+            let mut sealed: Vec<_> = ends.iter().zip(&ends[1..]).map(facts).collect();
+            note_ranges(&mut sealed, 32);
+            sealed.into_iter().map(|facts| facts.range).collect::<Vec<_>>()
+        };
+        assert_eq!(ranges(&[5, 32, 64]), [None, Some(32)], "a store that begins at 5");
+        assert_eq!(ranges(&[32, 40, 64, 70]), [Some(32), Some(32), Some(64)], "70 is active");
+        assert_eq!(ranges(&[36, 40]), [None], "no beginning");
+        assert_eq!(ranges(&[0, 20, 40, 64, 96]), [None, None, None, Some(64)], "one of two ranges");
+        assert_eq!(ranges(&[0, 96]), [None], "one of three ranges");
+        assert!(ranges(&[0]).is_empty());
     }
 
     #[test]
