@@ -16,6 +16,7 @@ mod manifest;
 mod name;
 mod page_lists;
 mod span;
+mod table;
 mod terms;
 
 pub use digest::{Digest, OBJECT_BYTES_MAX, PAGE_BYTES, Signature, object_digest};

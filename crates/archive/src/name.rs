@@ -7,7 +7,7 @@ use crate::digest::Digest;
 use crate::error::ArchiveError;
 
 /// Kind of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A packed file.
     Segment,
@@ -35,7 +35,7 @@ impl Kind {
 }
 
 /// Name of an object, below the prefix of the archive: `{chain id}/{2 hex}/{kind}-{first}-{digest}`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ObjectName {
     /// Chain of the object.
     pub chain_id: u64,

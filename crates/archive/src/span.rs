@@ -2,18 +2,17 @@
 
 use crate::digest::OBJECT_BYTES_MAX;
 use crate::error::ArchiveError;
+use crate::table::{TableHeader, TableKind, entries_in, fences, object_bytes};
 
 /// Most segments of a span. A span holds segments of one group: the heights from a multiple of 64
 /// ranges on.
 pub const SPAN_SEGMENTS: u32 = 64;
 
-const MAGIC: &[u8; 8] = b"nevespan";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 12;
 /// Bytes of a hash that an entry has.
 pub(crate) const PREFIX_BYTES: usize = 6;
 const WHAT: &str = "span";
+const KIND: TableKind = TableKind { magic: b"nevespan", what: WHAT, entry_bytes: ENTRY_BYTES };
 
 /// Place of a block or transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +78,7 @@ impl Span {
         entries.sort_unstable();
         entries.dedup();
         let table = entries.concat();
-        if table.len() as u64 + HEADER_BYTES as u64 > OBJECT_BYTES_MAX {
+        if object_bytes(table.len()) > OBJECT_BYTES_MAX {
             return Err(ArchiveError::malformed(WHAT, "too many hashes"));
         }
         Ok(Self { table, ..*self })
@@ -174,10 +173,7 @@ impl Span {
         hash: &[u8; 32],
     ) -> impl Iterator<Item = Spot> + 'p {
         let prefix: [u8; PREFIX_BYTES] = std::array::from_fn(|at| hash[at]);
-        let header = (HEADER_BYTES as u64).saturating_sub(offset) as usize;
-        let behind = offset.saturating_sub(HEADER_BYTES as u64);
-        let begun = (behind.next_multiple_of(ENTRY_BYTES as u64) - behind) as usize;
-        let entries = part.get(header + begun..).unwrap_or_default().as_chunks::<ENTRY_BYTES>().0;
+        let entries = entries_in::<ENTRY_BYTES>(offset, part);
         let from = entries.partition_point(|entry| entry[..PREFIX_BYTES] < prefix[..]);
         let same = entries[from..].iter().take_while(move |entry| entry.starts_with(&prefix));
         same.filter_map(|entry| self.spot(entry))
@@ -185,14 +181,7 @@ impl Span {
 
     /// Returns the first bytes of the first hash that begins in each page; all ones if none does.
     pub(crate) fn fences(&self, page_bytes: usize) -> Vec<[u8; PREFIX_BYTES]> {
-        let pages = (HEADER_BYTES + self.table.len()).div_ceil(page_bytes);
-        let fence = |page: usize| {
-            let behind = (page * page_bytes).saturating_sub(HEADER_BYTES);
-            let at = behind.next_multiple_of(ENTRY_BYTES);
-            let entry = self.table.get(at..at + PREFIX_BYTES);
-            entry.map_or([u8::MAX; PREFIX_BYTES], |entry| std::array::from_fn(|at| entry[at]))
-        };
-        (0..pages).map(fence).collect()
+        fences::<ENTRY_BYTES, PREFIX_BYTES>(&self.table, page_bytes)
     }
 
     fn spot(&self, entry: &[u8; ENTRY_BYTES]) -> Option<Spot> {
@@ -203,15 +192,8 @@ impl Span {
 
     /// Returns the bytes of the object.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.table.len());
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&self.range.to_le_bytes());
-        bytes.extend_from_slice(&self.first.to_le_bytes());
-        bytes.extend_from_slice(&self.segments.to_le_bytes());
-        bytes.extend_from_slice(&(self.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&self.table);
-        bytes
+        let Self { first, range, segments, ref table } = *self;
+        TableHeader { first, range, segments }.to_bytes(KIND, table)
     }
 
     /// Reads an object.
@@ -219,26 +201,8 @@ impl Span {
     /// # Errors
     /// Bytes that no writer makes, or another version.
     pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
-        let malformed = |why: &str| ArchiveError::malformed(WHAT, why);
-        let (header, table) = bytes
-            .split_first_chunk::<HEADER_BYTES>()
-            .ok_or_else(|| malformed("no whole header"))?;
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
-        if !header.starts_with(MAGIC) {
-            return Err(malformed("not a span"));
-        }
-        if word(8) != VERSION {
-            return Err(ArchiveError::Version {
-                what: WHAT,
-                version: word(8).into(),
-                read: VERSION.into(),
-            });
-        }
-        let first = u64::from(word(16)) | u64::from(word(20)) << 32;
-        if (word(28) as usize).checked_mul(ENTRY_BYTES) != Some(table.len()) {
-            return Err(malformed("a count of entries that does not fit"));
-        }
-        let span = Self { first, range: word(12), segments: word(24), table: table.to_vec() };
+        let (TableHeader { first, range, segments }, table) = TableHeader::read(KIND, bytes)?;
+        let span = Self { first, range, segments, table: table.to_vec() };
         span.check_heights()?;
         span.check_entries()?;
         Ok(span)

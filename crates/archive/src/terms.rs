@@ -6,14 +6,13 @@ use std::ops::Range;
 use crate::digest::OBJECT_BYTES_MAX;
 use crate::error::ArchiveError;
 use crate::span::{SPAN_SEGMENTS, Span};
+use crate::table::{TableHeader, TableKind, entries_in, fences, object_bytes};
 
-const MAGIC: &[u8; 8] = b"neveterm";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 32;
 /// Bytes of a term that an entry has: those that the log index of a packed file has.
 pub(crate) const TERM_BYTES: usize = 5;
 const ENTRY_BYTES: usize = TERM_BYTES + 8;
 const WHAT: &str = "terms";
+const KIND: TableKind = TableKind { magic: b"neveterm", what: WHAT, entry_bytes: ENTRY_BYTES };
 
 /// Terms of a span in memory: the header, checked, and the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +69,7 @@ impl Terms {
             entry
         };
         let table: Vec<u8> = table.iter().flat_map(entry).collect();
-        if table.len() as u64 + HEADER_BYTES as u64 > OBJECT_BYTES_MAX {
+        if object_bytes(table.len()) > OBJECT_BYTES_MAX {
             return Err(ArchiveError::malformed(WHAT, "too many terms"));
         }
         Ok(Self { first, range, segments, table })
@@ -92,20 +91,13 @@ impl Terms {
 
     /// Returns the segments of the group that may have logs with a term, a bit each.
     pub fn segments_of(&self, term: u64) -> u64 {
-        segments_in(HEADER_BYTES as u64, &self.table, term)
+        segments_of(self.table.as_chunks::<ENTRY_BYTES>().0, term)
     }
 
     /// Returns the bytes of the object.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.table.len());
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&self.range.to_le_bytes());
-        bytes.extend_from_slice(&self.first.to_le_bytes());
-        bytes.extend_from_slice(&self.segments.to_le_bytes());
-        bytes.extend_from_slice(&(self.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&self.table);
-        bytes
+        let Self { first, range, segments, ref table } = *self;
+        TableHeader { first, range, segments }.to_bytes(KIND, table)
     }
 
     /// Reads an object.
@@ -114,23 +106,8 @@ impl Terms {
     /// Bytes that no writer makes, or another version.
     pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
         let malformed = |why: &str| ArchiveError::malformed(WHAT, why);
-        let (header, table) = bytes
-            .split_first_chunk::<HEADER_BYTES>()
-            .ok_or_else(|| malformed("no whole header"))?;
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
-        if !header.starts_with(MAGIC) {
-            return Err(malformed("not terms"));
-        }
-        let version = word(8);
-        if version != VERSION {
-            return Err(ArchiveError::Version { what: WHAT, version: version.into(), read: 1 });
-        }
-        let first = u64::from(word(16)) | u64::from(word(20)) << 32;
-        let (range, segments) = (word(12), word(24));
+        let (TableHeader { first, range, segments }, table) = TableHeader::read(KIND, bytes)?;
         Span::empty(first, range, segments)?;
-        if (word(28) as usize).checked_mul(ENTRY_BYTES) != Some(table.len()) {
-            return Err(malformed("a count of entries that does not fit"));
-        }
         let terms = Self { first, range, segments, table: table.to_vec() };
         if !terms.entries().is_sorted_by(|(a, _), (b, _)| a < b) {
             return Err(malformed("entries that do not ascend"));
@@ -144,13 +121,7 @@ impl Terms {
 
     /// Returns the first bytes of the first term that begins in each page; all ones if none does.
     pub(crate) fn fences(&self, page_bytes: usize) -> Vec<[u8; TERM_BYTES]> {
-        let pages = (HEADER_BYTES + self.table.len()).div_ceil(page_bytes);
-        let fence = |page: usize| {
-            let at = (page * page_bytes).saturating_sub(HEADER_BYTES).next_multiple_of(ENTRY_BYTES);
-            let entry = self.table.get(at..at + TERM_BYTES);
-            entry.map_or([u8::MAX; TERM_BYTES], |entry| std::array::from_fn(|at| entry[at]))
-        };
-        (0..pages).map(fence).collect()
+        fences::<ENTRY_BYTES, TERM_BYTES>(&self.table, page_bytes)
     }
 }
 
@@ -170,11 +141,11 @@ fn entries(table: &[u8]) -> impl Iterator<Item = ([u8; TERM_BYTES], u64)> + '_ {
 /// Returns the segments of the group that may have logs with a term, as far as `part` of the object has
 /// them, which begins at `offset`.
 pub fn segments_in(offset: u64, part: &[u8], term: u64) -> u64 {
+    segments_of(entries_in::<ENTRY_BYTES>(offset, part), term)
+}
+
+fn segments_of(table: &[[u8; ENTRY_BYTES]], term: u64) -> u64 {
     let wanted = key(term);
-    let header = (HEADER_BYTES as u64).saturating_sub(offset) as usize;
-    let behind = offset.saturating_sub(HEADER_BYTES as u64);
-    let begun = (behind.next_multiple_of(ENTRY_BYTES as u64) - behind) as usize;
-    let table = part.get(header + begun..).unwrap_or_default().as_chunks::<ENTRY_BYTES>().0;
     let at = table.partition_point(|entry| entry[..TERM_BYTES] < wanted[..]);
     let found = table.get(at..).unwrap_or_default().iter().take(1);
     let found = found.flat_map(|entry| entries(entry)).find(|(key, _)| *key == wanted);

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::digest::PAGE_BYTES;
+use crate::table::HEADER_BYTES;
 
 /// Terms that are spread as hashes are.
 fn term(number: u64) -> u64 {
