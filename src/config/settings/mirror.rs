@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use super::store::retention;
 use crate::config::error::ConfigError;
 use crate::config::setting::{Group, SWITCH, Setting, bytes, count, text};
-use crate::config::units::{Anchor, ArchiveTrust};
+use crate::config::units::{Anchor, ArchiveTrust, ByteCount};
 use crate::config::values::Values;
 
 /// Settings of mirrors.
@@ -107,8 +108,8 @@ pub(super) const ARCHIVE: Group = Group {
         Setting::new(
             "retain-unpushed-bytes",
             bytes("0B", "1024TiB"),
-            "Disk for segments that the retention drops and the archive lacks. Beyond it, the oldest go \
-             without a copy.",
+            "Disk for segments that the retention drops and that wait for the archive. Beyond it, and on a \
+             full disk, the oldest go without a copy.",
         )
         .or("16GiB"),
     ],
@@ -153,9 +154,21 @@ impl PushConfig {
         if !values.switch("archive-push") {
             return Ok(None);
         }
+        let unpacked: ByteCount = values.of("unpacked-bytes")?;
+        let Some(unpacked) = unpacked.0 else {
+            let why = "pushes packed files, and --unpacked-bytes none packs nothing; give a size there, for \
+                       example 2GiB, or leave --archive-push out";
+            return values.refuse("archive-push", why);
+        };
+        let unpushed_bytes_max = values.bytes("retain-unpushed-bytes")? as u64;
+        let retained = retention(values)?.bytes.unwrap_or(u64::MAX);
+        if retained.saturating_add(unpushed_bytes_max) <= unpacked {
+            let why = "pushes packed files, and segments would be evicted before they are packed; give \
+                       --unpacked-bytes less than --retain-bytes";
+            return values.refuse("archive-push", why);
+        }
         let (sign_key, is_single) =
             (values.get("archive-sign-key")?, values.switch("archive-single-writer"));
-        let unpushed_bytes_max = values.bytes("retain-unpushed-bytes")? as u64;
         Ok(Some(Self { sign_key, is_single, unpushed_bytes_max }))
     }
 }

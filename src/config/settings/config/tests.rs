@@ -237,3 +237,22 @@ fn replica_needs_an_upstream_or_an_anchor() {
         assert!(error.contains(why), "{flags:?}: {error}");
     }
 }
+
+#[test]
+fn push_that_could_never_begin_is_refused() {
+    let outcome = |more: &[&str]| {
+        let fixed = ["--config=none", "--data-dir=x", "--upstream=http://a"];
+        let push = ["--archive=file:///a", "--archive-push"];
+        Config::from_flags(&[&fixed[..], &push, more].concat()).map(drop)
+    };
+    assert_eq!(outcome(&[]), Ok(()));
+    let small = ["--retain-bytes=1GiB", "--retain-unpushed-bytes=1GiB"];
+    assert_eq!(outcome(&[&small[..], &["--unpacked-bytes=1GiB"]].concat()), Ok(()));
+    for (flags, why) in [
+        (vec!["--unpacked-bytes=none"], "--unpacked-bytes none packs nothing"),
+        (small.to_vec(), "evicted before they are packed"),
+    ] {
+        let error = outcome(&flags).expect_err("it is refused");
+        assert!(error.contains("--archive-push") && error.contains(why), "{error}");
+    }
+}
