@@ -189,8 +189,7 @@ impl Loop {
                     if incoming.is_closed() {
                         return Ok(());
                     }
-                    tokio::time::sleep(DISK_FULL_PAUSE).await;
-                    self.evict()?;
+                    self.make_room().await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -203,6 +202,21 @@ impl Loop {
         self.dirty_since.get_or_insert_with(Instant::now);
         counter!("neve_blocks_stored_total").increment(1);
         note_written(record);
+        Ok(())
+    }
+
+    /// Evicts on a full disk, or waits. A range that waits for the archive goes too: the newest heights are
+    /// worth more than the oldest.
+    async fn make_room(&mut self) -> Result<(), Error> {
+        let hold = self.hold();
+        let mut evicted = self.evict_unless(hold)?;
+        if evicted.segments == 0 && evicted.held > 0 {
+            let bytes_max = evicted.held - 1; // the oldest goes, and the others as the disk fills again
+            evicted = self.evict_unless(hold.map(|hold| Hold { bytes_max, ..hold }))?;
+        }
+        if evicted.segments == 0 {
+            tokio::time::sleep(DISK_FULL_PAUSE).await;
+        }
         Ok(())
     }
 
@@ -334,27 +348,32 @@ impl Loop {
     }
 
     fn evict(&mut self) -> Result<(), Error> {
+        self.evict_unless(self.hold()).map(drop)
+    }
+
+    fn evict_unless(&mut self, hold: Option<Hold>) -> Result<Evicted, Error> {
         self.evicted_at = Instant::now();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = now.map_or(0, |since| since.as_secs());
-        let hold = self.hold();
         let (writer, retention) = (&mut self.setup.writer, &self.setup.retention);
         let evicted = writer.evict_unless_held(retention, hold.as_ref(), now)?;
         let Evicted { segments, quarantined, heights, bytes, uncopied, held } = evicted;
-        if hold.is_some() {
-            note_held(held, uncopied);
+        if let Some(limit) = self.setup.unpushed_bytes_max {
+            note_held(held, limit, uncopied);
         }
         if segments + quarantined > 0 {
             counter!("neve_blocks_evicted_total").increment(heights);
             info!(segments, quarantined, heights, bytes = %Human(bytes), "evicted");
         }
-        Ok(())
+        Ok(evicted)
     }
 
     /// Segments that wait until they are in the archive.
     fn hold(&self) -> Option<Hold> {
         let bytes_max = self.setup.unpushed_bytes_max?;
         let push = self.setup.status.archive().and_then(|archive| archive.push).unwrap_or_default();
+        // Right after a start nobody knows yet what is in the archive.
+        let bytes_max = if push.is_known || push.error.is_some() { bytes_max } else { u64::MAX };
         Some(Hold { copied: push.heights, from: push.from, bytes_max })
     }
 
@@ -367,8 +386,9 @@ impl Loop {
 
 /// Counts segments that wait for the archive, and heights that went without a copy.
 #[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
-fn note_held(held_bytes: u64, uncopied: u64) {
+fn note_held(held_bytes: u64, limit_bytes: u64, uncopied: u64) {
     gauge!("neve_archive_held_bytes").set(held_bytes as f64);
+    gauge!("neve_archive_held_limit_bytes").set(limit_bytes as f64);
     counter!("neve_archive_lost_heights_total").increment(uncopied);
     if uncopied > 0 {
         warn!(heights = uncopied, "heights evicted before they were archived");

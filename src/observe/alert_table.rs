@@ -257,6 +257,27 @@ pub(super) const ALERTS: &[Alert] = alerts! {
             "Raise `--retain-unpushed-bytes`, so that the next failure may last longer.",
         ]
         fires [("neve_archive_lost_heights_total{job=\"neve\", instance=\"a\"}", "0x49 1000x10")]
+    Ticket "NeveArchiveHolds" for "10m"
+        if "neve_archive_held_bytes > neve_archive_held_limit_bytes / 2":
+        "Segments that wait for the archive fill half of --retain-unpushed-bytes. Beyond it heights are lost."
+        [
+            "If `neve_archive_push_failing` is 1, `archive.push.error` of `/health` says why: repair that first.",
+            "If it is 0, ranges are not packed, or files lie behind a gap: `archive.push.backlog` and the log line `range not packed`.",
+            "Raise `--retain-unpushed-bytes` if the disk has room. On a full disk the oldest of them go in any case.",
+        ]
+        fires [
+            ("neve_archive_held_bytes{job=\"neve\", instance=\"a\"}", "9x60"),
+            ("neve_archive_held_limit_bytes{job=\"neve\", instance=\"a\"}", "16x60"),
+        ]
+    Ticket "NeveArchiveBadFile" for "0m"
+        if "neve_archive_bad_files > 0":
+        "A packed file cannot be pushed to the archive. Later heights wait for it."
+        [
+            "The log line `packed file set aside` names the file and the reason.",
+            "If it is damaged, check the disk (`dmesg`). With `--scrub-bytes-per-second` neve repairs the file from an upstream.",
+            "Or push its heights from another store: `neve archive push`. The later ones follow by themselves.",
+        ]
+        fires [("neve_archive_bad_files{job=\"neve\", instance=\"a\"}", "1x60")]
     Ticket "NeveArchiveBacklog" for "1h"
         if "neve_archive_backlog_bytes > 1073741824":
         "Over 1 GiB of packed files wait for the archive."

@@ -235,12 +235,16 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Pushes of packed files to the archive"
     Gauge Count "neve_archive_push_failing" []
         "1 if the last push to the archive failed"
+    Gauge Count "neve_archive_bad_files" []
+        "Packed files that the last push left out, as they are damaged, unreadable or of another length"
     Gauge Count "neve_archive_backlog_heights" []
         "Packed heights that the archive lacks"
     Gauge Bytes "neve_archive_backlog_bytes" []
         "Bytes of packed files that the archive lacks"
     Gauge Bytes "neve_archive_held_bytes" []
         "Bytes of segments that the retention drops and eviction keeps for the archive"
+    Gauge Bytes "neve_archive_held_limit_bytes" []
+        "Bytes of --retain-unpushed-bytes: beyond them, segments are evicted without a copy"
     Counter Count "neve_archive_lost_heights_total" []
         "Heights evicted before they were in the archive"
     Gauge Seconds "neve_archive_manifest_put_timestamp_seconds" []

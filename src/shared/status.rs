@@ -151,6 +151,8 @@ pub(crate) struct ArchiveStatus {
 /// Status of pushing to the archive.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PushStatus {
+    /// True once the heights of the archive were read.
+    pub is_known: bool,
     /// First and last height of the archive at the last push.
     pub heights: Option<(u64, u64)>,
     /// Height below which nothing is pushed.
