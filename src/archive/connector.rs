@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use hyper::StatusCode;
+use hyper::header::{IF_MATCH, IF_NONE_MATCH};
+use hyper::{Method, StatusCode};
 use object_store::ClientOptions;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
@@ -23,6 +24,11 @@ const BYTES_PER_SECOND_MIN: u64 = 100_000;
 pub(super) fn time_max(bytes: u64) -> Duration {
     TIME_MAX + Duration::from_secs(bytes / BYTES_PER_SECOND_MIN)
 }
+
+/// Answer 501 to a PUT with a condition. The crate has no kind of errors for it, and would try it ten times.
+#[derive(Debug, thiserror::Error)]
+#[error("HTTP 501: the store does not implement the condition of a PUT")]
+pub(super) struct ConditionsUnsupported;
 
 /// Connects by a client of neve.
 pub(super) struct Connector(pub(super) RawClient<HttpRequestBody>);
@@ -49,6 +55,9 @@ impl HttpService for Connector {
     {
         Box::pin(async move {
             let limit = time_max(request.body().content_length() as u64);
+            let is_condition = |name| request.headers().contains_key(name);
+            let is_conditional = request.method() == Method::PUT
+                && (is_condition(IF_MATCH) || is_condition(IF_NONE_MATCH));
             let asked = timeout(limit, self.0.request(request)).await;
             let answered = asked.map_err(|slow| HttpError::new(HttpErrorKind::Timeout, slow))?;
             let response = answered.map_err(|error| {
@@ -59,6 +68,9 @@ impl HttpService for Connector {
                 };
                 HttpError::new(kind, error)
             })?;
+            if is_conditional && response.status() == StatusCode::NOT_IMPLEMENTED {
+                return Err(HttpError::new(HttpErrorKind::Unknown, ConditionsUnsupported));
+            }
             let (mut head, body) = response.into_parts();
             if head.status == StatusCode::RANGE_NOT_SATISFIABLE {
                 head.status = StatusCode::PRECONDITION_FAILED; // has a kind of its own in the crate's errors

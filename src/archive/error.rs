@@ -27,6 +27,11 @@ pub(crate) enum Failed {
     SignKey { path: PathBuf, why: String },
     #[error("the manifest is signed; name the key by --archive-sign-key FILE")]
     Unsigned,
+    #[error(
+        "manifest {sequence} has {segments} segments and {found}; writers with a key change only manifests \
+         that {key} signed; read it by neve archive verify, then sign it by neve archive init --sign-existing"
+    )]
+    OtherSigner { sequence: u64, segments: usize, found: &'static str, key: String },
     #[error("the page lists of the archive lack the segment of height {0}")]
     NoPages(u64),
     #[error("the archive has other blocks at height {0}")]
@@ -65,6 +70,10 @@ pub(crate) enum Failed {
          writer alone write there, with --archive-single-writer", .dir.display()
     )]
     NetworkFileSystem { dir: PathBuf, what: &'static str },
+    #[error(
+        "no object was deleted for {0:?}, so others may have completed it; run neve archive gc again"
+    )]
+    Slept(Duration),
     #[error("another neve archive gc deletes objects there; try again once it has ended")]
     OtherDeletion,
     #[error(

@@ -1,5 +1,7 @@
 //! Listing and deleting, which only `gc` and trials do.
 
+use std::error::Error as _;
+
 use futures_util::TryStreamExt;
 use neve_archive::ObjectName;
 use object_store::path::Path;
@@ -7,8 +9,9 @@ use object_store::{
     Error, GetOptions, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
 };
 
+use super::connector::ConditionsUnsupported;
 use super::error::Failed;
-use super::requests::counted;
+use super::requests::{counted, within};
 use super::store::ArchiveStore;
 
 /// An object that was listed.
@@ -27,6 +30,8 @@ pub(crate) enum Conditional {
     Put,
     /// The condition does not hold.
     Refused,
+    /// The store knows no conditions.
+    Unsupported(Error),
     /// An answer that says neither.
     Unclear(Error),
 }
@@ -35,9 +40,17 @@ impl ArchiveStore {
     /// Lists the objects of a chain. Others are left out.
     pub(crate) async fn listed(&self, chain_id: u64) -> Result<Vec<Listed>, Failed> {
         let below = self.path(&chain_id.to_string());
-        let all = self.objects.list(Some(&below)).try_collect::<Vec<_>>();
         let mut found = Vec::new();
-        for meta in counted("list", 0, all).await? {
+        let listing = async {
+            let mut all = self.objects.list(Some(&below));
+            let mut metas = Vec::new();
+            // A listing may take an hour. Each thousand objects are one request.
+            while let Some(meta) = within(0, self.patience, all.try_next()).await? {
+                metas.push(meta);
+            }
+            Ok::<_, Error>(metas)
+        };
+        for meta in counted("list", 0, listing).await? {
             let parts = meta.location.prefix_match(&self.prefix);
             let name: Vec<_> =
                 parts.into_iter().flatten().map(|part| part.as_ref().to_owned()).collect();
@@ -49,10 +62,22 @@ impl ArchiveStore {
         Ok(found)
     }
 
+    /// Returns the time by the clock of the store, in seconds since 1970: that of an object which is put for it.
+    pub(crate) async fn clock(&self) -> Result<i64, Failed> {
+        let name = format!("trial-{:032x}", fastrand::u128(..));
+        let path = self.path(&name);
+        let put = self.objects.put(&path, PutPayload::from_static(b"clock"));
+        self.counted("put", 5, put).await?;
+        let read =
+            self.counted("get", 0, self.objects.get_opts(&path, GetOptions::default())).await;
+        self.delete(&name).await?;
+        Ok(read?.meta.last_modified.timestamp())
+    }
+
     /// Deletes an object. It may be gone already.
     pub(crate) async fn delete(&self, name: &str) -> Result<(), Failed> {
         let path = self.path(name);
-        match counted("delete", 0, self.objects.delete(&path)).await {
+        match self.counted("delete", 0, self.objects.delete(&path)).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -69,8 +94,9 @@ impl ArchiveStore {
         let length = bytes.len() as u64;
         let path: Path = self.path(name);
         let put = self.objects.put_opts(&path, PutPayload::from(bytes), PutOptions::from(mode));
-        match counted("put", length, put).await {
+        match self.counted("put", length, put).await {
             Ok(_) => Conditional::Put,
+            Err(error) if is_unsupported(&error) => Conditional::Unsupported(error),
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Conditional::Refused,
             Err(error) => Conditional::Unclear(error),
         }
@@ -82,12 +108,26 @@ impl ArchiveStore {
         name: &str,
     ) -> Result<Option<(Vec<u8>, UpdateVersion)>, Failed> {
         let path = self.path(name);
-        let found = match self.objects.get_opts(&path, GetOptions::default()).await {
-            Err(Error::NotFound { .. }) => return Ok(None),
-            found => found?,
+        let read = async {
+            let found = self.objects.get_opts(&path, GetOptions::default()).await?;
+            let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+            Ok::<_, Error>((found.bytes().await?.to_vec(), UpdateVersion { e_tag, version }))
         };
-        let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
-        let bytes = counted("get", found.meta.size, found.bytes()).await?;
-        Ok(Some((bytes.to_vec(), UpdateVersion { e_tag, version })))
+        match self.counted("get", 0, read).await {
+            Err(Error::NotFound { .. }) => Ok(None),
+            read => Ok(Some(read?)),
+        }
     }
+}
+
+/// True if the store knows no conditions of a PUT.
+fn is_unsupported(error: &Error) -> bool {
+    let mut source = error.source();
+    while let Some(at) = source {
+        if at.is::<ConditionsUnsupported>() {
+            return true;
+        }
+        source = at.source();
+    }
+    matches!(error, Error::NotImplemented { .. })
 }

@@ -1,7 +1,7 @@
 //! Packed files of a data directory, and the packed files of an archive, as their codec reads them.
 
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -22,19 +22,40 @@ pub(crate) struct PackedOnDisk {
     bytes: u64,
 }
 
-/// Lists the packed files of a data directory, ascending. They never change, but a server that is running may
-/// evict one: such a file is left out.
-pub(crate) fn packed_files(dir: &Path) -> Result<Vec<PackedOnDisk>, Failed> {
+/// Packed files of a data directory.
+#[derive(Debug, Default)]
+pub(crate) struct PackedFiles {
+    /// Files of which the header is right, ascending by height.
+    pub(crate) files: Vec<PackedOnDisk>,
+    /// Files that no archive takes.
+    pub(crate) bad: Vec<BadFile>,
+}
+
+/// A packed file that no archive takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BadFile {
+    pub(crate) path: PathBuf,
+    /// Reason in words.
+    pub(crate) why: String,
+}
+
+/// Lists the packed files of a data directory. They never change, but a server that is running may evict one:
+/// such a file is left out.
+pub(crate) fn packed_files(dir: &Path) -> Result<PackedFiles, Failed> {
     let file = |error| Failed::File { path: dir.to_owned(), error };
-    let mut found = Vec::new();
+    let mut found = PackedFiles::default();
     for entry in dir.read_dir().map_err(file)? {
         let path = entry.map_err(file)?.path();
-        let is_packed = path.extension().is_some_and(|extension| extension == "pack");
-        if is_packed && let Some(packed) = unless_evicted(look(&path))? {
-            found.push(packed);
+        if path.extension().is_none_or(|extension| extension != "pack") {
+            continue;
+        }
+        match unless_evicted(look(&path)) {
+            Ok(packed) => found.files.extend(packed),
+            Err(Failed::Packed { path, why }) => found.bad.push(BadFile { path, why }),
+            Err(failed) => return Err(failed),
         }
     }
-    found.sort_by_key(|packed| packed.header.first);
+    found.files.sort_by_key(|packed| packed.header.first);
     Ok(found)
 }
 
@@ -46,9 +67,18 @@ pub(super) fn unless_evicted<T>(read: Result<T, Failed>) -> Result<Option<T>, Fa
     }
 }
 
+/// A file that is gone, or one that cannot be read.
+fn unreadable(path: &Path, error: io::Error) -> Failed {
+    let path = path.to_owned();
+    match error.kind() {
+        ErrorKind::NotFound => Failed::File { path, error },
+        _ => Failed::Packed { path, why: error.to_string() },
+    }
+}
+
 fn look(path: &Path) -> Result<PackedOnDisk, Failed> {
     let codec = Codec::default();
-    let file = |error| Failed::File { path: path.to_owned(), error };
+    let file = |error| unreadable(path, error);
     let mut start = Vec::new();
     let opened = open_regular(path).map_err(file)?;
     let length = opened.metadata().map_err(file)?.len();
@@ -81,7 +111,7 @@ impl PackedOnDisk {
     pub(super) fn read(&self) -> Result<Vec<u8>, Failed> {
         let mut bytes = vec![0; self.bytes as usize];
         let read = open_regular(&self.path).and_then(|file| file.read_exact_at(&mut bytes, 0));
-        read.map_err(|error| Failed::File { path: self.path.clone(), error }).map(|()| bytes)
+        read.map_err(|error| unreadable(&self.path, error)).map(|()| bytes)
     }
 }
 

@@ -16,7 +16,7 @@ mod verify;
 pub(crate) mod write;
 
 pub(crate) use error::Failed;
-pub(crate) use local::packed_files;
+pub(crate) use local::{BadFile, packed_files};
 pub(crate) use signature::SigningKey;
 pub(crate) use source::{ArchiveSource, identity_of};
 pub(crate) use store::{ArchiveStore, Place};

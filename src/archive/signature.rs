@@ -40,6 +40,12 @@ impl SigningKey {
         format!("ed25519:{}", hex::encode(self.0.public_key()))
     }
 
+    /// True if this key signed the manifest.
+    pub(super) fn has_signed(&self, manifest: &Manifest) -> bool {
+        let key = self.0.public_key().as_ref().try_into();
+        key.is_ok_and(|key| is_signed_by(manifest, key))
+    }
+
     /// Signs a manifest.
     pub(super) fn sign(&self, manifest: &mut Manifest) -> Result<(), Failed> {
         manifest.signature = None;

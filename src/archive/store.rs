@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use bytes::Bytes;
 use neve_archive::{
@@ -20,7 +21,7 @@ use super::connector::{Connector, time_max};
 use super::error::Failed;
 use super::file_lock::locked;
 use super::objects::Objects;
-use super::requests::counted;
+use super::requests::{PATIENCE, RequestError, counted, within};
 use crate::client::{client_config, raw_client};
 
 /// Place of an archive.
@@ -41,6 +42,8 @@ pub(crate) struct ArchiveStore {
     lock: Option<PathBuf>,
     /// Scheme and host of a bucket; `None` for a directory.
     endpoint: Option<String>,
+    /// Time that a request without bytes may take with all its attempts.
+    pub(super) patience: Duration,
 }
 
 /// A manifest as it was read.
@@ -86,14 +89,16 @@ impl ArchiveStore {
         let http = Connector(raw_client(client_config(None).map_err(wrong)?));
         let mut builder =
             AmazonS3Builder::from_env().with_bucket_name(bucket).with_http_connector(http);
-        builder = builder.with_retry(retry);
+        // Each object has a request of its own: some stores lack the one for many.
+        builder = builder.with_retry(retry).with_disable_bulk_delete(true);
         if let Some(endpoint) = &place.endpoint {
             builder = builder.with_endpoint(endpoint).with_allow_http(true);
         }
         let objects = builder.build().map_err(|error| wrong(error.to_string()))?;
         let prefix = Path::parse(prefix).map_err(|error| wrong(error.to_string()))?;
         let endpoint = Some(place.endpoint.as_deref().map_or("s3".to_owned(), host_of));
-        Ok(Self { objects: Objects::remote(objects), prefix, lock: None, endpoint })
+        let objects = Objects::remote(objects);
+        Ok(Self { objects, prefix, lock: None, endpoint, patience: PATIENCE })
     }
 
     fn in_directory(dir: &std::path::Path) -> Result<Self, String> {
@@ -103,7 +108,8 @@ impl ArchiveStore {
         let objects = LocalFileSystem::new_with_prefix(dir).map_err(|error| error.to_string())?;
         let objects = Objects::in_directory(objects.with_fsync(true));
         let lock = Some(dir.join("manifest.lock"));
-        Ok(Self { objects, prefix: Path::default(), lock, endpoint: None })
+        let prefix = Path::default();
+        Ok(Self { objects, prefix, lock, endpoint: None, patience: PATIENCE })
     }
 
     /// Makes an archive in memory.
@@ -116,7 +122,7 @@ impl ArchiveStore {
     #[cfg(test)]
     pub(crate) fn over(objects: impl object_store::ObjectStore) -> Self {
         let (objects, endpoint) = (Objects::remote(objects), Some("test".to_owned()));
-        Self { objects, prefix: Path::default(), lock: None, endpoint }
+        Self { objects, prefix: Path::default(), lock: None, endpoint, patience: PATIENCE }
     }
 
     /// Returns scheme and host of a bucket; `None` for a directory.
@@ -127,6 +133,16 @@ impl ArchiveStore {
     /// Returns the directory of an archive that is one.
     pub(super) fn directory(&self) -> Option<&std::path::Path> {
         self.lock.as_deref().and_then(std::path::Path::parent)
+    }
+
+    /// Counts a request that moves `bytes`, and bounds its time.
+    pub(super) async fn counted<T, E: RequestError>(
+        &self,
+        operation: &'static str,
+        bytes: u64,
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        counted(operation, bytes, within(bytes, self.patience, request)).await
     }
 
     pub(super) fn path(&self, name: &str) -> Path {
@@ -149,7 +165,7 @@ impl ArchiveStore {
         }
         let path = self.path(&name.to_string());
         let length = bytes.len() as u64;
-        match counted("put", length, self.objects.put(&path, PutPayload::from(bytes))).await {
+        match self.counted("put", length, self.objects.put(&path, PutPayload::from(bytes))).await {
             Ok(_) => Ok(true),
             // An answer may be lost: what is there counts.
             Err(error) => match self.get(name, length).await {
@@ -169,7 +185,7 @@ impl ArchiveStore {
             }
             body(found).await
         };
-        let bytes = match counted("get", length, read).await {
+        let bytes = match self.counted("get", length, read).await {
             Err(Failed::Objects(Error::NotFound { .. })) => return Err(Failed::Absent(*name)),
             read => read?,
         };
@@ -186,12 +202,12 @@ impl ArchiveStore {
         let (start, length) = (range.start, range.end.saturating_sub(range.start));
         let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
         let read = async { self.objects.get_opts(&path, options).await?.bytes().await };
-        match counted("get", length, read).await {
+        match self.counted("get", length, read).await {
             Err(Error::NotFound { .. }) => Err(Failed::Absent(*name)),
             // The object was cut off before the range.
             Err(Error::Precondition { .. }) => Err(Failed::Changed(*name)),
             Err(error) if self.lock.is_some() => {
-                let there = self.objects.head(&path).await?;
+                let there = self.counted("get", 0, self.objects.head(&path)).await?;
                 let is_cut = there.size <= start;
                 Err(if is_cut { Failed::Changed(*name) } else { error.into() })
             }
@@ -223,7 +239,7 @@ impl ArchiveStore {
     async fn read_manifest(&self, options: GetOptions) -> Result<Option<Held>, Failed> {
         let path = self.path(MANIFEST_NAME);
         let read = self.objects.get_opts(&path, options);
-        let found = match counted("get", 0, read).await {
+        let found = match self.counted("get", 0, read).await {
             Err(Error::NotFound { .. }) => return Ok(None),
             found => found?,
         };
@@ -246,12 +262,32 @@ impl ArchiveStore {
         before: Option<&Held>,
         next: &Manifest,
     ) -> Result<bool, Failed> {
+        self.replace_by(before, next, true).await
+    }
+
+    /// Replaces it in a store that keeps no conditions: no other writer may be there. One that is there all
+    /// the same may be noticed, or may not.
+    pub(crate) async fn replace_alone(
+        &self,
+        before: Option<&Held>,
+        next: &Manifest,
+    ) -> Result<bool, Failed> {
+        self.replace_by(before, next, false).await
+    }
+
+    async fn replace_by(
+        &self,
+        before: Option<&Held>,
+        next: &Manifest,
+        is_conditional: bool,
+    ) -> Result<bool, Failed> {
         let bytes = next.to_bytes()?;
         if bytes.len() as u64 > MANIFEST_BYTES_MAX {
             return Err(Failed::LargeManifest(MANIFEST_BYTES_MAX));
         }
         let digest = Digest::of(&bytes);
-        let Err(error) = self.swap(before, bytes).await else { return Ok(true) };
+        let swapped = self.swap(before, bytes, is_conditional).await;
+        let Err(error) = swapped else { return Ok(true) };
         // A refusal, or an answer that was lost: what is there counts.
         let there = self.manifest().await?.map(|held| held.digest);
         if there == Some(digest) {
@@ -260,26 +296,40 @@ impl ArchiveStore {
         if there == before.map(|held| held.digest) { Err(error) } else { Ok(false) }
     }
 
-    async fn swap(&self, before: Option<&Held>, bytes: Vec<u8>) -> Result<(), Failed> {
-        let path = self.path(MANIFEST_NAME);
+    async fn swap(
+        &self,
+        before: Option<&Held>,
+        bytes: Vec<u8>,
+        is_conditional: bool,
+    ) -> Result<(), Failed> {
         let Some(lock) = &self.lock else {
+            if !is_conditional {
+                return self.overwrite(before, bytes).await;
+            }
+            let path = self.path(MANIFEST_NAME);
             let mode = match before {
                 None => PutMode::Create,
                 Some(held) => PutMode::Update(held.version.clone()),
             };
             let (options, length) = (PutOptions::from(mode), bytes.len() as u64);
             let put = self.objects.put_opts(&path, PutPayload::from(bytes), options);
-            counted("put", length, put).await?;
+            self.counted("put", length, put).await?;
             return Ok(());
         };
         let held = locked(lock).await;
         let _held = held.map_err(|error| Failed::File { path: lock.clone(), error })?;
+        self.overwrite(before, bytes).await
+    }
+
+    /// Puts the manifest if it is `before` at that time.
+    async fn overwrite(&self, before: Option<&Held>, bytes: Vec<u8>) -> Result<(), Failed> {
+        let path = self.path(MANIFEST_NAME);
         let there = self.manifest().await?.map(|held| held.digest);
         if there != before.map(|held| held.digest) {
             return Err(Failed::Busy(1));
         }
         let length = bytes.len() as u64;
-        counted("put", length, self.objects.put(&path, PutPayload::from(bytes))).await?;
+        self.counted("put", length, self.objects.put(&path, PutPayload::from(bytes))).await?;
         Ok(())
     }
 }

@@ -1,6 +1,8 @@
 //! Checking an archive: each object against its name, its form, the manifest and its span; and putting
 //! absent or changed objects again.
 
+use std::collections::HashSet;
+
 use neve_archive::{
     Digest, HashFilter, Key, Manifest, ObjectName, PageLists, SegmentEntry, SegmentPages, Span,
     SpanEntry, Terms, object_digest,
@@ -11,6 +13,9 @@ use super::error::Failed;
 use super::index_objects::entry_of;
 use super::local::{Opened, PackedOnDisk, chain_of, unless_evicted};
 use super::store::ArchiveStore;
+
+/// Kind of the fault of an object that is not there.
+const ABSENT: &str = "absent";
 
 /// A fault of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +43,8 @@ pub(crate) struct Verified {
     pub(crate) findings: u64,
     /// Objects that were put again.
     pub(crate) repaired: u64,
+    /// Objects that are absent, and that the manifest names no more: others changed it meanwhile.
+    pub(crate) dropped: u64,
     /// First and last height.
     pub(crate) heights: Option<(u64, u64)>,
 }
@@ -51,6 +58,7 @@ pub(crate) async fn verify(
 ) -> Result<Verified, Failed> {
     let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
     let manifest = &held.manifest;
+    let mut latest = Latest { tag: held.tag(), named: None };
     let mut done = Verified { heights: manifest.heights(), ..Verified::default() };
     let mut note = |done: &mut Verified, object: ObjectName, (kind, detail): Fault, repaired| {
         *(if repaired { &mut done.repaired } else { &mut done.findings }) += 1;
@@ -63,6 +71,11 @@ pub(crate) async fn verify(
             let mut more = check_segment(archive, manifest, segment).await?;
             if let Err(fault) = more {
                 let name = manifest.segment_name(segment);
+                if latest.dropped(archive, &name, &fault).await? {
+                    done.dropped += 1;
+                    content = None;
+                    continue;
+                }
                 let bytes = bytes_of(&name, local.unwrap_or_default())?;
                 let repaired = replaced(archive, &name, bytes).await?;
                 note(&mut done, name, fault, repaired);
@@ -80,6 +93,10 @@ pub(crate) async fn verify(
             let Err(fault) = check_index(archive, &name, span, kind, made).await? else {
                 continue;
             };
+            if latest.dropped(archive, &name, &fault).await? {
+                done.dropped += 1;
+                continue;
+            }
             let bytes = made.filter(|made| local.is_some() && object_digest(made) == name.digest);
             let repaired = replaced(archive, &name, bytes.cloned()).await?;
             note(&mut done, name, fault, repaired);
@@ -89,6 +106,32 @@ pub(crate) async fn verify(
         done.bytes += span.bytes + span.pages.bytes + span.filter.bytes + terms;
     }
     Ok(done)
+}
+
+/// The manifest that is there now. Beside a check others push, drop heights and delete objects.
+struct Latest {
+    tag: Option<String>,
+    /// Objects that it names; `None` as long as it is the one that is checked.
+    named: Option<HashSet<ObjectName>>,
+}
+
+impl Latest {
+    /// True if an object is absent because the manifest names it no more.
+    async fn dropped(
+        &mut self,
+        archive: &ArchiveStore,
+        name: &ObjectName,
+        (kind, _): &Fault,
+    ) -> Result<bool, Failed> {
+        if *kind != ABSENT {
+            return Ok(false);
+        }
+        if let Some(newer) = archive.newer_manifest(self.tag.clone()).await? {
+            self.tag = newer.tag();
+            self.named = Some(newer.manifest.objects().map(|(name, _)| name).collect());
+        }
+        Ok(self.named.as_ref().is_some_and(|named| !named.contains(name)))
+    }
 }
 
 /// Hashes and pages of neighboring segments.
@@ -185,7 +228,7 @@ type Fault = (&'static str, String);
 /// A fault of an object, or a store that does not answer.
 fn fault<T>(failed: Failed) -> Result<Result<T, Fault>, Failed> {
     match &failed {
-        Failed::Absent(_) => Ok(Err(("absent", failed.to_string()))),
+        Failed::Absent(_) => Ok(Err((ABSENT, failed.to_string()))),
         Failed::Changed(_) => Ok(Err(("digest", failed.to_string()))),
         _ => Err(failed),
     }

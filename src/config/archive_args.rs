@@ -4,11 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use alloy_primitives::B256;
+use clap::builder::RangedU64ValueParser;
 use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use humantime::parse_duration;
 
 use super::network::Network;
 use super::units::Anchor;
+
+/// Age of the oldest objects that gc may be told to keep.
+const AGE_MAX: Duration = Duration::from_hours(24 * 36_500);
 
 /// Arguments of `neve archive`.
 #[derive(Debug, Args)]
@@ -50,8 +54,11 @@ pub enum ArchiveCommand {
         #[arg(long, value_name = "HASH", requires = "chain_id")]
         genesis: Option<B256>,
         /// Heights of a segment of a new archive: a power of two.
-        #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+        #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = range)]
         range: u32,
+        /// Sign a manifest that is there with the key, whoever signed it before: check it first by verify.
+        #[arg(long, requires = "archive_sign_key")]
+        sign_existing: bool,
         /// The writer.
         #[command(flatten)]
         writer: ArchiveWriter,
@@ -68,7 +75,7 @@ pub enum ArchiveCommand {
         #[arg(long, value_name = "HEIGHT:HASH")]
         archive_anchor: Option<Anchor>,
         /// Lowest height to take.
-        #[arg(long, value_name = "HEIGHT", default_value_t = 0)]
+        #[arg(long, value_name = "HEIGHT", default_value_t = 0, value_parser = height())]
         from: u64,
         /// The archive.
         #[command(flatten)]
@@ -92,7 +99,7 @@ pub enum ArchiveCommand {
     /// Delete objects that no manifest names. It alone lists the store.
     Gc {
         /// Age of an object that may go: a number and a unit.
-        #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_duration)]
+        #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = age)]
         older_than: Duration,
         /// Count them, and delete none.
         #[arg(long)]
@@ -107,7 +114,7 @@ pub enum ArchiveCommand {
     /// Drop the segments below a height from the manifest. `gc` deletes their objects.
     Retain {
         /// Lowest height that stays. Its segment stays whole.
-        #[arg(long, value_name = "HEIGHT")]
+        #[arg(long, value_name = "HEIGHT", value_parser = height())]
         from: u64,
         /// The writer.
         #[command(flatten)]
@@ -119,16 +126,16 @@ pub enum ArchiveCommand {
     /// Show the objects and bytes of an archive by kind, and their cost in dollars.
     Cost {
         /// Price of a GB for a month.
-        #[arg(long, value_name = "DOLLARS", default_value_t = 0.023)]
+        #[arg(long, value_name = "DOLLARS", default_value_t = 0.023, value_parser = price)]
         price_gb_month: f64,
         /// Price of a million GET requests.
-        #[arg(long, value_name = "DOLLARS", default_value_t = 0.4)]
+        #[arg(long, value_name = "DOLLARS", default_value_t = 0.4, value_parser = price)]
         price_million_gets: f64,
         /// Price of a million PUT requests.
-        #[arg(long, value_name = "DOLLARS", default_value_t = 5.0)]
+        #[arg(long, value_name = "DOLLARS", default_value_t = 5.0, value_parser = price)]
         price_million_puts: f64,
         /// Price of a GB that leaves the store.
-        #[arg(long, value_name = "DOLLARS", default_value_t = 0.0)]
+        #[arg(long, value_name = "DOLLARS", default_value_t = 0.0, value_parser = price)]
         price_gb_egress: f64,
         /// The archive.
         #[command(flatten)]
@@ -162,6 +169,30 @@ pub struct ArchivePlace {
     /// Print JSON lines.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Heights of a segment.
+fn range(text: &str) -> Result<u32, String> {
+    let range = text.parse().ok().filter(|range: &u32| range.is_power_of_two() && *range <= 1024);
+    range.ok_or_else(|| "no length of ranges; write a power of two from 1 to 1024".to_owned())
+}
+
+/// Age of an object.
+fn age(text: &str) -> Result<Duration, String> {
+    let age = parse_duration(text).map_err(|error| format!("{error}; write for example 24h"))?;
+    if age > AGE_MAX { Err("too long; allowed: 0s to 36500d".to_owned()) } else { Ok(age) }
+}
+
+/// Height that no chain reaches is a slip of the hand.
+fn height() -> RangedU64ValueParser {
+    RangedU64ValueParser::new().range(0..=1_000_000_000_000_000)
+}
+
+/// Price in dollars.
+fn price(text: &str) -> Result<f64, String> {
+    let price = text.parse().ok().filter(|price| (0.0..=1e9).contains(price));
+    price
+        .ok_or_else(|| "no price; write dollars from 0 to 1000000000, for example 0.023".to_owned())
 }
 
 impl ArchiveArgs {

@@ -1,10 +1,11 @@
 //! A writer: it knows that the store holds, signs, and replaces the manifest.
 
-use neve_archive::{Manifest, ObjectName, Trial};
+use neve_archive::{Manifest, ObjectName, PageLists, Span, SpanEntry, Terms, Trial};
 
 use super::file_system::check_file_system;
 use super::trial::tried;
 use crate::archive::error::Failed;
+use crate::archive::index_objects::entry_of;
 use crate::archive::signature::SigningKey;
 use crate::archive::store::{ArchiveStore, Held};
 
@@ -18,6 +19,8 @@ pub(crate) struct WriteOptions {
     pub(crate) signer: Option<SigningKey>,
     /// True if no other writer is there, so that the store need not hold.
     pub(crate) is_single: bool,
+    /// True if a manifest is signed as it is, whoever signed it before.
+    pub(crate) signs_existing: bool,
 }
 
 /// Writer of an archive.
@@ -35,7 +38,7 @@ impl<'a> Writer<'a> {
         archive: &'a ArchiveStore,
         options: &'a WriteOptions,
     ) -> Result<Self, Failed> {
-        let held = archive.manifest().await?;
+        let held = own_manifest(archive, options).await?;
         let trial = held.and_then(|held| held.manifest.trial);
         Self::with(archive, options, trial).await
     }
@@ -74,6 +77,16 @@ impl<'a> Writer<'a> {
         self.trial.as_ref()
     }
 
+    /// Reads the manifest, which must have the signature of this writer.
+    pub(super) async fn manifest(&self) -> Result<Option<Held>, Failed> {
+        own_manifest(self.archive, self.options).await
+    }
+
+    /// True if the manifest lacks the signature of this writer.
+    pub(super) fn would_sign(&self, manifest: &Manifest) -> bool {
+        self.options.signer.as_ref().is_some_and(|key| !key.has_signed(manifest))
+    }
+
     /// Returns the public key of the signer.
     pub(crate) fn key(&self) -> Option<String> {
         self.options.signer.as_ref().map(SigningKey::public)
@@ -91,7 +104,10 @@ impl<'a> Writer<'a> {
             None if next.signature.is_some() => return Err(Failed::Unsigned),
             None => {}
         }
-        let replaced = self.archive.replace(before, &next).await?;
+        let replaced = match &self.trial {
+            Some(trial) if !trial.holds => self.archive.replace_alone(before, &next).await?,
+            _ => self.archive.replace(before, &next).await?,
+        };
         Ok(replaced.then_some(next))
     }
 
@@ -102,7 +118,7 @@ impl<'a> Writer<'a> {
         mut change: impl AsyncFnMut(Option<&Held>) -> Result<Option<Manifest>, Failed>,
     ) -> Result<Option<Manifest>, Failed> {
         for _ in 0..ATTEMPTS_MAX {
-            let held = self.archive.manifest().await?;
+            let held = self.manifest().await?;
             let Some(next) = change(held.as_ref()).await? else { return Ok(None) };
             if let Some(changed) = self.replace(held.as_ref(), next).await? {
                 return Ok(Some(changed));
@@ -110,6 +126,24 @@ impl<'a> Writer<'a> {
         }
         Err(Failed::Busy(ATTEMPTS_MAX))
     }
+}
+
+/// Reads the manifest. A signature vouches for all of it, so one that names or deletes objects is refused
+/// unless the own key signed it: somebody else may have put it there.
+pub(super) async fn own_manifest(
+    archive: &ArchiveStore,
+    options: &WriteOptions,
+) -> Result<Option<Held>, Failed> {
+    let Some(held) = archive.manifest().await? else { return Ok(None) };
+    let Some(key) = options.signer.as_ref().filter(|_| !options.signs_existing) else {
+        return Ok(Some(held));
+    };
+    let Manifest { sequence, ref segments, ref deletion, ref signature, .. } = held.manifest;
+    if (segments.is_empty() && deletion.is_none()) || key.has_signed(&held.manifest) {
+        return Ok(Some(held));
+    }
+    let found = if signature.is_some() { "another signature" } else { "no signature" };
+    Err(Failed::OtherSigner { sequence, segments: segments.len(), found, key: key.public() })
 }
 
 /// Puts an object for a manifest that will name it. One that is being deleted would be gone afterwards.
@@ -123,4 +157,17 @@ pub(super) async fn put_unless_deleted(
         return Err(Failed::BeingDeleted(*name));
     }
     archive.put(name, bytes).await
+}
+
+/// Puts the objects of a span for a manifest that will name them: span, page lists, filter and terms.
+pub(super) async fn put_span(
+    archive: &ArchiveStore,
+    manifest: &Manifest,
+    (span, pages, terms): (&Span, &PageLists, Option<&Terms>),
+) -> Result<SpanEntry, Failed> {
+    let (entry, objects) = entry_of(span, pages, terms);
+    for ((name, _), object) in manifest.span_objects(&entry).zip(objects) {
+        put_unless_deleted(archive, manifest, &name, object).await?;
+    }
+    Ok(entry)
 }

@@ -5,7 +5,7 @@
 //! that they are gone.
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use neve_archive::{DELETED_MAX, Deletion, Manifest};
@@ -18,8 +18,10 @@ use crate::archive::store::ArchiveStore;
 
 /// Time in which readers read the manifest again, so that they request none of the objects.
 const READERS_AGAIN: Duration = Duration::from_mins(2);
-/// Objects that are deleted between two looks at the manifest.
+/// Objects that are deleted between two looks at the manifest, and the time for them: others may complete the
+/// deletion of a machine that sleeps.
 const BATCH: usize = 256;
+const BATCH_TIME_MAX: Duration = Duration::from_mins(5);
 /// Deletions in flight.
 const AT_ONCE: usize = 8;
 
@@ -60,10 +62,15 @@ pub(crate) async fn gc(
     if !how.is_dry {
         end(&writer, how, &mut done, &mut progress).await?; // one that was cut off
     }
+    let chain_id = writer.manifest().await?.ok_or(Failed::NoManifest)?.manifest.chain_id;
+    // Objects that are put while the listing goes on are younger than this.
+    let youngest = youngest(archive, how).await?;
+    let listed = archive.listed(chain_id).await?;
     let begun = writer.change(async |held| {
         let held = held.ok_or(Failed::NoManifest)?;
         done.sequence = held.manifest.sequence;
-        let unnamed = unnamed_objects(archive, &held.manifest, how, &mut done).await?;
+        // By the manifest that is replaced: others may have pushed since the listing.
+        let unnamed = unnamed_objects(&listed, &held.manifest, youngest, &mut done);
         if how.is_dry || unnamed.is_empty() {
             return Ok(None);
         }
@@ -81,28 +88,36 @@ pub(crate) async fn gc(
     Ok(done)
 }
 
+/// Latest time of an object that may go, by the clock of the store: that of this machine may be ahead.
+async fn youngest(archive: &ArchiveStore, how: GcOptions) -> Result<i64, Failed> {
+    let age = i64::try_from(how.older_than.as_secs()).unwrap_or(i64::MAX);
+    let now = if how.is_dry {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    } else {
+        archive.clock().await?
+    };
+    Ok(now.saturating_sub(age))
+}
+
 /// Objects that the manifest does not name and that are old enough, ascending by name.
-async fn unnamed_objects(
-    archive: &ArchiveStore,
+fn unnamed_objects(
+    listed: &[Listed],
     manifest: &Manifest,
-    how: GcOptions,
+    youngest: i64,
     done: &mut Collected,
-) -> Result<Vec<Listed>, Failed> {
-    let named: HashSet<_> = manifest.objects().map(|(name, _)| name.to_string()).collect();
-    let listed = archive.listed(manifest.chain_id).await?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let youngest = now.saturating_sub(how.older_than).as_secs();
-    let youngest = i64::try_from(youngest).unwrap_or(i64::MAX);
+) -> Vec<Listed> {
+    let named: HashSet<_> = manifest.objects().map(|(name, _)| name).collect();
+    let unnamed: Vec<_> = listed.iter().filter(|at| !named.contains(&at.name)).collect();
     done.listed = listed.len() as u64;
-    let unnamed: Vec<_> =
-        listed.into_iter().filter(|at| !named.contains(&at.name.to_string())).collect();
     done.unnamed = unnamed.len() as u64;
     done.unnamed_bytes = unnamed.iter().map(|listed| listed.bytes).sum();
-    let mut old: Vec<_> = unnamed.into_iter().filter(|listed| listed.put_at <= youngest).collect();
+    let is_old = |listed: &&Listed| listed.put_at <= youngest;
+    let mut old: Vec<Listed> = unnamed.into_iter().copied().filter(|at| is_old(&at)).collect();
     done.young = done.unnamed - old.len() as u64;
     old.sort_by_cached_key(|listed| listed.name.to_string());
     old.truncate(DELETED_MAX); // the next run takes the others
-    Ok(old)
+    old
 }
 
 /// Ends the deletion of which the manifest has the names, if there is one.
@@ -112,14 +127,19 @@ async fn end(
     done: &mut Collected,
     progress: &mut impl FnMut(&Collected),
 ) -> Result<(), Failed> {
-    let Some(deletion) = under_way(writer.archive).await? else { return Ok(()) };
+    let Some(deletion) = under_way(writer).await? else { return Ok(()) };
     sleep(how.older_than.min(READERS_AGAIN)).await;
     for batch in deletion.objects.chunks(BATCH) {
         // Another gc may have ended it meanwhile, and a writer may have put some of them again.
-        if under_way(writer.archive).await?.as_ref() != Some(&deletion) {
+        if under_way(writer).await?.as_ref() != Some(&deletion) {
             return Err(Failed::OtherDeletion);
         }
-        let deleting = stream::iter(batch).map(|name| writer.archive.delete(name));
+        let looked = (Instant::now(), SystemTime::now());
+        let archive = writer.archive;
+        let deleting = stream::iter(batch).map(|name| async move {
+            in_time(looked)?;
+            archive.delete(name).await
+        });
         deleting.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         done.deleted += batch.len() as u64;
         progress(&*done);
@@ -139,8 +159,15 @@ async fn end(
     Ok(())
 }
 
+/// Fails if the last look at the manifest is long ago. The monotonic clock stops while a machine sleeps, the
+/// other one may be set.
+fn in_time((monotonic, real): (Instant, SystemTime)) -> Result<(), Failed> {
+    let elapsed = real.elapsed().map_or(Duration::MAX, |real| real.max(monotonic.elapsed()));
+    if elapsed > BATCH_TIME_MAX { Err(Failed::Slept(elapsed)) } else { Ok(()) }
+}
+
 /// The deletion that the manifest names.
-async fn under_way(archive: &ArchiveStore) -> Result<Option<Deletion>, Failed> {
-    let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
+async fn under_way(writer: &Writer<'_>) -> Result<Option<Deletion>, Failed> {
+    let held = writer.manifest().await?.ok_or(Failed::NoManifest)?;
     Ok(held.manifest.deletion.filter(|deletion| !deletion.objects.is_empty()))
 }

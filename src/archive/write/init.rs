@@ -2,7 +2,7 @@
 
 use neve_archive::{Chain, Manifest, Trial};
 
-use super::change::{WriteOptions, Writer};
+use super::change::{WriteOptions, Writer, own_manifest};
 use crate::archive::error::Failed;
 use crate::archive::store::ArchiveStore;
 
@@ -30,7 +30,7 @@ pub(crate) async fn init(
     chain: Option<Chain>,
 ) -> Result<Initialized, Failed> {
     let is_other = |manifest: &Manifest| chain.is_some_and(|chain| chain != manifest.chain());
-    let held = archive.manifest().await?;
+    let held = own_manifest(archive, options).await?;
     if held.is_none() && chain.is_none() {
         return Err(Failed::NoChain);
     }
@@ -49,7 +49,8 @@ pub(crate) async fn init(
             return Err(Failed::OtherChain("the one that is named".into()));
         }
         // A directory has no result that would have to be written.
-        Ok(writer.trial().map(|_| held.manifest.following(held.digest)))
+        let is_due = writer.trial().is_some() || writer.would_sign(&held.manifest);
+        Ok(is_due.then(|| held.manifest.following(held.digest)))
     });
     let manifest = match made.await? {
         Some(manifest) => manifest,

@@ -12,7 +12,7 @@ mod trial;
 pub(crate) use change::{WriteOptions, Writer};
 pub(crate) use gc::{Collected, GcOptions, gc};
 pub(crate) use init::{Initialized, init};
-pub(crate) use push::{Pushed, push};
+pub(crate) use push::{Progress, Pushed, push};
 pub(crate) use pusher::Pusher;
 pub(crate) use retain::{Retained, retain};
 

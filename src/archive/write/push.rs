@@ -9,10 +9,11 @@ use neve_archive::{
 };
 use neve_record::packed::Codec;
 
-use super::change::{Writer, put_unless_deleted};
+use super::change::{Writer, put_span, put_unless_deleted};
 use crate::archive::error::Failed;
-use crate::archive::index_objects::entry_of;
-use crate::archive::local::{Opened, PackedOnDisk, chain_of, packed_files, unless_evicted};
+use crate::archive::local::{
+    BadFile, Opened, PackedFiles, PackedOnDisk, chain_of, packed_files, unless_evicted,
+};
 use crate::archive::store::{ArchiveStore, Held};
 
 /// Attempts at a group of segments while others delete objects.
@@ -33,6 +34,8 @@ pub(crate) struct Pushed {
     pub(crate) below: u64,
     /// Packed files that the server evicted before they were read.
     pub(crate) evicted: u64,
+    /// Packed files that no archive takes.
+    pub(crate) bad: u64,
     /// First and last height of the archive.
     pub(crate) heights: Option<(u64, u64)>,
     /// Height that the archive is retained from.
@@ -52,34 +55,74 @@ struct Group {
     terms: Vec<(u64, u64)>,
 }
 
-/// Pushes the packed files of `dir`. `progress` is called behind each change of the manifest.
+/// Event of a push.
+#[derive(Debug)]
+pub(crate) enum Progress<'a> {
+    /// The manifest was changed.
+    Added(&'a Pushed),
+    /// A file is left out. The others go on, as far as they meet the archive without it.
+    SetAside(&'a BadFile),
+}
+
+/// Pushes the packed files of `dir`.
 pub(crate) async fn push(
     writer: &Writer<'_>,
     dir: &Path,
-    mut progress: impl FnMut(&Pushed),
+    mut progress: impl FnMut(Progress<'_>),
 ) -> Result<Pushed, Failed> {
-    let mut files = packed_files(dir)?;
-    let first = files.first().ok_or_else(|| Failed::NothingPacked(dir.to_owned()))?;
-    let chain = chain_of(&first.header);
-    if let Some(other) = files.iter().find(|file| chain_of(&file.header) != chain) {
-        return Err(Failed::OtherChain(other.path.clone()));
+    let PackedFiles { mut files, mut bad } = packed_files(dir)?;
+    if files.is_empty() && bad.is_empty() {
+        return Err(Failed::NothingPacked(dir.to_owned()));
     }
-    let held = writer.archive.manifest().await?;
-    if held.as_ref().is_some_and(|held| held.manifest.chain() != chain) {
+    let mut done = Pushed::default();
+    loop {
+        for bad in bad.drain(..) {
+            done.bad += 1;
+            progress(Progress::SetAside(&bad));
+            files.retain(|file| file.path != bad.path);
+        }
+        match push_files(writer, dir, &files, &mut done, &mut progress).await {
+            Err(Failed::Packed { path, why }) => bad.push(BadFile { path, why }),
+            pushed => return pushed.map(|()| done),
+        }
+    }
+}
+
+/// Pushes files. The first one whose bytes are not right ends it.
+async fn push_files(
+    writer: &Writer<'_>,
+    dir: &Path,
+    files: &[PackedOnDisk],
+    done: &mut Pushed,
+    progress: &mut impl FnMut(Progress<'_>),
+) -> Result<(), Failed> {
+    let held = writer.manifest().await?;
+    let newest = files.last().map(|file| chain_of(&file.header));
+    let Some(chain) = held.as_ref().map(|held| held.manifest.chain()).or(newest) else {
+        return Ok(()); // no file is left, and there is no archive
+    };
+    let is_other = |file: &&PackedOnDisk| chain_of(&file.header) != chain;
+    if !files.is_empty() && files.iter().all(|file| is_other(&file)) {
         return Err(Failed::OtherChain(dir.to_owned()));
     }
+    if let Some(other) = files.iter().find(is_other) {
+        let why =
+            "it is of another chain, or of another length of ranges, than the archive".to_owned();
+        return Err(Failed::Packed { path: other.path.clone(), why });
+    }
     let mut manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest);
-    let mut done = Pushed { sequence: manifest.sequence, ..Pushed::default() };
+    let Pushed { segments, bytes, bad, .. } = *done;
+    *done = Pushed { segments, bytes, bad, sequence: manifest.sequence, ..Pushed::default() };
     (done.heights, done.from) = (manifest.heights(), manifest.from);
-    let all = files.len();
-    files.retain(|file| file.header.end() > manifest.from);
-    done.below = (all - files.len()) as u64;
+    let is_below = |file: &&PackedOnDisk| file.header.end() <= manifest.from;
+    done.below = files.iter().filter(is_below).count() as u64;
+    let files = files.iter().filter(|file| !is_below(file)).cloned().collect();
     let (files, apart) = joining(files, &manifest)?;
     done.apart = apart;
     for files in in_order(files, &manifest) {
-        manifest = push_group(writer, manifest, &files, &mut done, &mut progress).await?;
+        manifest = push_group(writer, manifest, &files, done, progress).await?;
     }
-    Ok(done)
+    Ok(())
 }
 
 /// Pushes the files of a group, again if others deleted objects meanwhile. Returns the manifest.
@@ -88,7 +131,7 @@ async fn push_group(
     mut manifest: Manifest,
     files: &[PackedOnDisk],
     done: &mut Pushed,
-    progress: &mut impl FnMut(&Pushed),
+    progress: &mut impl FnMut(Progress<'_>),
 ) -> Result<Manifest, Failed> {
     let before = *done;
     for _ in 0..ATTEMPTS_MAX {
@@ -108,7 +151,7 @@ async fn push_group(
         if is_added {
             (done.heights, done.sequence) = (manifest.heights(), manifest.sequence);
             done.from = manifest.from;
-            progress(&*done);
+            progress(Progress::Added(done));
             return Ok(manifest);
         }
     }
@@ -339,11 +382,7 @@ async fn span(
     let pages = segments.iter().map(|segment| pages_of(segment, old_pages.as_ref(), group));
     let terms = terms(archive, before, old, &span, group).await?;
     let pages = PageLists::new(&span, pages.collect::<Result<_, _>>()?, terms.as_ref())?;
-    let (entry, objects) = entry_of(&span, &pages, terms.as_ref());
-    for ((name, _), object) in next.span_objects(&entry).zip(objects) {
-        put_unless_deleted(archive, next, &name, object).await?;
-    }
-    Ok(entry)
+    put_span(archive, next, (&span, &pages, terms.as_ref())).await
 }
 
 /// Terms of a span. One of an earlier writer, which has none, does not get those of its new segments alone.

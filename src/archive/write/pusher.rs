@@ -8,18 +8,20 @@ use std::thread;
 use std::time::Duration;
 
 use metrics::{counter, gauge};
+use neve_archive::Manifest;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use super::change::{WriteOptions, Writer};
-use super::push::{Pushed, push};
+use super::change::{WriteOptions, Writer, own_manifest};
+use super::push::{Progress, Pushed, push};
 use crate::archive::error::Failed;
-use crate::archive::local::packed_files;
+use crate::archive::local::{PackedFiles, packed_files};
 use crate::archive::signature::SigningKey;
+use crate::archive::source::identity_of;
 use crate::archive::store::{ArchiveStore, Place};
 use crate::config::settings::ArchiveConfig;
-use crate::shared::{Phase, PushStatus, Status};
+use crate::shared::{Phase, PushStatus, Serving, Status};
 
 /// Time between two looks for new packed files.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -41,6 +43,7 @@ struct Work {
     options: WriteOptions,
     dir: PathBuf,
     status: Arc<Status>,
+    serving: Arc<Serving>,
     /// Packed files of the last push that was done.
     pushed: BTreeSet<PathBuf>,
     again: Duration,
@@ -51,16 +54,17 @@ impl Pusher {
     pub(crate) fn start(
         config: &ArchiveConfig,
         dir: &Path,
-        status: &Arc<Status>,
+        (status, serving): (&Arc<Status>, &Arc<Serving>),
     ) -> Result<Self, Failed> {
         let place = Place { url: config.url.clone(), endpoint: config.endpoint.clone() };
         let push = config.push.clone().unwrap_or_default();
         let signer = push.sign_key.as_deref().map(SigningKey::read).transpose()?;
         let mut work = Work {
             archive: ArchiveStore::open(&place)?,
-            options: WriteOptions { signer, is_single: push.is_single },
+            options: WriteOptions { signer, is_single: push.is_single, signs_existing: false },
             dir: dir.to_owned(),
             status: Arc::clone(status),
+            serving: Arc::clone(serving),
             pushed: BTreeSet::new(),
             again: AGAIN_FIRST,
         };
@@ -88,13 +92,29 @@ impl Pusher {
 impl Work {
     async fn run(&mut self) {
         loop {
-            let pause = if self.status.phase() == Phase::CatchingUp {
-                LOOK_EVERY // heads first
-            } else {
-                self.look().await
+            let pause = match self.note_archived().await {
+                Err(failed) => self.failed(&failed.to_string()),
+                Ok(()) if self.status.phase() == Phase::CatchingUp => LOOK_EVERY, // heads first
+                Ok(()) => self.look().await,
             };
             sleep(pause).await;
         }
+    }
+
+    /// Notes the heights that earlier runs pushed, once. Those of another chain are none of this store's.
+    async fn note_archived(&self) -> Result<(), Failed> {
+        let is_known = self.status.archive().and_then(|archive| archive.push);
+        let Some(identity) = self.serving.identity() else { return Ok(()) };
+        if is_known.is_some_and(|push| push.is_known) {
+            return Ok(());
+        }
+        let held = own_manifest(&self.archive, &self.options).await?;
+        let held = held.filter(|held| identity_of(&held.manifest) == identity);
+        let manifest = held.map(|held| held.manifest);
+        let heights = manifest.as_ref().and_then(Manifest::heights);
+        let from = manifest.map_or(0, |manifest| manifest.from);
+        note_pushed(&self.status, &Pushed { heights, from, ..Pushed::default() });
+        Ok(())
     }
 
     /// Pushes if packed files have appeared. Returns the time until the next look.
@@ -107,7 +127,7 @@ impl Work {
         self.note_backlog();
         let status = Arc::clone(&self.status);
         let outcome = match Writer::begin(&self.archive, &self.options).await {
-            Ok(writer) => push(&writer, &self.dir, |pushed| note_pushed(&status, pushed)).await,
+            Ok(writer) => push(&writer, &self.dir, |event| note(&status, event)).await,
             Err(failed) => Err(failed),
         };
         match outcome {
@@ -124,7 +144,8 @@ impl Work {
     }
 
     async fn succeeded(&self, pushed: &Pushed) {
-        let Pushed { segments, bytes, heights, sequence, .. } = *pushed;
+        let Pushed { segments, bytes, heights, sequence, bad, .. } = *pushed;
+        note_bad(bad);
         if segments > 0 {
             let (first, last) = heights.unwrap_or_default();
             info!(segments, bytes, first, last, sequence, "archive pushed");
@@ -165,7 +186,8 @@ impl Work {
             end <= push.from || push.heights.is_some_and(has)
         };
         let mut backlog = (0, 0);
-        for file in packed_files(&self.dir).unwrap_or_default() {
+        let PackedFiles { files, .. } = packed_files(&self.dir).unwrap_or_default();
+        for file in files {
             let (first, end) = file.heights();
             if !is_there(first, end) {
                 backlog = (backlog.0 + (end - first), backlog.1 + file.bytes());
@@ -183,8 +205,22 @@ fn note_backlog((heights, bytes): (u64, u64)) {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+fn note_bad(files: u64) {
+    gauge!("neve_archive_bad_files").set(files as f64);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
 fn note_put_at(seconds: i64) {
     gauge!("neve_archive_manifest_put_timestamp_seconds").set(seconds as f64);
+}
+
+fn note(status: &Status, event: Progress<'_>) {
+    match event {
+        Progress::Added(pushed) => note_pushed(status, pushed),
+        Progress::SetAside(bad) => {
+            warn!(file = %bad.path.display(), reason = bad.why, "packed file set aside");
+        }
+    }
 }
 
 /// Notes the heights of the archive: eviction waits for the others.
@@ -192,7 +228,7 @@ fn note_pushed(status: &Status, pushed: &Pushed) {
     let (heights, from) = (pushed.heights, pushed.from);
     status.change_archive(|archive| {
         let push = archive.push.get_or_insert_default();
-        (push.heights, push.from) = (heights, from);
+        (push.is_known, push.heights, push.from) = (true, heights, from);
     });
 }
 

@@ -4,9 +4,8 @@ use std::iter;
 
 use neve_archive::{Manifest, PageLists, SegmentEntry, Span, SpanEntry, Terms};
 
-use super::change::{WriteOptions, Writer, put_unless_deleted};
+use super::change::{WriteOptions, Writer, put_span};
 use crate::archive::error::Failed;
-use crate::archive::index_objects::entry_of;
 use crate::archive::store::ArchiveStore;
 
 /// Result of `retain`.
@@ -94,9 +93,5 @@ async fn put_later_part(
     };
     let terms = terms.map(|all| Terms::new(&part, Some(&all), iter::empty())).transpose()?;
     let lists = PageLists::new(&part, kept, terms.as_ref())?;
-    let (entry, objects) = entry_of(&part, &lists, terms.as_ref());
-    for ((name, _), object) in next.span_objects(&entry).zip(objects) {
-        put_unless_deleted(archive, next, &name, object).await?;
-    }
-    Ok(entry)
+    put_span(archive, next, (&part, &lists, terms.as_ref())).await
 }

@@ -32,7 +32,10 @@ pub(super) async fn tried(
     endpoint: &str,
     is_single: bool,
 ) -> Result<Trial, Failed> {
-    let why = race(archive).await?;
+    let why = match race(archive).await {
+        Err(Failed::NoConditions(why)) => Some(why), // it cannot even be tried
+        raced => raced?,
+    };
     if let Some(why) = why.clone().filter(|_| !is_single) {
         return Err(Failed::NoConditions(why));
     }
@@ -102,12 +105,17 @@ async fn created(archive: &ArchiveStore, name: &str) -> Result<Vec<u32>, Failed>
         match answer {
             Conditional::Put => winners.push(writer),
             Conditional::Refused => {}
+            Conditional::Unsupported(error) => return Err(unsupported(&error)),
             Conditional::Unclear(error) => {
                 winners.extend(wrote(archive, name, writer, error).await?);
             }
         }
     }
     Ok(winners)
+}
+
+fn unsupported(error: &object_store::Error) -> Failed {
+    Failed::NoConditions(format!("it refuses them, {error}"))
 }
 
 /// True if the object is that of the winner. Without one the winner's answer was lost.
@@ -175,6 +183,7 @@ async fn count(archive: &ArchiveStore, name: &str, writer: u32) -> Result<Option
             match archive.put_if(name, Some(version), object(&marks)).await {
                 Conditional::Put => break,
                 Conditional::Refused => unclear = 0,
+                Conditional::Unsupported(error) => return Err(unsupported(&error)),
                 Conditional::Unclear(error) if unclear == UNCLEAR_MAX => return Err(error.into()),
                 Conditional::Unclear(_) => unclear += 1, // what is there counts
             }

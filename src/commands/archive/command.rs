@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::output::{complain, heights_text, opened, say, write_options};
 use super::pull::pulled;
 use super::upkeep;
-use crate::archive::write::{Pushed, Writer, push};
-use crate::archive::{Failed, Finding, Verified, packed_files, verify};
+use crate::archive::write::{Progress, Pushed, Writer, push};
+use crate::archive::{BadFile, Failed, Finding, Verified, packed_files, verify};
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 
 const FINDINGS: u8 = 1;
@@ -42,9 +42,7 @@ pub fn run(args: &ArchiveArgs) -> ExitCode {
 async fn command(command: &ArchiveCommand) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
     match command {
-        ArchiveCommand::Push { data_dir, writer, place } => {
-            pushed(data_dir, writer, place).await.map(|()| 0)
-        }
+        ArchiveCommand::Push { data_dir, writer, place } => pushed(data_dir, writer, place).await,
         ArchiveCommand::Ls { place } => {
             let held = opened(place)?.manifest().await.map_err(text)?;
             let held = held.ok_or_else(|| text(Failed::NoManifest))?;
@@ -65,11 +63,17 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
     }
 }
 
-async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Result<(), String> {
+/// Pushes. Returns the number of packed files that were set aside.
+async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
     let (archive, options) = (opened(place)?, write_options(writer)?);
     let writer = Writer::begin(&archive, &options).await.map_err(text)?;
-    let progress = |pushed: &Pushed| complain(&pushed_text(pushed));
+    let progress = |event: Progress<'_>| match event {
+        Progress::Added(pushed) => complain(&pushed_text(pushed)),
+        Progress::SetAside(BadFile { path, why }) => {
+            complain(&format!("{}: set aside: {why}", path.display()));
+        }
+    };
     let pushed = push(&writer, dir, progress).await.map_err(text)?;
     let key = writer.key();
     say(&if place.json {
@@ -78,13 +82,18 @@ async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Res
         line.to_string()
     } else {
         pushed_text(&pushed) + &key.map_or(String::new(), |key| format!(", signed {key}"))
-    })
+    })?;
+    Ok(pushed.bad)
 }
 
 async fn verified(place: &ArchivePlace, dir: Option<&Path>) -> Result<u64, String> {
     let archive = opened(place)?;
     let text = |failed: Failed| failed.to_string();
     let local = dir.map(packed_files).transpose().map_err(text)?;
+    for BadFile { path, why } in local.iter().flat_map(|local| &local.bad) {
+        complain(&format!("{}: not used: {why}", path.display()));
+    }
+    let local = local.map(|local| local.files);
     let mut unwritten = Ok(());
     let mut found = |finding: Finding| {
         let line = finding_line(&finding, place.json);
@@ -110,55 +119,48 @@ fn finding_line(finding: &Finding, as_json: bool) -> String {
 }
 
 fn pushed_text(pushed: &Pushed) -> String {
-    let Pushed { segments, bytes, present, apart, below, evicted, heights, sequence, .. } = *pushed;
+    let Pushed { segments, bytes, present, apart, below, evicted, bad, heights, sequence, .. } =
+        *pushed;
     let heights = heights_text(heights);
     format!(
         "{heights}: {segments} segments of {bytes} bytes pushed, {present} were there, {apart} left \
-         behind a gap, {below} below the retained heights, {evicted} evicted meanwhile, manifest {sequence}"
+         behind a gap, {below} below the retained heights, {evicted} evicted meanwhile, {bad} set aside, \
+         manifest {sequence}"
     )
 }
 
 fn pushed_json(pushed: &Pushed) -> Value {
-    let Pushed { segments, bytes, present, apart, below, evicted, heights, sequence, .. } = *pushed;
+    let Pushed { segments, bytes, present, apart, below, evicted, bad, heights, sequence, .. } =
+        *pushed;
     json!({
+        "summary": true,
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
         "pushed": segments, "bytes": bytes, "present": present, "apart": apart, "below": below,
-        "evicted": evicted, "sequence": sequence,
+        "evicted": evicted, "bad": bad, "sequence": sequence,
     })
 }
 
 fn verified_text(verified: &Verified) -> String {
-    let Verified { segments, spans, bytes, findings, repaired, heights } = *verified;
+    let Verified { segments, spans, bytes, findings, repaired, dropped, heights } = *verified;
     let heights = heights_text(heights);
     format!(
         "{heights}: {segments} segments and {spans} spans of {bytes} bytes, {repaired} put again, \
-         {findings} findings"
+         {dropped} dropped meanwhile, {findings} findings"
     )
 }
 
 fn verified_json(verified: &Verified) -> Value {
-    let Verified { segments, spans, bytes, findings, repaired, heights } = *verified;
+    let Verified { segments, spans, bytes, findings, repaired, dropped, heights } = *verified;
     json!({
         "summary": true, "segments": segments, "spans": spans, "bytes": bytes, "findings": findings,
-        "repaired": repaired,
+        "repaired": repaired, "dropped": dropped,
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
     })
 }
 
 fn listed_text(manifest: &Manifest) -> String {
-    let line = |first: u64, bytes: u64, name: ObjectName| format!("{first} {bytes} {name}\n");
-    let segments = manifest.segments.iter();
-    let segments = segments.map(|at| line(at.first, at.bytes, manifest.segment_name(at)));
-    let spans = manifest.spans.iter();
-    let spans = spans.flat_map(|at| {
-        let pages = line(at.first, at.pages.bytes, manifest.pages_name(at));
-        let filter = line(at.first, at.filter.bytes, manifest.filter_name(at));
-        let terms = at.terms.zip(manifest.terms_name(at));
-        let terms = terms.map(|(terms, name)| line(at.first, terms.bytes, name));
-        let span = line(at.first, at.bytes, manifest.span_name(at));
-        [span, pages, filter].into_iter().chain(terms)
-    });
-    let lines: String = segments.chain(spans).collect();
+    let line = |(name, bytes): (ObjectName, u64)| format!("{} {bytes} {name}\n", name.first);
+    let lines: String = manifest.objects().map(line).collect();
     let heights = heights_text(manifest.heights());
     let Manifest { chain_id, range, sequence, .. } = *manifest;
     format!("{lines}{heights} of chain {chain_id}, ranges of {range}, manifest {sequence}")
@@ -166,21 +168,10 @@ fn listed_text(manifest: &Manifest) -> String {
 
 /// A line for each object, and one for the manifest.
 fn listed_json(manifest: &Manifest) -> String {
-    let line = |first: u64, bytes: u64, name: String| {
-        json!({ "first": first, "bytes": bytes, "object": name }).to_string() + "\n"
+    let line = |(name, bytes): (ObjectName, u64)| {
+        json!({ "first": name.first, "bytes": bytes, "object": name.to_string() }).to_string()
+            + "\n"
     };
-    let segments = manifest.segments.iter();
-    let segments =
-        segments.map(|at| line(at.first, at.bytes, manifest.segment_name(at).to_string()));
-    let spans = manifest.spans.iter();
-    let spans = spans.flat_map(|at| {
-        let pages = line(at.first, at.pages.bytes, manifest.pages_name(at).to_string());
-        let filter = line(at.first, at.filter.bytes, manifest.filter_name(at).to_string());
-        let terms = at.terms.zip(manifest.terms_name(at));
-        let terms = terms.map(|(terms, name)| line(at.first, terms.bytes, name.to_string()));
-        let span = line(at.first, at.bytes, manifest.span_name(at).to_string());
-        [span, pages, filter].into_iter().chain(terms)
-    });
     let heights = manifest.heights();
     let summary = json!({
         "summary": true, "chain_id": manifest.chain_id, "range": manifest.range,
@@ -188,5 +179,5 @@ fn listed_json(manifest: &Manifest) -> String {
         "spans": manifest.spans.len(), "first": heights.map(|heights| heights.0),
         "last": heights.map(|heights| heights.1),
     });
-    segments.chain(spans).collect::<String>() + &summary.to_string()
+    manifest.objects().map(line).collect::<String>() + &summary.to_string()
 }

@@ -16,7 +16,8 @@ pub(super) fn opened(place: &ArchivePlace) -> Result<ArchiveStore, String> {
 pub(super) fn write_options(writer: &ArchiveWriter) -> Result<WriteOptions, String> {
     let key = writer.archive_sign_key.as_deref().map(SigningKey::read).transpose();
     let signer = key.map_err(|failed: Failed| failed.to_string())?;
-    Ok(WriteOptions { signer, is_single: writer.archive_single_writer })
+    let is_single = writer.archive_single_writer;
+    Ok(WriteOptions { signer, is_single, signs_existing: false })
 }
 
 /// Names the heights of an archive.

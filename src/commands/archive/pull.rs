@@ -170,7 +170,7 @@ impl Pull {
         let taken = self.status.archive().unwrap_or_default().taken;
         say(&if as_json {
             let line = json!({
-                "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
+                "summary": true, "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
                 "taken": taken, "rejected": rejected,
             });
             line.to_string()

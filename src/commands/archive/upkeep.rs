@@ -14,8 +14,9 @@ use crate::config::{ArchiveCommand, ArchivePlace, ArchiveWriter, Network};
 /// Runs one of these commands.
 pub(super) async fn command(command: &ArchiveCommand) -> Result<(), String> {
     match command {
-        ArchiveCommand::Init { writer, place, .. } => {
-            made(&write_options(writer)?, chain(command), place).await
+        ArchiveCommand::Init { sign_existing, writer, place, .. } => {
+            let options = WriteOptions { signs_existing: *sign_existing, ..write_options(writer)? };
+            made(&options, chain(command), place).await
         }
         ArchiveCommand::Gc { older_than, dry_run, writer, place } => {
             collected(writer, GcOptions { older_than: *older_than, is_dry: *dry_run }, place).await
@@ -71,7 +72,7 @@ fn made_text(made: &Initialized) -> String {
 fn made_json(made: &Initialized) -> Value {
     let manifest = &made.manifest;
     json!({
-        "new": made.is_new, "chain_id": manifest.chain_id, "range": manifest.range,
+        "summary": true, "new": made.is_new, "chain_id": manifest.chain_id, "range": manifest.range,
         "sequence": manifest.sequence, "trial": made.trial(),
     })
 }
@@ -99,7 +100,7 @@ fn collected_text(done: &Collected) -> String {
 fn collected_json(done: &Collected) -> Value {
     let Collected { listed, unnamed, unnamed_bytes, young, deleted, sequence } = *done;
     json!({
-        "listed": listed, "unnamed": unnamed, "unnamed_bytes": unnamed_bytes, "young": young,
+        "summary": true, "listed": listed, "unnamed": unnamed, "unnamed_bytes": unnamed_bytes, "young": young,
         "deleted": deleted, "sequence": sequence,
     })
 }
@@ -110,7 +111,7 @@ async fn retained(writer: &ArchiveWriter, from: u64, place: &ArchivePlace) -> Re
     let Retained { segments, bytes, heights, sequence } = done;
     say(&if place.json {
         let line = json!({
-            "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
+            "summary": true, "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
             "dropped": segments, "bytes": bytes, "sequence": sequence,
         });
         line.to_string()
@@ -158,7 +159,7 @@ fn cost_json(cost: &Cost) -> Value {
         })
         .collect();
     json!({
-        "kinds": kinds, "objects": cost.all.objects, "bytes": cost.all.bytes,
+        "summary": true, "kinds": kinds, "objects": cost.all.objects, "bytes": cost.all.bytes,
         "dollars_month": cost.month, "dollars_puts": cost.puts, "reads": reads,
     })
 }

@@ -87,7 +87,7 @@ impl Parts {
         let Some(archive) = config.archive.as_ref().filter(|archive| archive.push.is_some()) else {
             return Ok(None);
         };
-        let started = Pusher::start(archive, place.path(), &self.status);
+        let started = Pusher::start(archive, place.path(), (&self.status, &self.serving));
         let named = || config.values.named("archive-push");
         started.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }

@@ -8,7 +8,6 @@ mod object_server;
 mod pages;
 mod pull;
 mod scale;
-mod served_push;
 mod slow;
 mod trust;
-mod upkeep;
+mod writers;

@@ -1,13 +1,15 @@
-//! The GET of S3 over a directory, which counts its requests and fails on demand.
+//! The requests of S3 that neve sends, over a directory. The server counts them and fails on demand.
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+
+use crate::store::archive::objects;
 
 /// Behavior of the server.
 #[derive(Clone, Copy)]
@@ -21,6 +23,8 @@ pub(super) enum Mode {
     SlowDown = 3,
     /// Answers each range only when it is requested again.
     Stalls = 4,
+    /// Answers 501 to each PUT with a condition.
+    NoConditions = 5,
 }
 
 /// A bucket with the name `bucket`.
@@ -76,10 +80,8 @@ impl ObjectServer {
 impl Shared {
     fn talk(&self, stream: TcpStream) {
         let Ok(mut out) = stream.try_clone() else { return };
-        let mut lines = BufReader::new(stream).lines();
-        while let Some(Ok(request)) = lines.next() {
-            let head: Vec<String> =
-                lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
+        let mut input = BufReader::new(stream);
+        while let Some((request, head, sent)) = received(&mut input) {
             self.gets.fetch_add(1, Ordering::SeqCst);
             match self.mode.load(Ordering::SeqCst) {
                 mode if mode == Mode::Closes as u8 => return,
@@ -92,8 +94,13 @@ impl Shared {
                 mode if mode == Mode::SlowDown as u8 => {
                     let _ = out.write_all(b"HTTP/1.1 503 SlowDown\r\nContent-Length: 0\r\n\r\n");
                 }
-                _ => {
-                    if out.write_all(&self.answer(&request, &head)).is_err() {
+                mode => {
+                    let refuses = mode == Mode::NoConditions as u8;
+                    let answer = match request.split(' ').next() {
+                        Some("GET") => self.answer(&request, &head),
+                        _ => self.change(&request, &head, &sent, refuses),
+                    };
+                    if out.write_all(&answer).is_err() {
                         return;
                     }
                 }
@@ -108,8 +115,55 @@ impl Shared {
         self.stalled.lock().expect("no panic").insert(format!("{request} {range}"))
     }
 
+    /// Puts or deletes an object. Many at once are not deleted.
+    fn change(&self, request: &str, head: &[String], sent: &[u8], refuses: bool) -> Vec<u8> {
+        let mut words = request.split(' ');
+        let (method, path) = (words.next(), words.next().unwrap_or_default());
+        let is_conditional = ["if-match: ", "if-none-match: "]
+            .iter()
+            .any(|name| head.iter().any(|line| line.to_ascii_lowercase().starts_with(name)));
+        let path = self.dir.join(path.trim_start_matches("/bucket/"));
+        let status = match method {
+            Some("PUT") if is_conditional && refuses => "501 Not Implemented",
+            Some("PUT") => {
+                let parent = path.parent().expect("an object has one");
+                let made = fs::create_dir_all(parent).and_then(|()| fs::write(&path, sent));
+                if made.is_ok() { "200 OK" } else { "500 Internal Server Error" }
+            }
+            Some("DELETE") => {
+                let _ = fs::remove_file(path); // S3 does not say whether it was there
+                "204 No Content"
+            }
+            _ => "501 Not Implemented",
+        };
+        format!("HTTP/1.1 {status}\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n").into_bytes()
+    }
+
+    /// Objects with the prefix of a query.
+    fn listed(&self, query: &str) -> Vec<u8> {
+        let prefix = query.split("prefix=").nth(1).unwrap_or_default().replace("%2F", "/");
+        let prefix = prefix.split('&').next().unwrap_or_default();
+        let mut found = String::new();
+        for path in objects(&self.dir) {
+            let size = fs::read(&path).map_or(0, |bytes| bytes.len());
+            let key = path.strip_prefix(&self.dir).expect("it is below").display().to_string();
+            if key.starts_with(prefix) {
+                found += &format!(
+                    "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
+                     <ETag>\"e\"</ETag><Size>{size}</Size></Contents>"
+                );
+            }
+        }
+        let text =
+            format!("<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>");
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
+    }
+
     fn answer(&self, request: &str, head: &[String]) -> Vec<u8> {
         let path = request.split(' ').nth(1).unwrap_or_default();
+        if let Some((_, query)) = path.split_once("?list-type=2") {
+            return self.listed(query);
+        }
         let path = path.trim_start_matches("/bucket/").split('?').next().unwrap_or_default();
         let Ok(bytes) = fs::read(self.dir.join(path)) else {
             return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec();
@@ -135,4 +189,18 @@ impl Shared {
         let head = format!("{first}{common}Content-Length: {}\r\n\r\n", part.len());
         [head.as_bytes(), part].concat()
     }
+}
+
+/// Request line, head and body of the next request.
+fn received(input: &mut impl BufRead) -> Option<(String, Vec<String>, Vec<u8>)> {
+    let mut lines = input.by_ref().lines().map_while(Result::ok);
+    let request = lines.next()?;
+    let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+    let length = head.iter().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.parse::<u64>().ok())?
+    });
+    let mut sent = Vec::new();
+    input.take(length.unwrap_or(0)).read_to_end(&mut sent).ok()?;
+    Some((request, head, sent))
 }

@@ -1,12 +1,13 @@
 //! A store in memory that fails on demand.
 
 use std::fmt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 use neve_archive::MANIFEST_NAME;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -36,6 +37,21 @@ pub(super) enum Fault {
     TornReads,
     /// Nothing can be deleted.
     KeepsAll,
+    /// A PUT with a condition is refused, whatever it is.
+    NoneUnderstood,
+    /// A listing ends never.
+    SilentListing,
+    /// The clock of the store is two days behind.
+    ClockBehind,
+}
+
+/// Request before which a store waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Point {
+    PutManifest,
+    GetManifest,
+    GetObject,
+    List,
 }
 
 /// A store in memory with a fault.
@@ -46,10 +62,39 @@ pub(super) struct FaultStore {
     left: AtomicI64,
     is_cut: AtomicBool,
     conditional: AtomicU64,
-    /// True if the next PUT of the manifest waits.
-    waits: AtomicBool,
+    listings: AtomicU64,
+    gate: Arc<Gate>,
+}
+
+/// A request that waits while work is done.
+#[derive(Default)]
+struct Gate {
+    /// The request, and the number of those of its kind that come before it.
+    waits: Mutex<Option<(Point, u32)>>,
     reached: Notify,
     goes_on: Notify,
+}
+
+impl Gate {
+    /// Waits if work is to be done first.
+    async fn pass(&self, point: Point) {
+        if self.is_here(point) {
+            self.reached.notify_one();
+            self.goes_on.notified().await;
+        }
+    }
+
+    fn is_here(&self, point: Point) -> bool {
+        let mut waits = lock(&self.waits);
+        match &mut *waits {
+            Some((at, 0)) if *at == point => waits.take().is_some(),
+            Some((at, left)) if *at == point => {
+                *left -= 1;
+                false
+            }
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Debug for FaultStore {
@@ -72,9 +117,8 @@ impl FaultStore {
             left: AtomicI64::new(-1),
             is_cut: AtomicBool::new(false),
             conditional: AtomicU64::new(0),
-            waits: AtomicBool::new(false),
-            reached: Notify::new(),
-            goes_on: Notify::new(),
+            listings: AtomicU64::new(0),
+            gate: Arc::default(),
         }
     }
 
@@ -95,10 +139,20 @@ impl FaultStore {
 
     /// Does some work while the next PUT of the manifest waits. The work begins when it does.
     pub(super) async fn before_the_manifest(&self, work: impl Future<Output = ()>) {
-        self.waits.store(true, Ordering::SeqCst);
-        self.reached.notified().await;
+        self.before((Point::PutManifest, 0), work).await;
+    }
+
+    /// Does some work while a request waits. So many others of its kind come first.
+    pub(super) async fn before(&self, point: (Point, u32), work: impl Future<Output = ()>) {
+        *lock(&self.gate.waits) = Some(point);
+        self.gate.reached.notified().await;
         work.await;
-        self.goes_on.notify_one();
+        self.gate.goes_on.notify_one();
+    }
+
+    /// Number of listings.
+    pub(super) fn listings(&self) -> u64 {
+        self.listings.load(Ordering::SeqCst)
     }
 
     /// Names of all objects.
@@ -133,6 +187,14 @@ fn failed(why: &'static str) -> Error {
     Error::Generic { store: "test", source: why.into() }
 }
 
+/// The time of an object as the store says it.
+fn told(mut meta: ObjectMeta, fault: Fault) -> ObjectMeta {
+    if fault == Fault::ClockBehind {
+        meta.last_modified -= Duration::from_hours(48);
+    }
+    meta
+}
+
 #[async_trait]
 impl ObjectStore for FaultStore {
     async fn put_opts(
@@ -142,13 +204,16 @@ impl ObjectStore for FaultStore {
         mut options: PutOptions,
     ) -> Result<PutResult> {
         yield_now().await; // others come in between
-        if location.as_ref() == MANIFEST_NAME && self.waits.swap(false, Ordering::SeqCst) {
-            self.reached.notify_one();
-            self.goes_on.notified().await;
+        if location.as_ref() == MANIFEST_NAME {
+            self.gate.pass(Point::PutManifest).await;
         }
         self.pass(true)?;
         let is_conditional = options.mode != PutMode::Overwrite;
         let fault = self.fault();
+        if fault == Fault::NoneUnderstood && is_conditional {
+            let (operation, implementer) = ("If-Match".to_owned(), "test".to_owned());
+            return Err(Error::NotImplemented { operation, implementer });
+        }
         match fault {
             Fault::NoConditions => options.mode = PutMode::Overwrite,
             Fault::NoIfMatch if options.mode != PutMode::Create => {
@@ -180,8 +245,11 @@ impl ObjectStore for FaultStore {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         yield_now().await; // others come in between
+        let is_manifest = location.as_ref() == MANIFEST_NAME;
+        self.gate.pass(if is_manifest { Point::GetManifest } else { Point::GetObject }).await;
         self.pass(false)?;
-        let found = self.inner.get_opts(location, options).await?;
+        let mut found = self.inner.get_opts(location, options).await?;
+        found.meta = told(found.meta, self.fault());
         if self.fault() != Fault::TornReads || found.meta.size < 16 << 10 {
             return Ok(found);
         }
@@ -207,7 +275,18 @@ impl ObjectStore for FaultStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        self.listings.fetch_add(1, Ordering::SeqCst);
+        if self.fault() == Fault::SilentListing {
+            return futures_util::stream::pending().boxed();
+        }
+        let (gate, fault) = (Arc::clone(&self.gate), self.fault());
+        let all = self.inner.list(prefix).map_ok(move |meta| told(meta, fault));
+        // As of a listing that has begun.
+        let waiting = async move {
+            gate.pass(Point::List).await;
+            all
+        };
+        futures_util::stream::once(waiting).flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -4,5 +4,6 @@ mod deletion;
 mod fault_store;
 mod packed_dir;
 mod pushing;
+mod signing;
 mod support;
 mod trial;

@@ -4,13 +4,21 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use neve_archive::Chain as ArchivedChain;
 use neve_devnet::{Chain, Config, Part};
 use neve_jsonrpc::Rules;
 use neve_packed::{HeightTexts, Identity, pack};
 use tempfile::TempDir;
 
+use crate::archive::local::{chain_of, packed_files};
+
 /// Heights of a file.
 pub(super) const RANGE: u32 = 4;
+
+/// Writes a file of a test.
+pub(super) fn write(path: &Path, bytes: impl AsRef<[u8]>) {
+    fs::write(path, bytes).expect("it can be written");
+}
 
 /// A directory with packed files.
 pub(super) struct PackedDir {
@@ -22,24 +30,35 @@ pub(super) struct PackedDir {
 impl PackedDir {
     /// Packs so many ranges of a chain from height 0 on.
     pub(super) fn new(ranges: usize) -> Self {
+        Self::of_ranges(ranges, RANGE)
+    }
+
+    /// Packs so many ranges of another length.
+    pub(super) fn of_ranges(ranges: usize, length: u32) -> Self {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let mut chain = Chain::new(Config::test().chain);
-        let blocks: Vec<_> = (0..ranges * RANGE as usize).map(|_| chain.next_block()).collect();
+        let blocks: Vec<_> = (0..ranges * length as usize).map(|_| chain.next_block()).collect();
         let identity = Identity { chain_id: 43_112, genesis: blocks[0].hash() };
         let mut files = Vec::new();
-        for range in blocks.chunks(RANGE as usize) {
+        for range in blocks.chunks(length as usize) {
             let texts: Vec<_> = range
                 .iter()
                 .map(|block| (block.answer(Part::Full, Rules::BeforeHelicon), block.receipts()))
                 .collect();
             let heights: Vec<_> =
                 texts.iter().map(|(block, receipts)| HeightTexts { block, receipts }).collect();
-            let packed = pack(identity, RANGE, &heights, &mut || ControlFlow::Continue(()));
+            let packed = pack(identity, length, &heights, &mut || ControlFlow::Continue(()));
             let path = dir.path().join(format!("{:010}.pack", range[0].number()));
             fs::write(&path, packed.expect("it can be packed").bytes).expect("it can be written");
             files.push(path);
         }
         Self { dir, files }
+    }
+
+    /// The chain of the files.
+    pub(super) fn chain(&self) -> ArchivedChain {
+        let files = packed_files(self.path()).expect("they can be read").files;
+        chain_of(&files[0].header)
     }
 
     pub(super) fn path(&self) -> &Path {

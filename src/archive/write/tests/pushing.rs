@@ -1,16 +1,20 @@
 //! Pushing to a store that cuts off and loses answers, and dropping heights again.
 
+use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use neve_archive::MANIFEST_NAME;
 use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
-use super::fault_store::{Fault, FaultStore};
-use super::packed_dir::PackedDir;
+use super::fault_store::{Fault, FaultStore, Point};
+use super::packed_dir::{PackedDir, write};
 use super::support::{PLAIN, archive, pushed, run, whole};
 use crate::archive::error::Failed;
-use crate::archive::write::retain;
+use crate::archive::verify::verify;
+use crate::archive::write::change::Writer;
+use crate::archive::write::{GcOptions, Progress, gc, push, retain};
 
 #[test]
 fn push_that_is_cut_off_anywhere_goes_on() {
@@ -119,5 +123,87 @@ fn earlier_manifest_that_was_put_back_is_pushed_to_again() {
         let again = pushed(&archive, packed.path()).await.expect("it can be pushed");
         assert_eq!((again.segments, again.sequence), (0, 2), "their objects were there");
         assert_eq!(whole(&archive).await, (0, 11));
+    });
+}
+
+/// A damaged file, one that is no packed file, and one of another length.
+#[test]
+fn bad_packed_file_does_not_hold_up_the_others() {
+    let packed = PackedDir::new(4);
+    let longer = PackedDir::of_ranges(1, 8);
+    let good = fs::read(&packed.files[1]).expect("it can be read");
+    let mut flipped = good.clone();
+    flipped[good.len() / 2] ^= 1;
+    let other = fs::read(&longer.files[0]).expect("it can be read");
+    for (bad, why) in [
+        (&flipped[..], "checksum does not fit"),
+        (&good[..20], "short"),
+        (&[0; 4096][..], ""),
+        (&other[..], "another length of ranges"),
+    ] {
+        let store = Arc::new(FaultStore::new(Fault::None));
+        run(async {
+            let archive = archive(&store);
+            pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+            let dir = packed.some([0, 2, 3]);
+            let path = dir.path().join("0000000004.pack");
+            write(&path, bad);
+            let mut aside = Vec::new();
+            let writer = Writer::begin(&archive, &PLAIN).await.expect("it holds");
+            let note = |event: Progress<'_>| {
+                if let Progress::SetAside(bad) = event {
+                    aside.push(bad.clone());
+                }
+            };
+            let done = push(&writer, dir.path(), note).await.expect("the others are fine");
+            assert_eq!((done.bad, done.apart, done.heights), (1, 2, Some((0, 3))), "{why}");
+            assert!(aside.len() == 1 && aside[0].path == path, "{aside:?}");
+            assert!(aside[0].why.contains(why), "{aside:?}");
+            // It was repaired.
+            write(&path, &good);
+            let done = pushed(&archive, dir.path()).await.expect("all are fine");
+            assert_eq!((done.bad, done.heights), (0, Some((0, 15))));
+            assert_eq!(whole(&archive).await, (0, 15));
+        });
+    }
+}
+
+#[test]
+fn packed_files_below_a_bad_one_are_pushed() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
+    let bytes = fs::read(&packed.files[2]).expect("it can be read");
+    write(&packed.files[2], &bytes[..bytes.len() - 1]);
+    run(async {
+        let archive = archive(&store);
+        let done = pushed(&archive, packed.path()).await.expect("two are fine");
+        assert_eq!((done.bad, done.segments, done.heights), (1, 2, Some((0, 7))));
+    });
+}
+
+/// A check reads the manifest, and sleeps while heights are dropped and their objects deleted.
+#[test]
+fn check_beside_a_deletion_finds_no_fault() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.path()).await.expect("it can be pushed");
+        let dropping = store.before((Point::GetObject, 0), async {
+            retain(&archive, &PLAIN, 8).await.expect("it can be changed");
+            let all = GcOptions { older_than: Duration::ZERO, is_dry: false };
+            let done = gc(&archive, &PLAIN, all, |_| ()).await.expect("they can be deleted");
+            assert_eq!(done.deleted, 2 + 4);
+        });
+        let mut faults = Vec::new();
+        let checking = verify(&archive, None, |fault| faults.push(fault));
+        let ((), checked) = tokio::join!(dropping, checking);
+        let checked = checked.expect("it can be read");
+        assert_eq!((checked.findings, checked.dropped), (0, 2 + 4));
+        assert!(faults.is_empty(), "{faults:?}");
+        // An object that is named and absent is a fault as before.
+        let names = store.names().await;
+        let filter = names.iter().find(|name| name.contains("/filter-")).expect("there is one");
+        store.inner.delete(&Path::from(filter.as_str())).await.expect("it can be deleted");
+        let checked = verify(&archive, None, |_| ()).await.expect("it can be read");
+        assert_eq!((checked.findings, checked.dropped), (1, 0));
     });
 }

@@ -11,7 +11,8 @@ use crate::archive::write::change::{WriteOptions, Writer};
 use crate::archive::write::push::{Pushed, push};
 
 /// Options of a writer beside others.
-pub(super) static PLAIN: WriteOptions = WriteOptions { signer: None, is_single: false };
+pub(super) static PLAIN: WriteOptions =
+    WriteOptions { signer: None, is_single: false, signs_existing: false };
 
 pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use neve_archive::{Chain, Digest, Manifest};
 
 use super::fault_store::{Fault, FaultStore};
-use super::support::{PLAIN, archive, run};
+use super::packed_dir::PackedDir;
+use super::support::{PLAIN, archive, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::write::change::{WriteOptions, Writer};
-use crate::archive::write::init;
+use crate::archive::write::{init, push};
 
-static SINGLE: WriteOptions = WriteOptions { signer: None, is_single: true };
+static SINGLE: WriteOptions = WriteOptions { signer: None, is_single: true, signs_existing: false };
 
 fn chain() -> Chain {
     Chain { chain_id: 43_112, genesis: Digest([7; 32]), range: 4 }
@@ -48,6 +49,7 @@ fn store_that_does_not_hold_is_refused_with_what_it_did() {
         (Fault::NoConditions, "8 of 8 writers created one object"),
         (Fault::NoIfMatch, "of 81 changes of one object"),
         (Fault::TornReads, "has other bytes than its creator's"),
+        (Fault::NoneUnderstood, "it refuses them"),
     ] {
         let store = Arc::new(FaultStore::new(fault));
         run(async {
@@ -61,15 +63,22 @@ fn store_that_does_not_hold_is_refused_with_what_it_did() {
 
 #[test]
 fn store_that_does_not_hold_takes_one_writer_that_says_so() {
-    let store = Arc::new(FaultStore::new(Fault::NoConditions));
-    run(async {
-        let archive = archive(&store);
-        let made = init(&archive, &SINGLE, Some(chain())).await.expect("it is accepted");
-        assert!(made.trial().is_some_and(|trial| !trial.holds));
-        let other = Writer::begin(&archive, &PLAIN).await;
-        assert!(matches!(other, Err(Failed::NoConditions(_))), "{other:?}");
-        assert!(Writer::begin(&archive, &SINGLE).await.is_ok());
-    });
+    let packed = PackedDir::new(2);
+    for fault in [Fault::NoConditions, Fault::NoneUnderstood] {
+        let store = Arc::new(FaultStore::new(fault));
+        run(async {
+            let archive = archive(&store);
+            let made = init(&archive, &SINGLE, Some(packed.chain())).await.expect("it is accepted");
+            assert!(made.trial().is_some_and(|trial| !trial.holds), "{fault:?}");
+            let other = Writer::begin(&archive, &PLAIN).await;
+            assert!(matches!(other, Err(Failed::NoConditions(_))), "{other:?}");
+            for dir in [packed.some([0]).path(), packed.path()] {
+                let writer = Writer::begin(&archive, &SINGLE).await.expect("it says so");
+                push(&writer, dir, |_| ()).await.expect("it can be pushed");
+            }
+            assert_eq!(whole(&archive).await, (0, 7), "{fault:?}");
+        });
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn archive_is_made_grows_is_cut_and_tidied() {
         (&made["new"], &made["range"], &made["trial"]),
         (&true.into(), &32.into(), &Value::Null)
     );
-    assert!(refused(&["init", "--range", "3", "--network", "fuji", &place], 2).contains("chain"));
+    assert!(refused(&["init", "--range", "4", "--network", "fuji", &place], 2).contains("chain"));
     let neve = packed_store(dir.path(), &node, 110);
     wait_for_packed(&neve, 96);
     assert_eq!(pushed(dir.path(), &[&place])["last"], 95);
@@ -69,4 +69,21 @@ fn archive_is_made_grows_is_cut_and_tidied() {
     line(&["retain", "--from", "0", &place]);
     assert_eq!(pushed(dir.path(), &[&place])["first"], 0);
     assert_eq!(verified(&[&place]).0, 0);
+}
+
+#[test]
+fn numbers_beyond_their_bounds_are_wrong_usage() {
+    for (words, why) in [
+        (["init", "--range", "3"], "a power of two from 1 to 1024"),
+        (["init", "--range", "2048"], "a power of two from 1 to 1024"),
+        (["gc", "--older-than", "99999d"], "allowed: 0s to 36500d"),
+        (["retain", "--from", "1000000000000001"], "0..=1000000000000000"),
+        (["cost", "--price-gb-month", "-1"], "dollars from 0"),
+        (["cost", "--price-gb-month", "NaN"], "dollars from 0"),
+        (["cost", "--price-million-gets", "inf"], "dollars from 0"),
+    ] {
+        let number = format!("{}={}", words[1], words[2]);
+        let errors = refused(&[words[0], &number, "file:///nowhere"], 64);
+        assert!(errors.contains(why), "{words:?}: {errors}");
+    }
 }

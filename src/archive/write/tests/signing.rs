@@ -1,0 +1,114 @@
+//! Signing: a writer with a key vouches for no manifest that somebody else put there.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use neve_archive::{Deletion, Manifest, ObjectName};
+
+use super::fault_store::{Fault, FaultStore};
+use super::packed_dir::{PackedDir, write};
+use super::support::{PLAIN, archive, pushed, run, whole};
+use crate::archive::error::Failed;
+use crate::archive::signature::SigningKey;
+use crate::archive::store::ArchiveStore;
+use crate::archive::write::change::{WriteOptions, Writer};
+use crate::archive::write::{GcOptions, gc, init, push, retain};
+
+/// Keys as `openssl genpkey -algorithm ed25519` writes them; the second one has other bytes.
+const KEYS: [&str; 2] = [
+    "MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g",
+    "MC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f",
+];
+
+fn options(key: usize, signs_existing: bool) -> WriteOptions {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let path = dir.path().join("key.pem");
+    let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", KEYS[key]);
+    write(&path, pem);
+    let signer = Some(SigningKey::read(&path).expect("it is a key"));
+    WriteOptions { signer, is_single: false, signs_existing }
+}
+
+async fn signed_push(archive: &ArchiveStore, dir: &Path, by: &WriteOptions) -> Result<(), Failed> {
+    let writer = Writer::begin(archive, by).await?;
+    push(&writer, dir, |_| ()).await.map(drop)
+}
+
+async fn manifest(archive: &ArchiveStore) -> Manifest {
+    archive.manifest().await.expect("it can be read").expect("it is there").manifest
+}
+
+#[test]
+fn manifest_of_another_signer_is_refused_until_it_is_signed_on_purpose() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
+    let (own, other, on_purpose) = (options(0, false), options(1, false), options(0, true));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+        let names = store.names().await;
+        for round in ["no signature", "another signature"] {
+            let before = manifest(&archive).await;
+            let refused = [
+                signed_push(&archive, packed.path(), &own).await,
+                init(&archive, &own, None).await.map(drop),
+                retain(&archive, &own, 4).await.map(drop),
+            ];
+            for refused in refused {
+                let text = refused.expect_err("another one signed it").to_string();
+                let key = own.signer.as_ref().expect("a key").public();
+                let words = [round, &key, "--sign-existing", "has 1 segments"];
+                assert!(words.iter().all(|word| text.contains(word)), "{text}");
+            }
+            assert_eq!(manifest(&archive).await, before);
+            assert_eq!(store.names().await, names, "nothing is put");
+            if round == "no signature" {
+                let signing = WriteOptions { signs_existing: true, ..options(1, false) };
+                init(&archive, &signing, None).await.expect("it is wanted");
+                init(&archive, &other, None).await.expect("it is its own");
+            }
+        }
+        init(&archive, &on_purpose, None).await.expect("it is wanted");
+        signed_push(&archive, packed.path(), &own).await.expect("it is its own");
+        assert!(own.signer.as_ref().expect("a key").has_signed(&manifest(&archive).await));
+        assert_eq!(whole(&archive).await, (0, 11));
+    });
+}
+
+/// Whoever may put objects can name all of them as being deleted, in a manifest without segments.
+#[test]
+fn deletion_that_another_one_began_is_not_completed() {
+    let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
+    let own = options(0, false);
+    run(async {
+        let archive = archive(&store);
+        signed_push(&archive, packed.path(), &own).await.expect("it can be pushed");
+        let held = archive.manifest().await.expect("it can be read").expect("it is there");
+        let named = |(name, _): (ObjectName, u64)| name.to_string();
+        let mut objects: Vec<_> = held.manifest.objects().map(named).collect();
+        objects.sort();
+        let mut forged = held.manifest.following(held.digest);
+        (forged.segments, forged.spans, forged.signature) = (Vec::new(), Vec::new(), None);
+        forged.deletion = Some(Deletion { since: forged.sequence, objects });
+        assert!(archive.replace(Some(&held), &forged).await.expect("it can be written"));
+        let names = store.names().await;
+        let all = GcOptions { older_than: Duration::ZERO, is_dry: false };
+        let refused = gc(&archive, &own, all, |_| ()).await;
+        assert!(matches!(refused, Err(Failed::OtherSigner { .. })), "{refused:?}");
+        assert_eq!(store.names().await, names);
+    });
+}
+
+#[test]
+fn manifest_without_segments_is_signed_by_its_first_signer() {
+    let (packed, store) = (PackedDir::new(1), Arc::new(FaultStore::new(Fault::None)));
+    let own = options(0, false);
+    run(async {
+        let archive = archive(&store);
+        init(&archive, &PLAIN, Some(packed.chain())).await.expect("it holds");
+        signed_push(&archive, packed.path(), &own).await.expect("nothing is vouched for");
+        assert!(own.signer.as_ref().expect("a key").has_signed(&manifest(&archive).await));
+        let unsigned = pushed(&archive, PackedDir::new(2).path()).await;
+        assert!(matches!(unsigned, Err(Failed::Unsigned)), "{unsigned:?}");
+    });
+}

@@ -1,0 +1,190 @@
+//! `neve serve --archive-push`: ranges go to the archive as they are packed, and eviction waits for it.
+
+use std::fs;
+use std::path::Path;
+
+use neve_devnet::DevnetThread;
+
+use crate::store::archive::{HEAD, archive, devnet, verified};
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::served::serves;
+
+fn pushing(dir: &Path, node: &DevnetThread, place: &str, more: &[&str]) -> Neve {
+    pushing_from(dir, node, place, &[&["--start", "0"], more].concat())
+}
+
+fn pushing_from(dir: &Path, node: &DevnetThread, place: &str, more: &[&str]) -> Neve {
+    Neve::start(dir, &[&flags(&node.base_url(), place), more].concat())
+}
+
+fn flags<'a>(url: &'a str, place: &'a str) -> Vec<&'a str> {
+    let push = ["--unpacked-bytes", "0B", "--archive", place, "--archive-push"];
+    [&["--upstream", url, "--segment-blocks", "32"][..], &push].concat()
+}
+
+fn wait_for_archived(neve: &Neve, last: u64) {
+    neve.wait("the push", |health| {
+        let push = &health["archive"]["push"];
+        let is_all = push["max_height"] == last && push["backlog"]["heights"] == 0;
+        (is_all && push["error"].is_null()).then_some(())
+    });
+}
+
+#[test]
+fn ranges_are_pushed_as_they_are_packed() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let neve = pushing(dir.path(), &node, &place, &[]);
+    neve.wait_for_head(HEAD);
+    wait_for_archived(&neve, 95);
+    node.advance(60);
+    neve.wait_for_head(HEAD + 60);
+    wait_for_archived(&neve, 159);
+    assert!(neve.count("neve_archive_pushes_total{outcome=\"done\"}") > 0);
+    assert_eq!(neve.metric("neve_archive_push_failing"), Some(0.0));
+    assert_eq!(neve.metric("neve_archive_backlog_bytes"), Some(0.0));
+    assert!(neve.metric("neve_archive_manifest_put_timestamp_seconds") > Some(1.7e9));
+    let puts = "neve_archive_requests_total{operation=\"put\",outcome=\"done\"}";
+    assert!(neve.count(puts) > 5, "five segments and their spans");
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["segments"], &summary["last"]), (0, &5.into(), &159.into()));
+    serves(&neve, &node, 0..=HEAD + 60);
+    neve.stop_in_time();
+}
+
+/// The manifest cannot be read, so nothing is pushed.
+#[test]
+fn eviction_waits_for_the_archive() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let manifest = bucket.path().join("manifest.json");
+    fs::write(&manifest, r#"{"version":1}"#).expect("it can be written");
+    let neve = pushing(dir.path(), &node, &place, &["--retain-blocks", "40"]);
+    neve.wait_for_log("archive push failed");
+    node.advance(100);
+    neve.wait_for_head(HEAD + 100);
+    neve.wait("segments that wait", |_| {
+        (neve.metric("neve_archive_held_bytes") > Some(0.0)).then_some(())
+    });
+    assert_eq!(neve.health()["blocks"]["min_height"], 0);
+    assert_eq!(neve.metric("neve_archive_push_failing"), Some(1.0));
+    let error = &neve.health()["archive"]["push"]["error"];
+    assert!(error.as_str().is_some_and(|error| error.contains("version 1")), "{error}");
+    fs::remove_file(&manifest).expect("it is ours");
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(160)).then_some(())
+    });
+    assert_eq!(neve.count("neve_archive_lost_heights_total"), 0);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["first"]), (0, &0.into()), "{summary}");
+    neve.stop_in_time();
+}
+
+/// Heights 5 to 31 are no whole range, so that no push has them. Those above are not held for them.
+#[test]
+fn beginning_of_a_store_amid_a_range_holds_nothing() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let more = ["--start", "5", "--retain-blocks", "40"];
+    let neve = pushing_from(dir.path(), &node, &place, &more);
+    neve.wait_for_head(HEAD);
+    wait_for_archived(&neve, 95);
+    node.advance(100);
+    neve.wait_for_head(HEAD + 100);
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(128)).then_some(())
+    });
+    assert_eq!(neve.count("neve_archive_lost_heights_total"), 0);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["first"]), (0, &32.into()), "{summary}");
+    neve.stop_in_time();
+}
+
+/// No reserve is left, so that no segment can begin.
+#[test]
+fn full_disk_evicts_segments_that_wait_for_the_archive() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    fs::write(bucket.path().join("manifest.json"), "{}").expect("it can be written");
+    let retain = ["--start", "0", "--retain-blocks", "40"];
+    let neve = pushing_from(dir.path(), &node, &place, &retain);
+    neve.wait_for_head(HEAD);
+    neve.wait("segments that wait", |_| {
+        (neve.metric("neve_archive_held_bytes") > Some(0.0)).then_some(())
+    });
+    assert_eq!(neve.health()["blocks"]["min_height"], 0);
+    assert_eq!(neve.metric("neve_archive_held_limit_bytes"), Some(17_179_869_184.0));
+    neve.stop_in_time();
+    let store = dir.path().join("store").display().to_string();
+    let full = ["serve", "--listen", "127.0.0.1:0", "--data-dir", &store];
+    let full = [&full[..], &["--disk-reserve-bytes", "1000TiB"], &retain].concat();
+    let neve = Neve::spawn(dir.path(), &[full, flags(&node.base_url(), &place)].concat());
+    node.advance(100);
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(64)).then_some(())
+    });
+    assert!(neve.count("neve_archive_lost_heights_total") >= 64);
+    neve.wait_for_log("heights evicted before they were archived");
+    neve.stop_in_time();
+}
+
+/// Nothing may wait, so the first eviction after the start needs to know what is in the archive.
+#[test]
+fn heights_that_an_earlier_run_pushed_are_not_lost() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let neve = pushing(dir.path(), &node, &place, &[]);
+    neve.wait_for_head(HEAD);
+    wait_for_archived(&neve, 95);
+    neve.stop_in_time();
+    let limits = ["--retain-blocks", "20", "--retain-unpushed-bytes", "0B"];
+    let neve = pushing(dir.path(), &node, &place, &limits);
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(64)).then_some(())
+    });
+    assert_eq!(neve.count("neve_archive_lost_heights_total"), 0);
+    let push = &neve.health()["archive"]["push"];
+    assert_eq!((&push["min_height"], &push["max_height"]), (&0.into(), &95.into()));
+    neve.stop_in_time();
+}
+
+#[test]
+fn bad_packed_file_is_set_aside_and_counted() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    let neve = pushing(dir.path(), &node, &place, &[]);
+    neve.wait_for_head(HEAD);
+    wait_for_archived(&neve, 95);
+    assert_eq!(neve.metric("neve_archive_bad_files"), Some(0.0));
+    let bad = dir.path().join("store").join("bad.pack");
+    fs::write(&bad, [0; 100]).expect("it can be written");
+    neve.wait_for_log("packed file set aside");
+    node.advance(60);
+    neve.wait_for_head(HEAD + 60);
+    wait_for_archived(&neve, 159);
+    assert_eq!(neve.metric("neve_archive_bad_files"), Some(1.0));
+    assert_eq!(neve.metric("neve_archive_push_failing"), Some(0.0));
+    neve.stop_in_time();
+    let store = dir.path().join("store").display().to_string();
+    let (code, lines, errors) = archive("push", None, &["--data-dir", &store, &place]);
+    assert_eq!((code, &lines[0]["bad"]), (1, &1.into()), "{errors}");
+    assert!(errors.contains("bad.pack: set aside: "), "{errors}");
+}
+
+#[test]
+fn heights_go_without_a_copy_beyond_the_bytes_and_are_counted() {
+    let (node, dir, bucket) = (devnet(), fresh_dir(), fresh_dir());
+    let place = format!("file://{}", bucket.path().display());
+    fs::write(bucket.path().join("manifest.json"), "{}").expect("it can be written");
+    let limits = ["--retain-blocks", "40", "--retain-unpushed-bytes", "0B"];
+    let neve = pushing(dir.path(), &node, &place, &limits);
+    neve.wait_for_head(HEAD);
+    node.advance(100);
+    neve.wait_for_head(HEAD + 100);
+    neve.wait("the eviction", |health| {
+        (health["blocks"]["min_height"].as_u64() >= Some(96)).then_some(())
+    });
+    assert!(neve.count("neve_archive_lost_heights_total") >= 96);
+    neve.wait_for_log("heights evicted before they were archived");
+    neve.stop_in_time();
+}
