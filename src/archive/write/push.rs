@@ -56,7 +56,7 @@ struct Group {
 }
 
 /// Event of a push.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Progress<'a> {
     /// The manifest was changed.
     Added(&'a Pushed),
