@@ -143,17 +143,16 @@ impl Shared {
     fn listed(&self, query: &str) -> Vec<u8> {
         let prefix = query.split("prefix=").nth(1).unwrap_or_default().replace("%2F", "/");
         let prefix = prefix.split('&').next().unwrap_or_default();
-        let mut found = String::new();
-        for path in objects(&self.dir) {
+        let content = |path: PathBuf| {
             let size = fs::read(&path).map_or(0, |bytes| bytes.len());
             let key = path.strip_prefix(&self.dir).expect("it is below").display().to_string();
-            if key.starts_with(prefix) {
-                found += &format!(
-                    "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
-                     <ETag>\"e\"</ETag><Size>{size}</Size></Contents>"
-                );
-            }
-        }
+            let found = format!(
+                "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
+                 <ETag>\"e\"</ETag><Size>{size}</Size></Contents>"
+            );
+            key.starts_with(prefix).then_some(found)
+        };
+        let found: String = objects(&self.dir).into_iter().filter_map(content).collect();
         let text =
             format!("<ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>");
         format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{text}", text.len()).into_bytes()
