@@ -10,4 +10,4 @@ mod pull;
 mod scale;
 mod slow;
 mod trust;
-mod writers;
+pub(crate) mod writers;

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::sources::wait_for_first;
 use crate::archive::bucket::{reads, trust_in};
+use crate::archive::writers::kills::{Target, kill_writers};
 use crate::store::archive::{HEAD, devnet, outcome, packed_store};
 use crate::store::packed::wait_for_packed;
 use crate::support::neve::{LIMIT, Neve, fresh_dir, run_with};
@@ -107,6 +108,11 @@ fn packed_files_go_to_a_bucket_of_versitygw() {
     let push = ["push", "--data-dir", &store];
     let (code, _, errors) = gateway.run("wrong", &push);
     assert_eq!(code, 2, "a wrong secret: {errors}");
+    let genesis = format!("{:#x}", node.block(0).expect("it is there").hash());
+    let init = ["init", "--range", "32", "--chain-id", "43112", "--genesis", &genesis];
+    let (code, lines, errors) = gateway.run("testsecret", &init);
+    assert_eq!((code, lines.len()), (0, 1), "{lines:?} {errors}");
+    assert_eq!((&lines[0]["new"], &lines[0]["trial"]["holds"]), (&true.into(), &true.into()));
     // Writers that begin together: no update is lost, and each object is there once.
     let outcomes = thread::scope(|threads| {
         let writers = [(); 4].map(|()| threads.spawn(|| gateway.run("testsecret", &push)));
@@ -124,12 +130,19 @@ fn packed_files_go_to_a_bucket_of_versitygw() {
     let (code, lines, errors) = gateway.run("testsecret", &push);
     let pushed = lines.last().expect("a line");
     assert_eq!((code, &pushed["pushed"], &pushed["last"]), (0, &2.into(), &159.into()), "{errors}");
-    // The store was tried by the first writer, and is tried again.
+    // The store was tried before, and is tried again.
     let (code, lines, errors) = gateway.run("testsecret", &["init"]);
     assert_eq!((code, &lines[0]["trial"]["holds"]), (0, &true.into()), "{lines:?} {errors}");
     assert_eq!(lines[0]["trial"]["endpoint"], gateway.endpoint());
-    let (code, lines, errors) = gateway.run("testsecret", &["gc", "--older-than", "0s"]);
-    assert_eq!((code, &lines[0]["deleted"]), (0, &3.into()), "{lines:?} {errors}");
+    let gc = |more: &[&str]| {
+        let (code, lines, errors) = gateway.run("testsecret", &[&["gc"], more].concat());
+        assert_eq!((code, lines.len()), (0, 1), "{lines:?} {errors}");
+        let counts = ["unnamed", "young", "deleted"].map(|count| lines[0][count].as_u64());
+        counts.map(|count| count.expect("it is a number"))
+    };
+    assert_eq!(gc(&["--dry-run"]), [4, 4, 0], "the former span is younger than a day");
+    assert_eq!(gc(&[]), [4, 4, 0]);
+    assert_eq!(gc(&["--older-than", "0s"]), [4, 0, 4]);
     let (code, lines, _) = gateway.run("testsecret", &["verify"]);
     assert_eq!((code, &lines.last().expect("a line")["findings"]), (0, &0.into()), "{lines:?}");
     let replica_dir = fresh_dir();
@@ -151,4 +164,19 @@ fn packed_files_go_to_a_bucket_of_versitygw() {
     assert_eq!(reads(&replica, "pages"), 1);
     assert_eq!(replica.health()["blocks"]["min_height"], 128);
     replica.stop_in_time();
+}
+
+#[test]
+#[ignore = "needs go: ./check archive"]
+fn kills_of_eight_writers_to_versitygw_lose_and_double_nothing() {
+    let gateway = Gateway::start();
+    kill_writers(100, |round| {
+        let dir = gateway.dir.path().join(format!("data/bucket/{round}"));
+        fs::create_dir(&dir).expect("it can be made");
+        let (url, endpoint) = (format!("s3://bucket/{round}"), gateway.endpoint());
+        let place = vec![url, format!("--archive-endpoint={endpoint}")];
+        let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
+        let variables = vec![(key, "test"), (secret, "testsecret"), ("AWS_REGION", "us-east-1")];
+        Target { dir, place, variables }
+    });
 }

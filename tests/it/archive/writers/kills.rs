@@ -2,15 +2,16 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use neve_devnet::{Config, DevnetThread, Helicon};
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::store::archive::{archive, objects, packed_store, pushed, verified};
+use crate::store::archive::{objects, outcome, packed_store};
 use crate::store::packed::{packed_files, wait_for_packed};
-use crate::support::neve::{LIMIT, fresh_dir};
+use crate::support::neve::{LIMIT, fresh_dir, run_with};
 use crate::support::node::wait::{Miss, wait_until};
 
 /// Names the number of kills, for more than the usual ones.
@@ -42,65 +43,112 @@ fn stores() -> Vec<TempDir> {
     WRITERS.iter().map(store).collect()
 }
 
-fn begun(store: &Path, bucket: &Path) -> Child {
-    let store = store.join("store").display().to_string();
-    let place = format!("file://{}", bucket.display());
-    Command::new(env!("CARGO_BIN_EXE_neve"))
-        .args(["archive", "push", "--data-dir", &store, &place])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts")
+/// An archive that writers push to.
+pub(crate) struct Target {
+    /// Directory with its objects.
+    pub(crate) dir: PathBuf,
+    /// URL and flags.
+    pub(crate) place: Vec<String>,
+    pub(crate) variables: Vec<(&'static str, &'static str)>,
 }
 
-/// Starts all writers, and kills each when so many objects are there. Returns the number of those that had not
-/// ended before.
-fn round(stores: &[TempDir], bucket: &Path, mut objects_of: impl FnMut() -> usize) -> u32 {
-    let mut writers: Vec<_> = stores.iter().map(|store| begun(store.path(), bucket)).collect();
-    let mut killed = 0;
-    for writer in &mut writers {
-        let wanted = objects_of();
-        let reached = wait_until("a push with some of its objects", LIMIT, || {
-            let is_over = writer.try_wait().expect("it is our child").is_some();
-            let there = objects(bucket).len();
-            if is_over || there >= wanted { Ok(()) } else { Err(Miss::NotYet(there.to_string())) }
-        });
-        reached.expect("it goes on");
-        writer.kill().expect("it is our child");
-        let status = writer.wait().expect("it is our child");
-        killed += u32::from(status.code().is_none());
+impl Target {
+    fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        let place = self.place.iter().map(String::as_str);
+        ["archive"].into_iter().chain(words.iter().copied()).chain(place).collect()
     }
-    killed
+
+    /// The last line of a command that succeeds.
+    fn line(&self, words: &[&str]) -> Value {
+        let words = self.words(&[words, &["--json"]].concat());
+        let (code, mut lines, errors) = outcome(&run_with(&self.variables, &words));
+        assert_eq!(code, 0, "{words:?}: {lines:?} {errors}");
+        lines.pop().expect("a line")
+    }
+
+    fn begin_push(&self, store: &str) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_neve"))
+            .args(self.words(&["push", "--data-dir", store]))
+            .envs(self.variables.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts")
+    }
+
+    /// Objects besides the manifest and those of trials. A killed writer leaves files with a `#` that it had not
+    /// renamed.
+    fn count(&self) -> usize {
+        let is_whole = |path: &&PathBuf| {
+            let path = path.display().to_string();
+            path.contains("/43112/") && !path.contains('#')
+        };
+        objects(&self.dir).iter().filter(is_whole).count()
+    }
+
+    /// Starts all writers, and kills each when so many objects are there. Returns the number of those that had
+    /// not ended before.
+    fn killed(&self, stores: &[String], mut objects: impl FnMut() -> usize) -> u32 {
+        let mut writers: Vec<_> = stores.iter().map(|store| self.begin_push(store)).collect();
+        let mut killed = 0;
+        for writer in &mut writers {
+            let wanted = objects();
+            let reached = wait_until("a push with some of its objects", LIMIT, || {
+                let is_over = writer.try_wait().expect("it is our child").is_some();
+                let there = self.count();
+                let is_reached = is_over || there >= wanted;
+                if is_reached { Ok(()) } else { Err(Miss::NotYet(there.to_string())) }
+            });
+            reached.expect("it goes on");
+            writer.kill().expect("it is our child");
+            killed += u32::from(writer.wait().expect("it is our child").code().is_none());
+        }
+        killed
+    }
+
+    /// Pushes all, and expects that nothing is lost or there twice.
+    fn is_whole(&self, stores: &[String]) {
+        if self.dir.join("manifest.json").exists() {
+            self.line(&["verify"]); // as the killed writers left it
+        }
+        for store in stores {
+            self.line(&["push", "--data-dir", store]);
+        }
+        let summary = self.line(&["verify"]);
+        assert_eq!(summary["segments"], RANGES);
+        assert_eq!((&summary["first"], &summary["last"]), (&0.into(), &(RANGES * 32 - 1).into()));
+        self.line(&["gc", "--older-than", "0s"]);
+        assert_eq!(self.count() as u64, RANGES + 4, "each object is there once");
+        self.line(&["verify"]);
+    }
+}
+
+/// Kills writers to one target after the other. Each is new.
+pub(crate) fn kill_writers(kills: u32, mut target: impl FnMut(u32) -> Target) {
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let stores = stores();
+    let path = |store: &TempDir| store.path().join("store").display().to_string();
+    let paths: Vec<_> = stores.iter().map(path).collect();
+    let (mut killed, mut rounds) = (0, 0);
+    while killed < kills {
+        let target = target(rounds);
+        killed += target.killed(&paths, || random.usize(0..16));
+        target.is_whole(&paths);
+        rounds += 1;
+    }
+    eprintln!("{killed} kills in {rounds} rounds");
 }
 
 #[test]
 fn kills_of_eight_writers_lose_and_double_nothing() {
     let kills = std::env::var(KILLS).map_or(KILLS_USUAL, |text| text.parse().expect(KILLS));
-    let seed = fastrand::u64(..);
-    eprintln!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
-    let (stores, mut killed, mut rounds) = (stores(), 0, 0);
-    while killed < kills {
-        let bucket = fresh_dir();
-        let place = format!("file://{}", bucket.path().display());
-        killed += round(&stores, bucket.path(), || random.usize(0..20));
-        rounds += 1;
-        if bucket.path().join("manifest.json").exists() {
-            assert_eq!(verified(&[&place]).0, 0, "after {killed} kills");
-        }
-        for store in &stores {
-            pushed(store.path(), &[&place]);
-        }
-        let (code, summary) = verified(&[&place]);
-        assert_eq!((code, &summary["segments"]), (0, &RANGES.into()), "{summary}");
-        assert_eq!((&summary["first"], &summary["last"]), (&0.into(), &(RANGES * 32 - 1).into()));
-        let (code, _, errors) = archive("gc", None, &["--older-than", "0s", &place]);
-        assert_eq!(code, 0, "{errors}");
-        // Files that a killed writer had not renamed have a name of their own.
-        let whole = |path: &&PathBuf| !path.display().to_string().contains('#');
-        let left = objects(bucket.path()).iter().filter(whole).count() as u64;
-        assert_eq!(left, 1 + RANGES + 4, "each object is there once");
-        assert_eq!(verified(&[&place]).0, 0);
-    }
-    eprintln!("{killed} kills in {rounds} rounds");
+    let buckets = fresh_dir();
+    kill_writers(kills, |round| {
+        let dir = buckets.path().join(round.to_string());
+        fs::create_dir(&dir).expect("it can be made");
+        let place = vec![format!("file://{}", dir.display())];
+        Target { dir, place, variables: Vec::new() }
+    });
 }

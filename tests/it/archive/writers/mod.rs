@@ -1,6 +1,6 @@
 //! Writers of an archive: those of `neve serve --archive-push`, the commands, and their death.
 
 mod conditions;
-mod kills;
+pub(crate) mod kills;
 mod served_push;
 mod upkeep;
