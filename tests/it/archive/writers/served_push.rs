@@ -5,7 +5,8 @@ use std::path::Path;
 
 use neve_devnet::DevnetThread;
 
-use crate::store::archive::{HEAD, archive, devnet, verified};
+use crate::store::archive::{HEAD, archive, devnet, packed_store, verified};
+use crate::store::packed::wait_for_packed;
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::serves;
 
@@ -142,6 +143,9 @@ fn heights_that_an_earlier_run_pushed_are_not_lost() {
     fs::rename(&objects, bucket.path().join("aside")).expect("it is there");
     fs::write(&objects, "").expect("it can be written");
     node.advance(60);
+    let neve = packed_store(dir.path(), &node, HEAD + 60); // one that does not push
+    wait_for_packed(&neve, 160);
+    neve.stop_in_time();
     let limits = ["--retain-blocks", "80", "--retain-unpushed-bytes", "0B"];
     let neve = pushing(dir.path(), &node, &place, &limits);
     neve.wait("the eviction", |health| {
