@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use neve_devnet::{Config, DevnetThread, Helicon};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::store::archive::{objects, outcome, packed_store};
+use crate::store::archive::{outcome, packed_store};
 use crate::store::packed::{packed_files, wait_for_packed};
 use crate::support::neve::{LIMIT, fresh_dir, run_with};
 use crate::support::node::wait::{Miss, wait_until};
@@ -41,6 +41,13 @@ fn stores() -> Vec<TempDir> {
         dir
     };
     WRITERS.iter().map(store).collect()
+}
+
+/// Files below a directory. A store may remove an empty one meanwhile.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let below = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    entries.flat_map(below).collect()
 }
 
 /// An archive that writers push to.
@@ -83,7 +90,7 @@ impl Target {
             let path = path.display().to_string();
             path.contains("/43112/") && !path.contains('#')
         };
-        objects(&self.dir).iter().filter(is_whole).count()
+        files(&self.dir).iter().filter(is_whole).count()
     }
 
     /// Starts all writers, and kills each when so many objects are there. Returns the number of those that had
