@@ -52,7 +52,7 @@ pub(crate) enum Failed {
     NoHeight { height: u64, heights: Option<(u64, u64)> },
     #[error("the manifest is over {0} bytes")]
     LargeManifest(u64),
-    #[error("the object store did not send an object within {0:?}")]
+    #[error("the object store did not complete a request within {0:?}")]
     Slow(Duration),
     #[error("the archive has no manifest: nothing was pushed there")]
     NoManifest,

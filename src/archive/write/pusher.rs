@@ -127,7 +127,12 @@ impl Work {
         self.note_backlog();
         let status = Arc::clone(&self.status);
         let outcome = match Writer::begin(&self.archive, &self.options).await {
-            Ok(writer) => push(&writer, &self.dir, |event| note(&status, event)).await,
+            Ok(writer) => {
+                let mut bad = 0;
+                let pushed = push(&writer, &self.dir, |event| note(&status, event, &mut bad)).await;
+                note_bad(bad);
+                pushed
+            }
             Err(failed) => Err(failed),
         };
         match outcome {
@@ -144,8 +149,7 @@ impl Work {
     }
 
     async fn succeeded(&self, pushed: &Pushed) {
-        let Pushed { segments, bytes, heights, sequence, bad, .. } = *pushed;
-        note_bad(bad);
+        let Pushed { segments, bytes, heights, sequence, .. } = *pushed;
         if segments > 0 {
             let (first, last) = heights.unwrap_or_default();
             info!(segments, bytes, first, last, sequence, "archive pushed");
@@ -204,9 +208,8 @@ fn note_backlog((heights, bytes): (u64, u64)) {
     gauge!("neve_archive_backlog_bytes").set(bytes as f64);
 }
 
-#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
-fn note_bad(files: u64) {
-    gauge!("neve_archive_bad_files").set(files as f64);
+fn note_bad(files: u32) {
+    gauge!("neve_archive_bad_files").set(files);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
@@ -214,10 +217,11 @@ fn note_put_at(seconds: i64) {
     gauge!("neve_archive_manifest_put_timestamp_seconds").set(seconds as f64);
 }
 
-fn note(status: &Status, event: Progress<'_>) {
+fn note(status: &Status, event: Progress<'_>, bad_files: &mut u32) {
     match event {
         Progress::Added(pushed) => note_pushed(status, pushed),
         Progress::SetAside(bad) => {
+            *bad_files += 1;
             warn!(file = %bad.path.display(), reason = bad.why, "packed file set aside");
         }
     }

@@ -60,14 +60,15 @@ fn disk(config: &Config) -> String {
         let day = whole(BLOCKS_A_DAY * block_bytes(config));
         return format!("no bound in bytes; a day of mainnet takes {}", Human(day));
     };
-    let all = bound.saturating_add(segment).saturating_add(reserve);
-    format!(
-        "provide {}: {} retained, {} for a segment, {} reserved",
-        Human(all),
-        Human(bound),
-        Human(segment),
-        Human(reserve)
-    )
+    let archive = config.archive.as_ref();
+    let pages = archive.map(|archive| (archive.cache_bytes, "for pages of the archive"));
+    let push = archive.and_then(|archive| archive.push.as_ref());
+    let waiting = push.map(|push| (push.unpushed_bytes_max, "that wait for the archive"));
+    let parts = [(bound, "retained"), (segment, "for a segment"), (reserve, "reserved")];
+    let parts: Vec<_> = parts.into_iter().chain(waiting).chain(pages).collect();
+    let all = parts.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    let part = |(bytes, what): &(u64, &str)| format!("{} {what}", Human(*bytes));
+    format!("provide {}: {}", Human(all), parts.iter().map(part).collect::<Vec<_>>().join(", "))
 }
 
 fn history(config: &Config) -> String {
@@ -173,6 +174,14 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn archive_needs_room_for_what_waits_and_for_pages() {
+        let archive = ["--archive", "file:///archive", "--archive-push"];
+        let text = texts(&[&NODE[..], &archive].concat());
+        let waits = "16.00 GiB that wait for the archive, 10.00 GiB for pages of the archive";
+        assert!(text.contains("provide 47.12 GiB: ") && text.contains(waits), "{text}");
     }
 
     #[test]

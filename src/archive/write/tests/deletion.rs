@@ -189,7 +189,7 @@ fn listing_without_an_end_is_given_up() {
         store.set(Fault::SilentListing);
         archive.patience = Duration::from_millis(10);
         let error = archive.listed(43_112).await.expect_err("nothing comes").to_string();
-        assert!(error.contains("did not send an object within 10ms"), "{error}");
+        assert!(error.contains("did not complete a request within 10ms"), "{error}");
     });
 }
 
