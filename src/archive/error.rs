@@ -71,9 +71,10 @@ pub(crate) enum Failed {
     )]
     NetworkFileSystem { dir: PathBuf, what: &'static str },
     #[error(
-        "no object was deleted for {0:?}, so others may have completed it; run neve archive gc again"
+        "the machine slept, or its clock was set, while objects were deleted, so that another gc may have \
+         deleted them; run neve archive gc again"
     )]
-    Slept(Duration),
+    Slept,
     #[error("another neve archive gc deletes objects there; try again once it has ended")]
     OtherDeletion,
     #[error(

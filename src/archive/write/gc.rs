@@ -163,11 +163,24 @@ async fn end(
 /// other one may be set.
 fn in_time((monotonic, real): (Instant, SystemTime)) -> Result<(), Failed> {
     let elapsed = real.elapsed().map_or(Duration::MAX, |real| real.max(monotonic.elapsed()));
-    if elapsed > BATCH_TIME_MAX { Err(Failed::Slept(elapsed)) } else { Ok(()) }
+    if elapsed > BATCH_TIME_MAX { Err(Failed::Slept) } else { Ok(()) }
 }
 
 /// The deletion that the manifest names.
 async fn under_way(writer: &Writer<'_>) -> Result<Option<Deletion>, Failed> {
     let held = writer.manifest().await?.ok_or(Failed::NoManifest)?;
     Ok(held.manifest.deletion.filter(|deletion| !deletion.objects.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_at_the_manifest_is_old_after_a_sleep_and_by_a_clock_that_was_set() {
+        let (monotonic, real, later) = (Instant::now(), SystemTime::now(), BATCH_TIME_MAX * 2);
+        assert!(in_time((monotonic, real)).is_ok());
+        assert!(matches!(in_time((monotonic, real - later)), Err(Failed::Slept)), "a sleep");
+        assert!(matches!(in_time((monotonic, real + later)), Err(Failed::Slept)), "set back");
+    }
 }

@@ -103,9 +103,9 @@ impl Work {
 
     /// Notes the heights that earlier runs pushed, once. Those of another chain are none of this store's.
     async fn note_archived(&self) -> Result<(), Failed> {
-        let is_known = self.status.archive().and_then(|archive| archive.push);
+        let noted = self.status.archive().and_then(|archive| archive.push);
         let Some(identity) = self.serving.identity() else { return Ok(()) };
-        if is_known.is_some_and(|push| push.is_known) {
+        if noted.is_some_and(|push| push.is_known) {
             return Ok(());
         }
         let held = own_manifest(&self.archive, &self.options).await?;
@@ -119,7 +119,12 @@ impl Work {
 
     /// Pushes if packed files have appeared. Returns the time until the next look.
     async fn look(&mut self) -> Duration {
-        let names = match packed_names(&self.dir) {
+        let names = packed_names(&self.dir);
+        if let Ok(names) = &names {
+            // A file that was removed, and is packed anew under its name, has not been pushed.
+            self.pushed.retain(|name| names.contains(name));
+        }
+        let names = match names {
             Ok(names) if names.iter().all(|name| self.pushed.contains(name)) => return LOOK_EVERY,
             Ok(names) => names,
             Err(error) => return self.failed(&error.to_string()),

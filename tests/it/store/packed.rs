@@ -236,9 +236,11 @@ fn packed_file_that_is_longer_than_its_header_says_is_found_without_reading_it()
     let text = String::from_utf8_lossy(&limited.stdout).into_owned();
     assert_eq!(limited.status.code(), Some(1), "{text} {limited:?}");
     assert!(text.contains("the file has 1099511627776 bytes, its header says"), "{text}");
-    let push = run(&["archive", "push", "--data-dir", &store, "file:///tmp"]);
+    let bucket = tempfile::tempdir().expect("a directory can be made");
+    let place = format!("file://{}", bucket.path().display());
+    let push = run(&["archive", "push", "--data-dir", &store, &place]);
     let text = String::from_utf8_lossy(&push.stderr).into_owned();
-    assert!(push.status.code() == Some(2) && text.contains("its header says"), "{text}");
+    assert!(push.status.code() == Some(1) && text.contains("its header says"), "{text}");
 }
 
 #[test]
