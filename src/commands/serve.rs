@@ -17,6 +17,8 @@ use super::start::{
     Inherited, Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish, open,
     service_manager,
 };
+#[cfg(feature = "archive")]
+use crate::archive::read::ReadThread;
 use crate::config;
 use crate::config::SettingsSource;
 use crate::config::settings::{AccessTarget, Config, GROUPS};
@@ -112,20 +114,27 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     Ok(())
 }
 
-/// Heights below the served range that an archive has, and the task that keeps them up to date.
-type BelowAndTask = (Option<Arc<dyn Below>>, Option<AbortOnDropHandle<()>>);
+/// Heights below the served range that an archive has, and the thread that reads them.
+#[cfg(feature = "archive")]
+type BelowAndThread = (Option<Arc<dyn Below>>, Option<ReadThread>);
 
 #[cfg(feature = "archive")]
-fn below(parts: &Parts, config: &Config, place: &StoreDir) -> Result<BelowAndTask, StartError> {
-    let Some(reader) = parts.below(config, place)? else { return Ok((None, None)) };
-    let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&reader).run()));
-    Ok((Some(reader), Some(task)))
+fn below(parts: &Parts, config: &Config, place: &StoreDir) -> Result<BelowAndThread, StartError> {
+    if config.archive.is_none() {
+        return Ok((None, None));
+    }
+    let thread = ReadThread::start()?;
+    let Some(reader) = parts.below(config, place, thread.runtime())? else {
+        return Ok((None, None));
+    };
+    thread.runtime().spawn(Arc::clone(&reader).run());
+    Ok((Some(reader), Some(thread)))
 }
 
 #[cfg(not(feature = "archive"))]
 #[expect(clippy::unnecessary_wraps, reason = "as with the feature")]
-fn below(_: &Parts, _: &Config, _: &StoreDir) -> Result<BelowAndTask, StartError> {
-    Ok((None, None))
+fn below(_: &Parts, _: &Config, _: &StoreDir) -> Result<(Option<Arc<dyn Below>>, ()), StartError> {
+    Ok((None, ()))
 }
 
 /// Work beside serving, which ends when it is dropped.

@@ -2,13 +2,15 @@
 //!
 //! A file has a line of JSON that says what it is, then the block, then its receipts, as they came. One of a page of
 //! an archive has the page behind that line.
-//! Their number and bytes are bounded; the oldest go.
+//! Data of upstreams and pages of an archive have a room each: number and bytes are bounded, and the oldest of the
+//! same room go.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use metrics::counter;
@@ -17,15 +19,43 @@ use tracing::warn;
 
 use crate::shared::lock::lock;
 
-/// Files at most.
+/// Files of a room at most.
 const FILES_MAX: usize = 64;
-/// Bytes of all files at most. A larger answer is cut.
-const BYTES_MAX: usize = 64 << 20;
-/// Highest size of one file.
-const FILE_BYTES_MAX: usize = 8 << 20;
-/// Number of rejections that are remembered and not kept again: a height is requested until it is
+/// Files of a room that wait for the disk at most. Beyond it they are not kept.
+const WAITING_MAX: usize = 8;
+/// Number of rejections of a room that are remembered and not kept again: a height is requested until it is
 /// proven.
 const KNOWN_MAX: usize = 1024;
+
+/// Origin of rejected data. Each has a room of its own, so that none drives out the evidence of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Upstream,
+    Archive,
+}
+
+impl Origin {
+    /// Bytes of all files of the room at most.
+    fn bytes_max(self) -> usize {
+        match self {
+            Self::Upstream => 64 << 20,
+            Self::Archive => 16 << 20,
+        }
+    }
+
+    /// Highest size of one file. What is longer is cut.
+    fn file_bytes_max(self) -> usize {
+        match self {
+            Self::Upstream => 8 << 20,
+            Self::Archive => 1 << 20,
+        }
+    }
+
+    /// Origin of a file of an earlier run.
+    fn of_file(name: &str) -> Self {
+        if name.ends_with(ARCHIVE_PAGE) { Self::Archive } else { Self::Upstream }
+    }
+}
 
 /// Keeps answers. Clones write to the same directory.
 #[derive(Clone)]
@@ -38,10 +68,18 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
+    upstream: Room,
+    archive: Room,
+    count: u64,
+}
+
+#[derive(Default)]
+struct Room {
     /// Names and lengths, oldest first.
     files: VecDeque<(String, usize)>,
     known: HashSet<(u64, String, &'static str)>,
-    count: u64,
+    /// Files that are not written yet.
+    waiting: usize,
 }
 
 /// An answer about a height.
@@ -57,16 +95,15 @@ pub(crate) struct RejectedPayload {
 /// Page of an archive that differs from its digest.
 #[cfg(feature = "archive")]
 #[derive(Debug, Clone)]
-pub(crate) struct RejectedPage {
+pub(crate) struct RejectedPage<'b> {
     /// Name of the object.
     pub(crate) object: String,
     /// Number of the page.
     pub(crate) page: usize,
-    pub(crate) bytes: Bytes,
+    pub(crate) bytes: &'b [u8],
 }
 
-/// Verdict on such a page.
-#[cfg(feature = "archive")]
+/// Verdict on such a page, which ends the name of its file.
 const ARCHIVE_PAGE: &str = "archive_page";
 
 impl Evidence {
@@ -81,7 +118,10 @@ impl Evidence {
             })
             .collect();
         files.sort_unstable(); // names begin with the time
-        let state = State { files: files.into(), ..State::default() };
+        let mut state = State::default();
+        for file in files {
+            state.room(Origin::of_file(&file.0)).files.push_back(file);
+        }
         Self(Arc::new(Inner { dir, state: Mutex::new(state) }))
     }
 
@@ -89,48 +129,68 @@ impl Evidence {
     pub(crate) fn keep(&self, answer: RejectedPayload, verdict: &'static str, why: &str) {
         let key = (answer.height, answer.upstream.clone(), verdict);
         let (height, why) = (answer.height, why.to_owned());
-        self.keep_new(key, format!("{height}-{verdict}"), move |unix| {
-            contents(&answer, verdict, &why, unix)
-        });
+        if self.admit(Origin::Upstream, key) {
+            self.write_later(Origin::Upstream, format!("{height}-{verdict}"), move |unix| {
+                contents(&answer, verdict, &why, unix)
+            });
+        }
     }
 
     /// Keeps a page of an archive in this way.
     #[cfg(feature = "archive")]
-    pub(crate) fn keep_page(&self, page: RejectedPage) {
+    pub(crate) fn keep_page(&self, page: &RejectedPage<'_>) {
         let number = page.page;
         let key = (number as u64, page.object.clone(), ARCHIVE_PAGE);
-        self.keep_new(key, format!("{number}-{ARCHIVE_PAGE}"), move |unix| {
-            page_contents(&page, unix)
-        });
+        if self.admit(Origin::Archive, key) {
+            // A copy, as the page is a part of all that was read.
+            let contents = page_contents(page, unix_now().as_secs());
+            self.write_later(Origin::Archive, format!("{number}-{ARCHIVE_PAGE}"), |_| contents);
+        }
     }
 
-    fn keep_new(
+    /// True if it is to be kept: it is new, and few others wait for the disk.
+    fn admit(&self, origin: Origin, key: (u64, String, &'static str)) -> bool {
+        let mut state = lock(&self.0.state);
+        let room = state.room(origin);
+        if room.waiting >= WAITING_MAX {
+            return false; // the next time, perhaps
+        }
+        if room.known.len() >= KNOWN_MAX {
+            room.known.clear();
+        }
+        let is_new = room.known.insert(key);
+        room.waiting += usize::from(is_new);
+        is_new
+    }
+
+    fn write_later(
         &self,
-        key: (u64, String, &'static str),
+        origin: Origin,
         name: String,
         contents: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
     ) {
-        {
-            let mut state = lock(&self.0.state);
-            if state.known.len() >= KNOWN_MAX {
-                state.known.clear();
-            }
-            if !state.known.insert(key) {
-                return;
-            }
-        }
         let inner = Arc::clone(&self.0);
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = inner.write(&name, contents) {
+            if let Err(error) = inner.write(origin, &name, contents) {
                 warn!(%error, dir = %inner.dir.display(), "evidence cannot be kept");
             }
+            lock(&inner.state).room(origin).waiting -= 1;
         });
     }
 }
 
+fn unix_now() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
 impl Inner {
-    fn write(&self, what: &str, contents: impl FnOnce(u64) -> Vec<u8>) -> std::io::Result<()> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    fn write(
+        &self,
+        origin: Origin,
+        what: &str,
+        contents: impl FnOnce(u64) -> Vec<u8>,
+    ) -> io::Result<()> {
+        let now = unix_now();
         let bytes = contents(now.as_secs());
         let mut state = lock(&self.state);
         fs::create_dir_all(&self.dir)?;
@@ -138,9 +198,10 @@ impl Inner {
         let name = format!("{:013}-{:04}-{what}", now.as_millis(), state.count);
         fs::write(self.dir.join(&name), &bytes)?;
         counter!("neve_evidence_files_total").increment(1);
-        state.files.push_back((name, bytes.len()));
-        while state.files.len() > FILES_MAX || state.bytes() > BYTES_MAX {
-            let Some((oldest, _)) = state.files.pop_front() else { break };
+        let room = state.room(origin);
+        room.files.push_back((name, bytes.len()));
+        while room.files.len() > FILES_MAX || room.bytes() > origin.bytes_max() {
+            let Some((oldest, _)) = room.files.pop_front() else { break };
             let _ = fs::remove_file(self.dir.join(oldest)); // somebody may have tidied up
         }
         Ok(())
@@ -148,6 +209,15 @@ impl Inner {
 }
 
 impl State {
+    fn room(&mut self, origin: Origin) -> &mut Room {
+        match origin {
+            Origin::Upstream => &mut self.upstream,
+            Origin::Archive => &mut self.archive,
+        }
+    }
+}
+
+impl Room {
     fn bytes(&self) -> usize {
         self.files.iter().map(|(_, len)| len).sum()
     }
@@ -166,7 +236,7 @@ fn contents(answer: &RejectedPayload, verdict: &str, why: &str, unix: u64) -> Ve
     });
     let mut bytes = format!("{head}\n").into_bytes();
     for text in [block, receipts] {
-        let room = FILE_BYTES_MAX.saturating_sub(bytes.len());
+        let room = Origin::Upstream.file_bytes_max().saturating_sub(bytes.len());
         bytes.extend_from_slice(&text[..text.len().min(room)]);
         bytes.push(b'\n');
     }
@@ -174,7 +244,7 @@ fn contents(answer: &RejectedPayload, verdict: &str, why: &str, unix: u64) -> Ve
 }
 
 #[cfg(feature = "archive")]
-fn page_contents(rejected: &RejectedPage, unix: u64) -> Vec<u8> {
+fn page_contents(rejected: &RejectedPage<'_>, unix: u64) -> Vec<u8> {
     let RejectedPage { object, page, bytes } = rejected;
     let head = json!({
         "object": object,
@@ -184,7 +254,7 @@ fn page_contents(rejected: &RejectedPage, unix: u64) -> Vec<u8> {
         "bytes": bytes.len(),
     });
     let mut contents = format!("{head}\n").into_bytes();
-    let room = FILE_BYTES_MAX.saturating_sub(contents.len());
+    let room = Origin::Archive.file_bytes_max().saturating_sub(contents.len());
     contents.extend_from_slice(&bytes[..bytes.len().min(room)]);
     contents
 }
@@ -196,7 +266,7 @@ mod tests {
     fn write(evidence: &Evidence, answer: &RejectedPayload) {
         let what = format!("{}-header_hash", answer.height);
         let contents = |unix| contents(answer, "header_hash", "w", unix);
-        evidence.0.write(&what, contents).unwrap();
+        evidence.0.write(Origin::Upstream, &what, contents).unwrap();
     }
 
     fn answer(height: u64, len: usize) -> RejectedPayload {
@@ -233,8 +303,53 @@ mod tests {
             write(&evidence, &answer(height, 20 << 20));
         }
         let kept = files(dir.path());
-        assert!(kept.iter().map(|(_, len)| len).sum::<u64>() <= BYTES_MAX as u64);
-        assert!(kept.iter().all(|(_, len)| *len <= FILE_BYTES_MAX as u64 + 4), "{kept:?}");
+        let (all, one) = (Origin::Upstream.bytes_max(), Origin::Upstream.file_bytes_max());
+        assert!(kept.iter().map(|(_, len)| len).sum::<u64>() <= all as u64);
+        assert!(kept.iter().all(|(_, len)| *len <= one as u64 + 4), "{kept:?}");
+    }
+
+    #[cfg(feature = "archive")]
+    fn write_page(evidence: &Evidence, page: usize, len: usize) {
+        let bytes = vec![b'p'; len];
+        let page = RejectedPage { object: "segment-0".to_owned(), page, bytes: &bytes };
+        let contents = |unix| page_contents(&page, unix);
+        let name = format!("{}-{ARCHIVE_PAGE}", page.page);
+        evidence.0.write(Origin::Archive, &name, contents).unwrap();
+    }
+
+    #[cfg(feature = "archive")]
+    #[test]
+    fn pages_of_an_archive_drive_out_pages_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let evidence = Evidence::new(dir.path());
+        (0..50).for_each(|height| write(&evidence, &answer(height, 10)));
+        let counts = || {
+            let files = files(dir.path());
+            let (pages, others): (Vec<_>, Vec<_>) =
+                files.into_iter().partition(|(name, _)| name.ends_with(ARCHIVE_PAGE));
+            (pages.len(), others.len(), pages.iter().map(|(_, len)| *len as usize).max())
+        };
+        (0..100).for_each(|page| write_page(&evidence, page, 1000));
+        assert_eq!((counts().0, counts().1), (FILES_MAX, 50));
+        let evidence = Evidence::new(dir.path());
+        (0..50).for_each(|page| write_page(&evidence, page, 2 << 20));
+        let (pages, others, longest) = counts();
+        assert_eq!((pages, others, longest), (16, 50, Some(Origin::Archive.file_bytes_max())));
+        (50..120).for_each(|height| write(&evidence, &answer(height, 10)));
+        assert_eq!((counts().0, counts().1), (16, FILES_MAX), "over a restart too");
+    }
+
+    #[test]
+    fn few_answers_wait_for_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let evidence = Evidence::new(dir.path());
+        let key = |height| (height, "http://node".to_owned(), "header_hash");
+        let admitted =
+            |origin| (0..100).filter(|height| evidence.admit(origin, key(*height))).count();
+        assert_eq!([Origin::Archive, Origin::Upstream].map(admitted), [WAITING_MAX; 2]);
+        lock(&evidence.0.state).archive.waiting = 0;
+        assert!(!evidence.admit(Origin::Archive, key(0)), "it is known");
+        assert!(evidence.admit(Origin::Archive, key(99)), "it was not kept before");
     }
 
     #[test]

@@ -18,14 +18,26 @@ impl Allowance {
 
     /// Takes `calls`, or says how long none is left.
     pub(crate) fn take(&mut self, calls: u32, now: Instant) -> Result<(), Duration> {
+        self.ready(now)?;
+        self.left -= f64::from(calls.max(1));
+        Ok(())
+    }
+
+    /// Says how long none is left, and takes none.
+    pub(crate) fn ready(&mut self, now: Instant) -> Result<(), Duration> {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
         self.left = since.mul_add(self.a_second, self.left).min(self.a_second.max(1.0));
         if self.left < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - self.left) / self.a_second));
         }
-        self.left -= f64::from(calls.max(1));
         Ok(())
+    }
+
+    /// True if a second's worth is left.
+    #[cfg(feature = "archive")]
+    pub(crate) fn is_whole(&mut self, now: Instant) -> bool {
+        self.ready(now).is_ok() && self.left >= self.a_second.max(1.0)
     }
 }
 

@@ -8,7 +8,8 @@ use futures_util::future::join_all;
 use neve_archive::{Digest, Manifest, PAGE_BYTES, PageLists, SegmentEntry, Span, SpanEntry, Spot};
 use neve_record::packed::Codec;
 use neve_store::{
-    ArchivedPlace, ArchivedSegment, Hash, PackedBytes, PackedCodec, PackedPages, WithoutLogs,
+    ArchivedPlace, ArchivedSegment, Hash, Identity, PackedBytes, PackedCodec, PackedPages,
+    WithoutLogs,
 };
 use tokio::sync::OnceCell;
 use tracing::warn;
@@ -75,6 +76,9 @@ pub(super) struct Borrowed {
     pub(super) beyond: Option<LogsBeyond>,
 }
 
+/// Lists of keys, of which a log must have one each. Work on other threads shares them.
+pub(super) type Keys = Arc<[Vec<u64>]>;
+
 /// Packed files of the archive.
 pub(super) struct ArchivedFiles {
     pub(super) pages: Arc<PageSource>,
@@ -104,7 +108,7 @@ impl ArchivedFiles {
         known: &Known,
         end: u64,
         hash: [u8; 32],
-        keys: &[Vec<u64>],
+        keys: &Keys,
         budget: &Budget<'_>,
     ) -> Result<Borrowed, NotRead> {
         let mut borrowed = Borrowed::default();
@@ -117,7 +121,7 @@ impl ArchivedFiles {
                         .extend(self.heights(known, height.clone(), keys, budget).await?);
                 }
                 // Its block is read also if it has no log with the keys.
-                borrowed.segments.extend(self.heights(known, height, &[], budget).await?);
+                borrowed.segments.extend(self.heights(known, height, &no_keys(), budget).await?);
                 borrowed.places.push(place(hash, spot));
             }
         }
@@ -129,7 +133,7 @@ impl ArchivedFiles {
         &self,
         known: &Known,
         heights: RangeInclusive<u64>,
-        keys: &[Vec<u64>],
+        keys: &Keys,
         budget: &Budget<'_>,
     ) -> Result<Vec<ArchivedSegment>, NotRead> {
         let entries = known.segments(&heights)?;
@@ -150,23 +154,17 @@ impl ArchivedFiles {
         manifest: &Manifest,
         entry: &SegmentEntry,
         heights: Range<u64>,
-        keys: &[Vec<u64>],
+        keys: &Keys,
         budget: &Budget<'_>,
     ) -> Result<ArchivedSegment, NotRead> {
         let (file, segment) = self.open(manifest, entry, budget).await?;
-        let wanted = if keys.is_empty() {
-            heights.collect()
-        } else {
+        if !keys.is_empty() {
             let (offset, len) = segment.terms_extent().ok_or(NotRead::Changed)?;
             self.bring(&file, &file.pages(offset..offset + len as u64).collect(), budget).await?;
-            segment.candidates(keys, heights).ok_or(NotRead::Changed)?
-        };
-        let mut pages = BTreeSet::new();
-        for height in wanted {
-            let (offset, len) = segment.extent(height).ok_or(NotRead::Changed)?;
-            pages.extend(file.pages(offset..offset + len as u64));
         }
-        self.bring(&file, &pages, budget).await?;
+        let (of, over, keys) = (segment.clone(), Arc::clone(&file), Arc::clone(keys));
+        let wanted = self.pages.off(move || wanted_pages(&of, &over, &keys, heights)).await?;
+        self.bring(&file, &wanted.ok_or(NotRead::Changed)?, budget).await?;
         self.pages.dir.touch(&file.name);
         Ok(segment)
     }
@@ -213,23 +211,12 @@ impl ArchivedFiles {
             return Err(NotRead::Changed);
         }
         let name = manifest.segment_name(entry);
-        let file = self.pages.file(name, entry.bytes, &pages.pages);
+        let file = self.pages.file(name, entry.bytes, &pages.pages).await?;
         self.bring(&file, &file.pages(0..u64::from(pages.front)).collect(), budget).await?;
         let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
-        let opening = move || {
-            let pages: Arc<dyn PackedPages> = source;
-            ArchivedSegment::open(PackedBytes::paged(pages), &codec)
-        };
-        let segment = tokio::task::spawn_blocking(opening).await.map_err(|_| NotRead::Failed)?;
-        let segment = segment.map_err(|error| {
-            warn!(object = %name, %error, "archived segment does not open");
-            NotRead::Changed
-        })?;
-        if !is_named(&segment, manifest, entry) {
-            warn!(object = %name, "archived segment has other blocks than the manifest names");
-            return Err(NotRead::Changed);
-        }
-        Ok((file, segment))
+        let named = Named::of(manifest, entry);
+        let segment = self.pages.off(move || open_over(source, &codec, &named)).await?;
+        Ok((file, segment?))
     }
 
     /// Returns the page lists of a span. All requests wait for the first one that brings them.
@@ -257,12 +244,13 @@ impl ArchivedFiles {
     ) -> Result<Arc<PageLists>, NotRead> {
         budget.take((1, span.pages.bytes.div_ceil(PAGE_BYTES as u64) as usize))?;
         let bytes =
-            self.pages.whole(&manifest.pages_name(span), span.pages.bytes, budget.payer).await?;
-        let lists = PageLists::read(&bytes).map_err(|_| NotRead::Changed)?;
-        if lists.span.object_digest() != span.digest {
-            return Err(NotRead::Changed);
-        }
-        Ok(Arc::new(lists))
+            self.pages.whole(manifest.pages_name(span), span.pages.bytes, budget.payer).await?;
+        let digest = span.digest;
+        let read = move || {
+            let lists = PageLists::read(&bytes).ok();
+            lists.filter(|lists| lists.span.object_digest() == digest)
+        };
+        self.pages.off(read).await?.map(Arc::new).ok_or(NotRead::Changed)
     }
 
     /// Finds the places at which a hash may be, in the newest spans whose filters say so.
@@ -297,27 +285,83 @@ impl ArchivedFiles {
     ) -> Result<Vec<Spot>, NotRead> {
         let lists = self.lists(manifest, entry, budget).await?;
         let (first, count) = lists.pages_of(hash);
-        let file = self.pages.file(manifest.span_name(entry), entry.bytes, &lists.span);
+        let name = manifest.span_name(entry);
+        let file = self.pages.file(name, entry.bytes, &lists.span).await?;
         let bytes = file.extent(&(first..first + count));
         self.bring(&file, &(first..first + count).collect(), budget).await?;
         self.pages.dir.touch(&file.name);
-        let part = file.read(bytes.start, (bytes.end - bytes.start) as usize);
-        let part = part.ok_or(NotRead::Failed)?;
         let span = Span::empty(entry.first, manifest.range, entry.segments);
-        let span = span.map_err(|_| NotRead::Changed)?;
-        Ok(span.candidates_in(bytes.start, &part, hash).collect())
+        let (span, hash) = (span.map_err(|_| NotRead::Changed)?, *hash);
+        let looking = move || {
+            let part = file.read(bytes.start, (bytes.end - bytes.start) as usize)?;
+            Some(span.candidates_in(bytes.start, &part, &hash).collect())
+        };
+        self.pages.off(looking).await?.ok_or(NotRead::Failed)
     }
 }
 
-/// True if a segment has the blocks that the manifest names.
-fn is_named(segment: &ArchivedSegment, manifest: &Manifest, entry: &SegmentEntry) -> bool {
-    let ends = segment.header().map(|header| (header, segment.last_hash()));
-    ends.is_some_and(|(header, last)| {
-        (header.identity, header.first, header.heights)
-            == (identity_of(manifest), entry.first, manifest.range)
-            && header.parent.0 == entry.parent.0
-            && last.is_some_and(|last| last.0 == entry.last.0)
-    })
+pub(super) fn no_keys() -> Keys {
+    Arc::default()
+}
+
+/// Pages of those heights that may have a log with a key of each list. `None` if the segment is damaged.
+fn wanted_pages(
+    segment: &ArchivedSegment,
+    file: &PageFile,
+    keys: &Keys,
+    heights: Range<u64>,
+) -> Option<BTreeSet<usize>> {
+    let wanted =
+        if keys.is_empty() { heights.collect() } else { segment.candidates(keys, heights)? };
+    let mut pages = BTreeSet::new();
+    for height in wanted {
+        let (offset, len) = segment.extent(height)?;
+        pages.extend(file.pages(offset..offset + len as u64));
+    }
+    Some(pages)
+}
+
+/// Blocks of a segment as the manifest names them.
+struct Named {
+    identity: Identity,
+    range: u32,
+    entry: SegmentEntry,
+}
+
+impl Named {
+    fn of(manifest: &Manifest, entry: &SegmentEntry) -> Self {
+        Self { identity: identity_of(manifest), range: manifest.range, entry: *entry }
+    }
+
+    /// True if a segment has these blocks.
+    fn are_in(&self, segment: &ArchivedSegment) -> bool {
+        let Self { identity, range, entry } = self;
+        let ends = segment.header().map(|header| (header, segment.last_hash()));
+        ends.is_some_and(|(header, last)| {
+            (header.identity, header.first, header.heights) == (*identity, entry.first, *range)
+                && header.parent.0 == entry.parent.0
+                && last.is_some_and(|last| last.0 == entry.last.0)
+        })
+    }
+}
+
+/// Opens a segment over its pages, and compares its blocks with the manifest.
+fn open_over(
+    file: Arc<PageFile>,
+    codec: &Arc<dyn PackedCodec>,
+    named: &Named,
+) -> Result<ArchivedSegment, NotRead> {
+    let name = file.name;
+    let pages: Arc<dyn PackedPages> = file;
+    let segment = ArchivedSegment::open(PackedBytes::paged(pages), codec).map_err(|error| {
+        warn!(object = %name, %error, "archived segment does not open");
+        NotRead::Changed
+    })?;
+    if !named.are_in(&segment) {
+        warn!(object = %name, "archived segment has other blocks than the manifest names");
+        return Err(NotRead::Changed);
+    }
+    Ok(segment)
 }
 
 fn place(hash: [u8; 32], spot: Spot) -> ArchivedPlace {

@@ -1,6 +1,6 @@
 //! Reads and pages that one request may bring.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::fetch::{NotRead, Payer};
 
@@ -15,6 +15,8 @@ pub(super) struct Budget<'p> {
     pub(super) payer: Payer,
     reads: AtomicUsize,
     pages: AtomicUsize,
+    /// True once reads were taken: what they bring is here at the next attempt.
+    has_taken: AtomicBool,
     /// Budget of the request, if this is the one of a call for logs.
     request: Option<&'p Self>,
 }
@@ -32,7 +34,12 @@ impl<'p> Budget<'p> {
 
     fn new(payer: Payer, reads: usize, request: Option<&'p Self>) -> Self {
         let (reads, pages) = (AtomicUsize::new(reads), AtomicUsize::new(PAGES_MAX));
-        Self { payer, reads, pages, request }
+        Self { payer, reads, pages, has_taken: AtomicBool::new(false), request }
+    }
+
+    /// True if the request has caused a read.
+    pub(super) fn has_taken(&self) -> bool {
+        self.has_taken.load(Ordering::Relaxed)
     }
 
     /// Reads that are left.
@@ -45,11 +52,35 @@ impl<'p> Budget<'p> {
         let why = if self.request.is_some() { NotRead::Beyond } else { NotRead::TooMany };
         take_from(&self.reads, reads).ok_or(why)?;
         take_from(&self.pages, pages).ok_or(why)?;
-        self.request.map_or(Ok(()), |request| request.take((reads, pages)))
+        self.request.map_or(Ok(()), |request| request.take((reads, pages)))?;
+        if reads > 0 {
+            self.has_taken.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 
 fn take_from(left: &AtomicUsize, count: usize) -> Option<usize> {
     // Relaxed: it belongs to no other datum.
     left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(count)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_for_logs_has_its_own_bound_and_that_of_its_request() {
+        let request = Budget::of_a_request(None, 4);
+        let call = Budget::of_logs(&request, 4);
+        assert_eq!(call.take((5, 1)), Err(NotRead::Beyond));
+        assert!(!request.has_taken(), "it came to no read");
+        assert_eq!((call.take((3, 3)), call.reads_left()), (Ok(()), 1));
+        assert_eq!(call.take((1, PAGES_MAX)), Err(NotRead::Beyond));
+        assert!(request.has_taken());
+        assert_eq!(request.take((READS_MAX - 3, 1)), Ok(()));
+        assert_eq!(Budget::of_logs(&request, 4).take((1, 1)), Err(NotRead::TooMany));
+        let many = Budget::of_a_request(None, 1000);
+        assert_eq!((many.take((1000, 1)), many.take((1, 1))), (Ok(()), Err(NotRead::TooMany)));
+    }
 }

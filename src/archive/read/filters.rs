@@ -14,9 +14,22 @@ use crate::shared::lock::lock;
 /// Filters that are here.
 pub(super) struct Filters {
     bytes_max: u64,
-    loaded: ArcSwap<HashMap<Digest, Arc<HashFilter>>>,
+    loaded: ArcSwap<Loaded>,
     /// Filters that are absent or changed, and the time when that was seen.
     left: Mutex<HashMap<Digest, Instant>>,
+}
+
+type Loaded = HashMap<Digest, Arc<HashFilter>>;
+
+/// Filter that is brought next, and those that are here.
+#[derive(Default)]
+struct Plan<'s> {
+    /// Height down to which they are here without a gap.
+    reach: Option<u64>,
+    has_gap: bool,
+    next: Option<&'s SpanEntry>,
+    /// Those that spans still have, as far as they were looked at.
+    kept: Loaded,
 }
 
 /// Time for which such a filter is left alone.
@@ -48,8 +61,33 @@ impl Filters {
         spans: impl Iterator<Item = &SpanEntry>,
     ) -> Result<(Option<u64>, bool), NotRead> {
         let loaded = self.loaded.load_full();
-        let (mut bytes, mut reach, mut kept) = (0, None, HashMap::new());
-        let mut has_gap = false;
+        let Plan { reach, has_gap, next, kept } = self.plan(&loaded, spans);
+        let Some(span) = next else {
+            if kept.len() != loaded.len() {
+                self.loaded.store(Arc::new(kept)); // spans that grew have other ones
+            }
+            return Ok((reach, true));
+        };
+        let key = span.filter.digest;
+        let filter = match Self::bring(source, manifest, span).await {
+            Err(NotRead::Absent | NotRead::Changed) => {
+                lock(&self.left).insert(key, Instant::now()); // those below it are of use without it
+                return Ok((reach, false));
+            }
+            filter => filter?,
+        };
+        let mut more = HashMap::clone(&loaded);
+        more.insert(key, Arc::new(filter));
+        self.loaded.store(Arc::new(more));
+        Ok((if has_gap { reach } else { Some(span.first) }, false))
+    }
+
+    /// Finds the first of these spans whose filter is to be brought.
+    fn plan<'s>(&self, loaded: &Loaded, spans: impl Iterator<Item = &'s SpanEntry>) -> Plan<'s> {
+        let mut left = lock(&self.left);
+        // Once for all spans: there may be thousands of both.
+        left.retain(|_, since| since.elapsed() < LEFT_FOR);
+        let (mut plan, mut bytes) = (Plan::default(), 0);
         for span in spans {
             bytes += span.filter.bytes;
             if bytes > self.bytes_max {
@@ -57,38 +95,18 @@ impl Filters {
             }
             let key = span.filter.digest;
             if let Some(filter) = loaded.get(&key) {
-                kept.insert(key, Arc::clone(filter));
-                if !has_gap {
-                    reach = Some(span.first);
+                plan.kept.insert(key, Arc::clone(filter));
+                if !plan.has_gap {
+                    plan.reach = Some(span.first);
                 }
-                continue;
+            } else if left.contains_key(&key) {
+                plan.has_gap = true;
+            } else {
+                plan.next = Some(span);
+                break;
             }
-            if self.is_left(&key) {
-                has_gap = true;
-                continue;
-            }
-            let filter = match Self::bring(source, manifest, span).await {
-                Err(NotRead::Absent | NotRead::Changed) => {
-                    lock(&self.left).insert(key, Instant::now()); // those below it are of use without it
-                    return Ok((reach, false));
-                }
-                filter => filter?,
-            };
-            let mut more = HashMap::clone(&loaded);
-            more.insert(key, Arc::new(filter));
-            self.loaded.store(Arc::new(more));
-            return Ok((if has_gap { reach } else { Some(span.first) }, false));
         }
-        if kept.len() != loaded.len() {
-            self.loaded.store(Arc::new(kept)); // spans that grew have other ones
-        }
-        Ok((reach, true))
-    }
-
-    fn is_left(&self, key: &Digest) -> bool {
-        let mut left = lock(&self.left);
-        left.retain(|_, since| since.elapsed() < LEFT_FOR);
-        left.contains_key(key)
+        plan
     }
 
     async fn bring(
@@ -96,7 +114,76 @@ impl Filters {
         manifest: &Manifest,
         span: &SpanEntry,
     ) -> Result<HashFilter, NotRead> {
-        let object = source.whole(&manifest.filter_name(span), span.filter.bytes, None).await?;
-        HashFilter::read(object.into()).map_err(|_| NotRead::Changed)
+        let object = source.whole(manifest.filter_name(span), span.filter.bytes, None).await?;
+        let filter = source.off(move || HashFilter::read(object.into())).await?;
+        filter.map_err(|_| NotRead::Changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use neve_archive::IndexEntry;
+
+    use super::*;
+
+    fn digest(number: u64) -> Digest {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        Digest(bytes)
+    }
+
+    /// Spans that all have a filter which is left alone, but the last one.
+    fn spans(count: u64) -> (Filters, Vec<SpanEntry>) {
+        let index = |number| IndexEntry { bytes: 10, digest: digest(number) };
+        let span = |number| SpanEntry {
+            first: number * 2048,
+            segments: 64,
+            bytes: 10,
+            digest: digest(number),
+            pages: index(number),
+            filter: index(number),
+            terms: None,
+        };
+        let filters = Filters::new(1 << 40);
+        let left = (0..count - 1).map(|number| (digest(number), Instant::now()));
+        *lock(&filters.left) = left.collect();
+        (filters, (0..count).map(span).collect())
+    }
+
+    /// Time of one plan, the least of some.
+    fn time(count: u64) -> Duration {
+        let (filters, spans) = spans(count);
+        let once = || {
+            let begun = Instant::now();
+            let plan = filters.plan(&HashMap::new(), spans.iter());
+            assert_eq!(plan.next.map(|span| span.first), Some((count - 1) * 2048));
+            assert!(plan.has_gap && plan.reach.is_none());
+            begun.elapsed()
+        };
+        (0..9).map(|_| once()).min().expect("there are some")
+    }
+
+    #[test]
+    fn sixteen_times_the_spans_take_far_less_than_256_times_the_time() {
+        let (few, many) = (time(500), time(8000));
+        assert!(many < few * 64, "{few:?}, {many:?}");
+    }
+
+    #[test]
+    fn filters_reach_down_to_the_first_one_that_is_left_alone() {
+        let (filters, spans) = spans(4);
+        let filter =
+            Arc::new(HashFilter::of(&neve_archive::Span::empty(0, 32, 1).expect("it is one")));
+        let loaded = HashMap::from([(digest(3), Arc::clone(&filter)), (digest(1), filter)]);
+        let plan = filters.plan(&loaded, spans.iter().rev());
+        assert_eq!((plan.reach, plan.has_gap), (Some(3 * 2048), true));
+        assert!(plan.next.is_none() && plan.kept.len() == 2);
+        lock(&filters.left).remove(&digest(2));
+        let plan = filters.plan(&loaded, spans.iter().rev());
+        assert_eq!(plan.next.map(|span| span.first), Some(2 * 2048));
+        let small = Filters::new(15);
+        assert!(small.plan(&loaded, spans.iter().rev()).next.is_none(), "one of 10 bytes fits");
     }
 }

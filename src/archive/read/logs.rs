@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use neve_archive::{Manifest, SegmentEntry, TermPages, segment_bit, segments_in};
-use neve_store::{PackedPages, WithoutLogs};
+use neve_store::{ArchivedSegment, PackedPages, WithoutLogs};
 
-use super::archived_files::{ArchivedFiles, Borrowed, Known};
+use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known};
 use super::budget::{Budget, PAGES_MAX};
 use super::fetch::NotRead;
 use super::page_file::PageFile;
@@ -31,7 +31,7 @@ impl ArchivedFiles {
         &self,
         known: &Known,
         heights: RangeInclusive<u64>,
-        keys: &[Vec<u64>],
+        keys: &Keys,
         request: &Budget<'_>,
     ) -> Result<Borrowed, NotRead> {
         let manifest = &known.manifest;
@@ -97,22 +97,14 @@ impl ArchivedFiles {
         known: &Known,
         entry: &SegmentEntry,
         heights: &RangeInclusive<u64>,
-        keys: &[Vec<u64>],
+        keys: &Keys,
         request: &Budget<'_>,
     ) -> Result<u64, NotRead> {
         let (file, segment) = self.open(&known.manifest, entry, request).await?;
-        let heights = known.heights_in(entry, heights);
-        let found = segment.candidates(keys, heights.clone());
-        let mut pages = BTreeSet::new();
-        for height in found.unwrap_or_else(|| heights.clone().collect()) {
-            let (offset, len) = segment.extent(height).ok_or(NotRead::Changed)?;
-            pages.extend(file.pages(offset..offset + len as u64));
-            let (reads, count) = file.absent(&pages);
-            if reads > self.logs_reads_max || count > PAGES_MAX {
-                return Ok(height);
-            }
-        }
-        Ok(heights.end)
+        let (heights, keys) = (known.heights_in(entry, heights), Arc::clone(keys));
+        let reads_max = self.logs_reads_max;
+        let fitting = move || fitting_end(&segment, &file, &keys, heights, reads_max);
+        self.pages.off(fitting).await?.ok_or(NotRead::Changed)
     }
 
     /// Finds the segments of a span that may have logs, by the terms of the span if it has them.
@@ -120,7 +112,7 @@ impl ArchivedFiles {
         &self,
         manifest: &Manifest,
         entries: &[&'m SegmentEntry],
-        keys: &[Vec<u64>],
+        keys: &Keys,
         budget: &Budget<'_>,
     ) -> Result<Candidates<'m>, NotRead> {
         let all = (entries.to_vec(), Vec::new());
@@ -147,7 +139,7 @@ impl ArchivedFiles {
         &self,
         manifest: &Manifest,
         entries: &[&SegmentEntry],
-        keys: &[Vec<u64>],
+        keys: &Keys,
         budget: &Budget<'_>,
     ) -> Result<Option<u64>, NotRead> {
         let span = entries.first().and_then(|entry| manifest.span_of(entry));
@@ -158,18 +150,38 @@ impl ArchivedFiles {
         let lists = self.lists(manifest, span, budget).await?;
         let of_it = |terms: &&TermPages| terms.pages.object_digest() == at.digest;
         let terms = lists.terms.as_ref().filter(of_it).ok_or(NotRead::Changed)?;
-        let file = self.pages.file(name, at.bytes, &terms.pages);
+        let file = self.pages.file(name, at.bytes, &terms.pages).await?;
         let pages = keys.iter().flatten().flat_map(|term| terms.of_term(*term)).collect();
         self.bring(&file, &pages, budget).await?;
         self.pages.dir.touch(&file.name);
-        let (lists, keys) = (Arc::clone(&lists), keys.to_vec());
+        let (lists, keys) = (Arc::clone(&lists), Arc::clone(keys));
         let looking = move || {
             let terms = lists.terms.as_ref()?;
             look_up(&file, terms, &keys)
         };
-        let found = tokio::task::spawn_blocking(looking).await.ok().flatten();
-        found.map(Some).ok_or(NotRead::Failed)
+        self.pages.off(looking).await?.map(Some).ok_or(NotRead::Failed)
     }
+}
+
+/// Height behind the heights whose frames take at most so many reads. `None` if the segment is damaged.
+fn fitting_end(
+    segment: &ArchivedSegment,
+    file: &PageFile,
+    keys: &Keys,
+    heights: Range<u64>,
+    reads_max: usize,
+) -> Option<u64> {
+    let found = segment.candidates(keys, heights.clone());
+    let mut pages = BTreeSet::new();
+    for height in found.unwrap_or_else(|| heights.clone().collect()) {
+        let (offset, len) = segment.extent(height)?;
+        pages.extend(file.pages(offset..offset + len as u64));
+        let (reads, count) = file.absent(&pages);
+        if reads > reads_max || count > PAGES_MAX {
+            return Some(height);
+        }
+    }
+    Some(heights.end)
 }
 
 /// The segments that may have a log with a key of each list. 0 stands for an absent term, which no log has.

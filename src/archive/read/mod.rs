@@ -10,6 +10,8 @@ mod page_file;
 mod page_source;
 mod prefetch;
 mod proofs;
+mod read_thread;
 mod reader;
 
+pub(crate) use read_thread::ReadThread;
 pub(crate) use reader::{ArchiveReader, Place};

@@ -39,6 +39,14 @@ pub(super) struct PageSource {
 pub(super) type Opened = (Arc<PageFile>, ArchivedSegment);
 
 impl PageSource {
+    /// Does work that waits for the disk or takes long, on a thread that may.
+    pub(super) async fn off<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotRead> {
+        self.runtime.spawn_blocking(work).await.map_err(|_| NotRead::Failed)
+    }
+
     /// Brings pages of an object, unless they are here. One flight brings a page.
     pub(super) async fn ensure_pages(
         self: &Arc<Self>,
@@ -80,7 +88,7 @@ impl PageSource {
     }
 
     async fn bring(
-        &self,
+        self: &Arc<Self>,
         file: &Arc<PageFile>,
         pages: Range<usize>,
         payer: Payer,
@@ -88,7 +96,7 @@ impl PageSource {
         if self.dir.has(&file.name) {
             let (file, pages) = (Arc::clone(file), pages.clone());
             let count = pages.len();
-            let kept = tokio::task::spawn_blocking(move || file.recheck(pages)).await;
+            let kept = self.off(move || file.recheck(pages)).await;
             if kept.unwrap_or(false) {
                 count_pages("hit", count);
                 return Ok(());
@@ -100,7 +108,7 @@ impl PageSource {
 
     /// Reads pages and keeps them. Those whose digests differ are read once more.
     async fn read(
-        &self,
+        self: &Arc<Self>,
         file: &Arc<PageFile>,
         mut pages: Range<usize>,
         payer: Payer,
@@ -110,36 +118,36 @@ impl PageSource {
                 Err(NotRead::Changed) => Bytes::new(), // the object ends before them
                 read => read?,
             };
-            let bad = file.unproven(&pages, &bytes);
-            for run in file.new_runs(&pages, &bad) {
-                let from = (run.start - pages.start) * PAGE_BYTES;
-                let end = (run.end - pages.start) * PAGE_BYTES;
-                self.keep(file, run, bytes.slice(from..end.min(bytes.len()))).await;
-            }
+            let (source, file, these) = (Arc::clone(self), Arc::clone(file), pages.clone());
+            let bad = self.off(move || source.take_in(&file, &these, &bytes)).await?;
             let (Some(first), Some(last)) = (bad.first(), bad.last()) else { return Ok(()) };
-            for page in &bad {
-                let from = ((page - pages.start) * PAGE_BYTES).min(bytes.len());
-                let end = (from + PAGE_BYTES).min(bytes.len());
-                self.reject(&file.name, *page, bytes.slice(from..end));
-            }
             pages = *first..last + 1;
         }
         Err(NotRead::Changed)
     }
 
-    async fn keep(&self, file: &Arc<PageFile>, pages: Range<usize>, bytes: Bytes) {
-        let keeping = Arc::clone(file);
-        let kept = tokio::task::spawn_blocking(move || keeping.keep(pages, &bytes)).await;
-        for removed in self.dir.grow(&file.name, kept.unwrap_or(0)) {
-            self.forget(&removed.digest); // else the disk would keep its bytes
+    /// Keeps those of these pages that their digests prove. Returns the others.
+    fn take_in(&self, file: &PageFile, pages: &Range<usize>, bytes: &Bytes) -> Vec<usize> {
+        let part = |of: Range<usize>| {
+            let at = |page: usize| ((page - pages.start) * PAGE_BYTES).min(bytes.len());
+            bytes.slice(at(of.start)..at(of.end))
+        };
+        let bad = file.unproven(pages, bytes);
+        for run in file.new_runs(pages, &bad) {
+            let kept = file.keep(run.clone(), &part(run));
+            for removed in self.dir.grow(&file.name, kept) {
+                self.forget(&removed.digest); // else the disk would keep its bytes
+            }
         }
+        bad.iter().for_each(|page| self.reject(&file.name, *page, &part(*page..page + 1)));
+        bad
     }
 
     /// Drops a page that differs from its digest, and keeps it as evidence.
-    fn reject(&self, name: &ObjectName, page: usize, bytes: Bytes) {
+    fn reject(&self, name: &ObjectName, page: usize, bytes: &[u8]) {
         counter!("neve_archive_refused_pages_total").increment(1);
         warn!(object = %name, page, "archive page differs from its digest");
-        self.evidence.keep_page(RejectedPage { object: name.to_string(), page, bytes });
+        self.evidence.keep_page(&RejectedPage { object: name.to_string(), page, bytes });
     }
 
     fn forget(&self, digest: &Digest) {
@@ -148,67 +156,77 @@ impl PageSource {
     }
 
     /// Pages of an object, which the disk is asked for at first.
-    pub(super) fn file(&self, name: ObjectName, bytes: u64, list: &PageList) -> Arc<PageFile> {
-        let mut files = lock(&self.files);
-        if let Some(file) = files.get(&name.digest) {
-            return Arc::clone(file);
+    pub(super) async fn file(
+        self: &Arc<Self>,
+        name: ObjectName,
+        bytes: u64,
+        list: &PageList,
+    ) -> Result<Arc<PageFile>, NotRead> {
+        let known = lock(&self.files).get(&name.digest).cloned();
+        if let Some(file) = known {
+            return Ok(file);
         }
-        let file = self.dir.file(&name, bytes);
-        let file = Arc::new(PageFile::new(name, bytes, list.clone(), file));
+        let (source, list) = (Arc::clone(self), list.clone());
+        self.off(move || source.open(name, bytes, list)).await
+    }
+
+    /// Opens the file of pages of an object, unless another request has done so meanwhile.
+    fn open(&self, name: ObjectName, bytes: u64, list: PageList) -> Arc<PageFile> {
+        let file = Arc::new(PageFile::new(name, bytes, list, self.dir.file(&name, bytes)));
+        let mut files = lock(&self.files);
         if files.len() >= OPEN_MAX {
             files.clear(); // they are opened again
             lock(&self.segments).clear();
         }
-        files.insert(name.digest, Arc::clone(&file));
-        file
+        Arc::clone(files.entry(name.digest).or_insert(file))
     }
 
     /// Gets an object whole, from the disk if it was kept before.
     pub(super) async fn whole(
-        &self,
-        name: &ObjectName,
+        self: &Arc<Self>,
+        name: ObjectName,
         bytes: u64,
         payer: Payer,
     ) -> Result<Bytes, NotRead> {
-        let (kept, file) = (self.dir.has(name), self.dir.file(name, bytes).map(Arc::new));
-        if let Some(file) = file.clone().filter(|_| kept) {
-            let mut found = vec![0; bytes as usize];
-            let digest = name.digest;
-            let read = move || {
-                let read = file.read_exact_at(&mut found, 0);
-                read.is_ok().then_some(found).filter(|found| object_digest(found) == digest)
-            };
-            if let Ok(Some(found)) = tokio::task::spawn_blocking(read).await {
-                self.dir.touch(name);
-                return Ok(found.into());
-            }
+        let source = Arc::clone(self);
+        if let Some(found) = self.off(move || source.kept_whole(&name, bytes)).await? {
+            return Ok(found);
         }
-        let found = self.read_whole(name, bytes, payer).await?;
-        if let Some(file) = file {
-            let copied = found.clone();
-            let written = tokio::task::spawn_blocking(move || file.write_all_at(&copied, 0)).await;
-            if matches!(written, Ok(Ok(()))) && !kept {
-                self.dir.grow(name, bytes).iter().for_each(|removed| self.forget(&removed.digest));
-            }
-        }
-        Ok(found)
-    }
-
-    /// Reads an object whole, once more if its bytes are not those of its name.
-    async fn read_whole(
-        &self,
-        name: &ObjectName,
-        bytes: u64,
-        payer: Payer,
-    ) -> Result<Bytes, NotRead> {
+        // Once more if its bytes are not those of its name.
         for _ in 0..2 {
-            let found = self.objects.read(name, 0..bytes, payer).await?;
-            if object_digest(&found) == name.digest {
+            let (source, found) =
+                (Arc::clone(self), self.objects.read(&name, 0..bytes, payer).await?);
+            let taken = self.off(move || source.take_in_whole(&name, found)).await?;
+            if let Some(found) = taken {
                 return Ok(found);
             }
-            self.reject(name, 0, found);
         }
         Err(NotRead::Changed)
+    }
+
+    /// Reads an object from the disk.
+    fn kept_whole(&self, name: &ObjectName, bytes: u64) -> Option<Bytes> {
+        if !self.dir.has(name) {
+            return None;
+        }
+        let mut found = vec![0; bytes as usize];
+        self.dir.file(name, bytes)?.read_exact_at(&mut found, 0).ok()?;
+        (object_digest(&found) == name.digest).then(|| found.into())
+    }
+
+    /// Keeps an object, if its bytes are those of its name.
+    fn take_in_whole(&self, name: &ObjectName, found: Bytes) -> Option<Bytes> {
+        if object_digest(&found) != name.digest {
+            self.reject(name, 0, &found);
+            return None;
+        }
+        let (was_kept, bytes) = (self.dir.has(name), found.len() as u64);
+        let file = self.dir.file(name, bytes);
+        let is_written = file.is_some_and(|file| file.write_all_at(&found, 0).is_ok());
+        if is_written && !was_kept {
+            self.dir.grow(name, bytes).iter().for_each(|removed| self.forget(&removed.digest));
+        }
+        Some(found)
     }
 }
 

@@ -10,11 +10,12 @@ use futures_util::future::join_all;
 use neve_archive::{Digest, Manifest, SpanEntry};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
-use super::archived_files::{ArchivedFiles, Borrowed, Known};
+use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
 use super::budget::Budget;
-use super::fetch::{BreakerState, NotRead, ObjectReader, Payer};
+use super::fetch::{BreakerState, NotRead, ObjectReader, Payer, Rates};
 use super::filters::Filters;
 use super::page_dir::PageDir;
 use super::page_source::PageSource;
@@ -57,24 +58,23 @@ pub(crate) struct ArchiveReader {
 }
 
 impl ArchiveReader {
-    /// Opens the directory of pages. Reads run on the runtime of the caller.
+    /// Opens the directory of pages. All work for requests runs on the runtime.
     pub(crate) fn new(
         manifests: &Arc<ArchiveSource>,
         serving: &Arc<Serving>,
         config: &ArchiveConfig,
         place: Place,
+        runtime: &Handle,
     ) -> Result<Arc<Self>, Failed> {
         let Place { store, evidence } = place;
+        let rates = Rates { reads: config.reads_per_second, bytes: config.read_bytes_per_second };
         let dir = PageDir::open(store.join("archive"), config.cache_bytes);
         let proofs = Proofs::open(store.clone(), store.join("archive-proofs"));
         let pages = PageSource {
-            objects: ObjectReader::new(
-                manifests.store_for_reads()?,
-                f64::from(config.reads_per_second),
-            ),
+            objects: ObjectReader::new(manifests.store_for_reads()?, rates),
             dir,
             evidence,
-            runtime: Handle::current(),
+            runtime: runtime.clone(),
             files: Mutex::default(),
             segments: Mutex::default(),
         };
@@ -222,11 +222,11 @@ impl ArchiveReader {
         if let [Want::Height(height)] = wants[..] {
             let borrowed = self.borrow_one(&known, end, Want::Height(height), &budget).await;
             self.prefetch.begin((&self.files, &known), height, end, payer);
-            return lent([borrowed].into_iter());
+            return lent([borrowed].into_iter(), &budget);
         }
         let wants = wants.into_iter();
         let borrowed = join_all(wants.map(|want| self.borrow_one(&known, end, want, &budget)));
-        lent(borrowed.await.into_iter())
+        lent(borrowed.await.into_iter(), &budget)
     }
 
     async fn borrow_one(
@@ -241,20 +241,20 @@ impl ArchiveReader {
             Want::Height(height) => height..=height,
             Want::Heights(heights) => heights,
             Want::Logs(LogsAt::Heights(heights), keys) => {
-                return files.logs(known, heights, &keys, budget).await;
+                return files.logs(known, heights, &Keys::from(keys), budget).await;
             }
-            Want::Hash(hash) => return files.hash(known, end, hash, &[], budget).await,
+            Want::Hash(hash) => return files.hash(known, end, hash, &no_keys(), budget).await,
             Want::Logs(LogsAt::Block(hash), keys) => {
-                return files.hash(known, end, hash, &keys, budget).await;
+                return files.hash(known, end, hash, &Keys::from(keys), budget).await;
             }
         };
-        let segments = files.heights(known, heights, &[], budget).await?;
+        let segments = files.heights(known, heights, &no_keys(), budget).await?;
         Ok(Borrowed { segments, ..Borrowed::default() })
     }
 }
 
 /// All that was borrowed.
-fn lent(borrowed: impl Iterator<Item = Result<Borrowed, NotRead>>) -> Lent {
+fn lent(borrowed: impl Iterator<Item = Result<Borrowed, NotRead>>, budget: &Budget<'_>) -> Lent {
     let mut lent = Lent::default();
     for borrowed in borrowed {
         match borrowed {
@@ -264,6 +264,8 @@ fn lent(borrowed: impl Iterator<Item = Result<Borrowed, NotRead>>) -> Lent {
                 lent.without.extend(borrowed.without);
                 lent.beyond.extend(borrowed.beyond);
             }
+            // What was read is here at the next attempt, which needs less then.
+            Err(NotRead::TooMany) => lent.try_again |= budget.has_taken(),
             Err(why) => lent.try_again |= why.passes(),
         }
     }
@@ -281,10 +283,75 @@ impl Below for ArchiveReader {
         }
     }
 
-    fn lend(&self, wants: Vec<Want>, address: ClientAddress) -> Lending<'_> {
+    fn lend(self: Arc<Self>, wants: Vec<Want>, address: ClientAddress) -> Lending {
+        let runtime = self.files.pages.runtime.clone();
+        let borrowing = runtime.spawn(async move {
+            timeout(REQUEST_TIME_MAX, self.borrow(wants, Some(address))).await.ok()
+        });
+        let borrowing = AbortOnDropHandle::new(borrowing); // the client may go
         Box::pin(async move {
-            let borrowed = timeout(REQUEST_TIME_MAX, self.borrow(wants, Some(address))).await;
+            let borrowed = borrowing.await.ok().flatten();
             borrowed.unwrap_or(Lent { try_again: true, ..Lent::default() })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt;
+    use neve_store::Options;
+
+    use super::*;
+    use crate::archive::read::ReadThread;
+    use crate::config::settings::Config;
+
+    /// Another attempt of a batch finds what this one brought. One that could bring nothing is as large then.
+    #[test]
+    fn batch_that_needs_too_many_reads_may_come_again_if_it_has_read() {
+        let lent = |reads, failed| {
+            let budget = Budget::of_a_request(None, 4);
+            budget.take((reads, reads)).expect("it is little");
+            lent([Ok(Borrowed::default()), Err(failed)].into_iter(), &budget).try_again
+        };
+        assert!(lent(1, NotRead::TooMany) && !lent(0, NotRead::TooMany));
+        assert!(lent(0, NotRead::Refused) && lent(0, NotRead::Failed));
+        assert!(!lent(1, NotRead::Unknown) && !lent(1, NotRead::Absent));
+    }
+
+    #[test]
+    fn request_is_worked_for_on_the_thread_of_reads_alone() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let (place, anchor) = (dir.path().display(), "ab".repeat(32));
+        let flags = [
+            "--config=none".to_owned(),
+            format!("--data-dir={place}"),
+            format!("--archive=file://{place}"),
+            format!("--archive-anchor=7:0x{anchor}"),
+        ];
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let (config, _) = Config::from_flags(&flags).expect("they are allowed");
+        let options = Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..config.store };
+        let opened = neve_store::open(&dir.path().join("store"), options).expect("an empty store");
+        let (serving, archive) = (Arc::new(Serving::new(opened.reader)), config.archive);
+        let archive = archive.expect("there is one");
+        let source = ArchiveSource::open(&archive, &Arc::default()).expect("a directory");
+        let thread = ReadThread::start().expect("a thread starts");
+        let evidence = Evidence::new(dir.path());
+        let at = Place { store: dir.path().to_owned(), evidence };
+        let source = Arc::new(source);
+        let reader = ArchiveReader::new(&source, &serving, &archive, at, thread.runtime());
+        let reader: Arc<dyn Below> = reader.expect("a directory");
+
+        let (go, told) = mpsc::channel();
+        thread.runtime().spawn(async move { told.recv() }); // holds the thread up
+        let address = ClientAddress::from(IpAddr::from([10, 0, 0, 1]));
+        let mut lending = reader.lend(vec![Want::Height(3)], address);
+        assert!(lending.as_mut().now_or_never().is_none(), "the thread that waits did it");
+        go.send(()).expect("it waits");
+        let here = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        assert!(here.block_on(lending).try_again, "nothing is known yet");
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use neve_store::{Retention, Writer};
+#[cfg(feature = "archive")]
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
@@ -92,18 +94,19 @@ impl Parts {
         started.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }
 
-    /// Heights below the served range that the archive has, and the work that keeps them up to date.
+    /// Heights below the served range that the archive has, which are read on a runtime.
     #[cfg(feature = "archive")]
     pub(crate) fn below(
         &self,
         config: &Config,
         place: &StoreDir,
+        runtime: &Handle,
     ) -> Result<Option<Arc<ArchiveReader>>, StartError> {
         let (Some(archive), Some(source)) = (&config.archive, &self.archive) else {
             return Ok(None);
         };
         let at = Place { store: place.path().to_owned(), evidence: self.evidence.clone() };
-        let reader = ArchiveReader::new(source, &self.serving, archive, at);
+        let reader = ArchiveReader::new(source, &self.serving, archive, at, runtime);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }

@@ -83,6 +83,13 @@ pub(super) const ARCHIVE: Group = Group {
         )
         .or("1000"),
         Setting::new(
+            "archive-read-bytes-per-second",
+            bytes("1MiB", "1TiB"),
+            "Bytes from the archive a second that requests of clients may cause; one address may cause \
+             half of them. Beyond it: HTTP 421 with Retry-After.",
+        )
+        .or("128MiB"),
+        Setting::new(
             "archive-logs-reads-max",
             count("4", "65536"),
             "Reads from the archive that one eth_getLogs may cause. Beyond it: an error that names \
@@ -132,6 +139,8 @@ pub struct ArchiveConfig {
     pub filter_bytes_max: u64,
     /// Reads a second for clients.
     pub reads_per_second: u32,
+    /// Bytes a second for clients.
+    pub read_bytes_per_second: u64,
     /// Reads for one call of `eth_getLogs`.
     pub logs_reads_max: usize,
     /// Pushing of packed files, if they are pushed.
@@ -191,6 +200,7 @@ impl ArchiveConfig {
         let filter_bytes_max = values.bytes("archive-filter-bytes-max")? as u64;
         let push = PushConfig::of(values)?;
         let reads_per_second = values.count("archive-reads-per-second")?;
+        let read_bytes_per_second = values.bytes("archive-read-bytes-per-second")? as u64;
         let logs_reads_max = values.count::<u32>("archive-logs-reads-max")? as usize;
         Ok(Some(Self {
             url,
@@ -200,6 +210,7 @@ impl ArchiveConfig {
             cache_bytes,
             filter_bytes_max,
             reads_per_second,
+            read_bytes_per_second,
             logs_reads_max,
             push,
         }))

@@ -30,7 +30,7 @@ impl Lender {
     pub(crate) async fn lend(&self, wants: Vec<Want>, address: ClientAddress) -> Lent {
         let (seat, place) = (self.seats.take(address), self.places.try_acquire());
         match (seat, place) {
-            (Some(_seat), Ok(_place)) => self.below.lend(wants, address).await,
+            (Some(_seat), Ok(_place)) => Arc::clone(&self.below).lend(wants, address).await,
             _ => Lent { try_again: true, ..Lent::default() },
         }
     }
@@ -54,7 +54,7 @@ mod tests {
             true
         }
 
-        fn lend(&self, _: Vec<Want>, _: ClientAddress) -> Lending<'_> {
+        fn lend(self: Arc<Self>, _: Vec<Want>, _: ClientAddress) -> Lending {
             Box::pin(pending())
         }
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::{Response, StatusCode};
 use neve_store::residency::{self, Cold};
 
@@ -9,8 +10,9 @@ use super::lender::Lender;
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::http::admit::ErrorResponse;
 use crate::http::{NotDone, Offload};
+use crate::rpc::methods::Want;
 use crate::rpc::{Calls, LONG_BODY, Rpc, RpcResponse};
-use crate::shared::{Began, ClientAddress, Work};
+use crate::shared::{Began, Class, ClientAddress, Work};
 
 /// Answers JSON-RPC for one thread.
 pub(crate) struct Responder {
@@ -40,6 +42,20 @@ impl Responder {
             count(calls);
             reply
         })
+    }
+
+    /// Returns the blocks below the served range that the calls of a body name. A long body is read on another
+    /// thread.
+    pub(crate) async fn wants(
+        &self,
+        body: &Bytes,
+        address: ClientAddress,
+    ) -> Result<Vec<Want>, NotDone> {
+        if body.len() <= LONG_BODY {
+            return Ok(self.rpc.wants(body));
+        }
+        let (rpc, body) = (Arc::clone(&self.rpc), body.clone());
+        self.offload.run(Class::Search, address, move || rpc.wants(&body)).await
     }
 
     /// Counts the calls of a response that was begun at `began`.

@@ -24,7 +24,9 @@ impl Service {
     ) -> Result<RpcResponse, Response<ResponseBody>> {
         let rpc = &self.responder.rpc;
         let Some(lender) = &self.responder.lender else { return Ok(RpcResponse::Below) };
-        let lending = lender.lend(rpc.wants(body), client.address);
+        let wants = self.responder.wants(body, client.address).await;
+        let wants = wants.map_err(|not_done| self.responder.not_done(not_done))?;
+        let lending = lender.lend(wants, client.address);
         let lent = while_here(lending, || client.quiet.look_for_client()).await;
         let lent = lent.ok_or_else(|| ErrorResponse::GONE.response())?;
         let try_again = lent.try_again;

@@ -11,8 +11,8 @@ use super::close::CloseReason;
 use super::connection::{LentMessage, WsConnection, busy};
 use crate::http::access::AccessEntry;
 use crate::http::{Gone, NotDone};
-use crate::rpc::{Calls, Rpc, WsResponse};
-use crate::shared::{Began, FREE_BYTES, Holder, Work, add};
+use crate::rpc::{Calls, LONG_BODY, Rpc, WsResponse};
+use crate::shared::{Began, Class, FREE_BYTES, Holder, Work, add};
 
 impl WsConnection<'_> {
     /// Has the heights lent that a message names.
@@ -28,10 +28,15 @@ impl WsConnection<'_> {
         if body.len() > FREE_BYTES && !account.hold(&mut held, Holder::Message, body.len()) {
             return Err(CloseReason::no_room());
         }
-        let wants = self.rpc.wants(body);
+        let wants = (body.len() <= LONG_BODY).then(|| self.rpc.wants(body));
         let body = Bytes::copy_from_slice(body); // it is a part of the buffer into which the next one is read
+        let (rpc, offload, copied) = (Arc::clone(self.rpc), self.offload, body.clone());
         self.lending.push(Box::pin(async move {
-            let lent = lender.lend(wants, address).await;
+            let wants = match wants {
+                Some(wants) => Ok(wants),
+                None => offload.run(Class::Search, address, move || rpc.wants(&copied)).await,
+            };
+            let lent = lender.lend(wants.unwrap_or_default(), address).await;
             LentMessage { lent, body, began, entry, _held: held }
         }));
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use neve_store::{ArchivedPlace, ArchivedSegment, WithoutLogs};
 
@@ -58,13 +59,14 @@ pub(crate) struct Lent {
 }
 
 /// Heights on their way.
-pub(crate) type Lending<'b> = Pin<Box<dyn Future<Output = Lent> + Send + 'b>>;
+pub(crate) type Lending = Pin<Box<dyn Future<Output = Lent> + Send>>;
 
 /// A place that has heights below the served range.
 pub(crate) trait Below: Send + Sync {
     /// True if the place may have it. Waits for nothing.
     fn may_have(&self, want: &Want) -> bool;
 
-    /// Makes the heights readable for a client, as far as that goes in bounded time.
-    fn lend(&self, wants: Vec<Want>, address: ClientAddress) -> Lending<'_>;
+    /// Makes the heights readable for a client, as far as that goes in bounded time. The thread that waits
+    /// does none of the work.
+    fn lend(self: Arc<Self>, wants: Vec<Want>, address: ClientAddress) -> Lending;
 }

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 /// Reads under way.
-const READS_MAX: usize = 64;
+pub(super) const READS_MAX: usize = 64;
 /// Bytes of the reads under way together.
 const BYTES_MAX: usize = 64 << 20;
 /// Unit in which they are counted.
@@ -23,18 +24,29 @@ pub(super) fn read_time_max(bytes: u64) -> Duration {
 pub(super) struct Gate {
     reads: Semaphore,
     units: Semaphore,
+    /// Time that a read waits for its place.
+    wait_max: Duration,
 }
 
 impl Default for Gate {
     fn default() -> Self {
-        let units = Semaphore::new(BYTES_MAX / BYTES_UNIT);
-        Self { reads: Semaphore::new(READS_MAX), units }
+        Self::new(READ_TIME_MAX)
     }
 }
 
 impl Gate {
-    /// Waits for a place for a read of so many bytes.
+    /// A gate at which a read waits for at most so long.
+    pub(super) fn new(wait_max: Duration) -> Self {
+        let units = Semaphore::new(BYTES_MAX / BYTES_UNIT);
+        Self { reads: Semaphore::new(READS_MAX), units, wait_max }
+    }
+
+    /// Waits for a place for a read of so many bytes. `None` if that takes too long.
     pub(super) async fn enter(&self, bytes: u64) -> Option<[SemaphorePermit<'_>; 2]> {
+        timeout(self.wait_max, self.place(bytes)).await.ok().flatten()
+    }
+
+    async fn place(&self, bytes: u64) -> Option<[SemaphorePermit<'_>; 2]> {
         // A read of more than all of them has all.
         let units = bytes.div_ceil(BYTES_UNIT as u64).min((BYTES_MAX / BYTES_UNIT) as u64);
         let units = self.units.acquire_many(units as u32).await.ok()?;
@@ -45,13 +57,14 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::task::unconstrained;
 
     use super::*;
 
-    #[test]
-    fn reads_under_way_are_bounded_in_number_and_in_bytes() {
+    #[tokio::test]
+    async fn reads_under_way_are_bounded_in_number_and_in_bytes() {
         let gate = Gate::default();
-        let enter = |bytes| gate.enter(bytes).now_or_never().flatten();
+        let enter = |bytes| unconstrained(gate.enter(bytes)).now_or_never().flatten();
         let small: Vec<_> = std::iter::from_fn(|| enter(1)).collect();
         assert_eq!(small.len(), READS_MAX);
         drop(small);

@@ -5,8 +5,12 @@ mod gate;
 mod hedging;
 mod not_read;
 mod object_reader;
+mod queue;
 mod read_rate;
+#[cfg(test)]
+mod tests;
 
 pub(super) use breaker::BreakerState;
 pub(super) use not_read::NotRead;
 pub(super) use object_reader::{ObjectReader, Payer};
+pub(super) use read_rate::Rates;

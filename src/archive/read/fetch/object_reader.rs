@@ -8,7 +8,7 @@ use bytes::Bytes;
 use metrics::{counter, histogram};
 use neve_archive::ObjectName;
 use object_store::Error;
-use tokio::sync::watch;
+use tokio::sync::{SemaphorePermit, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
@@ -16,7 +16,8 @@ use super::breaker::{Breaker, BreakerState};
 use super::gate::{Gate, read_time_max};
 use super::hedging::Hedging;
 use super::not_read::NotRead;
-use super::read_rate::ReadRate;
+use super::queue::Queue;
+use super::read_rate::{Rates, ReadRate};
 use crate::archive::error::Failed;
 use crate::archive::store::ArchiveStore;
 use crate::shared::ClientAddress;
@@ -30,6 +31,7 @@ pub(crate) type Payer = Option<ClientAddress>;
 /// Reads of objects.
 pub(crate) struct ObjectReader {
     store: ArchiveStore,
+    queue: Queue,
     gate: Gate,
     breaker: Breaker,
     hedging: Hedging,
@@ -37,10 +39,14 @@ pub(crate) struct ObjectReader {
 }
 
 impl ObjectReader {
-    /// Reads from a store at most so often a second.
-    pub(crate) fn new(store: ArchiveStore, a_second: f64) -> Self {
-        let (gate, breaker, hedging) = (Gate::default(), Breaker::default(), Hedging::default());
-        Self { store, gate, breaker, hedging, rate: ReadRate::new(a_second) }
+    /// Reads from a store at most so much a second.
+    pub(crate) fn new(store: ArchiveStore, rates: Rates) -> Self {
+        Self::with_gate(store, rates, Gate::default())
+    }
+
+    pub(super) fn with_gate(store: ArchiveStore, rates: Rates, gate: Gate) -> Self {
+        let (queue, breaker, hedging) = (Queue::default(), Breaker::default(), Hedging::default());
+        Self { store, queue, gate, breaker, hedging, rate: ReadRate::new(rates) }
     }
 
     /// Watches the breaker.
@@ -56,7 +62,11 @@ impl ObjectReader {
             self.breaker.half_open();
             let probed = timeout(read_time_max(1), self.store.probe()).await;
             count_read("manifest");
-            self.breaker.probed(matches!(probed, Ok(Ok(()))));
+            // A store that says that the manifest is absent or forbidden answers, and its objects may be there.
+            let answered = probed.is_ok_and(|probed| {
+                probed.err().is_none_or(|failed| answer_of(&failed).0 != Answer::None)
+            });
+            self.breaker.probed(answered);
         }
     }
 
@@ -69,11 +79,8 @@ impl ObjectReader {
     ) -> Result<Bytes, NotRead> {
         let length = range.end - range.start;
         let reading = async {
-            let _place = self.gate.enter(length).await;
-            if !self.rate.take(payer) {
-                return None;
-            }
-            Some(self.hedged(name, &range, payer).await)
+            let _place = self.place(length, payer).await?;
+            Ok(self.hedged(name, &range, payer).await)
         };
         let read = tokio::select! {
             biased;
@@ -82,7 +89,7 @@ impl ObjectReader {
                 count_error("resting");
                 return Err(NotRead::Failed);
             }
-            read = reading => read.ok_or(NotRead::Refused)?,
+            read = reading => read.map_err(refused)?,
         };
         let failed = match read {
             Ok(bytes) => {
@@ -93,19 +100,24 @@ impl ObjectReader {
             Err(failed) => failed,
         };
         debug!(object = %name, error = %failed, "archive read failed");
-        let (why, reason) = match failed {
-            Failed::Absent(_) => (NotRead::Absent, "absent"),
-            Failed::Changed(_) => (NotRead::Changed, "changed"),
-            Failed::Slow(_) => (NotRead::Failed, "slow"),
-            // S3 says this of an absent object too, to those who may not list: it stops no other read.
-            Failed::Objects(Error::PermissionDenied { .. }) => (NotRead::Failed, "denied"),
-            _ => (NotRead::Failed, "failed"),
-        };
-        if reason != "denied" {
-            self.breaker.note(why != NotRead::Failed);
+        let (answer, why, reason) = answer_of(&failed);
+        if answer != Answer::Forbidden {
+            self.breaker.note(answer == Answer::Given);
         }
         count_error(reason);
         Err(why)
+    }
+
+    /// Takes a read from the rate, and waits for its place. An error is the reason why it is refused.
+    async fn place(
+        &self,
+        length: u64,
+        payer: Payer,
+    ) -> Result<[SemaphorePermit<'_>; 2], &'static str> {
+        // What neve reads by itself comes one after the other.
+        let _turn = payer.map(|address| self.queue.enter(address)).transpose()?;
+        self.rate.take(payer, length)?; // before the gate: what is beyond the rate waits for nothing
+        self.gate.enter(length).await.ok_or("wait")
     }
 
     /// Reads a second time if the first one takes long. The first answer counts.
@@ -122,7 +134,8 @@ impl ObjectReader {
         if let Ok(read) = read {
             return read;
         }
-        let Some(_place) = self.hedging.take().filter(|_| self.rate.take(payer)) else {
+        let place = self.hedging.take();
+        let Some(_place) = place.filter(|_| self.rate.take(payer, length).is_ok()) else {
             return first.await;
         };
         counter!("neve_archive_hedges_total").increment(1);
@@ -153,6 +166,39 @@ impl ObjectReader {
         histogram!("neve_archive_read_duration_seconds", "kind" => kind).record(begun.elapsed());
         read
     }
+}
+
+/// Answer of a store to a read that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// The object is absent, or has other bytes.
+    Given,
+    /// S3 says this of an absent object too, to those who may not list: it stops no other read.
+    Forbidden,
+    None,
+}
+
+/// Says what a failure tells of the store, the outcome of the read, and the label of its reason.
+fn answer_of(failed: &Failed) -> (Answer, NotRead, &'static str) {
+    match failed {
+        Failed::Absent(_) | Failed::Objects(Error::NotFound { .. }) => {
+            (Answer::Given, NotRead::Absent, "absent")
+        }
+        Failed::Changed(_) | Failed::Objects(Error::Precondition { .. }) => {
+            (Answer::Given, NotRead::Changed, "changed")
+        }
+        Failed::Objects(Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) => {
+            (Answer::Forbidden, NotRead::Failed, "denied")
+        }
+        Failed::Slow(_) => (Answer::None, NotRead::Failed, "slow"),
+        _ => (Answer::None, NotRead::Failed, "failed"),
+    }
+}
+
+/// Counts a read that is refused.
+fn refused(reason: &'static str) -> NotRead {
+    counter!("neve_archive_refused_reads_total", "reason" => reason).increment(1);
+    NotRead::Refused
 }
 
 fn count_read(kind: &'static str) {

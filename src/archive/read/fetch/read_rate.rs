@@ -1,67 +1,118 @@
-//! Reads a second from the object store, and the share of each address.
+//! Reads and bytes a second from the object store, and the share of each address.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
-
-use metrics::counter;
+use std::time::Instant;
 
 use crate::shared::lock::lock;
 use crate::shared::{Allowance, ClientAddress};
 
 /// Addresses whose shares are remembered before those that are whole again are forgotten.
 const ADDRESSES_MAX: usize = 4096;
-/// Time after which a share is whole again.
-const WHOLE_AFTER: Duration = Duration::from_secs(1);
+/// Unit in which bytes are counted.
+const BYTES_UNIT: u64 = 1024;
 
-/// Reads that are left. One address uses at most half.
+/// Rates of the settings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rates {
+    /// Reads a second.
+    pub(crate) reads: u32,
+    /// Bytes a second.
+    pub(crate) bytes: u64,
+}
+
+/// Reads and bytes that are left. One address uses at most half.
 pub(super) struct ReadRate {
-    a_second: f64,
+    rates: Rates,
     left: Mutex<Left>,
 }
 
 struct Left {
-    all: Allowance,
-    addresses: HashMap<ClientAddress, (Allowance, Instant)>,
+    all: Share,
+    addresses: HashMap<ClientAddress, Share>,
+}
+
+/// Reads and bytes that are left to one address, or to all.
+struct Share {
+    reads: Allowance,
+    bytes: Allowance,
+}
+
+impl Share {
+    fn new(rates: Rates, part: f64, now: Instant) -> Self {
+        #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
+        let units = (rates.bytes / BYTES_UNIT) as f64;
+        let reads = Allowance::new(f64::from(rates.reads) * part, now);
+        Self { reads, bytes: Allowance::new(units * part, now) }
+    }
+
+    fn is_ready(&mut self, now: Instant) -> bool {
+        self.reads.ready(now).is_ok() && self.bytes.ready(now).is_ok()
+    }
+
+    /// Takes a read of so many units. Units beyond those that are left are a debt, which later reads wait for.
+    fn take(&mut self, units: u32, now: Instant) {
+        let _ = self.reads.take(1, now); // the caller has looked
+        let _ = self.bytes.take(units, now);
+    }
+
+    fn is_whole(&mut self, now: Instant) -> bool {
+        self.reads.is_whole(now) && self.bytes.is_whole(now)
+    }
 }
 
 impl ReadRate {
-    pub(super) fn new(a_second: f64) -> Self {
-        let all = Allowance::new(a_second, Instant::now());
-        Self { a_second, left: Mutex::new(Left { all, addresses: HashMap::new() }) }
+    pub(super) fn new(rates: Rates) -> Self {
+        let all = Share::new(rates, 1.0, Instant::now());
+        Self { rates, left: Mutex::new(Left { all, addresses: HashMap::new() }) }
     }
 
-    /// Takes a read for an address. False if none is left, which is counted. What neve reads by itself is never
-    /// refused.
-    pub(super) fn take(&self, address: Option<ClientAddress>) -> bool {
-        let refused = self.take_at(address, Instant::now()).err();
-        if let Some(reason) = refused {
-            counter!("neve_archive_refused_reads_total", "reason" => reason).increment(1);
-        }
-        refused.is_none()
+    /// Takes a read of so many bytes for an address, or says which bound refuses it. What neve reads by itself is
+    /// never refused, and its bytes do not count.
+    pub(super) fn take(
+        &self,
+        address: Option<ClientAddress>,
+        bytes: u64,
+    ) -> Result<(), &'static str> {
+        self.take_at(address, bytes, Instant::now())
     }
 
-    fn take_at(&self, address: Option<ClientAddress>, now: Instant) -> Result<(), &'static str> {
-        let mut left = lock(&self.left);
-        if let Some(address) = address {
-            if left.addresses.len() >= ADDRESSES_MAX {
-                left.addresses.retain(|_, (_, used)| now.duration_since(*used) < WHOLE_AFTER);
-            }
-            let share = || (Allowance::new(self.a_second / 2.0, now), now);
-            let (share, used) = left.addresses.entry(address).or_insert_with(share);
-            *used = now;
-            share.take(1, now).map_err(|_| "share")?;
+    fn take_at(
+        &self,
+        address: Option<ClientAddress>,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<(), &'static str> {
+        let Left { all, addresses } = &mut *lock(&self.left);
+        let Some(address) = address else {
+            let _ = all.reads.take(1, now);
+            return Ok(());
+        };
+        if addresses.len() >= ADDRESSES_MAX {
+            addresses.retain(|_, share| !share.is_whole(now));
         }
-        let taken = left.all.take(1, now).map_err(|_| "budget");
-        if address.is_some() { taken } else { Ok(()) }
+        let share = addresses.entry(address).or_insert_with(|| Share::new(self.rates, 0.5, now));
+        if !share.is_ready(now) {
+            return Err("share");
+        }
+        if !all.is_ready(now) {
+            return Err("budget");
+        }
+        let units = u32::try_from(bytes.div_ceil(BYTES_UNIT)).unwrap_or(u32::MAX);
+        share.take(units, now);
+        all.take(units, now);
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::time::Duration;
 
     use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     fn at(last: u16) -> ClientAddress {
         let [low, high] = last.to_le_bytes();
@@ -70,21 +121,47 @@ mod tests {
 
     #[test]
     fn address_uses_half_of_the_reads() {
-        let (rate, now) = (ReadRate::new(10.0), Instant::now());
-        let taken = |address, now| (0..100).map_while(|_| rate.take_at(address, now).ok()).count();
-        assert_eq!((taken(Some(at(1)), now), rate.take_at(Some(at(1)), now)), (5, Err("share")));
+        let (rate, now) = (ReadRate::new(Rates { reads: 10, bytes: 1 << 40 }), Instant::now());
+        let taken =
+            |address, now| (0..100).map_while(|_| rate.take_at(address, 1, now).ok()).count();
+        assert_eq!((taken(Some(at(1)), now), rate.take_at(Some(at(1)), 1, now)), (5, Err("share")));
         assert_eq!((taken(Some(at(2)), now), taken(Some(at(3)), now)), (5, 0));
-        assert_eq!(rate.take_at(Some(at(3)), now), Err("budget"));
-        assert_eq!(taken(None, now + WHOLE_AFTER), 100, "neve itself");
-        assert_eq!(rate.take_at(Some(at(3)), now + WHOLE_AFTER), Err("budget"));
+        assert_eq!(rate.take_at(Some(at(3)), 1, now), Err("budget"));
+        assert_eq!(taken(None, now + SECOND), 100, "neve itself");
+        assert_eq!(rate.take_at(Some(at(3)), 1, now + SECOND), Err("budget"));
+    }
+
+    #[test]
+    fn address_uses_half_of_the_bytes_and_pays_for_a_long_read_later() {
+        let (rate, now) = (ReadRate::new(Rates { reads: 1000, bytes: 8 << 20 }), Instant::now());
+        let read =
+            |address, bytes, after: Duration| rate.take_at(Some(at(address)), bytes, now + after);
+        assert_eq!(rate.take_at(None, 1 << 40, now), Ok(()), "neve itself");
+        assert_eq!(read(1, 6 << 20, Duration::ZERO), Ok(()), "of 4 MiB");
+        assert_eq!(read(1, 1, Duration::ZERO), Err("share"));
+        assert_eq!(read(2, 3 << 20, Duration::ZERO), Ok(()), "a debt of all");
+        assert_eq!(read(3, 1, Duration::ZERO), Err("budget"));
+        assert_eq!(read(1, 1, SECOND / 4), Err("share"));
+        assert_eq!(read(1, 1, SECOND), Ok(()));
     }
 
     #[test]
     fn addresses_that_read_nothing_are_forgotten() {
-        let (rate, now) = (ReadRate::new(1e9), Instant::now());
-        (0..5000).for_each(|last| _ = rate.take_at(Some(at(last)), now));
+        let (rate, now) =
+            (ReadRate::new(Rates { reads: 1_000_000, bytes: 1 << 40 }), Instant::now());
+        (0..5000).for_each(|last| _ = rate.take_at(Some(at(last)), 1 << 20, now));
         assert_eq!(lock(&rate.left).addresses.len(), 5000, "all of them read in this second");
-        let _ = rate.take_at(Some(at(1)), now + WHOLE_AFTER);
+        let _ = rate.take_at(Some(at(1)), 1, now + SECOND);
         assert_eq!(lock(&rate.left).addresses.len(), 1);
+    }
+
+    #[test]
+    fn address_with_a_debt_is_remembered() {
+        let (rate, now) =
+            (ReadRate::new(Rates { reads: 1_000_000, bytes: 1 << 20 }), Instant::now());
+        assert_eq!(rate.take_at(Some(at(1)), 64 << 20, now), Ok(()));
+        (2..5000).for_each(|last| _ = rate.take_at(Some(at(last)), 1, now));
+        let _ = rate.take_at(Some(at(2)), 1, now + 2 * SECOND);
+        assert_eq!(rate.take_at(Some(at(1)), 1, now + 2 * SECOND), Err("share"));
     }
 }

@@ -1,0 +1,122 @@
+//! A store in memory that answers as it is told.
+
+use std::fmt;
+use std::future::pending;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use neve_archive::MANIFEST_NAME;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use crate::shared::lock::lock;
+
+/// Behavior of GET.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Mode {
+    #[default]
+    Serves,
+    /// No answer ever comes.
+    Silent,
+    /// The next one gets no answer, the later ones do.
+    StallsFirst,
+    Fails,
+    /// HTTP 403.
+    Forbidden,
+    /// HTTP 403 for the manifest alone.
+    ForbidsManifest,
+}
+
+/// A store in memory.
+#[derive(Debug, Default)]
+pub(super) struct ScriptStore {
+    inner: InMemory,
+    mode: Mutex<Mode>,
+    gets: AtomicUsize,
+}
+
+impl ScriptStore {
+    pub(super) fn set(&self, mode: Mode) {
+        *lock(&self.mode) = mode;
+    }
+
+    /// Requests of GET so far.
+    pub(super) fn gets(&self) -> usize {
+        self.gets.load(Ordering::SeqCst)
+    }
+
+    /// Mode of a request.
+    fn next(&self) -> Mode {
+        let mut mode = lock(&self.mode);
+        let now = *mode;
+        if now == Mode::StallsFirst {
+            *mode = Mode::Serves;
+        }
+        now
+    }
+}
+
+impl fmt::Display for ScriptStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ScriptStore")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for ScriptStore {
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.gets.fetch_add(1, Ordering::SeqCst);
+        let forbidden =
+            || Error::PermissionDenied { path: location.to_string(), source: "forbidden".into() };
+        match self.next() {
+            Mode::Silent | Mode::StallsFirst => return pending().await,
+            Mode::Fails => return Err(Error::Generic { store: "test", source: "fails".into() }),
+            Mode::Forbidden => return Err(forbidden()),
+            Mode::ForbidsManifest if location.as_ref() == MANIFEST_NAME => return Err(forbidden()),
+            Mode::Serves | Mode::ForbidsManifest => {}
+        }
+        self.inner.get_opts(location, options).await
+    }
+
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.inner.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
