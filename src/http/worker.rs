@@ -148,6 +148,7 @@ fn responder(shared: &Shared, counters: &Arc<ThreadCounters>) -> Responder {
             replays: Replays::default(),
             misses: shared.misses.clone(),
             below: shared.lender.as_ref().map(|lender| Arc::clone(&lender.below)),
+            has_lent: false,
             beyond: Arc::default(),
         }),
         miss_status: shared.http.miss_status,

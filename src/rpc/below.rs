@@ -18,7 +18,7 @@ impl Rpc {
 
     /// Height or hash that was missed, if another place may have it.
     pub(crate) fn want_of(&self, miss: Miss) -> Option<Want> {
-        let below = self.below.as_ref()?;
+        let below = self.below.as_ref().filter(|_| !self.has_lent)?;
         let want = match miss {
             Miss::Height(height) if height < self.first()? => Want::Height(height),
             Miss::Hash(hash) => Want::Hash(hash),
@@ -77,7 +77,7 @@ impl Rpc {
         let Lent { segments, places, without, beyond, .. } = lent;
         let reader = self.serving.reader.with_archived(segments, places, without);
         let serving = Arc::new(self.serving.over(reader));
-        Self { serving, below: None, beyond: beyond.into(), ..self.clone() }
+        Self { serving, has_lent: true, beyond: beyond.into(), ..self.clone() }
     }
 }
 

@@ -35,6 +35,8 @@ pub(crate) struct Rpc {
     pub(crate) misses: MissPolicy,
     /// Heights below the served range, if there are any.
     pub(crate) below: Option<Arc<dyn Below>>,
+    /// True if those that the body names are lent: what is missed then is not wanted again.
+    pub(crate) has_lent: bool,
     /// Calls for logs that need too many reads of those.
     pub(crate) beyond: Arc<[LogsBeyond]>,
 }

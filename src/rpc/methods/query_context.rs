@@ -18,7 +18,7 @@ pub(crate) struct QueryContext<'a> {
     pub(crate) memory: &'a Meter<'a>,
     /// Changes to filters that the query made.
     pub(crate) changes: UndoLog,
-    /// Heights below the served range, unless the query has them.
+    /// Heights below the served range, if there are any.
     pub(crate) below: Option<&'a dyn Below>,
     /// Calls for logs that need too many reads of those.
     pub(crate) beyond: &'a [LogsBeyond],

@@ -3,10 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 
+use neve_devnet::Helicon;
 use serde_json::{Value, json};
 
 use super::bucket::{Bucket, reads, trust_in};
 use crate::support::neve::{Neve, fresh_dir};
+use crate::support::ws::Ws;
 
 /// Segments of a whole span, and of the tail.
 const RANGES: u64 = 65;
@@ -118,5 +120,26 @@ fn names_what_passes(bucket: &Bucket, all: &str) {
     let error = replica.client().call("eth_getLogs", all).json()["error"]["message"].clone();
     let expected = format!("requested too many blocks from 0 to {LAST}, maximum is set to 100");
     assert_eq!(error, expected);
+    replica.stop_in_time();
+}
+
+/// The error of the one call, and the block of the other: a batch is not a miss for a call that is refused.
+#[test]
+fn batch_of_too_long_logs_and_an_archived_block_has_both_answers() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &["--logs-blocks-max", "10"]);
+    let logs = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"fromBlock":"0x0","toBlock":"0x1f"}]}"#;
+    let block = r#"{"jsonrpc":"2.0","id":2,"method":"eth_getBlockByNumber","params":["0x3",true]}"#;
+    let error = replica.client().post(logs);
+    let block_alone = bucket.source.client().post(block).text();
+    let expected = format!("[{},{}]\n", error.text().trim_end(), block_alone.trim_end());
+    assert!(expected.contains("requested too many blocks from 0 to 31, maximum is set to 10"));
+    let batch = format!("[{logs},{block}]");
+    let both = replica.client().post(&batch);
+    assert_eq!((both.status, both.text()), (200, expected.clone()));
+    let mut socket = Ws::open(&replica);
+    socket.send(&batch);
+    assert_eq!(socket.text().trim_end(), expected.trim_end());
     replica.stop_in_time();
 }
