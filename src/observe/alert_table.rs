@@ -294,4 +294,53 @@ pub(super) const ALERTS: &[Alert] = alerts! {
             "`archive.push` of `/health` has the last error and the backlog.",
         ]
         fires [("neve_archive_manifest_put_timestamp_seconds{job=\"neve\", instance=\"a\"}", "-100000x120")]
+    Page "NeveArchiveReadsRest" for "2m"
+        if "neve_archive_breaker_state > 0":
+        "The object store fails, so no heights below the tail are served that are not on the disk."
+        [
+            "The tail is served meanwhile. Clients get 421 with `Retry-After` for archived heights.",
+            "`neve archive ls` from the machine of neve says how the store fails.",
+            "neve probes the store each second, and reads again after its first answer.",
+        ]
+        fires [("neve_archive_breaker_state{job=\"neve\", instance=\"a\"}", "1 2x59")]
+    Ticket "NeveArchiveReadsFail" for "10m"
+        if "sum by (job, instance) (rate(neve_archive_read_errors_total{reason!=\"resting\"}[5m])) > 0.1":
+        "Reads from the archive fail, and some archived heights are misses."
+        [
+            "The label `reason` says why. `denied`: compare credentials and rights with [Archive](../operating/archive.md#rights).",
+            "`absent` or `changed`: `neve archive verify --repair-from DIR` puts the objects again.",
+            "`slow` or `failed`: look at the network and the status page of the object store.",
+        ]
+        fires [("neve_archive_read_errors_total{job=\"neve\", instance=\"a\", reason=\"slow\"}", "0+60x60")]
+    Ticket "NeveArchiveReadsSlow" for "10m"
+        if "histogram_quantile(0.95, sum by (job, instance, le) (rate(neve_archive_read_duration_seconds_bucket[5m]))) > 1":
+        "Of the reads from the archive 5 % take over a second."
+        [
+            "Compare with the region of the bucket: 30 ms are usual inside of it.",
+            "`neve_archive_hedges_total` grows with slow reads: the store, not neve, is slow.",
+            "If `neve_archive_read_bytes_total` grows as fast as the network allows, lower `--archive-read-bytes-per-second`.",
+        ]
+        fires [
+            ("neve_archive_read_duration_seconds_bucket{job=\"neve\", instance=\"a\", kind=\"segment\", le=\"1\"}", "0+10x60"),
+            ("neve_archive_read_duration_seconds_bucket{job=\"neve\", instance=\"a\", kind=\"segment\", le=\"5\"}", "0+60x60"),
+            ("neve_archive_read_duration_seconds_bucket{job=\"neve\", instance=\"a\", kind=\"segment\", le=\"+Inf\"}", "0+60x60"),
+        ]
+    Ticket "NeveArchiveReadsRefused" for "10m"
+        if "sum by (job, instance) (rate(neve_archive_refused_reads_total[5m])) > 0":
+        "Clients need more reads from the archive than neve does, and some get 421 with Retry-After."
+        [
+            "`share` and `queue_share`: one address asks for most. Behind a front set `--trusted-proxies`.",
+            "`budget`: raise `--archive-reads-per-second` or `--archive-read-bytes-per-second`, as far as the bill allows.",
+            "`queue` and `wait`: the store is slow, or `--archive-cache-bytes` is too small for the heights in demand.",
+        ]
+        fires [("neve_archive_refused_reads_total{job=\"neve\", instance=\"a\", reason=\"share\"}", "0+6x60")]
+    Ticket "NeveArchiveFalsePages" for "0m"
+        if "increase(neve_archive_refused_pages_total[10m]) > 0":
+        "The object store gave bytes that differ from their digests. Clients did not see them."
+        [
+            "`evidence/` has the pages. `neve archive verify` says which objects are damaged.",
+            "`neve archive verify --repair-from DIR` puts them again from packed files.",
+            "If the objects are intact, look for a proxy or a cache between neve and the bucket.",
+        ]
+        fires [("neve_archive_refused_pages_total{job=\"neve\", instance=\"a\"}", "0x49 1x10")]
 };
