@@ -1,6 +1,5 @@
 //! Logs of the archive: spans say in which segments they may be, and each segment in which blocks.
 
-use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
@@ -16,7 +15,8 @@ use crate::rpc::methods::LogsBeyond;
 
 /// Segments that are read at a time.
 const SEGMENTS_MAX: usize = 16;
-/// Reads that a segment with few logs takes: its front, its log index, and frames.
+/// Reads that a segment with few logs takes: its front, its log index, and frames. Also those before its frames:
+/// page lists, front and log index.
 const SEGMENT_READS: usize = 3;
 /// Terms that are looked for in spans. With more of them most segments have one.
 const TERMS_MAX: usize = 64;
@@ -163,7 +163,8 @@ impl ArchivedFiles {
     }
 }
 
-/// Height behind the heights whose frames take at most so many reads. `None` if the segment is damaged.
+/// Height behind the heights whose frames take at most so many reads, also where none of their pages is here:
+/// another replica may get the next call. `None` if the segment is damaged.
 fn fitting_end(
     segment: &ArchivedSegment,
     file: &PageFile,
@@ -171,12 +172,16 @@ fn fitting_end(
     heights: Range<u64>,
     reads_max: usize,
 ) -> Option<u64> {
+    let reads_max = reads_max.saturating_sub(SEGMENT_READS).max(1);
     let found = segment.candidates(keys, heights.clone());
-    let mut pages = BTreeSet::new();
+    let (mut reads, mut count, mut end) = (0, 0, 0);
     for height in found.unwrap_or_else(|| heights.clone().collect()) {
         let (offset, len) = segment.extent(height)?;
-        pages.extend(file.pages(offset..offset + len as u64));
-        let (reads, count) = file.absent(&pages);
+        let pages = file.pages(offset..offset + len as u64);
+        // Frames ascend, and neighbors may share a page.
+        reads += usize::from(pages.start > end || count == 0);
+        count += pages.end.saturating_sub(pages.start.max(end));
+        end = end.max(pages.end);
         if reads > reads_max || count > PAGES_MAX {
             return Some(height);
         }

@@ -49,6 +49,13 @@ impl Bucket {
         Self::of(config, RANGES)
     }
 
+    /// Two ranges of blocks with so many logs that each block has pages of its own.
+    pub(super) fn of_many_logs() -> Self {
+        let mut config = Config::test().with_head(2 * RANGE + 14);
+        config.chain.profile = Profile::many_logs();
+        Self::of(config, 2)
+    }
+
     fn of(config: Config, ranges: u64) -> Self {
         let end = ranges * RANGE;
         let node = DevnetThread::start(config).expect("loopback has free ports");
@@ -111,7 +118,7 @@ impl Bucket {
         });
     }
 
-    /// A replica in this way that trusts another manifest.
+    /// A replica with this trust, whose tail is here.
     pub(super) fn trusting(&self, dir: &Path, trust: &str) -> Neve {
         let place = self.place();
         let neve = self.start(&[], dir, &["--archive", &place, "--archive-trust", trust]);

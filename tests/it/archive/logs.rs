@@ -22,8 +22,7 @@ fn all_reads(neve: &Neve) -> u64 {
 fn rarest(logs: &Value) -> (Value, usize) {
     let mut segments: HashMap<(usize, String), BTreeSet<u64>> = HashMap::new();
     for log in logs.as_array().expect("a list") {
-        let digits = log["blockNumber"].as_str().expect("a number").trim_start_matches("0x");
-        let height = u64::from_str_radix(digits, 16).expect("a number");
+        let height = height_of(log);
         let topics = log["topics"].as_array().expect("topics").iter();
         for (position, value) in std::iter::once(&log["address"]).chain(topics).enumerate() {
             let value = value.as_str().expect("text").to_owned();
@@ -129,17 +128,82 @@ fn batch_of_too_long_logs_and_an_archived_block_has_both_answers() {
     let bucket = Bucket::new(Helicon::Never);
     let dir = fresh_dir();
     let replica = bucket.replica(dir.path(), &["--logs-blocks-max", "10"]);
-    let logs = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"fromBlock":"0x0","toBlock":"0x1f"}]}"#;
+    let logs = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getLogs","params":[{"fromBlock":"0x0","toBlock":"0x3f"}]}"#;
     let block = r#"{"jsonrpc":"2.0","id":2,"method":"eth_getBlockByNumber","params":["0x3",true]}"#;
     let error = replica.client().post(logs);
     let block_alone = bucket.source.client().post(block).text();
     let expected = format!("[{},{}]\n", error.text().trim_end(), block_alone.trim_end());
-    assert!(expected.contains("requested too many blocks from 0 to 31, maximum is set to 10"));
+    assert!(expected.contains("requested too many blocks from 0 to 63, maximum is set to 10"));
     let batch = format!("[{logs},{block}]");
     let both = replica.client().post(&batch);
     assert_eq!((both.status, both.text()), (200, expected.clone()));
     let mut socket = Ws::open(&replica);
     socket.send(&batch);
     assert_eq!(socket.text().trim_end(), expected.trim_end());
+    replica.stop_in_time();
+}
+
+/// Heights whose frames have a page between them.
+const APART: u64 = 4;
+
+/// A filter by the value that is in the most heights that are apart from the next one.
+fn scattered(logs: &Value) -> (Value, Vec<u64>) {
+    let mut heights: HashMap<(usize, String), BTreeSet<u64>> = HashMap::new();
+    for log in logs.as_array().expect("a list") {
+        let topics = log["topics"].as_array().expect("topics").iter();
+        for (position, value) in std::iter::once(&log["address"]).chain(topics).enumerate() {
+            let value = value.as_str().expect("text").to_owned();
+            heights.entry((position, value)).or_default().insert(height_of(log));
+        }
+    }
+    let runs = |found: &BTreeSet<u64>| {
+        found
+            .iter()
+            .filter(|height| found.range(**height + 1..=**height + APART).next().is_none())
+            .count()
+    };
+    let most = heights.into_iter().max_by_key(|(key, found)| (runs(found), key.clone()));
+    let ((position, value), found) = most.expect("there are logs");
+    let mut topics = vec![Value::Null; position.saturating_sub(1)];
+    topics.push(json!(value));
+    let filter =
+        if position == 0 { json!({ "address": value }) } else { json!({ "topics": topics }) };
+    (filter, found.into_iter().collect())
+}
+
+fn height_of(log: &Value) -> u64 {
+    let digits = log["blockNumber"].as_str().expect("a number").trim_start_matches("0x");
+    u64::from_str_radix(digits, 16).expect("a number")
+}
+
+/// Also a replica that has none of the pages answers the blocks that the error names.
+#[test]
+fn error_names_the_part_of_a_segment_that_passes() {
+    const END: u64 = 31;
+    let bucket = Bucket::of_many_logs();
+    let logs = bucket.source.client().result("eth_getLogs", &params(json!({}), END));
+    let (filter, heights) = scattered(&logs);
+    let limits = ["--archive-logs-reads-max", "5"];
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &limits);
+    let ask = |replica: &Neve, last| {
+        replica.client().call("eth_getLogs", &params(filter.clone(), last)).text()
+    };
+    let error = ask(&replica, END);
+    let bytes = fs::metadata(&bucket.objects("segment")[0]).expect("it is there").len();
+    println!("{heights:?} of 32 blocks in {bytes} bytes");
+    let passes = error.split("blocks from 0 to ").nth(1).and_then(|rest| rest.split(' ').next());
+    let last: u64 = passes.and_then(|last| last.parse().ok()).unwrap_or_else(|| panic!("{error}"));
+    assert!(heights[0] <= last && last < END, "{error}, of {heights:?}");
+    let theirs = ask(&bucket.source, last);
+    assert!(theirs.contains("blockHash"), "{theirs}");
+    assert_eq!(ask(&replica, last), theirs);
+    replica.stop_in_time();
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &limits);
+    assert_eq!(ask(&replica, last), theirs);
+    assert!(all_reads(&replica) <= 5, "{}", all_reads(&replica));
+    let next = heights.iter().find(|height| **height > last).expect("they are scattered");
+    println!("{heights:?} in 32 blocks: blocks to {last} pass, {next} is beyond");
     replica.stop_in_time();
 }
