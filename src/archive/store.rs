@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use neve_archive::{
     Digest, MANIFEST_BYTES_MAX, MANIFEST_NAME, Manifest, ObjectName, object_digest,
 };
@@ -12,8 +13,8 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetRange, GetResult, ObjectStoreExt, PutMode, PutOptions, PutPayload,
-    RetryConfig, UpdateVersion,
+    Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, RetryConfig, UpdateVersion,
 };
 use tokio::time::timeout;
 
@@ -201,7 +202,7 @@ impl ArchiveStore {
         let path = self.path(&name.to_string());
         let (start, length) = (range.start, range.end.saturating_sub(range.start));
         let options = GetOptions { range: Some(GetRange::Bounded(range)), ..GetOptions::default() };
-        let read = async { self.objects.get_opts(&path, options).await?.bytes().await };
+        let read = async { at_most(self.objects.get_opts(&path, options).await?, length).await };
         match self.counted("get", length, read).await {
             Err(Error::NotFound { .. }) => Err(Failed::Absent(*name)),
             // The object was cut off before the range.
@@ -339,6 +340,22 @@ fn host_of(url: &str) -> String {
     let host = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = host.split('/').next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
     format!("{}://{host}", url.split_once("://").map_or("http", |(scheme, _)| scheme))
+}
+
+/// Reads a body of at most so many bytes: a store may send more than was asked for.
+async fn at_most(found: GetResult, bytes_max: u64) -> Result<Bytes, Error> {
+    if !matches!(found.payload, GetResultPayload::Stream(_)) {
+        return found.bytes().await;
+    }
+    let (mut parts, mut bytes) = (found.into_stream(), Vec::new());
+    while let Some(part) = parts.try_next().await? {
+        if (bytes.len() + part.len()) as u64 > bytes_max {
+            let source = "more bytes than were asked for".into();
+            return Err(Error::Generic { store: "range", source });
+        }
+        bytes.extend_from_slice(&part);
+    }
+    Ok(bytes.into())
 }
 
 /// Reads a body, in bounded time.

@@ -27,8 +27,8 @@ fn name() -> ObjectName {
     ObjectName { chain_id: 7, kind: Kind::Segment, first: 0, digest: Digest([1; 32]) }
 }
 
-fn at(last: u8) -> Option<ClientAddress> {
-    Some(ClientAddress::from(IpAddr::from([10, 0, 0, last])))
+fn at(last: u8) -> ClientAddress {
+    ClientAddress::from(IpAddr::from([10, 0, 0, last]))
 }
 
 /// A reader of a store with an object, and the store.
@@ -63,16 +63,16 @@ async fn reads_that_wait_are_bounded_in_total_and_by_address() {
     let (reader, store) = reader(MANY, Gate::default()).await;
     store.set(Mode::Silent);
     let name = name();
-    let (first, refused) = begun(&reader, &name, at(1), 2 * WAITING_MAX);
+    let (first, refused) = begun(&reader, &name, Some(at(1)), 2 * WAITING_MAX);
     assert_eq!((first.len(), refused), (READS_MAX + ADDRESS_MAX, Some(NotRead::Refused)));
-    let (second, refused) = begun(&reader, &name, at(2), 2 * WAITING_MAX);
+    let (second, refused) = begun(&reader, &name, Some(at(2)), 2 * WAITING_MAX);
     assert_eq!((second.len(), refused), (WAITING_MAX - ADDRESS_MAX, Some(NotRead::Refused)));
-    let (third, refused) = begun(&reader, &name, at(3), 1);
+    let (third, refused) = begun(&reader, &name, Some(at(3)), 1);
     assert_eq!((third.len(), refused), (0, Some(NotRead::Refused)));
     let (own, _) = begun(&reader, &name, None, 1);
     assert_eq!(own.len(), 1, "neve itself");
     drop((first, second));
-    assert_eq!(begun(&reader, &name, at(3), 10).0.len(), 10);
+    assert_eq!(begun(&reader, &name, Some(at(3)), 10).0.len(), 10);
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn reads_beyond_the_rate_wait_for_nothing() {
     let (reader, store) = reader(rates, Gate::default()).await;
     store.set(Mode::Silent);
     let name = name();
-    let (waiting, refused) = begun(&reader, &name, at(1), 2 * READS_MAX);
+    let (waiting, refused) = begun(&reader, &name, Some(at(1)), 2 * READS_MAX);
     assert_eq!((waiting.len(), refused), (READS_MAX + 10, Some(NotRead::Refused)));
 }
 
@@ -91,20 +91,20 @@ async fn read_waits_for_its_place_for_bounded_time() {
     store.set(Mode::Silent);
     let name = name();
     let gets = store.gets();
-    let (under_way, _) = begun(&reader, &name, at(1), READS_MAX);
+    let (under_way, _) = begun(&reader, &name, Some(at(1)), READS_MAX);
     assert_eq!(store.gets() - gets, READS_MAX);
-    let refused = timeout(LIMIT, reader.read(&name, 0..10, at(2))).await.expect("it ends");
+    let refused = timeout(LIMIT, reader.read(&name, 0..10, Some(at(2)))).await.expect("it ends");
     assert_eq!(refused, Err(NotRead::Refused), "before those under way end");
     drop(under_way);
     store.set(Mode::Serves);
-    assert_eq!(reader.read(&name, 0..10, at(2)).await.map(|bytes| bytes.len()), Ok(10));
+    assert_eq!(reader.read(&name, 0..10, Some(at(2))).await.map(|bytes| bytes.len()), Ok(10));
 }
 
 #[tokio::test]
 async fn store_that_fails_gets_no_read_until_a_probe_is_answered() {
     let (reader, store) = reader(MANY, Gate::default()).await;
     let (name, states) = (name(), reader.watch());
-    let read = || reader.read(&name, 0..10, at(1));
+    let read = || reader.read(&name, 0..10, Some(at(1)));
     store.set(Mode::Forbidden);
     for _ in 0..2 * FAILURES_MAX {
         assert_eq!(read().await, Err(NotRead::Failed));
@@ -134,7 +134,7 @@ async fn answer_of_any_kind_to_a_probe_closes_the_breaker() {
         let (name, mut states) = (name(), reader.watch());
         store.set(Mode::Fails);
         for _ in 0..FAILURES_MAX {
-            assert_eq!(reader.read(&name, 0..10, at(1)).await, Err(NotRead::Failed));
+            assert_eq!(reader.read(&name, 0..10, Some(at(1))).await, Err(NotRead::Failed));
         }
         let probing = Arc::clone(&reader);
         let probing = tokio::spawn(async move { probing.keep_probing().await });
@@ -145,7 +145,7 @@ async fn answer_of_any_kind_to_a_probe_closes_the_breaker() {
         store.set(mode); // no manifest was ever put
         let closed = states.wait_for(|state| *state == BreakerState::Closed);
         timeout(LIMIT, closed).await.expect("a probe is answered").expect("it lives");
-        assert_eq!(reader.read(&name, 0..10, at(1)).await.map(|bytes| bytes.len()), Ok(10));
+        assert_eq!(reader.read(&name, 0..10, Some(at(1))).await.map(|bytes| bytes.len()), Ok(10));
         probing.abort();
     }
 }
@@ -155,37 +155,44 @@ async fn second_read_begins_once_the_first_takes_longer_than_usual() {
     let (reader, store) = reader(MANY, Gate::default()).await;
     let name = name();
     store.set(Mode::StallsFirst);
-    let (mut few, _) = begun(&reader, &name, at(1), 1);
+    let (mut few, _) = begun(&reader, &name, Some(at(1)), 1);
     assert!(timeout(Duration::from_millis(100), &mut few[0]).await.is_err(), "too few are known");
     drop(few);
     store.set(Mode::Serves);
     for _ in 0..32 {
-        assert!(reader.read(&name, 0..10, at(1)).await.is_ok());
+        assert!(reader.read(&name, 0..10, Some(at(1))).await.is_ok());
     }
     store.set(Mode::StallsFirst);
     let gets = store.gets();
-    let read = timeout(LIMIT, reader.read(&name, 0..10, at(1))).await.expect("it ends");
+    let read = timeout(LIMIT, reader.read(&name, 0..10, Some(at(1)))).await.expect("it ends");
     assert_eq!((read.map(|bytes| bytes.len()), store.gets()), (Ok(10), gets + 2));
     store.set(Mode::StallsFirst);
-    let long = timeout(Duration::from_millis(200), reader.read(&name, 0..2 << 20, at(1))).await;
+    let long =
+        timeout(Duration::from_millis(200), reader.read(&name, 0..2 << 20, Some(at(1)))).await;
     assert!(long.is_err(), "one of over 1 MiB takes as long as its bytes do");
     assert_eq!(store.gets(), gets + 3);
 }
 
 #[tokio::test]
 async fn second_read_is_within_the_rate() {
-    let (reader, store) = reader(Rates { reads: 68, ..MANY }, Gate::default()).await;
+    let (reader, store) = reader(Rates { bytes: 1024, ..MANY }, Gate::default()).await;
     let name = name();
-    for _ in 0..33 {
-        assert!(reader.read(&name, 0..10, at(1)).await.is_ok());
+    for _ in 0..32 {
+        assert!(reader.read(&name, 0..10, None).await.is_ok());
     }
     store.set(Mode::StallsFirst);
     let gets = store.gets();
-    let (mut last, _) = begun(&reader, &name, at(1), 1);
-    let (more, refused) = begun(&reader, &name, at(1), 1);
-    if more.is_empty() {
-        assert_eq!(refused, Some(NotRead::Refused), "the share is used up");
-        let read = timeout(Duration::from_millis(15), &mut last[0]).await;
-        assert!(read.is_err() || store.gets() > gets + 1, "time gave one more read");
-    }
+    // Its bytes are the rate of half an hour.
+    let read =
+        timeout(Duration::from_millis(300), reader.read(&name, 0..1 << 20, Some(at(1)))).await;
+    assert!(read.is_err(), "nothing is left for a second one");
+    assert_eq!(store.gets(), gets + 1);
+}
+
+#[tokio::test]
+async fn body_that_is_longer_than_the_range_is_not_read_to_its_end() {
+    let (reader, store) = reader(MANY, Gate::default()).await;
+    store.set(Mode::Floods);
+    assert_eq!(reader.read(&name(), 0..10, Some(at(1))).await, Err(NotRead::Failed));
+    assert!(store.sent() <= 2, "{} MiB of 10 bytes", store.sent());
 }

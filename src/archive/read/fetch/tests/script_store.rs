@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use neve_archive::MANIFEST_NAME;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 use crate::shared::lock::lock;
@@ -29,6 +30,8 @@ pub(super) enum Mode {
     Fails,
     /// HTTP 403.
     Forbidden,
+    /// Sends far more than was asked for.
+    Floods,
     /// HTTP 403 for the manifest alone.
     ForbidsManifest,
 }
@@ -39,6 +42,8 @@ pub(super) struct ScriptStore {
     inner: InMemory,
     mode: Mutex<Mode>,
     gets: AtomicUsize,
+    /// MiB of a flood that were taken.
+    sent: Arc<AtomicUsize>,
 }
 
 impl ScriptStore {
@@ -49,6 +54,21 @@ impl ScriptStore {
     /// Requests of GET so far.
     pub(super) fn gets(&self) -> usize {
         self.gets.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn sent(&self) -> usize {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    /// A body of 64 MiB.
+    fn flood(&self, found: GetResult) -> GetResult {
+        let sent = Arc::clone(&self.sent);
+        let parts = (0..64).map(move |_| {
+            sent.fetch_add(1, Ordering::SeqCst);
+            Ok(Bytes::from(vec![7; 1 << 20]))
+        });
+        let payload = GetResultPayload::Stream(stream::iter(parts).boxed());
+        GetResult { payload, ..found }
     }
 
     /// Mode of a request.
@@ -79,6 +99,10 @@ impl ObjectStore for ScriptStore {
             Mode::Fails => return Err(Error::Generic { store: "test", source: "fails".into() }),
             Mode::Forbidden => return Err(forbidden()),
             Mode::ForbidsManifest if location.as_ref() == MANIFEST_NAME => return Err(forbidden()),
+            Mode::Floods => {
+                let found = self.inner.get_opts(location, options).await?;
+                return Ok(self.flood(found));
+            }
             Mode::Serves | Mode::ForbidsManifest => {}
         }
         self.inner.get_opts(location, options).await
