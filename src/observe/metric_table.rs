@@ -219,7 +219,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_archive_breaker_openings_total" []
         "Times that the breaker of reads from the archive opened"
     Counter Count "neve_archive_prefetched_segments_total" []
-        "Segments of the archive that were brought whole for readers in order"
+        "Segments of the archive that were brought whole, for readers in order or as many requests read from them"
     Counter Count "neve_archive_cache_pages_total" ["outcome": "hit miss"]
         "Pages of the archive that requests needed; hit: no read was needed"
     Counter Count "neve_archive_refused_pages_total" []

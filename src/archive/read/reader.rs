@@ -221,7 +221,8 @@ impl ArchiveReader {
         let budget = Budget::of_a_request(payer, self.files.logs_reads_max);
         if let [Want::Height(height)] = wants[..] {
             let borrowed = self.borrow_one(&known, end, Want::Height(height), &budget).await;
-            self.prefetch.begin((&self.files, &known), height, end, payer);
+            let read = (payer, budget.has_taken());
+            self.prefetch.begin((&self.files, &known), height, end, read);
             return lent([borrowed].into_iter(), &budget);
         }
         let wants = wants.into_iter();

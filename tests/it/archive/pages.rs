@@ -79,3 +79,21 @@ fn flipped_byte_costs_the_heights_of_its_page_only() {
     assert_eq!(replica.client().call("eth_getLogs", logs).status, 421);
     replica.stop_in_time();
 }
+
+#[test]
+fn segment_that_many_requests_read_from_is_brought_whole() {
+    let bucket = Bucket::of_many_logs();
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    // Downwards, each from pages of its own.
+    for height in (11..32).rev().step_by(6) {
+        assert_eq!(block(&replica, height).0, 200, "{height}");
+    }
+    replica.wait_for_count("neve_archive_prefetched_segments_total", 1);
+    let before = reads(&replica, "segment");
+    for height in (0..32).rev() {
+        assert_eq!(block(&replica, height), block(&bucket.source, height), "{height}");
+    }
+    assert_eq!(reads(&replica, "segment"), before, "all of it is here");
+    replica.stop_in_time();
+}
