@@ -15,6 +15,8 @@ use crate::support::neve::{LIMIT, Neve, fresh_dir, run};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::served::serves;
 
+const PAGE: usize = 64 << 10;
+
 fn block(neve: &Neve, height: u64) -> Response {
     neve.client().call("eth_getBlockByNumber", &format!("[\"{height:#x}\",true]"))
 }
@@ -66,7 +68,6 @@ fn assert_evidence(replica: &Neve, dir: &Path) {
 /// Each page of each object that heights below the tail are read from, with a false byte.
 #[test]
 fn flipped_byte_of_any_page_gives_no_false_answer() {
-    const PAGE: usize = 64 << 10;
     let bucket = Bucket::new(Helicon::Never);
     let logs = r#"[{"fromBlock":"0x0","toBlock":"0x3f"}]"#;
     let all = bucket.source.client().result("eth_getLogs", logs);
@@ -112,24 +113,60 @@ fn flipped_byte_of_any_page_gives_no_false_answer() {
     println!("{pages} pages flipped, {misses} misses, no false answer");
 }
 
+/// Cut off within the page that is read, and before it: S3 says 416 then.
 #[test]
 fn object_that_is_cut_off_stops_no_read_of_others() {
-    let bucket = Bucket::new(Helicon::Never);
+    let bucket = Bucket::large();
     let path = &bucket.objects("segment")[1];
     let good = fs::read(path).expect("it can be read");
-    fs::write(path, &good[..10]).expect("it is ours");
     let server = ObjectServer::start(bucket.dir.path());
-    for more in [None, Some(&server)] {
+    for (length, from_directory) in [(10, true), (10, false), (2 * PAGE, true), (2 * PAGE, false)] {
+        fs::write(path, &good[..length]).expect("it is ours");
         let dir = fresh_dir();
-        let replica = match more {
-            None => bucket.replica(dir.path(), &[]),
-            Some(server) => bucket.replica_of(dir.path(), server, &[]),
+        let replica = if from_directory {
+            bucket.replica(dir.path(), &[])
+        } else {
+            bucket.replica_of(dir.path(), &server, &[])
         };
-        for height in 32..44 {
-            assert_eq!(block(&replica, height).status, 421, "{height}");
-        }
+        let statuses: Vec<_> = (32..64).map(|height| block(&replica, height).status).collect();
+        let last = statuses.iter().rev().take(6).all(|status| *status == 421);
+        assert!(last, "{length} bytes: {statuses:?}");
+        assert_eq!(statuses[0] == 200, length > PAGE, "the front is whole: {statuses:?}");
+        let changed = replica.count("neve_archive_read_errors_total{reason=\"changed\"}");
+        let pages = replica.count("neve_archive_refused_pages_total");
+        assert!(pages >= 12 && (changed >= 12 || length < PAGE), "{changed} reads, {pages} pages");
         assert_eq!(replica.count("neve_archive_breaker_openings_total"), 0);
         serves(&replica, &bucket.node, (0..32).chain(FIRST..=LAST));
+        fs::write(path, &good).expect("it is ours");
+        serves(&replica, &bucket.node, 32..64);
+        replica.stop_in_time();
+    }
+}
+
+/// Terms without any entry would say that no segment has the address.
+#[test]
+fn terms_that_are_changed_or_absent_are_not_believed() {
+    let bucket = Bucket::new(Helicon::Never);
+    let logs = r#"[{"fromBlock":"0x0","toBlock":"0x3f"}]"#;
+    let all = bucket.source.client().result("eth_getLogs", logs);
+    let address = &all.as_array().expect("a list")[0]["address"];
+    let logs = format!(r#"[{{"fromBlock":"0x0","toBlock":"0x3f","address":{address}}}]"#);
+    let theirs = bucket.source.client().call("eth_getLogs", &logs).text();
+    assert!(theirs.contains("blockHash"), "{theirs}");
+    let path = &bucket.objects("terms")[0];
+    let good = fs::read(path).expect("it can be read");
+    for bad in [Some(vec![0; good.len()]), None] {
+        match &bad {
+            Some(bad) => fs::write(path, bad).expect("it is ours"),
+            None => fs::remove_file(path).expect("it is ours"),
+        }
+        let dir = fresh_dir();
+        let replica = bucket.replica(dir.path(), &[]);
+        let ours = replica.client().call("eth_getLogs", &logs);
+        assert_eq!((ours.status, ours.text()), (200, theirs.clone()));
+        assert!(reads(&replica, "terms") > 0);
+        let pages = replica.count("neve_archive_refused_pages_total");
+        assert_eq!(pages > 0, bad.is_some(), "{pages}");
         replica.stop_in_time();
     }
 }
@@ -180,11 +217,15 @@ fn fifo_in_place_of_an_object_is_absent_and_holds_up_neither_reads_nor_the_end()
     }
 }
 
+/// Modes in which no read has an outcome.
+const FAILING: [Mode; 6] =
+    [Mode::Closes, Mode::SlowDown, Mode::Silent, Mode::CutsBodies, Mode::Resets, Mode::Trickles];
+
 #[test]
 fn store_that_fails_is_a_miss_in_bounded_time_and_the_tail_goes_on() {
     let bucket = Bucket::new(Helicon::Never);
     let server = ObjectServer::start(bucket.dir.path());
-    for mode in [Mode::Closes, Mode::SlowDown, Mode::Silent] {
+    for mode in FAILING {
         let dir = fresh_dir();
         let replica = bucket.replica_of(dir.path(), &server, &[]);
         assert_eq!(block(&replica, 3).status, 200);
@@ -219,6 +260,34 @@ fn store_that_fails_is_a_miss_in_bounded_time_and_the_tail_goes_on() {
         assert_eq!(replica.health()["archive"]["breaker"], "closed");
         replica.stop_in_time();
     }
+}
+
+#[test]
+fn network_that_cuts_each_third_body_gives_all_heights_in_some_attempts() {
+    let bucket = Bucket::large();
+    let server = ObjectServer::start(bucket.dir.path());
+    let dir = fresh_dir();
+    let replica = bucket.replica_of(dir.path(), &server, &[]);
+    server.set(Mode::CutsSome);
+    let mut misses = 0;
+    for height in (0..64).rev() {
+        let served = wait_until("an answer", LIMIT, || {
+            let answer = block(&replica, height);
+            if answer.status == 200 {
+                return Ok(answer.text());
+            }
+            misses += 1;
+            assert_eq!((answer.status, answer.header("retry-after")), (421, Some("1")));
+            Err(Miss::NotYet(answer.status.to_string()))
+        });
+        assert_eq!(served.expect("it comes"), block(&bucket.source, height).text(), "{height}");
+    }
+    assert!(
+        misses > 0
+            && replica.metric("neve_archive_read_errors_total{reason=\"failed\"}") > Some(0.0)
+    );
+    assert_eq!(replica.count("neve_archive_breaker_openings_total"), 0, "never three in a row");
+    replica.stop_in_time();
 }
 
 #[test]
@@ -262,17 +331,39 @@ fn disk_that_takes_no_pages_leaves_them_in_memory() {
     replica.stop_in_time();
 }
 
+/// The store holds the first read until all readers have come.
 #[test]
 fn pages_of_many_readers_are_read_once() {
-    let bucket = Bucket::new(Helicon::Never);
+    const READERS: u64 = 16;
+    let bucket = Bucket::large();
+    let server = ObjectServer::start(bucket.dir.path());
     let dir = fresh_dir();
-    let replica = bucket.replica(dir.path(), &[]);
-    thread::scope(|threads| {
-        for _ in 0..16 {
-            threads.spawn(|| assert_eq!(block(&replica, 40).status, 200));
+    let replica = bucket.replica_of(dir.path(), &server, &[]);
+    assert_eq!(block(&replica, 32).status, 200, "the front and the page lists");
+    let theirs = |height| block(&bucket.source, height).text();
+    let mut heights = (40..64).rev().step_by(5);
+    let is_read_once = || {
+        let height = heights.next().expect("a machine that is too slow each time");
+        let (before, requests) = (reads(&replica, "segment"), "neve_http_requests_total");
+        let arrived = replica.count(requests) + READERS;
+        server.set(Mode::Holds);
+        let statuses: Vec<_> = thread::scope(|threads| {
+            let mut asking = Vec::new();
+            asking.resize_with(READERS as usize, || threads.spawn(|| block(&replica, height)));
+            replica.wait("all readers", |_| (replica.count(requests) >= arrived).then_some(()));
+            server.set(Mode::Serves);
+            asking.into_iter().map(|asking| asking.join().expect("no panic")).collect()
+        });
+        let are_served = statuses.iter().all(|answer| answer.status == 200);
+        let all = (reads(&replica, "segment") - before, are_served);
+        // A read that was held for over 3 seconds is given up.
+        if !are_served || all.0 == 0 {
+            return Err(Miss::NotYet(format!("height {height}: {all:?}")));
         }
-    });
-    assert_eq!(reads(&replica, "segment"), 1);
+        assert!(statuses.iter().all(|answer| answer.text() == theirs(height)), "{height}");
+        Ok(all.0)
+    };
+    assert_eq!(wait_until("a height", LIMIT, is_read_once), Ok(1));
     replica.stop_in_time();
 }
 
@@ -280,14 +371,11 @@ fn pages_of_many_readers_are_read_once() {
 fn manifest_that_is_not_trusted_is_not_read_from() {
     let bucket = Bucket::new(Helicon::Never);
     let dir = fresh_dir();
-    let replica = bucket.replica(dir.path(), &[]);
-    assert_eq!(block(&replica, 3).status, 200);
-    replica.stop_in_time();
-    let other = format!("sha256:{}", "ab".repeat(32));
-    for trust in [other.as_str(), "prove"] {
-        let replica = bucket.trusting(fresh_dir().path(), trust);
-        assert_eq!(block(&replica, 3).status, 421, "{trust}");
-        assert!(replica.health()["archive"]["answers"].is_null());
-        replica.stop_in_time();
+    let replica = bucket.trusting(dir.path(), &format!("sha256:{}", "ab".repeat(32)));
+    replica.wait_for_log("archive manifest refused");
+    for height in 0..64 {
+        assert_eq!(block(&replica, height).status, 421, "{height}");
     }
+    assert!(replica.health()["archive"]["answers"].is_null());
+    replica.stop_in_time();
 }

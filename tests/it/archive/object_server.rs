@@ -6,8 +6,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use crate::store::archive::objects;
 
@@ -25,6 +26,16 @@ pub(super) enum Mode {
     Stalls = 4,
     /// Answers 501 to each PUT with a condition.
     NoConditions = 5,
+    /// Answers once the mode is another one.
+    Holds = 6,
+    /// Sends the half of each body and closes.
+    CutsBodies = 7,
+    /// Resets each connection in the midst of the body.
+    Resets = 8,
+    /// Sends the head and then a byte of the body now and then.
+    Trickles = 9,
+    /// Cuts each third body off.
+    CutsSome = 10,
 }
 
 /// A bucket with the name `bucket`.
@@ -41,6 +52,8 @@ struct Shared {
     stalled: Mutex<HashSet<String>>,
     /// Connections that get no answer.
     open: Mutex<Vec<TcpStream>>,
+    /// Told of each change of the mode.
+    changed: (Mutex<()>, Condvar),
 }
 
 impl ObjectServer {
@@ -53,6 +66,7 @@ impl ObjectServer {
             gets: AtomicUsize::new(0),
             stalled: Mutex::default(),
             open: Mutex::default(),
+            changed: Default::default(),
         });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
@@ -69,7 +83,9 @@ impl ObjectServer {
     }
 
     pub(super) fn set(&self, mode: Mode) {
+        let _changing = self.shared.changed.0.lock().expect("no panic");
         self.shared.mode.store(mode as u8, Ordering::SeqCst);
+        self.shared.changed.1.notify_all();
     }
 
     pub(super) fn gets(&self) -> usize {
@@ -78,6 +94,10 @@ impl ObjectServer {
 }
 
 impl Shared {
+    fn gets(&self) -> usize {
+        self.gets.load(Ordering::SeqCst)
+    }
+
     fn talk(&self, stream: TcpStream) {
         let Ok(mut out) = stream.try_clone() else { return };
         let mut input = BufReader::new(stream);
@@ -94,7 +114,15 @@ impl Shared {
                 mode if mode == Mode::SlowDown as u8 => {
                     let _ = out.write_all(b"HTTP/1.1 503 SlowDown\r\nContent-Length: 0\r\n\r\n");
                 }
+                mode if mode >= Mode::CutsBodies as u8
+                    && (mode != Mode::CutsSome as u8 || self.gets().is_multiple_of(3)) =>
+                {
+                    return self.break_off(&mut out, &self.answer(&request, &head), mode);
+                }
                 mode => {
+                    if mode == Mode::Holds as u8 {
+                        self.wait_while(Mode::Holds, None);
+                    }
                     let refuses = mode == Mode::NoConditions as u8;
                     let answer = match request.split(' ').next() {
                         Some("GET") => self.answer(&request, &head),
@@ -105,6 +133,39 @@ impl Shared {
                     }
                 }
             }
+        }
+    }
+
+    /// Waits while the mode is this one, at most so long.
+    fn wait_while(&self, mode: Mode, limit: Option<Duration>) {
+        let (changing, changed) = &self.changed;
+        let is_it = |(): &mut ()| self.mode.load(Ordering::SeqCst) == mode as u8;
+        let guard = changing.lock().expect("no panic");
+        match limit {
+            None => drop(changed.wait_while(guard, is_it).expect("no panic")),
+            Some(limit) => drop(changed.wait_timeout_while(guard, limit, is_it).expect("no panic")),
+        }
+    }
+
+    /// Sends a part of an answer, and ends it as the mode says.
+    fn break_off(&self, out: &mut TcpStream, answer: &[u8], mode: u8) {
+        let body = answer.windows(4).position(|four| four == b"\r\n\r\n").map_or(0, |at| at + 4);
+        let half = body + (answer.len() - body) / 2;
+        if mode != Mode::Trickles as u8 {
+            let _ = out.write_all(&answer[..half]);
+            if mode == Mode::Resets as u8 {
+                // Closes with RST.
+                let _ = rustix::net::sockopt::set_socket_linger(&*out, Some(Duration::ZERO));
+            }
+            return;
+        }
+        let mut sent = out.write_all(&answer[..body]);
+        for byte in &answer[body..] {
+            if sent.is_err() || self.mode.load(Ordering::SeqCst) != Mode::Trickles as u8 {
+                return;
+            }
+            sent = out.write_all(&[*byte]);
+            self.wait_while(Mode::Trickles, Some(Duration::from_millis(100)));
         }
     }
 

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use alloy_primitives::hex;
+use neve_archive::{Manifest, PageList, PageLists};
 use neve_devnet::Helicon;
 use rcgen::{KeyPair, PKCS_ED25519};
 
-use super::bucket::Bucket;
+use super::bucket::{Bucket, trust_in};
 use crate::store::archive::pushed;
 use crate::store::packed::wait_for_packed;
 use crate::support::neve::{Neve, fresh_dir, run};
@@ -67,8 +68,11 @@ fn manifest_is_taken_from_the_holder_of_the_key_and_never_an_earlier_one() {
     waits_for_answers(&neve, 0, 159);
     serves(&neve, &bucket.node, 0..=159);
     neve.stop_in_time();
-    let distrusting = replica(fresh_dir().path(), &other);
-    assert_eq!(status(&distrusting, 3), 421);
+    let distrusting_dir = fresh_dir();
+    let distrusting = replica(distrusting_dir.path(), &other);
+    distrusting.wait_for_log("archive manifest refused");
+    assert_eq!(status(&distrusting, 3), 421, "the key of another");
+    assert!(distrusting.health()["archive"]["answers"].is_null());
     distrusting.stop_in_time();
     // A flipped digit of a signed manifest: the segment's digest is another one.
     let newest = fs::read(&manifest).expect("it is there");
@@ -119,4 +123,70 @@ fn segment_that_was_proven_is_answered_after_its_eviction() {
     waits_for_answers(&neve, 32, 95);
     serves(&neve, &bucket.node, 32..=95);
     neve.stop_in_time();
+}
+
+/// Replaces the terms of the only span by some without an entry, with right digests all the way up.
+fn forge_terms(bucket: &Bucket) {
+    let path = bucket.dir.path().join("manifest.json");
+    let manifest = Manifest::read(&fs::read(&path).expect("it is there"));
+    let mut manifest = manifest.expect("it has its form");
+    let span = manifest.spans[0];
+    let at = |manifest: &Manifest| {
+        let terms = manifest.terms_name(&manifest.spans[0]).expect("it has terms");
+        let pages = manifest.pages_name(&manifest.spans[0]);
+        [terms, pages].map(|name| bucket.dir.path().join(name.to_string()))
+    };
+    let [_, pages] = at(&manifest);
+    let empty = vec![0; span.terms.expect("it has terms").bytes as usize];
+    let mut lists = PageLists::read(&fs::read(pages).expect("it is there")).expect("its form");
+    let list = PageList::of(&empty);
+    lists.terms.as_mut().expect("it has them").pages = list.clone();
+    let lists = lists.to_bytes();
+    let span = &mut manifest.spans[0];
+    span.terms.as_mut().expect("it has terms").digest = list.object_digest();
+    span.pages.digest = PageList::of(&lists).object_digest();
+    for (path, bytes) in at(&manifest).iter().zip([empty, lists]) {
+        fs::create_dir_all(path.parent().expect("a directory")).expect("it can be made");
+        fs::write(path, bytes).expect("it is ours");
+    }
+    fs::write(path, manifest.to_bytes().expect("it has a form")).expect("it is ours");
+}
+
+/// With `prove` the bucket is not trusted: it must not hide logs by terms that lack them.
+#[test]
+fn terms_of_the_bucket_hide_no_logs_of_proven_segments() {
+    let bucket = Bucket::new(Helicon::Never);
+    forge_terms(&bucket);
+    let all = r#"[{"fromBlock":"0x20","toBlock":"0x5f"}]"#;
+    let all = bucket.source.client().result("eth_getLogs", all);
+    let address = &all.as_array().expect("a list")[0]["address"];
+    let logs = format!(r#"[{{"fromBlock":"0x20","toBlock":"0x5f","address":{address}}}]"#);
+    let theirs = bucket.source.client().call("eth_getLogs", &logs).text();
+
+    // Who trusts this manifest is told what it says.
+    let (dir, url, place) = (fresh_dir(), bucket.node.base_url(), bucket.place());
+    let trust = trust_in(&bucket.dir.path().join("manifest.json"));
+    let start = |dir: &Path, trust: &str, more: &[&str]| {
+        let from = ["--archive", &place, "--upstream", &url, "--archive-trust", trust];
+        Neve::start(dir, &[&from[..], &["--segment-blocks", "32"], more].concat())
+    };
+    let trusting = start(dir.path(), &trust, &["--start", "100", "--backfill-to", "none"]);
+    waits_for_answers(&trusting, 0, 95);
+    assert_eq!(trusting.client().result("eth_getLogs", &logs), serde_json::json!([]));
+    trusting.stop_in_time();
+
+    let dir = fresh_dir();
+    let proving = start(dir.path(), "prove", &["--retain-blocks", "64"]);
+    let proofs = dir.path().join("store/archive-proofs");
+    proving.wait("proofs of two segments", |_| {
+        let text = fs::read_to_string(&proofs).unwrap_or_default();
+        (text.lines().count() == 2).then_some(())
+    });
+    bucket.node.advance(60);
+    bucket.source.wait_for_head(170);
+    proving.wait_for_head(170);
+    waits_for_answers(&proving, 32, 95);
+    let ours = proving.client().call("eth_getLogs", &logs);
+    assert_eq!((ours.status, ours.text()), (200, theirs));
+    proving.stop_in_time();
 }
