@@ -1,6 +1,6 @@
 //! Bytes of responses over HTTP, and which requests get one.
 
-mod corpus;
+pub(crate) mod corpus;
 mod encoding;
 mod fast_path;
 mod filters;

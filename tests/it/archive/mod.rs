@@ -1,6 +1,7 @@
 //! Heights below the served range, read from an archive page by page.
 
 pub(crate) mod bucket;
+mod corpus;
 mod faults;
 mod heights;
 mod logs;
