@@ -6,8 +6,13 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tracing::debug;
 
 const NAME: &str = "archive-read";
+/// Nice value of all threads: serving threads come first.
+const NICE: i32 = 10;
+/// Threads that wait for the disk or compute: as many as reads of a directory may be under way, and as many others.
+const THREADS_MAX: usize = 128;
 
 /// The thread. It ends soon after this is dropped.
 #[derive(Debug)]
@@ -19,9 +24,12 @@ pub(crate) struct ReadThread {
 impl ReadThread {
     /// Starts the thread.
     pub(crate) fn start() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().thread_name(NAME).build()?;
+        let mut builder = Builder::new_current_thread();
+        builder.enable_all().thread_name(NAME).max_blocking_threads(THREADS_MAX);
+        let runtime = builder.on_thread_start(yield_to_others).build()?;
         let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel::<()>());
         thread::Builder::new().name(NAME.to_owned()).spawn(move || {
+            yield_to_others();
             let _ = runtime.block_on(stopped);
             runtime.shutdown_background(); // a read of a stalled mount may never end
         })?;
@@ -31,5 +39,11 @@ impl ReadThread {
     /// Returns the runtime of the thread.
     pub(crate) fn runtime(&self) -> &Handle {
         &self.runtime
+    }
+}
+
+fn yield_to_others() {
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        debug!(%error, "archive reader keeps its priority");
     }
 }

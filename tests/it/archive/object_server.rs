@@ -36,7 +36,12 @@ pub(super) enum Mode {
     Trickles = 9,
     /// Cuts each third body off.
     CutsSome = 10,
+    /// Answers after [`DELAY`].
+    Delays = 11,
 }
+
+/// Time of a distant store.
+pub(super) const DELAY: Duration = Duration::from_millis(30);
 
 /// A bucket with the name `bucket`.
 pub(super) struct ObjectServer {
@@ -89,7 +94,11 @@ impl ObjectServer {
     }
 
     pub(super) fn gets(&self) -> usize {
-        self.shared.gets.load(Ordering::SeqCst)
+        self.shared.gets()
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 }
 
@@ -114,14 +123,16 @@ impl Shared {
                 mode if mode == Mode::SlowDown as u8 => {
                     let _ = out.write_all(b"HTTP/1.1 503 SlowDown\r\nContent-Length: 0\r\n\r\n");
                 }
-                mode if mode >= Mode::CutsBodies as u8
-                    && (mode != Mode::CutsSome as u8 || self.gets().is_multiple_of(3)) =>
+                mode if (Mode::CutsBodies as u8..=Mode::Trickles as u8).contains(&mode)
+                    || mode == Mode::CutsSome as u8 && self.gets().is_multiple_of(3) =>
                 {
                     return self.break_off(&mut out, &self.answer(&request, &head), mode);
                 }
                 mode => {
                     if mode == Mode::Holds as u8 {
                         self.wait_while(Mode::Holds, None);
+                    } else if mode == Mode::Delays as u8 {
+                        self.wait_while(Mode::Delays, Some(DELAY));
                     }
                     let refuses = mode == Mode::NoConditions as u8;
                     let answer = match request.split(' ').next() {

@@ -1,9 +1,12 @@
 //! A store that is slow, and reads beyond the budget.
 
+use std::time::Instant;
+
 use neve_devnet::Helicon;
 
 use super::bucket::{Bucket, FIRST, LAST, reads};
-use super::object_server::{Mode, ObjectServer};
+use super::object_server::{DELAY, Mode, ObjectServer};
+use crate::support::client::Client;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::served::serves;
@@ -35,6 +38,40 @@ fn second_read_answers_when_the_first_one_stalls() {
     assert_eq!((won_after - won, after - before), (second, 2 * second), "one more for each");
     assert!(gets_after - gets >= 2 * second as usize);
     serves(&replica, &bucket.node, bucket.first()..bucket.first() + 28);
+    replica.stop_in_time();
+}
+
+/// Median times of a height and of a bare read of as many bytes, with a distant store. The times are shown only, as
+/// they depend on the machine: what holds on each is that one read comes after the other never.
+#[test]
+fn height_of_a_distant_store_waits_for_one_read() {
+    let bucket = Bucket::of_ranges(24);
+    let server = ObjectServer::start(bucket.dir.path());
+    let dir = fresh_dir();
+    let replica = bucket.replica_of(dir.path(), &server, &[]);
+    assert_eq!(status(&replica, 0), 200, "the page lists");
+    server.set(Mode::Delays);
+    let (mut client, mut bare) =
+        (replica.client(), Client::new(([127, 0, 0, 1], server.port()).into()));
+    let (mut heights, mut reads_alone) = (Vec::new(), Vec::new());
+    for (segment, path) in (1..22).zip(bucket.objects("segment").iter().skip(1)) {
+        let gets = server.gets();
+        let begun = Instant::now();
+        let params = format!("[\"{:#x}\",true]", segment * 32);
+        assert_eq!(client.call("eth_getBlockByNumber", &params).status, 200);
+        heights.push(begun.elapsed());
+        assert!(server.gets() - gets <= 2, "one, or a second one for it");
+        let name = path.strip_prefix(bucket.dir.path()).expect("it is in there");
+        let begun = Instant::now();
+        assert_eq!(bare.get(&format!("/bucket/{}", name.display())).status, 200);
+        reads_alone.push(begun.elapsed());
+    }
+    let [height, read] = [heights, reads_alone].map(|mut times| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    });
+    assert!(height >= DELAY && read >= DELAY, "{height:?}, {read:?}");
+    println!("median of a height {height:?}, of a read alone {read:?}");
     replica.stop_in_time();
 }
 
