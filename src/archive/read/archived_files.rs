@@ -25,8 +25,9 @@ use crate::config::settings::ArchiveConfig;
 use crate::rpc::methods::LogsBeyond;
 use crate::shared::lock::lock;
 
-/// Spans whose page lists are in memory: 260 KB each.
-const LISTS_MAX: usize = 64;
+/// Bytes of page lists that are in memory: those of a span of mainnet have 260 KB. What a manifest says of them counts,
+/// as nobody may vouch for it.
+const LISTS_BYTES_MAX: u64 = 32 << 20;
 /// Bytes that tables of archived files take together.
 const TABLES_BYTES_MAX: usize = 32 << 20;
 /// Spans that one hash is looked for in.
@@ -89,7 +90,28 @@ pub(super) struct ArchivedFiles {
     pub(super) trusts_terms: bool,
     codec: Arc<dyn PackedCodec>,
     /// Page lists of spans, or those that one request brings for all.
-    lists: Mutex<HashMap<Digest, Arc<OnceCell<Arc<PageLists>>>>>,
+    lists: Mutex<Lists>,
+}
+
+/// Page lists, by the digest of their object.
+#[derive(Default)]
+struct Lists {
+    cells: HashMap<Digest, Arc<OnceCell<Arc<PageLists>>>>,
+    bytes: u64,
+}
+
+impl Lists {
+    /// Place of the lists of a span. If those that are here would take too many bytes with them, these go.
+    fn cell(&mut self, span: &SpanEntry) -> Arc<OnceCell<Arc<PageLists>>> {
+        let key = span.pages.digest;
+        if !self.cells.contains_key(&key) {
+            if self.bytes + span.pages.bytes > LISTS_BYTES_MAX {
+                *self = Self::default();
+            }
+            self.bytes += span.pages.bytes;
+        }
+        Arc::clone(self.cells.entry(key).or_default())
+    }
 }
 
 impl ArchivedFiles {
@@ -227,11 +249,8 @@ impl ArchivedFiles {
         budget: &Budget<'_>,
     ) -> Result<Arc<PageLists>, NotRead> {
         let cell = {
-            let mut cells = lock(&self.lists);
-            if cells.len() >= LISTS_MAX && !cells.contains_key(&span.pages.digest) {
-                cells.clear();
-            }
-            Arc::clone(cells.entry(span.pages.digest).or_default())
+            let mut lists = lock(&self.lists);
+            lists.cell(span)
         };
         cell.get_or_try_init(|| self.bring_lists(manifest, span, budget)).await.cloned()
     }
@@ -367,4 +386,28 @@ fn open_over(
 fn place(hash: [u8; 32], spot: Spot) -> ArchivedPlace {
     let position = spot.transaction.map(|position| position as usize);
     ArchivedPlace { hash: Hash(hash), height: spot.height, position }
+}
+
+#[cfg(test)]
+mod tests {
+    use neve_archive::IndexEntry;
+
+    use super::*;
+
+    #[test]
+    fn page_lists_are_bounded_by_what_the_manifest_says_of_them() {
+        let span = |number: u8, bytes: u64| {
+            let digest = Digest([number; 32]);
+            let index = IndexEntry { bytes, digest };
+            let (pages, filter) = (index, index);
+            SpanEntry { first: 0, segments: 64, bytes: 1, digest, pages, filter, terms: None }
+        };
+        let mut lists = Lists::default();
+        (0..200).for_each(|number| drop(lists.cell(&span(number, 260 << 10))));
+        assert!(lists.bytes <= LISTS_BYTES_MAX && lists.cells.len() > 50, "{}", lists.bytes);
+        let (bytes, first) = (lists.bytes, lists.cell(&span(199, 260 << 10)));
+        assert!(Arc::ptr_eq(&first, &lists.cell(&span(199, 260 << 10))) && lists.bytes == bytes);
+        (0..5).for_each(|number| drop(lists.cell(&span(number, 20 << 20))));
+        assert_eq!((lists.cells.len(), lists.bytes), (1, 20 << 20));
+    }
 }
