@@ -81,7 +81,7 @@ pub(crate) enum Failed {
         "the archive has no manifest: name its chain by --network, or by --chain-id and --genesis"
     )]
     NoChain,
-    #[error("height {height} is above the archive's last one; {}", has(*heights))]
+    #[error("height {height} is above the archive's last one; {}; name one of these", has(*heights))]
     AboveAll { height: u64, heights: Option<(u64, u64)> },
     #[error("others changed the manifest {0} times meanwhile; try again")]
     Busy(u32),

@@ -112,12 +112,15 @@ async fn retained(writer: &ArchiveWriter, from: u64, place: &ArchivePlace) -> Re
     say(&if place.json {
         let line = json!({
             "summary": true, "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
-            "dropped": segments, "bytes": bytes, "sequence": sequence,
+            "dropped": segments, "bytes": bytes, "from": from, "sequence": sequence,
         });
         line.to_string()
     } else {
         let heights = heights_text(heights);
-        format!("{heights}: {segments} segments of {bytes} bytes dropped, manifest {sequence}")
+        format!(
+            "{heights}: {segments} segments of {bytes} bytes dropped, writers push from height {from} on, \
+             manifest {sequence}"
+        )
     })
 }
 

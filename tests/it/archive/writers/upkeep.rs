@@ -58,6 +58,7 @@ fn archive_is_made_grows_is_cut_and_tidied() {
         (&kept["first"], &kept["last"], &kept["dropped"]),
         (&64.into(), &159.into(), &2.into())
     );
+    assert_eq!((&kept["from"], &kept["summary"]), (&70.into(), &true.into()));
     let gone = line(&["gc", "--older-than", "0s", &place]);
     assert_eq!(gone["deleted"], 2 + 2 * 4, "two segments, the spans before");
     assert_eq!(objects(bucket.path()).len(), 1 + 3 + 4);
