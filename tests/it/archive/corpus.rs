@@ -5,7 +5,8 @@ use crate::answers::corpus::{Tally, assert_listed, tally};
 use crate::store::archive::pushed;
 use crate::store::packed::wait_for_packed;
 use crate::support::corpus::{ALL, Set};
-use crate::support::neve::{Neve, fresh_dir};
+use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::node::wait::{Miss, wait_until};
 use crate::support::recorded::Recorded;
 
 /// Heights behind which a range is settled and packed, and archived heights that the tail has too.
@@ -22,9 +23,15 @@ fn over_an_archive(set: Set) -> Tally {
     source.wait_for_head(set.head);
     let end = (set.head - BEHIND) / 32 * 32;
     wait_for_packed(&source, end);
-    source.stop_in_time();
     let place = format!("file://{}", bucket.path().display());
-    pushed(source_dir.path(), &[&place]);
+    // Ranges are not packed in their order.
+    let is_whole = || {
+        let line = pushed(source_dir.path(), &[&place]);
+        let is_whole = line["first"] == 0 && line["last"].as_u64() >= Some(end - 1);
+        is_whole.then_some(()).ok_or(Miss::NotYet(line.to_string()))
+    };
+    wait_until("a push of all", LIMIT, is_whole).expect("all is packed");
+    source.stop_in_time();
 
     let trust = trust_in(&bucket.path().join("manifest.json"));
     let (start, first) = ((end - BOTH).to_string(), end - BOTH);
