@@ -303,6 +303,7 @@ mod tests {
     use std::sync::mpsc;
 
     use futures_util::FutureExt;
+    use futures_util::future::join;
     use neve_store::Options;
 
     use super::*;
@@ -351,8 +352,10 @@ mod tests {
         let address = ClientAddress::from(IpAddr::from([10, 0, 0, 1]));
         let mut lending = reader.lend(vec![Want::Height(3)], address);
         assert!(lending.as_mut().now_or_never().is_none(), "the thread that waits did it");
-        go.send(()).expect("it waits");
+        // Another request of this thread is answered meanwhile, and only then the thread of reads goes on.
+        let other = async { go.send(()).expect("it waits") };
         let here = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        assert!(here.block_on(lending).try_again, "nothing is known yet");
+        let (lent, ()) = here.block_on(join(lending, other));
+        assert!(lent.try_again, "nothing is known yet");
     }
 }

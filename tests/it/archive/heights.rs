@@ -80,6 +80,10 @@ fn logs_fees_batches_documents_and_messages_are_those_of_the_tail() {
             {{"jsonrpc":"2.0","id":4,"method":"eth_getBlockReceipts","params":["0x3f"]}}]"#
     );
     assert_eq!(ours.post(&batch).text(), theirs.post(&batch).text());
+    // Other threads read a body over 32 KiB.
+    let long = batch.replacen(',', &format!(",{}", " ".repeat(40 << 10)), 1);
+    let (our_answer, their_answer) = (ours.post(&long), theirs.post(&long));
+    assert_eq!((our_answer.status, our_answer.text()), (200, their_answer.text()));
     for path in ["/v1/block/5", "/v1/receipts/40", "/v1/header/63", &format!("/v1/tx/{tx:#x}")] {
         let (ours, theirs) = (ours.get(path), theirs.get(path));
         assert_eq!((ours.status, ours.text()), (200, theirs.text()), "{path}");
@@ -89,6 +93,9 @@ fn logs_fees_batches_documents_and_messages_are_those_of_the_tail() {
     for (method, params) in &calls {
         assert_eq!(our_socket.call(method, params), their_socket.call(method, params), "{method}");
     }
+    our_socket.send(&long);
+    their_socket.send(&long);
+    assert_eq!(our_socket.text(), their_socket.text());
     drop((our_socket, their_socket));
     let unknown = format!("[\"0x{}\"]", "12".repeat(32));
     assert_eq!(ours.call("eth_getTransactionByHash", &unknown).status, 421);

@@ -1,5 +1,6 @@
 //! A store that is slow, and reads beyond the budget.
 
+use std::thread;
 use std::time::Instant;
 
 use neve_devnet::Helicon;
@@ -72,6 +73,38 @@ fn height_of_a_distant_store_waits_for_one_read() {
     });
     assert!(height >= DELAY && read >= DELAY, "{height:?}, {read:?}");
     println!("median of a height {height:?}, of a read alone {read:?}");
+    replica.stop_in_time();
+}
+
+/// One serving thread, and more requests than may wait for the archive.
+#[test]
+fn heights_of_the_tail_are_answered_while_others_wait_for_the_store() {
+    const WAITING: u64 = 80;
+    let bucket = Bucket::of_ranges(8);
+    let server = ObjectServer::start(bucket.dir.path());
+    let dir = fresh_dir();
+    let replica = bucket.replica_of(dir.path(), &server, &["--threads", "1"]);
+    let (requests, first) = ("neve_http_requests_total", bucket.first());
+    server.set(Mode::Holds);
+    let arrived = replica.count(requests) + WAITING;
+    thread::scope(|threads| {
+        let cold: Vec<_> = (0..WAITING)
+            .map(|number| {
+                let params = format!("[\"{:#x}\",true]", number % first);
+                let replica = &replica;
+                threads.spawn(move || replica.client().call("eth_getBlockByNumber", &params))
+            })
+            .collect();
+        replica.wait("all requests", |_| (replica.count(requests) >= arrived).then_some(()));
+        serves(&replica, &bucket.node, first..first + 28);
+        server.set(Mode::Serves);
+        for cold in cold {
+            let answer = cold.join().expect("no panic");
+            let again = (answer.status, answer.header("retry-after"));
+            assert!(again.0 == 200 || again == (421, Some("1")), "{again:?}");
+        }
+    });
+    serves(&replica, &bucket.node, 0..4);
     replica.stop_in_time();
 }
 
