@@ -76,7 +76,7 @@ fn height_of_a_distant_store_waits_for_one_read() {
     replica.stop_in_time();
 }
 
-/// One serving thread, and more requests than may wait for the archive.
+/// Holds up more requests than may wait for the archive, beside one serving thread.
 #[test]
 fn heights_of_the_tail_are_answered_while_others_wait_for_the_store() {
     const WAITING: u64 = 80;
