@@ -143,7 +143,9 @@ impl ArchiveStore {
         bytes: u64,
         request: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        counted(operation, bytes, within(bytes, self.patience, request)).await
+        // In a box: each caller would hold the whole future of the store's client.
+        let request = Box::pin(within(bytes, self.patience, request));
+        counted(operation, bytes, request).await
     }
 
     pub(super) fn path(&self, name: &str) -> Path {
