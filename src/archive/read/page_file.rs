@@ -17,6 +17,8 @@ use tokio::sync::watch;
 use super::fetch::NotRead;
 use crate::shared::lock::lock;
 
+/// Pages of one read: 4 MiB. A longer one would keep others from the store for seconds.
+const RUN_PAGES_MAX: usize = 64;
 /// Pages of all objects that are in memory because the disk does not take them: 16 MiB.
 const UNWRITTEN_MAX: usize = 256;
 /// Number of them now.
@@ -102,7 +104,7 @@ impl PageFile {
                 continue;
             }
             let sender = match boarding.mine.last_mut() {
-                Some((run, sender)) if run.end == page => {
+                Some((run, sender)) if run.end == page && run.len() < RUN_PAGES_MAX => {
                     run.end += 1;
                     sender
                 }
@@ -252,8 +254,8 @@ mod tests {
 
     use super::*;
 
-    fn file() -> PageFile {
-        let bytes = vec![7; 5 * PAGE_BYTES];
+    fn file(pages: usize) -> PageFile {
+        let bytes = vec![7; pages * PAGE_BYTES];
         let list = PageList::of(&bytes);
         let digest = Digest([1; 32]);
         let name = ObjectName { chain_id: 7, kind: Kind::Segment, first: 0, digest };
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn one_caller_brings_a_page_and_the_others_wait_for_it() {
-        let file = file();
+        let file = file(5);
         let runs = |boarding: &Boarding| -> Vec<_> {
             boarding.mine.iter().map(|(pages, _)| (pages.start, pages.end)).collect()
         };
@@ -282,5 +284,13 @@ mod tests {
         assert_eq!(runs(&file.board(&BTreeSet::from([0, 1, 2]))), [(2, 3)]);
         assert_eq!(file.read(0, 2 * PAGE_BYTES).as_deref(), Some(&bytes[..]));
         assert_eq!(file.read(0, 2 * PAGE_BYTES + 1), None);
+    }
+
+    #[test]
+    fn long_run_is_several_reads() {
+        let file = file(RUN_PAGES_MAX + 1);
+        let boarding = file.board(&(0..=RUN_PAGES_MAX).collect());
+        let runs: Vec<_> = boarding.mine.into_iter().map(|(pages, _)| pages).collect();
+        assert_eq!(runs, [0..RUN_PAGES_MAX, RUN_PAGES_MAX..RUN_PAGES_MAX + 1]);
     }
 }

@@ -11,6 +11,7 @@ use neve_archive::{Digest, ObjectName, PAGE_BYTES, PageList, object_digest};
 use neve_store::ArchivedSegment;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::fetch::{NotRead, ObjectReader, Payer};
@@ -44,7 +45,9 @@ impl PageSource {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotRead> {
-        self.runtime.spawn_blocking(work).await.map_err(|_| NotRead::Failed)
+        // Aborted if the request ends before a thread has begun.
+        let working = AbortOnDropHandle::new(self.runtime.spawn_blocking(work));
+        working.await.map_err(|_| NotRead::Failed)
     }
 
     /// Brings pages of an object, unless they are here. One flight brings a page.

@@ -1,9 +1,14 @@
 //! Bounds of reads under way from the object store: their number, their bytes, and their time.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+
+use crate::shared::ClientAddress;
+use crate::shared::lock::lock;
 
 /// Reads under way.
 pub(super) const READS_MAX: usize = 64;
@@ -11,6 +16,12 @@ pub(super) const READS_MAX: usize = 64;
 const BYTES_MAX: usize = 64 << 20;
 /// Unit in which they are counted.
 const BYTES_UNIT: usize = 64 << 10;
+const UNITS_MAX: usize = BYTES_MAX / BYTES_UNIT;
+/// Units of one address: half. A read counts as at least as many as leave it half of the reads.
+const ADDRESS_UNITS_MAX: usize = UNITS_MAX / 2;
+const READ_UNITS_MIN: usize = UNITS_MAX / READS_MAX;
+/// Addresses whose units are remembered before those without a read are forgotten.
+const ADDRESSES_MAX: usize = 1024;
 /// Time that one read may take, and the slowest transfer that adds to it.
 const READ_TIME_MAX: Duration = Duration::from_secs(3);
 const BYTES_PER_SECOND_MIN: u64 = 2_000_000;
@@ -24,8 +35,18 @@ pub(super) fn read_time_max(bytes: u64) -> Duration {
 pub(super) struct Gate {
     reads: Semaphore,
     units: Semaphore,
+    addresses: Mutex<HashMap<ClientAddress, Arc<Semaphore>>>,
     /// Time that a read waits for its place.
     wait_max: Duration,
+}
+
+/// Address that a read is for; `None` for what neve reads by itself.
+pub(crate) type Payer = Option<ClientAddress>;
+
+/// Place of a read, until it is dropped.
+pub(super) struct Place<'g> {
+    _own: Option<OwnedSemaphorePermit>,
+    _all: [SemaphorePermit<'g>; 2],
 }
 
 impl Default for Gate {
@@ -37,25 +58,43 @@ impl Default for Gate {
 impl Gate {
     /// A gate at which a read waits for at most so long.
     pub(super) fn new(wait_max: Duration) -> Self {
-        let units = Semaphore::new(BYTES_MAX / BYTES_UNIT);
-        Self { reads: Semaphore::new(READS_MAX), units, wait_max }
+        let (reads, units) = (Semaphore::new(READS_MAX), Semaphore::new(UNITS_MAX));
+        Self { reads, units, addresses: Mutex::default(), wait_max }
     }
 
     /// Waits for a place for a read of so many bytes. `None` if that takes too long.
-    pub(super) async fn enter(&self, bytes: u64) -> Option<[SemaphorePermit<'_>; 2]> {
-        timeout(self.wait_max, self.place(bytes)).await.ok().flatten()
+    pub(super) async fn enter(&self, bytes: u64, payer: Payer) -> Option<Place<'_>> {
+        timeout(self.wait_max, self.place(bytes, payer)).await.ok().flatten()
     }
 
-    async fn place(&self, bytes: u64) -> Option<[SemaphorePermit<'_>; 2]> {
+    async fn place(&self, bytes: u64, payer: Payer) -> Option<Place<'_>> {
         // A read of more than all of them has all.
-        let units = bytes.div_ceil(BYTES_UNIT as u64).min((BYTES_MAX / BYTES_UNIT) as u64);
+        let units = bytes.div_ceil(BYTES_UNIT as u64).min(UNITS_MAX as u64) as usize;
+        let own = match payer.map(|address| self.units_of(address)) {
+            None => None,
+            Some(all) => {
+                let units = units.clamp(READ_UNITS_MIN, ADDRESS_UNITS_MAX) as u32;
+                Some(all.acquire_many_owned(units).await.ok()?)
+            }
+        };
         let units = self.units.acquire_many(units as u32).await.ok()?;
-        Some([units, self.reads.acquire().await.ok()?])
+        Some(Place { _own: own, _all: [units, self.reads.acquire().await.ok()?] })
+    }
+
+    fn units_of(&self, address: ClientAddress) -> Arc<Semaphore> {
+        let mut addresses = lock(&self.addresses);
+        if addresses.len() >= ADDRESSES_MAX {
+            addresses.retain(|_, units| Arc::strong_count(units) > 1);
+        }
+        let new = || Arc::new(Semaphore::new(ADDRESS_UNITS_MAX));
+        Arc::clone(addresses.entry(address).or_insert_with(new))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use futures_util::FutureExt;
     use tokio::task::unconstrained;
 
@@ -64,7 +103,7 @@ mod tests {
     #[tokio::test]
     async fn reads_under_way_are_bounded_in_number_and_in_bytes() {
         let gate = Gate::default();
-        let enter = |bytes| unconstrained(gate.enter(bytes)).now_or_never().flatten();
+        let enter = |bytes| unconstrained(gate.enter(bytes, None)).now_or_never().flatten();
         let small: Vec<_> = std::iter::from_fn(|| enter(1)).collect();
         assert_eq!(small.len(), READS_MAX);
         drop(small);
@@ -73,5 +112,20 @@ mod tests {
         drop(large);
         let all = enter(1 << 30);
         assert!(all.is_some() && enter(1).is_none());
+    }
+
+    #[tokio::test]
+    async fn address_has_half_of_the_places() {
+        let gate = Gate::default();
+        let enter = |bytes, last| {
+            let address = ClientAddress::from(IpAddr::from([10, 0, 0, last]));
+            unconstrained(gate.enter(bytes, Some(address))).now_or_never().flatten()
+        };
+        let small: Vec<_> = std::iter::from_fn(|| enter(1, 1)).collect();
+        assert_eq!(small.len(), READS_MAX / 2);
+        assert!(enter(1, 2).is_some());
+        drop(small);
+        let large = [enter(BYTES_MAX as u64 / 2, 1), enter(1, 1), enter(BYTES_MAX as u64 / 2, 2)];
+        assert_eq!(large.map(|place| place.is_some()), [true, false, true]);
     }
 }

@@ -11,6 +11,7 @@ mod read_rate;
 mod tests;
 
 pub(super) use breaker::BreakerState;
+pub(super) use gate::Payer;
 pub(super) use not_read::NotRead;
-pub(super) use object_reader::{ObjectReader, Payer};
+pub(super) use object_reader::ObjectReader;
 pub(super) use read_rate::Rates;

@@ -8,25 +8,21 @@ use bytes::Bytes;
 use metrics::{counter, histogram};
 use neve_archive::ObjectName;
 use object_store::Error;
-use tokio::sync::{SemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::breaker::{Breaker, BreakerState};
-use super::gate::{Gate, read_time_max};
+use super::gate::{Gate, Payer, Place, read_time_max};
 use super::hedging::Hedging;
 use super::not_read::NotRead;
 use super::queue::Queue;
 use super::read_rate::{Rates, ReadRate};
 use crate::archive::error::Failed;
 use crate::archive::store::ArchiveStore;
-use crate::shared::ClientAddress;
 
 /// Time for which the store rests before a probe.
 const RESTS_FOR: Duration = Duration::from_secs(1);
-
-/// Address that a read is for; `None` for what neve reads by itself.
-pub(crate) type Payer = Option<ClientAddress>;
 
 /// Reads of objects.
 pub(crate) struct ObjectReader {
@@ -109,15 +105,11 @@ impl ObjectReader {
     }
 
     /// Takes a read from the rate, and waits for its place. An error is the reason why it is refused.
-    async fn place(
-        &self,
-        length: u64,
-        payer: Payer,
-    ) -> Result<[SemaphorePermit<'_>; 2], &'static str> {
+    async fn place(&self, length: u64, payer: Payer) -> Result<Place<'_>, &'static str> {
         // What neve reads by itself comes one after the other.
         let _turn = payer.map(|address| self.queue.enter(address)).transpose()?;
         self.rate.take(payer, length)?; // before the gate: what is beyond the rate waits for nothing
-        self.gate.enter(length).await.ok_or("wait")
+        self.gate.enter(length, payer).await.ok_or("wait")
     }
 
     /// Reads a second time if the first one takes long. The first answer counts.

@@ -64,9 +64,10 @@ async fn reads_that_wait_are_bounded_in_total_and_by_address() {
     store.set(Mode::Silent);
     let name = name();
     let (first, refused) = begun(&reader, &name, Some(at(1)), 2 * WAITING_MAX);
-    assert_eq!((first.len(), refused), (READS_MAX + ADDRESS_MAX, Some(NotRead::Refused)));
+    assert_eq!((first.len(), refused), (READS_MAX / 2 + ADDRESS_MAX, Some(NotRead::Refused)));
     let (second, refused) = begun(&reader, &name, Some(at(2)), 2 * WAITING_MAX);
-    assert_eq!((second.len(), refused), (WAITING_MAX - ADDRESS_MAX, Some(NotRead::Refused)));
+    let left = READS_MAX / 2 + WAITING_MAX - ADDRESS_MAX;
+    assert_eq!((second.len(), refused), (left, Some(NotRead::Refused)));
     let (third, refused) = begun(&reader, &name, Some(at(3)), 1);
     assert_eq!((third.len(), refused), (0, Some(NotRead::Refused)));
     let (own, _) = begun(&reader, &name, None, 1);
@@ -82,7 +83,8 @@ async fn reads_beyond_the_rate_wait_for_nothing() {
     store.set(Mode::Silent);
     let name = name();
     let (waiting, refused) = begun(&reader, &name, Some(at(1)), 2 * READS_MAX);
-    assert_eq!((waiting.len(), refused), (READS_MAX + 10, Some(NotRead::Refused)));
+    assert_eq!(refused, Some(NotRead::Refused));
+    assert!((READS_MAX + 10..2 * READS_MAX).contains(&waiting.len()), "more after a while");
 }
 
 #[tokio::test]
@@ -91,7 +93,7 @@ async fn read_waits_for_its_place_for_bounded_time() {
     store.set(Mode::Silent);
     let name = name();
     let gets = store.gets();
-    let (under_way, _) = begun(&reader, &name, Some(at(1)), READS_MAX);
+    let under_way = [at(1), at(3)].map(|at| begun(&reader, &name, Some(at), READS_MAX / 2).0);
     assert_eq!(store.gets() - gets, READS_MAX);
     let refused = timeout(LIMIT, reader.read(&name, 0..10, Some(at(2)))).await.expect("it ends");
     assert_eq!(refused, Err(NotRead::Refused), "before those under way end");
