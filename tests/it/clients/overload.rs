@@ -197,8 +197,7 @@ fn requests_beyond_the_queue_are_refused() {
 #[test]
 fn items_after_the_deadline_of_a_batch_are_timed_out() {
     let bounds = ["--logs-bytes-max", "1MB", "--request-examined-bytes-max", "none"];
-    let (_devnet, _dir, neve) =
-        start(&[&bounds[..], &["--request-duration-max", "300ms"]].concat());
+    let (_devnet, _dir, neve) = start(&[&bounds[..], &["--request-duration-max", "10ms"]].concat());
     let answer = neve.client().post(&batch(1000));
     assert_eq!(answer.status, 200);
     assert!(answer.body.ends_with(b"}]"), "no newline");
