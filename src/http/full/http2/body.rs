@@ -38,7 +38,7 @@ impl Responding {
         memory_of_stream: Option<Reservation>,
     ) -> HttpBody {
         let Self { stream, memory, address, open } = self;
-        stream.sends(true);
+        stream.sends();
         let may_wait = body.size_hint().upper().is_none_or(|len| len > u64::from(open.window()));
         let wrapped = Http2Body {
             body,
@@ -85,11 +85,7 @@ impl Http2Body {
             return Poll::Ready(Ok(first));
         }
         let bytes = piece_bytes(&self.body) + self.besides;
-        let polled = self.pieces.memory().poll_next(self.address, bytes, context);
-        if polled.is_pending() {
-            self.stream.sends(false); // memory waits for other streams, which have clocks
-        }
-        polled
+        self.pieces.memory().poll_next(self.address, bytes, context)
     }
 
     /// Waits until the end may go out.
@@ -97,10 +93,7 @@ impl Http2Body {
         if !self.ends_apart {
             return Poll::Ready(());
         }
-        if !self.is_given {
-            self.is_given = true;
-            self.stream.ends();
-        }
+        self.is_given = true;
         self.pieces.poll_taken(context)
     }
 
@@ -111,11 +104,8 @@ impl Http2Body {
                 return self.poll_end(context).map(|()| None);
             }
             let mut taken = ready!(self.poll_memory(context))?;
-            let polled = Pin::new(&mut self.body).poll_frame(context);
-            if polled.is_pending() {
-                self.stream.sends(false); // a part that is not there yet does not wait for the client
-            }
-            match ready!(polled).transpose()?.map(Frame::into_data) {
+            let polled = ready!(Pin::new(&mut self.body).poll_frame(context));
+            match polled.transpose()?.map(Frame::into_data) {
                 Some(Ok(data)) if data.is_empty() => {}
                 Some(Ok(data)) => {
                     let bytes = data.len() + self.besides;
@@ -129,6 +119,10 @@ impl Http2Body {
                     self.rest = self.pieces.hold(data, taken);
                 }
                 Some(Err(frame)) => return Poll::Ready(Some(Ok(frame))),
+                // hyper would send an end, and the client would take a part for the whole.
+                None if self.body.size_hint().lower() > 0 => {
+                    return Poll::Ready(Some(Err(io::ErrorKind::UnexpectedEof.into())));
+                }
                 None => return self.poll_end(context).map(|()| None),
             }
         }
@@ -147,7 +141,9 @@ impl Body for Http2Body {
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let polled = self.poll_body(context);
         if polled.is_ready() {
-            self.stream.sends(true);
+            self.stream.sends();
+        } else {
+            self.stream.waits(&self.pieces);
         }
         polled
     }
@@ -201,12 +197,16 @@ mod tests {
     impl Sent {
         /// A response of this length. Its client has the memory of its connection only.
         fn new(len: usize) -> Self {
-            let body = whole(Response::new(ResponseBody::from(vec![7; len]))).into_body();
-            Self::of(body, &MemoryBudget::new(1, 1))
+            Self::of(response(len), &MemoryBudget::new(1, 1))
         }
 
         fn of(body: HttpBody, budget: &Arc<MemoryBudget>) -> Self {
-            let memory = SendMemory::new(budget);
+            Self::on(&SendMemory::new(budget), body)
+        }
+
+        /// A response on a connection of this memory.
+        fn on(memory: &Arc<SendMemory>, body: HttpBody) -> Self {
+            let memory = Arc::clone(memory);
             let (stream, streams) = (Stream::new(), Arc::new(OpenStreams::default()));
             let address = ClientAddress::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let first = memory.take_first(address, &body).expect("enough for any first piece");
@@ -228,22 +228,70 @@ mod tests {
             false
         }
 
+        fn late_at(&self) -> Option<Instant> {
+            let (idle, write) = (Duration::from_secs(100), Duration::from_secs(4));
+            self.stream.late_at(&Deadlines { idle, write })
+        }
+
         /// Seconds until the stream is late.
         fn late_after(&self) -> Option<u64> {
-            let (idle, write) = (Duration::from_secs(100), Duration::from_secs(4));
-            let late = self.stream.late_at(&Deadlines { idle, write })?;
+            let late = self.late_at()?;
             Some((late - Instant::now() + Duration::from_millis(500)).as_secs())
         }
     }
 
+    fn response(len: usize) -> HttpBody {
+        whole(Response::new(ResponseBody::from(vec![7; len]))).into_body()
+    }
+
     #[test]
-    fn stream_that_waits_for_memory_has_no_write_deadline() {
+    fn stream_that_waits_for_memory_is_late_if_its_own_piece_is_left() {
         let mut sent = Sent::new(200_000);
         assert_eq!(sent.late_after(), Some(4));
         assert!(!sent.poll() && sent.pieces.len() == 4);
-        assert_eq!(sent.late_after(), None);
+        assert_eq!(sent.late_after(), Some(16));
+        let late = sent.late_at();
+        assert!(
+            !sent.poll() && sent.late_at() == late,
+            "another look does not set the clock again"
+        );
         sent.pieces.clear();
         assert!(!sent.poll() && sent.pieces.len() == 4, "memory is back");
+    }
+
+    #[test]
+    fn stream_that_waits_for_the_pieces_of_others_is_not_late() {
+        let memory = SendMemory::new(&MemoryBudget::new(1, 1));
+        let (sender, pieces) = mpsc::channel(1);
+        let mut waiting = Sent::on(&memory, HttpBody::Stream(StreamBody { pieces, left: None }));
+        sender.try_send(Bytes::from_static(b"x")).expect("one piece");
+        assert!(!waiting.poll() && waiting.pieces.len() == 1);
+        assert_eq!(
+            waiting.late_after(),
+            Some(16),
+            "the next part does not come, and this one stays"
+        );
+        waiting.pieces.clear();
+        assert_eq!(waiting.late_after(), None, "the client has taken all that there is");
+        let mut other = Sent::on(&memory, response(60_000));
+        assert!(other.poll());
+        sender.try_send(Bytes::from_static(b"x")).expect("one piece");
+        assert!(!waiting.poll() && waiting.late_after().is_none(), "memory is with the other");
+        other.pieces.clear();
+        assert!(!waiting.poll() && waiting.pieces.len() == 1, "memory is back");
+    }
+
+    #[test]
+    fn response_that_breaks_off_is_an_error() {
+        let (sender, pieces) = mpsc::channel(1);
+        sender.try_send(Bytes::from_static(b"part")).expect("one piece");
+        drop(sender);
+        let body = HttpBody::Stream(StreamBody { pieces, left: Some(5) });
+        let mut sent = Sent::of(body, &MemoryBudget::new(1, 1));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut next = || Pin::new(&mut sent.body).poll_frame(&mut context);
+        assert!(matches!(next(), Poll::Ready(Some(Ok(_)))));
+        assert!(matches!(next(), Poll::Ready(Some(Err(_)))));
     }
 
     #[test]

@@ -93,7 +93,8 @@ impl SendMemory {
     }
 
     /// Takes memory for the next piece, when a piece of this connection has gone if there is none now. Fails if
-    /// it has no piece.
+    /// it has no piece. Memory that other connections give back wakes no stream: each asks again whenever its
+    /// clock looks.
     pub(super) fn poll_next(
         self: &Arc<Self>,
         address: ClientAddress,
@@ -188,6 +189,11 @@ impl StreamPieces {
         lock(&self.state).held += 1;
         self.memory.pieces.fetch_add(1, Ordering::Relaxed);
         Bytes::from_owner(HeldPiece { piece, pieces: Arc::clone(self), _taken: taken })
+    }
+
+    /// True if the client has not taken all pieces.
+    pub(super) fn are_held(&self) -> bool {
+        lock(&self.state).held > 0
     }
 
     /// Waits until the client has taken all pieces.

@@ -13,6 +13,7 @@ use hyper::rt::Executor;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
+use super::memory::StreamPieces;
 use crate::config::settings::Deadlines;
 use crate::http::socket::IdleState;
 use crate::shared::lock::lock;
@@ -136,8 +137,9 @@ enum Phase {
     Answering,
     /// Response that waits for the client, since this time.
     Sending(Instant),
-    /// Response of which the client has all but the last pieces, since this time.
-    Ending(Instant),
+    /// Response whose next part or end waits for the client to take these pieces, or for something else, since
+    /// this time.
+    Waiting(Instant, Arc<StreamPieces>),
 }
 
 impl Stream {
@@ -156,14 +158,18 @@ impl Stream {
         *lock(&self.0) = Phase::Reading(Instant::now(), Arc::clone(state));
     }
 
-    /// Notes whether the client got a part of its response, which the next one waits for.
-    pub(super) fn sends(&self, sending: bool) {
-        *lock(&self.0) = if sending { Phase::Sending(Instant::now()) } else { Phase::Answering };
+    /// Notes that hyper got a part of its response, and the next one waits for the client.
+    pub(super) fn sends(&self) {
+        *lock(&self.0) = Phase::Sending(Instant::now());
     }
 
-    /// Notes that hyper has all of its response, and the client not yet.
-    pub(super) fn ends(&self) {
-        *lock(&self.0) = Phase::Ending(Instant::now());
+    /// Notes that the next part or the end of its response is not there yet. Its client has time from the first
+    /// such note on, while it leaves any of these pieces.
+    pub(super) fn waits(&self, pieces: &Arc<StreamPieces>) {
+        let mut phase = lock(&self.0);
+        if !matches!(*phase, Phase::Waiting(..)) {
+            *phase = Phase::Waiting(Instant::now(), Arc::clone(pieces));
+        }
     }
 
     /// Time at which it is late, if nothing happens until then.
@@ -172,7 +178,9 @@ impl Stream {
             Phase::Reading(since, state) => (!state.has_read()).then(|| *since + deadlines.idle),
             Phase::Answering => None,
             Phase::Sending(since) => Some(*since + deadlines.write),
-            Phase::Ending(since) => Some(*since + TAKEN_WITHIN * deadlines.write),
+            Phase::Waiting(since, pieces) => {
+                pieces.are_held().then(|| *since + TAKEN_WITHIN * deadlines.write)
+            }
         }
     }
 
@@ -207,7 +215,7 @@ where
         let (clock, deadlines) = (Arc::clone(&stream), self.0);
         tokio::spawn(STREAM.scope(stream, async move {
             tokio::select! {
-                biased;
+                biased; // a look of the clock polls both: a stream that waits for memory asks again
                 () = future => {}
                 () = clock.late(deadlines) => debug!("stream of HTTP/2 reset: its client is late"),
             }
@@ -217,7 +225,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
+    use std::future::{pending, poll_fn};
 
     use super::*;
 
@@ -237,9 +245,23 @@ mod tests {
         assert_eq!(late_after(|stream| stream.reads(&state)), Some(8));
         state.read();
         assert_eq!(late_after(|stream| stream.reads(&state)), None, "all was read");
-        assert_eq!(late_after(|stream| stream.sends(true)), Some(4));
-        assert_eq!(late_after(|stream| stream.sends(false)), None);
-        assert_eq!(late_after(Stream::ends), Some(16));
+        assert_eq!(late_after(Stream::sends), Some(4));
+    }
+
+    #[tokio::test]
+    async fn stream_asks_again_at_each_look() {
+        let (sender, polled) = tokio::sync::oneshot::channel();
+        let (mut sender, mut polls) = (Some(sender), 0);
+        let (idle, write) = (Duration::from_millis(2), Duration::from_millis(2));
+        StreamExecutor(Deadlines { idle, write }).execute(poll_fn(move |_| {
+            polls += 1;
+            if polls < 3 {
+                return Poll::Pending; // and has no waker
+            }
+            sender.take().into_iter().for_each(|sender| drop(sender.send(())));
+            Poll::Ready(())
+        }));
+        assert_eq!(polled.await, Ok(()));
     }
 
     #[tokio::test]
@@ -248,7 +270,7 @@ mod tests {
         let (idle, write) = (Duration::from_secs(1), Duration::from_millis(20));
         StreamExecutor(Deadlines { idle, write }).execute(async move {
             let _sender = sender;
-            Stream::current().sends(true);
+            Stream::current().sends();
             pending::<()>().await;
         });
         assert!(dropped.await.is_err());
