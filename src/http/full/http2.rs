@@ -6,6 +6,7 @@
 
 mod body;
 mod clock;
+mod line_time;
 mod memory;
 mod socket;
 mod streams;
@@ -30,6 +31,7 @@ use tracing::{debug, warn};
 
 use self::body::Responding;
 use self::clock::{ConnectionClock, Look};
+use self::line_time::LineTime;
 use self::memory::{OWN_BYTES, SendMemory};
 use self::socket::{Http2Socket, refused_before_settings};
 use self::streams::{OpenStream, OpenStreams, Stream, StreamExecutor};
@@ -97,8 +99,9 @@ pub(super) async fn serve(
     };
     let streams = Arc::new(OpenStreams::default());
     let memory = SendMemory::new(&service.responder.rpc.memory);
-    let streams_max = service.connection_streams_max;
-    let socket = Http2Socket::new(stream, read, Arc::clone(&streams), streams_max, deadlines.write);
+    let line = Arc::clone(memory.line());
+    let socket = Http2Socket::new(stream, read, Arc::clone(&streams), line, deadlines.write)
+        .streams_max(service.connection_streams_max);
     let mut clock = ConnectionClock::new(deadlines, Arc::clone(&streams), Arc::clone(&memory));
     let respond = service_fn(|request: Request<Incoming>| {
         let (service, memory) = (Arc::clone(service), Arc::clone(&memory));
@@ -107,7 +110,7 @@ pub(super) async fn serve(
         let address = named.unwrap_or(address);
         async move { respond(&service, request, address, memory, open).await }
     });
-    let builder = builder(service, deadlines);
+    let builder = builder(service, deadlines, memory.line());
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), respond));
     let mut draining = pin!(draining(&mut drain));
     let mut told = false;
@@ -218,8 +221,12 @@ fn name_host(request: &mut Request<Incoming>) -> bool {
     true
 }
 
-fn builder(service: &Service, deadlines: Deadlines) -> http2::Builder<StreamExecutor> {
-    let mut builder = http2::Builder::new(StreamExecutor(deadlines));
+fn builder(
+    service: &Service,
+    deadlines: Deadlines,
+    line: &Arc<LineTime>,
+) -> http2::Builder<StreamExecutor> {
+    let mut builder = http2::Builder::new(StreamExecutor(deadlines, Arc::clone(line)));
     let streams_max = service.connection_streams_max;
     // A refused stream is an error, and its body another one.
     let errors_max = STREAM_ERRORS_MAX + 2 * refused_before_settings(streams_max) as usize;

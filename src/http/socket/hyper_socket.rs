@@ -8,6 +8,7 @@
 //! minute keeps nothing alive.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -39,7 +40,7 @@ const PARK_AFTER: Duration = Duration::from_secs(1);
 /// Bytes of a head if nothing else is said.
 const HEAD_BYTES: usize = 8 << 10;
 /// Go's server waits as long (`net/http`, `rstAvoidanceDelay`).
-const LINGER: Duration = Duration::from_millis(500);
+pub(crate) const LINGER: Duration = Duration::from_millis(500);
 const LINGER_ROOM: usize = 4 << 10;
 /// Bytes that are read at once.
 const READ: usize = 64 << 10;
@@ -151,16 +152,7 @@ impl Socket {
     /// connection, and the client may lose what was sent.
     pub(crate) async fn linger(self) {
         let stream = self.io;
-        let read_on = async {
-            let mut room = vec![0; LINGER_ROOM];
-            while stream.readable().await.is_ok() {
-                match stream.try_read(&mut room) {
-                    Ok(1..) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    _ => return,
-                }
-            }
-        };
+        let read_on = async { while poll_fn(|context| poll_discard(&stream, context)).await {} };
         let _ = timeout(LINGER, read_on).await;
     }
 
@@ -294,6 +286,20 @@ impl Socket {
             self.memory.came = 0;
         }
         written
+    }
+}
+
+/// Reads what comes and drops it; false at the end.
+pub(crate) fn poll_discard(stream: &TcpStream, context: &mut Context<'_>) -> Poll<bool> {
+    let mut room = [0; LINGER_ROOM];
+    loop {
+        if ready!(stream.poll_read_ready(context)).is_err() {
+            return Poll::Ready(false);
+        }
+        match stream.try_read(&mut room) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return Poll::Ready(read.is_ok_and(|len| len > 0)),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod encoding;
 mod fast_path;
 mod filters;
 mod http2;
+mod http2_drain;
 mod http2_streams;
 mod http_rows;
 mod misses;

@@ -207,7 +207,8 @@ mod tests {
         /// A response on a connection of this memory.
         fn on(memory: &Arc<SendMemory>, body: HttpBody) -> Self {
             let memory = Arc::clone(memory);
-            let (stream, streams) = (Stream::new(), Arc::new(OpenStreams::default()));
+            let (stream, streams) =
+                (Stream::new(Arc::clone(memory.line())), Arc::new(OpenStreams::default()));
             let address = ClientAddress::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let first = memory.take_first(address, &body).expect("enough for any first piece");
             let open = streams.open();

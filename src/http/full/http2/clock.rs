@@ -27,7 +27,7 @@ pub(super) struct ConnectionClock {
     deadlines: Deadlines,
     streams: Arc<OpenStreams>,
     memory: Arc<SendMemory>,
-    /// Time of the cut, while there is a reason for it.
+    /// Time of the line at the cut, while there is a reason for it.
     cut_at: Option<Instant>,
 }
 
@@ -57,20 +57,21 @@ impl ConnectionClock {
         let Deadlines { idle, write } = self.deadlines;
         let is_idle = self.idle_since().is_some_and(|since| since + idle <= now);
         let tails = self.memory.tails_since();
-        let is_left = |since| since + TAKEN_WITHIN * write <= now;
+        let line = self.memory.line().at(now);
+        let is_left = |since| since + TAKEN_WITHIN * write <= line;
         let is_left_once = tails.is_some_and(|(oldest, _)| is_left(oldest));
         if !is_idle && !is_left_once {
             self.cut_at = None;
             return Look::Open;
         }
         let Some(cut_at) = self.cut_at else {
-            self.cut_at = Some(now + if is_idle { write } else { TAKEN_WITHIN * write });
+            self.cut_at = Some(line + if is_idle { write } else { TAKEN_WITHIN * write });
             return Look::Closing;
         };
         // Streams that are open and tails that are young may end meanwhile.
         let is_left_alone =
             self.streams.idle_since().is_some() && tails.is_some_and(|(_, newest)| is_left(newest));
-        if cut_at <= now || is_left_alone { Look::Late } else { Look::Open }
+        if cut_at <= line || is_left_alone { Look::Late } else { Look::Open }
     }
 }
 
@@ -157,6 +158,18 @@ mod tests {
         assert_eq!([41, 42].map(|at| connection.after(at)), [Look::Closing, Look::Late]);
         drop(piece);
         assert_eq!(connection.after(43), Look::Open);
+    }
+
+    #[test]
+    fn tail_behind_a_full_line_is_not_left() {
+        let mut connection = Connection::new();
+        let (stream, _piece) = connection.piece();
+        stream.leave();
+        let line = Arc::clone(connection.clock.memory.line());
+        line.runs(false, connection.begin + Duration::from_secs(10));
+        assert_eq!(connection.after(90), Look::Open);
+        line.runs(true, connection.begin + Duration::from_secs(90));
+        assert_eq!([118, 121].map(|at| connection.after(at)), [Look::Open, Look::Closing]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use hyper::body::Body;
 use tokio::time::Instant;
 
+use super::line_time::LineTime;
 use crate::http::response::HttpBody;
 use crate::shared::lock::lock;
 use crate::shared::{ClientAddress, Holder, MemoryBudget, Reservation};
@@ -37,7 +38,9 @@ pub(super) struct SendMemory {
     pieces: AtomicUsize,
     /// Time when the last of them went.
     moved: Mutex<Instant>,
-    /// Ends of responses that the client has not taken: since when, by number. Their streams have no clock.
+    line: Arc<LineTime>,
+    /// Ends of responses that the client has not taken, by number: since this time of the line. Their streams
+    /// have no clock.
     tails: Mutex<BTreeMap<u64, Instant>>,
     /// Streams that wait for memory.
     waiting: Mutex<Vec<Waker>>,
@@ -50,9 +53,15 @@ impl SendMemory {
             free: AtomicUsize::new(OWN_BYTES),
             pieces: AtomicUsize::default(),
             moved: Mutex::new(Instant::now()),
+            line: Arc::default(),
             tails: Mutex::default(),
             waiting: Mutex::default(),
         })
+    }
+
+    /// Time of the connection's line.
+    pub(super) fn line(&self) -> &Arc<LineTime> {
+        &self.line
     }
 
     /// Time since which hyper has nothing that the client did not take.
@@ -61,7 +70,7 @@ impl SendMemory {
         (self.pieces.load(Ordering::Relaxed) == 0).then(|| *lock(&self.moved))
     }
 
-    /// Times since which the client leaves the end of a response: the oldest and the newest one.
+    /// Times of the line since which the client leaves the end of a response: the oldest and the newest one.
     pub(super) fn tails_since(&self) -> Option<(Instant, Instant)> {
         let tails = lock(&self.tails);
         Some((*tails.first_key_value()?.1, *tails.last_key_value()?.1))
@@ -215,7 +224,7 @@ impl StreamPieces {
         if state.held > 0 {
             let mut tails = lock(&self.memory.tails);
             let number = tails.last_key_value().map_or(0, |(last, _)| last + 1);
-            tails.insert(number, Instant::now());
+            tails.insert(number, self.memory.line.now());
             state.tail = Some(number);
         }
     }

@@ -10,11 +10,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
+use super::line_time::LineTime;
 use super::streams::OpenStreams;
+use crate::http::socket::{LINGER, poll_discard};
 
 /// Bytes of the preface.
 const PREFACE_BYTES: usize = 24;
@@ -35,6 +38,8 @@ const STREAMS_UNKNOWN: u32 = 100;
 /// Setting of the window of new streams (RFC 9113, 6.5.2), and the bytes of a setting.
 const INITIAL_WINDOW: [u8; 2] = [0, 4];
 const SETTING_BYTES: usize = 6;
+/// Bytes that the kernel takes before it has sent those that it has.
+const UNSENT_MAX: u32 = 128 << 10;
 /// Requests that hyper reads before those that it has are begun. Until then nobody counts their headers.
 const HEADS_AT_ONCE: usize = 4;
 
@@ -131,18 +136,21 @@ pub(super) fn refused_before_settings(streams_max: u32) -> u32 {
     STREAMS_UNKNOWN.saturating_sub(streams_max)
 }
 
-/// A socket.
+/// A socket that reads on after its last byte.
 pub(super) struct Http2Socket {
     io: TcpStream,
     /// Bytes that were read before.
     before: Bytes,
     meter: FrameMeter,
     streams: Arc<OpenStreams>,
+    line: Arc<LineTime>,
     /// Requests that hyper may refuse.
     refused_max: u64,
     write_timeout: Duration,
-    /// Set while the client takes no bytes.
+    /// Set while the client takes no bytes, or says nothing after the last one.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// True behind the last byte.
+    is_shut: bool,
 }
 
 impl Http2Socket {
@@ -150,12 +158,19 @@ impl Http2Socket {
         io: TcpStream,
         before: Bytes,
         streams: Arc<OpenStreams>,
-        streams_max: u32,
+        line: Arc<LineTime>,
         write_timeout: Duration,
     ) -> Self {
-        let refused_max = REFUSED_MAX + u64::from(refused_before_settings(streams_max));
-        let meter = FrameMeter::new();
-        Self { io, before, meter, streams, refused_max, write_timeout, stalled: None }
+        // A client takes a PING, and its turn among streams, in time only if the kernel has little before it.
+        let _ = SockRef::from(&io).set_tcp_notsent_lowat(UNSENT_MAX);
+        let (meter, refused_max, stalled, is_shut) = (FrameMeter::new(), REFUSED_MAX, None, false);
+        Self { io, before, meter, streams, line, refused_max, write_timeout, stalled, is_shut }
+    }
+
+    /// Sets the number of streams that the client may have open.
+    pub(super) fn streams_max(mut self, streams_max: u32) -> Self {
+        self.refused_max = REFUSED_MAX + u64::from(refused_before_settings(streams_max));
+        self
     }
 
     fn wrote<T>(
@@ -163,14 +178,32 @@ impl Http2Socket {
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        self.line.runs(written.is_ready(), Instant::now());
         if written.is_ready() {
             self.stalled = None;
             return written;
         }
-        let limit = self.write_timeout;
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
-        ready!(stalled.as_mut().poll(context));
+        ready!(self.poll_stalled(context, self.write_timeout));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Waits until nothing has happened for so long.
+    fn poll_stalled(&mut self, context: &mut Context<'_>, limit: Duration) -> Poll<()> {
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(limit)));
+        stalled.as_mut().poll(context)
+    }
+
+    /// Reads on after the last byte until the client closes. It reads what the kernel still has, and says so: a
+    /// closed socket would answer with a reset, and the client would lose the rest.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while let Poll::Ready(comes) = poll_discard(&self.io, context) {
+            if !comes {
+                return Poll::Ready(());
+            }
+            self.stalled = None;
+        }
+        let ended = self.streams.idle_since().filter(|since| since.elapsed() >= self.write_timeout);
+        self.poll_stalled(context, ended.map_or(self.write_timeout, |_| LINGER))
     }
 }
 
@@ -235,7 +268,11 @@ impl AsyncWrite for Http2Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
+        if !self.is_shut {
+            ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
+            (self.is_shut, self.stalled) = (true, None);
+        }
+        self.poll_linger(context).map(Ok)
     }
 }
 

@@ -13,6 +13,7 @@ use hyper::rt::Executor;
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
+use super::line_time::LineTime;
 use super::memory::StreamPieces;
 use crate::config::settings::Deadlines;
 use crate::http::socket::IdleState;
@@ -20,8 +21,8 @@ use crate::shared::lock::lock;
 
 /// Bytes that a client takes of a stream before it says so, unless its SETTINGS say otherwise (RFC 9113, 6.9.2).
 const WINDOW: u32 = 65_535;
-/// Write deadlines within which a client takes the last pieces of a response. A hundred streams may share a
-/// slow line.
+/// Write deadlines within which a client takes the last pieces of a response. They are up to five times as long
+/// as a part of it, and a client with a small window for all streams serves one after the other.
 pub(super) const TAKEN_WITHIN: u32 = 4;
 
 tokio::task_local! {
@@ -127,7 +128,10 @@ impl Drop for OpenStream {
 
 /// State of one stream, for its clock.
 #[derive(Debug)]
-pub(super) struct Stream(Mutex<Phase>);
+pub(super) struct Stream {
+    phase: Mutex<Phase>,
+    line: Arc<LineTime>,
+}
 
 #[derive(Debug)]
 enum Phase {
@@ -135,17 +139,17 @@ enum Phase {
     Reading(Instant, Arc<IdleState>),
     /// Answer under way, which ends by itself.
     Answering,
-    /// Response that waits for the client, since this time.
+    /// Response that waits for the client, since this time of the line.
     Sending(Instant),
     /// Response whose next part or end waits for the client to take these pieces, or for something else, since
-    /// this time.
+    /// this time of the line.
     Waiting(Instant, Arc<StreamPieces>),
 }
 
 impl Stream {
     /// A stream that waits for nothing of its client.
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Phase::Answering)))
+    pub(super) fn new(line: Arc<LineTime>) -> Arc<Self> {
+        Arc::new(Self { phase: Mutex::new(Phase::Answering), line })
     }
 
     /// Stream of this task.
@@ -155,31 +159,32 @@ impl Stream {
 
     /// Notes that some of its request is not here. `state` learns when it is.
     pub(super) fn reads(&self, state: &Arc<IdleState>) {
-        *lock(&self.0) = Phase::Reading(Instant::now(), Arc::clone(state));
+        *lock(&self.phase) = Phase::Reading(Instant::now(), Arc::clone(state));
     }
 
     /// Notes that hyper got a part of its response, and the next one waits for the client.
     pub(super) fn sends(&self) {
-        *lock(&self.0) = Phase::Sending(Instant::now());
+        *lock(&self.phase) = Phase::Sending(self.line.now());
     }
 
     /// Notes that the next part or the end of its response is not there yet. Its client has time from the first
     /// such note on, while it leaves any of these pieces.
     pub(super) fn waits(&self, pieces: &Arc<StreamPieces>) {
-        let mut phase = lock(&self.0);
+        let mut phase = lock(&self.phase);
         if !matches!(*phase, Phase::Waiting(..)) {
-            *phase = Phase::Waiting(Instant::now(), Arc::clone(pieces));
+            *phase = Phase::Waiting(self.line.now(), Arc::clone(pieces));
         }
     }
 
     /// Time at which it is late, if nothing happens until then.
     pub(super) fn late_at(&self, deadlines: &Deadlines) -> Option<Instant> {
-        match &*lock(&self.0) {
+        let behind = self.line.behind(Instant::now());
+        match &*lock(&self.phase) {
             Phase::Reading(since, state) => (!state.has_read()).then(|| *since + deadlines.idle),
             Phase::Answering => None,
-            Phase::Sending(since) => Some(*since + deadlines.write),
+            Phase::Sending(since) => Some(*since + deadlines.write + behind),
             Phase::Waiting(since, pieces) => {
-                pieces.are_held().then(|| *since + TAKEN_WITHIN * deadlines.write)
+                pieces.are_held().then(|| *since + TAKEN_WITHIN * deadlines.write + behind)
             }
         }
     }
@@ -204,14 +209,14 @@ pub(super) fn look_every(deadlines: &Deadlines) -> Duration {
 
 /// Runs each stream of a connection until it ends or is late.
 #[derive(Debug, Clone)]
-pub(super) struct StreamExecutor(pub(super) Deadlines);
+pub(super) struct StreamExecutor(pub(super) Deadlines, pub(super) Arc<LineTime>);
 
 impl<F> Executor<F> for StreamExecutor
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        let stream = Stream::new();
+        let stream = Stream::new(Arc::clone(&self.1));
         let (clock, deadlines) = (Arc::clone(&stream), self.0);
         tokio::spawn(STREAM.scope(stream, async move {
             tokio::select! {
@@ -232,7 +237,7 @@ mod tests {
     /// Seconds until a stream is late whose client did this.
     fn late_after(did: impl FnOnce(&Stream)) -> Option<u64> {
         let (idle, write) = (Duration::from_secs(8), Duration::from_secs(4));
-        let stream = Stream::new();
+        let stream = Stream::new(Arc::default());
         did(&stream);
         let late = stream.late_at(&Deadlines { idle, write })?;
         Some((late - Instant::now() + Duration::from_millis(500)).as_secs())
@@ -248,17 +253,35 @@ mod tests {
         assert_eq!(late_after(Stream::sends), Some(4));
     }
 
+    #[test]
+    fn stream_behind_a_full_line_is_not_late() {
+        let begin = Instant::now() - Duration::from_secs(100);
+        let after = late_after(|stream| {
+            stream.sends();
+            stream.line.runs(false, begin);
+        });
+        assert_eq!(after, Some(104), "it is full since a while ago");
+        let after = late_after(|stream| {
+            stream.line.runs(false, begin);
+            stream.line.runs(true, Instant::now());
+            stream.sends();
+        });
+        assert_eq!(after, Some(4), "it was full before");
+    }
+
     #[tokio::test]
     async fn stream_asks_again_at_each_look() {
         let (sender, polled) = tokio::sync::oneshot::channel();
         let (mut sender, mut polls) = (Some(sender), 0);
         let (idle, write) = (Duration::from_millis(2), Duration::from_millis(2));
-        StreamExecutor(Deadlines { idle, write }).execute(poll_fn(move |_| {
+        StreamExecutor(Deadlines { idle, write }, Arc::default()).execute(poll_fn(move |_| {
             polls += 1;
             if polls < 3 {
                 return Poll::Pending; // and has no waker
             }
-            sender.take().into_iter().for_each(|sender| drop(sender.send(())));
+            if let Some(sender) = sender.take() {
+                let _ = sender.send(()); // the test waits for it
+            }
             Poll::Ready(())
         }));
         assert_eq!(polled.await, Ok(()));
@@ -268,7 +291,7 @@ mod tests {
     async fn late_stream_ends_and_its_work_is_dropped() {
         let (sender, dropped) = tokio::sync::oneshot::channel::<()>();
         let (idle, write) = (Duration::from_secs(1), Duration::from_millis(20));
-        StreamExecutor(Deadlines { idle, write }).execute(async move {
+        StreamExecutor(Deadlines { idle, write }, Arc::default()).execute(async move {
             let _sender = sender;
             Stream::current().sends();
             pending::<()>().await;
