@@ -80,11 +80,16 @@ impl AccessEntry {
         lock(&self.response).source = source.map(HeaderValue::from_static);
     }
 
+    /// Notes that the client left the end of a response which hyper had.
+    pub(crate) fn note_left(&self) {
+        lock(&self.response).is_left = true;
+    }
+
     /// Notes the end of a response.
     pub(crate) fn ends(&self, sent: u64, whole: bool) {
         let mut response = lock(&self.response);
         response.response_bytes = sent;
-        response.is_cut = !(whole || self.request.method == Method::HEAD);
+        response.is_cut = response.is_left || !(whole || self.request.method == Method::HEAD);
     }
 
     /// Notes a response, which gets the id of its request.

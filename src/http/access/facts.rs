@@ -69,6 +69,8 @@ pub(super) struct ResponseFacts {
     pub(super) called: CalledMethods,
     /// Name of the client's API key.
     pub(super) key: Option<Arc<str>>,
+    /// True if the client left the end of a response which hyper had.
+    pub(super) is_left: bool,
     /// True if the client did not take all of the response.
     pub(super) is_cut: bool,
 }

@@ -194,6 +194,7 @@ mod tests {
             response_bytes: 512,
             called: CalledMethods { calls: 3, names },
             key: Some("shop \"x".into()),
+            is_left: false,
             is_cut: true,
         }
     }

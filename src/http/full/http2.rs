@@ -11,8 +11,9 @@ mod memory;
 mod socket;
 mod streams;
 
+use std::error::Error;
 use std::future::{Future, poll_fn};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -34,7 +35,7 @@ use self::clock::{ConnectionClock, Look};
 use self::line_time::LineTime;
 use self::memory::{OWN_BYTES, SendMemory};
 use self::socket::{Http2Socket, refused_before_settings};
-use self::streams::{OpenStream, OpenStreams, Stream, StreamExecutor};
+use self::streams::{OpenStream, OpenStreams, Stream, StreamExecutor, TAKEN_WITHIN};
 use super::service::{Client, Service};
 use crate::body::ResponseBody;
 use crate::config::settings::Deadlines;
@@ -44,7 +45,7 @@ use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::http::{OpenConnection, draining};
 use crate::rpc::RpcResponse;
-use crate::shared::{ClientAddress, Holder};
+use crate::shared::{ClientAddress, Holder, Timeout};
 
 /// Begin of the preface of a connection: no request of HTTP/1 begins so.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
@@ -121,7 +122,11 @@ pub(super) async fn serve(
             let now = Instant::now();
             match clock.look(now) {
                 Look::Open => {}
-                Look::Closing => closes = true,
+                Look::Closing(_) if told => {}
+                Look::Closing(wait) => {
+                    service.responder.rpc.counters.time_out(wait);
+                    closes = true;
+                }
                 Look::Late => return Poll::Ready(Ok(())),
             }
             look.as_mut().reset(clock.next_look(now));
@@ -133,8 +138,18 @@ pub(super) async fn serve(
     })
     .await;
     if let Err(error) = ended {
+        ran_out(&error).into_iter().for_each(|wait| service.responder.rpc.counters.time_out(wait));
         debug!(%error, "connection of HTTP/2 ended early");
     }
+}
+
+/// Wait that the client let run out, if the connection ended so.
+fn ran_out(error: &hyper::Error) -> Option<Timeout> {
+    if error.is_timeout() {
+        return Some(Timeout::Idle); // a PING without an answer
+    }
+    let io = error.source()?.downcast_ref::<h2::Error>()?.get_io()?;
+    (io.kind() == ErrorKind::TimedOut).then_some(Timeout::Write)
 }
 
 /// Answers a request of one stream. A stream that the client resets drops this. Without memory for a
@@ -172,7 +187,7 @@ async fn respond(
         first = memory.take_first(address, response.body());
     }
     let first = first.ok_or(Reason::ENHANCE_YOUR_CALM)?;
-    let responding = Responding { stream, memory, address, open };
+    let responding = Responding { stream, memory, address, open, entry: client.entry };
     Ok(response.map(|body| responding.wrap(body, first, reserved)))
 }
 
@@ -239,6 +254,7 @@ fn builder(
         .max_send_buf_size(SEND_BUFFER)
         .max_local_error_reset_streams(Some(errors_max))
         .keep_alive_interval(deadlines.idle)
-        .keep_alive_timeout(deadlines.write);
+        // The answer waits behind all that the client has not read.
+        .keep_alive_timeout(TAKEN_WITHIN * deadlines.write);
     builder
 }

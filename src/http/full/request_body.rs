@@ -83,11 +83,11 @@ fn cut(mut bytes: Bytes, limit: usize) -> Bytes {
     bytes
 }
 
-/// Bytes of a body that nobody wants which are read all the same, so that the connection can go on;
+/// Bytes of an unwanted body which are read all the same, so that the connection can go on;
 /// Go's server reads as many (`net/http`, `maxPostHandlerReadBytes`).
 const UNWANTED_MAX: u64 = 256 << 10;
 
-/// Reads a body that nobody wants, if it is short; true if none of it is left. From then on `state` waits
+/// Reads an unwanted body if it is short; true if none of it is left. From then on `state` waits
 /// for no more of it. A client that waits for `100 Continue` is not asked for it.
 pub(crate) async fn read_unwanted(request: &mut Request<Incoming>, state: &IdleState) -> bool {
     let ended = read_short(request).await;
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of the response to a request with a body of this length that nobody wants: whether it was read to
+    /// Bytes of the response to a request with an unwanted body of this length: whether it was read to
     /// the end, and whether more of it is waited for.
     async fn answer(len: u64) -> String {
         let (mut client, server) = duplex(4096);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn body_that_nobody_wants_is_waited_for_no_more() {
+    async fn unwanted_body_is_waited_for_no_more() {
         assert_eq!(answer(100).await, "ended: true, waits: false");
         assert_eq!(answer(UNWANTED_MAX + 1).await, "ended: false, waits: false");
     }

@@ -208,6 +208,7 @@ fn connection_of_a_client_that_reads_nothing_ends_and_so_does_an_idle_one() {
     assert!(String::from_utf8_lossy(&came).contains("\"result\":{"), "an answer, and then the end");
     let goaway = came.windows(9).any(|head| head[3] == 7 && head[..2] == [0, 0]);
     assert!(goaway, "{came:?}");
+    neve.wait_for_count("neve_http_connection_timeouts_total{reason=\"idle\"}", 2);
 }
 
 /// Headers besides those of the connection and the time.

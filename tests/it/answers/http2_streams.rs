@@ -230,6 +230,7 @@ fn connection_whose_client_leaves_all_is_told_and_then_cut() {
     assert!(done.has_goaway(), "{:?}", done.came);
     let ended = (0..streams).filter(|at| done.has_ended(2 * at + 1)).count();
     assert!(ended > 0 && ended < streams as usize, "{ended} of {streams}");
+    neve.wait_for_count("neve_http_connection_timeouts_total{reason=\"write\"}", 1);
 }
 
 /// Bytes of memory of a client for a connection, and so many more.
@@ -260,7 +261,7 @@ fn long_response_is_served_though_the_client_has_no_more_memory() {
     let node = devnet(5);
     let (share, dir) = (share(68), fresh_dir());
     let log = dir.path().join("access.log").display().to_string();
-    // With a log, nobody knows the length of a body.
+    // With a log, the length of a body is known by its size hint only.
     let flags = [&NEVER_IDLE[..], &[&share[0], &share[1], "--access-log", &log]].concat();
     let (_dir, neve) = follow(&node, &flags);
     let long = format!("[{}]", [BLOCK; 40].join(","));
@@ -270,6 +271,26 @@ fn long_response_is_served_though_the_client_has_no_more_memory() {
     let data = done.came.iter().filter(|came| came.kind == DATA);
     let body: Vec<u8> = data.flat_map(|came| came.payload.clone()).collect();
     assert!(body == expected, "{} bytes of {}: {:?}", body.len(), expected.len(), done.reset_of(1));
+}
+
+#[test]
+fn response_whose_end_is_left_is_cut_in_the_log() {
+    let node = devnet(5);
+    let dir = fresh_dir();
+    let log = dir.path().join("access.log");
+    let path = log.display().to_string();
+    let (_dir, neve) = follow(&node, &[&NEVER_IDLE[..], &["--access-log", &path]].concat());
+    let long = format!("[{}]", [BLOCK; 40].join(","));
+    let len = u32::try_from(neve.client().post(&long).body.len()).expect("short");
+    let lines = |count| {
+        let text = || fs::read_to_string(&log).unwrap_or_default();
+        neve.wait("a line", |_| (text().lines().count() == count).then(text))
+    };
+    assert!(!lines(1).contains("cut"), "{}", lines(1));
+    let first = [window_of_connection(), ask_for(1, &long)].concat();
+    talk(&neve, &begin(len - 1, &first), until_reset(|_| Vec::new())).reset_after(1, WRITE);
+    let last = lines(2).lines().nth(1).expect("a line").to_owned();
+    assert!(last.contains(" cut=true"), "{last}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::memory::{FIRST_PIECE_BYTES, SendMemory, StreamPieces, Taken, piece_bytes};
 use super::streams::{OpenStream, Stream};
+use crate::http::access::AccessEntry;
 use crate::http::response::{HttpBody, Streamed};
 use crate::shared::{ClientAddress, Reservation};
 
@@ -27,6 +28,7 @@ pub(super) struct Responding {
     pub(super) memory: Arc<SendMemory>,
     pub(super) address: ClientAddress,
     pub(super) open: OpenStream,
+    pub(super) entry: Option<Arc<AccessEntry>>,
 }
 
 impl Responding {
@@ -37,7 +39,7 @@ impl Responding {
         first: Taken,
         memory_of_stream: Option<Reservation>,
     ) -> HttpBody {
-        let Self { stream, memory, address, open } = self;
+        let Self { stream, memory, address, open, entry } = self;
         stream.sends();
         let may_wait = body.size_hint().upper().is_none_or(|len| len > u64::from(open.window()));
         let wrapped = Http2Body {
@@ -50,6 +52,7 @@ impl Responding {
             stream,
             pieces: StreamPieces::new(memory),
             address,
+            entry,
             _memory_of_stream: memory_of_stream,
             _open: open,
         };
@@ -74,6 +77,7 @@ struct Http2Body {
     stream: Arc<Stream>,
     pieces: Arc<StreamPieces>,
     address: ClientAddress,
+    entry: Option<Arc<AccessEntry>>,
     _memory_of_stream: Option<Reservation>,
     _open: OpenStream,
 }
@@ -165,6 +169,8 @@ impl Body for Http2Body {
 
 impl Drop for Http2Body {
     fn drop(&mut self) {
+        let is_left = self.ends_apart && self.pieces.are_held();
+        self.entry.iter().filter(|_| is_left).for_each(|entry| entry.note_left());
         self.pieces.leave();
     }
 }
@@ -212,7 +218,8 @@ mod tests {
             let address = ClientAddress::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let first = memory.take_first(address, &body).expect("enough for any first piece");
             let open = streams.open();
-            let responding = Responding { stream: Arc::clone(&stream), memory, address, open };
+            let responding =
+                Responding { stream: Arc::clone(&stream), memory, address, open, entry: None };
             Self { body: responding.wrap(body, first, None), stream, pieces: Vec::new() }
         }
 

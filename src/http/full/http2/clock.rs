@@ -10,13 +10,14 @@ use tokio::time::Instant;
 use super::memory::SendMemory;
 use super::streams::{OpenStreams, TAKEN_WITHIN, look_every};
 use crate::config::settings::Deadlines;
+use crate::shared::Timeout;
 
 /// State of a connection at a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
     Open,
-    /// To be told that it closes.
-    Closing,
+    /// To be told that it closes, for its client let this wait run out.
+    Closing(Timeout),
     /// To be cut: its client takes nothing, does not close, or never began.
     Late,
 }
@@ -66,7 +67,7 @@ impl ConnectionClock {
         }
         let Some(cut_at) = self.cut_at else {
             self.cut_at = Some(line + if is_idle { write } else { TAKEN_WITHIN * write });
-            return Look::Closing;
+            return Look::Closing(if is_idle { Timeout::Idle } else { Timeout::Write });
         };
         // Streams that are open and tails that are young may end meanwhile.
         let is_left_alone =
@@ -88,6 +89,8 @@ mod tests {
 
     const IDLE: Duration = Duration::from_secs(100);
     const WRITE: Duration = Duration::from_secs(10);
+    const IDLES: Look = Look::Closing(Timeout::Idle);
+    const TAIL: Look = Look::Closing(Timeout::Write);
 
     struct Connection {
         clock: ConnectionClock,
@@ -122,24 +125,21 @@ mod tests {
     fn idle_connection_is_told_and_then_cut() {
         let mut connection = Connection::new();
         assert_eq!(connection.after(98), Look::Open);
-        assert_eq!(
-            [100, 105, 111].map(|at| connection.after(at)),
-            [Look::Closing, Look::Open, Look::Late]
-        );
+        assert_eq!([100, 105, 111].map(|at| connection.after(at)), [IDLES, Look::Open, Look::Late]);
     }
 
     #[test]
     fn connection_is_not_idle_while_a_response_is_in_flight() {
         let mut connection = Connection::new();
-        assert_eq!(connection.after(100), Look::Closing);
+        assert_eq!(connection.after(100), IDLES);
         let (_stream, piece) = connection.piece();
         assert_eq!(connection.after(111), Look::Open, "the response goes on");
         drop(piece);
-        assert_eq!(connection.after(112), Look::Closing, "it is idle since a while ago");
+        assert_eq!(connection.after(112), IDLES, "it is idle since a while ago");
         let open = connection.clock.streams.open();
         assert_eq!(connection.after(130), Look::Open, "a stream is open");
         drop(open);
-        assert_eq!(connection.after(131), Look::Closing);
+        assert_eq!(connection.after(131), IDLES);
         assert_eq!(connection.after(142), Look::Late);
     }
 
@@ -151,11 +151,11 @@ mod tests {
         stream.leave();
         let open = connection.clock.streams.open();
         assert_eq!(connection.after(38), Look::Open);
-        assert_eq!([41, 79].map(|at| connection.after(at)), [Look::Closing, Look::Open]);
+        assert_eq!([41, 79].map(|at| connection.after(at)), [TAIL, Look::Open]);
         assert_eq!(connection.after(82), Look::Late, "other streams had their time");
         connection.clock.cut_at = None;
         drop(open);
-        assert_eq!([41, 42].map(|at| connection.after(at)), [Look::Closing, Look::Late]);
+        assert_eq!([41, 42].map(|at| connection.after(at)), [TAIL, Look::Late]);
         drop(piece);
         assert_eq!(connection.after(43), Look::Open);
     }
@@ -169,7 +169,7 @@ mod tests {
         line.runs(false, connection.begin + Duration::from_secs(10));
         assert_eq!(connection.after(90), Look::Open);
         line.runs(true, connection.begin + Duration::from_secs(90));
-        assert_eq!([118, 121].map(|at| connection.after(at)), [Look::Open, Look::Closing]);
+        assert_eq!([118, 121].map(|at| connection.after(at)), [Look::Open, TAIL]);
     }
 
     #[test]

@@ -15,11 +15,12 @@ use crate::http::response::HttpBody;
 use crate::shared::lock::lock;
 use crate::shared::{ClientAddress, Holder, MemoryBudget, Reservation};
 
-/// Bytes of the longest piece that neve expects. Only a mirror gets longer ones.
+/// Bytes of the longest piece that neve expects. Those of mirrors and of upstreams may be longer.
 const PIECE_LEN_MAX: usize = 64 << 10;
 /// Memory of the first piece besides its bytes: what hyper notes of the stream goes with it. 9 KiB were seen.
 pub(super) const FIRST_PIECE_BYTES: usize = 12 << 10;
-/// Memory that a connection reserves when it opens: enough for any first piece but a mirror's.
+/// Memory that a connection reserves when it opens: enough for the first piece of
+/// any response that neve makes.
 pub(super) const OWN_BYTES: usize = PIECE_LEN_MAX + FIRST_PIECE_BYTES;
 
 /// Bytes that the next piece of a body may have.

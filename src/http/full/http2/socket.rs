@@ -40,7 +40,7 @@ const INITIAL_WINDOW: [u8; 2] = [0, 4];
 const SETTING_BYTES: usize = 6;
 /// Bytes that the kernel takes before it has sent those that it has.
 const UNSENT_MAX: u32 = 128 << 10;
-/// Requests that hyper reads before those that it has are begun. Until then nobody counts their headers.
+/// Requests that hyper reads before those that it has are begun. Until then their headers are not counted.
 const HEADS_AT_ONCE: usize = 4;
 
 /// Meter of the frames that a client sends.
@@ -117,13 +117,14 @@ impl FrameMeter {
     }
 
     fn frame(&mut self) {
-        let [a, b, c, kind, ..] = self.head;
+        let [a, b, c, kind, flags, ..] = self.head;
         self.skip = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         self.came = 0;
         (self.in_settings, self.setting_came) = (kind == 4, 0);
         match kind {
             1 => (self.requests, self.heads) = (self.requests + 1, self.heads + 1), // HEADERS
             3 => self.idle += 2 * FRAMES_A_REQUEST,                                 // RST_STREAM
+            6 if flags & 1 == 1 => {} // acknowledges a PING of neve's, which comes for the life of a connection
             2 | 4 | 6 => self.idle += 1, // PRIORITY, SETTINGS, PING
             0 if self.skip == 0 => self.idle += 1, // DATA without any
             _ => {}
@@ -278,7 +279,31 @@ impl AsyncWrite for Http2Socket {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn kernel_takes_little_ahead_of_a_client_that_reads_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (_client, (io, _)) = (client.expect("it listens"), accepted.expect("it connects"));
+        io.writable().await.expect("nothing is written");
+        let limit = Duration::from_secs(100);
+        let mut socket = Http2Socket::new(io, Bytes::new(), Arc::default(), Arc::default(), limit);
+        let (bytes, mut taken) = (vec![0; 64 << 10], 0);
+        poll_fn(|context| {
+            while let Poll::Ready(len) = Pin::new(&mut socket).poll_write(context, &bytes) {
+                taken += len.expect("it is open");
+            }
+            Poll::Ready(())
+        })
+        .await;
+        assert!((1..1 << 20).contains(&taken), "{taken}");
+    }
 
     fn frame(kind: u8, len: u8) -> Vec<u8> {
         let mut frame = vec![0, 0, len, kind, 0, 0, 0, 0, 1];
@@ -324,6 +349,9 @@ mod tests {
                 assert!(!takes(&vec![frame(kind, 6); free + 1], piece), "{kind}");
             }
             assert!(!takes(&vec![frame(0, 0); free + 1], piece), "DATA without any");
+            let mut acknowledged = frame(6, 8);
+            acknowledged[4] = 1;
+            assert!(takes(&vec![acknowledged; 10 * free], piece), "PINGs of neve's");
             assert!(takes(&vec![frame(0, 4); 10 * free], piece), "a body");
             assert!(takes(&vec![frame(8, 4); 10 * free], piece), "windows");
         }

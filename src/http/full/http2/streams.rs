@@ -36,9 +36,9 @@ pub(super) struct OpenStreams {
     open: AtomicUsize,
     /// Streams that ever opened.
     opened: AtomicU64,
-    /// Streams that are open and not begun: nobody has counted their memory.
+    /// Streams that are open and not begun: their memory is not counted.
     waiting: AtomicUsize,
-    /// Least window that the client gave a new stream.
+    /// Least window that the client ever gave new streams: the default, or less.
     window: AtomicU32,
     /// Reader that waits until there is none.
     reader: Mutex<Option<Waker>>,
