@@ -274,6 +274,18 @@ fn long_response_is_served_though_the_client_has_no_more_memory() {
 }
 
 #[test]
+fn stream_that_waits_for_memory_ends_in_time_if_its_client_leaves_a_piece() {
+    let node = devnet(5);
+    let share = share(78);
+    let (_dir, neve) = follow(&node, &[&NEVER_IDLE[..], &[&share[0], &share[1]]].concat());
+    let long = format!("[{}]", [BLOCK; 80].join(","));
+    let first = [window_of_connection(), ask_for(1, &long)].concat();
+    // Room for three parts of the first piece and a byte, so neve hands on four and wants memory for the next.
+    let done = talk(&neve, &begin(3 * (16 << 10) + 1, &first), until_reset(|_| Vec::new()));
+    done.reset_after(1, 4 * WRITE);
+}
+
+#[test]
 fn response_whose_end_is_left_is_cut_in_the_log() {
     let node = devnet(5);
     let dir = fresh_dir();
