@@ -2,6 +2,7 @@
 
 mod backfill_thread;
 mod clock;
+mod full_disk;
 pub(crate) mod memory_lock;
 mod packer;
 mod queue;

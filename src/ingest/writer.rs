@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use super::clock::Clock;
+use super::full_disk::Step;
 use super::packer::Packer;
 use super::queue::{Ingest, Work};
 use super::written::note_written;
@@ -178,6 +179,7 @@ impl Loop {
         record: &Record,
         incoming: &mpsc::Receiver<Work>,
     ) -> Result<(), Error> {
+        let mut has_paused = false;
         loop {
             let begun = Instant::now();
             let appended = self.setup.writer.append(record);
@@ -189,7 +191,7 @@ impl Loop {
                     if incoming.is_closed() {
                         return Ok(());
                     }
-                    self.make_room().await?;
+                    has_paused = self.make_room(has_paused).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -206,18 +208,20 @@ impl Loop {
     }
 
     /// Evicts on a full disk, or waits. A range that waits for the archive goes too: the newest heights are
-    /// worth more than the oldest.
-    async fn make_room(&mut self) -> Result<(), Error> {
+    /// worth more than the oldest. Returns true after a pause.
+    async fn make_room(&mut self, has_paused: bool) -> Result<bool, Error> {
         let hold = self.hold();
-        let mut evicted = self.evict_unless(hold)?;
-        if evicted.segments == 0 && evicted.held > 0 {
-            let bytes_max = evicted.held - 1; // the oldest goes, and the others as the disk fills again
-            evicted = self.evict_unless(hold.map(|hold| Hold { bytes_max, ..hold }))?;
+        let evicted = self.evict_unless(hold)?;
+        let step = Step::after(&evicted, has_paused);
+        match step {
+            Step::Append => {}
+            Step::Pause => tokio::time::sleep(DISK_FULL_PAUSE).await,
+            Step::EvictHeld => {
+                let bytes_max = evicted.held - 1; // the oldest goes, and the others as the disk fills again
+                self.evict_unless(hold.map(|hold| Hold { bytes_max, ..hold }))?;
+            }
         }
-        if evicted.segments == 0 {
-            tokio::time::sleep(DISK_FULL_PAUSE).await;
-        }
-        Ok(())
+        Ok(step == Step::Pause)
     }
 
     fn disk_full(&self, error: &Error) {
