@@ -128,8 +128,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Reads the manifest. A signature vouches for all of it, so one that names or deletes objects is refused
-/// unless the own key signed it: somebody else may have put it there.
+/// Reads the manifest. A signature vouches for all of it, so one that names or deletes objects, or says that
+/// heights need no copy, is refused unless the own key signed it: somebody else may have put it there.
 pub(super) async fn own_manifest(
     archive: &ArchiveStore,
     options: &WriteOptions,
@@ -138,8 +138,9 @@ pub(super) async fn own_manifest(
     let Some(key) = options.signer.as_ref().filter(|_| !options.signs_existing) else {
         return Ok(Some(held));
     };
-    let Manifest { sequence, ref segments, ref deletion, ref signature, .. } = held.manifest;
-    if (segments.is_empty() && deletion.is_none()) || key.has_signed(&held.manifest) {
+    let Manifest { sequence, from, ref segments, ref deletion, ref signature, .. } = held.manifest;
+    let says_nothing = segments.is_empty() && deletion.is_none() && from == 0;
+    if says_nothing || key.has_signed(&held.manifest) {
         return Ok(Some(held));
     }
     let found = if signature.is_some() { "another signature" } else { "no signature" };

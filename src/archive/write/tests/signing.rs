@@ -12,7 +12,7 @@ use super::support::{PLAIN, archive, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::signature::SigningKey;
 use crate::archive::store::ArchiveStore;
-use crate::archive::write::change::{WriteOptions, Writer};
+use crate::archive::write::change::{WriteOptions, Writer, own_manifest};
 use crate::archive::write::{GcOptions, gc, init, push, retain};
 
 /// Keys as `openssl genpkey -algorithm ed25519` writes them; the second one has other bytes.
@@ -110,5 +110,24 @@ fn manifest_without_segments_is_signed_by_its_first_signer() {
         assert!(own.signer.as_ref().expect("a key").has_signed(&manifest(&archive).await));
         let unsigned = pushed(&archive, PackedDir::new(2).path()).await;
         assert!(matches!(unsigned, Err(Failed::Unsigned)), "{unsigned:?}");
+    });
+}
+
+/// Eviction would believe it, and let all heights below go without a copy.
+#[test]
+fn first_height_of_another_one_is_not_believed() {
+    let (packed, store) = (PackedDir::new(1), Arc::new(FaultStore::new(Fault::None)));
+    let own = options(0, false);
+    run(async {
+        let archive = archive(&store);
+        init(&archive, &PLAIN, Some(packed.chain())).await.expect("it holds");
+        let held = archive.manifest().await.expect("it can be read").expect("it is there");
+        let forged =
+            Manifest { from: 1_000_000_000_000_000, ..held.manifest.following(held.digest) };
+        assert!(archive.replace(Some(&held), &forged).await.expect("it can be written"));
+        let refused = own_manifest(&archive, &own).await;
+        assert!(matches!(refused, Err(Failed::OtherSigner { segments: 0, .. })), "{refused:?}");
+        let refused = signed_push(&archive, packed.path(), &own).await;
+        assert!(matches!(refused, Err(Failed::OtherSigner { .. })), "{refused:?}");
     });
 }
