@@ -1,6 +1,7 @@
 //! Writing an archive: the trial of its store, pushing, dropping heights and deleting objects.
 
 mod change;
+mod ending;
 mod file_system;
 mod gc;
 mod init;

@@ -1,6 +1,7 @@
 //! Pushing beside serving: a thread of the lowest priority pushes packed files as they appear.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::change::{WriteOptions, Writer, own_manifest};
+use super::ending::Ending;
 use super::push::{Progress, Pushed, push};
 use crate::archive::error::Failed;
 use crate::archive::local::{PackedFiles, packed_files};
@@ -70,18 +72,20 @@ impl Pusher {
         };
         status.change_archive(|archive| archive.push = Some(PushStatus::default()));
         let (stop, stopped) = oneshot::channel::<()>();
-        let run = move || -> io::Result<()> {
+        let ending = Ending::new(Arc::clone(status));
+        let run = move || {
             if let Err(error) = rustix::process::setpriority_process(None, NICE) {
                 debug!(%error, "pusher keeps its priority");
             }
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                tokio::select! {
-                    () = work.run() => {}
-                    _ = stopped => {}
-                }
-            });
-            Ok(())
+            match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime.block_on(async {
+                    tokio::select! {
+                        never = work.run() => match never {},
+                        _ = stopped => ending.wanted(),
+                    }
+                }),
+                Err(error) => ending.failed(&error),
+            }
         };
         let started = thread::Builder::new().name("archive-push".to_owned()).spawn(run);
         let file = |error| Failed::File { path: dir.to_owned(), error };
@@ -90,7 +94,7 @@ impl Pusher {
 }
 
 impl Work {
-    async fn run(&mut self) {
+    async fn run(&mut self) -> Infallible {
         loop {
             let pause = match self.note_archived().await {
                 Err(failed) => self.failed(&failed.to_string()),
