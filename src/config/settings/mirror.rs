@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use neve_store::Retention;
+
 use super::store::retention;
 use crate::config::error::ConfigError;
 use crate::config::setting::{Group, SWITCH, Setting, bytes, count, text};
@@ -170,10 +172,18 @@ impl PushConfig {
             return values.refuse("archive-push", why);
         };
         let unpushed_bytes_max = values.bytes("retain-unpushed-bytes")? as u64;
-        let retained = retention(values)?.bytes.unwrap_or(u64::MAX);
-        if retained.saturating_add(unpushed_bytes_max) <= unpacked {
-            let why = "pushes packed files, and segments would be evicted before they are packed; give \
-                       --unpacked-bytes less than --retain-bytes";
+        let Retention { blocks, bytes, age } = retention(values)?;
+        let is_bounded_otherwise = blocks.is_some() || age.is_some();
+        // Nobody knows how many bytes the blocks of a number or an age take: they may take none.
+        let retained = if is_bounded_otherwise { 0 } else { bytes.unwrap_or(u64::MAX) };
+        if unpacked > 0 && retained.saturating_add(unpushed_bytes_max) <= unpacked {
+            let why = if is_bounded_otherwise {
+                "pushes packed files, and --retain-blocks or --retain-age may evict segments before they are \
+                 packed; give --unpacked-bytes less than --retain-unpushed-bytes"
+            } else {
+                "pushes packed files, and segments would be evicted before they are packed; give \
+                 --unpacked-bytes less than --retain-bytes"
+            };
             return values.refuse("archive-push", why);
         }
         let (sign_key, is_single) =

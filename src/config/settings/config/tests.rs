@@ -246,11 +246,22 @@ fn push_that_could_never_begin_is_refused() {
         Config::from_flags(&[&fixed[..], &push, more].concat()).map(drop)
     };
     assert_eq!(outcome(&[]), Ok(()));
+    let blocks = ["--retain-blocks=9", "--retain-unpushed-bytes=2GiB", "--unpacked-bytes=1GiB"];
+    assert_eq!(outcome(&blocks), Ok(()));
+    let at_once = ["--retain-blocks=9", "--retain-unpushed-bytes=0B", "--unpacked-bytes=0B"];
+    assert_eq!(outcome(&at_once), Ok(()), "each range is packed as soon as it is whole");
+    assert_eq!(outcome(&["--retain-bytes=none", "--retain-unpushed-bytes=0B"]), Ok(()));
     let small = ["--retain-bytes=1GiB", "--retain-unpushed-bytes=1GiB"];
     assert_eq!(outcome(&[&small[..], &["--unpacked-bytes=1GiB"]].concat()), Ok(()));
     for (flags, why) in [
         (vec!["--unpacked-bytes=none"], "--unpacked-bytes none packs nothing"),
         (small.to_vec(), "evicted before they are packed"),
+        (vec!["--retain-blocks=9", "--retain-unpushed-bytes=2GiB"], "less than --retain-unpushed"),
+        (vec!["--retain-age=9d", "--retain-unpushed-bytes=2GiB"], "less than --retain-unpushed"),
+        (
+            vec!["--retain-age=9d", "--retain-bytes=1TiB", "--retain-unpushed-bytes=2GiB"],
+            "less than --retain-unpushed",
+        ),
     ] {
         let error = outcome(&flags).expect_err("it is refused");
         assert!(error.contains("--archive-push") && error.contains(why), "{error}");
