@@ -1,5 +1,6 @@
 //! The object store of an archive: its objects, and its manifest.
 
+use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,14 +14,14 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStoreExt, PutMode, PutOptions,
-    PutPayload, RetryConfig, UpdateVersion,
+    Error, GetOptions, GetRange, GetResult, GetResultPayload, ObjectStoreExt, PutMode, PutPayload,
+    RetryConfig, UpdateVersion,
 };
 use tokio::time::timeout;
 
 use super::connector::{Connector, time_max};
 use super::error::Failed;
-use super::file_lock::locked;
+use super::file_lock::{holding, locked};
 use super::objects::Objects;
 use super::requests::{PATIENCE, RequestError, counted, within};
 use crate::client::{client_config, raw_client};
@@ -306,33 +307,42 @@ impl ArchiveStore {
         is_conditional: bool,
     ) -> Result<(), Failed> {
         let Some(lock) = &self.lock else {
-            if !is_conditional {
-                return self.overwrite(before, bytes).await;
-            }
             let path = self.path(MANIFEST_NAME);
+            let length = bytes.len() as u64;
+            if !is_conditional {
+                self.compare(before).await?;
+                let put = self.objects.put(&path, PutPayload::from(bytes));
+                return Ok(self.counted("put", length, put).await.map(drop)?);
+            }
             let mode = match before {
                 None => PutMode::Create,
                 Some(held) => PutMode::Update(held.version.clone()),
             };
-            let (options, length) = (PutOptions::from(mode), bytes.len() as u64);
-            let put = self.objects.put_opts(&path, PutPayload::from(bytes), options);
+            let put = self.objects.put_opts(&path, PutPayload::from(bytes), mode.into());
             self.counted("put", length, put).await?;
             return Ok(());
         };
         let held = locked(lock).await;
-        let _held = held.map_err(|error| Failed::File { path: lock.clone(), error })?;
-        self.overwrite(before, bytes).await
+        let held = held.map_err(|error| Failed::File { path: lock.clone(), error })?;
+        self.compare(before).await?;
+        self.put_holding(held, bytes).await
     }
 
-    /// Puts the manifest if it is `before` at that time.
-    async fn overwrite(&self, before: Option<&Held>, bytes: Vec<u8>) -> Result<(), Failed> {
-        let path = self.path(MANIFEST_NAME);
+    /// Fails unless the manifest is `before`.
+    async fn compare(&self, before: Option<&Held>) -> Result<(), Failed> {
         let there = self.manifest().await?.map(|held| held.digest);
-        if there != before.map(|held| held.digest) {
-            return Err(Failed::Busy(1));
-        }
+        if there == before.map(|held| held.digest) { Ok(()) } else { Err(Failed::Busy(1)) }
+    }
+
+    /// Puts the manifest in a directory. A rename that is late happens after all: no other writer may compare
+    /// before, so the put keeps the lock also if nobody waits for it any more.
+    async fn put_holding(&self, lock: File, bytes: Vec<u8>) -> Result<(), Failed> {
+        let (objects, path) = (self.objects.clone(), self.path(MANIFEST_NAME));
         let length = bytes.len() as u64;
-        self.counted("put", length, self.objects.put(&path, PutPayload::from(bytes))).await?;
+        let put = async move { objects.put(&path, PutPayload::from(bytes)).await };
+        let put = holding(lock, put);
+        let put = async { put.await.map_err(|source| Error::JoinError { source })? };
+        self.counted("put", length, put).await?;
         Ok(())
     }
 }
