@@ -47,7 +47,9 @@ impl Hold {
     /// True if a segment will have a copy, and has none yet.
     pub(crate) fn waits_for(&self, facts: &SegmentFacts) -> bool {
         let SegmentFacts { base, end_height, range, .. } = *facts;
-        let is_copied = |(first, last)| base.max(self.from) >= first && end_height <= last + 1;
+        let is_copied = |(first, last): (u64, u64)| {
+            base.max(self.from) >= first && end_height <= last.saturating_add(1)
+        };
         let is_there = end_height <= self.from || self.copied.is_some_and(is_copied);
         range.is_some() && !is_there
     }
@@ -184,7 +186,7 @@ mod tests {
         assert_eq!(limit(Some((100, 399)), 0, 4000), (0, 4000), "the first one is not copied");
         assert_eq!(limit(Some((100, 399)), 100, 4000), (4, 0), "the first one needs no copy");
         assert_eq!(limit(Some((150, 399)), 150, 4000), (4, 0), "nor the half of the second");
-        assert_eq!(limit(Some((0, u64::MAX - 1)), 0, 0), (4, 0));
+        assert_eq!(limit(Some((0, u64::MAX)), 0, 4000), (4, 0), "any last height");
     }
 
     #[test]
