@@ -1,9 +1,9 @@
 //! Threads for requests that must not hold up a serving thread, with a share of them per address.
 //!
-//! Two pools, so that a search waits for searches only: cold reads wait for the disk, searches take
-//! processors. A pool has twice as many threads as one address may use, and each address has a
-//! queue of its own, which take turns: whoever asks for much waits for itself. Queues are bounded;
-//! beyond that a request is refused.
+//! Three pools, so that a search waits for searches only: cold reads wait for the disk, unpacking takes
+//! processors for a moment, searches for long. A pool has twice as many threads as one address may
+//! use, and each address has a queue of its own, which take turns: whoever asks for much waits for
+//! itself. Queues are bounded; beyond that a request is refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -42,6 +42,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Pools of threads that may wait or take long.
 pub(crate) struct Offload {
     cold_reads: Pool,
+    unpacking: Pool,
     searches: Pool,
 }
 
@@ -51,7 +52,8 @@ impl Offload {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let cold_reads = Pool::new("cold_read", workers * COLD_READS, 0, queue);
         let searches = Pool::new("search", processors, SEARCH_NICE, queue);
-        Arc::new(Self { cold_reads, searches })
+        let unpacking = Pool::new("unpack", processors, 0, queue);
+        Arc::new(Self { cold_reads, unpacking, searches })
     }
 
     /// Does `work` on a thread of a pool.
@@ -61,18 +63,29 @@ impl Offload {
         address: ClientAddress,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
-        let pool = match class {
-            Class::ColdRead => &self.cold_reads,
-            Class::Search => &self.searches,
-        };
         let (done, waiting) = oneshot::channel();
         // Whoever waited may have gone meanwhile.
-        let job = Box::new(move || drop(done.send(work())));
-        if !pool.submit(address, job) {
-            counter!("neve_offload_refused_requests_total", "pool" => pool.0.name).increment(1);
-            return Err(NotDone::Full);
-        }
+        self.submit(class, address, move || drop(done.send(work())))?;
         waiting.await.map_err(|_| NotDone::Failed)
+    }
+
+    /// Has `work` done on a thread of a pool. If that fails, `work` is dropped.
+    pub(crate) fn submit(
+        &self,
+        class: Class,
+        address: ClientAddress,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), NotDone> {
+        let pool = match class {
+            Class::ColdRead => &self.cold_reads,
+            Class::Unpack => &self.unpacking,
+            Class::Search => &self.searches,
+        };
+        if pool.submit(address, Box::new(work)) {
+            return Ok(());
+        }
+        counter!("neve_offload_refused_requests_total", "pool" => pool.0.name).increment(1);
+        Err(NotDone::Full)
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use crate::body::AcceptEncoding;
 use crate::http::clients::Seat;
 use crate::http::response::{Persistence, ResponseWriter};
+use crate::rpc::Calls;
 use crate::shared::{ClientAddress, Reservation};
 
 /// A connection that was just accepted.
@@ -58,9 +59,9 @@ impl OpenConnection {
 pub(crate) enum ToFast {
     /// A connection.
     Connection(OpenConnection),
-    /// The response that the connection of this key waits for; nothing if making or sending it
-    /// failed, and then the connection is closed.
-    Answer(usize, Option<Waited>),
+    /// The response that the connection of this key waits for; nothing if making it failed, and then the
+    /// connection is closed.
+    Answer(usize, Option<Answered>),
     /// Connections are to end.
     Drain,
     /// A question whether the thread goes on.
@@ -73,8 +74,8 @@ pub(crate) enum ToFast {
 pub(crate) enum ToFull {
     /// A connection.
     Connection(OpenConnection),
-    /// The socket of the connection of this key, and what it waits for.
-    Disk(usize, TcpStream, BlockingWork),
+    /// A response of the connection of this key, whose rest is not in memory.
+    Unsent(usize, UnsentResponse),
 }
 
 /// Rest of a response, and its socket.
@@ -99,12 +100,19 @@ pub(crate) enum Waited {
     Unanswered(TcpStream, Bytes),
 }
 
-/// Work that may wait for the disk.
-pub(crate) enum BlockingWork {
-    /// Answer this request, which must not hold up the worker.
-    Answer(OffloadedRequest),
-    /// Sending what is left of an answer.
-    Send(Box<ResponseWriter>),
+/// Work of another thread for a connection.
+pub(crate) struct Answered {
+    /// Its outcome; nothing if sending failed.
+    pub(crate) waited: Option<Waited>,
+    /// Calls that are to be counted, the time that they took, and the length of the body.
+    pub(crate) counted: Option<(Calls, Duration, usize)>,
+}
+
+impl From<Option<Waited>> for Answered {
+    /// Work of which nothing is to be counted.
+    fn from(waited: Option<Waited>) -> Self {
+        Self { waited, counted: None }
+    }
 }
 
 /// A question whose answer may have to be waited for.
@@ -116,6 +124,8 @@ pub(crate) struct OffloadedRequest {
     pub(crate) accepts: AcceptEncoding,
     pub(crate) persistence: Persistence,
     pub(crate) address: ClientAddress,
+    /// True if the request is offloaded only because unpacking takes long.
+    pub(crate) unpacks: bool,
     /// Covers the request.
     pub(crate) _held: Option<Reservation>,
 }

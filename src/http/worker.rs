@@ -1,14 +1,11 @@
 //! A worker: a thread for plain requests, and one with a runtime for all that they are not.
 
-use std::net::TcpStream;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
-use futures_util::FutureExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -16,8 +13,7 @@ use tracing::warn;
 use super::drain::draining;
 use super::listener::{Role, Shared};
 use super::open_connection::{
-    Arrived, BlockingWork, ConnectionGuard, Handoff, OpenConnection, ToFast, ToFull,
-    UnsentResponse, Waited,
+    Answered, Arrived, ConnectionGuard, Handoff, OpenConnection, ToFast, ToFull, Waited,
 };
 use crate::config::settings::{AdminListen, Deadlines, HttpConfig};
 use crate::http::admit::{Hosts, Policy};
@@ -113,7 +109,7 @@ pub(crate) fn fast_service(
     role: Role,
     counters: &Arc<ThreadCounters>,
 ) -> FastService {
-    FastService { responder: responder(shared, counters), policy: policy(shared, role) }
+    FastService { responder: Arc::new(responder(shared, counters)), policy: policy(shared, role) }
 }
 
 /// Makes what the thread of the full path has.
@@ -205,33 +201,17 @@ impl FullLoop {
                         async move { serve(moved, &service, deadlines, drain, &handoff).await },
                     );
                 }
-                ToFull::Disk(key, stream, wait) => {
+                ToFull::Unsent(key, left) => {
                     open.spawn(async move {
-                        let done = AssertUnwindSafe(wait_for(&service.responder, stream, wait))
-                            .catch_unwind();
                         // Whatever happened: the connection waits for this.
-                        handoff.bring(ToFast::Answer(key, done.await.unwrap_or_default()));
+                        let left = on_disk_thread(move || left.send()).await.ok().flatten();
+                        let answered = Answered::from(left.map(Waited::Unsent));
+                        handoff.bring(ToFast::Answer(key, Some(answered)));
                     });
                 }
             }
         }
         while open.join_next().await.is_some() {}
-    }
-}
-
-/// Rest of a response that was waited for and sent as far as that goes at once; nothing
-/// if it cannot be made or sent.
-async fn wait_for(
-    responder: &Arc<Responder>,
-    stream: TcpStream,
-    wait: BlockingWork,
-) -> Option<Waited> {
-    match wait {
-        BlockingWork::Answer(question) => responder.answer_and_send(question, stream).await,
-        BlockingWork::Send(out) => {
-            let sent = on_disk_thread(move || UnsentResponse { stream, out }.send()).await.ok()?;
-            sent.map(Waited::Unsent)
-        }
     }
 }
 

@@ -68,7 +68,7 @@ const MISSES: &str = "not_served below_range above_head unknown_hash empty stale
 const CALL: &str = "(name of the JSON-RPC method)";
 const KEY: &str = "(name of the key in the file of --keys)";
 const KINDS: &str = "new_heads logs relayed";
-const POOLS: &str = "cold_read search";
+const POOLS: &str = "cold_read unpack search";
 const CALL_ERRORS: &str =
     "unreachable timeout throttled not_served http_status too_large invalid_json rpc_error";
 const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status too_large invalid_json no_length not_served loop abandoned";

@@ -167,6 +167,8 @@ pub(crate) fn has_gone(stream: impl AsFd) -> bool {
 pub(crate) enum Class {
     /// Look-ups of what may not be in memory.
     ColdRead,
+    /// Texts of whole packed heights.
+    Unpack,
     /// Searches, fee histories, binary forms, and requests whose reading alone takes long.
     Search,
 }

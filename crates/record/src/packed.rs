@@ -25,9 +25,13 @@ use crate::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS, SPANS};
 /// Bytes that the tables of open packed files take together.
 pub const TABLES_BYTES_MAX: usize = 64 << 20;
 
-/// Heights with more bytes before texts are made of them are unpacked by threads that may wait: these
-/// take half a millisecond.
-const UNPACKED_INLINE_MAX: usize = 32 << 10;
+/// Weight that a thread which must not wait unpacks for one answer: bytes before texts are made of them.
+/// Threads that may wait unpack more: texts of so many bytes take half a millisecond.
+const INLINE_MAX: usize = 32 << 10;
+
+/// Times that the bytes of a height weigh if texts are made of all of them while others wait: more than
+/// 2 KiB, which take some 30 µs, are for threads that may wait.
+const WHOLE_WEIGHT: usize = 16;
 
 /// Does `work`, and counts the bytes that this thread unpacks for it.
 fn counted<T>(work: impl FnOnce() -> T) -> T {
@@ -225,15 +229,14 @@ struct Range(File<Pages>);
 
 impl Range {
     /// A height, unless unpacking it takes too long for this thread.
-    fn height(&self, height: u64) -> Result<PackedHeight<'_>, PackedDamage> {
+    fn height(&self, height: u64, weight: usize) -> Result<PackedHeight<'_>, PackedDamage> {
         if !self.0.is_ready() {
             residency::not_here()?;
         }
         let packed = self.0.height(height).map_err(|error| damage(&error))?;
         let unpacked = packed.unpacked_len().map_err(|error| damage(&error))?;
-        if unpacked > UNPACKED_INLINE_MAX {
-            residency::not_here()?;
-        }
+        let weight = if residency::is_alone() { 1 } else { weight };
+        residency::weigh(unpacked.saturating_mul(weight), INLINE_MAX)?;
         Ok(packed)
     }
 }
@@ -266,7 +269,8 @@ impl PackedRange for Range {
         wanted: Wanted<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<usize>, PackedDamage> {
-        let packed = self.height(height)?;
+        let weight = if matches!(wanted, Wanted::Part { .. }) { WHOLE_WEIGHT } else { 1 };
+        let packed = self.height(height, weight)?;
         counted(|| read(&packed, wanted, out)).map_err(|error| damage(&error))
     }
 
@@ -276,7 +280,7 @@ impl PackedRange for Range {
         matches: &mut LogTest<'_>,
         out: &mut PackedLogs,
     ) -> Result<usize, PackedDamage> {
-        let packed = self.height(height)?;
+        let packed = self.height(height, WHOLE_WEIGHT)?;
         let mut logs = LogOut::after(mem::take(&mut out.text));
         let found = counted(|| packed.logs(matches, &mut logs));
         out.text = logs.text;

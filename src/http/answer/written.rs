@@ -5,53 +5,76 @@ use std::sync::{Arc, Mutex};
 
 use super::responder::Responder;
 use crate::http::response::{Persistence, ResponseWriter};
-use crate::http::{NotDone, OffloadedRequest, UnsentResponse, Waited};
+use crate::http::{Answered, NotDone, OffloadedRequest, UnsentResponse, Waited};
 use crate::rpc::RpcResponse;
 use crate::shared::lock::lock;
-use crate::shared::{Began, Work, add, has_gone};
+use crate::shared::{Began, Class, Work, add, has_gone};
 
 impl Responder {
-    /// Answers a plain request on a thread that may wait for the disk, and sends there as much as
-    /// goes at once; returns what is left, or nothing if that failed. It is counted when the client
-    /// may have it already. A request that is to be relayed comes back.
-    pub(crate) async fn answer_and_send(
+    /// Has a plain request answered on a thread that may wait for the disk, or take long. That thread sends as
+    /// much as goes at once, and passes the rest to `answered`, or nothing if that failed. A request that is
+    /// to be relayed comes back.
+    pub(crate) fn answer_elsewhere(
         self: &Arc<Self>,
         question: OffloadedRequest,
         stream: TcpStream,
-    ) -> Option<Waited> {
-        let counters = &self.rpc.counters;
-        add(&counters.handed_over, 1);
-        let (class, began) = (self.rpc.class(question.body()), Began::now());
-        let (responder, address, persistence) =
-            (Arc::clone(self), question.address, question.persistence);
-        let socket = Arc::new(Mutex::new(Some(stream)));
-        let handed = Arc::clone(&socket);
-        let work = move || {
-            let stream = take(&handed)?;
-            let gone = || has_gone(&stream);
-            let work = Work::elsewhere(responder.rpc.limits.work, began, &gone);
-            let (body, accepts) = (question.body(), question.accepts);
-            let (reply, calls) = responder.rpc.answer_waiting(body, accepts, address, &work)?;
-            if reply.needs_upstream() {
-                return Some((0, calls, Some(Waited::Unanswered(stream, question.request))));
-            }
-            let out = Box::new(responder.uncounted(reply, persistence));
-            let len = out.body_len();
-            Some((len, calls, UnsentResponse { stream, out }.send().map(Waited::Unsent)))
+        answered: impl FnOnce(Option<Answered>) + Send + 'static,
+    ) {
+        add(&self.rpc.counters.handed_over, 1);
+        let (class, began) = (self.class(&question), Began::now());
+        let (address, persistence) = (question.address, question.persistence);
+        let waits = Arc::new(Mutex::new(Some((stream, Told(Some(answered))))));
+        let (responder, handed) = (Arc::clone(self), Arc::clone(&waits));
+        let job = move || {
+            let Some((stream, told)) = take(&handed) else { return };
+            told.tell(responder.answer_waiting(question, stream, began));
         };
-        let answering = self.offload.run(class, address, work);
-        match answering.await {
-            Ok(Some((body_len, calls, waited))) => {
-                calls.count(counters, began.elapsed());
-                add(&counters.bytes, body_len as u64);
-                waited
-            }
-            Ok(None) | Err(NotDone::Failed) => None,
-            Err(NotDone::Full) => {
-                let out = Box::new(ResponseWriter::new(self.not_done(NotDone::Full), persistence));
-                UnsentResponse { stream: take(&socket)?, out }.send().map(Waited::Unsent)
-            }
+        if self.offload.submit(class, address, job).is_err()
+            && let Some((stream, told)) = take(&waits)
+        {
+            let out = Box::new(ResponseWriter::new(self.not_done(NotDone::Full), persistence));
+            let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
+            told.tell(Some(waited.into()));
         }
+    }
+
+    /// Returns the class of a request that is offloaded.
+    fn class(&self, question: &OffloadedRequest) -> Class {
+        match self.rpc.class(question.body()) {
+            Class::ColdRead if question.unpacks => Class::Unpack,
+            class => class,
+        }
+    }
+
+    /// Answers on a thread that may wait, and sends as much as goes at once; nothing if that failed.
+    fn answer_waiting(
+        &self,
+        question: OffloadedRequest,
+        stream: TcpStream,
+        began: Began,
+    ) -> Option<Answered> {
+        let gone = || has_gone(&stream);
+        let work = Work::elsewhere(self.rpc.limits.work, began, &gone);
+        let (body, accepts, address) = (question.body(), question.accepts, question.address);
+        let (reply, calls) = self.rpc.answer_waiting(body, accepts, address, &work)?;
+        if reply.needs_upstream() {
+            let waited = Some(Waited::Unanswered(stream, question.request));
+            return Some(Answered { waited, counted: Some((calls, began.elapsed(), 0)) });
+        }
+        let out = Box::new(self.uncounted(reply, question.persistence));
+        let len = out.body_len();
+        let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
+        Some(Answered { waited, counted: Some((calls, began.elapsed(), len)) })
+    }
+
+    /// Counts a response of another thread: only one thread may count. The client may have it already.
+    pub(crate) fn count(&self, done: Answered) -> Option<Waited> {
+        let counters = &self.rpc.counters;
+        if let Some((calls, took, len)) = done.counted {
+            calls.count(counters, took);
+            add(&counters.bytes, len as u64);
+        }
+        done.waited
     }
 
     /// The answer to a plain request, head and all.
@@ -72,7 +95,26 @@ impl Responder {
     }
 }
 
-/// Takes the socket from whoever did not use it.
-fn take(socket: &Mutex<Option<TcpStream>>) -> Option<TcpStream> {
-    lock(socket).take()
+/// Takes a value that another thread may have taken.
+fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
+    lock(place).take()
+}
+
+/// Tells the loop of a connection the outcome of its request, also if there is none: the connection waits.
+struct Told<F: FnOnce(Option<Answered>)>(Option<F>);
+
+impl<F: FnOnce(Option<Answered>)> Told<F> {
+    fn tell(mut self, done: Option<Answered>) {
+        if let Some(answered) = self.0.take() {
+            answered(done);
+        }
+    }
+}
+
+impl<F: FnOnce(Option<Answered>)> Drop for Told<F> {
+    fn drop(&mut self) {
+        if let Some(answered) = self.0.take() {
+            answered(None);
+        }
+    }
 }

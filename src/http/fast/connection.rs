@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use bytes::Bytes;
-use neve_store::residency::Cold;
+use neve_store::residency::{self, Cold};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
@@ -19,9 +19,7 @@ use super::service::FastService;
 use crate::config::settings::Deadlines;
 use crate::http::admit::ErrorResponse;
 use crate::http::response::{Persistence, ResponseWriter, Sent, send};
-use crate::http::{
-    BlockingWork, ConnectionGuard, OffloadedRequest, OpenConnection, UnsentResponse,
-};
+use crate::http::{ConnectionGuard, OffloadedRequest, OpenConnection, UnsentResponse};
 use crate::rpc::{Calls, RpcResponse};
 use crate::shared::{ClientAddress, FREE_BYTES, Holder, Reservation, Timeout, add};
 
@@ -36,8 +34,10 @@ pub(crate) enum NextStep {
     Client,
     /// The next turn of the event loop.
     Turn,
-    /// The disk, which may have to be waited for.
-    Disk(BlockingWork),
+    /// Another thread, which may wait for the disk and take long, for the response.
+    Offload(OffloadedRequest),
+    /// The disk, for the rest of a response.
+    Disk(Box<ResponseWriter>),
     /// Hyper, which understands what came.
     Hyper(Bytes),
     /// Nothing: it is over.
@@ -272,9 +272,17 @@ impl FastConnection {
             return self.refuse();
         }
         let (accepts, persistence) = (plain.accepts, plain.persistence);
-        let question =
-            OffloadedRequest { request, body_at, accepts, persistence, address, _held: held };
-        NextStep::Disk(BlockingWork::Answer(question))
+        let unpacks = residency::was_too_heavy();
+        let question = OffloadedRequest {
+            request,
+            body_at,
+            accepts,
+            persistence,
+            address,
+            unpacks,
+            _held: held,
+        };
+        NextStep::Offload(question)
     }
 
     /// The next request, or what it takes to get one.
@@ -347,7 +355,7 @@ impl FastConnection {
                 self.out = Some(Box::new(out));
                 Some(NextStep::Client)
             }
-            Sent::Cold => Some(NextStep::Disk(BlockingWork::Send(Box::new(out)))),
+            Sent::Cold => Some(NextStep::Disk(Box::new(out))),
         })
     }
 }

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use neve_store::residency;
 use slab::Slab;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{error, warn};
@@ -25,7 +26,7 @@ use tracing::{error, warn};
 use super::connection::{FastConnection, NextStep, ROOM};
 use super::service::FastService;
 use crate::config::settings::Deadlines;
-use crate::http::{Handoff, OpenConnection, ToFast, ToFull, Waited};
+use crate::http::{Handoff, OpenConnection, ToFast, ToFull, UnsentResponse, Waited};
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,8 @@ pub(crate) struct EventLoop {
     poll: Poll,
     coming: Receiver<ToFast>,
     leaving: UnboundedSender<ToFull>,
+    /// The way in, for threads that answer what is offloaded.
+    handoff: Handoff,
     service: Arc<FastService>,
     deadlines: Deadlines,
     open: Slab<FastConnection>,
@@ -72,10 +75,12 @@ impl EventLoop {
         let waker = Arc::new(Waker::new(poll.registry(), DOOR)?);
         let (open, room, again) = (Slab::new(), vec![0; ROOM], Vec::new());
         let (look_at, drain_end, last) = (None, None, false);
+        let handoff = Handoff { sender, waker };
         let event_loop = Self {
             poll,
             coming,
             leaving,
+            handoff: handoff.clone(),
             service,
             deadlines,
             open,
@@ -85,7 +90,7 @@ impl EventLoop {
             drain_end,
             last,
         };
-        Ok((event_loop, Handoff { sender, waker }))
+        Ok((event_loop, handoff))
     }
 
     /// Serves until there is nothing more to come, and then what is left.
@@ -141,7 +146,11 @@ impl EventLoop {
         while let Ok(come) = self.coming.try_recv() {
             match come {
                 ToFast::Connection(moved) => self.enter(moved, now),
-                ToFast::Answer(key, waited) => self.answered(key, waited, now),
+                ToFast::Answer(key, answered) => {
+                    let count = |answered| self.service.responder.count(answered);
+                    let waited = answered.and_then(count);
+                    self.answered(key, waited, now);
+                }
                 ToFast::Drain => self.drain(now),
                 ToFast::Alive(told) => drop(told.send(())), // who asked may have given up
                 ToFast::Last => self.last = true,
@@ -202,11 +211,13 @@ impl EventLoop {
 
     /// Lets a connection go on, unless it waits. A fault in one must not end the others.
     fn turn(&mut self, key: usize, now: Instant) {
+        let is_alone = self.open.len() == 1;
         let Some(connection) = self.open.get_mut(key).filter(|connection| !connection.waits())
         else {
             return;
         };
         let (service, room) = (&self.service, &mut self.room);
+        residency::set_alone(is_alone);
         let need = catch_unwind(AssertUnwindSafe(|| connection.go_on(service, room, now)));
         match need.unwrap_or(NextStep::Nothing) {
             NextStep::Client
@@ -219,10 +230,18 @@ impl EventLoop {
                 if connection.is_idle() && self.deadlines.idle >= self.deadlines.write => {}
             NextStep::Client => self.look_by(key),
             NextStep::Turn => self.again.push(key),
-            NextStep::Disk(wait) => {
-                // Whoever waits sends too: what was just read from the disk may go again at once. The
-                // socket stays registered, and what is told of it meanwhile is looked for afterwards.
-                let leave = connection.wait().map(|stream| ToFull::Disk(key, stream, wait));
+            // Whoever waits sends too: what was just read from the disk may go again at once. The socket
+            // stays registered, and what is told of it meanwhile is looked for afterwards.
+            NextStep::Offload(question) => {
+                let Some(stream) = connection.wait() else { return self.remove(key) };
+                let handoff = self.handoff.clone();
+                let told = move |answered| handoff.bring(ToFast::Answer(key, answered));
+                self.service.responder.answer_elsewhere(question, stream, told);
+            }
+            NextStep::Disk(out) => {
+                let stream = connection.wait();
+                let leave =
+                    stream.map(|stream| ToFull::Unsent(key, UnsentResponse { stream, out }));
                 if leave.is_none_or(|leave| self.leaving.send(leave).is_err()) {
                     self.remove(key);
                 }

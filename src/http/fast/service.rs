@@ -1,10 +1,12 @@
 //! Surroundings of the connections of one event loop.
 
+use std::sync::Arc;
+
 use crate::http::admit::Policy;
 use crate::http::answer::Responder;
 
 /// Takes and answers plain requests.
 pub(crate) struct FastService {
-    pub(crate) responder: Responder,
+    pub(crate) responder: Arc<Responder>,
     pub(crate) policy: Policy,
 }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use neve_devnet::{Config, DevnetThread};
+use neve_devnet::{ChainConfig, Config, DevnetThread};
+use serde_json::Value;
 
 use crate::support::client::Response;
 use crate::support::neve::{Neve, command_by, run};
@@ -17,10 +18,14 @@ fn chain() -> DevnetThread {
 }
 
 fn start(dir: &Path, node: &DevnetThread, unpacked: &str) -> Neve {
+    start_with(dir, node, &["--unpacked-bytes", unpacked])
+}
+
+fn start_with(dir: &Path, node: &DevnetThread, options: &[&str]) -> Neve {
     let url = node.base_url();
     let fixed =
         ["--upstream", &url, "--start", "0", "--segment-blocks", "32", "--api", "debug-raw"];
-    let neve = Neve::start(dir, &[&fixed[..], &["--unpacked-bytes", unpacked]].concat());
+    let neve = Neve::start(dir, &[&fixed[..], options].concat());
     neve.wait_for_head(HEAD);
     neve
 }
@@ -189,6 +194,49 @@ fn a_read_of_a_packed_height_unpacks_only_what_it_needs() {
         let of = format!("\"address\":{},\"topics\":{}", log["address"], log["topics"]);
         let (bytes, found) = unpacked("eth_getLogs", &format!("[{{{heights},{of}}}]"));
         assert!(bytes > 0 && !found.as_array().expect("a list").is_empty(), "{heights}");
+    }
+    neve.stop_in_time();
+}
+
+/// A chain with blocks of mainnet's size.
+fn large_chain() -> DevnetThread {
+    let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() };
+    DevnetThread::start(config.with_head(HEAD)).expect("loopback has free ports")
+}
+
+#[test]
+fn other_connections_have_a_packed_block_unpacked_by_another_thread() {
+    let (node, dir) = (large_chain(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = start_with(dir.path(), &node, &["--unpacked-bytes", "0B", "--threads", "1"]);
+    wait_until_packed(&neve);
+    let mut client = neve.client();
+    // The largest ones are never unpacked by a serving thread.
+    let blocks = (0..PACKED)
+        .map(|height| client.result("eth_getBlockByNumber", &format!("[\"{height:#x}\",false]")));
+    let transactions = |block: &Value| block["transactions"].as_array().expect("a list").len();
+    let usual = blocks.filter(|block| transactions(block) < 100).max_by_key(transactions);
+    let usual = usual.expect("there is one");
+    let (number, hash) = (&usual["number"], &usual["hash"]);
+    let calls = [
+        ("eth_getBlockReceipts", format!("[{number}]"), 1),
+        ("eth_getBlockByNumber", format!("[{number},true]"), 1),
+        ("eth_getLogs", format!("[{{\"blockHash\":{hash}}}]"), 1),
+        ("eth_getBlockTransactionCountByNumber", format!("[{number}]"), 0),
+        ("eth_getTransactionReceipt", format!("[{}]", usual["transactions"][0]), 0),
+    ];
+    let mut answers = || {
+        calls.each_ref().map(|(method, params, _)| {
+            let before = neve.count("neve_http_offloaded_requests_total");
+            let result = client.result(method, params);
+            (neve.count("neve_http_offloaded_requests_total") - before, result)
+        })
+    };
+    let alone = answers();
+    let mut other = neve.client();
+    other.result("eth_chainId", "[]");
+    for (((method, _, expected), alone), beside) in calls.iter().zip(alone).zip(answers()) {
+        assert_eq!((alone.0, beside.0), (0, *expected), "{method}");
+        assert!(alone.1 == beside.1 && !alone.1.is_null(), "{method}");
     }
     neve.stop_in_time();
 }

@@ -81,6 +81,12 @@ thread_local! {
     static MODE: Cell<Mode> = const { Cell::new(Mode::Off) };
     static PAGES: RefCell<Pages> = const { RefCell::new(Pages::new()) };
     static STARTED: Instant = Instant::now();
+    /// Weight of the work so far.
+    static WEIGHT: Cell<usize> = const { Cell::new(0) };
+    /// True if [`weigh`] ended work, and nobody has asked yet.
+    static WEIGHED: Cell<bool> = const { Cell::new(false) };
+    /// True if nobody waits while this thread works.
+    static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Checks that the kernel tells which pages are in memory. If it does not, nothing of this module
@@ -152,6 +158,29 @@ pub fn not_here() -> Result<(), Cold> {
     if is_cold() { Err(Cold) } else { Ok(()) }
 }
 
+/// Adds to the weight of the work inside [`if_resident`]. If all of it weighs more than `most`, the work of a
+/// thread that must not wait ends, because it takes the processor for too long.
+pub fn weigh(weight: usize, most: usize) -> Result<(), Cold> {
+    let sum = WEIGHT.get().saturating_add(weight);
+    WEIGHT.set(sum);
+    if sum <= most { Ok(()) } else { not_here().inspect_err(|_| WEIGHED.set(true)) }
+}
+
+/// True if [`weigh`] ended work of this thread since this was last asked.
+pub fn was_too_heavy() -> bool {
+    WEIGHED.replace(false)
+}
+
+/// Says whether nobody waits while this thread works.
+pub fn set_alone(alone: bool) {
+    ALONE.set(alone);
+}
+
+/// True if nobody waits while this thread works.
+pub fn is_alone() -> bool {
+    ALONE.get()
+}
+
 /// Ends the work of this thread, which may wait, as if something were not in memory: waiting here would
 /// not bring it.
 pub(crate) fn end_as_cold() {
@@ -177,6 +206,7 @@ fn in_mode<T>(mode: Mode, work: impl FnOnce() -> T) -> (T, Mode) {
     let going_ms = if mode == Mode::Loading { GOING_LOADING_MS } else { KNOWN_MS };
     PAGES.with_borrow_mut(|pages| (pages.now_ms, pages.going_ms) = (now_ms, going_ms));
     let _before = Before(MODE.replace(mode));
+    WEIGHT.set(0);
     let done = work();
     (done, MODE.get())
 }

@@ -15,7 +15,7 @@ use crate::http::listener::{Role, Shared};
 use crate::http::open_connection::Arrived;
 use crate::http::response::writer::tests::{LONG, cold_body};
 use crate::http::response::{Persistence, ResponseWriter};
-use crate::http::{BlockingWork, ConnectionGuard, Offload, UnsentResponse, worker};
+use crate::http::{ConnectionGuard, Offload, UnsentResponse, worker};
 use crate::observe::Admin;
 use crate::rpc::RpcResponse;
 use crate::rpc::cursors::Filters;
@@ -211,9 +211,9 @@ fn what_is_left_and_no_longer_in_memory_is_waited_for() {
         if let Some(left) = left.take() {
             idle.event_loop.answered(0, Some(Waited::Unsent(left)), Instant::now());
         }
-        if let Ok(ToFull::Disk(0, stream, BlockingWork::Send(out))) = idle.left.try_recv() {
+        if let Ok(ToFull::Unsent(0, unsent)) = idle.left.try_recv() {
             waited += 1;
-            left = UnsentResponse { stream, out }.send();
+            left = unsent.send();
             assert!(left.is_some(), "a client that reads");
             continue;
         }

@@ -70,6 +70,19 @@ fn once_cold_all_is_refused_and_afterwards_nothing() {
 }
 
 #[test]
+fn work_that_weighs_too_much_ends_and_is_told_apart() {
+    let work = || weigh(6, 10).and_then(|()| weigh(5, 10));
+    assert_eq!((if_resident(work), was_too_heavy(), was_too_heavy()), (Err(Cold), true, false));
+    assert_eq!(
+        (if_resident(|| weigh(10, 10)), was_too_heavy()),
+        (Ok(()), false),
+        "it is other work"
+    );
+    assert_eq!((loading(work), was_too_heavy()), (Ok(()), false), "this thread may take long");
+    assert_eq!((if_resident(not_here), was_too_heavy()), (Err(Cold), false));
+}
+
+#[test]
 #[cfg_attr(miri, ignore = "it has no page cache")]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "a cold read was taken for an absence")]
