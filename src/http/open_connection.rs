@@ -102,7 +102,7 @@ pub(crate) enum Waited {
 
 /// Work of another thread for a connection.
 pub(crate) struct Answered {
-    /// Its outcome; nothing if sending failed.
+    /// Outcome of the work; nothing if sending failed.
     pub(crate) waited: Option<Waited>,
     /// Calls that are to be counted, the time that they took, and the length of the body.
     pub(crate) counted: Option<(Calls, Duration, usize)>,
