@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
-use neve_record::log_matcher::{LogMatcher, logs};
+use neve_record::log_matcher::{FoundLogs, LogMatcher, logs};
 use neve_record::parts::{FULL, uncompressed_part};
 use neve_store::residency::if_resident;
 use neve_store::{Hash, Opened, Record, SegmentSlice};
@@ -135,8 +135,14 @@ fn by_transaction_in_memory(held: Held) -> (Option<usize>, Held) {
 #[library_benchmark]
 #[bench::address(setup = held)]
 fn find_logs(held: Held) -> (usize, Held) {
-    let found = logs(&held.opened.reader, held.wanted.clone(), held.heights.clone());
-    (found.map(|log| log.expect("it is held").len()).sum(), held)
+    let mut found = logs(&held.opened.reader, held.wanted.clone(), held.heights.clone());
+    let (mut text, mut bytes) = (Vec::new(), 0);
+    // As `eth_getLogs` takes them.
+    while let Some(log) = found.next_into(&mut text, bytes == 0, &|_| true) {
+        let FoundLogs::Stored(log) = log.expect("it is held") else { break };
+        bytes += log.len();
+    }
+    (bytes, held)
 }
 
 #[library_benchmark]

@@ -177,12 +177,7 @@ impl Logs {
                 break;
             }
             let Some(candidate) = self.candidates.next_examined(examine) else { break };
-            let checked = match candidate {
-                Ok(Candidate::Log(at)) => self.check(at),
-                Ok(Candidate::Packed(height)) => self.unpack(height, out, is_first),
-                Err(error) => Err(error),
-            };
-            match checked {
+            match candidate.and_then(|candidate| self.check(candidate, out, is_first)) {
                 Ok(None) => {}
                 Ok(Some(found)) => return Some(Ok(found)),
                 Err(error) => {
@@ -196,9 +191,17 @@ impl Logs {
         None
     }
 
-    /// The candidate's text, if it is what is looked for.
-    fn check(&mut self, candidate: LogAt) -> Result<Option<FoundLogs>, SearchError> {
-        let LogAt { height, index } = candidate;
+    /// The candidate's text, if it is what is looked for; of a packed height all such texts.
+    fn check(
+        &mut self,
+        candidate: Candidate,
+        out: &mut Vec<u8>,
+        is_first: bool,
+    ) -> Result<Option<FoundLogs>, SearchError> {
+        let LogAt { height, index } = match candidate {
+            Candidate::Log(at) => at,
+            Candidate::Packed(height) => return self.unpack(height, out, is_first),
+        };
         if self.here.as_ref().is_none_or(|here| here.height != height) {
             self.here = Here::at(&self.candidates, height)?;
             self.examined += HEIGHT_BYTES;
