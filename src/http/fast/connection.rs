@@ -263,6 +263,7 @@ impl FastConnection {
         plain: &FastRequest,
         address: ClientAddress,
     ) -> NextStep {
+        let unpacks = residency::was_too_heavy(); // asked also if the request is refused: it is of this one
         let (body_at, end) = (plain.body.start, plain.body.end);
         let request = Bytes::copy_from_slice(&room.bytes[..end]);
         room.take(end);
@@ -272,7 +273,6 @@ impl FastConnection {
             return self.refuse();
         }
         let (accepts, persistence) = (plain.accepts, plain.persistence);
-        let unpacks = residency::was_too_heavy();
         let question = OffloadedRequest {
             request,
             body_at,
