@@ -10,6 +10,9 @@ use super::archive_args::ArchiveArgs;
 use super::file::DEFAULT_PATH;
 use super::setting::{Group, Setting};
 
+#[cfg(test)]
+mod tests;
+
 /// Examples at the end of the help of `neve serve`.
 const EXAMPLES: &str = "\
 Examples:
@@ -198,6 +201,9 @@ fn keys() -> Command {
         .subcommand(hash)
 }
 
+/// Heading of the settings of the short help. A heading for each group would fill the screen.
+const COMMON: &str = "Common";
+
 /// Adds all settings to a command.
 fn settings(command: Command, groups: &'static [Group]) -> Command {
     let config = Arg::new("config").long("config").value_name("FILE|none").env("NEVE_CONFIG");
@@ -205,7 +211,7 @@ fn settings(command: Command, groups: &'static [Group]) -> Command {
         "File of settings, in TOML; `none` for no file. [default: {DEFAULT_PATH} if it exists, \
          none with --dev]"
     );
-    let command = command.arg(config.help(help).help_heading("File").hide_env(true));
+    let command = command.arg(config.help(help).help_heading(COMMON).hide_env(true));
     groups.iter().fold(command, |command, group| {
         command.args(group.settings.iter().map(|setting| arg(setting, group.title)))
     })
@@ -214,11 +220,12 @@ fn settings(command: Command, groups: &'static [Group]) -> Command {
 fn arg(setting: &Setting, heading: &'static str) -> Arg {
     let kind = &setting.kind;
     let default = setting.shown_default().map(|text| format!(" [default: {text}]"));
-    let help = format!("{}{}", setting.help, default.unwrap_or_default());
+    let default = default.unwrap_or_default();
     let arg = Arg::new(setting.name)
         .long(setting.name)
-        .help(help)
-        .help_heading(heading)
+        .help(format!("{}{default}", first_sentence(setting.help)))
+        .long_help(format!("{}{default}", setting.help))
+        .help_heading(if setting.brief { COMMON } else { heading })
         .hide_env(true)
         .hide_short_help(!setting.brief);
     let arg = match setting.variable() {
@@ -234,6 +241,11 @@ fn arg(setting: &Setting, heading: &'static str) -> Arg {
     } else {
         arg.action(ArgAction::Set)
     }
+}
+
+/// Returns what `-h` has room for: a screen shows ten settings.
+fn first_sentence(help: &str) -> &str {
+    help.find(". ").map_or(help, |end| &help[..=end])
 }
 
 /// A height may be a distance, -1000.

@@ -15,8 +15,8 @@ pub(super) const INGEST: Group = Group {
         Setting::new(
             "start",
             height::<StartAt>("HEIGHT|latest|-COUNT", HEIGHT_MAX),
-            "First height of an empty store: a height, `latest`, or -COUNT for so many blocks \
-             before the latest.",
+            "First height of an empty store: a number, `latest`, or -COUNT. With -COUNT neve begins \
+             so many blocks before the latest.",
         )
         .otherwise("latest; 0 with --dev; above the newest sealed segment with --mirror-from")
         .brief(),

@@ -17,8 +17,8 @@ pub(super) const MIRROR: Group = Group {
         Setting::new(
             "mirror-from",
             text::<String>("URL").secret(),
-            "Another neve that runs with --serve-mirrors, to be a copy of: its segments come as \
-             files, its records as a stream, the rest over JSON-RPC. neve proves all of it.",
+            "Another neve to copy, which runs with --serve-mirrors. Its segments come as files, its \
+             records as a stream, the rest over JSON-RPC, and neve proves all of it.",
         )
         .brief(),
         Setting::new(

@@ -86,8 +86,7 @@ pub(super) const RETENTION: Group = Group {
         Setting::new(
             "retain-bytes",
             bytes("128KiB", "1024TiB").or_none("BYTES|none"),
-            "Bytes of disk to use, and at most a segment more. Beyond it: neve deletes the oldest \
-             segments.",
+            "Bytes of disk to use. At most a segment beyond them, neve deletes the oldest segments.",
         )
         .otherwise("20GiB if no other bound is given")
         .brief(),
