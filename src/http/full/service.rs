@@ -118,14 +118,14 @@ impl Service {
         self.finish(whole(refusal), client)
     }
 
-    /// Counts a response, and notes it in the access log.
+    /// Notes a response in the access log, and has its bytes counted as they are sent.
     pub(super) fn finish(
         &self,
         mut response: Response<HttpBody>,
         client: &Client,
     ) -> Response<HttpBody> {
-        add(&self.responder.rpc.counters.bytes, response.body().len() as u64);
-        response.body_mut().charge(&self.responder.rpc.memory, client.address);
+        let rpc = &self.responder.rpc;
+        response.body_mut().charge(&rpc.counters, &rpc.memory, client.address);
         match &client.entry {
             Some(entry) => access::answer(entry, response),
             None => response,

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::disk_thread::on_disk_thread;
 use crate::body::{ResponseBody, WriteBuf};
-use crate::shared::{ClientAddress, FREE_BYTES, MemoryBudget};
+use crate::shared::{ClientAddress, FREE_BYTES, MemoryBudget, ThreadCounters, add};
 
 /// Bytes that are copied at once; hyper keeps them, and as much as it takes for a head besides.
 const WINDOW: usize = 64 << 10;
@@ -26,6 +26,8 @@ const ASKED: usize = 1 << 20;
 pub(crate) struct CopiedBody {
     /// Bytes that hyper did not get.
     left: usize,
+    /// Counts what hyper gets.
+    counters: Option<Arc<ThreadCounters>>,
     /// Client that gets it, if it is long.
     client: Option<(Arc<MemoryBudget>, ClientAddress)>,
     rest: Rest,
@@ -44,7 +46,17 @@ enum Rest {
 impl CopiedBody {
     pub(crate) fn new(body: ResponseBody) -> Self {
         let (left, frame) = (body.len(), WriteBuf::default());
-        Self { left, client: None, rest: Rest::Here(Box::new(Uncopied { frame, body })) }
+        Self {
+            left,
+            counters: None,
+            client: None,
+            rest: Rest::Here(Box::new(Uncopied { frame, body })),
+        }
+    }
+
+    /// Counts the bytes that hyper gets: of a response that is dropped or has no body it gets none.
+    pub(crate) fn count(&mut self, counters: &Arc<ThreadCounters>) {
+        self.counters = Some(Arc::clone(counters));
     }
 
     /// Names the client for which what is left takes memory.
@@ -94,6 +106,9 @@ impl CopiedBody {
 
     fn give(&mut self, bytes: Bytes) -> Poll<Option<Bytes>> {
         self.left -= bytes.len();
+        if let Some(counters) = &self.counters {
+            add(&counters.bytes, bytes.len() as u64);
+        }
         if self.left > 0 && !self.fits() {
             self.rest = Rest::Nowhere;
         }

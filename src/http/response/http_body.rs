@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::copied_body::CopiedBody;
 use crate::body::ResponseBody;
-use crate::shared::{ClientAddress, MemoryBudget};
+use crate::shared::{ClientAddress, MemoryBudget, ThreadCounters};
 
 /// Body of a response on the full path.
 #[derive(Debug)]
@@ -45,18 +45,17 @@ pub(crate) struct StreamBody {
 }
 
 impl HttpBody {
-    /// Names the client for which what is left of a body takes memory.
-    pub(crate) fn charge(&mut self, memory: &Arc<MemoryBudget>, address: ClientAddress) {
+    /// Counts the bytes that are sent of a body, and names the client for which what is left of it
+    /// takes memory.
+    pub(crate) fn charge(
+        &mut self,
+        counters: &Arc<ThreadCounters>,
+        memory: &Arc<MemoryBudget>,
+        address: ClientAddress,
+    ) {
         if let Self::Whole(body) = self {
+            body.count(counters);
             body.charge(memory, address);
-        }
-    }
-
-    /// Bytes that are known to be sent.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Whole(body) => body.len(),
-            Self::Stream(_) | Self::Streamed(_) => 0, // counted as they come
         }
     }
 }

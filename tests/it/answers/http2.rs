@@ -231,6 +231,7 @@ fn head_has_the_headers_of_http_1_and_no_body() {
     let address = neve.address;
     for path in ["/ready", "/nothing", "/", "/v1/block/5"] {
         let expected = neve.client().request("HEAD", path, &[], b"");
+        let sent = neve.count("neve_http_response_bytes_total");
         let (status, headers) = run(async {
             let request = Request::head(format!("http://{address}{path}"));
             let request = request.body(Full::new(Bytes::new())).expect("a request");
@@ -242,6 +243,7 @@ fn head_has_the_headers_of_http_1_and_no_body() {
             (status, headers)
         });
         assert_eq!((status, headers), (expected.status, sorted(expected.headers)), "{path}");
+        assert_eq!(neve.count("neve_http_response_bytes_total"), sent, "{path}: no body is sent");
     }
 }
 

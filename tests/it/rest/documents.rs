@@ -169,7 +169,9 @@ fn head_says_what_get_would() {
     let paths = ["/v1/block/100", "/v1/header/latest", "/v1/openapi.json", "/v1/block/9999"];
     for path in paths.into_iter().chain([unknown.as_str(), "/v1/block/x", "/v1/nothing"]) {
         let get = client.get(path);
+        let sent = neve.count("neve_http_response_bytes_total");
         let head = client.request("HEAD", path, &[], b"");
+        assert_eq!(neve.count("neve_http_response_bytes_total"), sent, "{path}: no body is sent");
         let of = |answer: &Response| {
             let dated = answer.headers.iter().filter(|(name, _)| name != "date").cloned();
             let mut headers: Vec<_> = dated.collect();
