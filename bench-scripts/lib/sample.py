@@ -29,7 +29,7 @@ def serving_faults(pid):
     for thread in pathlib.Path(f"/proc/{pid}/task").iterdir():
         # Those that wait for the disk come and go; these stay.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if thread.joinpath("comm").read_text().startswith(("http-", "hyper-")):
+            if thread.joinpath("comm").read_text().startswith("http-"):
                 faults += int(thread.joinpath("stat").read_text().rsplit(")", 1)[1].split()[9])
     return faults
 

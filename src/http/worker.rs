@@ -1,4 +1,4 @@
-//! A worker: a thread for plain requests, and one with a runtime for all that they are not.
+//! A worker: a thread for plain requests, and one with a runtime for all other requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,9 +28,9 @@ use crate::rpc::Rpc;
 use crate::rpc::cursors::Replays;
 use crate::shared::ThreadCounters;
 
-/// Time for reads of the disk that are under way when the thread ends.
+/// Time for reads of the disk in flight when the thread ends.
 const ENDING_MAX: Duration = Duration::from_secs(1);
-/// Threads of each worker that read from disk what is sent: the rest of an answer, or a mirror's.
+/// Threads of each worker that read from disk: the rest of a response, or segments for mirrors.
 const WAITING_THREADS: usize = 16;
 
 /// Two threads that serve connections.
@@ -42,7 +42,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts the threads, each with a counters of its own.
+    /// Starts the threads, each with counters of its own.
     pub(crate) fn start(
         at: usize,
         shared: &Shared,
@@ -62,8 +62,8 @@ impl Worker {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().max_blocking_threads(WAITING_THREADS).build()?;
         let [short, long_name] = match role {
-            Role::Rpc { .. } => ["http", "hyper"],
-            Role::Admin => ["admin-http", "admin-hyper"],
+            Role::Rpc { .. } => ["http-fast", "http-full"],
+            Role::Admin => ["admin-fast", "admin-full"],
         };
         let spawn = |name: &str| thread::Builder::new().name(format!("{name}-{at}"));
         let threads = [
@@ -76,7 +76,7 @@ impl Worker {
         Ok(Self { handoff, open: Arc::default(), threads })
     }
 
-    /// The way to the thread of the fast path.
+    /// Returns the way to the thread of the fast path.
     pub(crate) fn handoff(&self) -> Handoff {
         self.handoff.clone()
     }

@@ -241,7 +241,7 @@ impl PackedPages for PageFile {
 fn serves() -> bool {
     let current = thread::current();
     let name = current.name().unwrap_or_default();
-    ["http-", "hyper-", "admin-"].iter().any(|serving| name.starts_with(serving))
+    ["http-", "admin-"].iter().any(|serving| name.starts_with(serving))
 }
 
 fn bit(page: usize) -> u64 {

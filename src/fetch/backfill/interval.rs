@@ -78,8 +78,7 @@ impl<'f> BackfillInterval<'f> {
         self.settle_above(&mut window)?;
         let built = history.finish().await??;
         let heights = self.follower.ingest.prepend(built).await??;
-        let took = begun.elapsed();
-        info!(first, last, heights, ?took, "backfilled");
+        info!(first, last, heights, elapsed = ?begun.elapsed(), "backfilled");
         Ok(())
     }
 

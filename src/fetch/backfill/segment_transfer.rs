@@ -78,6 +78,7 @@ pub(crate) async fn fill(
     if listing.identity() != ours {
         return Ok(BackfillStep::Ask { from: 0 }); // its monitor has said so
     }
+    // Only an unbroken run down from the first height: a segment below a gap could not be proven.
     let mut wanted: Vec<(Form, Listed)> = Vec::new();
     let mut end = first;
     let files = listing.files();
@@ -272,6 +273,7 @@ impl SegmentTransfer<'_> {
             let why = match self.attempt().await {
                 Ok(Some(incoming)) => return Ok(incoming),
                 Ok(None) => SourceError::Unreachable("its file ended early".into()),
+                // A further attempt would bring the same.
                 Err(TransferError::MirrorSource(
                     why @ (SourceError::NoSuchPath(_) | SourceError::Malformed(_)),
                 )) => {
@@ -298,6 +300,7 @@ impl SegmentTransfer<'_> {
         let (have, tag) = (incoming.have(), incoming.page().map(|page| page.tag.clone()));
         let asked = self.peer.file(form, base, have, tag.as_deref()).await;
         let (from, mut pieces) = asked.map_err(TransferError::MirrorSource)?;
+        // The source has another file of this name by now, so the beginning here does not belong to it.
         if from != have {
             incoming = tokio::task::spawn_blocking(move || incoming.restart().map(|()| incoming))
                 .await??;
@@ -324,6 +327,7 @@ impl SegmentTransfer<'_> {
             let why = "a segment that is none, or longer than it says".to_owned();
             return Err(TransferError::MirrorSource(SourceError::Malformed(why.into())));
         };
+        // A whole file counts, however its transfer ended.
         match broken {
             _ if incoming.is_whole() => Ok(Some(incoming)),
             Some(why) => Err(TransferError::MirrorSource(why)),
@@ -357,6 +361,6 @@ pub(super) async fn publish(
     let (first, last) = (heights.start, heights.end - 1);
     BackfillInterval::new(follower, source, first..=last).settle_above(&mut window)?;
     let heights = follower.ingest.prepend(built).await??;
-    info!(first, last, heights, took = ?begun.elapsed(), "segment accepted");
+    info!(first, last, heights, elapsed = ?begun.elapsed(), "segment accepted");
     Ok(())
 }

@@ -21,7 +21,7 @@ fn run_times(neve: &Neve) -> BTreeMap<String, u64> {
         let name = fs::read_to_string(task.path().join("comm")).ok()?;
         let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
         let ran = times.split(' ').next()?.parse().unwrap();
-        name.starts_with("http-").then(|| (name.trim().to_owned(), ran))
+        name.starts_with("http-fast-").then(|| (name.trim().to_owned(), ran))
     };
     tasks.filter_map(|task| of(task.unwrap())).collect()
 }
@@ -48,7 +48,7 @@ fn spread(neve: &Neve, open: &mut [Client]) -> BTreeMap<String, usize> {
 /// True if these connections are spread as evenly as can be.
 fn assert_even(neve: &Neve, open: &mut [Client]) {
     let spread = spread(neve, open);
-    let count = |at| spread.get(&format!("http-{at}")).copied().unwrap_or_default();
+    let count = |at| spread.get(&format!("http-fast-{at}")).copied().unwrap_or_default();
     let counts: Vec<usize> = (0..WORKERS).map(count).collect();
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     assert!(most - least <= 1, "{} connections: {spread:?}", open.len());
@@ -78,7 +78,7 @@ fn connections_are_spread_evenly_whichever_of_them_end() {
     wait_until_open(0);
     // All connections of two workers end, and as many come again.
     let mut clients = open(4 * WORKERS);
-    let gone = ["http-0", "http-1"];
+    let gone = ["http-fast-0", "http-fast-1"];
     clients.retain_mut(|client| !gone.contains(&thread_of(&neve, client).as_str()));
     let left = clients.len();
     wait_until_open(left);

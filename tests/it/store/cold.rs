@@ -44,7 +44,7 @@ fn waits_of_threads(neve: &Neve) -> Vec<u64> {
         let name = fs::read_to_string(task.join("comm")).ok()?;
         let stat = fs::read_to_string(task.join("stat")).ok()?;
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let serves = name.starts_with("http-") || name.starts_with("hyper-");
+        let serves = name.starts_with("http-");
         serves.then(|| fields[9].parse::<u64>().unwrap())
     };
     tasks.filter_map(|task| of(&task.unwrap().path())).collect()
