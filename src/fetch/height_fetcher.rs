@@ -106,11 +106,12 @@ impl HeightFetcher {
                 Ok((assembled, texts)) => {
                     let fetched = Fetched { assembled, from: lease.place };
                     let upstream = Arc::clone(&lease.upstream);
-                    drop(lease);
+                    drop(lease); // its place is free while others confirm
                     if !self.confirmed(&fetched, purpose, &texts).await {
                         need.not(fetched.from, retry.refused.wait());
                         continue;
                     }
+                    // Another upstream's payload of this height was refused. Both are kept as evidence.
                     if self.disputed().remove(&height) {
                         self.keep(height, &upstream, texts, "accepted", "");
                     }
@@ -141,6 +142,7 @@ impl HeightFetcher {
         let upstream = &lease.upstream;
         match failed {
             FetchError::NotYet => {
+                // Just below its head it may only be late. Further below it lacks the height.
                 let head = upstream.state().head;
                 if need.height + LATE < head {
                     debug!(need.height, upstream = upstream.name, "upstream lacks height");
@@ -154,6 +156,7 @@ impl HeightFetcher {
                 upstream.state().window.refused(Instant::now());
                 need.not(lease.place, retry.refused.wait());
             }
+            // It is not excluded: the whole upstream pauses instead, for all heights.
             FetchError::Call(CallError::Throttled { after, status }) => {
                 debug!(need.height, %status, ?after, "throttled");
                 let wait = after.unwrap_or_default().max(retry.refused.wait());

@@ -56,6 +56,7 @@ pub(crate) async fn one_batch(
         Ok(pair) => pair,
         Err(error @ (CallError::InvalidJson(_) | CallError::Rpc { .. })) => {
             debug!(%error, upstream = upstream.name, "upstream takes no batches");
+            // Remembered: otherwise each height would cost a failed request more.
             upstream.batches.store(false, Ordering::Relaxed);
             return two_calls(upstream, named, |_| ()).await;
         }

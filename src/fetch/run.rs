@@ -82,12 +82,14 @@ impl Follower {
         let upstreams: Vec<_> = (1..)
             .zip(&follower.endpoints)
             .map(|(count, at)| {
+                // The mirror source stands last in the list; it alone gives files and a stream.
                 let last = count == follower.endpoints.len();
                 Arc::new(follower.upstream(at, peer.clone().filter(|_| last)))
             })
             .collect();
         let pool = UpstreamPool::new(upstreams);
         let _ = follower.pool.set(Arc::clone(&pool)); // a follower runs once
+        // Stored blocks show that Helicon is active, before any upstream says so.
         if follower.serving.holds_asynchronous() {
             pool.note_asynchronous();
         }

@@ -1,5 +1,4 @@
-//! From an accepted connection to one that is served: the address of its client, and the share of
-//! that address.
+//! Admission of accepted connections: the address of a client, and the share of that address.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use crate::http::admit::ErrorResponse;
 use crate::http::clients::proxy_protocol::Begin;
 use crate::http::clients::{Proxies, Seats, proxy_protocol};
 
-/// A connection whose header of the PROXY protocol came, unless none did.
+/// A connection with its header of the PROXY protocol, if one came.
 type Told = Option<(TcpStream, SocketAddr, Begin)>;
 
 /// Admits connections of one listener.
@@ -26,7 +25,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// With at most so many connections of an address, but for those of these proxies.
+    /// Makes one that admits so many connections of an address, and any number of these proxies.
     pub(crate) fn new(connections_address_max: usize, proxies: Proxies) -> Self {
         let seats = Seats::new(connections_address_max);
         Self { proxies, seats, telling: JoinSet::new() }
@@ -46,7 +45,7 @@ impl Admission {
             self.telling.spawn(listen(stream, from));
             return None;
         }
-        // Each request has a client of its own: there is no one whose connection it is.
+        // Each request names its own client, so the connection counts for no address.
         let (address, proxied) = (from.ip().into(), true);
         arrived(stream, |stream| Arrived {
             stream,
@@ -57,7 +56,7 @@ impl Admission {
         })
     }
 
-    /// The next connection whose client became known; pending while there is none.
+    /// Returns the next connection whose client became known; pending while there is none.
     pub(crate) async fn next(&mut self) -> Option<Arrived> {
         let Some(told) = self.telling.join_next().await else {
             return std::future::pending().await;
@@ -92,7 +91,7 @@ fn arrived(
     stream: TcpStream,
     with: impl FnOnce(std::net::TcpStream) -> Arrived,
 ) -> Option<Arrived> {
-    // A failure leaves Nagle's algorithm on: slower, and correct.
+    // After a failure Nagle's algorithm stays on, which is slower but correct.
     let _ = stream.set_nodelay(true);
     match stream.into_std() {
         Ok(stream) => Some(with(stream)),
@@ -103,7 +102,7 @@ fn arrived(
     }
 }
 
-/// Says why, as far as the socket takes it at once, and closes.
+/// Sends the error of too many connections, as far as the socket takes it, and closes.
 pub(crate) fn refuse(stream: &TcpStream, from: SocketAddr) {
     debug!(%from, "too many connections");
     let _ = stream.try_write(ErrorResponse::CONNECTIONS_RAW);

@@ -1,4 +1,4 @@
-//! A client that goes while its request is offloaded.
+//! Clients that leave while their request is offloaded.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use crate::shared::GONE_INTERVAL;
 pub(crate) struct Gone(Arc<AtomicBool>);
 
 impl Gone {
-    /// Says whether it was told.
+    /// Returns the flag, which is true once the client has gone.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
@@ -32,7 +32,7 @@ impl Gone {
                 done = &mut work => return done,
                 () = sleep(GONE_INTERVAL) => {}
             }
-            // Relaxed: it belongs to no other datum.
+            // Relaxed: the flag publishes no other data.
             self.0.fetch_or(has_gone(), Ordering::Relaxed);
         }
     }
@@ -44,7 +44,7 @@ impl Drop for Gone {
     }
 }
 
-/// Awaits work of this thread as long as its client is there. The work of one that has gone is dropped.
+/// Awaits work of this thread, and drops it when its client has gone.
 pub(crate) async fn while_here<T>(
     work: impl Future<Output = T>,
     mut has_gone: impl FnMut() -> bool,

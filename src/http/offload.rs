@@ -1,9 +1,9 @@
 //! Threads for requests that must not hold up a serving thread, with a share of them per address.
 //!
-//! Three pools, so that a search waits for searches only: cold reads wait for the disk, unpacking takes
-//! processors for a moment, searches for long. A pool has twice as many threads as one address may
-//! use, and each address has a queue of its own, which take turns: whoever asks for much waits for
-//! itself. Queues are bounded; beyond that a request is refused.
+//! There are three pools, so that a search waits for searches only: cold reads wait for the disk,
+//! unpacking uses a processor for a moment, searches use it for long. A pool has twice as many threads
+//! as one address may use. Each address has a queue of its own, and the queues take turns: a client
+//! with many requests waits for itself. Queues are bounded; beyond that a request is refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -31,7 +31,7 @@ const IDLE_MAX: Duration = Duration::from_secs(10);
 /// Reason why work has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotDone {
-    /// Too much waits already.
+    /// Too many jobs wait already.
     Full,
     /// The work panicked.
     Failed,
@@ -47,7 +47,7 @@ pub(crate) struct Offload {
 }
 
 impl Offload {
-    /// Pools for so many workers; threads start when they are needed.
+    /// Makes the pools for this number of workers. Threads start when they are needed.
     pub(crate) fn new(workers: usize, queue: QueueLimits) -> Arc<Self> {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let cold_reads = Pool::new("cold_read", workers * COLD_READS, 0, queue);
@@ -64,12 +64,12 @@ impl Offload {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
         let (done, waiting) = oneshot::channel();
-        // Whoever waited may have gone meanwhile.
+        // The receiver may be dropped meanwhile: its client has gone.
         self.submit(class, address, move || drop(done.send(work())))?;
         waiting.await.map_err(|_| NotDone::Failed)
     }
 
-    /// Has `work` done on a thread of a pool. If that fails, `work` is dropped.
+    /// Queues `work` for a thread of a pool. If the queue is full, `work` is dropped.
     pub(crate) fn submit(
         &self,
         class: Class,
@@ -89,7 +89,7 @@ impl Offload {
     }
 }
 
-/// Threads, and what they do next. They end with it.
+/// Threads and their queues. The threads end when this is dropped.
 struct Pool(Arc<Shared>);
 
 struct Shared {
@@ -99,7 +99,7 @@ struct Shared {
     nice: i32,
     queue: QueueLimits,
     state: Mutex<State>,
-    /// Told of a job, or of the end.
+    /// Notified of a job, or of the end.
     changed: Condvar,
 }
 
@@ -110,7 +110,7 @@ struct State {
     turns: VecDeque<ClientAddress>,
     /// Jobs that wait.
     waiting: usize,
-    /// Jobs under way.
+    /// Jobs that run.
     running: usize,
     threads: usize,
     /// Threads that wait for a job.
@@ -140,7 +140,8 @@ impl Pool {
         let (jobs, running) =
             share.map_or((0, 0), |share| (share.waiting.len() + share.running, share.running));
         let may_run = running < shared.address_threads_max;
-        // A job does not wait if there is a thread for it, though none has taken it yet.
+        // The bound is of jobs that wait. A job for which there is a thread does not, even if no thread
+        // has taken it yet.
         if jobs >= address_max.saturating_add(shared.address_threads_max)
             || state.waiting + state.running >= total_max.saturating_add(shared.threads_max())
         {
@@ -169,7 +170,7 @@ impl Pool {
             if state.threads == 0 {
                 let gauge = gauge!("neve_offload_queued_requests", "pool" => self.0.name);
                 (0..state.waiting).for_each(|_| gauge.decrement(1.0));
-                state.forget(); // nobody would do them: their clients are told so
+                state.forget(); // no thread would do them; dropped jobs tell their clients
             }
         }
     }
@@ -193,7 +194,7 @@ impl Shared {
 
     /// Does jobs until there are none for a while.
     fn work(&self) {
-        // Of this thread only: that is how Linux takes it.
+        // On Linux this sets the priority of the calling thread only.
         if self.nice != 0
             && let Err(error) = setpriority_process(None, self.nice)
         {
@@ -208,7 +209,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a job; `None` if the thread is to end.
+    /// Waits for a job; `None` if the thread should end.
     fn next(&self) -> Option<(ClientAddress, Job)> {
         let mut state = self.state();
         loop {
@@ -224,6 +225,7 @@ impl Shared {
             let timeout;
             (state, timeout) = recover(waited);
             state.idle -= 1;
+            // Jobs that wait for their address's share need this thread soon.
             if timeout.timed_out() && state.waiting == 0 {
                 state.threads -= 1;
                 return None;
@@ -242,8 +244,9 @@ impl State {
         self.waiting += 1;
     }
 
-    /// The next job of an address that uses fewer threads than it may.
+    /// Takes the next job of an address that uses fewer threads than it may.
     fn pop(&mut self, address_threads_max: usize) -> Option<(ClientAddress, Job)> {
+        // One look at each address: those with all their threads in use go to the end.
         for _ in 0..self.turns.len() {
             let address = self.turns.pop_front()?;
             let share = self.shares.get_mut(&address)?; // it has jobs, or it would have no turn

@@ -27,7 +27,7 @@ pub(crate) struct Arrived {
     pub(crate) seat: Option<Seat>,
 }
 
-/// A connection, between two ways of serving it.
+/// A connection on its way between the fast path and the full path.
 pub(crate) struct OpenConnection {
     pub(crate) stream: TcpStream,
     /// Bytes that were read and have no response.
@@ -40,13 +40,13 @@ pub(crate) struct OpenConnection {
     pub(crate) proxied: bool,
     /// True if no request was answered on it: only then may it be one of HTTP/2 (RFC 9113, 3.3).
     pub(crate) is_new: bool,
-    /// Covers what was read.
+    /// Reservation for the bytes that were read.
     pub(crate) held: Option<Reservation>,
     pub(crate) counted: ConnectionGuard,
 }
 
 impl OpenConnection {
-    /// Makes one that was just opened.
+    /// Makes one of a connection that was just accepted.
     pub(crate) fn new(arrived: Arrived, counted: ConnectionGuard) -> Self {
         let Arrived { stream, read, address, proxied, seat } = arrived;
         let counted = counted.with(seat);
@@ -55,22 +55,21 @@ impl OpenConnection {
     }
 }
 
-/// To the short way.
+/// Message to the thread of the fast path.
 pub(crate) enum ToFast {
     /// A connection.
     Connection(OpenConnection),
-    /// The response that the connection of this key waits for; nothing if making it failed, and then the
-    /// connection is closed.
+    /// The response for the connection of this key. Without one the connection closes.
     Answer(usize, Option<Answered>),
     /// Connections are to end.
     Drain,
-    /// A question whether the thread goes on.
+    /// A question whether the thread still runs.
     Alive(oneshot::Sender<()>),
-    /// No more will be accepted.
+    /// The end: no more connections will come.
     Last,
 }
 
-/// To the long way.
+/// Message to the thread of the full path.
 pub(crate) enum ToFull {
     /// A connection.
     Connection(OpenConnection),
@@ -85,8 +84,8 @@ pub(crate) struct UnsentResponse {
 }
 
 impl UnsentResponse {
-    /// Sends what goes at once, on a thread that may wait for the disk; nothing is left if that
-    /// failed.
+    /// Sends as much as the socket takes, on a thread that may wait for the disk. Returns nothing if
+    /// that failed.
     pub(crate) fn send(mut self) -> Option<Self> {
         self.out.send_loading(&self.stream).is_ok().then_some(self)
     }
@@ -96,7 +95,7 @@ impl UnsentResponse {
 pub(crate) enum Waited {
     /// Rest of a response.
     Unsent(UnsentResponse),
-    /// The socket, and a request that hyper is to answer.
+    /// The socket, and a request for the full path.
     Unanswered(TcpStream, Bytes),
 }
 
@@ -104,18 +103,18 @@ pub(crate) enum Waited {
 pub(crate) struct Answered {
     /// Outcome of the work; nothing if sending failed.
     pub(crate) waited: Option<Waited>,
-    /// Calls that are to be counted, the time that they took, and the length of the body.
+    /// Calls to count, the time that they took, and the length of the body.
     pub(crate) counted: Option<(Calls, Duration, usize)>,
 }
 
 impl From<Option<Waited>> for Answered {
-    /// Work of which nothing is to be counted.
+    /// Makes one with nothing to count.
     fn from(waited: Option<Waited>) -> Self {
         Self { waited, counted: None }
     }
 }
 
-/// A question whose answer may have to be waited for.
+/// A request for a thread that may wait.
 pub(crate) struct OffloadedRequest {
     /// The whole request.
     pub(crate) request: Bytes,
@@ -126,7 +125,7 @@ pub(crate) struct OffloadedRequest {
     pub(crate) address: ClientAddress,
     /// True if the request is offloaded only because unpacking takes long.
     pub(crate) unpacks: bool,
-    /// Covers the request.
+    /// Reservation for the request.
     pub(crate) _held: Option<Reservation>,
 }
 
@@ -137,7 +136,7 @@ impl OffloadedRequest {
     }
 }
 
-/// The way in, for other threads.
+/// Way to the thread of the fast path, for other threads.
 #[derive(Clone)]
 pub(crate) struct Handoff {
     pub(crate) sender: Sender<ToFast>,
@@ -145,10 +144,10 @@ pub(crate) struct Handoff {
 }
 
 impl Handoff {
-    /// Brings something. Who has gone needs nothing more.
+    /// Sends a message. A thread that has ended needs none.
     pub(crate) fn bring(&self, come: ToFast) {
         if self.sender.send(come).is_ok() {
-            let _ = self.waker.wake(); // an eventfd that is open takes it
+            let _ = self.waker.wake(); // a write to an open eventfd cannot fail
         }
     }
 

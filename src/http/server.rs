@@ -45,7 +45,7 @@ impl Workers {
     /// Accepts until drained, and hands connections out.
     pub(crate) async fn accept(&self, listener: Listener, shared: &Shared) {
         let mut drain = shared.drain.clone();
-        // Operators ask the admin listener themselves, from the front's machine too.
+        // Operators reach the admin listener without a front, also from the front's machine.
         let trusting = self.role != Role::Admin;
         let proxies = if trusting { Proxies::of(&shared.http) } else { Proxies::none() };
         let mut admission = Admission::new(shared.limits.connections_address_max, proxies);
@@ -72,7 +72,7 @@ impl Workers {
             }
         }
         drop(listener);
-        // A connection that was accepted is served.
+        // A client whose connection was accepted expects a response, so these are still served.
         while admission.waiting() > 0 {
             if let Some(arrived) = admission.next().await {
                 self.least(0).take(arrived, &shared.connections);
@@ -80,7 +80,7 @@ impl Workers {
         }
     }
 
-    /// The ways to the threads of the fast path.
+    /// Returns the ways to the threads of the fast path.
     pub(crate) fn handoffs(&self) -> impl Iterator<Item = Handoff> {
         self.workers.iter().map(Worker::handoff)
     }
@@ -90,7 +90,7 @@ impl Workers {
         self.workers.iter().map(Worker::open).sum()
     }
 
-    /// The worker that has the fewest connections; of several, the next from `turn` on.
+    /// Returns the worker with the fewest connections; of several, the next one from `turn` on.
     fn least(&self, turn: usize) -> &Worker {
         let (before, from) = self.workers.split_at(turn);
         let least = from.iter().chain(before).min_by_key(|worker| worker.open());

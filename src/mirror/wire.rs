@@ -159,6 +159,7 @@ impl Frame {
             let Some(head) = bytes.get(..HEAD_LEN) else { return Ok(None) };
             let (kind, mut len) = (head[0], &head[1..]);
             let len = len.get_u32_le() as usize;
+            // Before the bytes come: the peer's number must not decide how much is kept.
             if len > max {
                 return Err(Malformed::TooLong(len, max));
             }

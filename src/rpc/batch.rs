@@ -1,5 +1,4 @@
-//! Batches: answered whole, refused or relayed whole, or split into calls that neve answers and
-//! others.
+//! Batches: answered whole, refused or relayed whole, or split between neve and an upstream.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +16,13 @@ use crate::body::ResponseBody;
 use crate::rpc::methods::Miss;
 use crate::shared::{MethodLabel, MissReason, Outcome, Stop};
 
-/// A batch that takes longer goes to a thread where it holds up nobody: what a search of little
-/// that is long, or fees of many blocks, take is not limited by how many there are.
+/// Time after which a batch goes to a thread where it holds up no other connection. The number of
+/// calls does not bound it: a search or a fee history may take long by itself.
 const LONG_BATCH: Duration = Duration::from_millis(2);
-/// After so many calls the clock is looked at.
+/// Calls between two looks at the clock.
 const LOOK_EVERY: usize = 8;
 
-/// Reason why a batch is not answered to its end.
+/// Reason why a batch stops before its end.
 enum Stopped {
     /// The batch as a whole has this reply.
     With(RpcResponse),
@@ -63,6 +62,7 @@ impl Rpc {
             Err(Stopped::With(reply)) => return Ok(reply),
             Err(Stopped::Cold) => return Err(Cold),
             Err(Stopped::Missed(why)) => {
+                // The full node executes the whole batch again, so filters that it made here must go.
                 caller.changes.undo(&self.filters);
                 drop(split);
                 return Ok(self.missed_batch(messages, &why, caller));
@@ -84,9 +84,11 @@ impl Rpc {
                 residency::not_here()?;
             }
             match caller.work.check() {
+                // The bytes of one search are used up; calls that examine none may still succeed.
                 None | Some(Stop::Examined) => {}
                 Some(Stop::Late) => return Err(Stopped::From(at, RpcError::TIMED_OUT)),
                 Some(Stop::Gone) => {
+                    // No client will know the ids of filters that the batch made.
                     caller.changes.undo(&self.filters);
                     return Err(Stopped::With(unheard()));
                 }
@@ -115,7 +117,8 @@ impl Rpc {
         let before = split.begin();
         match self.message(message, caller, split.out()) {
             Ok(result_len) => {
-                // An error has no result, and counts too: the node has no bound for it.
+                // An error has no result. Its bytes count all the same, or a batch of errors would be
+                // unbounded.
                 let len = split.served(before);
                 Ok(if result_len > 0 { result_len } else { len })
             }
@@ -124,6 +127,7 @@ impl Rpc {
                 Ok(0)
             }
             Err(Unanswered::Cold) => Err(Stopped::Cold),
+            // The whole batch is answered again when the value or the heights have come.
             Err(Unanswered::Missed(why)) if self.awaits_prices(&why) => {
                 Err(Stopped::With(RpcResponse::Prices))
             }
@@ -142,6 +146,7 @@ impl Rpc {
     /// Leaves a missed message of a batch to an upstream, or refuses it alone.
     fn missed_item(&self, message: &Message<'_>, why: &Missing, before: usize, split: &mut Split) {
         let is_call = message.kind() == Kind::Call;
+        // A notification gets no response, and takes no place in the array.
         if !is_call {
             split.take_back(before);
         }
@@ -153,15 +158,16 @@ impl Rpc {
         }
     }
 
-    /// Has an upstream asked for all of a batch, or refuses all of it: a router that hears of a miss
-    /// asks a full node for the whole, because few can merge. Each call is a miss, also those that
-    /// could have been served.
+    /// Relays or refuses a whole batch. After a miss a router asks a full node for the whole batch,
+    /// because few routers can merge two responses. So each call counts as a miss, also those that neve
+    /// could serve.
     pub(super) fn missed_batch(
         &self,
         messages: &[Message<'_>],
         why: &Missing,
         caller: &mut Caller<'_>,
     ) -> RpcResponse {
+        // The call that failed keeps its reason; all others get "in batch".
         let mut cause = std::mem::take(&mut caller.calls).newest_miss();
         let calls = || messages.iter().filter(|message| message.kind() == Kind::Call);
         for message in calls() {
@@ -179,7 +185,7 @@ impl Rpc {
         if self.misses.relay.is_some() && messages.iter().all(relays) {
             return RpcResponse::Relay(Outbound::batch(messages));
         }
-        // The text is the same for all: it names no method or block, which would be another call's.
+        // All items get one text. It names no method or block, which would be those of another call.
         let range = self.serving.reader.range();
         let error = match why {
             Missing::Data(Miss::Empty) => missing_data(Miss::Empty, None),

@@ -1,5 +1,4 @@
-//! JSON-RPC over a body: single calls, batches, misses. Everything here is computation on what is
-//! mapped; nothing waits.
+//! Calls: query, answer, error or miss. All of it computes on mapped bytes, and nothing waits.
 
 use std::sync::Arc;
 
@@ -35,14 +34,14 @@ pub(crate) struct Rpc {
     pub(crate) misses: MissPolicy,
     /// Heights below the served range, if there are any.
     pub(crate) below: Option<Arc<dyn Below>>,
-    /// True if those that the body names are lent: what is missed then is not wanted again.
+    /// True if the heights below that the body names were lent: a miss then stays one.
     pub(crate) has_lent: bool,
     /// Calls for logs that need too many reads of those.
     pub(crate) beyond: Arc<[LogsBeyond]>,
 }
 
 impl Rpc {
-    /// Appends the answer to one message; returns the length of its result, 0 for an error.
+    /// Appends the answer to one message. Returns the length of its result, 0 for an error.
     pub(super) fn message(
         &self,
         message: &Message<'_>,
@@ -82,6 +81,7 @@ impl Rpc {
                 envelope::error(out.text(), message.id(), &error);
                 Ok(0)
             }
+            // The node returns null for these parameters without a look at its data.
             Err(NoQuery::Null) => {
                 caller.calls.note(MethodLabel::of(message), Outcome::Error);
                 Ok(short(message, "null", out))
@@ -102,13 +102,14 @@ impl Rpc {
         let before = out.len();
         let context = self.context(caller.work, &caller.memory);
         let answered = match caller.work.ended() {
-            Some(_) => Err(caller.work.error().into()), // it waited for too long
+            Some(_) => Err(caller.work.error().into()), // its deadline passed while it waited
             None => execute::result(&context, query, out),
         };
         caller.changes.add(context.changes);
         let outcome = match &answered {
             Ok(()) => Outcome::Hit,
             Err(QueryError::Error(_)) => Outcome::Error,
+            // Not counted: another thread repeats the call.
             Err(QueryError::Cold) => return Err(Unanswered::Cold),
             Err(QueryError::Miss(miss)) => Outcome::Miss(miss.reason(self.serving.head())),
             Err(QueryError::NoRoom) => Outcome::Miss(MissReason::NoRoom),
@@ -121,12 +122,12 @@ impl Rpc {
                 Ok(len)
             }
             Err(QueryError::Error(error)) => {
-                out.text().truncate(start); // the lead, behind which nothing was appended
+                out.text().truncate(start); // removes the prefix; no result follows it
                 envelope::error(out.text(), message.id(), &error);
                 Ok(0)
             }
             Err(QueryError::Miss(miss)) => {
-                out.text().truncate(start); // a batch that is split goes on
+                out.text().truncate(start); // a split batch goes on with its next call
                 Err(Unanswered::Missed(Missing::Data(miss)))
             }
             Err(QueryError::NoRoom) => Err(Unanswered::NoRoom),
@@ -167,6 +168,7 @@ impl Rpc {
             Ok(Subscription::Unsubscribe(_)) => {
                 Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND))
             }
+            // A subscriber would wait for heads that do not come; another server may have them.
             Ok(_) if self.serving.freshness.head_is_missed() => {
                 let miss = fresh(&self.serving).err().unwrap_or(Miss::StaleHead);
                 return Err(Unanswered::Missed(Missing::Data(miss)));
@@ -189,7 +191,7 @@ impl Rpc {
         }
     }
 
-    /// A read without an id has no effect; anything else may have one, at a full node.
+    /// Ignores a notification that reads. Any other one may have an effect at a full node.
     fn notification(
         &self,
         message: &Message<'_>,
@@ -201,10 +203,9 @@ impl Rpc {
         }
     }
 
-    /// The error that goes with a miss, and its data. Its words are those by which routers know
-    /// that another upstream may have the data: "header not found" and "requested data is not
-    /// available". The node's own error for a method that it has not would make a router or a
-    /// library give the method up for good.
+    /// Makes the error of a miss, and its data. Routers know by its words ("header not found",
+    /// "requested data is not available") that another upstream may have the data. The node's error
+    /// for an unknown method would make a router or library give the method up for good.
     pub(super) fn refusal(&self, why: &Missing) -> (RpcError, String) {
         let range = self.serving.reader.range();
         let error = match why {
@@ -222,7 +223,7 @@ fn not_served(message: &Message<'_>, caller: &mut Caller<'_>) -> Unanswered {
     Unanswered::Missed(Missing::Method(excerpt(&message.method()).into_owned()))
 }
 
-/// Appends an answer with a short result.
+/// Appends a response with a short result.
 fn short(message: &Message<'_>, result: &str, out: &mut BodyBuilder) -> usize {
     envelope::write_prefix(out.text(), message.id());
     out.text().extend_from_slice(result.as_bytes());

@@ -1,4 +1,4 @@
-//! Client of a body: how it came, and what its response holds so far.
+//! The client of a body: its transport, its calls and the memory of its response.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::shared::{Account, Meter, MethodLabel, Outcome, ThreadCounters, Work};
 /// Bytes of ids that a response repeats without a reservation made before.
 const IDS_FREE_BYTES: usize = 4 << 10;
 
-/// Outcomes of the calls of a body. They are counted when the response goes out: what is given up
-/// to be done again is not.
+/// Outcomes of the calls of a body. They count when the response goes out, so work that another
+/// thread repeats counts once.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(SmallVec<[(MethodLabel, Outcome); 4]>);
 
@@ -22,7 +22,7 @@ impl Calls {
         self.0.push((method, outcome));
     }
 
-    /// Source of the answers, as `x-neve` names it; `None` without a call that has one.
+    /// Returns the source of the answers, as `x-neve` names it; `None` without a counted call.
     pub(crate) fn source(&self) -> Option<&'static str> {
         let is_miss = |outcome: &Outcome| matches!(outcome, Outcome::Miss(_));
         let misses = self.0.iter().filter(|(_, outcome)| is_miss(outcome)).count();
@@ -89,11 +89,11 @@ pub(super) struct Caller<'s> {
     pub(super) changes: UndoLog,
 }
 
-/// Over what a message came, and how the answer may be.
+/// Transport of a message, and allowed forms of the response.
 pub(super) enum Transport<'s> {
-    /// A request and its answer, and nothing after it.
+    /// HTTP, with the codings that the client accepts.
     Http(AcceptEncoding),
-    /// A connection that can be sent more later.
+    /// A WebSocket, which can get notifications later.
     Socket(&'s mut Subscriptions),
 }
 

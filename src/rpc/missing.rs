@@ -8,7 +8,7 @@ use crate::rpc::methods::Miss;
 
 /// Reason why a message has no answer in the batch or body that it is in.
 pub(super) enum Unanswered {
-    /// The message wants no response.
+    /// The message is a notification or a response.
     Silent,
     /// A full node must be asked.
     Missed(Missing),

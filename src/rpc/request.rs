@@ -1,4 +1,4 @@
-//! Bodies of requests: parsed, answered, and their memory settled.
+//! Bodies of requests: parsed and answered, with a reservation for the response.
 
 use std::slice;
 use std::time::Instant;
@@ -18,8 +18,8 @@ use crate::rpc::cursors::FilterKind;
 use crate::rpc::methods::Miss;
 use crate::shared::{Class, ClientAddress, MethodLabel, MissReason, Outcome, Stop, Work};
 
-/// Bytes of a body whose reading alone takes too long for a thread that serves others: a list of
-/// topics of 4.9 MB takes 40 ms.
+/// Longest body that a serving thread parses. A list of topics of 4.9 MB takes 40 ms, and other
+/// connections would wait.
 pub(crate) const LONG_BODY: usize = 32 << 10;
 
 impl Rpc {
@@ -41,14 +41,14 @@ impl Rpc {
         self.settle(reply, caller)
     }
 
-    /// Has the body keep the memory that was reserved for it.
+    /// Gives the reservation to the body, or refuses it if there is too little memory.
     pub(super) fn settle(
         &self,
         reply: Result<RpcResponse, Cold>,
         caller: Caller<'_>,
     ) -> Result<(RpcResponse, Calls), Cold> {
         let Caller { memory, mut changes, calls, .. } = caller;
-        // All of it is done again.
+        // Another thread repeats the whole body, so the changes of this attempt go.
         let reply = reply.inspect_err(|_| changes.undo(&self.filters))?;
         let reply = match reply {
             RpcResponse::Answer(mut body) if memory.covers(body.held()) => {
@@ -75,7 +75,7 @@ impl Rpc {
             }
             again @ (RpcResponse::Prices | RpcResponse::Below) => {
                 changes.undo(&self.filters);
-                return Ok((again, Calls::default())); // all of it is done again
+                return Ok((again, Calls::default())); // the whole body is answered again
             }
             _ => {
                 changes.undo(&self.filters);
@@ -94,14 +94,14 @@ impl Rpc {
         work: &Work<'_>,
     ) -> Option<(RpcResponse, Calls)> {
         if work.check() == Some(Stop::Gone) {
-            return None; // it was in the queue for long
+            return None; // its client left while it was in the queue
         }
         let answered = residency::loading_again(|| self.answer(body, accepts, address, work));
         let answered = answered.unwrap_or_else(|_| self.unreadable(body, accepts, address, work));
         (work.ended() != Some(Stop::Gone)).then_some(answered)
     }
 
-    /// A miss for all of a body, because the disk does not deliver what the answer needs.
+    /// Makes a miss of a whole body, because the disk does not deliver bytes that it needs.
     pub(super) fn unreadable(
         &self,
         body: &[u8],
@@ -165,7 +165,7 @@ impl Rpc {
         }
         let mut out = BodyBuilder::new(1, caller.accepts());
         match self.message(message, caller, &mut out) {
-            Ok(_) if caller.work.ended().is_some() => {} // the node's error has no newline then
+            Ok(_) if caller.work.ended().is_some() => {} // the node's time-out error has no newline
             Ok(_) => out.text().extend_from_slice(envelope::NEWLINE),
             Err(Unanswered::Silent) => {}
             Err(Unanswered::NoRoom) => return Ok(RpcResponse::NoRoom),
@@ -178,13 +178,14 @@ impl Rpc {
         Ok(RpcResponse::Answer(out.finish()?))
     }
 
-    /// Has an upstream asked, or refuses a call that is not of a batch.
+    /// Relays or refuses a single call.
     fn missed(&self, message: &Message<'_>, why: &Missing) -> RpcResponse {
         if self.awaits_prices(why) {
             return RpcResponse::Prices;
         }
         let method = message.method();
-        // A subscription that neve has begins where its client wants; no other takes its place.
+        // Only kinds that neve does not have: its own subscriptions can begin at an old height, which an
+        // upstream's cannot.
         let subscribes =
             matches!(why, Missing::Method(_)) && self.misses.relays_subscription(&method);
         if subscribes || self.misses.relays(&method) {
@@ -193,13 +194,13 @@ impl Rpc {
         self.refuse(message, why)
     }
 
-    /// True if the miss is for a price that may be had in a moment.
+    /// True if the miss is for a price that an upstream can give in a moment.
     pub(super) fn awaits_prices(&self, why: &Missing) -> bool {
         let Missing::Data(Miss::NotRelayed(method)) = why else { return false };
         !self.limits.price_age_max.is_zero() && self.serving.relayed.is_due(method)
     }
 
-    /// Refuses a call that is not of a batch.
+    /// Refuses a single call.
     fn refuse(&self, message: &Message<'_>, why: &Missing) -> RpcResponse {
         let (mut out, (error, held)) = (Vec::new(), self.refusal(why));
         envelope::error_with_data(&mut out, message.id(), &error, &held);

@@ -28,8 +28,8 @@ pub(crate) enum RpcResponse {
 }
 
 impl RpcResponse {
-    /// The response to a batch, or what it takes to have one. If nobody answered any of it here, an upstream's
-    /// response to the whole can be streamed.
+    /// Returns the response to a batch, or the calls for an upstream. If neve answered none of them, the
+    /// batch goes to the upstream whole, because that response can be streamed.
     pub(super) fn of_batch(mut split: Split, messages: &[Message<'_>]) -> Result<Self, Cold> {
         split.outbound.end();
         if !split.outbound.is_empty() {
@@ -46,7 +46,7 @@ impl RpcResponse {
         })
     }
 
-    /// True if an upstream must be asked, or another place.
+    /// True if an upstream or the archive must be asked.
     pub(crate) fn needs_upstream(&self) -> bool {
         matches!(self, Self::Relay(_) | Self::Split(_) | Self::Prices | Self::Below)
     }
@@ -83,7 +83,7 @@ pub(super) fn unheard() -> RpcResponse {
     RpcResponse::Miss(ResponseBody::default())
 }
 
-/// An error that goes around the node's encoder: it has no newline.
+/// Makes an error that the node sends without its encoder, and so without a newline.
 pub(super) fn lone_error(id: &[u8], error: &RpcError) -> ResponseBody {
     let mut out = Vec::new();
     envelope::error(&mut out, id, error);

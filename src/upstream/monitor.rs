@@ -249,6 +249,7 @@ impl UpstreamMonitor {
                     let near = announced.height.is_none_or(|height| self.announced(height));
                     let connected = announced.connections != connections;
                     connections = announced.connections;
+                    // A far head costs a request to believe, and a liar may announce one after another.
                     let soon = looked_at.elapsed() < FAR_HEAD_INTERVAL;
                     waits = !near && soon;
                     if connected || !near && !soon {
@@ -260,6 +261,7 @@ impl UpstreamMonitor {
                 }
                 _ = poll.tick() => {
                     skipped += 1;
+                    // While announcements work, polls are needed only to confirm what they claimed.
                     let is_open = self.upstream.state().head > self.believed();
                     let is_due = skipped >= POLLS_SKIPPED || is_open || waits;
                     if self.heads.borrow().live && !is_due {

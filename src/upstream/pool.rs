@@ -1,10 +1,10 @@
 //! The scheduler: which upstream is asked for which height, and when.
 //!
-//! Whoever needs a height asks for a [`FetchPermit`]. What is needed for following goes first, then what
-//! lies between store and head, then history, each by height. It goes to the upstream that will
-//! likely answer soonest, among those that are of the right chain and rules, have the height, are
-//! not resting, and have room in their window and pace. Following does not wait for a window, and
-//! history comes one height at a time while a head is under way.
+//! A task that needs a height requests a [`FetchPermit`]. Heights for following come first, then
+//! those between store and head, then history, each in order. A height goes to the upstream that
+//! will likely answer first. That upstream must be of the right chain and rules, have the height,
+//! not be paused, and have room in its window and rate. Following does not wait for a window.
+//! History comes one height at a time while a head is in flight.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -174,6 +174,7 @@ impl UpstreamPool {
                 break;
             };
             passed = Some(key);
+            // A waiter that left takes no lease.
             let picked = if grant.is_closed() { None } else { Some(self.pick(need, now)) };
             if let Some(Err(at)) = picked {
                 later = [later, at].into_iter().flatten().min();
@@ -182,7 +183,7 @@ impl UpstreamPool {
             }
             let gone = waiting.needs.remove(&key);
             if let (Some(Ok(lease)), Some((_, grant))) = (picked, gone) {
-                drop(grant.send(lease)); // back to us, if whoever waited has just gone
+                drop(grant.send(lease)); // a lease that nobody takes returns to its upstream
             }
         }
         if waiting.needs.len() < QUEUE_LONG {

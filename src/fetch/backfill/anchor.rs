@@ -210,6 +210,7 @@ async fn append(
         follower.ingest.append(record, rules, room).await?;
     }
     let incoming = reading.await??;
+    // The file is removed afterwards, so all of its heights must be stored by now.
     follower.ingest.barrier().await?;
     Ok(incoming)
 }

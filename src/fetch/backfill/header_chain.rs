@@ -57,6 +57,7 @@ async fn linked(
         let upstream = &lease.upstream;
         let answer = upstream.client.batch("eth_getHeaderByNumber", &params).await;
         let linked = match answer {
+            // The upstream lacks some of them, as a pruned node does.
             Err(error) if error.is_absent() => Ok(Err(Broken::Missing)),
             answer => answer.map(|headers| link(&headers, last)),
         };

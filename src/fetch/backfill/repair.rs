@@ -48,6 +48,7 @@ pub(crate) async fn repair_all(follower: Arc<Follower>, source: HeightFetcher) {
         let Some(next) = damaged.iter().find(is_due) else { continue };
         match segment(&follower, &source, next.base).await {
             Ok(()) => drop(failed.remove(&next.base)),
+            // The writer has stopped for good, and said why.
             Err(BackfillError::Writer(_)) => return,
             Err(why) => {
                 let new = || (Backoff::new(AGAIN_FIRST, AGAIN_MAX), Instant::now());

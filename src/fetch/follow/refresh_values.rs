@@ -48,6 +48,7 @@ pub(crate) async fn run(
             },
         };
         let asked = relay_all(&pool, &serving, methods, bytes_max).await;
+        // Clients that wait for prices go on, with or without them.
         if methods == CURRENT {
             serving.relayed.prices_requested(asked.complete);
         }

@@ -158,6 +158,7 @@ impl<'f> Session<'f> {
         let before = next.checked_sub(1).filter(|before| *before <= head);
         let rebuilt =
             unsettled::rebuild(reader, &self.source, before, Priority::CatchUp, self.checks);
+        // Without an admitted upstream the rebuilding would wait for ever; the session ends instead.
         let mut sight = self.source.pool.sight();
         let (window, givers) = tokio::select! {
             rebuilt = rebuilt => rebuilt,
@@ -292,6 +293,7 @@ impl<'f> Session<'f> {
             self.source.refused(height, upstream, texts_of(&record), "parent_link", &why);
             return Err(SessionEnd::Contradiction { height, why });
         }
+        // From Helicon on this header proves the receipts of an earlier block (ACP-194), or disproves them.
         match self.window.settle(&CheckedHeader::of(&header)) {
             Ok(proof) => note_proof(height, &proof),
             Err(disproof) => return Err(self.disproved(height, &disproof).await?),

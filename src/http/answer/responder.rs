@@ -1,4 +1,4 @@
-//! Answers to JSON-RPC that neither wait nor take long, and what both paths make of an answer.
+//! Answers to JSON-RPC that neither wait nor take long, for both paths.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ use crate::shared::{Began, Class, ClientAddress, Work};
 pub(crate) struct Responder {
     pub(crate) rpc: Arc<Rpc>,
     pub(crate) miss_status: StatusCode,
-    /// Threads for what must not hold up this one.
+    /// Threads for work that must not hold up this one.
     pub(crate) offload: Arc<Offload>,
     /// Lender of heights below the served range, if there is one.
     pub(crate) lender: Option<Lender>,
 }
 
 impl Responder {
-    /// Answers JSON-RPC unless that takes the disk, or long. `count` gets the calls of the response.
+    /// Answers JSON-RPC unless that takes the disk or long. `count` gets the calls of the response.
     pub(crate) fn answer_if_resident(
         &self,
         body: &[u8],
@@ -33,6 +33,7 @@ impl Responder {
         address: ClientAddress,
         count: impl FnOnce(Calls),
     ) -> Result<RpcResponse, Cold> {
+        // Parsing alone would hold up the other connections of this thread.
         if body.len() > LONG_BODY {
             return Err(Cold);
         }
@@ -58,7 +59,7 @@ impl Responder {
         self.offload.run(Class::Search, address, move || rpc.wants(&body)).await
     }
 
-    /// Counts the calls of a response that was begun at `began`.
+    /// Counts the calls of a response whose work began at `began`.
     pub(crate) fn counted(
         &self,
         (reply, calls): (RpcResponse, Calls),
@@ -68,7 +69,7 @@ impl Responder {
         reply
     }
 
-    /// Says that offloaded work has no result.
+    /// Makes the response for offloaded work without a result.
     pub(crate) fn not_done(&self, why: NotDone) -> Response<ResponseBody> {
         let response = match why {
             NotDone::Full => ErrorResponse::BUSY.response(),

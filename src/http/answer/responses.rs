@@ -1,4 +1,4 @@
-//! Responses to JSON-RPC, with the HTTP headers that say where they come from.
+//! Responses to JSON-RPC, with the HTTP headers that name their source.
 
 use std::fmt::Write;
 
@@ -49,7 +49,7 @@ impl Source {
 }
 
 impl Responder {
-    /// Response to JSON-RPC that neve makes itself.
+    /// Makes the response to JSON-RPC that neve answers itself.
     pub(crate) fn response(&self, reply: RpcResponse) -> Response<ResponseBody> {
         match reply {
             RpcResponse::Answer(body) => {
@@ -63,16 +63,17 @@ impl Responder {
                 response
             }
             RpcResponse::Mixed(mixed) => self.mixed(mixed),
-            // They are relayed where the thread may wait.
+            // Both are relayed earlier, by the full path. Here the thread cannot wait for an upstream.
             RpcResponse::Relay(call) => self.not_relayed(&call, &Failure::NoUpstream),
             RpcResponse::Split(split) => self.not_relayed(&split.outbound, &Failure::NoUpstream),
-            // They are requested where the thread may wait, and then not again for a while.
+            // Both are requested earlier, where the thread may wait. A second time means that the
+            // upstream or archive had none in time.
             RpcResponse::Prices | RpcResponse::Below => ErrorResponse::BUSY.response(),
             RpcResponse::NoRoom => ErrorResponse::NO_ROOM.response(),
         }
     }
 
-    /// Response to a batch that was split.
+    /// Makes the response to a batch that was split.
     pub(crate) fn mixed(&self, mixed: Mixed) -> Response<ResponseBody> {
         let mut response = not_stored(typed(StatusCode::OK, JSON, mixed.body));
         let headers = response.headers_mut();
@@ -83,7 +84,7 @@ impl Responder {
         coded(response)
     }
 
-    /// Says by status and headers that a full node must be asked; the body says so too.
+    /// Makes a miss: status, headers and body say that a full node must be asked.
     pub(crate) fn miss(&self, body: ResponseBody) -> Response<ResponseBody> {
         let mut response = not_stored(typed(self.miss_status, JSON, body));
         let headers = response.headers_mut();
@@ -109,7 +110,7 @@ impl Responder {
         response
     }
 
-    /// Says that no upstream gave a response.
+    /// Makes the response for a call that no upstream answered.
     pub(crate) fn not_relayed(&self, call: &Outbound, failure: &Failure) -> Response<ResponseBody> {
         let mut response = self.miss(ResponseBody::from(call.error(&failure.error())));
         if let Some(status) = failure.status() {

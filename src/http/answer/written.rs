@@ -1,4 +1,4 @@
-//! Answers to plain requests, written head and all: at once, or on a thread that may wait.
+//! Whole responses to plain requests, made at once or on a thread that may wait.
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
@@ -11,9 +11,9 @@ use crate::shared::lock::lock;
 use crate::shared::{Began, Class, Work, add, has_gone};
 
 impl Responder {
-    /// Has a plain request answered on a thread that may wait for the disk, or take long. That thread sends as
-    /// much as goes at once, and passes the rest to `answered`, or nothing if that failed. A request that is
-    /// to be relayed comes back.
+    /// Hands a plain request to a thread that may wait for the disk or take long. That thread sends as
+    /// much as the socket takes and passes the rest to `answered`, or nothing if sending failed. A
+    /// request to relay comes back.
     pub(crate) fn answer_elsewhere(
         self: &Arc<Self>,
         question: OffloadedRequest,
@@ -23,6 +23,7 @@ impl Responder {
         add(&self.rpc.counters.handed_over, 1);
         let (class, began) = (self.class(&question), Began::now());
         let (address, persistence) = (question.address, question.persistence);
+        // In a shared place: a queue that refuses the job drops it, and the client still needs an answer.
         let waits = Arc::new(Mutex::new(Some((stream, Told(Some(answered))))));
         let (responder, handed) = (Arc::clone(self), Arc::clone(&waits));
         let job = move || {
@@ -46,19 +47,21 @@ impl Responder {
         }
     }
 
-    /// Answers on a thread that may wait, and sends as much as goes at once; nothing if that failed.
+    /// Answers on a thread that may wait, and sends as much as the socket takes; nothing if that failed.
     fn answer_waiting(
         &self,
         question: OffloadedRequest,
         stream: TcpStream,
         began: Began,
     ) -> Option<Answered> {
+        // A search ends with its client.
         let gone = || has_gone(&stream);
         let work = Work::elsewhere(self.rpc.limits.work, began, &gone);
         let (body, accepts, address) = (question.body(), question.accepts, question.address);
         let (reply, calls) = self.rpc.answer_waiting(body, accepts, address, &work)?;
         if reply.needs_upstream() {
             let waited = Some(Waited::Unanswered(stream, question.request));
+            // The calls that were answered here count here; the full path counts the relayed ones.
             return Some(Answered { waited, counted: Some((calls, began.elapsed(), 0)) });
         }
         let out = Box::new(self.uncounted(reply, question.persistence));
@@ -67,7 +70,8 @@ impl Responder {
         Some(Answered { waited, counted: Some((calls, began.elapsed(), len)) })
     }
 
-    /// Counts a response of another thread: only one thread may count. The client may have it already.
+    /// Counts a response of another thread, because only one thread may write the counters. The client
+    /// may have the response already.
     pub(crate) fn count(&self, done: Answered) -> Option<Waited> {
         let counters = &self.rpc.counters;
         if let Some((calls, took, len)) = done.counted {
@@ -77,14 +81,14 @@ impl Responder {
         done.waited
     }
 
-    /// The answer to a plain request, head and all.
+    /// Makes and counts the whole response to a plain request.
     pub(crate) fn out(&self, reply: RpcResponse, persistence: Persistence) -> ResponseWriter {
         let out = self.uncounted(reply, persistence);
         add(&self.rpc.counters.bytes, out.body_len() as u64);
         out
     }
 
-    /// Writes a response without counting it: only one thread may count.
+    /// Makes a response without counting it, on any thread.
     fn uncounted(&self, reply: RpcResponse, persistence: Persistence) -> ResponseWriter {
         match reply {
             RpcResponse::Answer(body) if body.coding().is_none() => {
@@ -100,7 +104,8 @@ fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
     lock(place).take()
 }
 
-/// Tells the loop of a connection the outcome of its request, also if there is none: the connection waits.
+/// Tells the event loop the outcome of a request, also when it is dropped without one: otherwise the
+/// connection would wait for ever.
 struct Told<F: FnOnce(Option<Answered>)>(Option<F>);
 
 impl<F: FnOnce(Option<Answered>)> Told<F> {

@@ -1,8 +1,8 @@
-//! A connection on the short way from a socket to an answer and back, for plain requests.
+//! A connection of the fast path, for plain requests.
 //!
-//! A connection is here as long as its requests are plain. It has no buffer of its own: what comes
-//! is read into one that all connections of a thread share. The first request of another form
-//! takes the connection to hyper, with what was read of it.
+//! A connection stays here as long as its requests are plain. It has no read buffer: all connections
+//! of a thread share one. The first request of another form takes the connection to hyper, with the
+//! bytes that were read of it.
 
 use std::io;
 use std::io::{ErrorKind, IoSlice};
@@ -23,24 +23,24 @@ use crate::http::{ConnectionGuard, OffloadedRequest, OpenConnection, UnsentRespo
 use crate::rpc::{Calls, RpcResponse};
 use crate::shared::{ClientAddress, FREE_BYTES, Holder, Reservation, Timeout, add};
 
-/// A request that is longer is not plain.
+/// Bytes of the shared read buffer. A longer request is not plain.
 pub(crate) const ROOM: usize = 16 << 10;
-/// A client that sends one request behind another gets so many answers before it is another's turn.
+/// Responses to pipelined requests of one client before another connection has its turn.
 const TURN: usize = 16;
 
 /// Next step of a connection.
 pub(crate) enum NextStep {
-    /// Something from the client: a request, or that it reads.
+    /// Wait for the client: for a request, or until it reads.
     Client,
     /// The next turn of the event loop.
     Turn,
-    /// Another thread, which may wait for the disk and take long, for the response.
+    /// A response from another thread, which may wait for the disk or take long.
     Offload(OffloadedRequest),
-    /// The disk, for the rest of a response.
+    /// The rest of a response from the disk.
     Disk(Box<ResponseWriter>),
-    /// Hyper, which understands what came.
+    /// Hyper, with the received bytes.
     Hyper(Bytes),
-    /// Nothing: it is over.
+    /// The end of the connection.
     Nothing,
 }
 
@@ -49,23 +49,23 @@ pub(crate) enum NextStep {
 enum Ahead {
     /// Responses to all requests of the client.
     Any,
-    /// A response, which says that the connection closes.
+    /// One more response, which says that the connection closes.
     One,
-    /// None.
+    /// No more responses.
     None,
 }
 
 /// A connection.
 pub(crate) struct FastConnection {
-    /// None while whoever waits for the disk has it.
+    /// None while another thread, which waits for the disk, has it.
     stream: Option<TcpStream>,
     /// Time when bytes were last sent.
     sent: Instant,
-    /// An answer that is not sent whole.
+    /// Response that is not sent whole.
     out: Option<Box<ResponseWriter>>,
-    /// True if the client sends no more, so that the end is to be read.
+    /// True if the client sends no more: a read will return the end.
     ends: bool,
-    /// Responses that may come behind the one that is under way.
+    /// Responses that may follow the one that is being sent.
     ahead: Ahead,
     /// Received bytes without a response.
     rest: Vec<u8>,
@@ -73,7 +73,7 @@ pub(crate) struct FastConnection {
     proxied: bool,
     /// True if no request was answered.
     is_new: bool,
-    /// Covers what came, if that is much.
+    /// Reservation for received bytes beyond the free ones.
     held: Option<Reservation>,
     counted: ConnectionGuard,
 }
@@ -81,7 +81,7 @@ pub(crate) struct FastConnection {
 impl FastConnection {
     pub(crate) fn new(moved: OpenConnection) -> Self {
         let OpenConnection { stream, read, sent, address, proxied, is_new, held, counted } = moved;
-        let (rest, out) = (read.to_vec(), None); // what it was read into may be large
+        let (rest, out) = (read.to_vec(), None); // a copy: the buffer of `read` may be large
         let (stream, ends, ahead) = (Some(stream), false, Ahead::Any);
         Self { stream, sent, out, ends, ahead, rest, address, proxied, is_new, held, counted }
     }
@@ -101,18 +101,18 @@ impl FastConnection {
         })
     }
 
-    /// Socket, unless somebody else has it.
+    /// Returns the socket, unless another thread has it.
     pub(crate) fn stream(&self) -> io::Result<&TcpStream> {
         self.stream.as_ref().ok_or_else(|| ErrorKind::NotConnected.into())
     }
 
-    /// Closes the connection once what is under way is sent.
+    /// Closes the connection once the current response is sent.
     #[cfg(test)]
     pub(crate) fn ends_after_this(&mut self) {
         self.ahead = Ahead::None;
     }
 
-    /// Closes the connection behind the response to its next request, and says so in that response.
+    /// Closes the connection after the response to its next request, which says so.
     pub(crate) fn close_after_next(&mut self) {
         if self.ahead == Ahead::Any {
             self.ahead = Ahead::One;
@@ -124,37 +124,37 @@ impl FastConnection {
         self.ends = true;
     }
 
-    /// True if nothing is owed to the client.
+    /// True if no request waits for a response.
     pub(crate) fn is_idle(&self) -> bool {
         self.out.is_none() && !self.waits()
     }
 
-    /// True if it has anything to do now that its socket can be read from, or written to.
+    /// True if an event of its socket gives it something to do.
     pub(crate) fn wants(&self, readable: bool) -> bool {
         readable || self.out.is_some()
     }
 
-    /// True if the disk is waited for.
+    /// True if another thread has the socket, to wait for the disk.
     pub(crate) fn waits(&self) -> bool {
         self.stream.is_none()
     }
 
-    /// The wait that ends at the deadline.
+    /// Returns the kind of wait that ends at the deadline.
     pub(crate) fn wait_kind(&self) -> Timeout {
         if self.out.is_some() { Timeout::Write } else { Timeout::Idle }
     }
 
-    /// Time at which neve closes it, if nothing is sent until then.
+    /// Returns the time at which neve closes it, if nothing is sent until then.
     pub(crate) fn deadline(&self, deadlines: Deadlines) -> Option<Instant> {
         (!self.waits()).then(|| self.sent + self.wait_kind().limit(deadlines))
     }
 
-    /// Gives its socket to whoever waits for the disk.
+    /// Gives the socket to a thread that waits for the disk.
     pub(crate) fn wait(&mut self) -> Option<TcpStream> {
         self.stream.take()
     }
 
-    /// Takes it back, with what is left of an answer.
+    /// Takes the socket back, with the rest of a response.
     pub(crate) fn answered(&mut self, mut left: UnsentResponse, now: Instant) {
         if left.out.has_moved() {
             self.sent = now;
@@ -162,8 +162,8 @@ impl FastConnection {
         (self.stream, self.out) = (Some(left.stream), Some(left.out));
     }
 
-    /// Takes it back, with a request that hyper is to answer and all that came behind it; false if
-    /// there is no memory for them.
+    /// Takes the socket back, with a request that goes to hyper before all bytes that came later.
+    /// Returns false if there is no memory for them.
     pub(crate) fn unanswered(
         &mut self,
         service: &FastService,
@@ -175,12 +175,12 @@ impl FastConnection {
         self.rest.len() <= FREE_BYTES || self.hold(service, self.rest.len())
     }
 
-    /// Bytes that came and are not answered.
+    /// Takes the received bytes that have no response.
     pub(crate) fn take_rest(&mut self) -> Bytes {
         std::mem::take(&mut self.rest).into()
     }
 
-    /// Goes on as long as nothing has to be waited for.
+    /// Reads, answers and sends until something has to be waited for.
     pub(crate) fn go_on(
         &mut self,
         service: &FastService,
@@ -192,19 +192,21 @@ impl FastConnection {
         let need = self.go_on_in(service, &mut room, now).unwrap_or(NextStep::Nothing);
         self.rest = room.came().to_vec();
         if self.rest.len() <= FREE_BYTES {
+            // On the way to hyper the bytes are in `need`, and their reservation goes with them.
             self.held.take_if(|_| !matches!(need, NextStep::Hyper(_)));
             return need;
         }
         if self.hold(service, self.rest.len()) { need } else { self.refuse() }
     }
 
-    /// Sees to it that what came may be kept.
+    /// Reserves memory for received bytes; false if there is none.
     fn hold(&mut self, service: &FastService, bytes: usize) -> bool {
         service.responder.rpc.memory.account(self.address).hold(&mut self.held, Holder::Head, bytes)
     }
 
-    /// Says that there is no memory, as far as that goes at once, and ends.
+    /// Sends the error of missing memory, as far as the socket takes it, and ends.
     fn refuse(&mut self) -> NextStep {
+        // Not amid another response. A short write is fine: the connection ends anyway.
         if let (None, Ok(stream)) = (&self.out, self.stream()) {
             let _ = send(stream, &[IoSlice::new(ErrorResponse::NO_ROOM_RAW)]);
         }
@@ -224,7 +226,8 @@ impl FastConnection {
         }
         for _ in 0..TURN {
             if self.ahead == Ahead::None {
-                // What came behind and is not read would have the system reset the connection.
+                // The kernel resets a connection that closes with unread bytes: the client could lose
+                // the response.
                 let _ = recv(self.stream()?, &mut *room.bytes, RecvFlags::empty());
                 return Ok(NextStep::Nothing);
             }
@@ -233,6 +236,7 @@ impl FastConnection {
                 Err(need) => return Ok(need),
             };
             self.is_new = false;
+            // `Closed` says so in a header. `Old` (HTTP/1.0) closes anyway.
             if self.ahead == Ahead::One && plain.persistence == Persistence::Kept {
                 plain.persistence = Persistence::Closed;
             }
@@ -241,6 +245,7 @@ impl FastConnection {
             }
             let client = plain.client.unwrap_or(self.address);
             let reply = match answer(service, room.came(), &plain, client, now) {
+                // Relaying needs a runtime. The request is still in the buffer, so hyper reads it again.
                 Ok(reply) if reply.needs_upstream() => return Ok(self.hyper(service, room)),
                 Ok(reply) => reply,
                 Err(Cold) => return Ok(self.wait_for_disk(service, room, &plain, client)),
@@ -255,7 +260,7 @@ impl FastConnection {
         Ok(NextStep::Turn)
     }
 
-    /// Has a request answered by who may wait for the disk, if there is memory for it.
+    /// Hands a request to a thread that may wait for the disk, if there is memory for it.
     fn wait_for_disk(
         &mut self,
         service: &FastService,
@@ -263,7 +268,7 @@ impl FastConnection {
         plain: &FastRequest,
         address: ClientAddress,
     ) -> NextStep {
-        let unpacks = residency::was_too_heavy(); // asked also if the request is refused: it is of this one
+        let unpacks = residency::was_too_heavy(); // before any return: the flag is of this request
         let (body_at, end) = (plain.body.start, plain.body.end);
         let request = Bytes::copy_from_slice(&room.bytes[..end]);
         room.take(end);
@@ -285,7 +290,7 @@ impl FastConnection {
         NextStep::Offload(question)
     }
 
-    /// The next request, or what it takes to get one.
+    /// Returns the next request, or the step that brings one.
     fn request(
         &mut self,
         service: &FastService,
@@ -303,7 +308,7 @@ impl FastConnection {
         }
     }
 
-    /// Has hyper go on with what came, if there is memory for it.
+    /// Hands the connection to hyper with the received bytes, if there is memory for them.
     fn hyper(&mut self, service: &FastService, room: &mut ReadBuffer<'_>) -> NextStep {
         if room.len > FREE_BYTES && !self.hold(service, room.len) {
             room.len = 0;
@@ -312,16 +317,19 @@ impl FastConnection {
         room.hyper()
     }
 
-    /// Reads what came, or says what it takes.
+    /// Reads from the socket. Returns the next step if there is nothing to read.
     fn read(
         &mut self,
         service: &FastService,
         room: &mut ReadBuffer<'_>,
     ) -> io::Result<Option<NextStep>> {
+        // A read would find nothing. After the end of the client it has to be read once more: the
+        // event has come already.
         if room.drained && !self.ends {
             return Ok(Some(NextStep::Client));
         }
         match recv(self.stream()?, &mut room.bytes[room.len..], RecvFlags::empty()) {
+            // The client ended amid a request: hyper responds as it does to any incomplete one.
             Ok((_, 0)) if room.len > 0 => Ok(Some(self.hyper(service, room))),
             Ok((_, 0)) => Ok(Some(NextStep::Nothing)),
             Ok((_, more)) => {
@@ -335,7 +343,7 @@ impl FastConnection {
         }
     }
 
-    /// Sends an answer, or says what it takes to send the rest.
+    /// Sends a response. Returns the step that sends its rest, if there is one.
     fn send(
         &mut self,
         mut out: ResponseWriter,
@@ -348,6 +356,7 @@ impl FastConnection {
         }
         Ok(match sent {
             Sent::All => None,
+            // Unread responses count for the client, which loses its connection beyond its share.
             _ if !out.reserve(service.responder.rpc.memory.account(self.address)) => {
                 Some(NextStep::Nothing)
             }
@@ -372,17 +381,17 @@ fn answer(
     let body = &came[plain.body.clone()];
     let reply = service.responder.answer_if_resident(body, plain.accepts, address, count);
     if !reply.as_ref().is_ok_and(RpcResponse::needs_upstream) {
-        add(&counters.requests, 1); // hyper's thread counts the others
+        add(&counters.requests, 1); // the full path counts the others
         add(&counters.plain, 1);
     }
     reply
 }
 
-/// The buffer, and how much of it is in use.
+/// The shared read buffer, and the number of bytes in use.
 struct ReadBuffer<'r> {
     bytes: &'r mut [u8],
     len: usize,
-    /// True if the last read left some of it empty: what comes after that is told anew.
+    /// True if the last read did not fill it: an event tells of any later byte.
     drained: bool,
 }
 
@@ -397,7 +406,7 @@ impl ReadBuffer<'_> {
         self.len = end;
     }
 
-    /// Takes a request out.
+    /// Removes a request from its front.
     fn take(&mut self, len: usize) {
         self.bytes.copy_within(len..self.len, 0);
         self.len -= len;

@@ -1,10 +1,9 @@
-//! The loop of a serving thread: who is ready has a turn, and nobody is waited for.
+//! The loop of a serving thread: it gives each ready connection a turn, and waits for none.
 //!
-//! This is what an event loop without tasks comes to. A task for each connection costs two visits
-//! to memory of its own for each request, once to wake it and once to run it, and that memory has
-//! left the nearest caches by then when there are hundreds of connections (docs/decisions/0017).
-//! What has to wait for more than its own socket goes to the worker's other thread, which has a
-//! runtime.
+//! The loop has no tasks. A task for each connection would touch memory of its own twice for each
+//! request: to wake it and to run it. With hundreds of connections that memory has left the nearest
+//! caches by then (docs/decisions/0017). Work that waits for more than its own socket goes to the
+//! worker's other thread, which has a runtime.
 
 use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
@@ -34,33 +33,33 @@ mod tests;
 /// Highest number of events of one wait.
 const EVENTS: usize = 1024;
 const DOOR: Token = Token(usize::MAX);
-/// Between two looks for connections that wait for too long.
+/// Time between two looks for connections past their deadline.
 const LOOKS_APART: Duration = Duration::from_millis(50);
 /// Time that an idle connection stays open at the end: a request may be on its way, and gets a
 /// response that says that the connection closes.
 const DRAIN_IDLE: Duration = Duration::from_secs(1);
-/// After a failure that should not be: trying again at once would spin.
+/// Pause after an unexpected failure of `poll`: an immediate retry would spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The connections of a thread that are on the short way.
+/// The fast-path connections of a thread.
 pub(crate) struct EventLoop {
     poll: Poll,
     coming: Receiver<ToFast>,
     leaving: UnboundedSender<ToFull>,
-    /// The way in, for threads that answer what is offloaded.
+    /// Way back, for threads that answer offloaded requests.
     handoff: Handoff,
     service: Arc<FastService>,
     deadlines: Deadlines,
     open: Slab<FastConnection>,
-    /// Buffer for requests.
+    /// Read buffer that all connections share.
     room: Vec<u8>,
-    /// Those that want another turn.
+    /// Keys of connections that want another turn.
     again: Vec<usize>,
-    /// Time of the next look for connections that wait too long: not after the first is due.
+    /// Time of the next look for connections past their deadline, at the first deadline or before.
     look_at: Option<Instant>,
     /// Time at which idle connections close, once connections are to end.
     drain_end: Option<Instant>,
-    /// No more will come.
+    /// True if no more connections will come.
     last: bool,
 }
 
@@ -93,7 +92,7 @@ impl EventLoop {
         Ok((event_loop, handoff))
     }
 
-    /// Serves until there is nothing more to come, and then what is left.
+    /// Serves until no more connections come and the last one has closed.
     pub(crate) fn run(mut self) {
         let (mut events, mut now) = (Events::with_capacity(EVENTS), Instant::now());
         while !self.last || !self.open.is_empty() {
@@ -103,7 +102,8 @@ impl EventLoop {
             }
             now = Instant::now();
             events.iter().for_each(|event| self.event(event, now));
-            // After the others, so that none of those is taken for one of a new connection.
+            // The door comes last: a new connection may get the key of one that closed in this turn,
+            // and must not get its events.
             if events.iter().any(|event| event.token() == DOOR) {
                 self.open_door(now);
             }
@@ -113,8 +113,9 @@ impl EventLoop {
         }
     }
 
-    /// Lets those go on that want another turn: once each, whatever else they had.
+    /// Gives a turn to each connection that wants another one.
     fn turns(&mut self, now: Instant) {
+        // A turn may push its key again: that one is for the next round, after a look at the sockets.
         let mut again = std::mem::take(&mut self.again);
         again.sort_unstable();
         again.dedup();
@@ -131,17 +132,18 @@ impl EventLoop {
 
     fn event(&mut self, event: &Event, now: Instant) {
         let Token(key) = event.token();
+        // An earlier event of this round may have closed it.
         let Some(connection) = self.open.get_mut(key) else { return };
         let ends = event.is_read_closed() || event.is_error();
         if ends {
-            connection.note_end();
+            connection.note_end(); // bytes may still be unread before the end
         }
         if connection.wants(event.is_readable() || ends) {
             self.turn(key, now);
         }
     }
 
-    /// Takes what was brought.
+    /// Takes connections, answers and signals from other threads.
     fn open_door(&mut self, now: Instant) {
         while let Ok(come) = self.coming.try_recv() {
             match come {
@@ -152,7 +154,7 @@ impl EventLoop {
                     self.answered(key, waited, now);
                 }
                 ToFast::Drain => self.drain(now),
-                ToFast::Alive(told) => drop(told.send(())), // who asked may have given up
+                ToFast::Alive(told) => drop(told.send(())), // the asker may have given up
                 ToFast::Last => self.last = true,
             }
         }
@@ -160,7 +162,7 @@ impl EventLoop {
 
     fn enter(&mut self, moved: OpenConnection, now: Instant) {
         if moved.read.len() > ROOM {
-            return drop(self.leaving.send(ToFull::Connection(moved))); // no plain request begins so
+            return drop(self.leaving.send(ToFull::Connection(moved))); // too long for a plain request
         }
         let came = !moved.read.is_empty();
         let mut connection = FastConnection::new(moved);
@@ -169,6 +171,7 @@ impl EventLoop {
         }
         let fd = connection.stream().map(AsRawFd::as_raw_fd);
         let key = self.open.insert(connection);
+        // Both at once: mio's events are edge-triggered, so a second registration is never needed.
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
         let registered =
@@ -178,6 +181,7 @@ impl EventLoop {
             return self.remove(key);
         }
         self.look_by(key);
+        // Bytes that were read before it came raise no event.
         if came || self.drain_end.is_some() {
             self.turn(key, now);
         }
@@ -198,10 +202,10 @@ impl EventLoop {
             }
         }
         self.turn(key, now);
-        self.look_by(key); // while it waited, no look could count with it
+        self.look_by(key); // without a socket it had no deadline
     }
 
-    /// Connections end behind their next response, or once they are idle for a while.
+    /// Ends connections after their next response, or once they are idle for [`DRAIN_IDLE`].
     fn drain(&mut self, now: Instant) {
         let end = now + DRAIN_IDLE;
         self.drain_end = Some(end);
@@ -209,7 +213,7 @@ impl EventLoop {
         self.look_at = Some(self.look_at.map_or(end, |at| at.min(end)));
     }
 
-    /// Lets a connection go on, unless it waits. A fault in one must not end the others.
+    /// Gives a connection its turn, unless another thread has its socket.
     fn turn(&mut self, key: usize, now: Instant) {
         let is_alone = self.open.len() == 1;
         let Some(connection) = self.open.get_mut(key).filter(|connection| !connection.waits())
@@ -218,6 +222,7 @@ impl EventLoop {
         };
         let (service, room) = (&self.service, &mut self.room);
         residency::set_alone(is_alone);
+        // A panic of one connection must not end the others.
         let need = catch_unwind(AssertUnwindSafe(|| connection.go_on(service, room, now)));
         match need.unwrap_or(NextStep::Nothing) {
             NextStep::Client
@@ -225,13 +230,13 @@ impl EventLoop {
             {
                 self.remove(key);
             }
-            // Due later than before, if anything was sent: unless idling ends sooner than sending.
+            // Its deadline only moved later, unless idle connections end sooner than unsent responses.
             NextStep::Client
                 if connection.is_idle() && self.deadlines.idle >= self.deadlines.write => {}
             NextStep::Client => self.look_by(key),
             NextStep::Turn => self.again.push(key),
-            // Whoever waits sends too: what was just read from the disk may go again at once. The socket
-            // stays registered, and what is told of it meanwhile is looked for afterwards.
+            // The thread that reads the disk also sends, because the pages may leave memory again. The
+            // socket stays registered; the turn after the answer finds what came meanwhile.
             NextStep::Offload(question) => {
                 let Some(stream) = connection.wait() else { return self.remove(key) };
                 let handoff = self.handoff.clone();
@@ -261,19 +266,19 @@ impl EventLoop {
         }
     }
 
-    /// Closes a connection; what is closed is no longer told of.
+    /// Closes a connection, which also ends its events.
     fn remove(&mut self, key: usize) {
         let _ = self.open.try_remove(key);
     }
 
-    /// Sees to it that the next look is not later than this connection is due.
+    /// Moves the next look forward to the deadline of this connection.
     fn look_by(&mut self, key: usize) {
         let connection = self.open.get(key);
         let due = connection.and_then(|connection| due(connection, self.deadlines, self.drain_end));
         self.look_at = [self.look_at, due].into_iter().flatten().min();
     }
 
-    /// Closes connections that wait for too long.
+    /// Closes connections past their deadline.
     fn close_expired(&mut self, now: Instant) {
         if self.look_at.is_none_or(|at| now < at) {
             return;
@@ -285,15 +290,17 @@ impl EventLoop {
             if due > now {
                 next = Some(next.map_or(due, |next| next.min(due)));
             } else if drain_end.is_none() {
+                // While neve drains, an idle connection is closed by neve's wish: no timeout.
                 counters.time_out(connection.wait_kind());
             }
             due > now
         });
+        // A look visits all connections, so looks keep their distance.
         self.look_at = next.map(|next| next.max(now + LOOKS_APART));
     }
 }
 
-/// Time at which neve closes a connection, if nothing is sent until then.
+/// Returns the time at which neve closes a connection, if nothing is sent until then.
 fn due(
     connection: &FastConnection,
     deadlines: Deadlines,
@@ -303,7 +310,7 @@ fn due(
     Some(drain_end.filter(|_| connection.is_idle()).map_or(due, |end| due.min(end)))
 }
 
-/// Says what is wrong, unless it was a signal.
+/// Logs a failure of `poll`, unless a signal interrupted it.
 fn complain(error: &io::Error) {
     if error.kind() != ErrorKind::Interrupted {
         error!(%error, "cannot wait for connections");

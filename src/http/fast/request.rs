@@ -1,9 +1,9 @@
 //! Requests of the plainest form: a POST of JSON with its length, whole in the buffer.
 //!
-//! That is how nearly every client asks. Taking apart what such a request does not need costs more
-//! than answering it, so these are read here, with the parser of hyper (httparse), and answered at
-//! once. What has any other form, or is to be refused, is left to hyper and [`crate::http::full`],
-//! whose answers to a plain request are the same to the byte.
+//! Nearly every client sends such requests. A full parse of their headers would cost more than the
+//! answer. They are read here by hyper's parser (httparse) and answered at once. A request of another
+//! form, or one to refuse, goes to hyper and [`crate::http::full`], which answers a plain request with
+//! the same bytes.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -18,15 +18,15 @@ use crate::http::admit::{Route, check_json, route};
 use crate::http::response::Persistence;
 use crate::shared::ClientAddress;
 
-/// Plain requests have fewer headers.
+/// Maximum number of headers of a plain request.
 const HEADERS: usize = 32;
-/// And a shorter head; it is below what `--header-bytes-max` may be set to.
+/// Maximum bytes of its head, below the smallest value of `--header-bytes-max`.
 const HEAD_BYTES: usize = 4 << 10;
 
-/// Kind of the bytes that came.
+/// Kind of the received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Perhaps the begin of a plain request.
+    /// Perhaps the beginning of a plain request.
     Begin,
     /// A plain request, and perhaps more behind it.
     FastRequest(FastRequest),
@@ -37,7 +37,7 @@ pub(crate) enum Seen {
 /// A plain request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FastRequest {
-    /// Place where its body is. It ends with it.
+    /// Range of its body, which ends the request.
     pub(crate) body: Range<usize>,
     pub(crate) accepts: AcceptEncoding,
     pub(crate) persistence: Persistence,
@@ -56,7 +56,7 @@ struct Said<'h> {
 }
 
 impl FastService {
-    /// Looks at what came; `proxied` from a trusted proxy whose requests name their clients.
+    /// Classifies received bytes; `proxied` if a trusted proxy sent them, whose requests name their clients.
     pub(crate) fn parse_fast(&self, bytes: &[u8], proxied: bool) -> Seen {
         if bytes.is_empty() {
             return Seen::Begin;
@@ -64,6 +64,7 @@ impl FastService {
         if !self.policy.fast_here {
             return Seen::Other;
         }
+        // Uninitialized: 32 headers of zeros cost more than the parse of a usual head.
         let mut headers = [const { MaybeUninit::uninit() }; HEADERS];
         let mut request = Request::new(&mut []);
         match request.parse_with_uninit_headers(bytes, &mut headers) {
@@ -75,7 +76,7 @@ impl FastService {
         }
     }
 
-    /// A request whose head has `head` of the `came` bytes.
+    /// Returns the request whose head is the first `head` of `came` bytes.
     fn plain(&self, request: &Request<'_, '_>, came: usize, head: usize, proxied: bool) -> Seen {
         let said = match Said::of(request.headers) {
             Some(said) if head <= HEAD_BYTES && self.takes(request, &said) => said,
@@ -83,6 +84,7 @@ impl FastService {
         };
         let Some(persistence) = said.persistence(request.version) else { return Seen::Other };
         match said.len {
+            // Not answered before it is whole: a client may still break off.
             Some(len) if len > came - head => Seen::Begin,
             Some(len) => {
                 let client =
@@ -109,7 +111,7 @@ impl FastService {
 }
 
 impl<'h> Said<'h> {
-    /// `None` if one of them makes a request other than plain.
+    /// Returns `None` if one of them makes the request other than plain.
     fn of(headers: &[Header<'h>]) -> Option<Self> {
         let mut said = Self::default();
         for header in headers {
@@ -132,7 +134,7 @@ impl<'h> Said<'h> {
         Some(said)
     }
 
-    /// `None` if that is not plain, as keeping a connection of HTTP/1.0 is not.
+    /// Returns `None` if that is not plain, such as a kept connection of HTTP/1.0.
     fn persistence(&self, version: Option<u8>) -> Option<Persistence> {
         let is =
             |known: &[u8]| self.connection.is_some_and(|said| said.eq_ignore_ascii_case(known));
@@ -148,14 +150,13 @@ impl<'h> Said<'h> {
 /// Bytes between the path of a request line and its end.
 const VERSION: usize = " HTTP/1.1".len();
 
-/// False if a line ends with LF alone: httparse takes that, and fronts may not.
+/// Returns false if a line ends with LF alone: httparse accepts that, and a front may read it otherwise.
 fn ends_lines_with_crlf(request: &Request<'_, '_>, head: &[u8]) -> bool {
     is_tidy(request, head) || memchr_iter(b'\n', head).all(|at| at > 0 && head[at - 1] == b'\r')
 }
 
-/// True if each line ends with CR and LF, and no value is empty or has spaces behind it. That takes
-/// a look behind each value; a search for each LF would take more than all else that a head takes
-/// here.
+/// Returns true if each line ends with CR and LF, and no value is empty or has spaces behind it. It
+/// looks behind each value. A search for each LF would cost more than the rest of the parse.
 fn is_tidy(request: &Request<'_, '_>, head: &[u8]) -> bool {
     let is_cr = |at: usize| head.get(at) == Some(&b'\r');
     let start = head.as_ptr().addr();
@@ -172,7 +173,7 @@ fn is_tidy(request: &Request<'_, '_>, head: &[u8]) -> bool {
 const OTHERS: [&str; 5] =
     ["origin", "expect", "upgrade", "transfer-encoding", "avalanche-api-route"];
 
-/// `None` if it was said before.
+/// Returns `None` if a value was there before: two headers of one name are for hyper to judge.
 fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.replace(value).is_none().then_some(())
 }

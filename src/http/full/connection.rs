@@ -1,8 +1,8 @@
-//! A connection in hyper's hands, for whatever is not a plain request.
+//! Connections of the full path: hyper serves all requests that are not plain.
 //!
-//! hyper keeps 14 kB for each connection that it serves, most of it buffers. Most connections of a
-//! public endpoint are kept and say nothing; so one that has been quiet for a second is taken out
-//! of hyper's hands, and waits where a connection takes next to nothing (`event_loop`).
+//! hyper keeps 14 kB for each connection, most of it buffers. Most connections of a public endpoint
+//! are idle. So a connection that was idle for a second leaves hyper and goes to the event loop,
+//! where it takes very little.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -34,12 +34,12 @@ enum ConnectionEnd {
     Nothing,
     /// A WebSocket.
     WebSocket(Accepted),
-    /// A connection that is quiet, and still open.
+    /// An idle connection, which is still open.
     IdleState(Box<Socket>),
 }
 
-/// Serves a connection until it closes, until it has answered what it is answering when it is to
-/// end, or until it is quiet.
+/// Serves a connection until it closes or is idle. When neve drains, it ends after the response in
+/// flight.
 pub(crate) async fn serve(
     moved: OpenConnection,
     service: &Arc<Service>,
@@ -48,7 +48,7 @@ pub(crate) async fn serve(
     handoff: &Handoff,
 ) {
     if moved.is_new && http2::begins(&moved.read) {
-        // Boxed, as the other ways below: each connection would have room for them.
+        // Boxed, as the other rare ways below: otherwise the future of each connection has room for it.
         return Box::pin(http2::serve(moved, service, deadlines, drain)).await;
     }
     let OpenConnection { stream, read, sent, address, proxied, held, counted, .. } = moved;
@@ -74,7 +74,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Answers requests until there are none for a while.
+/// Answers requests until none comes for a while.
 async fn talk(
     mut socket: Socket,
     service: &Arc<Service>,
@@ -109,8 +109,8 @@ async fn talk(
         if polled.is_ready() || told {
             return polled;
         }
-        // hyper would close an idle connection at once, and fail a request that is on its way. The
-        // connection is parked when it has been idle for a while.
+        // hyper would close an idle connection at once, and a request on its way would fail. So its
+        // graceful shutdown waits until the connection was idle for a while.
         if !quiet.is_closing() && draining.as_mut().poll(context).is_ready() {
             quiet.close_after_next();
         }
@@ -121,7 +121,7 @@ async fn talk(
         Pin::new(&mut connection).graceful_shutdown();
         let polled = Pin::new(&mut connection).poll(context);
         if polled.is_pending() {
-            quiet.goes_on(); // an answer is under way
+            quiet.goes_on(); // a response is in flight
         }
         polled
     })
@@ -135,18 +135,19 @@ async fn talk(
     let Some(parts) = connection.into_parts() else { return ConnectionEnd::Nothing };
     let socket = parts.io.into_inner();
     if ended.is_ok() && quiet.is_parked() {
-        // A copy, as hyper's buffer may have the room of a whole request head.
+        // A copy: hyper's buffer may have the capacity of a whole request head.
         let read = Bytes::copy_from_slice(&parts.read_buf);
         return ConnectionEnd::IdleState(Box::new(socket.with_read(read)));
     }
-    // A head that hyper refused, or for which there was no memory, may be followed by more, too.
+    // The client may still be sending. A close with unread bytes would reset the connection, and the
+    // client could lose the response.
     if quiet.is_unread() || socket.is_refused() || ended.is_err_and(|error| error.is_parse()) {
         socket.linger().await;
     }
     ConnectionEnd::Nothing
 }
 
-/// Says that the connection closes, unless it becomes a WebSocket.
+/// Marks a response whose connection closes, unless it becomes a WebSocket.
 fn closing_if(closing: bool, response: Response<HttpBody>) -> Response<HttpBody> {
     let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     closing_unless(!closing || upgraded, response)
@@ -156,11 +157,12 @@ fn closes(headers: &HeaderMap) -> bool {
     headers.get(CONNECTION).is_some_and(|value| value == "close")
 }
 
-/// Settings of hyper. `pipeline_flush` stays off: it would copy every response into one buffer.
+/// Makes the settings of hyper. `pipeline_flush` stays off: it would copy every response into one buffer.
 fn builder(service: &Service) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    // Who has sent all his requests and says so still wants the answers. In turn hyper does not
-    // look, while it answers, whether the client has gone.
+    // A client that closed its sending half still wants the responses (`half_close`). In turn hyper
+    // does not notice while it answers that a client has gone: see `gone`.
+    // No header timeout: the socket has all clocks (`crate::http::socket`).
     builder.header_read_timeout(None).max_buf_size(service.header_bytes_max).half_close(true);
     builder
 }

@@ -1,4 +1,4 @@
-//! HTTP headers that say what a body is.
+//! HTTP headers that describe a body.
 
 use hyper::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, VARY};
 use hyper::{Response, StatusCode};
@@ -8,12 +8,12 @@ use crate::body::ResponseBody;
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) const PLAIN_TEXT: HeaderValue = HeaderValue::from_static("text/plain");
 pub(crate) const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// In Vary, of an answer that is there in several codings.
+/// Value of `Vary` of a response that exists in several codings.
 pub(crate) const BY_CODING: HeaderValue = HeaderValue::from_static("Accept-Encoding");
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
-/// Names the content coding, if there is one. Nobody may keep the answer to a POST, so it is said
-/// only then that it depends on the request.
+/// Names the content coding, and `Vary`, if there is one. A response to POST is not cached, so
+/// uncompressed ones need no `Vary`.
 pub(crate) fn coded(response: Response<ResponseBody>) -> Response<ResponseBody> {
     let mut response = name_coding(response);
     if response.body().coding().is_some() {
@@ -38,7 +38,7 @@ pub(crate) fn typed<B>(status: StatusCode, media_type: HeaderValue, body: B) -> 
     response
 }
 
-/// Says that no cache may store the response.
+/// Marks a response that no cache may store.
 pub(crate) fn not_stored<B>(mut response: Response<B>) -> Response<B> {
     response.headers_mut().insert(CACHE_CONTROL, NO_STORE);
     response

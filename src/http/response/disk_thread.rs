@@ -1,4 +1,4 @@
-//! Threads of a worker's runtime that read from disk what is sent.
+//! Threads of a worker's runtime that read the rest of responses from disk.
 //!
 //! They are few: requests that wait for the disk go to `offload.rs`, which has a queue for each address.
 

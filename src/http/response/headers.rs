@@ -1,4 +1,4 @@
-//! Heads of answers, written as hyper writes them.
+//! Heads of responses, with the bytes that hyper writes.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -18,8 +18,8 @@ pub(crate) enum Persistence {
     Old,
 }
 
-/// Does the work of [`write()`] for uncompressed JSON, as nearly all responses are; it
-/// need not be a response first. `newest` is the served head.
+/// Writes the head of uncompressed JSON, as [`write()`] does, without a [`Response`]. Nearly all
+/// responses are of this kind. `newest` is the served head.
 pub(crate) fn write_json_ok(
     out: &mut Vec<u8>,
     len: usize,
@@ -36,7 +36,7 @@ pub(crate) fn write_json_ok(
     write_end(out, len, persistence);
 }
 
-/// Status and headers of such an answer, which are written once for each head.
+/// Status and headers of such a response, which are formatted once for each served head.
 struct Prepared {
     newest: Option<u64>,
     text: Vec<u8>,
@@ -56,7 +56,7 @@ impl Prepared {
     }
 }
 
-/// Writes status and headers of an answer of `len` bytes.
+/// Writes status and headers of a response of `len` bytes.
 pub(crate) fn write<B>(
     out: &mut Vec<u8>,
     response: &Response<B>,
@@ -94,7 +94,7 @@ fn put(out: &mut Vec<u8>, words: &[&str]) {
     words.iter().for_each(|word| out.extend_from_slice(word.as_bytes()));
 }
 
-/// A second, and how it is written.
+/// A second, and its text.
 struct Written {
     second: u64,
     text: Vec<u8>,
@@ -106,7 +106,7 @@ thread_local! {
     static NOW: RefCell<Written> = const { RefCell::new(Written { second: 0, text: Vec::new() }) };
 }
 
-/// The time (RFC 9110, 5.6.7), which is written once a second.
+/// Writes the time (RFC 9110, 5.6.7), which is formatted once a second.
 fn write_date(out: &mut Vec<u8>) {
     let now = SystemTime::now();
     let second = now.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();

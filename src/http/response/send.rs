@@ -11,9 +11,8 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Tries before it asks whether the socket is ready: a socket that was just registered is ready and
-/// not known to be, and hyper drops what it has not sent when a client that asks for an upgrade is
-/// refused.
+/// Sends before it asks whether the socket is ready. The runtime does not know yet that a newly
+/// registered socket is writable, and hyper drops unsent bytes when it refuses an upgrade.
 pub(crate) fn poll_send(
     stream: &TcpStream,
     context: &mut Context<'_>,
@@ -27,8 +26,8 @@ pub(crate) fn poll_send(
     Poll::Ready(sent)
 }
 
-/// Sends with `sendmsg`. The usual way is `writev`, which goes through what all files have in
-/// common and so looks at memory of each socket that nothing else touches (docs/decisions/0025).
+/// Sends with `sendmsg`. `writev` would go through the kernel's generic file code, and touch cache
+/// lines of each socket that nothing else needs (docs/decisions/0025).
 pub(crate) fn send(stream: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut nothing_besides = SendAncillaryBuffer::default();
     loop {
@@ -39,7 +38,8 @@ pub(crate) fn send(stream: impl AsFd, slices: &[IoSlice<'_>]) -> io::Result<usiz
     }
 }
 
-/// True if it takes bytes now. If not, it is told of when it does (`tcp_poll` sees to that).
+/// Returns true if the socket takes bytes now. If not, the kernel raises an event once it does
+/// (`tcp_poll` arms that).
 pub(crate) fn takes_more(stream: impl AsFd) -> io::Result<bool> {
     let mut asked = [PollFd::new(&stream, PollFlags::OUT)];
     poll(&mut asked, Some(&Timespec::default()))?;

@@ -1,4 +1,4 @@
-//! An answer on its way out, head and all.
+//! A whole response on its way to the socket.
 
 use std::cell::RefCell;
 use std::io::{Cursor, ErrorKind, IoSlice};
@@ -21,16 +21,16 @@ use crate::shared::{Account, FREE_BYTES};
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// Enough for most heads, and for what is written before a stored part.
+/// Bytes of most heads with the text before the first stored part.
 const HEAD_ROOM: usize = 256;
-/// Text that begins a body goes with the head if it is no longer: the system takes longer over
-/// another piece than copying so little does.
+/// Longest text at the beginning of a body that is copied to the head: one more slice costs the
+/// kernel more than such a copy.
 const TEXT_MAX: usize = 256;
 /// Number of slices without an allocation.
 const FEW: usize = 8;
 
-/// Bytes that are probed, and sent, at once of a response that is not sent in one go. What a socket
-/// takes may be more, and is gone again before it does where memory is far too short.
+/// Bytes that are probed and sent at once of a response that the socket did not take whole. With
+/// larger windows pages leave memory again before the socket takes them, if memory is very short.
 const WINDOW: usize = 256 << 10;
 
 thread_local! {
@@ -56,14 +56,14 @@ pub(crate) struct ResponseWriter {
     /// Body behind the frame.
     body: ResponseBody,
     body_len: usize,
-    /// True if time has passed since it was made: what was in memory then may not be now.
+    /// True if time has passed since it was made: pages may have left memory.
     aged: bool,
-    /// True if any was sent since that was asked.
+    /// True if bytes were sent since [`Self::has_moved`] was last called.
     moved: bool,
 }
 
 impl ResponseWriter {
-    /// An answer to a request that no page of another origin has made.
+    /// Makes the writer of a response to a request without an `Origin`.
     pub(crate) fn new(mut response: Response<ResponseBody>, persistence: Persistence) -> Self {
         Cors::Other.mark(response.headers_mut());
         let mut head = Vec::with_capacity(HEAD_ROOM);
@@ -78,7 +78,7 @@ impl ResponseWriter {
         Self::with_head(head, body)
     }
 
-    /// A body behind these bytes.
+    /// Makes the writer of a body after these bytes.
     pub(crate) fn with_head(mut head: Vec<u8>, mut body: ResponseBody) -> Self {
         let body_len = body.len();
         let mut frame = body.frame();
@@ -86,28 +86,28 @@ impl ResponseWriter {
         Self { head: Cursor::new(head), frame, body, body_len, aged: false, moved: false }
     }
 
-    /// Bytes of the whole body.
+    /// Returns the bytes of the whole body.
     pub(crate) fn body_len(&self) -> usize {
         self.body_len
     }
 
-    /// Bytes that are not sent, head included.
+    /// Returns the bytes that are not sent, head included.
     pub(crate) fn left(&self) -> usize {
         self.head.remaining() + self.frame.remaining() + self.body.len()
     }
 
-    /// Reserves the memory of what is left, because it is kept for the client; false if too little
-    /// is left.
+    /// Reserves memory for the unsent rest, which waits for the client. Returns false if there is too
+    /// little.
     pub(crate) fn reserve(&mut self, account: Account<'_>) -> bool {
         let held = self.head.get_ref().capacity() + self.frame.held() + self.body.held();
         held <= FREE_BYTES || self.body.reserve(account, held)
     }
 
-    /// Sends what is left, as far as nobody has to wait for that.
+    /// Sends the rest, as far as no thread has to wait for that.
     pub(crate) fn send(&mut self, stream: &impl AsFd) -> io::Result<Sent> {
         let memory_is_short = residency::memory_is_short();
         while self.left() > 0 {
-            // Before anything is copied, or read from a disk, for a client that does not read.
+            // For a client that does not read, no byte is copied, or read from a disk.
             if memory_is_short && self.aged && !takes_more(stream)? {
                 return Ok(Sent::Full);
             }
@@ -123,14 +123,15 @@ impl ResponseWriter {
             match took {
                 Some(true) => {}
                 Some(false) => return Ok(Sent::Full),
-                // Nothing is read from a disk for a client that does not read.
+                // A full socket hides that the next bytes are cold: see above.
                 None => return Ok(if takes_more(stream)? { Sent::Cold } else { Sent::Full }),
             }
         }
         Ok(Sent::All)
     }
 
-    /// Makes the next frame if it is time to, unless what is copied for it is not in memory.
+    /// Makes the next frame if the last one is sent. Returns false if bytes that it copies are not in
+    /// memory.
     fn is_next_frame_here(&mut self) -> bool {
         if self.is_between_frames() {
             let next =
@@ -141,15 +142,15 @@ impl ResponseWriter {
         true
     }
 
-    /// True if what is sent next is in memory.
+    /// Returns true if the next bytes are in memory.
     fn is_next_here(&self) -> bool {
         !self.aged || residency::if_resident(|| self.frame.probe(WINDOW)).is_ok()
     }
 
-    /// Sends some, copied: what was in memory just now may be gone when the system touches it.
-    /// `None` if it is gone already.
+    /// Sends some bytes from a copy: pages that are in memory now may be gone when the kernel reads
+    /// them. Returns `None` if they are gone already.
     fn send_copy(&mut self, stream: &impl AsFd) -> io::Result<Option<bool>> {
-        self.aged = true; // whatever comes of it
+        self.aged = true; // the next frame needs a look, also if this one goes out whole
         COPY.with_borrow_mut(|copy| {
             copy.resize(WINDOW, 0);
             let frame = &self.frame;
@@ -161,8 +162,8 @@ impl ResponseWriter {
         })
     }
 
-    /// Sends what is left, as far as the socket takes it, on a thread that may wait for the disk.
-    /// An error of the disk ends the connection: the head of the answer may have gone.
+    /// Sends the rest, as far as the socket takes it, on a thread that may wait for the disk. An error
+    /// of the disk ends the connection, because the head may be sent already.
     pub(crate) fn send_loading(&mut self, stream: &TcpStream) -> io::Result<()> {
         self.aged = true;
         while self.left() > 0 {
@@ -178,7 +179,7 @@ impl ResponseWriter {
         Ok(())
     }
 
-    /// True if any was sent since this was last asked.
+    /// Returns true if bytes were sent since the last call.
     pub(crate) fn has_moved(&mut self) -> bool {
         mem::take(&mut self.moved)
     }
@@ -187,7 +188,7 @@ impl ResponseWriter {
         !self.head.has_remaining() && !self.frame.has_remaining()
     }
 
-    /// Sends some; whether the system took any.
+    /// Sends some bytes. Returns whether the kernel took any.
     fn send_some(&mut self, stream: &impl AsFd) -> io::Result<bool> {
         self.sent(self.give(stream))
     }
@@ -212,6 +213,7 @@ impl ResponseWriter {
     fn give(&self, stream: &impl AsFd) -> io::Result<usize> {
         let mut slices = SmallVec::<[_; FEW]>::with_capacity(self.frame.pieces_left() + 1);
         slices.push(IoSlice::new(self.head.chunk()));
+        // A fresh response was looked at as a whole, so all of it may go in one call.
         slices.extend(self.frame.slices(if self.aged { WINDOW } else { usize::MAX }));
         send(stream, &slices)
     }

@@ -1,4 +1,4 @@
-//! The time within which a connection must have bytes sent.
+//! The time within which neve must send bytes on a connection.
 
 use std::future::Future;
 use std::io;
@@ -12,13 +12,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::config::settings::Deadlines;
 use crate::shared::{ThreadCounters, Timeout};
 
-/// Time when bytes were sent last, and the time-out since.
+/// Time when bytes were last sent, and the time-out from then on.
 pub(super) struct Deadline {
     pub(super) limits: Deadlines,
     /// Time when bytes were last sent.
     pub(super) sent: Instant,
-    /// Looks at `sent` when it fires, and is set again if that was not long ago: it costs nothing
-    /// a request. Made when first needed.
+    /// Timer that looks at `sent` when it fires, and is set again if bytes were sent since. So a
+    /// request costs no timer. It exists from its first use on.
     timer: Option<Pin<Box<Sleep>>>,
     counters: Arc<ThreadCounters>,
 }
@@ -28,7 +28,7 @@ impl Deadline {
         Self { limits, sent, timer: None, counters }
     }
 
-    /// Errs once nothing was sent for the limit of this wait.
+    /// Returns an error once no byte was sent for the limit of this wait.
     pub(super) fn waiting<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -42,13 +42,13 @@ impl Deadline {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Ready once nothing was sent for `limit`.
+    /// Ready once no byte was sent for `limit`.
     pub(super) fn poll_unsent(&mut self, context: &mut Context<'_>, limit: Duration) -> Poll<()> {
         loop {
             let until = self.sent + limit;
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
             if timer.deadline() > until {
-                timer.as_mut().reset(until); // what waits now is less patient
+                timer.as_mut().reset(until); // this wait has a shorter limit
             }
             if timer.as_mut().poll(context).is_pending() {
                 return Poll::Pending;

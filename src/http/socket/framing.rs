@@ -1,14 +1,14 @@
-//! Tells heads from bodies in the bytes that hyper is to read.
+//! Separates heads from bodies in the bytes that hyper will read.
 //!
-//! hyper bounds its buffer and not a head, so that a head somewhat over the limit is taken or
-//! refused by how TCP cut it; and it takes a line that ends without CR, which a front may see as
-//! part of a longer one. So hyper gets one request at a time: of a head at most as many bytes as
-//! are allowed, and nothing of the next request before it has taken this one apart. hyper says
-//! itself how the body is framed, so that both always agree on where it ends.
+//! hyper bounds its buffer instead of a head. By itself it would accept or refuse a head somewhat
+//! over the limit by how TCP cut it. It also accepts a line that ends without CR, which a front may
+//! see as part of a longer line. So hyper gets one request at a time: of a head at most the allowed
+//! bytes, and no byte of the next request before it has parsed this one. hyper itself tells the
+//! length of the body, so both always agree on its end.
 
 use memchr::memchr_iter;
 
-/// In place of a bare LF: no head has NUL, and hyper refuses it as it refuses any malformed one.
+/// Replacement of a bare LF: no head has NUL, so hyper refuses it as malformed.
 pub(crate) const MALFORMED: &[u8] = b"\0\r\n\r\n";
 
 /// The length of a body, as hyper has it.
@@ -29,11 +29,11 @@ pub(crate) struct Framing {
 #[derive(Debug)]
 enum Part {
     Head(Head),
-    /// Behind a head, whose body hyper knows.
+    /// The end of a head. hyper knows the length of the body.
     Behind,
     Body(u64),
     Chunks(Chunk),
-    /// No request: anything may pass.
+    /// No request any more: all bytes may pass.
     Other,
 }
 
@@ -62,7 +62,7 @@ enum Chunk {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub(crate) len: usize,
-    /// True if a bare LF comes behind them: nothing more may pass but [`MALFORMED`].
+    /// True if a bare LF follows them: only [`MALFORMED`] may pass then.
     pub(crate) bare_lf: bool,
 }
 
@@ -71,7 +71,7 @@ impl Framing {
         Self { part: Part::Head(Head::default()), head_max }
     }
 
-    /// True if the length of the body must be told before more can pass.
+    /// True if it needs the length of the body before more can pass.
     pub(crate) fn is_behind_head(&self) -> bool {
         matches!(self.part, Part::Behind)
     }
@@ -85,7 +85,7 @@ impl Framing {
         };
     }
 
-    /// Passes a begin of `bytes`: all of it, or up to the end of a head or a body.
+    /// Passes `bytes` from their beginning, to the end of a head or body at most.
     pub(crate) fn pass(&mut self, bytes: &[u8]) -> Passed {
         let mut bare_lf = false;
         let len = match &mut self.part {

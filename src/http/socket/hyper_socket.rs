@@ -1,11 +1,11 @@
-//! A socket that gives up on the other side.
+//! A socket with deadlines, for hyper and tungstenite.
 //!
-//! hyper's only timeout guards request heads, starts a timer for each, and knows nothing of a
-//! client that stops reading its answer and so holds it, and the segment behind it, for ever. Here
-//! one rule covers heads, bodies, idle connections and answers (and in `event_loop` the same one, with
-//! one look for all instead of a timer each): bytes must be *sent* within the time-out, counted
-//! from the opening or from the last that were. Bytes that come in do not count, so that one byte a
-//! minute keeps nothing alive.
+//! hyper's only timeout guards request heads, and starts a timer for each. A client that stops
+//! reading its response would hold it, and the segment behind it, for ever. Here one rule covers
+//! heads, bodies, idle connections and responses: neve must *send* bytes within the time-out,
+//! counted from the opening or from the last sent byte. Received bytes do not count, so one byte a
+//! minute keeps no connection alive. The event loop has the same rule, with one look for all
+//! connections instead of a timer each.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -34,19 +34,19 @@ use crate::shared::{
     Account, ClientAddress, MemoryBudget, Reservation, ThreadCounters, Timeout, has_gone,
 };
 
-/// After so long without a byte a connection does without buffers.
+/// Time without a byte after which a connection gives up its buffers.
 const PARK_AFTER: Duration = Duration::from_secs(1);
 
-/// Bytes of a head if nothing else is said.
+/// Default limit of the bytes of a head.
 const HEAD_BYTES: usize = 8 << 10;
-/// Go's server waits as long (`net/http`, `rstAvoidanceDelay`).
+/// Time to read on after the last response, as in Go's server (`net/http`, `rstAvoidanceDelay`).
 pub(crate) const LINGER: Duration = Duration::from_millis(500);
 const LINGER_ROOM: usize = 4 << 10;
-/// Bytes that are read at once.
+/// Bytes of one read.
 const READ: usize = 64 << 10;
 
 thread_local! {
-    /// Place where bytes are read to, as hyper may get only some of them.
+    /// Read buffer of the thread: hyper may get only some of the bytes.
     static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; READ]);
 }
 
@@ -55,17 +55,17 @@ thread_local! {
 pub(crate) struct Socket {
     pub(super) io: TcpStream,
     deadline: Deadline,
-    /// True if nothing may come for any time.
+    /// True for a WebSocket, which may be silent for any time.
     pub(super) idles: bool,
-    /// Told when nothing goes on.
+    /// State that the socket shares with its server.
     pub(super) quiet: Arc<IdleState>,
-    /// True if bytes came since bytes were sent.
+    /// True if bytes came since the last ones were sent.
     pub(super) fed: bool,
-    /// True if bytes wait for the client to read.
+    /// True if the socket is full: the client does not read.
     unsent: bool,
-    /// Bytes that were read before, and come first.
+    /// Bytes that were read but not given to hyper yet.
     pub(super) before: Bytes,
-    /// Place of hyper in the requests.
+    /// Place in the request that hyper reads.
     framing: Framing,
     /// True if the other side is a trusted proxy whose requests name their clients.
     proxied: bool,
@@ -73,7 +73,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// A connection that last had bytes sent at that time.
+    /// Makes one of a connection to which bytes were last sent at `sent`.
     pub(crate) fn new(
         io: TcpStream,
         sent: Instant,
@@ -102,13 +102,13 @@ impl Socket {
         self
     }
 
-    /// Keeps memory that is reserved for bytes that were read before.
+    /// Keeps the reservation for bytes that were read before.
     pub(crate) fn holding(mut self, held: Option<Reservation>) -> Self {
         self.memory.read_held = held;
         self
     }
 
-    /// True if there was no memory for what was read.
+    /// True if there was no memory for received bytes.
     pub(crate) fn is_refused(&self) -> bool {
         self.memory.refused
     }
@@ -123,12 +123,12 @@ impl Socket {
         (self.memory.address, self.proxied)
     }
 
-    /// Whom to tell when nothing goes on.
+    /// Sets the state that it shares with its server.
     pub(crate) fn tell(&mut self, quiet: Arc<IdleState>) {
         self.quiet = quiet;
     }
 
-    /// Takes it back from this runtime.
+    /// Takes the connection out of this runtime.
     pub(crate) fn leave(self, counted: ConnectionGuard) -> io::Result<OpenConnection> {
         let stream = self.io.into_std()?;
         let (sent, address, proxied) =
@@ -148,20 +148,21 @@ impl Socket {
         self
     }
 
-    /// Reads on for a moment after the last response: closing with bytes unread resets the
-    /// connection, and the client may lose what was sent.
+    /// Reads on for a moment after the last response: a close with unread bytes resets the
+    /// connection, and the client could lose the response.
     pub(crate) async fn linger(self) {
         let stream = self.io;
         let read_on = async { while poll_fn(|context| poll_discard(&stream, context)).await {} };
         let _ = timeout(LINGER, read_on).await;
     }
 
-    /// Gives hyper of `bytes` what it may have now, and keeps the rest.
+    /// Gives hyper the part of `bytes` that it may have now, and keeps the rest.
     fn give(&mut self, mut bytes: Bytes, buf: &mut ReadBuf<'_>) {
         let most = bytes.len().min(buf.remaining());
         let passed = self.framing.pass(&bytes[..most]);
         buf.put_slice(&bytes.split_to(passed.len));
         if passed.bare_lf {
+            // hyper refuses this as a malformed head, with its usual response.
             bytes = Bytes::from_static(MALFORMED);
             let len = bytes.len().min(buf.remaining());
             buf.put_slice(&bytes.split_to(len));
@@ -169,12 +170,13 @@ impl Socket {
         self.before = bytes;
     }
 
-    /// Reads what comes, and gives hyper of it what it may have now.
+    /// Reads from the socket, and gives hyper the bytes that it may have now.
     pub(super) fn poll_framed(
         &mut self,
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // hyper has parsed the head by now, and says how long the body is.
         if self.framing.is_behind_head() {
             self.framing.body(self.quiet.body());
         }
@@ -193,24 +195,24 @@ impl Socket {
         Poll::Ready(if self.fits() { Ok(()) } else { Err(NO_ROOM.into()) })
     }
 
-    /// True if there is memory for what has come. If not, the client is told.
+    /// Returns true if there is memory for the received bytes. If not, the client gets an error.
     fn fits(&mut self) -> bool {
         let fits = self.memory.fits(self.before.len());
         if !fits && !self.unsent {
-            // As far as it goes at once. The runtime may not know yet that the socket takes bytes.
+            // Directly, and as far as the socket takes it: the runtime may not know yet that it is writable.
             let _ = SockRef::from(&self.io).send(ErrorResponse::NO_ROOM_RAW);
         }
         fits
     }
 
-    /// Notes what came of writing so many bytes; false if there is no memory for those that the
-    /// client does not take.
+    /// Notes the outcome of a write. Returns false if there is no memory for bytes that the client does
+    /// not take.
     pub(super) fn keeps(&mut self, bytes: usize, written: &Poll<io::Result<usize>>) -> bool {
         let client = self.quiet.client();
         self.memory.keeps(client, bytes, written)
     }
 
-    /// Sends an answer, as far as nobody has to wait for the disk.
+    /// Sends a response, as far as no thread has to wait for the disk.
     pub(crate) fn poll_out(
         &mut self,
         context: &mut Context<'_>,
@@ -239,18 +241,17 @@ impl Socket {
         self.written(context, sent)
     }
 
-    /// Another handle of the connection, for a thread that may wait for the disk.
+    /// Makes another handle of the connection, for a thread that may wait for the disk.
     pub(crate) fn try_clone(&self) -> io::Result<std::net::TcpStream> {
         self.io.as_fd().try_clone_to_owned().map(Into::into)
     }
 
-    /// Goes on as a WebSocket of this client: one that says nothing is asked whether it is there,
-    /// which is not this type's business, and the system keeps at most about `unsent_max` bytes for
-    /// a client that does not read.
+    /// Turns it into a WebSocket of this client. Pings replace the idle time-out. The kernel keeps at
+    /// most about `unsent_max` bytes for a client that does not read.
     pub(crate) fn turn_into_websocket(&mut self, client: ClientAddress, unsent_max: u32) {
         (self.idles, self.memory.address) = (true, client);
         self.memory.read_held = None; // hyper's buffer is gone
-        // A failure costs memory and nothing else.
+        // A failure costs memory only.
         let _ = SockRef::from(&self.io).set_tcp_notsent_lowat(unsent_max);
     }
 
@@ -259,9 +260,10 @@ impl Socket {
         has_gone(&self.io)
     }
 
-    /// While a request is waited for: says so when nothing goes on for a while.
+    /// Waits for the next request. Parks the connection when it is idle for a while.
     pub(super) fn idling<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let idle = self.deadline.limits.idle;
+        // Amid a request or response the connection cannot leave hyper.
         if self.fed || self.unsent || self.quiet.is_parked() || PARK_AFTER >= idle {
             return self.deadline.waiting(context, Timeout::Idle);
         }
@@ -289,7 +291,7 @@ impl Socket {
     }
 }
 
-/// Reads what comes and drops it; false at the end.
+/// Reads bytes and drops them; false at the end.
 pub(crate) fn poll_discard(stream: &TcpStream, context: &mut Context<'_>) -> Poll<bool> {
     let mut room = [0; LINGER_ROOM];
     loop {
@@ -303,5 +305,5 @@ pub(crate) fn poll_discard(stream: &TcpStream, context: &mut Context<'_>) -> Pol
     }
 }
 
-/// Error of a connection for which there is no memory; no system call fails with it, of a socket.
+/// Error of a connection without memory. No system call of a socket returns it.
 pub(crate) const NO_ROOM: io::ErrorKind = io::ErrorKind::QuotaExceeded;

@@ -10,27 +10,27 @@ use crate::shared::lock::lock;
 /// State of a connection, which its socket and its server share.
 #[derive(Debug, Default)]
 pub(crate) struct IdleState {
-    /// A request is being answered.
+    /// True while a request is being answered.
     answering: AtomicBool,
-    /// Nobody needs buffers for it now.
+    /// True if the connection is idle, and may leave hyper.
     parked: AtomicBool,
-    /// The last response says that the connection closes, and some of its request is unread.
+    /// True if the connection closes after a response whose request was not read to its end.
     unread: AtomicBool,
     /// Bytes of the body behind the last head; [`CHUNKED`] if they are not known.
     body: AtomicU64,
-    /// The next response says that the connection closes.
+    /// True if the next response must say that the connection closes.
     closing: AtomicBool,
-    /// No more of the request is waited for.
+    /// True if the request was read to its end.
     read: AtomicBool,
-    /// The socket is to look whether the client has gone.
+    /// True if the socket should look whether the client has gone.
     look: AtomicBool,
-    /// The client has gone.
+    /// True if the client has gone.
     gone: AtomicBool,
     /// Client that a trusted proxy named for the last request.
     client: Mutex<Option<ClientAddress>>,
 }
 
-/// No body is as long.
+/// Stands for an unknown length: no body is so long.
 const CHUNKED: u64 = u64::MAX;
 
 impl IdleState {
@@ -45,12 +45,12 @@ impl IdleState {
         self.answering.store(answering, Ordering::Relaxed);
     }
 
-    /// Notes that no more of the request is waited for. Over HTTP/2 only, where each stream has a state.
+    /// Notes that the request was read to its end. Over HTTP/2 only, where each stream has a state.
     pub(crate) fn read(&self) {
         self.read.store(true, Ordering::Relaxed);
     }
 
-    /// True if no more of the request is waited for.
+    /// True if the request was read to its end.
     pub(crate) fn has_read(&self) -> bool {
         self.read.load(Ordering::Relaxed)
     }
@@ -70,7 +70,7 @@ impl IdleState {
         *lock(&self.client) = client;
     }
 
-    /// Has the next response say that the connection closes.
+    /// Makes the next response say that the connection closes.
     pub(crate) fn close_after_next(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
@@ -80,7 +80,7 @@ impl IdleState {
         self.closing.load(Ordering::Relaxed)
     }
 
-    /// Called when nothing was sent or came for a while.
+    /// Parks the connection, which was idle for a while, unless it answers a request.
     pub(crate) fn park(&self) {
         let busy = self.answering.load(Ordering::Relaxed);
         self.parked.store(!busy, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl IdleState {
         self.answering.load(Ordering::Relaxed)
     }
 
-    /// The connection is not quiet: it goes on, and ends as any other does.
+    /// Takes the connection back from its park: a request came at the last moment.
     pub(crate) fn goes_on(&self) {
         self.answering.store(true, Ordering::Relaxed);
         self.parked.store(false, Ordering::Relaxed);
@@ -126,7 +126,7 @@ impl IdleState {
         }
     }
 
-    /// True if the socket must be left as it is, though whoever had it is done.
+    /// True if the socket stays open although hyper is done with it.
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Relaxed)
     }

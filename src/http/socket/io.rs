@@ -17,6 +17,7 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // A WebSocket: tungstenite bounds its messages, and pings take the place of deadlines.
         if self.idles {
             if self.before.is_empty() {
                 return Pin::new(&mut self.io).poll_read(context, buf);
@@ -70,13 +71,14 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes after each turn of an answer: the one moment to look for the client.
         self.quiet.found(|| has_gone(&self.io));
         Pin::new(&mut self.io).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.quiet.is_parked() {
-            return Poll::Ready(Ok(())); // it goes on later
+            return Poll::Ready(Ok(())); // the connection goes on in the event loop
         }
         Pin::new(&mut self.io).poll_shutdown(context)
     }

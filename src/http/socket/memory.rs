@@ -1,4 +1,4 @@
-//! Memory of a connection in hyper's hands: what came and has no response, and what was not taken.
+//! Memory of a connection of the full path: received bytes without a response, and unsent bytes.
 
 use std::io;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ pub(super) struct SocketMemory {
     /// Bytes that came since the last response, and how many of them hyper keeps at most.
     pub(super) came: usize,
     pub(super) came_max: usize,
-    /// Covers what was read. It only grows: so do hyper's buffers.
+    /// Reservation for received bytes. It only grows, as hyper's buffers do.
     pub(super) read_held: Option<Reservation>,
-    /// Covers what hyper has not written.
+    /// Reservation for bytes that hyper could not write.
     unsent_held: Option<Reservation>,
-    /// True if there was no memory for what was read.
+    /// True if there was no memory for received bytes.
     pub(super) refused: bool,
 }
 
@@ -33,21 +33,21 @@ impl SocketMemory {
         self.memory.account(self.address)
     }
 
-    /// True if there is memory for what has come, `before` bytes of which hyper does not have yet.
+    /// Returns true if there is memory for the received bytes. hyper does not have `before` of them yet.
     pub(super) fn fits(&mut self, before: usize) -> bool {
         let came = self.came.min(self.came_max) + before;
         if came <= FREE_BYTES {
             return true;
         }
-        // A quarter more: buffers double, and are copied when they do.
+        // A quarter more: buffers double, and for a moment the old one exists beside the new one.
         let held = (came + came / 4).next_multiple_of(FREE_BYTES);
         let account = self.memory.account(self.address);
         self.refused = !account.hold(&mut self.read_held, Holder::Head, held);
         !self.refused
     }
 
-    /// Notes what came of writing so many bytes to `client`, or else to the other side. Those that
-    /// it does not take are kept, for which there must be memory.
+    /// Notes the outcome of a write of `bytes` to `client`, or else to the other side. Returns false if
+    /// there is no memory for those that it does not take.
     pub(super) fn keeps(
         &mut self,
         client: Option<ClientAddress>,

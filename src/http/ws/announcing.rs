@@ -1,4 +1,4 @@
-//! Tells subscribers what is new, height by height.
+//! Sends notifications to subscribers, height by height.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use super::write_stall::{write_much, write_news};
 use crate::rpc::cursors::{OpenSubscription, SubscriptionKind};
 use crate::shared::{Class, WsClose, WsKind};
 
-/// Heights that are told between two looks at what the client says, and the time after which no
-/// further one is begun: others of the thread wait.
+/// Heights that are announced between two looks at the client's messages, and the time after which
+/// no further one begins, because other connections of the thread wait.
 const BURST: usize = 64;
 const BURST_TIME: Duration = Duration::from_micros(100);
-/// Heights below the head that are in memory, as they were written a moment ago.
+/// Heights below the head that are surely in memory, because they were just written.
 const LATELY: u64 = 16;
 
 impl WsConnection<'_> {
-    /// Writes the notifications that there are.
+    /// Writes the collected notifications.
     async fn write_news(&mut self) -> Result<(), CloseReason> {
         write_news(&mut self.news, &mut self.socket, &mut self.pace).await?;
         self.sent = Instant::now();
         Ok(())
     }
 
-    /// Has what is told of a height in memory. What was published just now is.
+    /// Loads the parts of a height that notifications need. Newly published ones are in memory.
     async fn load(&mut self, height: u64, head: u64) {
         if height + LATELY > head {
             return;
@@ -51,13 +51,14 @@ impl WsConnection<'_> {
             Ok(())
         };
         if residency::if_resident(&look).is_err() {
-            // If it is refused, this thread waits when it reads. What the disk does not deliver is damaged then.
+            // If the pool refuses it, this thread waits for the disk when it reads. A page that the disk
+            // does not deliver is damage, which that read reports.
             let load = move || residency::loading(look);
             let _ = self.offload.run(Class::ColdRead, self.address, load).await;
         }
     }
 
-    /// Tells what is due, up to a burst of it. True if there is more.
+    /// Sends the due notifications, at most a burst. Returns true if there are more.
     pub(super) async fn announce(&mut self) -> Result<bool, CloseReason> {
         if self.subscriptions.is_empty() {
             return Ok(false);
@@ -70,6 +71,7 @@ impl WsConnection<'_> {
             let Some(range) = self.rpc.serving.reader.range() else { break };
             let (first, head) = (*range.start(), *range.end());
             let Some(height) = self.subscriptions.due(first, head) else {
+                // At the head the client has had all, so its slowness is measured anew.
                 self.pace.at_head();
                 if self.news.len() > 0 {
                     self.write_news().await?;
@@ -86,7 +88,7 @@ impl WsConnection<'_> {
         Ok(true)
     }
 
-    /// Closes a subscriber that does not keep up; it can come back and resume.
+    /// Closes a subscriber that does not keep up. It can connect again and resume.
     fn check_pace(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
         let lag = self.subscriptions.lag(head);
         if height < first {
@@ -100,11 +102,11 @@ impl WsConnection<'_> {
         Ok(())
     }
 
-    /// Tells a height to all who are to hear of it.
+    /// Notifies all subscriptions of a height.
     async fn tell(&mut self, height: u64, first: u64, head: u64) -> Result<(), CloseReason> {
         let serving = &self.rpc.serving;
         let Some(record) = serving.reader.record(height) else {
-            // Evicted or withdrawn in this moment, which the next look finds; or damaged.
+            // Evicted or withdrawn at this moment, which the next look at the range finds; or damaged.
             let held = serving.reader.range().is_some_and(|range| range.contains(&height));
             let damaged = held && serving.reader.record(height).is_none();
             return if damaged { Err(unreadable(height)) } else { Ok(()) };
@@ -123,6 +125,7 @@ impl WsConnection<'_> {
                     })
                     .map_err(|Cold| unreadable(height))?;
                     self.rpc.counters.ws_notified(WsKind::Heads);
+                    // Not at the end only: a replay of many heights would collect megabytes.
                     write_much(news, socket, pace).await?;
                 }
                 SubscriptionKind::Logs(wanted, last) if last.is_none_or(|last| height <= last) => {

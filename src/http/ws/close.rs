@@ -16,7 +16,7 @@ use super::message_reader::Socket;
 use crate::http::socket::NO_ROOM;
 use crate::shared::WsClose;
 
-/// Time that a client may take to go once it was told.
+/// Time that a client has to leave after the close frame.
 const LINGER: Duration = Duration::from_secs(2);
 /// Bytes that are discarded at a time meanwhile.
 const WASTE: usize = 16 << 10;
@@ -26,11 +26,11 @@ const WASTE: usize = 16 << 10;
 pub(crate) enum CloseReason {
     /// The network ended it.
     Gone(Error),
-    /// The client ended it, and is answered.
+    /// The client ended it, and gets a close frame.
     Closed,
     /// The client gets the reason in a close frame.
     Told(WsClose, CloseCode, Utf8Bytes),
-    /// Without a close frame, as the node ends what it cannot read.
+    /// The connection ends without a close frame, as at the node after malformed input.
     Silently(WsClose),
 }
 
@@ -59,18 +59,18 @@ impl CloseReason {
         Self::Told(why, code, reason.into())
     }
 
-    /// There is no memory for what the client sends or asks for.
+    /// Makes the reason for a client that needs more memory than there is.
     pub(crate) fn no_room() -> Self {
         let reason = "memory for clients is used up; try again later";
         Self::told(WsClose::Memory, CloseCode::Again, reason)
     }
 
-    /// The client's key is none any more.
+    /// Makes the reason for a client whose key was removed.
     pub(crate) fn key() -> Self {
         Self::told(WsClose::Key, CloseCode::Policy, "API key: missing or unknown")
     }
 
-    /// Reason under which it counts.
+    /// Returns the label under which it counts.
     pub(crate) fn reason(&self) -> WsClose {
         match self {
             Self::Told(why, ..) | Self::Silently(why) => *why,
@@ -81,8 +81,7 @@ impl CloseReason {
         }
     }
 
-    /// Ends the connection. A client that does not even read this is cut off by the socket's
-    /// time-out.
+    /// Ends the connection. The socket's time-out cuts off a client that does not read the close frame.
     pub(crate) async fn close(self, socket: &mut Socket) {
         let closed = match self {
             Self::Gone(error) => return debug!(%error, "WebSocket ended"),
@@ -95,12 +94,12 @@ impl CloseReason {
         if let Err(error) = closed {
             debug!(%error, "WebSocket closed uncleanly");
         }
-        let _ = timeout(LINGER, linger(socket)).await; // there is nothing more to be done
+        let _ = timeout(LINGER, linger(socket)).await; // it ends either way
     }
 }
 
-/// Throws away what still comes. Closing with something unread would reset the connection, and
-/// the client might lose what it was told.
+/// Discards bytes that still come. A close with unread bytes would reset the connection, and the
+/// client could lose the close frame.
 async fn linger(socket: &mut Socket) -> io::Result<()> {
     let io = socket.get_mut().io();
     io.shutdown().await?;

@@ -1,5 +1,5 @@
-//! A connection: answers what it asks, sends what it has subscribed to, and knows when it is
-//! dead.
+//! A WebSocket: answers its messages, sends notifications of its subscriptions, and detects when
+//! its client is gone.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -43,9 +43,9 @@ use crate::shared::{Began, ClientAddress, Reservation, Work, WsClose, add};
 
 /// Read buffer that a connection keeps; a longer message takes more while it comes.
 const READ_BUFFER: usize = 1 << 10;
-/// Bytes that the system may keep unsent for a client that does not read: it would take megabytes.
+/// Bytes that the kernel keeps unsent for a client that does not read. By itself it would keep megabytes.
 const UNSENT_MAX: u32 = 128 << 10;
-/// Highest time for closing at the end.
+/// Maximum time of the closing handshake when neve ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends.
@@ -87,13 +87,13 @@ pub(crate) async fn run(
         key,
         access,
     };
-    // Whatever it is doing: a client that does not read must not hold up the end.
+    // Draining ends the session at any point: a client that does not read must not delay the end.
     let ended = tokio::select! {
         ended = session.serve() => ended,
         () = draining(&mut drain) => CloseReason::told(WsClose::Drain, CloseCode::Away, "the server stops"),
     };
     rpc.counters.ws_end(ended.reason());
-    session.subscriptions = Subscriptions::default(); // whoever lingers is told nothing
+    session.subscriptions = Subscriptions::default(); // no notifications during the close
     session.upstream = None;
     let soon = async {
         draining(&mut drain).await;
@@ -105,23 +105,24 @@ pub(crate) async fn run(
     }
 }
 
-/// The connection without what HTTP needs; `None` never happens.
+/// Turns an upgraded connection into a WebSocket; `None` never happens.
 async fn open(upgraded: Upgraded, client: ClientAddress, limits: WsLimits) -> Option<Socket> {
     let parts = upgraded.downcast::<TokioIo<Tcp>>().ok()?;
     let mut tcp = parts.io.into_inner();
     tcp.turn_into_websocket(client, UNSENT_MAX);
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
+        // Each write goes to the socket at once, so tungstenite keeps no unsent bytes outside the budget.
         .write_buffer_size(0)
         .max_message_size(Some(limits.message_bytes_max))
         .max_frame_size(Some(limits.message_bytes_max));
-    // A copy: the buffer itself has the room of a whole request head, and would live as long as the socket.
+    // A copy: hyper's buffer has the capacity of a whole request head, and would live as long as the socket.
     let (io, read) = (MessageReader::new(tcp, &parts.read_buf), parts.read_buf.to_vec());
     drop(parts.read_buf);
     Some(WebSocketStream::from_partially_read(io, read, Role::Server, Some(config)).await)
 }
 
-/// A WebSocket, its subscriptions, and what is under way.
+/// A WebSocket, its subscriptions, and its work in flight.
 pub(super) struct WsConnection<'r> {
     pub(super) rpc: &'r Arc<Rpc>,
     pub(super) offload: &'r Offload,
@@ -137,11 +138,11 @@ pub(super) struct WsConnection<'r> {
     pub(super) news: BodyBuilder,
     /// Time when a frame was last sent.
     pub(super) sent: Instant,
-    /// Time when it was asked whether anybody is there, if nothing came since.
+    /// Time of the last ping, if nothing came since.
     asked: Option<Instant>,
     pub(super) pace: WriteStall,
     pub(super) relay: Option<&'r Relayer>,
-    /// Responses of upstreams that are waited for; nothing if clients use too much memory.
+    /// Responses of upstreams in flight; each is nothing if clients use too much memory.
     relaying: FuturesUnordered<Relaying<'r>>,
     /// The socket to an upstream, if it has subscriptions there.
     pub(super) upstream: Option<Upstream>,
@@ -166,12 +167,12 @@ pub(super) struct LentMessage {
     pub(super) _held: Option<Reservation>,
 }
 
-/// Heights of a message on their way.
+/// Heights of a message in flight.
 type Lending<'r> = Pin<Box<dyn Future<Output = LentMessage> + Send + 'r>>;
 
 impl WsConnection<'_> {
-    /// Each turn takes a frame, or waits for a reason to tell something, and then tells a burst:
-    /// neither side can starve the other.
+    /// Each turn takes a frame, or waits for news, and then sends a burst of notifications: neither
+    /// side can starve the other.
     async fn serve(&mut self) -> CloseReason {
         let mut heads = self.rpc.serving.heads();
         let mut more = false;
@@ -179,9 +180,9 @@ impl WsConnection<'_> {
             let alarm = self.alarm();
             let turn = tokio::select! {
                 biased;
-                // Before frames, which may come without a pause: responses would wait for them.
+                // Responses come before frames, which may arrive without a pause and would starve them.
                 Some(relayed) = self.relaying.next() => self.take_relayed(relayed).await,
-                // Rare: no room in each connection.
+                // Boxed because it is rare: otherwise the future of each connection has room for it.
                 Some(lent) = self.lending.next() => Box::pin(self.answer_lent(lent)).await,
                 frame = self.socket.next() => match frame {
                     Some(Ok(frame)) => self.take(frame).await,
@@ -189,7 +190,7 @@ impl WsConnection<'_> {
                     None => Err(CloseReason::Silently(WsClose::Client)),
                 },
                 event = next(&mut self.upstream) => self.pass_on(event).await,
-                // Others have their turn: a long range may have nothing to wait for.
+                // A replay of a long range waits for nothing else, so it takes turns with the others.
                 () = self.rpc.replays.turn(), if more => Ok(()),
                 _ = heads.changed(), if !more && !self.subscriptions.is_empty() => Ok(()),
                 () = sleep_until(alarm) => self.keep_alive().await,
@@ -209,7 +210,7 @@ impl WsConnection<'_> {
         self.asked.unwrap_or(self.sent) + self.limits.ping_interval
     }
 
-    /// Asks whether anybody is there; without an answer, nobody is.
+    /// Sends a ping. If the last one had no answer, the connection ends.
     async fn keep_alive(&mut self) -> Result<(), CloseReason> {
         if self.key.as_ref().is_some_and(|key| !key.is_known()) {
             return Err(CloseReason::key()); // a reload of the keys dropped it
@@ -235,8 +236,8 @@ impl WsConnection<'_> {
             Message::Binary(bytes) => bytes,
             Message::Close(_) => return Err(CloseReason::Closed),
             _ => {
-                // A ping was answered: nothing more is read before that is sent, or answers that
-                // the client does not read would pile up.
+                // tungstenite queued a pong. It must be sent before the next read: otherwise pongs
+                // for a client that does not read pile up.
                 return Ok(self.socket.flush().await?);
             }
         };
@@ -246,6 +247,7 @@ impl WsConnection<'_> {
             entry.note_body(body.len(), called);
         }
         if let Some(refusal) = self.refusal(&body).await? {
+            // The reservation ends with the bytes that it covers.
             drop(body);
             self.socket.get_mut().message_ends();
             return self.finish(ResponseBody::from(refusal), entry).await;
@@ -282,7 +284,7 @@ impl WsConnection<'_> {
         self.respond(frame, entry).await
     }
 
-    /// Response to a message that the client's key does not allow.
+    /// Returns the response to a message that the client's key does not allow.
     async fn refusal(&mut self, body: &Bytes) -> Result<Option<Vec<u8>>, CloseReason> {
         let Some(key) = self.key.clone() else { return Ok(None) };
         if !key.is_known() {
@@ -310,9 +312,9 @@ impl WsConnection<'_> {
         }
     }
 
-    /// Has an upstream asked; other messages are answered meanwhile.
+    /// Sends calls to an upstream. Other messages are answered meanwhile.
     fn relay(&mut self, frame: WsResponse, entry: Option<AccessEntry>) {
-        let Some(relay) = self.relay else { return }; // nothing comes to this without a relay
+        let Some(relay) = self.relay else { return }; // without a relay no call comes here
         let (rpc, began) = (self.rpc, Began::now());
         let hops = match &self.hops {
             Ok(hops) => hops.clone(),
@@ -344,7 +346,7 @@ impl WsConnection<'_> {
         });
     }
 
-    /// The error of calls that may not be relayed.
+    /// Makes the error of calls that may not be relayed.
     fn unrelayed(
         &self,
         frame: WsResponse,
@@ -383,7 +385,7 @@ impl WsConnection<'_> {
                 }
                 Err(CloseReason::Silently(WsClose::Malformed))
             }
-            // They were requested just now, and are not again for a while.
+            // Both were requested just now, and the source had none in time.
             WsResponse::Prices | WsResponse::Below => Err(busy()),
             WsResponse::NoRoom => Err(CloseReason::no_room()),
         }
@@ -397,7 +399,7 @@ impl WsConnection<'_> {
         }
     }
 
-    /// Answers a message unless that takes the disk, or long.
+    /// Answers a message unless that takes the disk or long.
     fn answer_if_resident(&mut self, body: &[u8]) -> Result<(WsResponse, Calls), Cold> {
         if body.len() > LONG_BODY {
             return Err(Cold);
@@ -436,7 +438,7 @@ fn note_source(entry: Option<&AccessEntry>, source: &'static str) {
     }
 }
 
-/// Closes because too much waits.
+/// Closes because too many requests wait.
 pub(super) fn busy() -> CloseReason {
     let reason = "too many requests wait for an answer; try again later";
     CloseReason::told(WsClose::Busy, CloseCode::Again, reason)

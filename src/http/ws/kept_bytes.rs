@@ -1,4 +1,4 @@
-//! Bytes that tungstenite keeps of the frames that come, found by reading their heads (RFC 6455, 5.2).
+//! Bytes that tungstenite keeps of incoming frames, counted from the frame headers (RFC 6455, 5.2).
 
 /// The first two bytes, a length of eight, and the mask.
 const HEAD_MAX: usize = 2 + 8 + 4;
@@ -6,14 +6,14 @@ const FINAL: u8 = 0x80;
 const MASKED: u8 = 0x80;
 const OPCODE: u8 = 0x0f;
 const CONTINUATION: u8 = 0;
-/// From here on opcodes are of control frames, which may stand between the parts of a message.
+/// First opcode of control frames, which may stand between the frames of one message.
 const FIRST_CONTROL: u8 = 8;
 
-/// Buffers of a connection: one into which frames are read, and one in which a message in several frames is put
-/// together.
+/// Lengths of the buffers of a connection: one into which frames are read, and one that joins the
+/// frames of a message.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// Bytes of the head that is coming.
+    /// Bytes of the frame header that is coming.
     head: [u8; HEAD_MAX],
     head_len: usize,
     /// First byte of the current frame, and bytes of it that are to come.
@@ -27,7 +27,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Takes what came.
+    /// Counts received bytes, which may begin and end anywhere in a frame.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
         while let Some(first) = bytes.first() {
             if self.left > 0 {
@@ -47,23 +47,24 @@ impl Kept {
         }
     }
 
-    /// Bytes that are kept now.
+    /// Returns the bytes that are kept now.
     pub(crate) fn bytes(&self) -> usize {
         self.longest + self.message
     }
 
-    /// Bytes of the longest frame, whose buffer is kept.
+    /// Returns the length of the longest frame, whose buffer is kept.
     pub(crate) fn longest_frame(&self) -> usize {
         self.longest
     }
 
-    /// Takes so many bytes of a payload.
+    /// Counts bytes of a payload.
     fn payload(&mut self, len: usize) {
         if !self.is_data() {
             return; // it is short, and answered before anything else is read
         }
         self.frame += len;
         self.longest = self.longest.max(self.frame);
+        // A message in one frame stays in the read buffer. Only several frames are joined in another one.
         let whole = self.first & FINAL != 0 && self.first & OPCODE != CONTINUATION;
         if self.left == 0 && !whole {
             self.message += self.frame;
@@ -74,7 +75,7 @@ impl Kept {
         self.first & OPCODE < FIRST_CONTROL
     }
 
-    /// Length of the payload, once the head is whole.
+    /// Returns the length of the payload, once the frame header is whole.
     #[expect(clippy::big_endian_bytes, reason = "the order of RFC 6455")]
     fn payload_len(&self) -> Option<u64> {
         if self.head_len < 2 {

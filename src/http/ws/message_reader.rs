@@ -1,5 +1,5 @@
-//! A connection below its frames: memory is reserved for messages that come, and responses go out
-//! as slices.
+//! The bytes below the frames of a WebSocket: memory is reserved for incoming messages, and
+//! responses go out as slices.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::shared::{FREE_BYTES, Holder, Reservation};
 /// Memory is reserved in steps.
 const STEP: usize = 16 << 10;
 
-/// A WebSocket over such a connection.
+/// A WebSocket over such a reader.
 pub(crate) type Socket = WebSocketStream<MessageReader>;
 
 /// A connection whose messages take memory.
@@ -43,20 +43,20 @@ enum Sending {
 }
 
 impl MessageReader {
-    /// A connection of which these bytes have been read.
+    /// Makes one of a connection from which these bytes were read already.
     pub(crate) fn new(tcp: Tcp, read: &[u8]) -> Self {
         let mut kept = Kept::default();
         kept.add(read);
         Self { io: tcp, kept, held: None, sending: Sending::Nothing }
     }
 
-    /// A message was answered: only the buffers that tungstenite keeps take memory.
+    /// Notes that a message was answered: only the buffers that tungstenite keeps still take memory.
     pub(crate) fn message_ends(&mut self) {
         let kept = self.kept.longest_frame().next_multiple_of(STEP);
         self.held.iter_mut().for_each(|held| held.shrink_to(kept));
     }
 
-    /// The connection itself, for what is not kept.
+    /// Returns the connection, for bytes that tungstenite does not keep.
     pub(crate) fn io(&mut self) -> &mut Tcp {
         &mut self.io
     }
@@ -66,12 +66,12 @@ impl MessageReader {
         self.io.has_gone()
     }
 
-    /// Begins to send. Nothing else may be under way.
+    /// Begins to send a response. No other one may be in flight.
     pub(crate) fn begin(&mut self, out: ResponseWriter) {
         self.sending = Sending::Here(Box::new(out));
     }
 
-    /// Ready once all of it is sent. What tungstenite writes comes behind it.
+    /// Ready once the response is sent whole. Frames of tungstenite come after it.
     pub(crate) fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let next = match &mut self.sending {
@@ -85,7 +85,7 @@ impl MessageReader {
                 Sending::Away(away) => match ready!(Pin::new(away).poll(context)) {
                     Ok((out, Ok(()))) => Ok(Sending::Here(out)),
                     Ok((_, Err(error))) => Err(error),
-                    // The pool takes nothing more when the server is about to end.
+                    // The pool takes no more work when the server is about to end.
                     Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
                 },
             };
@@ -99,8 +99,9 @@ impl MessageReader {
         }
     }
 
-    /// Has a thread that may wait for the disk send what comes next.
+    /// Hands the rest of a response to a thread that may wait for the disk.
     fn load(&mut self) -> io::Result<Sending> {
+        // `Broken` stays if anything below fails: half a frame cannot be mended.
         let Sending::Here(mut out) = std::mem::replace(&mut self.sending, Sending::Broken) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
@@ -115,7 +116,7 @@ impl MessageReader {
         })))
     }
 
-    /// True if there is memory for what has come.
+    /// Returns true if there is memory for the received bytes.
     fn fits(&mut self) -> bool {
         let kept = self.kept.bytes();
         kept <= FREE_BYTES || {

@@ -27,7 +27,7 @@ pub(crate) struct Upgrade(Mutex<Option<Accepted>>);
 /// A WebSocket that a connection goes on as.
 pub(crate) struct Accepted {
     pub(crate) upgrade: OnUpgrade,
-    /// The client that asked for it.
+    /// Client that requested it.
     pub(crate) client: ClientAddress,
     /// The key that the client named, if it needs one.
     pub(crate) key: Option<ClientKey>,
@@ -63,7 +63,7 @@ impl Upgrade {
         }
     }
 
-    /// The WebSocket that the connection goes on as, if one was accepted.
+    /// Takes the accepted WebSocket, if there is one.
     pub(crate) fn take(&self) -> Option<Accepted> {
         lock(&self.0).take()
     }

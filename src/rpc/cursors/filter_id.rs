@@ -1,10 +1,10 @@
 //! Ids of filters: 80 random bits, and 48 bits by which any neve of the same chain knows that a neve made
 //! them, also after a restart. Nothing is stored for it.
 //!
-//! A client polls a filter by its id alone. If neve made the id, the filter is gone, and the client
-//! hears the node's `filter not found`. If not, the filter may live at a full node, and the call is a
-//! miss. The 48 bits are no secret and need not be: who makes up an id is told of no filter. Of the
-//! ids that a node draws, one in 2^48 passes for neve's.
+//! A client polls a filter by its id alone. If neve made an unknown id, the filter is gone, and the
+//! client gets the node's `filter not found`. If not, the filter may live at a full node, and the call
+//! is a miss. The 48 bits need no secret: an invented id leads to no filter. Of the ids that a node
+//! draws, one in 2^48 passes for neve's.
 
 use alloy_primitives::keccak256;
 use neve_store::Identity;
@@ -18,6 +18,7 @@ pub(crate) fn new_filter_id(chain: &Identity) -> String {
         Ok(()) => u128::from_le_bytes(bytes),
         Err(_) => fastrand::u128(..), // a kernel without randomness: ids are still different
     };
+    // Leading zeros are dropped, as the node drops them, and `is_filter_id` expects that.
     format!("{:#x}", with_tag(random, chain))
 }
 
@@ -28,7 +29,7 @@ pub(crate) fn is_filter_id(id: &str, chain: &Identity) -> bool {
         .is_ok_and(|number| number == with_tag(number, chain) && id == format!("{number:#x}"))
 }
 
-/// The number with its lowest bits replaced by the tag of the others.
+/// Replaces the lowest bits of a number by the tag of the others.
 fn with_tag(number: u128, chain: &Identity) -> u128 {
     let random = number >> TAG_BITS;
     let text = [&b"neve filter"[..], &chain.genesis.0, &random.to_le_bytes()].concat();

@@ -1,8 +1,8 @@
-//! Filters: what a caller asks again and again for news of.
+//! Filters: questions whose new results a caller polls for.
 //!
-//! A filter is a cursor, as a subscription is (`src/ws`), so it costs no more than what it looks
-//! for, however long nobody asks. Those that nobody asks for five minutes are removed, as the node
-//! removes them (libevm and coreth, `eth/filters/api.go`: after five to ten, by a timer).
+//! A filter is a cursor, as a subscription is (`src/rpc/cursors/subscriptions.rs`). Its cost does
+//! not grow while nobody polls it. After five minutes without a poll it is removed, as the node
+//! removes it (libevm and coreth, `eth/filters/api.go`: after five to ten, by a timer).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use neve_record::log_matcher::LogMatcher;
 use crate::shared::lock::lock;
 use crate::shared::{Account, Holder, Place, Reservation};
 
-/// Time that a filter is kept whose changes nobody asks for.
+/// Time without a poll after which a filter is removed.
 const IDLE_MAX: Duration = Duration::from_mins(5);
 
 /// Kind of a filter.
@@ -32,7 +32,7 @@ pub(crate) enum FilterKind {
 pub(crate) struct OpenFilter {
     /// Kind of the filter.
     pub(crate) topic: FilterKind,
-    /// The next height that it has not told of; `None` if nothing was held when it was made.
+    /// First height that it has not delivered; `None` if the store was empty when it was made.
     next: Mutex<Option<u64>>,
     /// Memory, and its place among the filters of its address.
     _held: (Reservation, Place),
@@ -54,12 +54,12 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// None yet, and never more than `max`, of which an address may have `address_max`.
+    /// Makes room for `max` filters, of which one address may have `address_max`.
     pub(crate) fn new(max: usize, address_max: usize) -> Self {
         Self { max, address_max, held: Mutex::default() }
     }
 
-    /// Makes one of this id, that tells of what comes after `head`.
+    /// Makes a filter of this id, which delivers heights above `head`.
     pub(crate) fn open(
         &self,
         id: String,
@@ -71,6 +71,7 @@ impl Filters {
         let bytes = topic.bytes();
         let mut held = self.held();
         let mut place = self.place(&held, bytes, account);
+        // Idle filters are removed only when their room is needed: no timer runs for them.
         if place.is_err() {
             held.retain(|_, entry| !entry.is_idle(now));
             place = self.place(&held, bytes, account);
@@ -82,7 +83,7 @@ impl Filters {
         Ok(id)
     }
 
-    /// Memory and a place for one more filter.
+    /// Reserves memory and a place for one more filter.
     fn place(
         &self,
         held: &HashMap<String, Entry>,
@@ -98,7 +99,7 @@ impl Filters {
         Ok((reservation, place))
     }
 
-    /// A filter, which does not count as asked (as the node's `eth_getFilterLogs`).
+    /// Returns a filter without a poll (as the node's `eth_getFilterLogs`).
     pub(crate) fn get(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
         let mut held = self.held();
         if held.get(id)?.is_idle(now) {
@@ -107,7 +108,7 @@ impl Filters {
         held.get(id).map(|entry| Arc::clone(&entry.filter))
     }
 
-    /// A filter whose changes are asked for.
+    /// Returns a filter, and notes the poll.
     pub(crate) fn poll(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
         let filter = self.get(id, now)?;
         if let Some(entry) = self.held().get_mut(id) {
@@ -116,7 +117,7 @@ impl Filters {
         Some(filter)
     }
 
-    /// Removes a filter, and gives it away if there was one.
+    /// Removes a filter, and returns it if there was one.
     pub(crate) fn close(&self, id: &str, now: Instant) -> Option<Entry> {
         let removed = self.held().remove(id);
         removed.filter(|entry| !entry.is_idle(now))
@@ -134,14 +135,14 @@ impl Entry {
 }
 
 impl OpenFilter {
-    /// Takes the heights up to `head` that it has not told of yet, which then count as told: all of
-    /// them, or none if `take` fails. Two callers at once get each height once. Returns what was
-    /// next before and what is now.
+    /// Delivers the heights up to `head` that it has not delivered yet: all of them, or none if `take`
+    /// fails. Two callers at once get each height once. Returns the next height before and after.
     pub(crate) fn take<E>(
         &self,
         head: u64,
         take: impl FnOnce(Option<u64>) -> Result<(), E>,
     ) -> Result<(Option<u64>, Option<u64>), E> {
+        // The lock is held while `take` works, so that a second caller waits for the outcome.
         let mut next = self.next();
         let before = *next;
         take(before)?;
@@ -154,7 +155,7 @@ impl OpenFilter {
     }
 }
 
-/// Something that answering has changed.
+/// A change that an answer made.
 #[derive(Debug)]
 pub(crate) enum Change {
     /// The filter of this id was made.
@@ -172,8 +173,8 @@ pub(crate) enum Change {
     },
 }
 
-/// Changes made for a body, in order. A batch that is refused is asked of another server,
-/// so nobody hears what it was told here.
+/// Changes made for a body, in order. The client of a refused batch asks another server, so it never
+/// sees the results of this one.
 #[derive(Debug, Default)]
 pub(crate) struct UndoLog(RefCell<Vec<Change>>);
 
@@ -183,14 +184,13 @@ impl UndoLog {
         self.0.borrow_mut().push(change);
     }
 
-    /// Takes in those of the next call.
+    /// Adds the changes of the next call.
     pub(crate) fn add(&mut self, next: Self) {
         self.0.get_mut().append(&mut next.0.into_inner());
     }
 
-    /// Takes all back, but for what somebody else was told since. (If that is refused as well,
-    /// nobody hears what came before: two who share a filter have always had to live with what the
-    /// other hears.)
+    /// Undoes all changes, except deliveries to another caller since. Two callers who share one filter
+    /// each lose what the other one gets, at the node too.
     pub(crate) fn undo(&mut self, filters: &Filters) {
         for change in self.0.get_mut().drain(..).rev() {
             match change {

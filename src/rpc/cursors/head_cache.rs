@@ -13,7 +13,7 @@ use crate::shared::lock::lock;
 /// Heads that are kept: subscribers are mostly at the same one.
 const KEPT: usize = 32;
 
-/// The newest texts that were asked for.
+/// The newest notifications that were made.
 #[derive(Default)]
 pub(crate) struct HeadCache(Mutex<VecDeque<Made>>);
 
@@ -24,13 +24,14 @@ struct Made {
 }
 
 impl HeadCache {
-    /// The `result` of the notification of a block; `None` if it cannot be made. Blocks near the
-    /// head are kept: what one subscriber replays must not push out what all are about to hear of.
+    /// Returns the `result` of the notification of a block; `None` if it cannot be made. Only blocks
+    /// near the head are kept: a replay must not push out blocks that all subscribers are about to get.
     pub(crate) fn of(&self, record: &RecordRef, form: HeaderForm, head: u64) -> Option<Arc<str>> {
         if head.saturating_sub(record.height()) >= KEPT as u64 {
             return make(record, form).map(Arc::from);
         }
         let hash = record.hash();
+        // The text is made under the lock: all subscribers of all threads need the same one now.
         let mut kept = lock(&self.0);
         if let Some(made) = kept.iter().find(|made| made.hash == hash && made.form == form) {
             return Some(Arc::clone(&made.text));

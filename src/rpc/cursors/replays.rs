@@ -1,14 +1,14 @@
-//! Turns of the subscribers of a thread that replay what is stored.
+//! Turns of the subscribers of a thread that replay stored heights.
 //!
-//! A replay has nothing to wait for. A thousand of them, each with its turn, would hold up all other
-//! requests of the thread for as long as all of those take together. So between two turns, of whichever
-//! subscribers, the thread looks for other work and does it.
+//! A replay waits for nothing. A thousand of them, one turn each, would hold up all other requests of
+//! the thread for the sum of their turns. So between any two turns the thread looks for other work and
+//! does it.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// Whose turn it is: the turns come in the order in which they were wanted.
+/// The turn of a thread, which goes around in the order of the requests for it.
 #[derive(Clone)]
 pub(crate) struct Replays(Arc<Semaphore>);
 
@@ -19,9 +19,9 @@ impl Default for Replays {
 }
 
 impl Replays {
-    /// Waits for a turn. Whoever has it must not keep others waiting: it ends by itself.
+    /// Waits for a turn. It ends at once, so no subscriber can keep it.
     pub(crate) async fn turn(&self) {
-        let turn = self.0.acquire().await; // nobody closes it
+        let turn = self.0.acquire().await; // the semaphore is never closed
         // This comes back after the runtime has looked at its sockets (tokio defers the wake-up until
         // then), with what they have for it before the next turn.
         tokio::task::yield_now().await;

@@ -1,4 +1,5 @@
-//! Forms of a block or header: what the rules of the upstream show otherwise than it was stored.
+//! Forms of a block or header: some values depend on the upstream's rules, and differ from the
+//! stored text.
 
 use neve_jsonrpc::{BlockId, Rules, Tag};
 use neve_record::parts::FLAG_ZERO_DIFFICULTY;
@@ -43,7 +44,7 @@ pub(crate) fn block_of(
     let whole = part(record, which)?;
     let zero = record.flags() & FLAG_ZERO_DIFFICULTY != 0;
     if zero == (form != BlockForm::BeforeHelicon) && form != BlockForm::Pending {
-        return Ok(out.part(record, which, whole)?); // nearly always
+        return Ok(out.part(record, which, whole)?); // nearly always: stored in this form
     }
     let unreadable = Miss::Unreadable(record.height());
     let pieces = SpansRef(&spans(record)?).pieces(which).ok_or(unreadable)?;

@@ -1,4 +1,4 @@
-//! From a question to its result: an index look-up and slices of what is stored.
+//! From a query to its result: an index look-up and slices of the store.
 
 use alloy_primitives::keccak256;
 use neve_jsonrpc::{BlockId, Query, Rules, Tag, Transactions};
@@ -14,8 +14,7 @@ use crate::body::BodyBuilder;
 use crate::rpc::cursors::FilterKind;
 use crate::shared::Serving;
 
-/// Appends the result of `query`, or says why it cannot be given. If it cannot, nothing was
-/// appended.
+/// Appends the result of `query`, or returns the reason why there is none. Then nothing was appended.
 pub(crate) fn result(
     context: &QueryContext<'_>,
     query: Query,
@@ -71,9 +70,11 @@ pub(crate) fn result(
     Ok(())
 }
 
-/// Questions that few ask.
+/// Answers the rare queries, apart from the others so that the common match stays small.
 fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Result<(), QueryError> {
     let serving = context.serving;
+    // An attempt that is given up half-way would change a filter twice. So these go to another thread
+    // before they begin.
     if changes_something(&query) {
         residency::not_here()?;
     }
@@ -126,7 +127,7 @@ fn rare(context: &QueryContext<'_>, query: Query, out: &mut BodyBuilder) -> Resu
     }
 }
 
-/// True if an answer that is given twice is not the same.
+/// True if a second execution gives another answer.
 fn changes_something(query: &Query) -> bool {
     matches!(
         query,
@@ -151,7 +152,7 @@ fn head(serving: &Serving) -> Result<u64, Miss> {
     serving.reader.range().map(|range| *range.end()).ok_or(Miss::Empty)
 }
 
-/// Reads a height: its record, or what is wanted of a packed one, which is appended to `out`.
+/// Reads a height: returns its record, or appends the wanted part of a packed one to `out`.
 fn read(
     serving: &Serving,
     at: BlockId,
@@ -178,7 +179,7 @@ fn read(
     Ok(reader.read(height, wanted, out)?.ok_or(Miss::Height(height))?)
 }
 
-/// Reads the height of a transaction; what `part` has of one in a packed height is appended.
+/// Reads the height of a transaction. For a packed height it appends the transaction's piece of `part`.
 fn read_transaction(
     serving: &Serving,
     hash: [u8; 32],
@@ -218,7 +219,7 @@ fn transaction_at_index(
     Ok(())
 }
 
-/// The record with that many transactions; `None` if it has fewer.
+/// Returns the record if it has a transaction at this index.
 fn transaction_at(
     serving: &Serving,
     at: BlockId,
@@ -229,7 +230,7 @@ fn transaction_at(
     Ok(has_one.then_some(record))
 }
 
-/// A block or header, with what the upstream's rules show differently than when it was stored.
+/// Appends a block or header in the form of the upstream's rules.
 fn block(
     serving: &Serving,
     at: BlockId,

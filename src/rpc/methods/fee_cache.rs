@@ -1,4 +1,4 @@
-//! Fees of blocks, made once a block.
+//! Fees of blocks, computed once for each block.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -8,10 +8,10 @@ use neve_store::Hash;
 
 use crate::shared::lock::lock;
 
-/// Two of the longest requests. A mean block of mainnet takes 1.3 KB.
+/// Blocks that are kept: those of two longest requests. A mean block of mainnet takes 1.3 KB.
 const KEPT: usize = 2 * FEE_BLOCKS_MAX as usize;
 
-/// The blocks that were last asked about for the first time.
+/// The fees that were last computed.
 #[derive(Default)]
 pub(crate) struct FeeCache(Mutex<Kept>);
 
@@ -22,7 +22,7 @@ struct Kept {
 }
 
 impl FeeCache {
-    /// The fees of a block, made if they are not there.
+    /// Returns the fees of a block, and computes them if they are not there.
     pub(crate) fn get_or<E>(
         &self,
         block: Hash,
@@ -33,7 +33,7 @@ impl FeeCache {
         if let Some(fees) = self.kept(|kept| kept.fees.get(&key).cloned()) {
             return Ok(fees);
         }
-        // Not under the lock: another thread may make the same, which costs only time.
+        // Without the lock: another thread may compute the same fees, which costs only time.
         let fees = Arc::new(make()?);
         self.kept(|kept| {
             if kept.fees.insert(key, Arc::clone(&fees)).is_none() {

@@ -17,9 +17,9 @@ pub(crate) enum Miss {
     Hash([u8; 32]),
     /// The record is there, but this part of it cannot be read.
     Unreadable(u64),
-    /// The disk does not deliver what the answer is made of, or an index for it.
+    /// The disk does not deliver bytes of the answer, or of an index.
     Disk,
-    /// The upstream has not said it, or too long ago.
+    /// The upstream has not told the value, or too long ago.
     NotRelayed(&'static str),
     /// Another call of the batch is a miss.
     InBatch,
@@ -28,7 +28,7 @@ pub(crate) enum Miss {
     /// The head is older than `--ready-age-max`, and the answer depends on it (`--stale-heads
     /// miss`).
     StaleHead,
-    /// Nobody is followed, so that no head is known.
+    /// neve follows no upstream, so it knows no head.
     NoUpstream,
 }
 

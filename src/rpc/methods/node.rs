@@ -9,7 +9,7 @@ use super::query_context::QueryContext;
 use super::stored::fresh;
 use crate::body::BodyBuilder;
 
-/// Appends what the upstream said of itself when it was connected to.
+/// Appends a constant that the upstream told when neve connected.
 pub(crate) fn constant(
     context: &QueryContext<'_>,
     method: &'static str,
@@ -39,7 +39,7 @@ fn relayed(
     Ok(())
 }
 
-/// Number of peers that the node claims: none, before Helicon, however many there are.
+/// Appends the number of peers. Before Helicon the node always says 0.
 pub(crate) fn peers(context: &QueryContext<'_>, out: &mut BodyBuilder) -> Result<(), QueryError> {
     match context.serving.rules() {
         Rules::BeforeHelicon => {

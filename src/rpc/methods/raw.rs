@@ -1,4 +1,4 @@
-//! Binary forms, made again from the stored text: they are asked for too seldom to be stored.
+//! Binary forms, made from the stored text: requests for them are too rare to store them.
 
 use neve_chain::{ProofError, raw_block, raw_header, raw_receipts, raw_transaction};
 use neve_jsonrpc::BlockId;
@@ -13,7 +13,7 @@ use crate::body::BodyBuilder;
 /// Bytes of the longest text that a serving thread encodes. A longer one takes over about 100 µs.
 const SHORT_TEXT: usize = 16 << 10;
 
-/// Hands the encoding of a long text to a thread that holds up nobody.
+/// Sends the encoding of a long text to a thread that holds up no other connection.
 fn here_if_short(text: &[u8]) -> Result<(), Cold> {
     if text.len() > SHORT_TEXT { residency::not_here() } else { Ok(()) }
 }
@@ -59,7 +59,7 @@ pub(crate) fn block(
     encoded(context, at, FULL, raw_block, out)
 }
 
-/// Appends what `encode` makes of a part.
+/// Appends the encoding of a part.
 fn encoded(
     context: &QueryContext<'_>,
     at: BlockId,

@@ -39,24 +39,24 @@ pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, NotRea
     at_height(serving, height)
 }
 
-/// The record at a height.
+/// Returns the record at a height.
 pub(crate) fn at_height(serving: &Serving, height: u64) -> Result<RecordRef, NotRead> {
     Ok(serving.reader.resident().record(height)?.ok_or(Miss::Height(height))?)
 }
 
-/// The newest settled height: the one that the newest header settles. A synchronous block settles
-/// itself (ACP-194).
+/// Returns the newest settled height, which the newest header names. A synchronous block settles itself
+/// (ACP-194).
 pub(crate) fn settled(serving: &Serving) -> Result<u64, NotRead> {
     let head = serving.reader.resident().head()?.ok_or(Miss::Empty)?;
     Ok(SpansRef(&spans(&head)?).settled().unwrap_or(head.height()))
 }
 
-/// A part to be sent.
+/// Returns a part for sending.
 pub(crate) fn part(record: &RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
     parts::uncompressed_part(record, part).ok_or(Miss::Unreadable(record.height()))
 }
 
-/// A part to be read.
+/// Returns a part for parsing, and loads it where the thread may wait.
 pub(crate) fn readable(record: &RecordRef, part: usize) -> Result<SegmentSlice, NotRead> {
     Ok(parts::readable_part(record, part)?.ok_or(Miss::Unreadable(record.height()))?)
 }
@@ -89,7 +89,7 @@ pub(crate) fn receipt_of(record: RecordRef, index: usize) -> Result<SegmentSlice
     Ok(receipts.into_slice(span.receipt_at, span.receipt_at + span.receipt_len))
 }
 
-/// A part to be sent, with the record's hold on its segment.
+/// Returns a part for sending, which takes over the record's hold on its segment.
 fn into_part(record: RecordRef, part: usize) -> Result<SegmentSlice, Miss> {
     let height = record.height();
     parts::into_uncompressed_part(record, part).ok_or(Miss::Unreadable(height))

@@ -64,6 +64,7 @@ impl SegmentHeader {
         if le_u32(page, CREATION_CRC_AT) != crc32fast::hash(&page[..CREATION_CRC_AT]) {
             return Err("segment header fails its checksum");
         }
+        // After the checksum: a version that cannot be trusted would send the operator astray.
         if le_u32(page, 8) != VERSION {
             return Err(OTHER_VERSION);
         }

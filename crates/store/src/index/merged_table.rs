@@ -100,6 +100,7 @@ impl Merged {
         let read = |error| Error::read(path, error);
         let file = match open_regular(path) {
             Ok(file) => file,
+            // A FIFO of that name would stop the opening.
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                 return Ok(Err("not a regular file"));
             }
@@ -128,6 +129,7 @@ impl Merged {
         map.publish(len, len);
         let unreadable = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&unreadable);
+        // A page that the disk does not deliver later only sets a flag: the writer then removes the table.
         map.on_unreadable(move |_, _| flag.store(true, Ordering::Relaxed));
         Ok(Ok(Self { header, map, homes: OnceLock::new(), unreadable }))
     }
@@ -201,6 +203,7 @@ pub(crate) fn write(
 ) -> Result<Merged, Error> {
     let heights = header.first..=header.last;
     let inside = |entry: &Entry| heights.contains(&entry.1.height());
+    // Counted first: the length decides where each entry goes.
     let count = sources.iter().map(|source| source.entries().filter(inside).count()).sum();
     header.length = table::encoded_len(table::merge(sources).filter(inside), count);
     let name = table_name(header.first, header.last);

@@ -1,27 +1,23 @@
 //! Keeping page faults off threads that must not wait.
 //!
-//! Who touches a mapped page that is not in memory stands still until the disk has delivered it,
-//! and with him every connection of his thread. So a serving thread does its work inside
-//! [`if_resident`]: whatever of this crate is about to touch mapped bytes looks at them first, and
-//! when some of them are not in memory the work ends with [`Cold`] without touching them. It is then done
-//! again on a thread that may wait, inside [`with_blocking_reads`], which asks for the bytes before it touches
-//! them, so that a part of many pages is one read of the disk and not one a page. If the disk does
-//! not deliver them they are not touched, which would be a signal: the work fails.
+//! A thread that touches a mapped page outside memory waits until the disk delivers it, and so do
+//! all connections of that thread. A serving thread therefore works inside [`if_resident`]. Code of
+//! this crate looks at mapped bytes before it touches them. If some are not in memory, the work ends
+//! with [`Cold`] and touches none. A thread that may wait repeats it inside
+//! [`with_blocking_reads`], which requests the bytes before it touches them: many pages are one read
+//! of the disk. If the disk does not deliver them, the work fails, because a touch would be a signal.
 //!
-//! Asking the system (`mincore`) takes as long as reading the clock thirty-five times (0.84 µs,
-//! docs/decisions/0020), and asking for pages (`madvise`) takes longer, also where they are all in
-//! memory; so each thread remembers for a while which pages were, and asks about the others only.
-//! Neighbouring pages are remembered together, each for itself: what nobody used may go any time.
+//! `mincore` costs 0.84 µs, as much as 35 clock readings (docs/decisions/0020), and `madvise` costs
+//! more, also for pages in memory. So each thread remembers for a while which pages were in memory,
+//! and asks about the others only. It remembers neighboring pages together but each by itself,
+//! because the kernel may drop any page that was not used.
 //!
-//! A page that was in memory when it was looked at may be gone when it is touched. Of one that was
-//! there a moment ago and no longer is, as far as it remembers that, a thread learns that memory is
-//! short; and many looks that found something missing say that others go to make room for that.
-//! Then a thread that must not wait touches no mapped byte, if the file system can do without: what
-//! is to be read is copied without waiting (`read`), and so is what is to be sent
-//! ([`SegmentSlice::copy_in`](crate::SegmentSlice::copy_in)). What has gone is not copied (but the
-//! system begins to read it), and the work is given up as if it had never been there. A few looks
-//! that find something missing say nothing of the kind: now and then a request for old blocks must
-//! not make all others dearer.
+//! A page can leave memory between the look and the touch. A thread takes two signs for a shortage
+//! of memory: a page that it remembers is gone, or many looks find a page missing. It then touches
+//! no mapped byte, if the file system can do without. It copies without waiting (`read`) the bytes
+//! to parse and the bytes to send ([`SegmentSlice::copy_in`](crate::SegmentSlice::copy_in)). A page
+//! that is gone ends the work with [`Cold`], and the system begins to read it. A few missing pages
+//! are no shortage: an occasional request for old blocks must not make all others dearer.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

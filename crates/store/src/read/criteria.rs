@@ -40,6 +40,7 @@ impl Criteria {
                 let heights = packed.heights_of_term(*key)?;
                 of_one.extend(heights.into_iter().filter(|height| within.contains(height)));
             }
+            // Each key's list is sorted by itself.
             if keys.len() > 1 {
                 of_one.sort_unstable();
                 of_one.dedup();

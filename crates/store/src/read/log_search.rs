@@ -124,6 +124,7 @@ impl Candidates {
         self.found.logs.clear();
         (self.found.examined, self.taken) = (0, 0);
         let (next, last) = (*self.heights.start(), *self.heights.end());
+        // The archive's spans exclude many heights at once, without a look into a segment.
         if let Some(end) = self.view.end_without(&self.criteria, next) {
             self.heights = end..=last;
             return Ok(());

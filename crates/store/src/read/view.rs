@@ -144,6 +144,7 @@ impl View {
                 Found::Stored(record) => record.is_block(hash)?,
                 Found::Unpacked { .. } => holder.hash_at(locator.height()) == Some(*hash),
             };
+            // The table has parts of hashes only, so another block may be found under this one.
             if same {
                 block = Some(found);
             } else {

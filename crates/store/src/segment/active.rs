@@ -299,6 +299,8 @@ pub(crate) fn recover(
         slots => slots.map_err(read)?,
     };
     let mut parent = parent;
+    // Power loss may keep any subset of the unsynced writes: the first record that is not whole ends the
+    // range.
     for slot in slots.chunks_exact(SLOT_LEN) {
         let Some((slot, head, bytes)) = active.next_whole(&file, slot, parent) else { break };
         active.commit(&slot, &head, &bytes);
@@ -308,6 +310,7 @@ pub(crate) fn recover(
         let written = slots.iter().any(|byte| *byte != 0);
         return Ok(if written { Recovered::Doubtful } else { Recovered::Nothing });
     }
+    // Otherwise a later crash could bring back a slot behind new ones.
     active.clear_seal(latch, &file)?;
     active.clear_rest(latch, &slots, notes)?;
     Ok(Recovered::Some(active))

@@ -36,6 +36,7 @@ pub(crate) fn inspect(path: &Path, base_height: u64) -> Result<OpenedSegment, Er
         Err(source) => return Err(Error::Read { path: PathBuf::from(path), source }),
     };
     match inspect_page(&page, base_height, len) {
+        // ext4 may keep a file's length and none of its bytes after power loss: nothing is lost by it.
         OpenedSegment::Damaged(_) if is_blank(path).unwrap_or(false) => Ok(OpenedSegment::Blank),
         opened => Ok(opened),
     }

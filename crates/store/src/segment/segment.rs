@@ -112,6 +112,8 @@ impl Segment {
         };
         Ok(Self {
             header,
+            // A map of zeros stands for the index: each slot says that no record is here, so code for
+            // unpacked heights finds none.
             map: Arc::new(Map::zeros(INDEX_OFFSET, slots)?),
             places: PinCounts::new(),
             lookup: Lookup::Packed(opened.packed),

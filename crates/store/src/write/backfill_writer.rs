@@ -81,6 +81,7 @@ impl BackfillWriter {
         };
         let Some((len, head)) = residency::loaded(read) else { return Ok(false) };
         let (parent, hash) = (head.parent, head.hash);
+        // A damaged header could name any parent, so a break of the chain counts as damage.
         let follows = self.head.is_none_or(|(last, head)| (last + 1, head) == (height, parent));
         if !follows {
             return Ok(false);

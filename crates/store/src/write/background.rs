@@ -83,6 +83,7 @@ impl Writer {
                 return Err(error);
             }
         };
+        // Heights may have been withdrawn or evicted meanwhile; then the table names some that are gone.
         let (segments, mut tables) = self.lists();
         if !due.is_part_of(&segments, &tables) {
             let stale = [Arc::new(merged)];

@@ -80,6 +80,8 @@ impl Writer {
         if self.codec.is_some() {
             note_ranges(&mut held, range_blocks(self.options.span)); // only whole ranges are packed
         }
+        // Without a hold the oldest go as retention says. A hold (an archive that lacks them) may keep some,
+        // up to its own bound; then the heights count as lost to the archive.
         let due = retention.evictable(&held, end_height, bytes, now);
         let due = due.min(segments.len().saturating_sub(1)); // the head is always served
         let due = held.get(..due).unwrap_or_default();
@@ -94,6 +96,7 @@ impl Writer {
         let gone: Vec<_> = segments.drain(..count).collect();
         let first = segments.first().map_or(end_height, |segment| segment.base());
         let stale: Vec<_> = tables.extract_if(.., |table| table.header.last < first).collect();
+        // Readers first: they must not find a segment whose file is gone. Those that have it keep its map.
         self.publish(segments, tables);
         self.remove_tables(&stale)?;
         self.remove_segments(gone.iter().map(|segment| segment.name()))?;

@@ -91,9 +91,11 @@ fn open_directory(
     };
     opening.check_identity(stamp.map(|stamp| stamp.identity))?;
     let names = list(opening.latch.dir())?;
+    // Half-written files of a crash go first, so that the list below has whole ones only.
     opening.remove_unfinished(&names)?;
     let (segments, active) = opening.open_segments(&names)?;
     let tables = opening.open_tables(&names, &segments)?;
+    // Listed again: opening may have set more files aside.
     let quarantine = {
         let names = list(opening.latch.dir())?;
         Quarantine::load(opening.latch.dir(), &names, opening.codec.as_ref())
@@ -195,6 +197,7 @@ impl Opening {
             if let Some((_, end)) =
                 packed.iter().find(|(first, end)| (*first..*end).contains(&base))
             {
+                // A crash came between publishing the packed file and removing its sources.
                 self.remove_packed_segment(base, *end)?;
                 continue;
             }
@@ -372,6 +375,7 @@ impl Opening {
         if let (None, Some(identity)) = (self.stamp, self.found) {
             writer.bind(identity, 0)?; // it was lost, and the segments know
         }
+        // What was set aside may join now, because a gap was filled before the last end.
         let mut notes = self.notes;
         let rejoined = writer.rejoin()?;
         if rejoined > 0 {

@@ -82,6 +82,7 @@ impl Writer {
         let view = self.view.load();
         let (mut bytes, mut group) = (0, Vec::new());
         for segment in view.segments.iter().rev() {
+            // Packed bytes are not of the hot window, however new they are.
             if segment.is_packed() {
                 continue;
             }

@@ -87,6 +87,7 @@ impl PartialSegment {
             let slot = Slot::parse(&array(slot, 0), height, header.capacity).ok()?;
             let mut bytes = vec![0; slot.length as usize];
             let read = file.read_exact_at(&mut bytes, slot.offset);
+            // Records arrive in order, so the first gap or damage ends what the transfer may keep.
             if slot.offset != have || read.is_err() || crc32fast::hash(&bytes) != slot.record_crc {
                 break;
             }

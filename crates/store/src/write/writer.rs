@@ -79,6 +79,7 @@ impl Writer {
         let unfinished = format!("{STAMP_NAME}{UNFINISHED}");
         self.latch.apply(Op::Allocate { name: &unfinished, len: text.len() as u64 })?;
         self.latch.apply(Op::Write { name: &unfinished, offset: 0, bytes: text.as_bytes() })?;
+        // Synced before the rename: otherwise power loss could leave an empty stamp.
         self.latch.apply(Op::Sync { name: &unfinished })?;
         self.latch.apply(Op::Rename { from: &unfinished, to: STAMP_NAME })?;
         self.latch.apply(Op::SyncDir)?;
@@ -93,6 +94,7 @@ impl Writer {
         if let Some((height, head)) = self.head {
             record.check_follows(height, head)?;
         }
+        // Another program removed the active file. Its map still has all bytes: write them anew once.
         let mut appended = self.append_next(record);
         if appended.as_ref().is_err_and(Error::is_gone) {
             self.restore_active()?;
@@ -168,6 +170,7 @@ impl Writer {
         let Some(active) = self.active.take() else { return Ok(()) };
         let (mut segments, tables) = self.lists();
         segments.pop();
+        // An empty one is dropped: the next record begins a new file anyway.
         if active.tip.is_some() {
             match rewrite(&mut self.latch, &active.segment) {
                 Ok(sealed) => segments.push(Arc::new(sealed)),
