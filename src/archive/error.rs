@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use neve_archive::{ArchiveError, ObjectName};
+use neve_archive::{ArchiveError, Digest, ObjectName};
 
 /// Reason why work on an archive ended.
 #[derive(Debug, thiserror::Error)]
@@ -28,10 +28,17 @@ pub(crate) enum Failed {
     #[error("the manifest is signed; name the key by --archive-sign-key FILE")]
     Unsigned,
     #[error(
-        "manifest {sequence} has {segments} segments and {found}; writers with a key change only manifests \
-         that {key} signed; read it by neve archive verify, then sign it by neve archive init --sign-existing"
+        "manifest {sequence} has {content} and {found}; writers with a key change only manifests that {key} \
+         signed; read it by neve archive verify, then sign it by neve archive init --sign-existing DIGEST"
     )]
-    OtherSigner { sequence: u64, segments: usize, found: &'static str, key: String },
+    OtherSigner { sequence: u64, content: String, found: &'static str, key: String },
+    #[error("{}; {why}; put that one back, or if this is wanted, {next}", there(*sequence))]
+    Earlier { sequence: Option<u64>, why: String, next: &'static str },
+    #[error(
+        "--sign-existing names sha256:{named}, and the manifest that is there is sha256:{found}; read that one by \
+         neve archive verify, which shows its digest"
+    )]
+    OtherManifest { named: Digest, found: Digest },
     #[error("the page lists of the archive lack the segment of height {0}")]
     NoPages(u64),
     #[error("the archive has other blocks at height {0}")]
@@ -90,4 +97,12 @@ pub(crate) enum Failed {
 /// Heights of an archive in words.
 fn has(heights: Option<(u64, u64)>) -> String {
     heights.map_or("it has none".to_owned(), |(first, last)| format!("it has {first} to {last}"))
+}
+
+/// Manifest that is there, in words.
+fn there(sequence: Option<u64>) -> String {
+    sequence.map_or_else(
+        || "the archive has no manifest".to_owned(),
+        |sequence| format!("manifest {sequence} is there"),
+    )
 }

@@ -19,5 +19,5 @@ pub(crate) use error::Failed;
 pub(crate) use local::{BadFile, packed_files};
 pub(crate) use signature::SigningKey;
 pub(crate) use source::{ArchiveSource, identity_of};
-pub(crate) use store::{ArchiveStore, Place};
+pub(crate) use store::{ArchiveStore, Held, Place};
 pub(crate) use verify::{Finding, Verified, verify};

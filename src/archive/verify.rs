@@ -47,6 +47,8 @@ pub(crate) struct Verified {
     pub(crate) dropped: u64,
     /// First and last height.
     pub(crate) heights: Option<(u64, u64)>,
+    /// Digest of the manifest.
+    pub(crate) manifest: Option<Digest>,
 }
 
 /// Reads all of an archive. Each fault goes to `found`. With packed files of `local`, an absent or changed
@@ -59,7 +61,8 @@ pub(crate) async fn verify(
     let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
     let manifest = &held.manifest;
     let mut latest = Latest { tag: held.tag(), named: None };
-    let mut done = Verified { heights: manifest.heights(), ..Verified::default() };
+    let (heights, digest) = (manifest.heights(), Some(held.digest));
+    let mut done = Verified { heights, manifest: digest, ..Verified::default() };
     let mut note = |done: &mut Verified, object: ObjectName, (kind, detail): Fault, repaired| {
         *(if repaired { &mut done.repaired } else { &mut done.findings }) += 1;
         found(Finding { object: object.to_string(), kind, detail, repaired });

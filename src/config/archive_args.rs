@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use humantime::parse_duration;
 
 use super::network::Network;
-use super::units::Anchor;
+use super::units::{Anchor, ArchiveTrust};
 
 /// Age of the oldest objects that gc may be told to keep.
 const AGE_MAX: Duration = Duration::from_hours(24 * 36_500);
@@ -56,9 +56,13 @@ pub enum ArchiveCommand {
         /// Heights of a segment of a new archive: a power of two.
         #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = range)]
         range: u32,
-        /// Sign a manifest that is there with the key, whoever signed it before: check it first by verify.
-        #[arg(long, requires = "archive_sign_key")]
-        sign_existing: bool,
+        /// Sign the manifest with this digest, whoever signed it before: `neve archive verify` checks it and
+        /// shows its digest, sha256: and 64 hexadecimal digits.
+        #[arg(long, value_name = "DIGEST", requires = "archive_sign_key", value_parser = manifest_digest)]
+        sign_existing: Option<[u8; 32]>,
+        /// Directory that remembers the newest manifest: that of a store, or any other one.
+        #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
         /// The writer.
         #[command(flatten)]
         writer: ArchiveWriter,
@@ -104,6 +108,9 @@ pub enum ArchiveCommand {
         /// Count them, and delete none.
         #[arg(long)]
         dry_run: bool,
+        /// Directory that remembers the newest manifest: that of a store, or any other one.
+        #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
         /// The writer.
         #[command(flatten)]
         writer: ArchiveWriter,
@@ -116,6 +123,9 @@ pub enum ArchiveCommand {
         /// Lowest height that stays. Its segment stays whole.
         #[arg(long, value_name = "HEIGHT", value_parser = height())]
         from: u64,
+        /// Directory that remembers the newest manifest: that of a store, or any other one.
+        #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
         /// The writer.
         #[command(flatten)]
         writer: ArchiveWriter,
@@ -153,6 +163,10 @@ pub struct ArchiveWriter {
     /// Write to a store that does not hold: no other writer may be there.
     #[arg(long, env = "NEVE_ARCHIVE_SINGLE_WRITER", hide_env = true)]
     pub archive_single_writer: bool,
+
+    /// Lowest sequence of a manifest that is believed: an earlier one was put back by somebody.
+    #[arg(long, value_name = "SEQUENCE", default_value_t = 0, hide_default_value = true)]
+    pub archive_at_least: u64,
 }
 
 /// Place of an archive, and the form of the output.
@@ -175,6 +189,14 @@ pub struct ArchivePlace {
 fn range(text: &str) -> Result<u32, String> {
     let range = text.parse().ok().filter(|range: &u32| range.is_power_of_two() && *range <= 1024);
     range.ok_or_else(|| "no length of ranges; write a power of two from 1 to 1024".to_owned())
+}
+
+/// Digest of a manifest.
+fn manifest_digest(text: &str) -> Result<[u8; 32], String> {
+    match text.parse() {
+        Ok(ArchiveTrust::Manifest(digest)) => Ok(digest),
+        _ => Err("no digest of a manifest; write sha256: and 64 hexadecimal digits".to_owned()),
+    }
 }
 
 /// Age of an object.

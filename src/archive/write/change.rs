@@ -1,8 +1,9 @@
 //! A writer: it knows that the store holds, signs, and replaces the manifest.
 
-use neve_archive::{Manifest, ObjectName, PageLists, Span, SpanEntry, Terms, Trial};
+use neve_archive::{Digest, Manifest, ObjectName, PageLists, Span, SpanEntry, Terms, Trial};
 
 use super::file_system::check_file_system;
+use super::newest::Newest;
 use super::trial::tried;
 use crate::archive::error::Failed;
 use crate::archive::index_objects::entry_of;
@@ -19,8 +20,10 @@ pub(crate) struct WriteOptions {
     pub(crate) signer: Option<SigningKey>,
     /// True if no other writer is there, so that the store need not hold.
     pub(crate) is_single: bool,
-    /// True if a manifest is signed as it is, whoever signed it before.
-    pub(crate) signs_existing: bool,
+    /// Manifest that is signed as it is, whoever signed it before.
+    pub(crate) signs: Option<Digest>,
+    /// Newest manifest with the signature of the key that was there.
+    pub(crate) newest: Newest,
 }
 
 /// Writer of an archive.
@@ -82,9 +85,10 @@ impl<'a> Writer<'a> {
         own_manifest(self.archive, self.options).await
     }
 
-    /// True if the manifest lacks the signature of this writer.
+    /// True if the manifest lacks the signature of this writer, or the one that it is to get on purpose.
     pub(super) fn would_sign(&self, manifest: &Manifest) -> bool {
-        self.options.signer.as_ref().is_some_and(|key| !key.has_signed(manifest))
+        let lacks = |key: &SigningKey| self.options.signs.is_some() || !key.has_signed(manifest);
+        self.options.signer.as_ref().is_some_and(lacks)
     }
 
     /// Returns the public key of the signer.
@@ -108,6 +112,10 @@ impl<'a> Writer<'a> {
             Some(trial) if !trial.holds => self.archive.replace_alone(before, &next).await?,
             _ => self.archive.replace(before, &next).await?,
         };
+        let WriteOptions { signer, signs, newest, .. } = self.options;
+        if replaced && signer.is_some() {
+            newest.put(next.sequence, Digest::of(&next.to_bytes()?), signs.is_some())?;
+        }
         Ok(replaced.then_some(next))
     }
 
@@ -129,22 +137,52 @@ impl<'a> Writer<'a> {
 }
 
 /// Reads the manifest. A signature vouches for all of it, so one that names or deletes objects, or says that
-/// heights need no copy, is refused unless the own key signed it: somebody else may have put it there.
+/// heights need no copy, is refused unless the own key signed it: somebody else may have put it there. One that the
+/// own key signed is refused if it comes before the newest one, as somebody may have put it back.
 pub(super) async fn own_manifest(
     archive: &ArchiveStore,
     options: &WriteOptions,
 ) -> Result<Option<Held>, Failed> {
-    let Some(held) = archive.manifest().await? else { return Ok(None) };
-    let Some(key) = options.signer.as_ref().filter(|_| !options.signs_existing) else {
-        return Ok(Some(held));
-    };
-    let Manifest { sequence, from, ref segments, ref deletion, ref signature, .. } = held.manifest;
-    let says_nothing = segments.is_empty() && deletion.is_none() && from == 0;
-    if says_nothing || key.has_signed(&held.manifest) {
-        return Ok(Some(held));
+    let held = archive.manifest().await?;
+    options.newest.check_at_least(held.as_ref())?;
+    let Some(key) = &options.signer else { return Ok(held) };
+    let is_own = held.as_ref().is_none_or(|held| key.has_signed(&held.manifest));
+    match (&held, options.signs) {
+        (Some(held), Some(named)) if !is_own && held.digest != named => {
+            return Err(Failed::OtherManifest { named, found: held.digest });
+        }
+        // The operator has read it, and knows whether it is the newest.
+        (Some(held), Some(named)) if held.digest == named => {}
+        (Some(held), None) if !is_own => {
+            if let Some(content) = content(&held.manifest) {
+                return Err(other_signer(&held.manifest, content, key));
+            }
+            options.newest.take(None)?; // it stands for no manifest
+        }
+        _ => options.newest.take(held.as_ref())?,
     }
-    let found = if signature.is_some() { "another signature" } else { "no signature" };
-    Err(Failed::OtherSigner { sequence, segments: segments.len(), found, key: key.public() })
+    Ok(held)
+}
+
+/// Names what a signature would vouch for; `None` if there is nothing.
+fn content(manifest: &Manifest) -> Option<String> {
+    let Manifest { from, ref segments, ref deletion, .. } = *manifest;
+    let mut parts = Vec::new();
+    if !segments.is_empty() {
+        parts.push(format!("{} segments", segments.len()));
+    }
+    if let Some(deletion) = deletion {
+        parts.push(format!("a deletion of {} objects", deletion.objects.len()));
+    }
+    if from > 0 {
+        parts.push(format!("the lowest height {from}"));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn other_signer(manifest: &Manifest, content: String, key: &SigningKey) -> Failed {
+    let found = if manifest.signature.is_some() { "another signature" } else { "no signature" };
+    Failed::OtherSigner { sequence: manifest.sequence, content, found, key: key.public() }
 }
 
 /// Puts an object for a manifest that will name it. One that is being deleted would be gone afterwards.

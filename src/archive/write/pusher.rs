@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 
 use super::change::{WriteOptions, Writer, own_manifest};
 use super::ending::Ending;
+use super::newest::Newest;
 use super::push::{Progress, Pushed, push};
 use crate::archive::error::Failed;
 use crate::archive::local::{PackedFiles, packed_files};
@@ -61,9 +62,10 @@ impl Pusher {
         let place = Place { url: config.url.clone(), endpoint: config.endpoint.clone() };
         let push = config.push.clone().unwrap_or_default();
         let signer = push.sign_key.as_deref().map(SigningKey::read).transpose()?;
+        let newest = Newest::of_archive(&place, Some(dir), 0);
         let mut work = Work {
             archive: ArchiveStore::open(&place)?,
-            options: WriteOptions { signer, is_single: push.is_single, signs_existing: false },
+            options: WriteOptions { signer, is_single: push.is_single, signs: None, newest },
             dir: dir.to_owned(),
             status: Arc::clone(status),
             serving: Arc::clone(serving),

@@ -4,14 +4,14 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use neve_archive::{Manifest, ObjectName};
+use neve_archive::{Digest, Manifest, ObjectName};
 use serde_json::{Value, json};
 
 use super::output::{complain, heights_text, opened, say, write_options};
 use super::pull::pulled;
 use super::upkeep;
 use crate::archive::write::{Progress, Pushed, Writer, push};
-use crate::archive::{BadFile, Failed, Finding, Verified, packed_files, verify};
+use crate::archive::{BadFile, Failed, Finding, Held, Verified, packed_files, verify};
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 
 const FINDINGS: u8 = 1;
@@ -46,8 +46,7 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
         ArchiveCommand::Ls { place } => {
             let held = opened(place)?.manifest().await.map_err(text)?;
             let held = held.ok_or_else(|| text(Failed::NoManifest))?;
-            let lines =
-                if place.json { listed_json(&held.manifest) } else { listed_text(&held.manifest) };
+            let lines = if place.json { listed_json(&held) } else { listed_text(&held.manifest) };
             say(lines.trim_end()).map(|()| 0)
         }
         ArchiveCommand::Verify { repair_from, place } => {
@@ -66,7 +65,7 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
 /// Pushes. Returns the number of packed files that were set aside.
 async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
-    let (archive, options) = (opened(place)?, write_options(writer)?);
+    let (archive, options) = (opened(place)?, write_options(writer, place, Some(dir))?);
     let writer = Writer::begin(&archive, &options).await.map_err(text)?;
     let progress = |event: Progress<'_>| match event {
         Progress::Added(pushed) => complain(&pushed_text(pushed)),
@@ -140,20 +139,27 @@ fn pushed_json(pushed: &Pushed) -> Value {
     })
 }
 
+/// Digest of a manifest as `--archive-trust` and `--sign-existing` take it.
+fn named(manifest: Digest) -> String {
+    format!("sha256:{manifest}")
+}
+
 fn verified_text(verified: &Verified) -> String {
-    let Verified { segments, spans, bytes, findings, repaired, dropped, heights } = *verified;
-    let heights = heights_text(heights);
+    let Verified { segments, spans, bytes, findings, repaired, dropped, heights, manifest } =
+        *verified;
+    let (heights, manifest) = (heights_text(heights), manifest.map(named).unwrap_or_default());
     format!(
         "{heights}: {segments} segments and {spans} spans of {bytes} bytes, {repaired} put again, \
-         {dropped} dropped meanwhile, {findings} findings"
+         {dropped} dropped meanwhile, {findings} findings, manifest {manifest}"
     )
 }
 
 fn verified_json(verified: &Verified) -> Value {
-    let Verified { segments, spans, bytes, findings, repaired, dropped, heights } = *verified;
+    let Verified { segments, spans, bytes, findings, repaired, dropped, heights, manifest } =
+        *verified;
     json!({
         "summary": true, "segments": segments, "spans": spans, "bytes": bytes, "findings": findings,
-        "repaired": repaired, "dropped": dropped,
+        "repaired": repaired, "dropped": dropped, "manifest": manifest.map(named),
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
     })
 }
@@ -167,7 +173,8 @@ fn listed_text(manifest: &Manifest) -> String {
 }
 
 /// A line for each object, and one for the manifest.
-fn listed_json(manifest: &Manifest) -> String {
+fn listed_json(held: &Held) -> String {
+    let manifest = &held.manifest;
     let line = |(name, bytes): (ObjectName, u64)| {
         json!({ "first": name.first, "bytes": bytes, "object": name.to_string() }).to_string()
             + "\n"
@@ -175,7 +182,7 @@ fn listed_json(manifest: &Manifest) -> String {
     let heights = manifest.heights();
     let summary = json!({
         "summary": true, "chain_id": manifest.chain_id, "range": manifest.range,
-        "sequence": manifest.sequence, "segments": manifest.segments.len(),
+        "sequence": manifest.sequence, "manifest": named(held.digest), "segments": manifest.segments.len(),
         "spans": manifest.spans.len(), "first": heights.map(|heights| heights.0),
         "last": heights.map(|heights| heights.1),
     });

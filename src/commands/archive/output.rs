@@ -1,23 +1,32 @@
 //! Output of the commands of `neve archive`, and the opening of their archive.
 
 use std::io::{self, Write};
+use std::path::Path;
 
-use crate::archive::write::WriteOptions;
+use crate::archive::write::{Newest, WriteOptions};
 use crate::archive::{ArchiveStore, Failed, Place, SigningKey};
 use crate::config::{ArchivePlace, ArchiveWriter};
 
 /// Opens the archive of a command.
 pub(super) fn opened(place: &ArchivePlace) -> Result<ArchiveStore, String> {
-    let ArchivePlace { url, archive_endpoint: endpoint, .. } = place.clone();
-    ArchiveStore::open(&Place { url, endpoint }).map_err(|failed| failed.to_string())
+    ArchiveStore::open(&place_of(place)).map_err(|failed| failed.to_string())
 }
 
-/// Reads the options of a writer.
-pub(super) fn write_options(writer: &ArchiveWriter) -> Result<WriteOptions, String> {
+fn place_of(place: &ArchivePlace) -> Place {
+    let ArchivePlace { url, archive_endpoint: endpoint, .. } = place.clone();
+    Place { url, endpoint }
+}
+
+/// Reads the options of a writer, which remembers the newest manifest in a directory if there is one.
+pub(super) fn write_options(
+    writer: &ArchiveWriter,
+    place: &ArchivePlace,
+    dir: Option<&Path>,
+) -> Result<WriteOptions, String> {
     let key = writer.archive_sign_key.as_deref().map(SigningKey::read).transpose();
     let signer = key.map_err(|failed: Failed| failed.to_string())?;
-    let is_single = writer.archive_single_writer;
-    Ok(WriteOptions { signer, is_single, signs_existing: false })
+    let newest = Newest::of_archive(&place_of(place), dir, writer.archive_at_least);
+    Ok(WriteOptions { signer, is_single: writer.archive_single_writer, signs: None, newest })
 }
 
 /// Names the heights of an archive.

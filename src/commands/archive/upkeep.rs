@@ -9,19 +9,25 @@ use crate::archive::Failed;
 use crate::archive::write::{
     Collected, GcOptions, Initialized, Retained, WriteOptions, gc, init, retain,
 };
-use crate::config::{ArchiveCommand, ArchivePlace, ArchiveWriter, Network};
+use crate::config::{ArchiveCommand, ArchivePlace, Network};
 
 /// Runs one of these commands.
 pub(super) async fn command(command: &ArchiveCommand) -> Result<(), String> {
     match command {
-        ArchiveCommand::Init { sign_existing, writer, place, .. } => {
-            let options = WriteOptions { signs_existing: *sign_existing, ..write_options(writer)? };
+        ArchiveCommand::Init { sign_existing, data_dir, writer, place, .. } => {
+            let options = write_options(writer, place, data_dir.as_deref())?;
+            let options = WriteOptions { signs: sign_existing.map(Digest), ..options };
             made(&options, chain(command), place).await
         }
-        ArchiveCommand::Gc { older_than, dry_run, writer, place } => {
-            collected(writer, GcOptions { older_than: *older_than, is_dry: *dry_run }, place).await
+        ArchiveCommand::Gc { older_than, dry_run, data_dir, writer, place } => {
+            let options = write_options(writer, place, data_dir.as_deref())?;
+            let how = GcOptions { older_than: *older_than, is_dry: *dry_run };
+            collected(&options, how, place).await
         }
-        ArchiveCommand::Retain { from, writer, place } => retained(writer, *from, place).await,
+        ArchiveCommand::Retain { from, data_dir, writer, place } => {
+            let options = write_options(writer, place, data_dir.as_deref())?;
+            retained(&options, *from, place).await
+        }
         ArchiveCommand::Cost {
             price_gb_month: gb_month,
             price_million_gets: million_gets,
@@ -78,13 +84,12 @@ fn made_json(made: &Initialized) -> Value {
 }
 
 async fn collected(
-    writer: &ArchiveWriter,
+    options: &WriteOptions,
     how: GcOptions,
     place: &ArchivePlace,
 ) -> Result<(), String> {
-    let (archive, options) = (opened(place)?, write_options(writer)?);
     let progress = |done: &Collected| complain(&collected_text(done));
-    let done = gc(&archive, &options, how, progress).await;
+    let done = gc(&opened(place)?, options, how, progress).await;
     let done = done.map_err(|failed: Failed| failed.to_string())?;
     say(&if place.json { collected_json(&done).to_string() } else { collected_text(&done) })
 }
@@ -105,9 +110,9 @@ fn collected_json(done: &Collected) -> Value {
     })
 }
 
-async fn retained(writer: &ArchiveWriter, from: u64, place: &ArchivePlace) -> Result<(), String> {
-    let (archive, options) = (opened(place)?, write_options(writer)?);
-    let done = retain(&archive, &options, from).await.map_err(|failed| failed.to_string())?;
+async fn retained(options: &WriteOptions, from: u64, place: &ArchivePlace) -> Result<(), String> {
+    let done = retain(&opened(place)?, options, from).await;
+    let done = done.map_err(|failed| failed.to_string())?;
     let Retained { segments, bytes, heights, sequence } = done;
     say(&if place.json {
         let line = json!({

@@ -9,7 +9,7 @@ use neve_devnet::Helicon;
 use rcgen::{KeyPair, PKCS_ED25519};
 
 use super::bucket::{Bucket, trust_in};
-use crate::store::archive::pushed;
+use crate::store::archive::{objects, outcome, pushed, verified};
 use crate::store::packed::wait_for_packed;
 use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::served::serves;
@@ -90,6 +90,63 @@ fn manifest_is_taken_from_the_holder_of_the_key_and_never_an_earlier_one() {
     neve.wait_for_log("archive manifest refused");
     assert_eq!(status(&neve, 3), 421, "a forged manifest");
     neve.stop_in_time();
+}
+
+/// `gc` would delete what the second push added, and the next push would go on without it.
+#[test]
+fn earlier_manifest_is_refused_by_writers_that_remember_the_newest_one() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (keys, signed, memory) = (fresh_dir(), fresh_dir(), fresh_dir());
+    let (path, _) = key(keys.path());
+    let place = format!("file://{}", signed.path().display());
+    let sign = [place.as_str(), "--archive-sign-key", &path];
+    pushed(bucket.source_dir.path(), &sign);
+    let manifest = signed.path().join("manifest.json");
+    let first = fs::read(&manifest).expect("it is there");
+    bucket.node.advance(60);
+    bucket.source.wait_for_head(170);
+    wait_for_packed(&bucket.source, 160);
+    pushed(bucket.source_dir.path(), &sign);
+    let memory = memory.path().display().to_string();
+    let store = bucket.source_dir.path().join("store").display().to_string();
+    let remembers = ["--data-dir", &memory];
+    let archive = |command: &[&str], more: &[&str]| {
+        let (code, _, errors) =
+            outcome(&run(&[&["archive"], command, &["--json"], more, &sign].concat()));
+        (code, errors)
+    };
+    let gc = ["gc", "--older-than", "0s"];
+    assert_eq!(archive(&gc, &remembers).0, 0);
+    let (newest, names) = (fs::read(&manifest).expect("it is there"), objects(signed.path()));
+    fs::write(&manifest, &first).expect("it is ours");
+    for (command, more) in [
+        (&gc[..], remembers),
+        (&gc, ["--archive-at-least", "4"]),
+        (&gc, ["--data-dir", &store]),
+        (&["push"], ["--data-dir", &store]),
+        (&["retain", "--from", "64"], remembers),
+        (&["init"], remembers),
+    ] {
+        let (code, errors) = archive(command, &more);
+        assert_eq!((code, errors.contains("manifest 1 is there")), (2, true), "{errors}");
+        assert_eq!(objects(signed.path()), names, "{command:?}");
+    }
+    fs::write(&manifest, &newest).expect("it is ours");
+    assert_eq!(archive(&gc, &remembers).0, 0);
+    // The operator wants the earlier one.
+    fs::write(&manifest, &first).expect("it is ours");
+    let digest = trust_in(&manifest);
+    let (code, summary) = verified(&[&place]);
+    assert_eq!((code, &summary["manifest"]), (1, &digest.as_str().into()), "spans are gone");
+    let other = format!("sha256:{}", "0".repeat(64));
+    let (code, errors) = archive(&["init", "--sign-existing", &other], &["--data-dir", &store]);
+    assert_eq!((code, errors.contains("manifest 1 is there")), (2, true), "{errors}");
+    let wanted = archive(&["init", "--sign-existing", &digest], &["--data-dir", &store]);
+    assert_eq!(wanted.0, 0, "{}", wanted.1);
+    let repaired = run(&["archive", "verify", "--repair-from", &store, &place]);
+    assert_eq!(repaired.status.code(), Some(0));
+    pushed(bucket.source_dir.path(), &sign);
+    assert_eq!(verified(&[&place]).1["last"], 159);
 }
 
 const TAIL: [&str; 2] = ["--backfill-to", "128"];

@@ -4,6 +4,7 @@ mod deletion;
 mod fault_store;
 mod packed_dir;
 mod pushing;
+mod replay;
 mod signing;
 mod support;
 mod trial;

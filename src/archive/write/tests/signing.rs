@@ -11,7 +11,7 @@ use super::packed_dir::{PackedDir, write};
 use super::support::{PLAIN, archive, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::signature::SigningKey;
-use crate::archive::store::ArchiveStore;
+use crate::archive::store::{ArchiveStore, Held};
 use crate::archive::write::change::{WriteOptions, Writer, own_manifest};
 use crate::archive::write::{GcOptions, gc, init, push, retain};
 
@@ -21,28 +21,42 @@ const KEYS: [&str; 2] = [
     "MC4CAQAwBQYDK2VwBCIEIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f",
 ];
 
-fn options(key: usize, signs_existing: bool) -> WriteOptions {
+pub(super) fn options(key: usize) -> WriteOptions {
     let dir = tempfile::tempdir().expect("a directory can be made");
     let path = dir.path().join("key.pem");
     let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", KEYS[key]);
     write(&path, pem);
     let signer = Some(SigningKey::read(&path).expect("it is a key"));
-    WriteOptions { signer, is_single: false, signs_existing }
+    WriteOptions { signer, ..WriteOptions::default() }
 }
 
-async fn signed_push(archive: &ArchiveStore, dir: &Path, by: &WriteOptions) -> Result<(), Failed> {
+pub(super) async fn signed_push(
+    archive: &ArchiveStore,
+    dir: &Path,
+    by: &WriteOptions,
+) -> Result<(), Failed> {
     let writer = Writer::begin(archive, by).await?;
     push(&writer, dir, |_| ()).await.map(drop)
 }
 
+pub(super) async fn held(archive: &ArchiveStore) -> Held {
+    archive.manifest().await.expect("it can be read").expect("it is there")
+}
+
 async fn manifest(archive: &ArchiveStore) -> Manifest {
-    archive.manifest().await.expect("it can be read").expect("it is there").manifest
+    held(archive).await.manifest
+}
+
+/// Signs the manifest that is there.
+async fn sign(archive: &ArchiveStore, key: usize) {
+    let signing = WriteOptions { signs: Some(held(archive).await.digest), ..options(key) };
+    init(archive, &signing, None).await.expect("it is wanted");
 }
 
 #[test]
 fn manifest_of_another_signer_is_refused_until_it_is_signed_on_purpose() {
     let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
-    let (own, other, on_purpose) = (options(0, false), options(1, false), options(0, true));
+    let (own, other) = (options(0), options(1));
     run(async {
         let archive = archive(&store);
         pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
@@ -63,12 +77,11 @@ fn manifest_of_another_signer_is_refused_until_it_is_signed_on_purpose() {
             assert_eq!(manifest(&archive).await, before);
             assert_eq!(store.names().await, names, "nothing is put");
             if round == "no signature" {
-                let signing = WriteOptions { signs_existing: true, ..options(1, false) };
-                init(&archive, &signing, None).await.expect("it is wanted");
+                sign(&archive, 1).await;
                 init(&archive, &other, None).await.expect("it is its own");
             }
         }
-        init(&archive, &on_purpose, None).await.expect("it is wanted");
+        sign(&archive, 0).await;
         signed_push(&archive, packed.path(), &own).await.expect("it is its own");
         assert!(own.signer.as_ref().expect("a key").has_signed(&manifest(&archive).await));
         assert_eq!(whole(&archive).await, (0, 11));
@@ -79,7 +92,7 @@ fn manifest_of_another_signer_is_refused_until_it_is_signed_on_purpose() {
 #[test]
 fn deletion_that_another_one_began_is_not_completed() {
     let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
-    let own = options(0, false);
+    let own = options(0);
     run(async {
         let archive = archive(&store);
         signed_push(&archive, packed.path(), &own).await.expect("it can be pushed");
@@ -94,7 +107,8 @@ fn deletion_that_another_one_began_is_not_completed() {
         let names = store.names().await;
         let all = GcOptions { older_than: Duration::ZERO, is_dry: false };
         let refused = gc(&archive, &own, all, |_| ()).await;
-        assert!(matches!(refused, Err(Failed::OtherSigner { .. })), "{refused:?}");
+        let text = refused.expect_err("another one began it").to_string();
+        assert!(text.contains("has a deletion of 6 objects and no signature"), "{text}");
         assert_eq!(store.names().await, names);
     });
 }
@@ -102,7 +116,7 @@ fn deletion_that_another_one_began_is_not_completed() {
 #[test]
 fn manifest_without_segments_is_signed_by_its_first_signer() {
     let (packed, store) = (PackedDir::new(1), Arc::new(FaultStore::new(Fault::None)));
-    let own = options(0, false);
+    let own = options(0);
     run(async {
         let archive = archive(&store);
         init(&archive, &PLAIN, Some(packed.chain())).await.expect("it holds");
@@ -117,7 +131,7 @@ fn manifest_without_segments_is_signed_by_its_first_signer() {
 #[test]
 fn first_height_of_another_one_is_not_believed() {
     let (packed, store) = (PackedDir::new(1), Arc::new(FaultStore::new(Fault::None)));
-    let own = options(0, false);
+    let own = options(0);
     run(async {
         let archive = archive(&store);
         init(&archive, &PLAIN, Some(packed.chain())).await.expect("it holds");
@@ -126,8 +140,38 @@ fn first_height_of_another_one_is_not_believed() {
             Manifest { from: 1_000_000_000_000_000, ..held.manifest.following(held.digest) };
         assert!(archive.replace(Some(&held), &forged).await.expect("it can be written"));
         let refused = own_manifest(&archive, &own).await;
-        assert!(matches!(refused, Err(Failed::OtherSigner { segments: 0, .. })), "{refused:?}");
+        let text = refused.expect_err("it has no signature").to_string();
+        assert!(text.contains("has the lowest height 1000000000000000 and no signature"), "{text}");
         let refused = signed_push(&archive, packed.path(), &own).await;
         assert!(matches!(refused, Err(Failed::OtherSigner { .. })), "{refused:?}");
+    });
+}
+
+/// Between the look of the operator and the signature somebody may put another manifest there.
+#[test]
+fn manifest_that_was_not_looked_at_is_not_signed_on_purpose() {
+    let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.some([0]).path()).await.expect("it can be pushed");
+        let looked_at = held(&archive).await.digest;
+        pushed(&archive, packed.path()).await.expect("it can be pushed");
+        let (there, names) = (held(&archive).await.digest, store.names().await);
+        let signing = WriteOptions { signs: Some(looked_at), ..options(0) };
+        let refused = init(&archive, &signing, None).await;
+        let text = refused.expect_err("it is another one").to_string();
+        let words = [looked_at.to_string(), there.to_string()];
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert_eq!((held(&archive).await.digest, store.names().await), (there, names));
+        // Somebody puts it there while the store is tried.
+        let looked_at = there;
+        let more = PackedDir::new(3);
+        let putting = store.before_the_manifest(async {
+            pushed(&archive, more.path()).await.expect("it can be pushed");
+        });
+        let signing = WriteOptions { signs: Some(looked_at), ..options(0) };
+        let ((), refused) = tokio::join!(putting, init(&archive, &signing, None));
+        assert!(matches!(refused, Err(Failed::OtherManifest { .. })), "{refused:?}");
+        assert_eq!(manifest(&archive).await.signature, None);
     });
 }

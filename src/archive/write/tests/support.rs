@@ -8,11 +8,12 @@ use crate::archive::error::Failed;
 use crate::archive::store::ArchiveStore;
 use crate::archive::verify::verify;
 use crate::archive::write::change::{WriteOptions, Writer};
+use crate::archive::write::newest::Newest;
 use crate::archive::write::push::{Pushed, push};
 
 /// Options of a writer beside others.
 pub(super) static PLAIN: WriteOptions =
-    WriteOptions { signer: None, is_single: false, signs_existing: false };
+    WriteOptions { signer: None, is_single: false, signs: None, newest: Newest::of_a_run() };
 
 pub(super) fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -9,9 +9,11 @@ use super::packed_dir::PackedDir;
 use super::support::{PLAIN, archive, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::write::change::{WriteOptions, Writer};
+use crate::archive::write::newest::Newest;
 use crate::archive::write::{init, push};
 
-static SINGLE: WriteOptions = WriteOptions { signer: None, is_single: true, signs_existing: false };
+static SINGLE: WriteOptions =
+    WriteOptions { signer: None, is_single: true, signs: None, newest: Newest::of_a_run() };
 
 fn chain() -> Chain {
     Chain { chain_id: 43_112, genesis: Digest([7; 32]), range: 4 }

@@ -82,6 +82,8 @@ fn numbers_beyond_their_bounds_are_wrong_usage() {
         (["cost", "--price-gb-month", "-1"], "dollars from 0"),
         (["cost", "--price-gb-month", "NaN"], "dollars from 0"),
         (["cost", "--price-million-gets", "inf"], "dollars from 0"),
+        (["init", "--sign-existing", "prove"], "write sha256: and 64 hexadecimal digits"),
+        (["gc", "--archive-at-least", "-1"], "invalid digit"),
     ] {
         let number = format!("{}={}", words[1], words[2]);
         let errors = refused(&[words[0], &number, "file:///nowhere"], 64);

@@ -1,0 +1,211 @@
+//! Newest manifest that a writer has seen. Its own signature is on each earlier one too, so that only memory tells
+//! when somebody puts one of those back.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use neve_archive::Digest;
+
+use crate::archive::error::Failed;
+use crate::archive::store::{Held, Place};
+use crate::shared::lock::lock;
+
+/// Bytes of a file: a sequence in 20 digits, a digest, a space between and a line feed. They are replaced in place by
+/// one write within a sector.
+const RECORD_BYTES: usize = 20 + 1 + 64 + 1;
+
+/// A manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    sequence: u64,
+    digest: Digest,
+}
+
+/// Memory of a writer: that of its run, and that of a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Newest {
+    /// Lowest sequence that the operator believes.
+    at_least: u64,
+    /// File in the directory; `None` without a directory.
+    path: Option<PathBuf>,
+    seen: Mutex<Option<Seen>>,
+}
+
+impl Seen {
+    fn of(held: &Held) -> Self {
+        Self { sequence: held.manifest.sequence, digest: held.digest }
+    }
+
+    fn record(&self) -> String {
+        format!("{:020} {}\n", self.sequence, self.digest)
+    }
+
+    fn read(record: &str) -> Option<Self> {
+        let (sequence, digest) = record.strip_suffix('\n')?.split_once(' ')?;
+        Some(Self { sequence: sequence.parse().ok()?, digest: digest.parse().ok()? })
+    }
+
+    /// True if `other` is this manifest or a later one. Two of one sequence have no common future.
+    fn leads_to(&self, other: &Self) -> bool {
+        other == self || other.sequence > self.sequence
+    }
+}
+
+impl Newest {
+    /// Memory of a run alone.
+    #[cfg(test)]
+    pub(crate) const fn of_a_run() -> Self {
+        Self { at_least: 0, path: None, seen: Mutex::new(None) }
+    }
+
+    /// Memory of an archive, in a directory if there is one. A manifest below `at_least` is never believed.
+    pub(crate) fn of_archive(place: &Place, dir: Option<&Path>, at_least: u64) -> Self {
+        let path = dir.map(|dir| dir.join(file_name(place)));
+        Self { at_least, path, seen: Mutex::new(None) }
+    }
+
+    /// Refuses a manifest below the one that the operator believes, also of a writer that signs nothing.
+    pub(super) fn check_at_least(&self, held: Option<&Held>) -> Result<(), Failed> {
+        let sequence = held.map(|held| held.manifest.sequence);
+        if sequence.unwrap_or(0) >= self.at_least {
+            return Ok(());
+        }
+        let why = format!("--archive-at-least says that manifest {} was there", self.at_least);
+        Err(Failed::Earlier { sequence, why, next: "give a lower sequence" })
+    }
+
+    /// Remembers a manifest with the own signature. One that comes before the newest one is refused, and so is
+    /// none at all.
+    pub(super) fn take(&self, held: Option<&Held>) -> Result<(), Failed> {
+        let there = held.map(Seen::of);
+        let is_next = |known: Option<Seen>| {
+            known.is_none_or(|known| there.is_some_and(|there| known.leads_to(&there)))
+        };
+        let known = self.exchange(|known| there.filter(|_| is_next(known)))?;
+        match known.filter(|_| !is_next(known)) {
+            Some(known) => Err(self.earlier(known, there)),
+            None => Ok(()),
+        }
+    }
+
+    /// Remembers a manifest that this writer has put, also in the place of a later one if that `is_wanted`.
+    pub(super) fn put(&self, sequence: u64, digest: Digest, is_wanted: bool) -> Result<(), Failed> {
+        let next = Seen { sequence, digest };
+        // Another process may have seen a later one meanwhile.
+        let goes_on = |known: Seen| is_wanted || known.leads_to(&next);
+        self.exchange(|known| known.is_none_or(goes_on).then_some(next)).map(drop)
+    }
+
+    /// Replaces what is remembered by what `change` makes of it, unless that is `None`. Returns what was remembered.
+    fn exchange(
+        &self,
+        change: impl FnOnce(Option<Seen>) -> Option<Seen>,
+    ) -> Result<Option<Seen>, Failed> {
+        let mut seen = lock(&self.seen);
+        let known = match &self.path {
+            None => {
+                let known = *seen;
+                *seen = change(known).or(known);
+                known
+            }
+            Some(path) => {
+                let exchanged = exchange_in(path, change);
+                exchanged.map_err(|error| Failed::File { path: path.clone(), error })?
+            }
+        };
+        Ok(known)
+    }
+
+    fn earlier(&self, known: Seen, there: Option<Seen>) -> Failed {
+        let place = self.path.as_ref().map(|path| format!(" ({})", path.display()));
+        let place = place.unwrap_or_default();
+        let Seen { sequence, digest } = known;
+        let why = format!("this writer has seen manifest {sequence}, sha256:{digest}{place}");
+        let next = match there {
+            None => "remove the file that remembers it",
+            Some(_) => "sign the one that is there by neve archive init --sign-existing DIGEST",
+        };
+        Failed::Earlier { sequence: there.map(|there| there.sequence), why, next }
+    }
+}
+
+/// Name of the file of an archive. Sequences of different archives say nothing of each other.
+fn file_name(place: &Place) -> String {
+    let endpoint = place.endpoint.as_deref().unwrap_or_default();
+    let key = format!("{}\n{endpoint}", place.url.trim_end_matches('/'));
+    let digest = Digest::of(key.as_bytes()).to_string();
+    format!("archive-newest-{}", digest.get(..16).unwrap_or_default())
+}
+
+/// Exchanges the record of a file while no other process does.
+fn exchange_in(
+    path: &Path,
+    change: impl FnOnce(Option<Seen>) -> Option<Seen>,
+) -> io::Result<Option<Seen>> {
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    file.lock()?;
+    let known = read_record(&file)?;
+    if let Some(next) = change(known).filter(|next| Some(*next) != known) {
+        file.write_all_at(next.record().as_bytes(), 0)?;
+        file.sync_data()?;
+        if known.is_none() {
+            path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())?;
+        }
+    }
+    Ok(known)
+}
+
+/// Reads the record of a file; `None` if it is new.
+fn read_record(file: &File) -> io::Result<Option<Seen>> {
+    let length = file.metadata()?.len();
+    if length == 0 {
+        return Ok(None);
+    }
+    let mut record = [0; RECORD_BYTES];
+    if length == RECORD_BYTES as u64 {
+        file.read_exact_at(&mut record, 0)?;
+    }
+    let seen = str::from_utf8(&record).ok().and_then(Seen::read);
+    let damaged = || {
+        let why = "does not say which manifest was the newest; remove it to believe the one that is there";
+        io::Error::new(ErrorKind::InvalidData, why)
+    };
+    seen.ok_or_else(damaged).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(url: &str) -> Place {
+        Place { url: url.to_owned(), endpoint: None }
+    }
+
+    fn seen(sequence: u64) -> Seen {
+        Seen { sequence, digest: Digest::of(&sequence.to_le_bytes()) }
+    }
+
+    #[test]
+    fn file_has_one_record_for_each_archive_and_keeps_its_length() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let memory = |url: &str| Newest::of_archive(&place(url), Some(dir.path()), 0);
+        for sequence in [1, 9, 10, 11, u64::MAX] {
+            let Seen { sequence, digest } = seen(sequence);
+            memory("s3://a/b").put(sequence, digest, false).expect("the disk takes it");
+        }
+        let known = memory("s3://a/b/").exchange(|_| None).expect("it can be read");
+        assert_eq!(known, Some(seen(u64::MAX)));
+        assert_eq!(memory("s3://a/c").exchange(|_| None).expect("it can be read"), None);
+        let path = dir.path().join(file_name(&place("s3://a/b")));
+        assert_eq!(path.metadata().expect("it is there").len(), RECORD_BYTES as u64);
+        let file = File::options().write(true).open(&path).expect("it is ours");
+        for damage in [3, RECORD_BYTES as u64] {
+            file.set_len(damage).expect("it is ours");
+            let damaged = memory("s3://a/b").exchange(|_| None).expect_err("cut off").to_string();
+            assert!(damaged.contains("remove it"), "{damaged}");
+        }
+    }
+}
