@@ -14,6 +14,9 @@ use super::error::Failed;
 use super::requests::{counted, within};
 use super::store::ArchiveStore;
 
+/// First part of the name of an object of a trial; 32 hexadecimal digits follow.
+const TRIAL: &str = "trial-";
+
 /// An object that was listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listed {
@@ -62,9 +65,22 @@ impl ArchiveStore {
         Ok(found)
     }
 
+    /// Lists the objects of trials, and when they were put in seconds since 1970. A trial or a deletion that was cut
+    /// off leaves its own.
+    pub(crate) async fn trials(&self) -> Result<Vec<(String, i64)>, Failed> {
+        let listing =
+            within(0, self.patience, self.objects.list_with_delimiter(Some(&self.prefix)));
+        let found = counted("list", 0, listing).await?.objects;
+        let trials = found.into_iter().filter_map(|meta| {
+            let name = meta.location.filename()?.to_owned();
+            is_trial(&name).then(|| (name, meta.last_modified.timestamp()))
+        });
+        Ok(trials.collect())
+    }
+
     /// Returns the time by the clock of the store, in seconds since 1970: that of an object which is put for it.
     pub(crate) async fn clock(&self) -> Result<i64, Failed> {
-        let name = format!("trial-{:032x}", fastrand::u128(..));
+        let name = trial_name();
         let path = self.path(&name);
         let put = self.objects.put(&path, PutPayload::from_static(b"clock"));
         self.counted("put", 5, put).await?;
@@ -118,6 +134,17 @@ impl ArchiveStore {
             read => Ok(Some(read?)),
         }
     }
+}
+
+/// Name of an object that is put to try the store.
+pub(super) fn trial_name() -> String {
+    format!("{TRIAL}{:032x}", fastrand::u128(..))
+}
+
+fn is_trial(name: &str) -> bool {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let digits = name.strip_prefix(TRIAL);
+    digits.is_some_and(|digits| digits.len() == 32 && digits.bytes().all(is_digit))
 }
 
 /// True if the store knows no conditions of a PUT.

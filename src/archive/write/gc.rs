@@ -22,6 +22,8 @@ const READERS_AGAIN: Duration = Duration::from_mins(2);
 /// deletion of a machine that sleeps.
 const BATCH: usize = 256;
 const BATCH_TIME_MAX: Duration = Duration::from_mins(5);
+/// Age from which an object of a trial is none of a trial under way.
+const TRIAL_TIME_MAX: Duration = Duration::from_hours(1);
 /// Deletions in flight.
 const AT_ONCE: usize = 8;
 
@@ -46,6 +48,8 @@ pub(crate) struct Collected {
     pub(crate) young: u64,
     /// Objects that were deleted.
     pub(crate) deleted: u64,
+    /// Objects that trials left and that are old enough.
+    pub(crate) trials: u64,
     /// Sequence of the manifest.
     pub(crate) sequence: u64,
 }
@@ -63,8 +67,9 @@ pub(crate) async fn gc(
         end(&writer, how, &mut done, &mut progress).await?; // one that was cut off
     }
     let chain_id = writer.manifest().await?.ok_or(Failed::NoManifest)?.manifest.chain_id;
-    // Objects that are put while the listing goes on are younger than this.
-    let youngest = youngest(archive, how).await?;
+    // Objects that are put while the listing goes on are younger.
+    let now = now(archive, how).await?;
+    let youngest = before(now, how.older_than);
     let listed = archive.listed(chain_id).await?;
     let begun = writer.change(async |held| {
         let held = held.ok_or(Failed::NoManifest)?;
@@ -85,19 +90,33 @@ pub(crate) async fn gc(
     if begun.await?.is_some() {
         end(&writer, how, &mut done, &mut progress).await?;
     }
+    done.trials = without_trials(archive, how, now).await?;
     Ok(done)
 }
 
-/// Latest time of an object that may go, by the clock of the store: that of this machine may be ahead.
-async fn youngest(archive: &ArchiveStore, how: GcOptions) -> Result<i64, Failed> {
-    let age = i64::try_from(how.older_than.as_secs()).unwrap_or(i64::MAX);
-    let now = if how.is_dry {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-    } else {
-        archive.clock().await?
-    };
-    Ok(now.saturating_sub(age))
+/// Time in seconds since 1970 by the clock of the store: that of this machine may be ahead.
+async fn now(archive: &ArchiveStore, how: GcOptions) -> Result<i64, Failed> {
+    if !how.is_dry {
+        return archive.clock().await;
+    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+fn before(now: i64, age: Duration) -> i64 {
+    now.saturating_sub(i64::try_from(age.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// Deletes what trials left that were cut off, or whose writer may not delete. Returns the number. No manifest
+/// names these objects, so that none has to change first.
+async fn without_trials(archive: &ArchiveStore, how: GcOptions, now: i64) -> Result<u64, Failed> {
+    let youngest = before(now, how.older_than.max(TRIAL_TIME_MAX));
+    let mut old = archive.trials().await?;
+    old.retain(|(_, put_at)| *put_at <= youngest);
+    for (name, _) in old.iter().filter(|_| !how.is_dry) {
+        archive.delete(name).await?;
+    }
+    Ok(old.len() as u64)
 }
 
 /// Objects that the manifest does not name and that are old enough, ascending by name.

@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 use tracing::warn;
 
 use crate::archive::error::Failed;
-use crate::archive::listing::Conditional;
+use crate::archive::listing::{Conditional, trial_name};
 use crate::archive::store::ArchiveStore;
 
 /// Writers of a race.
@@ -48,7 +48,7 @@ pub(super) async fn tried(
 
 /// Races, and deletes the object. Returns what the store did wrong.
 async fn race(archive: &ArchiveStore) -> Result<Option<String>, Failed> {
-    let name = format!("trial-{:032x}", fastrand::u128(..));
+    let name = trial_name();
     let mut why = creators(archive, &name).await;
     if matches!(why, Ok(None)) {
         why = counters(archive, &name).await;

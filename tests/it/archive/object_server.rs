@@ -211,7 +211,7 @@ impl Shared {
         format!("HTTP/1.1 {status}\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n").into_bytes()
     }
 
-    /// Objects with the prefix of a query.
+    /// Objects with the prefix of a query, with a delimiter those of one level.
     fn listed(&self, query: &str) -> Vec<u8> {
         let prefix = query.split("prefix=").nth(1).unwrap_or_default().replace("%2F", "/");
         let prefix = prefix.split('&').next().unwrap_or_default();
@@ -222,7 +222,9 @@ impl Shared {
                 "<Contents><Key>{key}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>\
                  <ETag>\"e\"</ETag><Size>{size}</Size></Contents>"
             );
-            key.starts_with(prefix).then_some(found)
+            let rest = key.strip_prefix(prefix)?;
+            let is_below = query.contains("delimiter=") && rest.contains('/');
+            (!is_below).then_some(found)
         };
         let found: String = objects(&self.dir).into_iter().filter_map(content).collect();
         let text =
@@ -232,7 +234,8 @@ impl Shared {
 
     fn answer(&self, request: &str, head: &[String]) -> Vec<u8> {
         let path = request.split(' ').nth(1).unwrap_or_default();
-        if let Some((_, query)) = path.split_once("?list-type=2") {
+        let query = path.split_once('?').map(|(_, query)| query);
+        if let Some(query) = query.filter(|query| query.contains("list-type=2")) {
             return self.listed(query);
         }
         let path = path.trim_start_matches("/bucket/").split('?').next().unwrap_or_default();

@@ -290,7 +290,9 @@ impl ObjectStore for FaultStore {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
+        let mut found = self.inner.list_with_delimiter(prefix).await?;
+        found.objects = found.objects.into_iter().map(|meta| told(meta, self.fault())).collect();
+        Ok(found)
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {

@@ -1,16 +1,19 @@
 //! The trial of a bucket: a store that keeps no conditions is refused with what it did.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use neve_archive::{Chain, Digest, Manifest};
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
 
-use super::fault_store::{Fault, FaultStore};
+use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::PackedDir;
 use super::support::{PLAIN, archive, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::write::change::{WriteOptions, Writer};
 use crate::archive::write::newest::Newest;
-use crate::archive::write::{init, push};
+use crate::archive::write::{GcOptions, gc, init, push};
 
 static SINGLE: WriteOptions =
     WriteOptions { signer: None, is_single: true, signs: None, newest: Newest::of_a_run() };
@@ -90,6 +93,32 @@ fn trial_without_the_right_to_delete_leaves_its_object() {
         init(&archive(&store), &PLAIN, Some(chain())).await.expect("it holds");
         let names = store.names().await;
         assert!(names.len() == 2 && names[1].starts_with("trial-"), "{names:?}");
+    });
+}
+
+/// A trial that is cut off leaves its object too. A young one may be that of a trial under way.
+#[test]
+fn objects_that_trials_left_are_deleted_once_they_are_old() {
+    let (packed, store) = (PackedDir::new(1), Arc::new(FaultStore::new(Fault::KeepsAll)));
+    let all = |is_dry| GcOptions { older_than: Duration::ZERO, is_dry };
+    run(async {
+        let archive = archive(&store);
+        init(&archive, &PLAIN, Some(packed.chain())).await.expect("it holds");
+        store.set(Fault::None);
+        let other = Path::from("trial-notes.txt");
+        store.inner.put(&other, "of another one".into()).await.expect("it is in memory");
+        let before = store.names().await;
+        assert_eq!(before.len(), 3, "{before:?}");
+        let young = gc(&archive, &PLAIN, all(false), |_| ()).await.expect("it can be listed");
+        assert_eq!((young.trials, store.names().await), (0, before.clone()));
+        for is_dry in [true, false] {
+            store.set(Fault::None);
+            let aging = store.before((Point::List, 0), async { store.set(Fault::ClockBehind) });
+            let ((), old) = tokio::join!(aging, gc(&archive, &PLAIN, all(is_dry), |_| ()));
+            assert_eq!(old.expect("it can be listed").trials, 1);
+            assert_eq!(store.names().await == before, is_dry);
+        }
+        assert_eq!(store.names().await, ["manifest.json", "trial-notes.txt"]);
     });
 }
 
