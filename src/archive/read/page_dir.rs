@@ -20,6 +20,10 @@ const BLOCK_BYTES: u64 = 512;
 pub(super) struct PageDir {
     dir: PathBuf,
     bytes_max: u64,
+    /// Held while files are opened and removed, by threads that may wait for the disk: one that is removed is not
+    /// opened meanwhile.
+    changes: Mutex<()>,
+    /// Held for no change of the disk.
     state: Mutex<State>,
 }
 
@@ -43,15 +47,16 @@ impl PageDir {
         if let Err(error) = fs::create_dir_all(&dir).and_then(|()| count(&dir, &mut state)) {
             warn!(dir = %dir.display(), %error, "archive pages not kept");
         }
-        let opened = Self { dir, bytes_max, state: Mutex::new(state) };
-        opened.shrink(None);
+        let opened = Self { dir, bytes_max, changes: Mutex::default(), state: Mutex::new(state) };
+        opened.shrink(None, |path| fs::remove_file(path));
         opened
     }
 
-    /// Opens the file of an object, made for it if it is not there. `None` if the disk does not.
+    /// Opens the file of an object, made for it if it is not there. `None` if the disk does not. Waits for the disk.
     pub(super) fn file(&self, name: &ObjectName, bytes: u64) -> Option<File> {
         let file_name = file_name(name);
         let path = self.dir.join(&file_name);
+        let _changing = lock(&self.changes);
         let opened =
             File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let opened = opened.and_then(|file| file.set_len(bytes).map(|()| file));
@@ -77,7 +82,7 @@ impl PageDir {
         lock(&self.state).files.get(&file_name(name)).is_some_and(|kept| kept.bytes > 0)
     }
 
-    /// Notes that an object has so many bytes more. Returns the files that were removed for it.
+    /// Notes that an object has so many bytes more. Returns the files that were removed for it. Waits for the disk.
     pub(super) fn grow(&self, name: &ObjectName, bytes: u64) -> Vec<ObjectName> {
         let file_name = file_name(name);
         {
@@ -85,28 +90,50 @@ impl PageDir {
             let Some(kept) = state.files.get_mut(&file_name) else { return Vec::new() };
             kept.bytes += bytes;
             state.bytes += bytes;
+            if state.bytes <= self.bytes_max {
+                state.show();
+                return Vec::new();
+            }
         }
-        self.shrink(Some(&file_name))
+        self.shrink(Some(&file_name), |path| fs::remove_file(path))
     }
 
     /// Removes files until the others fit. `newest` goes last.
-    fn shrink(&self, newest: Option<&str>) -> Vec<ObjectName> {
-        let mut state = lock(&self.state);
-        let mut removed = Vec::new();
-        while state.bytes > self.bytes_max {
-            let others = state.files.iter().filter(|(name, _)| Some(name.as_str()) != newest);
+    fn shrink(
+        &self,
+        newest: Option<&str>,
+        remove: impl Fn(&Path) -> io::Result<()>,
+    ) -> Vec<ObjectName> {
+        let _changing = lock(&self.changes);
+        let surplus = lock(&self.state).take_surplus(self.bytes_max, newest);
+        for file in &surplus {
+            if let Err(error) = remove(&self.dir.join(file)) {
+                warn!(file, %error, "archive pages not removed");
+            }
+        }
+        surplus.iter().filter_map(|file| name_of(file)).collect()
+    }
+}
+
+impl State {
+    /// Forgets files until the others fit, and returns their names.
+    fn take_surplus(&mut self, bytes_max: u64, newest: Option<&str>) -> Vec<String> {
+        let mut surplus = Vec::new();
+        while self.bytes > bytes_max {
+            let others = self.files.iter().filter(|(name, _)| Some(name.as_str()) != newest);
             let oldest = others.min_by_key(|(_, kept)| kept.used).map(|(name, _)| name.clone());
             let Some(oldest) = oldest.or_else(|| newest.map(str::to_owned)) else { break };
-            let Some(kept) = state.files.remove(&oldest) else { break };
-            state.bytes -= kept.bytes;
-            if let Err(error) = fs::remove_file(self.dir.join(&oldest)) {
-                warn!(file = oldest, %error, "archive pages not removed");
-            }
-            removed.extend(name_of(&oldest));
+            let Some(kept) = self.files.remove(&oldest) else { break };
+            self.bytes -= kept.bytes;
+            surplus.push(oldest);
         }
-        #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
-        gauge!("neve_archive_cache_bytes").set(state.bytes as f64);
-        removed
+        self.show();
+        surplus
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a gauge is a double")]
+    fn show(&self) {
+        gauge!("neve_archive_cache_bytes").set(self.bytes as f64);
     }
 }
 
@@ -169,5 +196,24 @@ mod tests {
         let small = open(70_000);
         assert_eq!(dir.path().join("pages").read_dir().expect("it is there").count(), 2);
         assert!(lock(&small.state).bytes <= 70_000);
+    }
+
+    /// A thread that waits for no disk asks for what is kept, and notes uses.
+    #[test]
+    fn removal_that_takes_long_holds_no_one_up_who_asks() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let pages = PageDir::open(dir.path().join("pages"), 100_000);
+        for first in 0..2 {
+            assert!(pages.file(&name(first), 1 << 20).is_some());
+            assert_eq!(pages.grow(&name(first), 40_000), []);
+        }
+        let pages = PageDir { bytes_max: 50_000, ..pages };
+        let removed = pages.shrink(None, |path| {
+            assert!(pages.state.try_lock().is_ok(), "those who ask wait");
+            assert!(pages.changes.try_lock().is_err(), "it may be opened meanwhile");
+            assert!(!pages.has(&name(0)) && pages.has(&name(1)));
+            fs::remove_file(path)
+        });
+        assert_eq!(removed, [name(0)]);
     }
 }
