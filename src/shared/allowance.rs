@@ -34,6 +34,12 @@ impl Allowance {
         Ok(())
     }
 
+    /// True if `calls` would leave half of a second's worth to others.
+    #[cfg(feature = "archive")]
+    pub(crate) fn spares(&mut self, calls: u32, now: Instant) -> bool {
+        self.ready(now).is_ok() && self.left - f64::from(calls.max(1)) >= self.a_second / 2.0
+    }
+
     /// True if a second's worth is left.
     #[cfg(feature = "archive")]
     pub(crate) fn is_whole(&mut self, now: Instant) -> bool {
@@ -60,6 +66,18 @@ mod tests {
         assert_eq!(taken(&mut allowance, now + 60 * SECOND), 5, "no more after a quiet time");
         let mut slow = Allowance::new(0.5, now);
         assert_eq!((slow.take(1, now), slow.take(1, now)), (Ok(()), Err(2 * SECOND)));
+    }
+
+    #[cfg(feature = "archive")]
+    #[test]
+    fn half_of_a_second_is_left_to_others() {
+        let now = Instant::now();
+        let mut allowance = Allowance::new(10.0, now);
+        assert!(allowance.spares(5, now) && !allowance.spares(6, now));
+        assert_eq!(allowance.take(4, now), Ok(()));
+        assert!(allowance.spares(1, now) && !allowance.spares(2, now));
+        assert_eq!(allowance.take(110, now), Ok(()));
+        assert!(!allowance.spares(1, now + 10 * SECOND) && allowance.spares(1, now + 12 * SECOND));
     }
 
     #[test]

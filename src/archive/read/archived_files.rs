@@ -185,7 +185,7 @@ impl ArchivedFiles {
             self.bring(&file, &file.pages(offset..offset + len as u64).collect(), budget).await?;
         }
         let (of, over, keys) = (segment.clone(), Arc::clone(&file), Arc::clone(keys));
-        let wanted = self.pages.off(move || wanted_pages(&of, &over, &keys, heights)).await?;
+        let wanted = self.pages.compute(move || wanted_pages(&of, &over, &keys, heights)).await?;
         self.bring(&file, &wanted.ok_or(NotRead::Changed)?, budget).await?;
         self.pages.dir.touch(&file.name);
         Ok(segment)
@@ -237,7 +237,7 @@ impl ArchivedFiles {
         self.bring(&file, &file.pages(0..u64::from(pages.front)).collect(), budget).await?;
         let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
         let named = Named::of(manifest, entry);
-        let segment = self.pages.off(move || open_over(source, &codec, &named)).await?;
+        let segment = self.pages.compute(move || open_over(source, &codec, &named)).await?;
         Ok((file, segment?))
     }
 
@@ -261,7 +261,8 @@ impl ArchivedFiles {
         span: &SpanEntry,
         budget: &Budget<'_>,
     ) -> Result<Arc<PageLists>, NotRead> {
-        budget.take((1, span.pages.bytes.div_ceil(PAGE_BYTES as u64) as usize))?;
+        let pages = span.pages.bytes.div_ceil(PAGE_BYTES as u64) as usize;
+        budget.take((pages.div_ceil(self.pages.run_pages_max()), pages))?;
         let bytes =
             self.pages.whole(manifest.pages_name(span), span.pages.bytes, budget.payer).await?;
         let digest = span.digest;
@@ -269,7 +270,7 @@ impl ArchivedFiles {
             let lists = PageLists::read(&bytes).ok();
             lists.filter(|lists| lists.span.object_digest() == digest)
         };
-        self.pages.off(read).await?.map(Arc::new).ok_or(NotRead::Changed)
+        self.pages.compute(read).await?.map(Arc::new).ok_or(NotRead::Changed)
     }
 
     /// Finds the places at which a hash may be, in the newest spans whose filters say so.
@@ -315,7 +316,7 @@ impl ArchivedFiles {
             let part = file.read(bytes.start, (bytes.end - bytes.start) as usize)?;
             Some(span.candidates_in(bytes.start, &part, &hash).collect())
         };
-        self.pages.off(looking).await?.ok_or(NotRead::Failed)
+        self.pages.compute(looking).await?.ok_or(NotRead::Failed)
     }
 }
 

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn call_for_logs_has_its_own_bound_and_that_of_its_request() {
-        let request = Budget::of_a_request(None, 4);
+        let request = Budget::of_a_request(Payer::Neve, 4);
         let call = Budget::of_logs(&request, 4);
         assert_eq!(call.take((5, 1)), Err(NotRead::Beyond));
         assert!(!request.has_taken(), "it came to no read");
@@ -80,7 +80,7 @@ mod tests {
         assert!(request.has_taken());
         assert_eq!(request.take((READS_MAX - 3, 1)), Ok(()));
         assert_eq!(Budget::of_logs(&request, 4).take((1, 1)), Err(NotRead::TooMany));
-        let many = Budget::of_a_request(None, 1000);
+        let many = Budget::of_a_request(Payer::Neve, 1000);
         assert_eq!((many.take((1000, 1)), many.take((1, 1))), (Ok(()), Err(NotRead::TooMany)));
     }
 }

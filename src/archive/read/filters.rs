@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use neve_archive::{Digest, HashFilter, Manifest, SpanEntry};
 
-use super::fetch::NotRead;
+use super::fetch::{NotRead, Payer};
 use super::page_source::PageSource;
 use crate::shared::lock::lock;
 
@@ -114,8 +114,9 @@ impl Filters {
         manifest: &Manifest,
         span: &SpanEntry,
     ) -> Result<HashFilter, NotRead> {
-        let object = source.whole(manifest.filter_name(span), span.filter.bytes, None).await?;
-        let filter = source.off(move || HashFilter::read(object.into())).await?;
+        let name = manifest.filter_name(span);
+        let object = source.whole(name, span.filter.bytes, Payer::Neve).await?;
+        let filter = source.compute(move || HashFilter::read(object)).await?;
         filter.map_err(|_| NotRead::Changed)
     }
 }

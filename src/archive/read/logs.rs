@@ -104,7 +104,7 @@ impl ArchivedFiles {
         let (heights, keys) = (known.heights_in(entry, heights), Arc::clone(keys));
         let reads_max = self.logs_reads_max;
         let fitting = move || fitting_end(&segment, &file, &keys, heights, reads_max);
-        self.pages.off(fitting).await?.ok_or(NotRead::Changed)
+        self.pages.compute(fitting).await?.ok_or(NotRead::Changed)
     }
 
     /// Finds the segments of a span that may have logs, by the terms of the span if it has them.
@@ -159,7 +159,7 @@ impl ArchivedFiles {
             let terms = lists.terms.as_ref()?;
             look_up(&file, terms, &keys)
         };
-        self.pages.off(looking).await?.map(Some).ok_or(NotRead::Failed)
+        self.pages.compute(looking).await?.map(Some).ok_or(NotRead::Failed)
     }
 }
 

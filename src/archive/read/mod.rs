@@ -12,6 +12,7 @@ mod prefetch;
 mod proofs;
 mod read_thread;
 mod reader;
+mod turns;
 
 pub(crate) use read_thread::ReadThread;
 pub(crate) use reader::{ArchiveReader, Place};

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bytes::Bytes;
@@ -15,10 +15,11 @@ use neve_store::PackedPages;
 use tokio::sync::watch;
 
 use super::fetch::NotRead;
+use super::turns;
 use crate::shared::lock::lock;
 
 /// Pages of one read: 4 MiB. A longer one would keep others from the store for seconds.
-const RUN_PAGES_MAX: usize = 64;
+pub(super) const RUN_PAGES_MAX: usize = 64;
 /// Pages of all objects that are in memory because the disk does not take them: 16 MiB.
 const UNWRITTEN_MAX: usize = 256;
 /// Number of them now.
@@ -46,10 +47,42 @@ pub(super) struct PageFile {
 pub(super) struct Boarding {
     /// Number of pages that are here.
     pub(super) here: usize,
-    /// Neighboring pages that the caller is to bring, each with the way to tell.
-    pub(super) mine: Vec<(Range<usize>, Takeoff)>,
+    /// Neighboring pages that the caller is to bring.
+    pub(super) mine: Vec<Flight>,
     /// Flights to wait for, and whether they are the caller's.
     pub(super) landings: Vec<(Landing, bool)>,
+}
+
+/// Neighboring pages that are being brought. Its end, also by a panic, lets others bring what it did not bring.
+pub(super) struct Flight {
+    file: Arc<PageFile>,
+    pages: Range<usize>,
+    /// Tells those who wait; `None` once it did.
+    told: Option<Takeoff>,
+}
+
+impl Flight {
+    /// The pages.
+    pub(super) fn pages(&self) -> Range<usize> {
+        self.pages.clone()
+    }
+
+    /// Tells those who wait how it ended.
+    pub(super) fn ended(mut self, outcome: Result<(), NotRead>) {
+        self.file.land(self.pages());
+        if let Some(told) = self.told.take() {
+            told.send_replace(Some(outcome));
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(told) = self.told.take() {
+            self.file.land(self.pages());
+            drop(told); // those who wait are told by its end
+        }
+    }
 }
 
 impl PageFile {
@@ -90,8 +123,8 @@ impl PageFile {
         (absent.iter().filter(begins).count(), absent.len())
     }
 
-    /// Takes those of the pages that are not here: those that nobody brings are the caller's.
-    pub(super) fn board(&self, pages: &BTreeSet<usize>) -> Boarding {
+    /// Takes those of the pages that are not here: those that nobody brings are the caller's, in runs of so many.
+    pub(super) fn board(self: &Arc<Self>, pages: &BTreeSet<usize>, run_max: usize) -> Boarding {
         let mut landings = lock(&self.landings);
         let mut boarding = Boarding { here: 0, mine: Vec::new(), landings: Vec::new() };
         for page in pages.iter().copied() {
@@ -103,25 +136,27 @@ impl PageFile {
                 boarding.landings.push((landing.clone(), false));
                 continue;
             }
-            let sender = match boarding.mine.last_mut() {
-                Some((run, sender)) if run.end == page && run.len() < RUN_PAGES_MAX => {
-                    run.end += 1;
-                    sender
+            let landing = match boarding.mine.last_mut() {
+                Some(flight) if flight.pages.end == page && flight.pages.len() < run_max => {
+                    flight.pages.end += 1;
+                    flight.told.as_ref().map(watch::Sender::subscribe)
                 }
-                _ => {
-                    boarding.mine.push((page..page + 1, watch::Sender::new(None)));
-                    let (_, sender) = boarding.mine.last_mut().expect("it was just pushed");
-                    boarding.landings.push((sender.subscribe(), true));
-                    sender
-                }
+                _ => None,
             };
-            landings.insert(page, sender.subscribe());
+            let landing = landing.unwrap_or_else(|| {
+                let (told, landing) = watch::channel(None);
+                let (file, pages) = (Arc::clone(self), page..page + 1);
+                boarding.mine.push(Flight { file, pages, told: Some(told) });
+                boarding.landings.push((landing.clone(), true));
+                landing
+            });
+            landings.insert(page, landing);
         }
         boarding
     }
 
     /// The pages are brought, or could not be.
-    pub(super) fn land(&self, pages: Range<usize>) {
+    fn land(&self, pages: Range<usize>) {
         let mut landings = lock(&self.landings);
         pages.for_each(|page| drop(landings.remove(&page)));
     }
@@ -130,7 +165,8 @@ impl PageFile {
     pub(super) fn recheck(&self, pages: Range<usize>) -> bool {
         pages.into_iter().all(|page| {
             let found = self.on_disk(self.extent(&(page..page + 1)));
-            let is_right = found.is_some_and(|bytes| self.list.proves(page, &bytes));
+            let is_right =
+                found.is_some_and(|bytes| turns::compute(|| self.list.proves(page, &bytes)));
             if is_right {
                 self.note_proven(page);
             }
@@ -143,7 +179,7 @@ impl PageFile {
         let is_other = |page: &usize| {
             let from = (page - pages.start) * PAGE_BYTES;
             let piece = bytes.get(from..).map(|rest| &rest[..rest.len().min(PAGE_BYTES)]);
-            !piece.is_some_and(|piece| self.list.proves(*page, piece))
+            !piece.is_some_and(|piece| turns::compute(|| self.list.proves(*page, piece)))
         };
         pages.clone().filter(is_other).collect()
     }
@@ -195,7 +231,8 @@ impl PageFile {
     fn on_disk(&self, bytes: Range<u64>) -> Option<Vec<u8>> {
         debug_assert!(!serves(), "a serving thread waits for the disk");
         let mut found = vec![0; (bytes.end - bytes.start) as usize];
-        self.file.as_ref()?.read_exact_at(&mut found, bytes.start).ok()?;
+        let file = self.file.as_ref()?;
+        turns::wait(|| file.read_exact_at(&mut found, bytes.start)).ok()?;
         Some(found)
     }
 
@@ -254,26 +291,28 @@ mod tests {
 
     use super::*;
 
-    fn file(pages: usize) -> PageFile {
+    fn file(pages: usize) -> Arc<PageFile> {
         let bytes = vec![7; pages * PAGE_BYTES];
         let list = PageList::of(&bytes);
         let digest = Digest([1; 32]);
         let name = ObjectName { chain_id: 7, kind: Kind::Segment, first: 0, digest };
-        PageFile::new(name, bytes.len() as u64, list, None)
+        Arc::new(PageFile::new(name, bytes.len() as u64, list, None))
     }
 
     #[test]
     fn one_caller_brings_a_page_and_the_others_wait_for_it() {
         let file = file(5);
         let runs = |boarding: &Boarding| -> Vec<_> {
-            boarding.mine.iter().map(|(pages, _)| (pages.start, pages.end)).collect()
+            boarding.mine.iter().map(|flight| (flight.pages.start, flight.pages.end)).collect()
         };
-        let first = file.board(&BTreeSet::from([0, 1, 3]));
+        let first = file.board(&BTreeSet::from([0, 1, 3]), RUN_PAGES_MAX);
         assert_eq!((runs(&first), first.landings.len()), (vec![(0, 2), (3, 4)], 2));
         assert_eq!(file.absent(&BTreeSet::from([0, 1, 2, 3, 4])), (2, 2), "those on their way");
-        let second = file.board(&BTreeSet::from([1, 2, 3]));
+        let second = file.board(&BTreeSet::from([1, 2, 3]), RUN_PAGES_MAX);
         assert_eq!((runs(&second), second.landings.len()), (vec![(2, 3)], 3));
-        file.land(0..4);
+        for flight in first.mine.into_iter().chain(second.mine) {
+            flight.ended(Ok(()));
+        }
         let bytes = Bytes::from(vec![7; 2 * PAGE_BYTES]);
         assert!(file.unproven(&(0..2), &bytes).is_empty() && file.keep(0..2, &bytes) == 0);
         assert_eq!(file.new_runs(&(0..5), &[3]), [2..3, 4..5]);
@@ -281,7 +320,7 @@ mod tests {
         let mut flipped = bytes.to_vec();
         flipped[PAGE_BYTES - 1] ^= 1;
         assert_eq!(file.unproven(&(0..2), &flipped), [0]);
-        assert_eq!(runs(&file.board(&BTreeSet::from([0, 1, 2]))), [(2, 3)]);
+        assert_eq!(runs(&file.board(&BTreeSet::from([0, 1, 2]), RUN_PAGES_MAX)), [(2, 3)]);
         assert_eq!(file.read(0, 2 * PAGE_BYTES).as_deref(), Some(&bytes[..]));
         assert_eq!(file.read(0, 2 * PAGE_BYTES + 1), None);
     }
@@ -289,8 +328,25 @@ mod tests {
     #[test]
     fn long_run_is_several_reads() {
         let file = file(RUN_PAGES_MAX + 1);
-        let boarding = file.board(&(0..=RUN_PAGES_MAX).collect());
-        let runs: Vec<_> = boarding.mine.into_iter().map(|(pages, _)| pages).collect();
+        let boarding = file.board(&(0..=RUN_PAGES_MAX).collect(), RUN_PAGES_MAX);
+        let runs: Vec<_> = boarding.mine.iter().map(Flight::pages).collect();
         assert_eq!(runs, [0..RUN_PAGES_MAX, RUN_PAGES_MAX..RUN_PAGES_MAX + 1]);
+    }
+
+    #[test]
+    fn pages_of_a_flight_that_panicked_are_brought_by_the_next_caller() {
+        let (file, pages) = (file(3), BTreeSet::from([0, 1]));
+        let first = file.board(&pages, RUN_PAGES_MAX);
+        let mut waiting = file.board(&pages, RUN_PAGES_MAX).landings;
+        drop(first.mine);
+        assert!(waiting.iter_mut().all(|(landing, _)| landing.has_changed().is_err()), "told");
+        assert_eq!(file.absent(&pages), (1, 2));
+        let next = file.board(&pages, RUN_PAGES_MAX);
+        let [next] = <[Flight; 1]>::try_from(next.mine).ok().expect("one flight");
+        assert_eq!(next.pages(), 0..2);
+        // One that ended says no more of its pages.
+        next.ended(Err(NotRead::Failed));
+        let again = file.board(&pages, RUN_PAGES_MAX);
+        assert_eq!((again.mine.len(), file.absent(&pages)), (1, (0, 0)));
     }
 }

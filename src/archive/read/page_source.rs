@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use metrics::counter;
-use neve_archive::{Digest, ObjectName, PAGE_BYTES, PageList, object_digest};
+use neve_archive::{Digest, ObjectName, PAGE_BYTES, PageList};
 use neve_store::ArchivedSegment;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
@@ -16,10 +16,15 @@ use tracing::warn;
 
 use super::fetch::{NotRead, ObjectReader, Payer};
 use super::page_dir::PageDir;
-use super::page_file::PageFile;
+use super::page_file::{PageFile, RUN_PAGES_MAX};
+use super::turns;
 use crate::fetch::{Evidence, RejectedPage};
 use crate::shared::lock::lock;
 
+/// Bytes that evidence has of an object which is rejected as a whole.
+const EVIDENCE_BYTES_MAX: usize = 1 << 20;
+/// Flights of others that a caller waits for if they are refused.
+const FLIGHTS_MAX: u32 = 4;
 /// Objects whose pages are known: 4 KB each.
 const OPEN_MAX: usize = 1024;
 
@@ -50,6 +55,20 @@ impl PageSource {
         working.await.map_err(|_| NotRead::Failed)
     }
 
+    /// Computes on a thread that may take long, once a processor is free for it.
+    pub(super) async fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NotRead> {
+        self.off(move || turns::compute(work)).await
+    }
+
+    /// Pages of one read: a longer one would keep others from the store, or from the rate.
+    pub(super) fn run_pages_max(&self) -> usize {
+        let pages = self.objects.read_bytes_max() / PAGE_BYTES as u64;
+        (pages as usize).clamp(1, RUN_PAGES_MAX)
+    }
+
     /// Brings pages of an object, unless they are here. One flight brings a page.
     pub(super) async fn ensure_pages(
         self: &Arc<Self>,
@@ -57,12 +76,14 @@ impl PageSource {
         pages: &BTreeSet<usize>,
         payer: Payer,
     ) -> Result<(), NotRead> {
-        match self.fly(file, pages, payer).await {
-            // A flight of others, who have no read left: the caller may have one.
-            Err((NotRead::Refused, false)) => self.fly(file, pages, payer).await,
-            outcome => outcome,
+        for _ in 0..FLIGHTS_MAX {
+            match self.fly(file, pages, payer).await {
+                // A flight of others, who have no read left, or who only read ahead: the caller may have one.
+                Err((NotRead::Refused, false)) => {}
+                outcome => return outcome.map_err(|(why, _)| why),
+            }
         }
-        .map_err(|(why, _)| why)
+        Err(NotRead::Refused)
     }
 
     /// Brings pages. An error says whether a flight of the caller failed.
@@ -72,14 +93,13 @@ impl PageSource {
         pages: &BTreeSet<usize>,
         payer: Payer,
     ) -> Result<(), (NotRead, bool)> {
-        let boarding = file.board(pages);
+        let boarding = file.board(pages, self.run_pages_max());
         count_pages("hit", boarding.here);
-        for (pages, told) in boarding.mine {
+        for flight in boarding.mine {
             let (source, file) = (Arc::clone(self), Arc::clone(file));
             self.runtime.spawn(async move {
-                let outcome = source.bring(&file, pages.clone(), payer).await;
-                file.land(pages);
-                told.send_replace(Some(outcome));
+                let outcome = source.bring(&file, flight.pages(), payer).await;
+                flight.ended(outcome.map_err(|why| told(why, payer)));
             });
         }
         for (mut landing, is_mine) in boarding.landings {
@@ -190,15 +210,14 @@ impl PageSource {
         name: ObjectName,
         bytes: u64,
         payer: Payer,
-    ) -> Result<Bytes, NotRead> {
+    ) -> Result<Vec<u8>, NotRead> {
         let source = Arc::clone(self);
         if let Some(found) = self.off(move || source.kept_whole(&name, bytes)).await? {
             return Ok(found);
         }
         // Once more if its bytes are not those of its name.
         for _ in 0..2 {
-            let (source, found) =
-                (Arc::clone(self), self.objects.read(&name, 0..bytes, payer).await?);
+            let (source, found) = (Arc::clone(self), self.read_whole(&name, bytes, payer).await?);
             let taken = self.off(move || source.take_in_whole(&name, found)).await?;
             if let Some(found) = taken {
                 return Ok(found);
@@ -207,20 +226,40 @@ impl PageSource {
         Err(NotRead::Changed)
     }
 
+    /// Reads an object in parts: one of 1 GiB would have all places at the store for minutes. Its bytes are in memory
+    /// once.
+    async fn read_whole(
+        &self,
+        name: &ObjectName,
+        bytes: u64,
+        payer: Payer,
+    ) -> Result<Vec<u8>, NotRead> {
+        let part_max = (self.run_pages_max() * PAGE_BYTES) as u64;
+        let mut found = Vec::new();
+        found.try_reserve_exact(bytes as usize).map_err(|_| NotRead::Failed)?;
+        let mut at = 0;
+        while at < bytes {
+            let end = bytes.min(at + part_max);
+            found.extend_from_slice(&self.objects.read(name, at..end, payer).await?);
+            at = end;
+        }
+        Ok(found)
+    }
+
     /// Reads an object from the disk.
-    fn kept_whole(&self, name: &ObjectName, bytes: u64) -> Option<Bytes> {
+    fn kept_whole(&self, name: &ObjectName, bytes: u64) -> Option<Vec<u8>> {
         if !self.dir.has(name) {
             return None;
         }
         let mut found = vec![0; bytes as usize];
         self.dir.file(name, bytes)?.read_exact_at(&mut found, 0).ok()?;
-        (object_digest(&found) == name.digest).then(|| found.into())
+        (turns::object_digest(&found) == name.digest).then_some(found)
     }
 
     /// Keeps an object, if its bytes are those of its name.
-    fn take_in_whole(&self, name: &ObjectName, found: Bytes) -> Option<Bytes> {
-        if object_digest(&found) != name.digest {
-            self.reject(name, 0, &found);
+    fn take_in_whole(&self, name: &ObjectName, found: Vec<u8>) -> Option<Vec<u8>> {
+        if turns::object_digest(&found) != name.digest {
+            self.reject(name, 0, found.get(..EVIDENCE_BYTES_MAX).unwrap_or(&found));
             return None;
         }
         let (was_kept, bytes) = (self.dir.has(name), found.len() as u64);
@@ -233,6 +272,107 @@ impl PageSource {
     }
 }
 
+/// Outcome of a flight for those who wait for it. One that only reads ahead may do less than they.
+fn told(why: NotRead, payer: Payer) -> NotRead {
+    match (why, payer) {
+        (NotRead::Failed, Payer::Ahead(_)) => NotRead::Refused,
+        _ => why,
+    }
+}
+
 fn count_pages(outcome: &'static str, pages: usize) {
     counter!("neve_archive_cache_pages_total", "outcome" => outcome).increment(pages as u64);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::path::Path;
+    use std::pin::pin;
+    use std::time::Duration;
+
+    use futures_util::future::join;
+    use neve_archive::{Kind, object_digest};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::archive::read::fetch::Rates;
+    use crate::archive::read::fetch::tests::script_store::ScriptStore;
+    use crate::archive::store::ArchiveStore;
+    use crate::shared::ClientAddress;
+
+    /// An object in a store, and the source of its pages.
+    async fn stored(
+        dir: &Path,
+        object: &[u8],
+        rates: Rates,
+    ) -> (Arc<PageSource>, Arc<ScriptStore>, ObjectName) {
+        let store = Arc::new(ScriptStore::default());
+        let archive = ArchiveStore::over(Arc::clone(&store));
+        let digest = object_digest(object);
+        let name = ObjectName { chain_id: 7, kind: Kind::Filter, first: 0, digest };
+        archive.put(&name, object.to_vec()).await.expect("it is in memory");
+        let source = PageSource {
+            objects: ObjectReader::new(archive, rates),
+            dir: PageDir::open(dir.join("pages"), 1 << 30),
+            evidence: Evidence::new(dir),
+            runtime: Handle::current(),
+            files: Mutex::default(),
+            segments: Mutex::default(),
+        };
+        (Arc::new(source), store, name)
+    }
+
+    /// A read of 1 GiB would have all places at the store for minutes.
+    #[tokio::test]
+    async fn large_object_is_read_in_parts_and_kept_once_it_is_whole() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let object = vec![7; (9 << 20) + 1];
+        let rates = Rates { reads: 1_000_000, bytes: 1 << 40 };
+        let (source, store, name) = stored(dir.path(), &object, rates).await;
+        let before = store.gets();
+        for _ in 0..2 {
+            let (gets, bytes) = (store.gets(), object.len() as u64);
+            let found = source.whole(name, bytes, Payer::Neve).await.expect("it is there");
+            assert!(found == object);
+            let is_first = gets == before;
+            assert_eq!(
+                (store.longest(), store.gets() - gets),
+                (4 << 20, if is_first { 3 } else { 0 })
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn request_brings_pages_that_a_read_ahead_was_refused() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let object = vec![7; 8 * PAGE_BYTES];
+        let rates = Rates { reads: 1000, bytes: 1 << 20 };
+        let (source, store, name) = stored(dir.path(), &object, rates).await;
+        let (list, pages) = (PageList::of(&object), (0..8).collect());
+        let file = source.file(name, object.len() as u64, &list).await.expect("the disk gives it");
+        let address = ClientAddress::from(IpAddr::from([10, 0, 0, 1]));
+        let ahead = source.ensure_pages(&file, &pages, Payer::Ahead(address));
+        let request = source.ensure_pages(&file, &pages, Payer::Client(address));
+        assert_eq!(join(ahead, request).await, (Err(NotRead::Refused), Ok(())));
+        assert_eq!(store.longest(), 4 * PAGE_BYTES as u64, "a quarter of a second");
+        assert_eq!(file.absent(&pages), (0, 0));
+    }
+
+    /// The page of a client is compared with its digest in a turn, beside others of the process.
+    #[tokio::test]
+    async fn pages_are_proven_in_turns() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let object = vec![7; PAGE_BYTES];
+        let rates = Rates { reads: 1000, bytes: 1 << 20 };
+        let (source, _, name) = stored(dir.path(), &object, rates).await;
+        let (list, pages) = (PageList::of(&object), (0..1).collect());
+        let file = source.file(name, object.len() as u64, &list).await.expect("the disk gives it");
+        let held = turns::AllTurns::take();
+        let mut bringing = pin!(source.ensure_pages(&file, &pages, Payer::Neve));
+        let early = timeout(Duration::from_millis(100), &mut bringing).await;
+        assert!(early.is_err(), "no turn is free");
+        drop(held);
+        assert_eq!(bringing.await, Ok(()));
+    }
 }

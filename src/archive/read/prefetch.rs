@@ -1,16 +1,17 @@
 //! Segments that are brought whole: for readers that go through heights in order, with the next one, and those that
 //! many requests read from.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use metrics::counter;
 use neve_archive::{Digest, PAGE_BYTES, SegmentEntry};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::archived_files::{ArchivedFiles, Known};
 use super::budget::Budget;
 use super::fetch::{NotRead, Payer};
+use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 
 /// Heights in a row after which the rest is brought.
@@ -30,15 +31,39 @@ const COUNTED_MAX: usize = 256;
 pub(super) struct Prefetch {
     /// Next height of each reader, and its heights in a row; the last used is the last.
     readers: Mutex<VecDeque<(u64, u32)>>,
-    /// Segments, and the requests that read from them; the last used is the last.
-    counted: Mutex<VecDeque<(Digest, u64)>>,
+    /// Segments of which requests are counted; the last used is the last.
+    counted: Mutex<VecDeque<Counted>>,
+    /// Segments that are being brought.
+    under_way: Mutex<HashSet<Digest>>,
     places: Arc<Semaphore>,
+}
+
+/// Requests that read from a segment.
+struct Counted {
+    digest: Digest,
+    reads: u64,
+    /// True if it was brought whole before, and pages of it went since.
+    was_whole: bool,
+}
+
+/// A segment that is being brought, until it is dropped, and its place.
+struct UnderWay {
+    prefetch: Arc<Prefetch>,
+    digest: Digest,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        lock(&self.prefetch.under_way).remove(&self.digest);
+    }
 }
 
 impl Default for Prefetch {
     fn default() -> Self {
+        let (readers, counted, under_way) = (Mutex::default(), Mutex::default(), Mutex::default());
         let places = Arc::new(Semaphore::new(SEGMENTS_MAX));
-        Self { readers: Mutex::default(), counted: Mutex::default(), places }
+        Self { readers, counted, under_way, places }
     }
 }
 
@@ -55,90 +80,143 @@ impl Prefetch {
         row >= IN_ORDER_MIN
     }
 
-    /// Notes that a request read from a segment. True if it is the one after which the rest is brought.
+    /// Notes that a request read from a segment. True from the one on after which the rest is brought, until it is
+    /// here. A segment that was here before must earn the bytes of all its pages first.
     fn is_hot(&self, entry: &SegmentEntry) -> bool {
         let mut counted = lock(&self.counted);
-        let at = counted.iter().position(|(digest, _)| *digest == entry.digest);
-        let count = at.and_then(|at| counted.remove(at)).map_or(1, |(_, count)| count + 1);
+        let at = counted.iter().position(|counted| counted.digest == entry.digest);
+        let new = || Counted { digest: entry.digest, reads: 0, was_whole: false };
+        let mut segment = at.and_then(|at| counted.remove(at)).unwrap_or_else(new);
+        segment.reads += 1;
+        let pages = entry.bytes.div_ceil(PAGE_BYTES as u64);
+        let least = if segment.was_whole { pages } else { pages / HOT_PART };
+        let is_hot = segment.reads >= least.max(HOT_MIN);
         if counted.len() == COUNTED_MAX {
             counted.pop_front();
         }
-        counted.push_back((entry.digest, count));
-        count == (entry.bytes.div_ceil(PAGE_BYTES as u64) / HOT_PART).max(HOT_MIN)
+        counted.push_back(segment);
+        is_hot
+    }
+
+    /// Notes that all of a segment is here. Requests that read from it later are counted anew: its pages went.
+    fn note_whole(&self, entry: &SegmentEntry) {
+        let mut counted = lock(&self.counted);
+        if let Some(segment) = counted.iter_mut().find(|counted| counted.digest == entry.digest) {
+            (segment.reads, segment.was_whole) = (0, true);
+        }
+    }
+
+    /// Takes a segment to bring; `None` if it is under way, or if no place is free.
+    fn take(self: &Arc<Self>, entry: &SegmentEntry) -> Option<UnderWay> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let (is_new, digest) = (lock(&self.under_way).insert(entry.digest), entry.digest);
+        is_new.then(|| UnderWay { prefetch: Arc::clone(self), digest, _place: place })
     }
 
     /// Brings the rest of the segment of a height if the request `has_read` from it as many others did. Brings
     /// it and the next segment below `end` for a reader in order.
     pub(super) fn begin(
-        &self,
+        self: &Arc<Self>,
         (files, known): (&Arc<ArchivedFiles>, &Arc<Known>),
         height: u64,
         end: u64,
-        (payer, has_read): (Payer, bool),
+        (address, has_read): (ClientAddress, bool),
     ) {
         let is_in_order = self.note(height);
-        let entry =
-            known.segments(&(height..=height)).ok().and_then(|found| found.first().copied());
-        let is_hot = entry.is_some_and(|entry| has_read && self.is_hot(entry));
+        let segment_of = |height: u64| {
+            let found = known.segments(&(height..=height)).ok();
+            found.and_then(|found| found.first().map(|entry| **entry))
+        };
+        let entry = segment_of(height);
+        let is_hot = entry.is_some_and(|entry| has_read && self.is_hot(&entry));
         let next = height.saturating_add(u64::from(known.manifest.range));
-        let wanted = [(height, is_in_order || is_hot), (next, is_in_order)];
-        for (height, _) in wanted.into_iter().filter(|(height, wanted)| *wanted && *height < end) {
-            let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return };
+        let next = Some(next).filter(|next| is_in_order && *next < end).and_then(segment_of);
+        let rest = entry.filter(|_| (is_in_order || is_hot) && height < end);
+        for entry in rest.into_iter().chain(next) {
+            let Some(under_way) = self.take(&entry) else { continue };
             let (files, known) = (Arc::clone(files), Arc::clone(known));
             let runtime = files.pages.runtime.clone();
             runtime.spawn(async move {
-                if bring(&files, &known, height, payer).await == Ok(true) {
+                let brought = bring(&files, &known, &entry, Payer::Ahead(address)).await;
+                if brought.is_ok() {
+                    under_way.prefetch.note_whole(&entry);
+                }
+                if brought == Ok(true) {
                     counter!("neve_archive_prefetched_segments_total").increment(1);
                 }
-                drop(place);
             });
         }
     }
 }
 
-/// Brings a segment whole. False if it is here.
+/// Brings a segment whole, one read after the other, so that it has little of the store at a time. False if it is
+/// here.
 async fn bring(
     files: &ArchivedFiles,
     known: &Known,
-    height: u64,
+    entry: &SegmentEntry,
     payer: Payer,
 ) -> Result<bool, NotRead> {
-    let entries = known.segments(&(height..=height))?;
-    let entry = entries.first().ok_or(NotRead::Unknown)?;
     let budget = Budget::of_a_request(payer, 0);
     let (file, _) = files.open(&known.manifest, entry, &budget).await?;
-    let pages = file.pages(0..entry.bytes).collect();
-    if file.absent(&pages).0 == 0 {
+    let pages = file.pages(0..entry.bytes);
+    if file.absent(&pages.clone().collect()).0 == 0 {
         return Ok(false);
     }
-    files.bring(&file, &pages, &budget).await.map(|()| true)
+    let mut pages = pages.peekable();
+    while pages.peek().is_some() {
+        let run = pages.by_ref().take(files.pages.run_pages_max()).collect();
+        files.bring(&file, &run, &budget).await?;
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn segment_is_hot_once_requests_read_from_an_eighth_of_its_pages() {
-        let prefetch = Prefetch::default();
-        let segment = |number: u8, pages: u64| SegmentEntry {
+    fn segment(number: u8, pages: u64) -> SegmentEntry {
+        SegmentEntry {
             first: 0,
             bytes: pages * PAGE_BYTES as u64,
             digest: Digest([number; 32]),
             last: Digest([0; 32]),
             parent: Digest([0; 32]),
+        }
+    }
+
+    #[test]
+    fn segment_is_hot_from_an_eighth_of_its_pages_on_until_it_is_here() {
+        let prefetch = Prefetch::default();
+        let hot_from = |entry: &SegmentEntry| {
+            let found: Vec<_> = (1..=200).map(|_| prefetch.is_hot(entry)).collect();
+            assert!(found.is_sorted(), "until it is here: {found:?}");
+            found.iter().position(|hot| *hot).map(|at| at + 1)
         };
-        let hot_at = |entry: SegmentEntry| {
-            (1..=100).filter(|_| prefetch.is_hot(&entry)).count().min(1)
-                + (1..=100).take_while(|_| !prefetch.is_hot(&entry)).count()
-        };
-        assert_eq!(hot_at(segment(1, 128)), 101, "once, and never again");
-        let hot: Vec<_> = (1..=20).map(|_| prefetch.is_hot(&segment(2, 128))).collect();
-        assert_eq!(hot.iter().position(|hot| *hot), Some(15), "the 16th");
-        let hot: Vec<_> = (1..=20).map(|_| prefetch.is_hot(&segment(3, 5))).collect();
-        assert_eq!(hot.iter().position(|hot| *hot), Some(3), "the 4th");
+        for (entry, first, again) in [(segment(1, 128), 16, 128), (segment(2, 5), 4, 5)] {
+            assert_eq!(hot_from(&entry), Some(first));
+            for _ in 0..2 {
+                // All of it was brought, and pages of it went since.
+                prefetch.note_whole(&entry);
+                assert_eq!(hot_from(&entry), Some(again));
+            }
+        }
         (10..=255).for_each(|number| _ = prefetch.is_hot(&segment(number, 5)));
         assert!(lock(&prefetch.counted).len() <= COUNTED_MAX);
+    }
+
+    #[test]
+    fn segment_is_brought_once_at_a_time_and_leaves_its_place_to_another() {
+        let prefetch = Arc::new(Prefetch::default());
+        let digest = |number| segment(number, 5);
+        let first = prefetch.take(&digest(1)).expect("a place is free");
+        assert!(prefetch.take(&digest(1)).is_none(), "under way");
+        let second = prefetch.take(&digest(2)).expect("the other place is free");
+        assert!(prefetch.take(&digest(3)).is_none(), "no place");
+        drop(first);
+        assert!(prefetch.take(&digest(3)).is_some());
+        drop(second);
+        assert!(prefetch.take(&digest(1)).is_some() && lock(&prefetch.under_way).is_empty());
     }
 
     #[test]

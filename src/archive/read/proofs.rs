@@ -7,11 +7,12 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use neve_archive::{Digest, Manifest, PageList};
+use neve_archive::{Digest, Manifest};
 use neve_record::packed::Codec;
 use neve_store::SealedFile;
 use tracing::warn;
 
+use super::turns;
 use crate::shared::lock::lock;
 
 /// Segments whose packed file was in the store, which has proven heights only. So the blocks of one with an
@@ -115,7 +116,7 @@ fn append(path: &Path, line: &str) -> io::Result<()> {
 fn digest_of(store: &Path, first: u64, bytes: u64) -> Option<Digest> {
     let file = SealedFile::open_packed(store, first, &Codec::default()).ok()??;
     let whole = (file.page.bytes == bytes).then(|| file.read(0, bytes as usize))?;
-    Some(PageList::of(&whole.ok()?).object_digest())
+    Some(turns::object_digest(&whole.ok()?))
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ pub(crate) struct Place {
 pub(crate) struct ArchiveReader {
     manifests: Arc<ArchiveSource>,
     files: Arc<ArchivedFiles>,
-    prefetch: Prefetch,
+    prefetch: Arc<Prefetch>,
     serving: Arc<Serving>,
     trust: ArchiveTrust,
     proofs: Proofs,
@@ -85,7 +85,7 @@ impl ArchiveReader {
                 Filters::new(config.filter_bytes_max),
                 config,
             )),
-            prefetch: Prefetch::default(),
+            prefetch: Arc::default(),
             serving: Arc::clone(serving),
             trust: config.trust,
             proofs,
@@ -192,11 +192,12 @@ impl ArchiveReader {
         match self.trust {
             ArchiveTrust::Manifest(trusted) => all().filter(|_| trusted == digest.0),
             ArchiveTrust::Key(key) => {
-                let signed = Arc::clone(manifest);
-                // A manifest of the whole chain has 30 MB.
-                let checking = move || is_signed_by(&signed, &key);
-                let is_signed = tokio::task::spawn_blocking(checking).await.unwrap_or(false);
-                all().filter(|_| is_signed && self.proofs.take(manifest.sequence))
+                let (reader, signed) = (Arc::clone(self), Arc::clone(manifest));
+                // A manifest of the whole chain has 30 MB, and its sequence goes to the disk.
+                let checking =
+                    move || is_signed_by(&signed, &key) && reader.proofs.take(signed.sequence);
+                let is_taken = tokio::task::spawn_blocking(checking).await.unwrap_or(false);
+                all().filter(|_| is_taken)
             }
             ArchiveTrust::Prove => {
                 let (reader, manifest) = (Arc::clone(self), Arc::clone(manifest));
@@ -214,14 +215,14 @@ impl ArchiveReader {
         self.serving.reader.range().map(|range| *range.start())
     }
 
-    async fn borrow(&self, wants: Vec<Want>, payer: Payer) -> Lent {
+    async fn borrow(&self, wants: Vec<Want>, address: ClientAddress) -> Lent {
         let (Some(known), Some(end)) = (self.known.load_full(), self.end()) else {
             return Lent { try_again: true, ..Lent::default() };
         };
-        let budget = Budget::of_a_request(payer, self.files.logs_reads_max);
+        let budget = Budget::of_a_request(Payer::Client(address), self.files.logs_reads_max);
         if let [Want::Height(height)] = wants[..] {
             let borrowed = self.borrow_one(&known, end, Want::Height(height), &budget).await;
-            let read = (payer, budget.has_taken());
+            let read = (address, budget.has_taken());
             self.prefetch.begin((&self.files, &known), height, end, read);
             return lent([borrowed].into_iter(), &budget);
         }
@@ -287,7 +288,7 @@ impl Below for ArchiveReader {
     fn lend(self: Arc<Self>, wants: Vec<Want>, address: ClientAddress) -> Lending {
         let runtime = self.files.pages.runtime.clone();
         let borrowing = runtime.spawn(async move {
-            timeout(REQUEST_TIME_MAX, self.borrow(wants, Some(address))).await.ok()
+            timeout(REQUEST_TIME_MAX, self.borrow(wants, address)).await.ok()
         });
         let borrowing = AbortOnDropHandle::new(borrowing); // the client may go
         Box::pin(async move {
@@ -299,22 +300,29 @@ impl Below for ArchiveReader {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write;
     use std::net::IpAddr;
+    use std::path::Path;
     use std::sync::mpsc;
+    use std::thread;
 
     use futures_util::FutureExt;
     use futures_util::future::join;
+    use neve_archive::Chain;
     use neve_store::Options;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
-    use crate::archive::read::ReadThread;
+    use crate::archive::read::read_thread::ReadThread;
+    use crate::archive::signature::SigningKey;
     use crate::config::settings::Config;
 
     /// Another attempt of a batch finds what this one brought. One that could bring nothing is as large then.
     #[test]
     fn batch_that_needs_too_many_reads_may_come_again_if_it_has_read() {
         let lent = |reads, failed| {
-            let budget = Budget::of_a_request(None, 4);
+            let budget = Budget::of_a_request(Payer::Neve, 4);
             budget.take((reads, reads)).expect("it is little");
             lent([Ok(Borrowed::default()), Err(failed)].into_iter(), &budget).try_again
         };
@@ -323,29 +331,34 @@ mod tests {
         assert!(!lent(1, NotRead::Unknown) && !lent(1, NotRead::Absent));
     }
 
-    #[test]
-    fn request_is_worked_for_on_the_thread_of_reads_alone() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let (place, anchor) = (dir.path().display(), "ab".repeat(32));
+    /// A reader of an empty archive in a directory, and its thread.
+    fn reader(dir: &Path, more: &[String]) -> (Arc<ArchiveReader>, ReadThread) {
+        let (place, anchor) = (dir.display(), "ab".repeat(32));
         let flags = [
             "--config=none".to_owned(),
             format!("--data-dir={place}"),
             format!("--archive=file://{place}"),
             format!("--archive-anchor=7:0x{anchor}"),
         ];
-        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let flags: Vec<_> = flags.iter().chain(more).map(String::as_str).collect();
         let (config, _) = Config::from_flags(&flags).expect("they are allowed");
         let options = Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..config.store };
-        let opened = neve_store::open(&dir.path().join("store"), options).expect("an empty store");
+        let opened = neve_store::open(&dir.join("store"), options).expect("an empty store");
         let (serving, archive) = (Arc::new(Serving::new(opened.reader)), config.archive);
         let archive = archive.expect("there is one");
         let source = ArchiveSource::open(&archive, &Arc::default()).expect("a directory");
         let thread = ReadThread::start().expect("a thread starts");
-        let evidence = Evidence::new(dir.path());
-        let at = Place { store: dir.path().to_owned(), evidence };
-        let source = Arc::new(source);
-        let reader = ArchiveReader::new(&source, &serving, &archive, at, thread.runtime());
-        let reader: Arc<dyn Below> = reader.expect("a directory");
+        let at = Place { store: dir.to_owned(), evidence: Evidence::new(dir) };
+        let reader =
+            ArchiveReader::new(&Arc::new(source), &serving, &archive, at, thread.runtime());
+        (reader.expect("a directory"), thread)
+    }
+
+    #[test]
+    fn request_is_worked_for_on_the_thread_of_reads_alone() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let (reader, thread) = reader(dir.path(), &[]);
+        let reader: Arc<dyn Below> = reader;
 
         let (go, told) = mpsc::channel();
         thread.runtime().spawn(async move { told.recv() }); // holds the thread up
@@ -357,5 +370,44 @@ mod tests {
         let here = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let (lent, ()) = here.block_on(join(lending, other));
         assert!(lent.try_again, "nothing is known yet");
+    }
+
+    /// A disk that takes long stands for itself as a FIFO without a reader.
+    #[test]
+    fn sequence_of_a_manifest_is_noted_on_a_thread_that_may_wait() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let pem = "-----BEGIN PRIVATE KEY-----\n\
+                   MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
+                   -----END PRIVATE KEY-----\n";
+        let (key_path, fifo) = (dir.path().join("key"), dir.path().join("archive-proofs"));
+        File::create(&key_path)
+            .and_then(|mut file| file.write_all(pem.as_bytes()))
+            .expect("a file");
+        let key = SigningKey::read(&key_path).expect("it is a key");
+        let trust = format!("--archive-trust={}", key.public());
+        let (reader, _thread) = reader(dir.path(), &[trust]);
+        let chain = Chain { chain_id: 7, genesis: Digest([7; 32]), range: 32 };
+        let mut manifest = Manifest { sequence: 1, ..Manifest::empty(chain) };
+        key.sign(&mut manifest).expect("it has a form");
+        let made = mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
+        made.expect("a FIFO can be made");
+
+        let (done, is_done) = mpsc::channel::<()>();
+        let path = fifo.clone();
+        let guard = thread::spawn(move || {
+            let is_late = is_done.recv_timeout(Duration::from_mins(1)).is_err();
+            is_late.then(|| File::open(path)) // lets it go on
+        });
+        let opening = async {
+            sleep(Duration::from_millis(50)).await; // the thread that answers goes on
+            File::options().read(true).write(true).open(&fifo)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let manifest = Arc::new(manifest);
+        let answering = reader.answered(&manifest, Digest([1; 32]));
+        let (_, opened) = runtime.expect("a runtime").block_on(join(answering, opening));
+        let _ = done.send(()); // the guard may be late
+        assert!(guard.join().expect("no panic").is_none(), "it waited for the disk");
+        opened.expect("it is ours");
     }
 }

@@ -1,5 +1,6 @@
 //! A store that is slow, and reads beyond the budget.
 
+use std::fs;
 use std::thread;
 use std::time::Instant;
 
@@ -162,5 +163,37 @@ fn message_that_waits_for_the_archive_holds_up_no_other_one() {
     });
     let expected = bucket.source.client().post(&archived).text();
     assert_eq!(answered.expect("it comes back").trim(), expected.trim());
+    replica.stop_in_time();
+}
+
+/// Else the segments that one client might read next are a debt, and all others are refused until it is paid.
+#[test]
+fn reading_ahead_takes_no_read_from_other_clients() {
+    let bucket = Bucket::of_many_logs();
+    let dir = fresh_dir();
+    let rate = ["--archive-read-bytes-per-second", "1MiB", "--trusted-proxies", "127.0.0.1"];
+    let replica = bucket.replica(dir.path(), &rate);
+    let as_address = |address: &str, method: &str, params: &str| {
+        let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let headers = [("content-type", "application/json"), ("x-forwarded-for", address)];
+        replica.client().request("POST", "/", &headers, body.as_bytes())
+    };
+    let whole = fs::metadata(&bucket.objects("segment")[0]).expect("it is there").len();
+    assert!(whole > 1 << 20, "more than a second of the rate, not {whole} bytes");
+    // A reader in order, whom its own rate may refuse now and then.
+    for height in 0..6 {
+        let params = format!("[\"{height:#x}\",true]");
+        let answered = wait_until("a height", LIMIT, || {
+            match as_address("10.0.0.1", "eth_getBlockByNumber", &params).status {
+                200 => Ok(()),
+                status => Err(Miss::NotYet(status.to_string())),
+            }
+        });
+        answered.expect("its debt is paid soon");
+    }
+    // Another address reads pages that nobody has read: those of the hashes.
+    let hash = bucket.node.block(30).expect("it is there").hash();
+    let other = as_address("10.0.0.2", "eth_getHeaderByHash", &format!("[\"{hash:#x}\"]"));
+    assert_eq!((other.status, reads(&replica, "span")), (200, 1), "{}", other.text());
     replica.stop_in_time();
 }

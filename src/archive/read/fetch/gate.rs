@@ -40,8 +40,26 @@ pub(super) struct Gate {
     wait_max: Duration,
 }
 
-/// Address that a read is for; `None` for what neve reads by itself.
-pub(crate) type Payer = Option<ClientAddress>;
+/// Purpose of a read: it says whose share of places and rates the read takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Payer {
+    /// neve itself: a filter.
+    Neve,
+    /// A request of a client.
+    Client(ClientAddress),
+    /// A later request of a client, perhaps. Such a read takes only what requests leave.
+    Ahead(ClientAddress),
+}
+
+impl Payer {
+    /// Address whose share a read takes.
+    pub(super) fn address(self) -> Option<ClientAddress> {
+        match self {
+            Self::Neve => None,
+            Self::Client(address) | Self::Ahead(address) => Some(address),
+        }
+    }
+}
 
 /// Place of a read, until it is dropped.
 pub(super) struct Place<'g> {
@@ -70,7 +88,7 @@ impl Gate {
     async fn place(&self, bytes: u64, payer: Payer) -> Option<Place<'_>> {
         // A read of more than all of them has all.
         let units = bytes.div_ceil(BYTES_UNIT as u64).min(UNITS_MAX as u64) as usize;
-        let own = match payer.map(|address| self.units_of(address)) {
+        let own = match payer.address().map(|address| self.units_of(address)) {
             None => None,
             Some(all) => {
                 let units = units.clamp(READ_UNITS_MIN, ADDRESS_UNITS_MAX) as u32;
@@ -103,7 +121,7 @@ mod tests {
     #[tokio::test]
     async fn reads_under_way_are_bounded_in_number_and_in_bytes() {
         let gate = Gate::default();
-        let enter = |bytes| unconstrained(gate.enter(bytes, None)).now_or_never().flatten();
+        let enter = |bytes| unconstrained(gate.enter(bytes, Payer::Neve)).now_or_never().flatten();
         let small: Vec<_> = std::iter::from_fn(|| enter(1)).collect();
         assert_eq!(small.len(), READS_MAX);
         drop(small);
@@ -119,7 +137,7 @@ mod tests {
         let gate = Gate::default();
         let enter = |bytes, last| {
             let address = ClientAddress::from(IpAddr::from([10, 0, 0, last]));
-            unconstrained(gate.enter(bytes, Some(address))).now_or_never().flatten()
+            unconstrained(gate.enter(bytes, Payer::Client(address))).now_or_never().flatten()
         };
         let small: Vec<_> = std::iter::from_fn(|| enter(1, 1)).collect();
         assert_eq!(small.len(), READS_MAX / 2);

@@ -8,7 +8,7 @@ mod object_reader;
 mod queue;
 mod read_rate;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(super) use breaker::BreakerState;
 pub(super) use gate::Payer;

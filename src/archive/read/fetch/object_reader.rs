@@ -45,6 +45,11 @@ impl ObjectReader {
         Self { store, queue, gate, breaker, hedging, rate: ReadRate::new(rates) }
     }
 
+    /// Bytes that one read should have at most: more would be a debt that other clients wait for.
+    pub(crate) fn read_bytes_max(&self) -> u64 {
+        self.rate.read_bytes_max()
+    }
+
     /// Watches the breaker.
     pub(crate) fn watch(&self) -> watch::Receiver<BreakerState> {
         self.breaker.watch()
@@ -85,7 +90,7 @@ impl ObjectReader {
                 count_error("resting");
                 return Err(NotRead::Failed);
             }
-            read = reading => read.map_err(refused)?,
+            read = reading => read.map_err(|reason| refused(reason, payer))?,
         };
         let failed = match read {
             Ok(bytes) => {
@@ -107,7 +112,7 @@ impl ObjectReader {
     /// Takes a read from the rate, and waits for its place. An error is the reason why it is refused.
     async fn place(&self, length: u64, payer: Payer) -> Result<Place<'_>, &'static str> {
         // What neve reads by itself comes one after the other.
-        let _turn = payer.map(|address| self.queue.enter(address)).transpose()?;
+        let _turn = payer.address().map(|address| self.queue.enter(address)).transpose()?;
         self.rate.take(payer, length)?; // before the gate: what is beyond the rate waits for nothing
         self.gate.enter(length, payer).await.ok_or("wait")
     }
@@ -127,7 +132,9 @@ impl ObjectReader {
             return read;
         }
         let place = self.hedging.take();
-        let Some(_place) = place.filter(|_| self.rate.take(payer, length).is_ok()) else {
+        // A second read of a request takes what the first ones of others leave.
+        let spare = payer.address().map_or(Payer::Neve, Payer::Ahead);
+        let Some(_place) = place.filter(|_| self.rate.take(spare, length).is_ok()) else {
             return first.await;
         };
         counter!("neve_archive_hedges_total").increment(1);
@@ -187,9 +194,11 @@ fn answer_of(failed: &Failed) -> (Answer, NotRead, &'static str) {
     }
 }
 
-/// Counts a read that is refused.
-fn refused(reason: &'static str) -> NotRead {
-    counter!("neve_archive_refused_reads_total", "reason" => reason).increment(1);
+/// Counts a read that is refused. No client misses one that was only ahead.
+fn refused(reason: &'static str, payer: Payer) -> NotRead {
+    if !matches!(payer, Payer::Ahead(_)) {
+        counter!("neve_archive_refused_reads_total", "reason" => reason).increment(1);
+    }
     NotRead::Refused
 }
 

@@ -1,4 +1,4 @@
 //! Reads from a store that answers, is silent, or fails, as the test says.
 
 mod reading;
-mod script_store;
+pub(crate) mod script_store;

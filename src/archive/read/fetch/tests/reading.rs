@@ -14,7 +14,7 @@ use crate::archive::read::fetch::breaker::{BreakerState, FAILURES_MAX};
 use crate::archive::read::fetch::gate::{Gate, READS_MAX};
 use crate::archive::read::fetch::object_reader::ObjectReader;
 use crate::archive::read::fetch::queue::{ADDRESS_MAX, WAITING_MAX};
-use crate::archive::read::fetch::{NotRead, Rates};
+use crate::archive::read::fetch::{NotRead, Payer, Rates};
 use crate::archive::store::ArchiveStore;
 use crate::shared::ClientAddress;
 
@@ -27,8 +27,8 @@ fn name() -> ObjectName {
     ObjectName { chain_id: 7, kind: Kind::Segment, first: 0, digest: Digest([1; 32]) }
 }
 
-fn at(last: u8) -> ClientAddress {
-    ClientAddress::from(IpAddr::from([10, 0, 0, last]))
+fn at(last: u8) -> Payer {
+    Payer::Client(ClientAddress::from(IpAddr::from([10, 0, 0, last])))
 }
 
 /// A reader of a store with an object, and the store.
@@ -43,13 +43,13 @@ async fn reader(rates: Rates, gate: Gate) -> (Arc<ObjectReader>, Arc<ScriptStore
 fn begun<'r>(
     reader: &'r ObjectReader,
     name: &'r ObjectName,
-    address: Option<ClientAddress>,
+    payer: Payer,
     count: usize,
 ) -> (Vec<impl Future<Output = Result<bytes::Bytes, NotRead>> + 'r>, Option<NotRead>) {
     let mut waiting = Vec::new();
     while waiting.len() < count {
         // Else tokio has a task wait that was polled often.
-        let mut read = Box::pin(unconstrained(reader.read(name, 0..10, address)));
+        let mut read = Box::pin(unconstrained(reader.read(name, 0..10, payer)));
         match read.as_mut().now_or_never() {
             None => waiting.push(read),
             Some(outcome) => return (waiting, outcome.err()),
@@ -63,17 +63,17 @@ async fn reads_that_wait_are_bounded_in_total_and_by_address() {
     let (reader, store) = reader(MANY, Gate::default()).await;
     store.set(Mode::Silent);
     let name = name();
-    let (first, refused) = begun(&reader, &name, Some(at(1)), 2 * WAITING_MAX);
+    let (first, refused) = begun(&reader, &name, at(1), 2 * WAITING_MAX);
     assert_eq!((first.len(), refused), (READS_MAX / 2 + ADDRESS_MAX, Some(NotRead::Refused)));
-    let (second, refused) = begun(&reader, &name, Some(at(2)), 2 * WAITING_MAX);
+    let (second, refused) = begun(&reader, &name, at(2), 2 * WAITING_MAX);
     let left = READS_MAX / 2 + WAITING_MAX - ADDRESS_MAX;
     assert_eq!((second.len(), refused), (left, Some(NotRead::Refused)));
-    let (third, refused) = begun(&reader, &name, Some(at(3)), 1);
+    let (third, refused) = begun(&reader, &name, at(3), 1);
     assert_eq!((third.len(), refused), (0, Some(NotRead::Refused)));
-    let (own, _) = begun(&reader, &name, None, 1);
+    let (own, _) = begun(&reader, &name, Payer::Neve, 1);
     assert_eq!(own.len(), 1, "neve itself");
     drop((first, second));
-    assert_eq!(begun(&reader, &name, Some(at(3)), 10).0.len(), 10);
+    assert_eq!(begun(&reader, &name, at(3), 10).0.len(), 10);
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn reads_beyond_the_rate_wait_for_nothing() {
     let (reader, store) = reader(rates, Gate::default()).await;
     store.set(Mode::Silent);
     let name = name();
-    let (waiting, refused) = begun(&reader, &name, Some(at(1)), 2 * READS_MAX);
+    let (waiting, refused) = begun(&reader, &name, at(1), 2 * READS_MAX);
     assert_eq!(refused, Some(NotRead::Refused));
     assert!((READS_MAX + 10..2 * READS_MAX).contains(&waiting.len()), "more after a while");
 }
@@ -93,20 +93,20 @@ async fn read_waits_for_its_place_for_bounded_time() {
     store.set(Mode::Silent);
     let name = name();
     let gets = store.gets();
-    let under_way = [at(1), at(3)].map(|at| begun(&reader, &name, Some(at), READS_MAX / 2).0);
+    let under_way = [at(1), at(3)].map(|at| begun(&reader, &name, at, READS_MAX / 2).0);
     assert_eq!(store.gets() - gets, READS_MAX);
-    let refused = timeout(LIMIT, reader.read(&name, 0..10, Some(at(2)))).await.expect("it ends");
+    let refused = timeout(LIMIT, reader.read(&name, 0..10, at(2))).await.expect("it ends");
     assert_eq!(refused, Err(NotRead::Refused), "before those under way end");
     drop(under_way);
     store.set(Mode::Serves);
-    assert_eq!(reader.read(&name, 0..10, Some(at(2))).await.map(|bytes| bytes.len()), Ok(10));
+    assert_eq!(reader.read(&name, 0..10, at(2)).await.map(|bytes| bytes.len()), Ok(10));
 }
 
 #[tokio::test]
 async fn store_that_fails_gets_no_read_until_a_probe_is_answered() {
     let (reader, store) = reader(MANY, Gate::default()).await;
     let (name, states) = (name(), reader.watch());
-    let read = || reader.read(&name, 0..10, Some(at(1)));
+    let read = || reader.read(&name, 0..10, at(1));
     store.set(Mode::Forbidden);
     for _ in 0..2 * FAILURES_MAX {
         assert_eq!(read().await, Err(NotRead::Failed));
@@ -136,7 +136,7 @@ async fn answer_of_any_kind_to_a_probe_closes_the_breaker() {
         let (name, mut states) = (name(), reader.watch());
         store.set(Mode::Fails);
         for _ in 0..FAILURES_MAX {
-            assert_eq!(reader.read(&name, 0..10, Some(at(1))).await, Err(NotRead::Failed));
+            assert_eq!(reader.read(&name, 0..10, at(1)).await, Err(NotRead::Failed));
         }
         let probing = Arc::clone(&reader);
         let probing = tokio::spawn(async move { probing.keep_probing().await });
@@ -147,7 +147,7 @@ async fn answer_of_any_kind_to_a_probe_closes_the_breaker() {
         store.set(mode); // no manifest was ever put
         let closed = states.wait_for(|state| *state == BreakerState::Closed);
         timeout(LIMIT, closed).await.expect("a probe is answered").expect("it lives");
-        assert_eq!(reader.read(&name, 0..10, Some(at(1))).await.map(|bytes| bytes.len()), Ok(10));
+        assert_eq!(reader.read(&name, 0..10, at(1)).await.map(|bytes| bytes.len()), Ok(10));
         probing.abort();
     }
 }
@@ -157,20 +157,19 @@ async fn second_read_begins_once_the_first_takes_longer_than_usual() {
     let (reader, store) = reader(MANY, Gate::default()).await;
     let name = name();
     store.set(Mode::StallsFirst);
-    let (mut few, _) = begun(&reader, &name, Some(at(1)), 1);
+    let (mut few, _) = begun(&reader, &name, at(1), 1);
     assert!(timeout(Duration::from_millis(100), &mut few[0]).await.is_err(), "too few are known");
     drop(few);
     store.set(Mode::Serves);
     for _ in 0..32 {
-        assert!(reader.read(&name, 0..10, Some(at(1))).await.is_ok());
+        assert!(reader.read(&name, 0..10, at(1)).await.is_ok());
     }
     store.set(Mode::StallsFirst);
     let gets = store.gets();
-    let read = timeout(LIMIT, reader.read(&name, 0..10, Some(at(1)))).await.expect("it ends");
+    let read = timeout(LIMIT, reader.read(&name, 0..10, at(1))).await.expect("it ends");
     assert_eq!((read.map(|bytes| bytes.len()), store.gets()), (Ok(10), gets + 2));
     store.set(Mode::StallsFirst);
-    let long =
-        timeout(Duration::from_millis(200), reader.read(&name, 0..2 << 20, Some(at(1)))).await;
+    let long = timeout(Duration::from_millis(200), reader.read(&name, 0..2 << 20, at(1))).await;
     assert!(long.is_err(), "one of over 1 MiB takes as long as its bytes do");
     assert_eq!(store.gets(), gets + 3);
 }
@@ -180,13 +179,12 @@ async fn second_read_is_within_the_rate() {
     let (reader, store) = reader(Rates { bytes: 1024, ..MANY }, Gate::default()).await;
     let name = name();
     for _ in 0..32 {
-        assert!(reader.read(&name, 0..10, None).await.is_ok());
+        assert!(reader.read(&name, 0..10, Payer::Neve).await.is_ok());
     }
     store.set(Mode::StallsFirst);
     let gets = store.gets();
     // Its bytes are the rate of half an hour.
-    let read =
-        timeout(Duration::from_millis(300), reader.read(&name, 0..1 << 20, Some(at(1)))).await;
+    let read = timeout(Duration::from_millis(300), reader.read(&name, 0..1 << 20, at(1))).await;
     assert!(read.is_err(), "nothing is left for a second one");
     assert_eq!(store.gets(), gets + 1);
 }
@@ -195,6 +193,6 @@ async fn second_read_is_within_the_rate() {
 async fn body_that_is_longer_than_the_range_is_not_read_to_its_end() {
     let (reader, store) = reader(MANY, Gate::default()).await;
     store.set(Mode::Floods);
-    assert_eq!(reader.read(&name(), 0..10, Some(at(1))).await, Err(NotRead::Failed));
+    assert_eq!(reader.read(&name(), 0..10, at(1)).await, Err(NotRead::Failed));
     assert!(store.sent() <= 2, "{} MiB of 10 bytes", store.sent());
 }

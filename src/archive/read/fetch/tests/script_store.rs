@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -12,15 +12,16 @@ use neve_archive::MANIFEST_NAME;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
-    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetRange, GetResult, GetResultPayload, ListResult,
+    MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, Result,
 };
 
 use crate::shared::lock::lock;
 
 /// Behavior of GET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     #[default]
     Serves,
     /// No answer ever comes.
@@ -38,25 +39,32 @@ pub(super) enum Mode {
 
 /// A store in memory.
 #[derive(Debug, Default)]
-pub(super) struct ScriptStore {
+pub(crate) struct ScriptStore {
     inner: InMemory,
     mode: Mutex<Mode>,
     gets: AtomicUsize,
+    /// Bytes of the longest range.
+    longest: AtomicU64,
     /// MiB of a flood that were taken.
     sent: Arc<AtomicUsize>,
 }
 
 impl ScriptStore {
-    pub(super) fn set(&self, mode: Mode) {
+    pub(crate) fn set(&self, mode: Mode) {
         *lock(&self.mode) = mode;
     }
 
     /// Requests of GET so far.
-    pub(super) fn gets(&self) -> usize {
+    pub(crate) fn gets(&self) -> usize {
         self.gets.load(Ordering::SeqCst)
     }
 
-    pub(super) fn sent(&self) -> usize {
+    /// Bytes of the longest range that was requested.
+    pub(crate) fn longest(&self) -> u64 {
+        self.longest.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn sent(&self) -> usize {
         self.sent.load(Ordering::SeqCst)
     }
 
@@ -92,6 +100,9 @@ impl fmt::Display for ScriptStore {
 impl ObjectStore for ScriptStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.gets.fetch_add(1, Ordering::SeqCst);
+        if let Some(GetRange::Bounded(range)) = &options.range {
+            self.longest.fetch_max(range.end - range.start, Ordering::SeqCst);
+        }
         let forbidden =
             || Error::PermissionDenied { path: location.to_string(), source: "forbidden".into() };
         match self.next() {
