@@ -157,12 +157,14 @@ fn text_that_fields_do_not_give_back_is_stored_as_it_came() {
             one.block = one.block.replacen(old, new, 1);
             one.receipts = one.receipts.replacen(old, new, 1);
             one.hashes = None;
-            let packing = packed(&texts, 16);
+            let packing = packed(&texts, 64);
             let stored: Vec<_> = packing.stored_as_came.into_iter().collect();
             assert_eq!(stored, [(reason, 1)], "{new}");
             check_texts(&packing.bytes, &texts);
         }
     }
+}
+
 }
 
 /// Compares both texts of each height.
@@ -187,7 +189,7 @@ fn release_of_the_node_does_not_change_the_file() {
         one.block = one.block.replacen("\"totalDifficulty\":\"0x0\"", &value, 1);
         one.hashes = None;
     }
-    let number = packed(&other, 16).bytes;
+    let number = packed(&other, 64).bytes;
     assert_eq!(zero, number);
     check(&number, &other);
 }
@@ -201,7 +203,7 @@ fn packing_stops_when_the_caller_breaks() {
         left -= 1;
         if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    assert!(matches!(pack(IDENTITY, 16, &heights, &mut proceed), Err(PackError::Stopped)));
+    assert!(matches!(pack(IDENTITY, 64, &heights, &mut proceed), Err(PackError::Stopped)));
     let mut proceed = || ControlFlow::Continue(());
     let eight = pack(IDENTITY, 8, &heights, &mut proceed);
     assert!(matches!(eight, Err(PackError::Heights { heights: 16, max: 8 })));

@@ -263,6 +263,18 @@ impl PackedRange for Range {
         counted(|| record_of(&packed, TotalDifficulty::Number))
     }
 
+    fn proven(&self, height: u64) -> Result<Record, PackedDamage> {
+        let record = self.record(height)?;
+        let refused = |what: &str| PackedDamage::Damaged(format!("packed height {height}: {what}"));
+        let block = Block::parse(&record.parts[FULL].bytes);
+        let hash = block.map_err(|_| refused("its block does not parse"))?.header.hash();
+        if hash.0 == record.hash.0 && self.0.hash(height) == Some(hash) {
+            Ok(record)
+        } else {
+            Err(refused("its header has another hash than the directory says"))
+        }
+    }
+
     fn read(
         &self,
         height: u64,

@@ -8,6 +8,7 @@ mod inspect;
 mod kill;
 mod kill_packing;
 pub(crate) mod packed;
+mod packed_damage;
 mod packed_reader;
 mod retention;
 mod scale;

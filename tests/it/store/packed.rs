@@ -13,11 +13,11 @@ use crate::support::neve::{Neve, command_by, run};
 const HEAD: u64 = 110;
 const PACKED: u64 = 96;
 
-fn chain() -> DevnetThread {
+pub(super) fn chain() -> DevnetThread {
     DevnetThread::start(Config::test().with_head(HEAD)).expect("loopback has free ports")
 }
 
-fn start(dir: &Path, node: &DevnetThread, unpacked: &str) -> Neve {
+pub(super) fn start(dir: &Path, node: &DevnetThread, unpacked: &str) -> Neve {
     start_with(dir, node, &["--unpacked-bytes", unpacked])
 }
 
@@ -30,7 +30,7 @@ fn start_with(dir: &Path, node: &DevnetThread, options: &[&str]) -> Neve {
     neve
 }
 
-fn wait_until_packed(neve: &Neve) {
+pub(super) fn wait_until_packed(neve: &Neve) {
     wait_for_packed(neve, PACKED);
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn packed_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Calls of every method about stored heights.
-fn calls(neve: &Neve) -> Vec<(String, String)> {
+pub(super) fn calls(neve: &Neve) -> Vec<(String, String)> {
     let mut calls = Vec::new();
     let mut client = neve.client();
     let mut call = |method: &str, params: String| calls.push((method.to_owned(), params));
@@ -242,7 +242,7 @@ fn other_connections_have_a_packed_block_unpacked_by_another_thread() {
 }
 
 /// Code and last line of `neve verify`.
-fn verified(dir: &Path) -> (Option<i32>, String) {
+pub(super) fn verified(dir: &Path) -> (Option<i32>, String) {
     let store = dir.join("store").display().to_string();
     let output = run(&["verify", "--digest", "--data-dir", &store]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

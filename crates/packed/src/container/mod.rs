@@ -5,4 +5,5 @@ pub(crate) mod directory;
 pub(crate) mod hash_index;
 pub(crate) mod layout;
 pub(crate) mod log_index;
+pub(crate) mod page_sums;
 pub(crate) mod source;

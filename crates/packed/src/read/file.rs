@@ -10,6 +10,7 @@ use crate::container::directory::{self, Entry};
 use crate::container::hash_index;
 use crate::container::layout::{FileHeader, HEADER_BYTES, Place, Section};
 use crate::container::log_index;
+use crate::container::page_sums::PageSums;
 use crate::container::source::{Source, read};
 use crate::error::PackedError;
 use crate::frames::model::Model;
@@ -19,23 +20,24 @@ use crate::read::height::PackedHeight;
 /// Bytes of the directory, the tables and the dictionary that an opening accepts.
 const OPENED_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes that are read at once to compare a checksum.
-const CHECKED_AT_ONCE: u64 = 1 << 20;
-
 /// A packed file that was opened.
 ///
 /// Opening reads and checks the file header, the directory, the tables and the dictionary, and keeps
 /// the header. A read of a height reads its entry of the directory again, and tables and dictionary
-/// unless they are in memory (see [`ModelCache`]). The two indexes are checked at their first use,
-/// each frame at each read.
+/// unless they are in memory (see [`ModelCache`]). The two indexes are checked at their first use.
+///
+/// No byte is believed because it was right before: each read of the directory and of an index compares
+/// checksums of pages that the first one made, each read of a frame or of tables theirs.
 #[derive(Debug)]
 pub struct PackedFile<S> {
     source: S,
     header: FileHeader,
     places: [Place; 6],
     model: CachedModel,
-    hashes_checked: OnceLock<bool>,
-    terms_checked: OnceLock<bool>,
+    directory: PageSums,
+    /// Those of the indexes, once they were read: `None` if the section is damaged.
+    hashes: OnceLock<Option<PageSums>>,
+    terms: OnceLock<Option<PageSums>>,
 }
 
 /// Place of a hash in a packed file.
@@ -64,10 +66,11 @@ impl<S: Source> PackedFile<S> {
         let section = checked(&source, &places, Section::Directory)?;
         let frames = places[Section::Frames as usize].bytes;
         directory::check(&section, header.heights as usize, frames)?;
+        let directory = PageSums::of(&section, Section::Directory);
         drop(section);
-        let [hashes_checked, terms_checked] = [OnceLock::new(), OnceLock::new()];
+        let [hashes, terms] = [OnceLock::new(), OnceLock::new()];
         let model = CachedModel::new(cache);
-        let file = Self { source, header, places, model, hashes_checked, terms_checked };
+        let file = Self { source, header, places, model, directory, hashes, terms };
         file.model()?;
         Ok(file)
     }
@@ -97,22 +100,34 @@ impl<S: Source> PackedFile<S> {
 
     /// Returns the hash of the block at a height of the file.
     pub fn hash(&self, height: u64) -> Option<B256> {
-        Some(self.entries(self.index(height).ok()?).ok()?.1.hash)
+        Some(self.entries(self.number(height).ok()?).ok()?.1.hash)
     }
 
-    /// Reads a part of a section.
-    fn part(&self, section: Section, range: Range<u64>) -> Result<Cow<'_, [u8]>, PackedError> {
-        let outside = || PackedError::malformed(section.name(), "a part out of bounds");
-        let (offset, bytes) = self.places[section as usize].part(range).ok_or_else(outside)?;
-        read(&self.source, offset, bytes)
+    /// Reads a part of a section and compares its pages with `sums`.
+    fn part(
+        &self,
+        section: Section,
+        sums: &PageSums,
+        range: Range<u64>,
+    ) -> Result<Cow<'_, [u8]>, PackedError> {
+        sums.part(&self.source, &self.places[section as usize], section, range)
     }
 
     /// Reads the entry of a height and the one before it.
     pub(super) fn entries(&self, index: usize) -> Result<(Option<Entry>, Entry), PackedError> {
-        directory::read(&self.part(Section::Directory, directory::entries_of(index))?)
+        let entries = directory::entries_of(index);
+        directory::read(&self.part(Section::Directory, &self.directory, entries)?)
     }
 
-    fn index(&self, height: u64) -> Result<usize, PackedError> {
+    /// Reads a frame, which has a checksum of its own.
+    fn frame(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, PackedError> {
+        let outside = || PackedError::malformed(Section::Frames.name(), "a frame out of bounds");
+        let (offset, bytes) =
+            self.places[Section::Frames as usize].part(range).ok_or_else(outside)?;
+        read(&self.source, offset, bytes)
+    }
+
+    fn number(&self, height: u64) -> Result<usize, PackedError> {
         let index = height.checked_sub(self.header.first);
         let index = index.filter(|index| *index < u64::from(self.header.heights));
         index.map(|index| index as usize).ok_or(PackedError::Height {
@@ -124,8 +139,8 @@ impl<S: Source> PackedFile<S> {
 
     /// Reads the frame of a height and checks it.
     pub fn height(&self, height: u64) -> Result<PackedHeight<'_>, PackedError> {
-        let (before, entry) = self.entries(self.index(height)?)?;
-        let frame = self.part(Section::Frames, range(before, entry))?;
+        let (before, entry) = self.entries(self.number(height)?)?;
+        let frame = self.frame(range(before, entry))?;
         if directory::checksum(height, &frame) != entry.crc {
             return Err(PackedError::FrameChecksum(height));
         }
@@ -136,7 +151,7 @@ impl<S: Source> PackedFile<S> {
     /// Returns offset and length of the bytes of the file that a read of the height needs, besides
     /// those that opening reads.
     pub fn extent(&self, height: u64) -> Result<(u64, usize), PackedError> {
-        let (before, entry) = self.entries(self.index(height)?)?;
+        let (before, entry) = self.entries(self.number(height)?)?;
         let extent = self.places[Section::Frames as usize].part(range(before, entry));
         extent.ok_or_else(|| PackedError::malformed("directory", "a frame out of bounds"))
     }
@@ -147,18 +162,22 @@ impl<S: Source> PackedFile<S> {
         (offset, bytes as usize)
     }
 
-    /// Compares the checksum of an index, unless that was done before.
-    fn check_index(&self, section: Section, known: &OnceLock<bool>) -> Result<(), PackedError> {
+    /// Returns the checksums of an index's pages. The first use reads the index whole and compares its own.
+    fn index<'f>(
+        &self,
+        section: Section,
+        known: &'f OnceLock<Option<PageSums>>,
+    ) -> Result<&'f PageSums, PackedError> {
         if known.get().is_none() {
-            let is_good = is_intact(&self.source, &self.places[section as usize])?;
-            if is_good && section == Section::Hashes {
-                let length = self.places[section as usize].bytes;
-                hash_index::check(|range| self.part(section, range), length)?;
+            let place = &self.places[section as usize];
+            let sums = PageSums::read(&self.source, place, section)?;
+            if let (Some(sums), Section::Hashes) = (&sums, section) {
+                hash_index::check(|range| self.part(section, sums, range), place.bytes)?;
             }
-            let _ = known.set(is_good);
+            let _ = known.set(sums); // another thread was first
         }
-        let is_good = known.get().copied().unwrap_or(false);
-        if is_good { Ok(()) } else { Err(PackedError::Checksum(section.name())) }
+        let sums = known.get().and_then(Option::as_ref);
+        sums.ok_or_else(|| PackedError::Checksum(section.name()))
     }
 
     /// Finds a block or transaction by its hash. Reads the frames of the candidates, which are
@@ -166,7 +185,7 @@ impl<S: Source> PackedFile<S> {
     pub fn find(&self, hash: &B256) -> Result<Option<Position>, PackedError> {
         self.find_with(hash, |at| {
             let found = match at.transaction {
-                None => self.hash(at.height),
+                None => Some(self.entries(self.number(at.height)?)?.1.hash),
                 Some(transaction) => {
                     self.height(at.height)?.transaction_hash(transaction as usize)?
                 }
@@ -182,9 +201,11 @@ impl<S: Source> PackedFile<S> {
         hash: &B256,
         mut take: impl FnMut(Position) -> Result<Option<T>, PackedError>,
     ) -> Result<Option<T>, PackedError> {
-        self.check_index(Section::Hashes, &self.hashes_checked)?;
-        let candidates = hash_index::candidates(|range| self.part(Section::Hashes, range), hash)?;
-        for at in candidates {
+        let sums = self.index(Section::Hashes, &self.hashes)?;
+        let part = |range| self.part(Section::Hashes, sums, range);
+        let candidates = hash_index::candidates(part, hash)?;
+        // A place behind the last height is no candidate.
+        for at in candidates.into_iter().filter(|at| at.height < self.header.heights) {
             let height = self.header.first + u64::from(at.height);
             let found = take(Position { height, transaction: at.ordinal.checked_sub(1) })?;
             if found.is_some() {
@@ -197,18 +218,18 @@ impl<S: Source> PackedFile<S> {
     /// Returns the heights, ascending, of which a log may have the term (see [`crate::term`]).
     /// All heights with such a log are among them.
     pub fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedError> {
-        self.check_index(Section::Terms, &self.terms_checked)?;
+        let sums = self.index(Section::Terms, &self.terms)?;
         let (length, heights) =
             (self.places[Section::Terms as usize].bytes, self.header.heights as usize);
-        let found =
-            log_index::heights(|range| self.part(Section::Terms, range), length, term, heights)?;
+        let part = |range| self.part(Section::Terms, sums, range);
+        let found = log_index::heights(part, length, term, heights)?;
         Ok(found.into_iter().map(|height| self.header.first + u64::from(height)).collect())
     }
 
     /// Checks all checksums. [`Self::height`] and the texts of each height check the rest.
     pub fn check(&self) -> Result<(), PackedError> {
         for section in Section::ALL.into_iter().filter(|section| *section != Section::Frames) {
-            if !is_intact(&self.source, &self.places[section as usize])? {
+            if PageSums::read(&self.source, &self.places[section as usize], section)?.is_none() {
                 return Err(PackedError::Checksum(section.name()));
             }
         }
@@ -219,18 +240,6 @@ impl<S: Source> PackedFile<S> {
 /// Place of a frame in the section of frames.
 pub(super) fn range(before: Option<Entry>, entry: Entry) -> Range<u64> {
     u64::from(before.map_or(0, |before| before.end))..u64::from(entry.end)
-}
-
-/// Compares the checksum of a section of any length.
-fn is_intact<S: Source>(source: &S, place: &Place) -> Result<bool, PackedError> {
-    let (mut crc, mut at, end) =
-        (crc32fast::Hasher::new(), place.offset, place.offset + place.bytes);
-    while at < end {
-        let piece = read(source, at, (end - at).min(CHECKED_AT_ONCE) as usize)?;
-        crc.update(&piece);
-        at += piece.len() as u64;
-    }
-    Ok(crc.finalize() == place.crc)
 }
 
 /// Reads a section and compares its checksum.

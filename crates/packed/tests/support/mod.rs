@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test ends at its first failure")]
 
+pub(crate) mod forge;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -68,6 +70,30 @@ impl Texts {
         let zero = self.block.contains("\"totalDifficulty\":\"0x0\"");
         if zero { TotalDifficulty::Zero } else { TotalDifficulty::Number }
     }
+}
+
+/// Reads everything that is there; `None` if any of it is refused.
+pub(crate) fn read_all(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let file = PackedFile::open(bytes).ok()?;
+    let mut texts = Vec::new();
+    for number in file.heights() {
+        let height = file.height(number).ok()?;
+        let mut out = Vec::new();
+        height.block(TotalDifficulty::Zero, &mut out).ok()?;
+        height.block_with_hashes(TotalDifficulty::Zero, &mut out).ok()?;
+        height.header(TotalDifficulty::Zero, &mut out).ok()?;
+        height.receipts(&mut out).ok()?;
+        for at in 0..height.counts().ok()?.0 {
+            height.receipt(at, &mut out).ok()?;
+            height.transaction(at, &mut out).ok()?;
+            file.find(&height.transaction_hash(at).ok()??).ok()??;
+        }
+        let mut logs = LogOut::default();
+        height.logs(|_, _| true, &mut logs).ok()?;
+        out.extend(logs.text);
+        texts.push(out);
+    }
+    Some(texts)
 }
 
 fn same(found: &[u8], expected: &[u8], what: &str) {

@@ -97,14 +97,21 @@ impl Packed {
         if let Some(kept) = kept().get(key) {
             return Ok(kept);
         }
-        let record = self.range.record(height)?;
+        let unpacked = self.to_record(height, &self.range.record(height)?)?;
+        kept().put(key, &unpacked);
+        Ok(unpacked)
+    }
+
+    /// Unpacks a height to copy it: the hash is made again, and no record of memory is taken.
+    pub(crate) fn proven(&self, height: u64) -> Result<RecordRef, PackedDamage> {
+        self.to_record(height, &self.range.proven(height)?)
+    }
+
+    fn to_record(&self, height: u64, record: &Record) -> Result<RecordRef, PackedDamage> {
         if Some(record.hash) != self.hash(height) || record.height != height {
             return Err(PackedDamage::Damaged("packed height is another block".into()));
         }
-        let unpacked =
-            in_memory(&record).map_err(|error| PackedDamage::NoMemory(error.to_string()))?;
-        kept().put(key, &unpacked);
-        Ok(unpacked)
+        in_memory(record).map_err(|error| PackedDamage::NoMemory(error.to_string()))
     }
 
     /// The first candidate for `hash` that `found` takes.

@@ -189,6 +189,10 @@ pub trait PackedRange: Send + Sync {
     /// Unpacks a height whole.
     fn record(&self, height: u64) -> Result<Record, PackedDamage>;
 
+    /// Unpacks a height whole, and makes the block's hash again from its header: no checksum of a height covers
+    /// the hash. What is copied elsewhere is read so.
+    fn proven(&self, height: u64) -> Result<Record, PackedDamage>;
+
     /// Appends what is wanted of a height. Returns the number of transactions if that is wanted, else
     /// any number; `None`, with nothing appended, if there is no such transaction.
     fn read(

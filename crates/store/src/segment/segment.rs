@@ -292,6 +292,17 @@ impl Segment {
         })
     }
 
+    /// Returns the record at `height` as [`Self::record`] does, to copy it. The hash of a packed one is made again.
+    pub(crate) fn proven(&self, height: u64) -> Result<Option<RecordRef>, Cold> {
+        if !self.is_packed() {
+            return self.record(height);
+        }
+        self.unpacked(height, |packed| {
+            residency::not_here()?;
+            packed.proven(height)
+        })
+    }
+
     /// Compares the checksum of a record that was not read yet. A thread that must not wait leaves
     /// that to another one.
     #[cold]
@@ -316,7 +327,7 @@ impl Segment {
     /// they cannot be read.
     pub(crate) fn stored(&self, height: u64) -> Option<(Slot, Vec<u8>)> {
         if self.is_packed() {
-            let record = residency::loaded(|| self.unpack(height).ok().flatten())?;
+            let record = residency::loaded(|| self.proven(height).ok().flatten())?;
             return Some((record.slot, record.whole()?.to_vec()));
         }
         let (at, slot) = residency::loaded(|| self.slot(height).ok().flatten())?;

@@ -76,7 +76,7 @@ impl BackfillWriter {
     /// Adds the next height as `from` has it. False if it is damaged there: nothing is added.
     pub(crate) fn append_stored(&mut self, from: &Segment, height: u64) -> Result<bool, Error> {
         let read = || {
-            let stored = from.record(height).ok()??;
+            let stored = from.proven(height).ok()??;
             Some((stored.stored_len(), stored.header().ok()?))
         };
         let Some((len, head)) = residency::loaded(read) else { return Ok(false) };

@@ -1,0 +1,189 @@
+//! Packed files that no packer wrote, as the store meets them: at an opening, a verification, a download, and a
+//! repair.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test ends at its first failure")]
+
+#[path = "../../packed/tests/support/mod.rs"]
+mod support;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use neve_chain::{AdmittedKeys, Checks};
+use neve_record::assemble::assemble;
+use neve_record::packed::Codec;
+use neve_store::verify::{self, Finding, Stored, Visitor};
+use neve_store::{
+    Hash, Identity, Opened, Options, PackEnd, PackedBytes, PackedCodec, PackedRange, Record,
+    RecordRef, open_with,
+};
+use support::forge::{Forged, put_together, section, sections};
+use support::{packed, recorded};
+
+const IDENTITY: Identity = Identity { chain_id: 43112, genesis: Hash([7; 32]) };
+
+/// Findings of a verification.
+#[derive(Default)]
+struct Heard(Vec<Finding>);
+
+impl Visitor for Heard {
+    fn finding(&mut self, finding: Finding) {
+        self.0.push(finding);
+    }
+
+    fn record(&mut self, _: &Stored<'_>) {}
+
+    fn codec(&self) -> Option<Arc<dyn PackedCodec>> {
+        Some(Arc::new(Codec::default()))
+    }
+
+    fn progress(&mut self, _: u64) {}
+}
+
+fn verified(path: &Path) -> Vec<Finding> {
+    let mut heard = Heard::default();
+    verify::segment(path, &mut heard).unwrap();
+    heard.0
+}
+
+fn store(dir: &Path) -> Opened {
+    let options = Options { disk_reserve_bytes: 1 << 20, span: 16, ..Options::default() };
+    open_with(dir, options, Arc::new(Codec::default())).unwrap()
+}
+
+fn open(bytes: Vec<u8>) -> Box<dyn PackedRange> {
+    Codec::default().open(PackedBytes::in_memory(bytes)).unwrap()
+}
+
+/// Writes a file into a store under way, as a download does. Returns the findings about it.
+fn received(dir: &Path, file: &[u8]) -> Vec<Finding> {
+    let mut opened = store(dir);
+    opened.writer.bind(IDENTITY, 1).unwrap();
+    let receive = || opened.writer.history().unwrap().receive_packed(7).unwrap().unwrap();
+    assert!(receive().write(file).unwrap());
+    // As after a restart: what came before is looked at again.
+    let mut incoming = receive();
+    assert!(incoming.page().is_some() && incoming.have() <= file.len() as u64);
+    let mut heard = Heard::default();
+    incoming.verify(&mut heard).unwrap();
+    incoming.restart().unwrap();
+    heard.0
+}
+
+#[test]
+fn repair_copies_no_height_whose_hash_is_not_that_of_its_header() {
+    let texts = &recorded("v1.15.0")[202..210];
+    let good = packed(texts, 8).bytes;
+    for at in 0..8 {
+        let mut changed = sections(&good).map(<[u8]>::to_vec);
+        changed[0][40 * at + 5] ^= 0x10;
+        // All checksums are right: a reader believes the directory.
+        let range = open(put_together(&good[..104], &changed.each_ref().map(Vec::as_slice)));
+        for (index, height) in (range.header().first..range.header().end()).enumerate() {
+            let believed = range.record(height).unwrap();
+            assert_eq!(Some(believed.hash), range.hash(height));
+            // The hash of a block stands in the header of the next one, too.
+            let is_right = index != at && index != at + 1;
+            assert_eq!(range.proven(height).is_ok(), is_right, "{index} of {at}");
+        }
+    }
+    let range = open(good);
+    for height in range.header().first..range.header().end() {
+        assert_eq!(range.proven(height).unwrap().hash, range.hash(height).unwrap());
+    }
+}
+
+/// Records of a whole range and of the height behind it, which settles nothing here.
+fn records() -> Vec<Record> {
+    let checks = Checks { chain_id: 43112, senders: false, admitted: AdmittedKeys::default() };
+    let texts = &recorded("v1.14.2/main")[208..226];
+    let record = |texts: &support::Texts| {
+        assemble(texts.block.as_bytes(), texts.receipts.as_bytes(), &checks).unwrap().record
+    };
+    texts.iter().map(record).collect()
+}
+
+/// A store whose first sixteen heights are packed.
+fn packed_store(dir: &Path, records: &[Record]) {
+    let mut opened = store(dir);
+    opened.writer.bind(IDENTITY, 1).unwrap();
+    records.iter().for_each(|record| opened.writer.append(record).unwrap());
+    opened.writer.sync().unwrap();
+    let due = opened.writer.begin_pack(records[16].height, 0).unwrap();
+    let ended = opened.writer.end_pack(due.run(&mut || true)).unwrap();
+    let PackEnd::Packed(_, name) = ended else { panic!("the range is packed") };
+    opened.writer.remove_packed(name.run()).unwrap();
+}
+
+fn is_same(found: &RecordRef, record: &Record) -> bool {
+    let parts = (0..).zip(&record.parts);
+    (found.hash(), found.parent()) == (record.hash, record.parent)
+        && parts.into_iter().all(|(at, part)| *found.part(at).slice.as_ref() == *part.bytes)
+}
+
+/// Reads every height. Returns how many are misses; all others must be right.
+fn misses(opened: &Opened, records: &[Record], about: &str) -> usize {
+    let found = records.iter().map(|record| (record, opened.reader.record(record.height)));
+    let missed = found.filter(|(record, found)| {
+        assert!(found.as_ref().is_none_or(|found| is_same(found, record)), "{about}");
+        found.is_none()
+    });
+    missed.count()
+}
+
+/// Repairs as `neve` does: what is damaged comes from an upstream, here from `records`.
+fn repair(opened: &mut Opened, records: &[Record]) -> bool {
+    let base = records[0].height;
+    let mut repair = opened.writer.repair(base).unwrap().unwrap();
+    assert_eq!(repair.last_hash(), Some(records[15].hash));
+    let damaged = repair.damaged();
+    for record in &records[..16] {
+        if damaged.contains(&record.height) {
+            repair.append(record).unwrap();
+        } else {
+            assert!(repair.keep(record.height).unwrap());
+        }
+    }
+    let built = repair.finish().unwrap();
+    opened.writer.replace(built).unwrap()
+}
+
+/// Every field of the directory, of the first, the last and other heights; and each other section.
+#[test]
+fn byte_that_changes_under_an_open_store_is_scrubbed_and_repaired() {
+    let records = records();
+    assert!(records[0].height.is_multiple_of(16));
+    let whole = tempfile::tempdir().unwrap();
+    packed_store(whole.path(), &records);
+    let name = format!("{:020}.pack", records[0].height);
+    let length = whole.path().join(&name).metadata().unwrap().len();
+    let fields = |entry: u64| [1, 17, 31, 32, 35, 37].map(|byte| 512 + 40 * entry + byte);
+    let rest = [9, 110, 509].into_iter().chain((1152..length).step_by(length as usize / 15));
+    for at in [0, 1, 9, 15].into_iter().flat_map(fields).chain(rest) {
+        let dir = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(whole.path()).unwrap() {
+            let path = file.unwrap().path();
+            fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+        }
+        let about = format!("byte {at} of {length}");
+        let mut opened = store(dir.path());
+        assert_eq!(misses(&opened, &records, &about), 0);
+        let file = File::options().read(true).write(true).open(dir.path().join(&name)).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        misses(&opened, &records, &about);
+        assert!(opened.reader.scrub(dir.path(), records[0].height, &mut |_| {}).unwrap());
+        assert_eq!(opened.reader.damaged().len(), 1, "{about}");
+        assert!(repair(&mut opened, &records), "{about}");
+        assert_eq!(misses(&opened, &records, &about), 0);
+        assert!(opened.reader.damaged().is_empty() && !dir.path().join(&name).exists());
+        drop(opened);
+        let mut heard = Heard::default();
+        verify::directory(dir.path(), &mut heard).unwrap();
+        assert!(heard.0.is_empty(), "{about}: {:?}", heard.0);
+        assert_eq!(misses(&store(dir.path()), &records, &about), 0);
+    }
+}
