@@ -95,6 +95,23 @@ fn repair_copies_no_height_whose_hash_is_not_that_of_its_header() {
     }
 }
 
+/// zstd refuses a dictionary that begins with its magic number and has no tables behind it.
+#[test]
+fn dictionary_that_zstd_refuses_is_a_finding_and_no_panic() {
+    let dictionary = section(&[0x37, 0xa4, 0x30, 0xec, 0, 0, 0, 0]);
+    let file = Forged { dictionary, ..Forged::empty() }.write();
+    assert!(Codec::default().open(PackedBytes::in_memory(file.clone())).is_err());
+    let dir = tempfile::tempdir().unwrap();
+    assert!(!received(dir.path(), &file).is_empty());
+    let path = dir.path().join("00000000000000000007.pack");
+    fs::write(&path, &file).unwrap();
+    let findings = verified(&path);
+    assert!(findings.iter().any(|finding| finding.detail.contains("dictionary")), "{findings:?}");
+    let opened = store(dir.path());
+    assert!(opened.notes.iter().any(|note| note.contains("set aside")), "{:?}", opened.notes);
+    assert!(!path.exists() && opened.reader.range().is_none());
+}
+
 /// Records of a whole range and of the height behind it, which settles nothing here.
 fn records() -> Vec<Record> {
     let checks = Checks { chain_id: 43112, senders: false, admitted: AdmittedKeys::default() };

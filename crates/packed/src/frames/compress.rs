@@ -66,8 +66,10 @@ pub(crate) fn train<'e>(contents: impl Iterator<Item = &'e [u8]>) -> Vec<u8> {
 pub(crate) struct Dictionary(DDict<'static>);
 
 impl Dictionary {
-    pub(crate) fn new(bytes: &[u8]) -> Self {
-        Self(DDict::create(bytes))
+    /// Digests a dictionary. zstd refuses one that begins as its own do and has bad tables.
+    pub(crate) fn new(bytes: &[u8]) -> Result<Self, PackedError> {
+        let digested = DDict::try_create(bytes);
+        digested.map(Self).ok_or_else(|| PackedError::malformed("dictionary", "zstd refuses it"))
     }
 
     /// Returns the bytes that it takes in memory.

@@ -38,7 +38,7 @@ impl Model {
         let (template, _) = Values::read(&Values::absent(), first, &mut symbols, &mut literals)?;
         literals.end()?;
         let tables = Tables::read(bytes.rest())?;
-        let dictionary = Dictionary::new(&unpack(dictionary, Section::Dictionary)?);
+        let dictionary = Dictionary::new(&unpack(dictionary, Section::Dictionary)?)?;
         let known = KnownBits {
             words: BloomBits::new(tables.words.len()),
             shapes: BloomBits::new(tables.log_shapes.len()),
