@@ -1,42 +1,68 @@
-//! Maps whose hash is a multiplication for each eight bytes of the key.
+//! Maps whose hash has a random key of the process.
+//!
+//! Anybody may put words into calldata and logs. Words that collide would make packing quadratic, so nobody
+//! outside may know the hash. No order of such a map reaches the bytes of a file.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
-/// Hash of keys that are mostly random: a multiplication for each eight bytes.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct FoldHasher(u64);
+use foldhash::SharedSeed;
+use foldhash::fast::{FoldHasher, SeedableRandomState};
 
-impl Hasher for FoldHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
+/// Keys of this process: of the system's random numbers, as those of the standard library's maps.
+static SEED: LazyLock<(u64, SharedSeed)> = LazyLock::new(|| {
+    let random = || RandomState::new().hash_one(0_u64);
+    (random(), SharedSeed::from_u64(random()))
+});
 
-    fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let mut eight = [0; 8];
-            eight[..part.len()].copy_from_slice(part);
-            self.write_u64(u64::from_le_bytes(eight));
-        }
-    }
+/// Maker of hashes with the key of this process.
+#[derive(Debug, Clone)]
+pub(crate) struct Keyed(SeedableRandomState);
 
-    fn write_u64(&mut self, value: u64) {
-        let wide = u128::from(self.0 ^ value ^ 0x9e37_79b9_7f4a_7c15) * 0xd1b5_4a32_d192_ed03;
-        self.0 = (wide as u64) ^ (wide >> 64) as u64;
-    }
-
-    fn write_u8(&mut self, value: u8) {
-        self.write_u64(u64::from(value));
-    }
-
-    fn write_usize(&mut self, value: usize) {
-        self.write_u64(value as u64);
+impl Default for Keyed {
+    fn default() -> Self {
+        let (seed, shared) = &*SEED;
+        Self(SeedableRandomState::with_seed(*seed, shared))
     }
 }
 
-pub(crate) type FoldMap<K, V> = HashMap<K, V, BuildHasherDefault<FoldHasher>>;
+impl BuildHasher for Keyed {
+    type Hasher = FoldHasher<'static>;
 
-const _: fn() = || {
-    fn assert<T: BuildHasher>() {}
-    assert::<BuildHasherDefault<FoldHasher>>();
-};
+    #[inline]
+    fn build_hasher(&self) -> FoldHasher<'static> {
+        self.0.build_hasher()
+    }
+}
+
+pub(crate) type FoldMap<K, V> = HashMap<K, V, Keyed>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words that the hash of an earlier release sent to one place: its last eight bytes undo the state.
+    fn crafted(count: u64) -> impl Iterator<Item = [u8; 32]> {
+        let fold = |state: u64, value: u64| {
+            let wide = u128::from(state ^ value ^ 0x9e37_79b9_7f4a_7c15) * 0xd1b5_4a32_d192_ed03;
+            (wide as u64) ^ (wide >> 64) as u64
+        };
+        (0..count).map(move |number| {
+            let state = [32, number, 0, 0].into_iter().fold(0, fold);
+            let mut word = [0; 32];
+            word[..8].copy_from_slice(&number.to_le_bytes());
+            word[24..].copy_from_slice(&(state ^ 0x9e37_79b9_7f4a_7c15).to_le_bytes());
+            word
+        })
+    }
+
+    #[test]
+    fn words_that_somebody_chose_do_not_collide() {
+        let keyed = Keyed::default();
+        let mut hashes: Vec<u64> = crafted(10_000).map(|word| keyed.hash_one(word)).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert!(hashes.len() > 9_990, "{} hashes", hashes.len());
+    }
+}
