@@ -20,6 +20,8 @@ pub(crate) const PAID_BYTES: u8 = 16;
 
 /// Bytes of chunks that are hashed together. Beyond them no more chunks wait in memory.
 pub(super) const HASHED_BYTES: usize = 64 << 10;
+/// Memory of chunks that wait. Groups of a packer take less, others may have many logs without data.
+pub(super) const WAITING_BYTES: usize = 1 << 20;
 
 /// A height in the form of fields.
 #[derive(Debug)]
@@ -137,20 +139,21 @@ impl Fields<'_> {
         depth: Depth,
         mut each: impl FnMut(&ChunkAt, &Chunk, &[B256]) -> Result<(), PackedError>,
     ) -> Result<(), PackedError> {
-        let (mut encodings, mut waiting, mut held) = (Encodings::default(), Vec::new(), 0);
+        let (mut encodings, mut waiting) = (Encodings::default(), Vec::new());
+        let (mut held, mut memory) = (0, 0);
         for (number, at) in group.chunks.iter().enumerate() {
             let chunk = self.chunk(group, at, depth)?;
             let signatures = self.frame.signatures(at.start.tx, at.txs);
             for (tx, signature) in chunk.txs.iter().zip(signatures) {
                 encodings.push(&chunk, tx, signature);
             }
-            held += chunk.data.len();
+            (held, memory) = (held + chunk.data.len(), memory + chunk.bytes());
             waiting.push((at, chunk));
             let is_last = number + 1 == group.chunks.len();
-            if !is_last && held + encodings.bytes() < HASHED_BYTES {
+            if !is_last && held + encodings.bytes() < HASHED_BYTES && memory < WAITING_BYTES {
                 continue;
             }
-            held = 0;
+            (held, memory) = (0, 0);
             let hashes = encodings.hashes();
             let mut hashes = &hashes[..];
             for (at, chunk) in waiting.drain(..) {

@@ -4,7 +4,7 @@ use alloy_primitives::B256;
 
 use crate::error::PackedError;
 use crate::frames::frame::ChunkAt;
-use crate::read::fields::{Depth, Fields, HASHED_BYTES, limit};
+use crate::read::fields::{Depth, Fields, HASHED_BYTES, WAITING_BYTES, limit};
 use crate::read::json;
 use crate::read::log_out::LogOut;
 use crate::stream::derive::Encodings;
@@ -28,7 +28,8 @@ impl Fields<'_> {
     ) -> Result<(), PackedError> {
         for at in 0..self.frame.groups.len() {
             let group = self.group(at)?;
-            let (mut encodings, mut found, mut held) = (Encodings::default(), Vec::new(), 0);
+            let (mut encodings, mut found) = (Encodings::default(), Vec::new());
+            let (mut held, mut memory) = (0, 0);
             for at in &group.chunks {
                 let chunk = self.chunk(&group, at, Depth::All)?;
                 let logs = matching(&chunk, &mut matches);
@@ -36,12 +37,12 @@ impl Fields<'_> {
                     continue;
                 }
                 self.encode(at, &chunk, &logs, &mut encodings);
-                held += chunk.data.len();
+                (held, memory) = (held + chunk.data.len(), memory + chunk.bytes());
                 found.push(Found { at, chunk, logs });
-                if held + encodings.bytes() >= HASHED_BYTES {
+                if held + encodings.bytes() >= HASHED_BYTES || memory >= WAITING_BYTES {
                     self.write_logs(&found, &encodings.hashes(), out)?;
                     found.clear();
-                    held = 0;
+                    (held, memory) = (0, 0);
                 }
             }
             self.write_logs(&found, &encodings.hashes(), out)?;

@@ -75,9 +75,18 @@ pub(crate) struct Chunk {
     pub(crate) receipts: Vec<Rx>,
     pub(crate) logs: Vec<Lg>,
     pub(crate) data: Vec<u8>,
+    /// Bytes of memory of all access lists.
+    pub(crate) access_bytes: usize,
 }
 
 impl Chunk {
+    /// Returns the bytes that its fields take in memory.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        let lists = self.txs.len() * size_of::<Tx>() + self.logs.len() * size_of::<Lg>();
+        lists + self.data.len() + self.access_bytes
+    }
+
     /// Makes room for usual counts.
     pub(crate) fn reserve(&mut self, txs: usize, logs: usize) {
         self.txs.reserve(txs.min(32));

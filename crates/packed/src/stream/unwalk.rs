@@ -11,8 +11,9 @@ use crate::stream::words::{
     LOG_END, LOG_PARTS, LOG_PREDICTED, LOG_TABLE, NUMBER_TABLE, TX_PARTS, TX_TABLE, WIDE, word,
 };
 
-/// Bytes of input and log data of a chunk that a reader accepts.
-const DATA_BYTES_MAX: usize = 64 << 20;
+/// Memory of a chunk's fields that a reader accepts. A symbol of one byte may stand for a log of 200 bytes, so
+/// the length of the streams bounds nothing.
+const CHUNK_BYTES_MAX: usize = 64 << 20;
 
 /// A word and its name: equal names are equal words. 0 is no name, 1 + i word i of the table.
 type Named = (Word, u32);
@@ -203,16 +204,13 @@ impl<'a> Reader<'a> {
     }
 
     fn access_list(&mut self) -> Result<Vec<(Word, Vec<Word>)>, PackedError> {
-        let (mut list, mut words) = (Vec::new(), 0_usize);
+        let mut list = Vec::new();
         for _ in 0..self.number_64()? {
+            self.take_room(size_of::<(Word, Vec<Word>)>())?;
             let address = as_address(self.word()?.0);
             let mut keys = Vec::new();
-            words += 1;
             for _ in 0..self.number_64()? {
-                words += 1;
-                if words > DATA_BYTES_MAX / 32 {
-                    return Err(self.symbols.error("access list over 64 MiB"));
-                }
+                self.take_room(size_of::<Word>())?;
                 keys.push(self.word()?.0);
             }
             list.push((address, keys));
@@ -220,11 +218,25 @@ impl<'a> Reader<'a> {
         Ok(list)
     }
 
+    /// Takes room for an entry of an access list.
+    fn take_room(&mut self, bytes: usize) -> Result<(), PackedError> {
+        self.chunk.access_bytes += bytes;
+        self.room().map(drop)
+    }
+
+    /// Returns the bytes that the fields of the chunk may still take.
+    fn room(&self) -> Result<usize, PackedError> {
+        let taken = self.chunk.bytes() + size_of_val(&self.recent[..]);
+        let room = CHUNK_BYTES_MAX.checked_sub(taken);
+        room.ok_or_else(|| self.symbols.error("a chunk over 64 MiB"))
+    }
+
     /// Reads words and a tail of `length` bytes in all into the chunk's data.
     fn body(&mut self, length: u64) -> Result<Range<usize>, PackedError> {
         let start = self.chunk.data.len();
-        if length > DATA_BYTES_MAX.saturating_sub(start) as u64 {
-            return Err(self.symbols.error("data over 64 MiB"));
+        // Each transaction and each log comes here, so all that a chunk has is bounded.
+        if length > self.room()? as u64 {
+            return Err(self.symbols.error("a chunk over 64 MiB"));
         }
         for _ in 0..length / 32 {
             let (word, _) = self.word()?;
