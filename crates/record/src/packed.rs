@@ -15,8 +15,8 @@ use neve_packed::{
 };
 use neve_store::{
     Encoding, Hash, Identity, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage,
-    PackedFile, PackedHeader, PackedLogs, PackedRange, PackedStart, Record, RecordRef, Wanted,
-    count_unpacked, residency,
+    PackedFile, PackedHeader, PackedKeys, PackedLogs, PackedRange, PackedStart, Record, RecordRef,
+    Wanted, count_unpacked, residency,
 };
 
 use crate::assemble::cut_texts;
@@ -310,6 +310,15 @@ impl PackedRange for Range {
         };
         self.0.find_with(&B256::new(hash.0), take).map_err(|error| damage(&error))?;
         Ok(found)
+    }
+
+    fn check_indexes(&self, keys: &PackedKeys) -> Result<(), PackedDamage> {
+        let hashes = keys.hashes.iter().map(|(hash, (height, at))| {
+            let transaction = at.and_then(|at| u32::try_from(at).ok());
+            (B256::new(hash.0), Position { height: *height, transaction })
+        });
+        let checked = self.0.check_indexes(hashes, keys.terms.iter().copied());
+        checked.map_err(|error| damage(&error))
     }
 
     fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage> {

@@ -52,8 +52,8 @@ pub use read::{
 pub use repair::Repair;
 pub use segment::{
     Found, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
-    PackedLogs, PackedPages, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted, count_unpacked,
-    unpacked_bytes,
+    PackedKeys, PackedLogs, PackedPages, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted,
+    count_unpacked, unpacked_bytes,
 };
 pub use segment::{
     PACKED_SENT_BYTES_MAX, PartBytes, PartRef, RecordRef, SealedFile, SealedPage, SegmentSlice,

@@ -154,5 +154,10 @@ impl Visitor for SegmentVerifier {
         }
     }
 
+    /// A file is refused as a whole, and its later heights may be made to cost much.
+    fn is_done(&self) -> bool {
+        self.wrong.is_some()
+    }
+
     fn progress(&mut self, _: u64) {}
 }

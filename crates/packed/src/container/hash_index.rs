@@ -16,6 +16,9 @@ const BUCKET_ENTRIES: usize = 16;
 /// Bits of the hash in an entry, besides those of the bucket: at least so many.
 const REMAINDER_BITS_MIN: u32 = 20;
 const BUCKET_BITS_MAX: u32 = 24;
+/// Candidates that a look-up returns. They share 29 bits of hash and more, so a second one is rare; somebody who
+/// makes many hides only the last ones of these.
+const CANDIDATES_MAX: usize = 64;
 
 /// Position of a hash: the index of the height in the file, and 0 for the block or 1 + the
 /// transaction's number.
@@ -36,18 +39,22 @@ struct Form {
 }
 
 impl Form {
+    /// Returns the widths of an index of so many entries. A packer has no choice.
+    fn new(entries: usize, height_bits: u32, ordinal_bits: u32) -> Option<Self> {
+        let bucket_bits = (entries / BUCKET_ENTRIES).max(1).ilog2();
+        let needed = height_bits + ordinal_bits + REMAINDER_BITS_MIN;
+        let entry_bytes = needed.div_ceil(8) as usize;
+        let fits = needed <= u64::BITS && bucket_bits <= BUCKET_BITS_MAX;
+        fits.then_some(Self { entries, bucket_bits, ordinal_bits, height_bits, entry_bytes })
+    }
+
     fn of(entries: &[(u64, Locator)]) -> Result<Self, PackError> {
         let bits = |most: u32| u32::BITS - most.leading_zeros();
         let most =
             |of: fn(&Locator) -> u32| entries.iter().map(|(_, at)| of(at)).max().unwrap_or(0);
         let (height_bits, ordinal_bits) = (bits(most(|at| at.height)), bits(most(|at| at.ordinal)));
-        let bucket_bits = (entries.len() / BUCKET_ENTRIES).max(1).ilog2();
-        let needed = height_bits + ordinal_bits + REMAINDER_BITS_MIN;
-        if needed > u64::BITS || bucket_bits > BUCKET_BITS_MAX {
-            return Err(PackError::TooLarge("the hash index can number"));
-        }
-        let entry_bytes = needed.div_ceil(8) as usize;
-        Ok(Self { entries: entries.len(), bucket_bits, ordinal_bits, height_bits, entry_bytes })
+        let form = Self::new(entries.len(), height_bits, ordinal_bits);
+        form.ok_or(PackError::TooLarge("the hash index can number"))
     }
 
     fn remainder_bits(&self) -> u32 {
@@ -81,7 +88,10 @@ impl Form {
 
 /// Makes the section. The order of the input does not matter.
 pub(crate) fn write(hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError> {
-    let form = Form::of(hashes)?;
+    write_as(Form::of(hashes)?, hashes)
+}
+
+fn write_as(form: Form, hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError> {
     let mut entries: Vec<(usize, u64)> = Vec::with_capacity(hashes.len());
     entries.extend(hashes.iter().map(|(hash, at)| (form.bucket(*hash), form.entry(*hash, *at))));
     entries.sort_unstable();
@@ -127,7 +137,7 @@ pub(crate) fn candidates<'s>(
     let (wanted, shift) = (form.remainder(prefix), form.height_bits + form.ordinal_bits);
     let entries = entries.chunks_exact(form.entry_bytes).map(wide);
     let found = entries.filter(|entry| entry.checked_shr(shift).unwrap_or(0) == wanted);
-    Ok(found.map(|entry| form.locator(entry)).collect())
+    Ok(found.map(|entry| form.locator(entry)).take(CANDIDATES_MAX).collect())
 }
 
 /// Checks that a section has the length that its first bytes name.
@@ -151,13 +161,10 @@ fn read_form(bytes: &mut Bytes<'_>) -> Result<Form, PackedError> {
     let entries = bytes.u32()? as usize;
     let [bucket_bits, height_bits, ordinal_bits] = bytes.array()?.map(u32::from);
     let entry_bytes = usize::from(bytes.byte()?);
-    let form = Form { entries, bucket_bits, ordinal_bits, height_bits, entry_bytes };
-    let fits = bucket_bits <= BUCKET_BITS_MAX
-        && height_bits <= u32::BITS
-        && ordinal_bits <= u32::BITS
-        && (1..=8).contains(&entry_bytes)
-        && height_bits + ordinal_bits <= entry_bytes as u32 * 8;
-    if fits { Ok(form) } else { Err(bytes.error("widths that no packer writes")) }
+    let widest = height_bits.max(ordinal_bits) <= u32::BITS;
+    let form = Form::new(entries, height_bits, ordinal_bits).filter(|_| widest);
+    let same = |form: &Form| (form.bucket_bits, form.entry_bytes) == (bucket_bits, entry_bytes);
+    form.filter(same).ok_or_else(|| bytes.error("widths that no packer writes"))
 }
 
 fn wide(entry: &[u8]) -> u64 {
@@ -194,6 +201,31 @@ mod tests {
             all.reverse();
             assert_eq!(write(&all).unwrap(), section);
         }
+    }
+
+    /// With few buckets, or few bits of hash in an entry, each look-up would read all entries.
+    #[test]
+    fn index_of_other_widths_than_a_packer_writes_is_refused() {
+        let at = |of: u64| Locator { height: (of / 40) as u32, ordinal: (of % 40) as u32 };
+        let all: Vec<_> = (0..1000).map(|of| (prefix(&hash(of)), at(of))).collect();
+        let form = Form::of(&all).unwrap();
+        assert!(candidates(&write_as(form, &all).unwrap(), &hash(1)).is_ok());
+        for bucket_bits in (0..=24).filter(|bits| *bits != form.bucket_bits) {
+            let section = write_as(Form { bucket_bits, ..form }, &all).unwrap();
+            assert!(candidates(&section, &hash(1)).is_err(), "{bucket_bits} bits");
+        }
+        for entry_bytes in (2..=8).filter(|bytes| *bytes != form.entry_bytes) {
+            let section = write_as(Form { entry_bytes, ..form }, &all).unwrap();
+            assert!(candidates(&section, &hash(1)).is_err(), "{entry_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn hashes_that_begin_alike_give_no_more_candidates_than_the_bound() {
+        let all: Vec<_> =
+            (0..10_000).map(|of| (prefix(&hash(1)), Locator { height: 0, ordinal: of })).collect();
+        let section = write(&all).unwrap();
+        assert_eq!(candidates(&section, &hash(1)).unwrap().len(), CANDIDATES_MAX);
     }
 
     #[test]

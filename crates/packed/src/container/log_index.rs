@@ -14,6 +14,8 @@ const BUCKET_TERMS: usize = 16;
 const BUCKET_BITS_MAX: u32 = 24;
 /// Bits of a term in the index: the low ones choose the bucket, the others stand in it.
 const TERM_BITS: u32 = 40;
+/// Most bytes of a term in a bucket: its rest, the count, and 128 varints of heights, beyond which a bitmap is less.
+const TERM_BYTES_MAX: u64 = 5 + 2 + 256;
 
 /// Returns the key of a log's value: FNV-1a, 64 bits, of the position and the value.
 ///
@@ -35,7 +37,15 @@ pub(crate) fn write(mut pairs: Vec<(u64, u32)>, heights: usize) -> Result<Vec<u8
     pairs.sort_unstable();
     pairs.dedup();
     let terms = pairs.chunk_by(|a, b| a.0 == b.0).count();
-    let bucket_bits = (terms / BUCKET_TERMS).max(1).ilog2().min(BUCKET_BITS_MAX);
+    write_buckets(pairs, heights, bucket_bits(terms))
+}
+
+/// Makes the section from pairs without repetitions.
+fn write_buckets(
+    mut pairs: Vec<(u64, u32)>,
+    heights: usize,
+    bucket_bits: u32,
+) -> Result<Vec<u8>, PackError> {
     let mask = (1_u64 << bucket_bits) - 1;
     pairs.sort_by_key(|(term, height)| (term & mask, *term, *height));
     let (mut ends, mut buckets) = (Vec::with_capacity(4 << bucket_bits), Vec::new());
@@ -53,6 +63,10 @@ pub(crate) fn write(mut pairs: Vec<(u64, u32)>, heights: usize) -> Result<Vec<u8
     out.extend_from_slice(&ends);
     out.extend_from_slice(&buckets);
     Ok(out)
+}
+
+fn bucket_bits(terms: usize) -> u32 {
+    (terms / BUCKET_TERMS).max(1).ilog2().min(BUCKET_BITS_MAX)
 }
 
 fn rest_bytes(bucket_bits: u32) -> usize {
@@ -95,7 +109,10 @@ pub(crate) fn heights<'s>(
     let head = read(0..1)?;
     let mut bytes = Bytes::new(&head, Section::Terms.name());
     let bucket_bits = u32::from(bytes.byte()?);
-    if bucket_bits > BUCKET_BITS_MAX {
+    // The bytes of the buckets tell how many terms there are at least.
+    let ends = 4_u64.checked_shl(bucket_bits).unwrap_or(u64::MAX);
+    let terms = length.saturating_sub(1).saturating_sub(ends) / TERM_BYTES_MAX;
+    if bucket_bits > BUCKET_BITS_MAX || bucket_bits < self::bucket_bits(terms as usize) {
         return Err(bytes.error("a width that no packer writes"));
     }
     let term = term & ((1 << TERM_BITS) - 1);
@@ -169,6 +186,20 @@ mod tests {
             pairs.reverse();
             assert_eq!(write(pairs, count).unwrap(), section);
         }
+    }
+
+    /// In one bucket each look-up would read all terms.
+    #[test]
+    fn index_with_too_few_buckets_is_refused() {
+        let mask = (1 << TERM_BITS) - 1;
+        let key = |of: u32| term(1, &of.to_le_bytes()) & mask;
+        let mut pairs: Vec<(u64, u32)> = (0..40_000).map(|of| (key(of), of % 32)).collect();
+        pairs.sort_unstable();
+        let least = (0..=11).find(|bits| {
+            let section = write_buckets(pairs.clone(), 32, *bits).unwrap();
+            heights(&section, key(7), 32).is_ok_and(|found| found == [7])
+        });
+        assert!(least.is_some_and(|least| least > 5), "{least:?} bits");
     }
 
     #[test]

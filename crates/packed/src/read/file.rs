@@ -7,12 +7,12 @@ use std::sync::{Arc, OnceLock};
 use alloy_primitives::B256;
 
 use crate::container::directory::{self, Entry};
-use crate::container::hash_index;
+use crate::container::hash_index::{self, Locator};
 use crate::container::layout::{FileHeader, HEADER_BYTES, Place, Section};
 use crate::container::log_index;
 use crate::container::page_sums::PageSums;
 use crate::container::source::{Source, read};
-use crate::error::PackedError;
+use crate::error::{PackError, PackedError};
 use crate::frames::model::Model;
 use crate::frames::model_cache::{CachedModel, ModelCache};
 use crate::read::height::PackedHeight;
@@ -224,6 +224,38 @@ impl<S: Source> PackedFile<S> {
         let part = |range| self.part(Section::Terms, sums, range);
         let found = log_index::heights(part, length, term, heights)?;
         Ok(found.into_iter().map(|height| self.header.first + u64::from(height)).collect())
+    }
+
+    /// Checks that the two indexes are those that a packer makes of these hashes and terms, all of the file.
+    pub fn check_indexes(
+        &self,
+        hashes: impl Iterator<Item = (B256, Position)>,
+        terms: impl Iterator<Item = (u64, u64)>,
+    ) -> Result<(), PackedError> {
+        let index = |height: u64| height.saturating_sub(self.header.first) as u32;
+        let entry = |(hash, at): (B256, Position)| {
+            let ordinal = at.transaction.map_or(0, |number| number + 1);
+            (hash_index::prefix(&hash.0), Locator { height: index(at.height), ordinal })
+        };
+        let made = hash_index::write(&hashes.map(entry).collect::<Vec<_>>());
+        self.check_made(Section::Hashes, &self.hashes, made)?;
+        let terms = terms.map(|(term, height)| (term, index(height))).collect();
+        let made = log_index::write(terms, self.header.heights as usize);
+        self.check_made(Section::Terms, &self.terms, made)
+    }
+
+    fn check_made(
+        &self,
+        section: Section,
+        known: &OnceLock<Option<PageSums>>,
+        made: Result<Vec<u8>, PackError>,
+    ) -> Result<(), PackedError> {
+        let other = || PackedError::malformed(section.name(), "it is not that of the heights");
+        let made = made.map_err(|_| other())?;
+        let length = self.places[section as usize].bytes;
+        let is_same = made.len() as u64 == length
+            && *self.part(section, self.index(section, known)?, 0..length)? == made;
+        if is_same { Ok(()) } else { Err(other()) }
     }
 
     /// Checks all checksums. [`Self::height`] and the texts of each height check the rest.

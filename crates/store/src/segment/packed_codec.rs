@@ -169,6 +169,32 @@ pub struct PackedLogs {
 /// Test of a log by its address and topics.
 pub type LogTest<'t> = dyn FnMut(&[u8; 20], &[[u8; 32]]) -> bool + 't;
 
+/// Hashes and terms of the heights of a packed file, as its records have them.
+#[derive(Debug, Default)]
+pub struct PackedKeys {
+    /// Each hash with its height and, if it is not the block's, the position of the transaction.
+    pub hashes: Vec<(Hash, (u64, Option<usize>))>,
+    /// Each term of a height with the height.
+    pub terms: Vec<(u64, u64)>,
+}
+
+impl PackedKeys {
+    /// Adds those of a record.
+    pub fn add(&mut self, record: &Record) {
+        let height = record.height;
+        self.hashes.push((record.hash, (height, None)));
+        let transactions = record.transactions.iter().enumerate();
+        self.hashes.extend(transactions.map(|(at, hash)| (*hash, (height, Some(at)))));
+        let start = self.terms.len();
+        let terms = record.logs.iter().flatten().filter(|term| **term != 0); // 0 is none
+        self.terms.extend(terms.map(|term| (*term, height)));
+        self.terms[start..].sort_unstable();
+        let mut of_height = self.terms.split_off(start);
+        of_height.dedup();
+        self.terms.append(&mut of_height);
+    }
+}
+
 /// An open packed file.
 ///
 /// A thread that must not wait may read of it too: what would take long gives its work up
@@ -214,6 +240,9 @@ pub trait PackedRange: Send + Sync {
     /// Returns the places at which a hash may be: a height and, if it is not the block's, the position
     /// of a transaction. The caller compares the whole hash.
     fn candidates(&self, hash: &Hash) -> Result<Vec<(u64, Option<usize>)>, PackedDamage>;
+
+    /// Checks that both indexes lead to each of these, which are all of the file.
+    fn check_indexes(&self, keys: &PackedKeys) -> Result<(), PackedDamage>;
 
     /// Returns the heights that may have a log with the term, ascending. No such height is missing.
     fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage>;

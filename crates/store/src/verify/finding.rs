@@ -65,6 +65,11 @@ pub trait Visitor {
     /// A record, in height order within its segment.
     fn record(&mut self, record: &Stored<'_>);
 
+    /// True if nothing more of the file needs to be read: it is refused, say.
+    fn is_done(&self) -> bool {
+        false
+    }
+
     /// Codec of packed files, without which they are not read.
     fn codec(&self) -> Option<Arc<dyn PackedCodec>> {
         None

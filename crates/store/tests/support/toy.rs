@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use neve_store::{
     Hash, Identity, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile,
-    PackedHeader, PackedLogs, PackedRange, PackedStart, Part, Record, RecordRef, Wanted,
+    PackedHeader, PackedKeys, PackedLogs, PackedRange, PackedStart, Part, Record, RecordRef,
+    Wanted,
 };
 
 thread_local! {
@@ -237,6 +238,17 @@ impl PackedRange for ToyRange {
             all.extend(transactions.map(|(at, _)| (record.height, Some(at))));
         }
         Ok(all)
+    }
+
+    fn check_indexes(&self, keys: &PackedKeys) -> Result<(), PackedDamage> {
+        let is_found = |(hash, place): &(Hash, (u64, Option<usize>))| {
+            self.candidates(hash).is_ok_and(|found| found.contains(place))
+        };
+        let is_listed = |(term, height): &(u64, u64)| {
+            self.heights_of_term(*term).is_ok_and(|heights| heights.contains(height))
+        };
+        let leads = keys.hashes.iter().all(is_found) && keys.terms.iter().all(is_listed);
+        if leads { Ok(()) } else { Err(PackedDamage::Damaged("toy index".into())) }
     }
 
     fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage> {
