@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use neve_packed::{B256, HeightTexts, Identity as PackedIdentity, pack};
 use neve_record::packed::Codec;
-use neve_store::{Hash, Identity, Opened, Options, PackedBytes, PackedCodec, open_with};
+use neve_store::{Hash, Identity, Opened, Options, PackEnd, PackedBytes, PackedCodec, open_with};
 use serde_json::Value;
 
 use crate::set::Filler;
@@ -63,7 +63,9 @@ fn add<'l>(
 
 fn pack_below(store: &mut Opened, end: u64) -> Result<(), Box<dyn Error>> {
     while let Some(due) = end.checked_sub(1).and_then(|last| store.writer.begin_pack(last, 0)) {
-        store.writer.end_pack(due.run(&mut || true))?;
+        if let PackEnd::Packed(_, name) = store.writer.end_pack(due.run(&mut || true))? {
+            store.writer.remove_packed(name.run())?;
+        }
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use metrics::counter;
-use neve_store::{Error, PackEnd, PackOutcome, PackedHeights, Packing, Writer};
+use neve_store::{Error, PackEnd, PackOutcome, PackedHeights, Replaced, Writer};
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
@@ -21,12 +21,22 @@ const AGAIN_AFTER: Duration = Duration::from_mins(5);
 /// nice(1): every other thread goes first.
 const NICE: i32 = 19;
 
+/// Work of the packer that has ended.
+pub(super) enum Packed {
+    /// A range was packed, and its file written aside.
+    Written(Result<PackOutcome, Error>),
+    /// The name of a packed file is durable.
+    Named(Result<Replaced, Error>),
+}
+
 /// The packer, as the writer thread sees it. Dropping it stops the work.
 pub(super) struct Packer {
     /// Newest bytes that stay unpacked; `None`: nothing is packed.
     unpacked_bytes: Option<u64>,
     status: Arc<Status>,
-    under_way: Option<oneshot::Receiver<Result<PackOutcome, Error>>>,
+    under_way: Option<oneshot::Receiver<Packed>>,
+    /// True if the name of a file that readers see is being synced.
+    is_naming: bool,
     stop: Arc<AtomicBool>,
     /// Nothing is packed before.
     not_before: Option<Instant>,
@@ -35,7 +45,14 @@ pub(super) struct Packer {
 impl Packer {
     pub(super) fn new(unpacked_bytes: Option<u64>, status: &Arc<Status>) -> Self {
         let status = Arc::clone(status);
-        Self { unpacked_bytes, status, under_way: None, stop: Arc::default(), not_before: None }
+        Self {
+            unpacked_bytes,
+            status,
+            under_way: None,
+            is_naming: false,
+            stop: Arc::default(),
+            not_before: None,
+        }
     }
 
     /// Begins to pack the next range that is due, unless one is being packed.
@@ -49,34 +66,40 @@ impl Packer {
             && self.not_before.is_none_or(|time| Instant::now() >= time)
             && let Some(due) = writer.begin_pack(settled, unpacked)
         {
-            self.start(due);
+            let (status, stop) = (Arc::clone(&self.status), Arc::clone(&self.stop));
+            self.start(move || Packed::Written(due.run(&mut || proceed(&status, &stop))));
         }
     }
 
-    /// Publishes packed heights, and packs on.
-    pub(super) fn publish(
-        &mut self,
-        writer: &mut Writer,
-        outcome: Result<PackOutcome, Error>,
-    ) -> Result<(), Error> {
-        match writer.end_pack(outcome)? {
-            PackEnd::Packed(packed) => note(&packed),
-            PackEnd::Overtaken => debug!("range changed while it was packed"),
-            PackEnd::NotPacked => self.wait_before_the_next(),
+    /// Shows packed heights, removes the segments that they replace, and packs on. Syncs, and giving the bytes
+    /// of segments back, are the packer's: heads wait for this thread.
+    pub(super) fn publish(&mut self, writer: &mut Writer, ended: Packed) -> Result<(), Error> {
+        match ended {
+            Packed::Written(outcome) => match writer.end_pack(outcome)? {
+                PackEnd::Packed(packed, name) => {
+                    note(&packed);
+                    self.start(move || Packed::Named(name.run()));
+                    self.is_naming = true;
+                }
+                PackEnd::Overtaken => debug!("range changed while it was packed"),
+                PackEnd::NotPacked => self.wait_before_the_next(),
+            },
+            Packed::Named(named) => {
+                self.is_naming = false;
+                let replaced = writer.remove_packed(named)?;
+                drop_aside(replaced);
+            }
         }
         self.begin(writer);
         Ok(())
     }
 
-    /// Packs on a thread of its own.
-    fn start(&mut self, due: Packing) {
+    /// Works on a thread of the packer's own.
+    fn start(&mut self, work: impl FnOnce() -> Packed + Send + 'static) {
         let (done, under_way) = oneshot::channel();
-        let (status, stop) = (Arc::clone(&self.status), Arc::clone(&self.stop));
         let started = thread::Builder::new().name("packer".to_owned()).spawn(move || {
-            if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-                debug!(%error, "packer keeps its priority");
-            }
-            let _ = done.send(due.run(&mut || proceed(&status, &stop))); // the writer may be gone
+            lower_priority();
+            let _ = done.send(work()); // the writer may be gone
         });
         match started {
             Ok(_) => self.under_way = Some(under_way),
@@ -85,13 +108,26 @@ impl Packer {
     }
 
     /// Waits for the end of the work; `None` at once if there is none, or if it panicked.
-    pub(super) async fn ended(&mut self) -> Option<Result<PackOutcome, Error>> {
+    pub(super) async fn ended(&mut self) -> Option<Packed> {
         let ended = self.under_way.as_mut()?.await;
         self.under_way = None;
         if ended.is_err() {
             self.wait_before_the_next(); // it panicked, and would again
         }
         ended.ok()
+    }
+
+    /// Removes the segments that a packed file has replaced, before neve stops: the next start would serve them
+    /// and pack them again.
+    pub(super) async fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.under_way.take().filter(|_| self.is_naming) {
+            Some(naming) => match naming.await {
+                Ok(Packed::Named(named)) => writer.remove_packed(named).map(drop),
+                _ => Ok(()),
+            },
+            None => Ok(()),
+        }
     }
 
     fn wait_before_the_next(&mut self) {
@@ -102,6 +138,23 @@ impl Packer {
 impl Drop for Packer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn lower_priority() {
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        debug!(%error, "packer keeps its priority");
+    }
+}
+
+/// Gives maps and bytes of removed segments back on a thread of its own.
+fn drop_aside(replaced: Replaced) {
+    let drop_it = move || {
+        lower_priority();
+        drop(replaced);
+    };
+    if let Err(error) = thread::Builder::new().name("packer".to_owned()).spawn(drop_it) {
+        debug!(%error, "segments given back by the writer"); // with the closure
     }
 }
 

@@ -116,6 +116,9 @@ impl Loop {
                 return;
             }
         }
+        if let Err(error) = self.packer.finish(&mut self.setup.writer).await {
+            error!(%error, "packed segments not removed");
+        }
         if let Err(error) = self.restore_all() {
             error!(%error, "removed segment files not written anew");
         }

@@ -60,7 +60,7 @@ pub use segment::{
     damages_found,
 };
 pub use write::{
-    BackfillWriter, BuiltSegments, Evicted, Hold, Merging, NewPacked, NewTable, Opened, Options,
-    PackEnd, PackOutcome, PackedHeights, Packing, PartialSegment, Retention, Syncing, Writer,
-    arriving, open, open_on, open_on_with, open_with,
+    BackfillWriter, BuiltSegments, Evicted, Hold, Merging, NewName, NewPacked, NewTable, Opened,
+    Options, PackEnd, PackOutcome, PackedHeights, Packing, PartialSegment, Replaced, Retention,
+    Syncing, Writer, arriving, open, open_on, open_on_with, open_with,
 };

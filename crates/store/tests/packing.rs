@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::{Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, Wanted};
 use support::{
-    IDENTITY, assert_clean, assert_exactly, block, every, logs, naive_logs, open_as, small, verify,
+    IDENTITY, assert_clean, assert_exactly, block, every, files, logs, naive_logs, open_as, small,
+    verify,
 };
 
 /// A disk of which one change fails.
@@ -83,14 +84,6 @@ fn fill(dir: &Path) -> Vec<Record> {
 /// Packs all that is due. Stops at the first error.
 fn pack(store: &mut Opened, settled: u64) -> u64 {
     support::pack(store, settled).unwrap_or_default()
-}
-
-fn files(dir: &Path, ending: &str) -> Vec<String> {
-    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
-    let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
-    names.retain(|name| name.ends_with(ending));
-    names.sort();
-    names
 }
 
 #[test]
@@ -197,7 +190,7 @@ fn a_fault_at_any_change_leaves_all_heights() {
     let before = disk.done.load(Ordering::Relaxed);
     assert_eq!(pack(&mut store, 21), 16);
     let after = disk.done.load(Ordering::Relaxed);
-    assert!(after - before > 4 * 6, "{before} to {after}");
+    assert!(after - before >= 4 * 6, "{before} to {after}");
     for at in (before..after).step_by(every()) {
         let dir = tempfile::tempdir().unwrap();
         let records = fill(dir.path());
@@ -392,7 +385,7 @@ fn packing_of_a_range_that_goes_meanwhile_is_overtaken() {
     let keep = Retention { blocks: Some(13), ..Retention::default() };
     assert_eq!(store.writer.evict(&keep, 0).unwrap().heights, 6);
     let ended = store.writer.end_pack(due.run(&mut || true)).unwrap();
-    assert_eq!(ended, PackEnd::Overtaken);
+    assert!(matches!(ended, PackEnd::Overtaken));
     assert_eq!(pack(&mut store, 21), 12, "8 to 19");
     assert_exactly(&store.reader, &records[6..]);
     assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());

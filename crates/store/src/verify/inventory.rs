@@ -87,7 +87,19 @@ pub fn inventory(dir: &Path, codec: &dyn PackedCodec) -> Result<Vec<StoredFile>,
             Err(error) => return Err(Error::read(path, error)),
         }
     }
+    forget_replaced(&mut found);
     Ok(found)
+}
+
+/// Until the name of a packed file is durable the segments that it replaces are there too: their heights count once.
+fn forget_replaced(files: &mut [StoredFile]) {
+    let packed = files.iter().filter(|file| file.tier == Tier::Packed);
+    let packed: Vec<_> = packed.filter_map(|file| file.heights).collect();
+    for file in files.iter_mut().filter(|file| file.tier == Tier::Sealed) {
+        file.heights = file
+            .heights
+            .filter(|(first, last)| !packed.iter().any(|(from, to)| from <= first && last <= to));
+    }
 }
 
 fn disk_bytes(path: &Path) -> io::Result<u64> {

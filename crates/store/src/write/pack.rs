@@ -62,14 +62,32 @@ pub struct PackedHeights {
 }
 
 /// Result of [`Writer::end_pack`].
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PackEnd {
-    /// Readers see the packed heights.
-    Packed(PackedHeights),
+    /// Readers see the packed heights. The caller runs the second value on another thread, and gives its result
+    /// to [`Writer::remove_packed`].
+    Packed(PackedHeights, NewName),
     /// The segments were evicted or replaced meanwhile. Another range may be due.
     Overtaken,
     /// Nothing was packed, and the same range may be due again.
     NotPacked,
+}
+
+/// Name of a packed file that a loss of power would take back.
+pub struct NewName {
+    latch: Latch,
+    sources: Vec<Arc<Segment>>,
+}
+
+/// Segments of which a packed file has the heights for good. Dropping the last reference gives their maps and their
+/// bytes on disk back, which may take long.
+pub struct Replaced(Vec<Arc<Segment>>);
+
+impl NewName {
+    /// Makes the name durable.
+    pub fn run(mut self) -> Result<Replaced, Error> {
+        self.latch.apply(Op::SyncDir)?;
+        Ok(Replaced(self.sources))
+    }
 }
 
 impl Writer {
@@ -100,8 +118,8 @@ impl Writer {
         None
     }
 
-    /// Takes the result of [`Packing::run`]: readers see the packed heights, and the segments' files
-    /// are removed.
+    /// Takes the result of [`Packing::run`]: readers see the packed heights. Nothing here waits for the disk,
+    /// because heads wait for the writer's thread.
     pub fn end_pack(&mut self, outcome: Result<PackOutcome, Error>) -> Result<PackEnd, Error> {
         let new = match outcome {
             Ok(PackOutcome::Packed(new)) => new,
@@ -130,7 +148,6 @@ impl Writer {
             return self.latch.apply(Op::Remove { name: &unfinished }).map(|()| PackEnd::Overtaken);
         };
         self.latch.apply(Op::Rename { from: &unfinished, to: &name })?;
-        self.latch.apply(Op::SyncDir)?;
         let packed = PackedHeights {
             first: segment.base(),
             heights: segment.count().into(),
@@ -140,8 +157,23 @@ impl Writer {
         };
         segments.splice(at..at + sources.len(), [Arc::new(segment)]);
         self.publish(segments, tables);
-        self.remove_segments(sources.iter().map(|source| source.name()))?;
-        Ok(PackEnd::Packed(packed))
+        Ok(PackEnd::Packed(packed, NewName { latch: self.latch.beside(), sources }))
+    }
+
+    /// Takes the result of [`NewName::run`]: the names of the segments are removed. The caller drops the
+    /// returned value on another thread. After a sync that failed nothing more is written.
+    pub fn remove_packed(&mut self, named: Result<Replaced, Error>) -> Result<Replaced, Error> {
+        let replaced = named.inspect_err(|error| self.latch.stop(error))?;
+        let (segments, _) = self.lists();
+        for source in &replaced.0 {
+            // A repair or a withdrawal may have given the name to another file meanwhile.
+            let name = source.name();
+            if segments.iter().all(|segment| segment.name() != name) {
+                self.latch.apply(Op::Remove { name: &name })?;
+            }
+        }
+        self.names_due = true;
+        Ok(replaced)
     }
 }
 
@@ -211,14 +243,10 @@ impl Packing {
         }
         self.latch.apply(Op::Sync { name: &unfinished })?;
         let path = self.latch.dir().join(&unfinished);
-        match Packed::open(&path, &self.codec)? {
-            Ok(opened) => {
-                let segment = Segment::packed(opened).map_err(|error| Error::read(path, error))?;
-                let (sources, as_it_came) = (self.sources, made.as_it_came);
-                let new = NewPacked { segment, name, sources, as_it_came };
-                Ok(PackOutcome::Packed(Box::new(new)))
-            }
-            Err(damage) => Ok(PackOutcome::Unpackable(first, damage.to_string())),
-        }
+        let opened = match Packed::open(&path, &self.codec)? {
+            Ok(opened) => opened,
+            Err(damage) => return Ok(Err(damage.to_string())),
+        };
+        Segment::packed(opened).map(Ok).map_err(|error| Error::read(path, error))
     }
 }

@@ -95,7 +95,10 @@ pub fn pack(opened: &mut Opened, settled: u64) -> Result<u64, neve_store::Error>
     let mut heights = 0;
     while let Some(due) = opened.writer.begin_pack(settled, 0) {
         match opened.writer.end_pack(due.run(&mut || true))? {
-            PackEnd::Packed(packed) => heights += packed.heights,
+            PackEnd::Packed(packed, name) => {
+                opened.writer.remove_packed(name.run())?;
+                heights += packed.heights;
+            }
             PackEnd::Overtaken | PackEnd::NotPacked => break,
         }
     }
@@ -190,6 +193,15 @@ pub fn verify(dir: &Path) -> Heard {
 pub fn assert_clean(dir: &Path) {
     let heard = verify(dir);
     assert!(heard.findings.is_empty(), "{:#?}", heard.findings);
+}
+
+/// Names of the files in `dir` that end like this, ascending.
+pub fn files(dir: &Path, ending: &str) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+    names.retain(|name| name.ends_with(ending));
+    names.sort();
+    names
 }
 
 /// An [`Op`] that owns its parts.

@@ -1,0 +1,89 @@
+//! Packed files beside the segments that they replace: names that a crash, a fault or a repair leaves, and
+//! retention.
+
+#![cfg(test)]
+
+mod support;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use neve_store::disk::RealDisk;
+use neve_store::verify::inventory;
+use neve_store::{Opened, Options, PackEnd, Record, Retention};
+use support::toy::Toy;
+use support::{
+    Done, IDENTITY, Recorder, assert_clean, assert_exactly, block, files, open_as, small,
+};
+
+fn options() -> Options {
+    Options { span: 5, ..small() }
+}
+
+fn open(dir: &Path) -> Opened {
+    open_as(Arc::new(RealDisk::new(dir)), options(), true)
+}
+
+/// Heights 2 to 21 in segments that end before each multiple of 4.
+fn fill(dir: &Path) -> Vec<Record> {
+    let records: Vec<_> = (2..22).map(|height| block(height, 0)).collect();
+    let mut store = open(dir);
+    store.writer.bind(IDENTITY, 1).unwrap();
+    records.iter().for_each(|record| store.writer.append(record).unwrap());
+    store.writer.sync().unwrap();
+    records
+}
+
+/// Packs all that is due.
+fn pack(store: &mut Opened, settled: u64) -> u64 {
+    support::pack(store, settled).unwrap()
+}
+
+/// Between the packed file and the removal of the segments that it replaces a repair writes one of these names.
+#[test]
+fn segment_that_is_written_while_a_name_is_synced_is_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    let due = store.writer.begin_pack(7, 0).expect("4 to 7");
+    let ended = store.writer.end_pack(due.run(&mut || true)).unwrap();
+    let PackEnd::Packed(packed, name) = ended else { panic!("it is packed") };
+    assert_eq!((packed.first, packed.heights), (4, 4));
+    assert_exactly(&store.reader, &records);
+    assert_eq!(files(dir.path(), ".seg").len(), 6, "all names are there until the new one is safe");
+    let listed = inventory(dir.path(), &Toy).unwrap();
+    let heights = listed.iter().filter_map(|file| file.heights).map(|(from, to)| to + 1 - from);
+    assert_eq!(heights.sum::<u64>(), 20, "{listed:?}");
+    let mut repair = store.writer.repair(4).unwrap().unwrap();
+    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
+    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    store.writer.remove_packed(name.run()).unwrap();
+    assert_exactly(&store.reader, &records);
+    drop(store);
+    assert_exactly(&open(dir.path()).reader, &records);
+    assert_clean(dir.path());
+}
+
+/// Heads wait for the thread that shows the packed heights: it syncs nothing and removes nothing.
+#[test]
+fn packed_heights_are_shown_without_a_sync() {
+    let dir = tempfile::tempdir().unwrap();
+    fill(dir.path());
+    let recorder = Recorder::new(dir.path());
+    let mut store = recorder.open_as(options(), true);
+    let made = store.writer.begin_pack(21, 0).expect("16 to 19").run(&mut || true);
+    let before = recorder.len();
+    let ended = store.writer.end_pack(made).unwrap();
+    let PackEnd::Packed(_, name) = ended else { panic!("it is packed") };
+    let rename = |op: &Done| matches!(op, Done::Rename(_, to) if Path::new(to).extension().is_some_and(|end| end == "pack"));
+    assert!(recorder.done.lock().unwrap()[before..].iter().map(rename).eq([true]));
+    let named = name.run();
+    assert_eq!(recorder.done.lock().unwrap()[before + 1..], [Done::SyncDir]);
+    store.writer.remove_packed(named).unwrap();
+    let removed = |op: &Done| matches!(op, Done::Remove(_));
+    assert!(recorder.done.lock().unwrap()[before + 2..].iter().all(removed));
+}
+
