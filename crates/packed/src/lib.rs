@@ -31,4 +31,4 @@ pub use read::intact::intact_bytes;
 pub use read::log_out::LogOut;
 pub use read::text::TotalDifficulty;
 pub use write::encode::HeightTexts;
-pub use write::pack::{Packing, pack};
+pub use write::pack::{Packing, pack, pack_within};

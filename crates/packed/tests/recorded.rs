@@ -6,8 +6,9 @@ mod support;
 
 use alloy_primitives::{Bloom, BloomInput};
 use neve_chain::Receipts;
-use neve_packed::{ModelCache, PackedFile, Position, TotalDifficulty, unpacked_bytes};
-use support::{CORPORA, Texts, check, packed, recorded, with_long_inputs};
+use neve_packed::{ModelCache, PackedFile, Position, TotalDifficulty, pack_within, unpacked_bytes};
+use sha2::{Digest, Sha256};
+use support::{CORPORA, IDENTITY, Texts, check, packed, recorded, with_long_inputs};
 
 #[test]
 fn recorded_blocks_come_back_byte_for_byte() {
@@ -21,6 +22,26 @@ fn recorded_blocks_come_back_byte_for_byte() {
         );
         println!("stored as they came: {:?}", packing.stored_as_came);
         check(&packing.bytes, &texts);
+        let digest = const_hex::encode(Sha256::digest(&packing.bytes));
+        found.push(format!("{corpus} {} {digest}\n", packing.bytes.len()));
+    }
+    let found = found.concat();
+    if env::var_os("UPDATE").is_some() {
+        fs::write(GOLDEN, &found).unwrap();
+    }
+    assert_eq!(found, fs::read_to_string(GOLDEN).unwrap());
+}
+
+/// Facts that find no room are taken from the texts again.
+#[test]
+fn file_is_the_same_however_many_facts_wait_in_memory() {
+    let texts = &recorded("v1.15.0")[180..260];
+    let expected = packed(texts, 128).bytes;
+    let heights: Vec<_> = texts.iter().map(Texts::as_heights).collect();
+    for kept_bytes in [0, 3000, 50_000, 200_000] {
+        let mut proceed = || ControlFlow::Continue(());
+        let packing = pack_within(IDENTITY, 128, &heights, kept_bytes, &mut proceed).unwrap();
+        assert!(packing.bytes == expected, "{kept_bytes} bytes");
     }
 }
 

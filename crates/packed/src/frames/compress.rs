@@ -46,19 +46,28 @@ impl Compressor {
     }
 }
 
-/// Makes the dictionary from contents of groups; empty if there are too few.
-pub(crate) fn train<'e>(contents: impl Iterator<Item = &'e [u8]>) -> Vec<u8> {
-    let (mut samples, mut sizes) = (Vec::new(), Vec::new());
-    for content in contents {
+/// Contents of groups that the dictionary is made from.
+#[derive(Default)]
+pub(crate) struct Samples {
+    bytes: Vec<u8>,
+    sizes: Vec<usize>,
+}
+
+impl Samples {
+    pub(crate) fn add(&mut self, content: &[u8]) {
         // Long contents are mostly calldata that does not repeat.
         let sample = &content[..content.len().min(SAMPLE_BYTES_MAX)];
-        samples.extend_from_slice(sample);
-        sizes.push(sample.len());
+        self.bytes.extend_from_slice(sample);
+        self.sizes.push(sample.len());
     }
-    let mut out = Vec::with_capacity(DICTIONARY_BYTES);
-    match zstd::zstd_safe::train_from_buffer(&mut out, &samples, &sizes) {
-        Ok(_) => out,
-        Err(_) => Vec::new(),
+
+    /// Makes the dictionary; empty if there are too few samples.
+    pub(crate) fn train(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(DICTIONARY_BYTES);
+        match zstd::zstd_safe::train_from_buffer(&mut out, &self.bytes, &self.sizes) {
+            Ok(_) => out,
+            Err(_) => Vec::new(),
+        }
     }
 }
 

@@ -8,6 +8,10 @@ use crate::stream::tables::{Predictions, Tables};
 use crate::stream::walk::{LogShape, Sink, TxShape, slot};
 use crate::stream::words::{LOG_TABLE, Literal, NUMBER_TABLE, TX_TABLE, table_max, word};
 
+/// Values that wait for a second block, of each kind, and pairs of neighboring shapes. Anybody may put a new word into
+/// every 32 bytes of calldata. Those of a range of mainnet are fewer.
+const COUNTED_MAX: usize = 1 << 20;
+
 /// Occurrences of a value, and the number of different blocks with it.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen {
@@ -42,8 +46,21 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
+    /// Begins the next block. The rarest of too many values are forgotten: which ones, is a function of the blocks
+    /// before and of no order in a map.
     pub(crate) fn begin_block(&mut self) {
+        self.forget(COUNTED_MAX);
         self.block += 1;
+    }
+
+    fn forget(&mut self, most: usize) {
+        let blocks = |seen: &Seen| seen.blocks;
+        forget_rare(&mut self.words, most, blocks);
+        forget_rare(&mut self.numbers, most, blocks);
+        forget_rare(&mut self.tx_shapes, most, blocks);
+        forget_rare(&mut self.log_shapes, most, blocks);
+        forget_rare(&mut self.after_tx, most, |times| *times);
+        forget_rare(&mut self.after_log, most, |times| *times);
     }
 
     /// Chooses the entries of the tables, the most frequent first.
@@ -64,6 +81,15 @@ impl Counter {
             after_log: likeliest(&log_shapes, &log_shapes, &self.after_log),
         };
         Tables { words, numbers, tx_shapes, log_shapes, predictions }
+    }
+}
+
+/// Removes the values that were seen once; if more than `most` are left, those that were seen twice, and so on.
+fn forget_rare<K: Hash + Eq, V>(all: &mut FoldMap<K, V>, most: usize, times: impl Fn(&V) -> u32) {
+    let mut rare = 0;
+    while all.len() > most {
+        rare += 1;
+        all.retain(|_, value| times(value) > rare);
     }
 }
 
@@ -139,5 +165,30 @@ impl Sink for Counter {
 
     fn set(&mut self, slot: usize, word: Word) {
         self.slots[slot] = word;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rarest_of_too_many_values_are_forgotten() {
+        let mut counter = Counter::default();
+        let word = |number: u32| {
+            let mut word = [7; 32];
+            word[..4].copy_from_slice(&number.to_le_bytes());
+            word
+        };
+        for block in 0..50 {
+            counter.forget(1000);
+            assert!(counter.words.len() <= 1000, "{} words", counter.words.len());
+            counter.begin_block();
+            (0..10).for_each(|frequent| counter.word(&word(frequent)));
+            // New ones, and some that two blocks have.
+            (0..300).for_each(|rare| counter.word(&word(1000 + block * 200 + rare)));
+        }
+        let tables = counter.tables();
+        (0..10).for_each(|frequent| assert!(tables.words[..10].contains(&word(frequent))));
     }
 }

@@ -187,6 +187,9 @@ pub(crate) fn chunk(
             logs: start..chunk.logs.len(),
         });
     }
+    let access = chunk.txs.iter().flat_map(|tx| &tx.access);
+    chunk.access_bytes =
+        access.map(|(_, keys)| size_of::<(Word, Vec<Word>)>() + size_of_val(&keys[..])).sum();
     Ok(chunk)
 }
 

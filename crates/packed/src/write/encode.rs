@@ -68,6 +68,12 @@ impl Height {
         Ok(Self { values, bloom, paid: paid.filter(|_| paid != shown), chunks, signatures })
     }
 
+    /// Returns the bytes that it takes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let chunks: usize = self.chunks.iter().map(|(chunk, _)| chunk.bytes()).sum();
+        chunks + size_of_val(&self.signatures[..])
+    }
+
     pub(crate) fn count(&self, chain_id: u64, counter: &mut Counter) {
         counter.begin_block();
         for (chunk, _) in &self.chunks {
@@ -164,6 +170,12 @@ fn streams(chunk: &Chunk, chain_id: u64, places: &Places<'_>) -> Streams {
 }
 
 impl Encoded {
+    /// Returns the bytes that it takes in memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let groups: usize = self.groups.iter().map(|group| group.content.len()).sum();
+        groups + self.head_literals.len() + size_of_val(&self.signatures[..])
+    }
+
     pub(crate) fn frame(self, compressor: &mut Compressor) -> Result<Vec<u8>, PackError> {
         let pack = |group: Group| {
             if group.content.len() > GROUP_BYTES_MAX {

@@ -11,7 +11,7 @@ use crate::container::hash_index::{self, Locator};
 use crate::container::layout::{FileHeader, Identity};
 use crate::container::log_index;
 use crate::error::{PackError, PackedError, Reason};
-use crate::frames::compress::{self, Compressor};
+use crate::frames::compress::{Compressor, Samples};
 use crate::frames::model::{self, Model};
 use crate::read::height::{Form, PackedHeight};
 use crate::read::text::{self, TotalDifficulty};
@@ -19,10 +19,12 @@ use crate::stream::count::Counter;
 use crate::stream::header::Values;
 use crate::stream::lanes::Places;
 use crate::stream::tables::Tables;
-use crate::write::encode::{self, Height, HeightTexts};
+use crate::write::encode::{self, Encoded, Height, HeightTexts};
 
 /// Step between the heights that the dictionary is made from.
 const DICTIONARY_STEP: usize = 4;
+/// Memory of heights that wait for the next pass: facts, then streams. Those of mainnet take less.
+const KEPT_BYTES: usize = 64 << 20;
 
 /// A packed file, and what packing it showed.
 #[derive(Debug)]
@@ -46,7 +48,19 @@ pub fn pack(
     heights: &[HeightTexts<'_>],
     proceed: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Packing, PackError> {
-    let mut packer = Packer::begin(identity, range_length, heights)?;
+    pack_within(identity, range_length, heights, KEPT_BYTES, proceed)
+}
+
+/// Packs as [`pack()`] does, and makes the same bytes. At most `kept_bytes` of facts wait from pass to pass; the facts
+/// of other heights are taken from their texts again, which takes longer.
+pub fn pack_within(
+    identity: Identity,
+    range_length: u32,
+    heights: &[HeightTexts<'_>],
+    kept_bytes: usize,
+    proceed: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Packing, PackError> {
+    let mut packer = Packer::begin(identity, range_length, heights, kept_bytes)?;
     for (index, texts) in heights.iter().enumerate() {
         go_on(proceed)?;
         packer.take(index, texts)?;
@@ -58,9 +72,28 @@ fn go_on(proceed: &mut dyn FnMut() -> ControlFlow<()>) -> Result<(), PackError> 
     if proceed().is_break() { Err(PackError::Stopped) } else { Ok(()) }
 }
 
+/// Heights as a pass leaves them: `None` for one that found no room, a reason for one that is stored as it came.
+type Passed<T> = Vec<Result<Option<T>, Reason>>;
+
+/// Room for heights that wait.
+#[derive(Clone, Copy)]
+struct Room(usize);
+
+impl Room {
+    /// Keeps a value if there is room for its bytes.
+    fn keep<T>(&mut self, value: T, bytes: usize) -> Option<T> {
+        self.0 = self.0.checked_sub(bytes)?;
+        Some(value)
+    }
+}
+
 struct Packer {
     header: FileHeader,
-    heights: Vec<Result<Height, Reason>>,
+    /// Facts of each height; `None` if they are to be taken from the texts again.
+    heights: Passed<Height>,
+    template: Option<Values>,
+    kept_bytes: usize,
+    room: Room,
     counter: Counter,
     hashes: Vec<(u64, Locator)>,
     terms: Vec<(u64, u32)>,
@@ -71,6 +104,7 @@ impl Packer {
         identity: Identity,
         range_length: u32,
         heights: &[HeightTexts<'_>],
+        kept_bytes: usize,
     ) -> Result<Self, PackError> {
         let count = PackError::Heights { heights: heights.len(), max: range_length };
         let Some(first) = heights.first() else { return Err(count) };
@@ -87,6 +121,9 @@ impl Packer {
         Ok(Self {
             header,
             heights: Vec::with_capacity(heights.len()),
+            template: None,
+            kept_bytes,
+            room: Room(kept_bytes),
             counter: Counter::default(),
             hashes: Vec::new(),
             terms: Vec::new(),
@@ -118,8 +155,12 @@ impl Packer {
         let height = Height::of(&block, &receipts);
         if let Ok(height) = &height {
             height.count(header.identity.chain_id, &mut self.counter);
+            self.template.get_or_insert_with(|| height.values.clone());
         }
-        self.heights.push(height);
+        self.heights.push(height.map(|height| {
+            let bytes = height.bytes();
+            self.room.keep(height, bytes)
+        }));
         Ok(())
     }
 
@@ -129,28 +170,26 @@ impl Packer {
         proceed: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Packing, PackError> {
         let FileHeader { identity, first, .. } = self.header;
-        let template = self.heights.iter().flatten().next();
-        let template = template.map_or_else(Values::absent, |height| height.values.clone());
+        let template = self.template.unwrap_or_else(Values::absent);
         let tables: Tables = self.counter.tables();
         let places = Places::of(&tables);
-        let mut encoded = Vec::with_capacity(self.heights.len());
-        for (number, height) in (first..).zip(self.heights) {
-            go_on(proceed)?;
-            encoded.push(height.map(|height| {
-                encode::groups(height, &template, number, identity.chain_id, &places)
-            }));
-        }
-        let sampled = encoded.iter().flatten().step_by(DICTIONARY_STEP);
-        let groups = sampled.flat_map(|height| &height.groups);
-        let dictionary = compress::train(groups.map(|group| &group.content[..]));
+        let encoder = Encoder { chain_id: identity.chain_id, template: &template, places: &places };
+        let (encoded, samples) =
+            encoder.encode_all(first, self.heights, texts, Room(self.kept_bytes), proceed)?;
+        let dictionary = samples.train();
         let sections = [model::write_tables(&template, first, &tables)?, model::pack(&dictionary)?];
         let [tables, packed_dictionary] = &sections;
         let read = |error| PackError::ReadBack { height: first, error };
         let model =
             Model::read(identity.chain_id, first, tables, packed_dictionary).map_err(read)?;
         let mut frames = Frames::new(&self.header, model, &dictionary)?;
-        for (encoded, texts) in encoded.into_iter().zip(texts) {
+        for (number, (encoded, texts)) in (first..).zip(encoded.into_iter().zip(texts)) {
             go_on(proceed)?;
+            let encoded = match encoded {
+                Ok(Some(encoded)) => Ok(encoded),
+                Ok(None) => encoder.encode(number, None, texts),
+                Err(reason) => Err(reason),
+            };
             frames.add(encoded, texts)?;
         }
         let [tables, dictionary] = sections;
@@ -169,6 +208,61 @@ impl Packer {
             bytes: self.header.write(&sections),
             stored_as_came: frames.stored_as_came,
         })
+    }
+}
+
+/// Writes the streams of heights.
+struct Encoder<'t> {
+    chain_id: u64,
+    template: &'t Values,
+    places: &'t Places<'t>,
+}
+
+impl Encoder<'_> {
+    /// Encodes all heights, and takes the samples for the dictionary. Heights that find no room are encoded again.
+    fn encode_all(
+        &self,
+        first: u64,
+        heights: Passed<Height>,
+        texts: &[HeightTexts<'_>],
+        mut room: Room,
+        proceed: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<(Passed<Encoded>, Samples), PackError> {
+        let (mut encoded, mut samples) = (Vec::with_capacity(heights.len()), Samples::default());
+        let mut packed = 0;
+        for (number, (height, texts)) in (first..).zip(heights.into_iter().zip(texts)) {
+            go_on(proceed)?;
+            let is_sample = height.is_ok() && packed % DICTIONARY_STEP == 0;
+            packed += usize::from(height.is_ok());
+            encoded.push(match height {
+                Err(reason) => Err(reason),
+                Ok(None) if !is_sample => Ok(None),
+                Ok(height) => self.encode(number, height, texts).map(|made| {
+                    let groups = made.groups.iter().filter(|_| is_sample);
+                    groups.for_each(|group| samples.add(&group.content));
+                    let bytes = made.bytes();
+                    room.keep(made, bytes)
+                }),
+            });
+        }
+        Ok((encoded, samples))
+    }
+
+    /// Encodes a height by its facts, or by those of its texts.
+    fn encode(
+        &self,
+        number: u64,
+        height: Option<Height>,
+        texts: &HeightTexts<'_>,
+    ) -> Result<Encoded, Reason> {
+        let height = if let Some(height) = height {
+            height
+        } else {
+            let block = Block::parse(texts.block).map_err(|_| Reason::BlockForm)?;
+            let receipts = Receipts::parse(texts.receipts).map_err(|_| Reason::ReceiptsText)?;
+            Height::of(&block, &receipts)?
+        };
+        Ok(encode::groups(height, self.template, number, self.chain_id, self.places))
     }
 }
 
@@ -209,7 +303,7 @@ impl Frames {
 
     fn add(
         &mut self,
-        encoded: Result<encode::Encoded, Reason>,
+        encoded: Result<Encoded, Reason>,
         texts: &HeightTexts<'_>,
     ) -> Result<(), PackError> {
         let input = |_| PackError::Input { index: 0, what: "no block of a node" };
