@@ -129,11 +129,13 @@ pub enum Reason {
     BlockDiffers,
     /// The receipts' text was read back with other bytes.
     ReceiptsDiffer,
+    /// A group of its transactions is over 32 MiB.
+    TooLarge,
 }
 
 impl Reason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ReceiptsText,
         Self::BlockForm,
         Self::Signature,
@@ -141,6 +143,7 @@ impl Reason {
         Self::TotalDifficulty,
         Self::BlockDiffers,
         Self::ReceiptsDiffer,
+        Self::TooLarge,
     ];
 
     /// Returns the name in lower case, for metrics and logs.
@@ -153,6 +156,7 @@ impl Reason {
             Self::TotalDifficulty => "total_difficulty",
             Self::BlockDiffers => "block_differs",
             Self::ReceiptsDiffer => "receipts_differ",
+            Self::TooLarge => "too_large",
         }
     }
 }

@@ -10,7 +10,11 @@ use neve_packed::{
     FileHeader, FileStart, HEADER_BYTES, HeightTexts, LogOut, PackError, PackedFile, Reason,
     TotalDifficulty, intact_bytes, pack,
 };
-use support::{IDENTITY, Texts, check, packed, recorded};
+use support::forge::{Chunk, Forged, fields, group, one_log_shape, section};
+use support::{IDENTITY, Texts, check, packed, read_all, recorded, with_long_inputs};
+
+/// Heights of the sample: enough for a dictionary.
+const HEIGHTS: usize = 40;
 
 /// Blocks of both forms of header, with few transactions.
 fn sample() -> Vec<Texts> {
@@ -165,6 +169,14 @@ fn text_that_fields_do_not_give_back_is_stored_as_it_came() {
     }
 }
 
+#[test]
+fn height_with_a_group_over_its_limit_is_stored_as_it_came() {
+    let mut texts = recorded("v1.15.0")[208..211].to_vec();
+    texts[1] = with_long_inputs(&texts[1], 1, 33 << 20);
+    let packing = packed(&texts, 4);
+    let stored: Vec<_> = packing.stored_as_came.into_iter().collect();
+    assert_eq!(stored, [(Reason::TooLarge, 1)]);
+    check_texts(&packing.bytes, &texts);
 }
 
 /// Compares both texts of each height.

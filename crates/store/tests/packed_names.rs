@@ -87,3 +87,61 @@ fn packed_heights_are_shown_without_a_sync() {
     assert!(recorder.done.lock().unwrap()[before + 2..].iter().all(removed));
 }
 
+/// Power went when a damaged packed file had been written anew as a segment, and was not removed yet.
+#[test]
+fn repaired_segment_is_served_and_not_the_packed_file_that_is_left_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let name = "00000000000000000008";
+    let path = |ending: &str| dir.path().join(format!("{name}.{ending}"));
+    assert_eq!(pack(&mut open(dir.path()), 21), 16);
+    let mut damaged = fs::read(path("pack")).unwrap();
+    // The second record, which no opening looks at, behind the length of the first one.
+    let first = u32::from_le_bytes(damaged[96..100].try_into().unwrap()) as usize;
+    damaged[96 + 8 + first + 8 + 100] ^= 1;
+    fs::write(path("pack"), &damaged).unwrap();
+    let mut store = open(dir.path());
+    assert!(store.reader.record(9).is_none());
+    let mut repair = store.writer.repair(8).unwrap().unwrap();
+    let lost = repair.damaged();
+    assert_eq!(lost, [9]);
+    for height in repair.heights() {
+        if lost.contains(&height) {
+            repair.append(&records[height as usize - 2]).unwrap();
+        } else {
+            assert!(repair.keep(height).unwrap());
+        }
+    }
+    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    drop(store);
+    assert!(path("seg").exists() && !path("pack").exists());
+    fs::write(path("pack"), &damaged).unwrap();
+    let store = open(dir.path());
+    assert_exactly(&store.reader, &records);
+    assert!(path("seg").exists() && !path("pack").exists());
+    drop(store);
+    assert_clean(dir.path());
+}
+
+#[test]
+fn packing_that_fails_leaves_no_unfinished_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let recorder = Recorder::new(dir.path());
+    let store = recorder.open_as(options(), true);
+    for failing in ["write", "sync"] {
+        *recorder.fail.lock().unwrap() = Some(Box::new(move |op| {
+            let fails = match op {
+                Done::Write(name, ..) => failing == "write" && name.contains(".pack"),
+                Done::Sync(name) => failing == "sync" && name.contains(".pack"),
+                _ => false,
+            };
+            fails.then(|| io::Error::from_raw_os_error(5))
+        }));
+        let made = store.writer.begin_pack(21, 0).expect("16 to 19").run(&mut || true);
+        assert!(made.is_err());
+        assert_eq!(files(dir.path(), ".new"), Vec::<String>::new(), "after a failed {failing}");
+        assert_exactly(&store.reader, &records);
+    }
+}
+

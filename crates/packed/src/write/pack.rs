@@ -308,8 +308,10 @@ impl Frames {
     ) -> Result<(), PackError> {
         let input = |_| PackError::Input { index: 0, what: "no block of a node" };
         let block = Block::parse(texts.block).map_err(input)?;
-        let frame = match encoded {
-            Ok(encoded) => Ok(encoded.frame(&mut self.compressor)?),
+        let frame = match encoded.map(|encoded| encoded.frame(&mut self.compressor)) {
+            // One such height must not keep the others of the range unpacked.
+            Ok(Err(PackError::TooLarge(_))) => Err(Reason::TooLarge),
+            Ok(frame) => Ok(frame?),
             Err(reason) => Err(reason),
         };
         let frame = frame.and_then(|frame| self.compare(&block, texts, frame));

@@ -196,7 +196,8 @@ pub(crate) fn with_long_inputs(one: &Texts, count: usize, input_bytes: usize) ->
     let (mut transactions, mut list) = (Vec::new(), Vec::new());
     for at in 0..count {
         let mut transaction = part(&one.block, &of_block.span);
-        let input: Vec<u8> = (0..input_bytes).map(|_| random.u8(..)).collect();
+        let mut input = vec![0; input_bytes];
+        random.fill(&mut input);
         set(&mut transaction, "input", &const_hex::encode_prefixed(input));
         set(&mut transaction, "nonce", &format!("{at:#x}"));
         set(&mut transaction, "transactionIndex", &format!("{at:#x}"));

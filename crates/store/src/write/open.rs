@@ -186,12 +186,18 @@ impl Opening {
     fn candidates(&mut self, names: &[String]) -> Result<Vec<Candidate>, Error> {
         let mut found = Vec::new();
         let packed: Vec<u64> = names.iter().filter_map(|name| parse_packed_name(name)).collect();
+        let bases: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
         for base in packed {
-            found.extend(self.inspect_packed(base)?);
+            let Some(candidate) = self.inspect_packed(base)? else { continue };
+            if candidate.is_in_segments(self.latch.dir(), &bases)? {
+                drop(candidate);
+                self.latch.apply(Op::Remove { name: &packed_name(base) })?;
+                continue;
+            }
+            found.push(candidate);
         }
         let packed: Vec<(u64, u64)> =
             found.iter().map(|one| (one.header().base_height, one.end_height())).collect();
-        let bases: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
         for base in bases.iter().copied() {
             let is_newest = bases.last() == Some(&base);
             if let Some((_, end)) =

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use super::built_segments::remove;
 use super::options::range_blocks;
 use super::writer::Writer;
 use crate::disk::{Latch, Op, UNFINISHED, packed_name};
@@ -234,10 +235,27 @@ impl Packing {
                 return Ok(PackOutcome::Unpackable(first, reason));
             }
         };
-        let name = packed_name(first);
-        let unfinished = format!("{name}{UNFINISHED}");
-        self.latch.allocate(&unfinished, made.bytes.len() as u64)?;
-        for (at, bytes) in made.bytes.chunks(WRITTEN_AT_ONCE).enumerate() {
+        let written = self.write(&made.bytes);
+        let unfinished = format!("{}{UNFINISHED}", packed_name(first));
+        if !matches!(written, Ok(Ok(_))) && self.latch.dir().join(&unfinished).exists() {
+            // A latch of its own: this one may have stopped.
+            remove(&mut self.latch.beside(), &unfinished);
+        }
+        Ok(match written? {
+            Ok(segment) => {
+                let (name, sources, as_it_came) =
+                    (packed_name(first), self.sources, made.as_it_came);
+                PackOutcome::Packed(Box::new(NewPacked { segment, name, sources, as_it_came }))
+            }
+            Err(reason) => PackOutcome::Unpackable(first, reason),
+        })
+    }
+
+    /// Writes the file aside and opens it, or says why it cannot be opened.
+    fn write(&mut self, bytes: &[u8]) -> Result<Result<Segment, String>, Error> {
+        let unfinished = format!("{}{UNFINISHED}", packed_name(self.first()));
+        self.latch.allocate(&unfinished, bytes.len() as u64)?;
+        for (at, bytes) in bytes.chunks(WRITTEN_AT_ONCE).enumerate() {
             let offset = (at * WRITTEN_AT_ONCE) as u64;
             self.latch.apply(Op::Write { name: &unfinished, offset, bytes })?;
         }
