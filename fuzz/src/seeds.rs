@@ -17,6 +17,9 @@ const REQUEST_BYTES_MAX: usize = 2 << 10;
 /// Of the recorded requests: they take a second to read.
 const REQUESTS_MAX: usize = 5_000;
 const BLOCK_BYTES_MAX: usize = 12 << 10;
+/// Neighboring heights of a packed file: enough for a dictionary. Longer files than the fuzzer takes are no seeds.
+const NEIGHBORS: usize = 32;
+const FILE_BYTES_MAX: usize = 64 << 10;
 const CORPORA: [&str; 4] = ["v1.14.2/main", "v1.14.2/forks", "v1.14.2/apricot0", "v1.15.0"];
 
 fn main() {
@@ -33,7 +36,7 @@ fn main() {
         heights.iter().map(|(block, receipts)| join(block, receipts)).collect(),
     );
     write(&corpus, "mirror_frames", frames(&heights));
-    write(&corpus, "packed", packed(&heights));
+    write(&corpus, "packed", packed(&heights, &all(&root, "v1.15.0")));
     write(&corpus, "http_heads", heads(&root));
     write(&corpus, "segments", (0..64_u8).map(|seed| edits(seed)).collect());
 }
@@ -84,15 +87,24 @@ fn requests(root: &Path) -> Vec<Vec<u8>> {
     all.into_iter().step_by(step).collect()
 }
 
-/// Blocks with their receipts, of a set.
+/// Some small blocks with their receipts, of a set.
 fn heights(root: &Path, set: &str) -> Vec<(String, String)> {
-    let mut heights: BTreeMap<String, (String, String)> = BTreeMap::new();
+    let small = |(block, receipts): &(String, String)| {
+        !block.is_empty() && !receipts.is_empty() && block.len() + receipts.len() <= BLOCK_BYTES_MAX
+    };
+    all(root, set).into_iter().filter(small).step_by(3).collect()
+}
+
+/// Blocks with their receipts, of a set, ascending.
+fn all(root: &Path, set: &str) -> Vec<(String, String)> {
+    let mut heights: BTreeMap<u64, (String, String)> = BTreeMap::new();
     for row in rows(&root.join("tests/corpus").join(set).join("blocks.jsonl.gz")) {
         let (Some(name), Some(body)) = (row["name"].as_str(), row["response_body"].as_str()) else {
             continue;
         };
         let mut parts = name.split('/').skip(1);
-        let height = heights.entry(parts.next().unwrap_or_default().to_owned()).or_default();
+        let Some(number) = parts.next().and_then(|number| number.parse().ok()) else { continue };
+        let height = heights.entry(number).or_default();
         let result = serde_json::from_str::<BTreeMap<&str, &RawValue>>(body).ok();
         let result = result.and_then(|answer| Some(answer.get("result")?.get().to_owned()));
         match (parts.next(), result) {
@@ -101,25 +113,31 @@ fn heights(root: &Path, set: &str) -> Vec<(String, String)> {
             _ => {}
         }
     }
-    let small = |(block, receipts): &(String, String)| {
-        !block.is_empty() && !receipts.is_empty() && block.len() + receipts.len() <= BLOCK_BYTES_MAX
-    };
-    heights.into_values().filter(small).step_by(3).collect()
+    heights.into_values().collect()
 }
 
 fn join(block: &str, receipts: &str) -> Vec<u8> {
     [block.as_bytes(), b"\0", receipts.as_bytes()].concat()
 }
 
-/// Texts of heights, and packed files of one height each.
-fn packed(heights: &[(String, String)]) -> Vec<Vec<u8>> {
+/// Texts of heights, and packed files: of one height, without tables and dictionary, and of many with both.
+fn packed(heights: &[(String, String)], neighbors: &[(String, String)]) -> Vec<Vec<u8>> {
     let identity = Identity { chain_id: 43_112, genesis: B256::ZERO };
-    let file = |(block, receipts): &(String, String)| {
-        let texts = HeightTexts { block: block.as_bytes(), receipts: receipts.as_bytes() };
-        let packing = pack(identity, 1, &[texts], &mut || ControlFlow::Continue(()));
-        packing.expect("a recorded height can be packed").bytes
+    let file = |heights: &[(String, String)]| {
+        let texts: Vec<_> = heights
+            .iter()
+            .map(|(block, receipts)| HeightTexts {
+                block: block.as_bytes(),
+                receipts: receipts.as_bytes(),
+            })
+            .collect();
+        let range = texts.len().next_power_of_two() as u32;
+        let packing = pack(identity, range, &texts, &mut || ControlFlow::Continue(()));
+        packing.expect("recorded heights can be packed").bytes
     };
-    let files = heights.iter().step_by(4).map(file);
+    let alone = heights.chunks(1).step_by(4).map(file);
+    let many = neighbors.chunks(NEIGHBORS).map(file).filter(|file| file.len() <= FILE_BYTES_MAX);
+    let files = alone.chain(many);
     let texts = heights.iter().step_by(8).map(|(block, receipts)| join(block, receipts));
     files.chain(texts).collect()
 }

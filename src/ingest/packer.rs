@@ -177,3 +177,29 @@ fn note(packed: &PackedHeights) {
     let (before, now) = (Human(*bytes_before), Human(*bytes));
     info!(first, heights, %before, %now, "range packed");
 }
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    #[test]
+    fn heights_that_are_stored_as_they_came_are_counted_by_reason() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let as_it_came = vec![("too_large", 2), ("signature", 5)];
+        let packed = PackedHeights { first: 32, heights: 16, as_it_came, ..Default::default() };
+        metrics::with_local_recorder(&recorder, || {
+            note(&packed);
+            note(&packed);
+        });
+        let shown = recorder.handle().render();
+        for line in [
+            "neve_store_packed_heights_total 32",
+            "neve_store_packed_texts_total{reason=\"too_large\"} 4",
+            "neve_store_packed_texts_total{reason=\"signature\"} 10",
+        ] {
+            assert!(shown.lines().any(|shown| shown == line), "{line} is not in {shown}");
+        }
+    }
+}

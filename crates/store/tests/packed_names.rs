@@ -145,3 +145,28 @@ fn packing_that_fails_leaves_no_unfinished_file() {
     }
 }
 
+#[test]
+fn packed_files_count_for_the_bounds_of_bytes_and_age() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let mut store = open(dir.path());
+    assert_eq!(pack(&mut store, 21), 16);
+    store.writer.evict(&Retention { blocks: Some(18), ..Retention::default() }, 0).unwrap();
+    let usage = store.reader.usage();
+    assert_eq!((store.reader.range(), usage.packed_blocks), (Some(4..=21), 16));
+    let on_disk = |name: &String| {
+        use std::os::unix::fs::MetadataExt;
+        dir.path().join(name).metadata().unwrap().blocks() * 512
+    };
+    assert_eq!(usage.packed_bytes, files(dir.path(), ".pack").iter().map(on_disk).sum::<u64>());
+    // One byte less than there is: the oldest packed file goes, and its bytes are enough.
+    let bytes = Some(usage.disk_bytes - 1);
+    let evicted = store.writer.evict(&Retention { bytes, ..Retention::default() }, 0).unwrap();
+    assert_eq!((evicted.segments, evicted.heights), (1, 4));
+    assert_eq!(files(dir.path(), ".pack").len(), 3);
+    // The newest block is ten seconds younger than height 11, and six than height 15.
+    let (age, now) = (Some(Duration::from_secs(8)), records[19].timestamp);
+    let evicted = store.writer.evict(&Retention { age, ..Retention::default() }, now).unwrap();
+    assert_eq!(evicted.heights, 4, "8 to 11");
+    assert_exactly(&store.reader, &records[10..]);
+}

@@ -161,6 +161,32 @@ fn packed_heights_give_the_answers_of_unpacked_ones() {
 }
 
 #[test]
+fn packed_heights_are_sent_uncompressed_to_a_client_that_takes_codings() {
+    let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
+    let options = ["--unpacked-bytes", "0B", "--precompress", "gzip,zstd"];
+    let neve = start_with(dir.path(), &node, &options);
+    wait_until_packed(&neve);
+    let mut client = neve.client();
+    for height in (0..PACKED).step_by(5) {
+        for (method, params) in [
+            ("eth_getBlockByNumber", format!("[\"{height:#x}\",true]")),
+            ("eth_getBlockReceipts", format!("[\"{height:#x}\"]")),
+        ] {
+            let right = client.call(method, &params);
+            let body =
+                format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+            for coding in ["gzip", "zstd"] {
+                let headers = [("Content-Type", "application/json"), ("Accept-Encoding", coding)];
+                let found = client.request("POST", "/", &headers, body.as_bytes());
+                assert_eq!((found.status, found.header("content-encoding")), (200, None));
+                assert!(found.body == right.body, "{coding} {body}");
+            }
+        }
+    }
+    neve.stop_in_time();
+}
+
+#[test]
 fn a_read_of_a_packed_height_unpacks_only_what_it_needs() {
     let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
     let neve = start(dir.path(), &node, "0B");
