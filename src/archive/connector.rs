@@ -1,6 +1,7 @@
 //! neve's HTTP client as the one of the object store's crate.
 
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use object_store::client::{
 };
 use tokio::time::timeout;
 
-use crate::client::RawClient;
+use crate::client::{RawClient, whole_story};
 
 /// Time that any request may take, and the slowest transfer that adds to it.
 const TIME_MAX: Duration = Duration::from_mins(1);
@@ -66,7 +67,8 @@ impl HttpService for Connector {
                 } else {
                     HttpErrorKind::Request
                 };
-                HttpError::new(kind, error)
+                // The crate shows the outermost error alone.
+                HttpError::new(kind, io::Error::other(whole_story(&error).to_string()))
             })?;
             if is_conditional && response.status() == StatusCode::NOT_IMPLEMENTED {
                 return Err(HttpError::new(HttpErrorKind::Unknown, ConditionsUnsupported));

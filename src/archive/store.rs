@@ -1,5 +1,6 @@
 //! The object store of an archive: its objects, and its manifest.
 
+use std::env;
 use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -25,6 +26,9 @@ use super::file_lock::{holding, locked};
 use super::objects::Objects;
 use super::requests::{PATIENCE, RequestError, counted, within};
 use crate::client::{client_config, raw_client};
+
+/// Variable of AWS with the file of an authority of one's own, PEM.
+const AUTHORITY: &str = "AWS_CA_BUNDLE";
 
 /// Place of an archive.
 #[derive(Debug, Clone)]
@@ -88,7 +92,9 @@ impl ArchiveStore {
         if bucket.is_empty() {
             return Err(wrong("it names no bucket".into()));
         }
-        let http = Connector(raw_client(client_config(None).map_err(wrong)?));
+        let own = env::var_os(AUTHORITY).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let own = own.as_deref().map(|path| (AUTHORITY, path));
+        let http = Connector(raw_client(client_config(own).map_err(wrong)?));
         let mut builder =
             AmazonS3Builder::from_env().with_bucket_name(bucket).with_http_connector(http);
         // Each object has a request of its own: some stores lack the one for many.

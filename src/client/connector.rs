@@ -11,15 +11,15 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::config::read_text;
 
-/// Bytes of an `--upstream-ca`: all authorities of a browser take a quarter of a megabyte.
+/// Bytes of a file of authorities: all authorities of a browser take a quarter of a megabyte.
 const CERTIFICATES_BYTES_MAX: u64 = 1 << 20;
 
 /// TLS with the authorities that browsers trust (Mozilla's list, built in: a small machine
-/// may have none), and with one of the operator's own.
-pub(crate) fn client_config(own: Option<&Path>) -> Result<ClientConfig, String> {
+/// may have none), and with one of the operator's own: the setting that names its file, and the file.
+pub(crate) fn client_config(own: Option<(&str, &Path)>) -> Result<ClientConfig, String> {
     let mut roots: RootCertStore = webpki_roots::TLS_SERVER_ROOTS.iter().cloned().collect();
-    if let Some(path) = own {
-        add(&mut roots, path).map_err(|why| format!("--upstream-ca {}: {why}", path.display()))?;
+    if let Some((setting, path)) = own {
+        add(&mut roots, path).map_err(|why| format!("{setting} {}: {why}", path.display()))?;
     }
     let provider = rustls::crypto::ring::default_provider().into();
     let builder = ClientConfig::builder_with_provider(provider)

@@ -35,12 +35,13 @@ impl Upstreams {
                 let relayed_only = relayed_only(rules, endpoints);
                 let (endpoints, relayed_only) =
                     with_headers(endpoints.clone(), relayed_only, header_files)?;
+                let own = ca.as_deref().map(|path| ("--upstream-ca", path));
                 Ok(Self {
                     endpoints,
                     relayed_only,
                     mirror: *mirror,
                     network: *network,
-                    tls: client_config(ca.as_deref()).map_err(StartError::Tls)?,
+                    tls: client_config(own).map_err(StartError::Tls)?,
                     _dev: None,
                 })
             }
