@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use neve_jsonrpc::Method;
 use serde_json::Value;
 
-use crate::support::client::Client;
+use crate::support::client::{Client, Response};
 use crate::support::corpus::{ALL, MAIN, Row, Set};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::recorded::Recorded;
@@ -70,13 +70,17 @@ fn follow(set: Set, block_receipts: bool) -> (Recorded, Neve, tempfile::TempDir)
     (node, neve, dir)
 }
 
-/// Asks again what the node was asked. `None` if the answer is the same, or what is refused.
-fn replay(client: &mut Client, row: &Row) -> Option<String> {
-    // Codings, which the node does not have, are tests/it/answers/encoding.rs.
+/// Sends a request again. Codings, which the node does not have, are tests/it/answers/encoding.rs.
+pub(crate) fn asked(client: &mut Client, row: &Row) -> Response {
     let own = ["host", "content-length", "connection", "transfer-encoding", "accept-encoding"];
     let kept = row.headers.iter().filter(|(name, _)| !own.contains(&name.to_lowercase().as_str()));
     let headers: Vec<_> = kept.map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let answer = client.request(&row.method, &row.path, &headers, &row.request);
+    client.request(&row.method, &row.path, &headers, &row.request)
+}
+
+/// Asks again what the node was asked. `None` if the answer is the same, or what is refused.
+fn replay(client: &mut Client, row: &Row) -> Option<String> {
+    let answer = asked(client, row);
     let same = answer.status == row.status
         && answer.body == row.answer
         && answer.header("content-type") == row.content_type.as_deref();
@@ -132,7 +136,7 @@ fn method(row: &Row) -> String {
     }
 }
 
-fn assert_miss(answer: &crate::support::client::Response, about: &str) {
+fn assert_miss(answer: &Response, about: &str) {
     assert_eq!(answer.header("cache-control"), Some("no-store"));
     assert!(answer.header("x-neve-served").is_some());
     let text = answer.text();

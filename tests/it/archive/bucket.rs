@@ -44,9 +44,13 @@ impl Bucket {
 
     /// Blocks of mainnet's size, so that segments have many pages.
     pub(super) fn large() -> Self {
-        let mut config = Config::test().with_head(HEAD);
+        Self::large_of_ranges(RANGES)
+    }
+
+    pub(super) fn large_of_ranges(ranges: u64) -> Self {
+        let mut config = Config::test().with_head(ranges * RANGE + 14);
         config.chain.profile = Profile::c_chain();
-        Self::of(config, RANGES)
+        Self::of(config, ranges)
     }
 
     /// Two ranges of blocks with so many logs that each block has pages of its own.
@@ -105,6 +109,13 @@ impl Bucket {
         neve
     }
 
+    /// A replica in this way, started by a command that becomes the binary, whose place and trust are given.
+    pub(super) fn replica_by(&self, starter: &[&str], dir: &Path, words: &[&str]) -> Neve {
+        let neve = self.start(starter, dir, words);
+        self.waits_for_answers(&neve, true);
+        neve
+    }
+
     /// Waits until the tail is here, and the archive is answered from.
     fn waits_for_answers(&self, neve: &Neve, wants_filters: bool) {
         let (first, last) = (self.first(), self.first() + RANGE - 4);
@@ -126,7 +137,8 @@ impl Bucket {
         neve
     }
 
-    fn start(&self, starter: &[&str], dir: &Path, more: &[&str]) -> Neve {
+    /// Starts such a replica, and waits for its address alone.
+    pub(super) fn start(&self, starter: &[&str], dir: &Path, more: &[&str]) -> Neve {
         let last = self.first() + RANGE - 1;
         let hash = self.node.block(last).expect("it is there").hash();
         let (anchor, first) = (format!("{last}:{hash:#x}"), self.first().to_string());

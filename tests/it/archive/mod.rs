@@ -1,5 +1,6 @@
 //! Heights below the served range, read from an archive page by page.
 
+mod access;
 pub(crate) mod bucket;
 mod corpus;
 mod faults;
@@ -8,6 +9,7 @@ mod logs;
 mod object_server;
 mod pages;
 mod pull;
+mod real;
 mod scale;
 mod slow;
 mod trust;

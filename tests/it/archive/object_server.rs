@@ -55,6 +55,8 @@ struct Shared {
     gets: AtomicUsize,
     /// Ranges that were requested while it stalls.
     stalled: Mutex<HashSet<String>>,
+    /// Key that the server gives for credentials, and the one that it takes; it takes any without one.
+    keys: Mutex<Option<[&'static str; 2]>>,
     /// Connections that get no answer.
     open: Mutex<Vec<TcpStream>>,
     /// Told of each change of the mode.
@@ -70,6 +72,7 @@ impl ObjectServer {
             mode: AtomicU8::new(Mode::Serves as u8),
             gets: AtomicUsize::new(0),
             stalled: Mutex::default(),
+            keys: Mutex::default(),
             open: Mutex::default(),
             changed: Default::default(),
         });
@@ -97,6 +100,11 @@ impl ObjectServer {
         self.shared.gets()
     }
 
+    /// Gives a key at `/credentials`, and takes one: that of others has expired.
+    pub(super) fn set_keys(&self, given: &'static str, taken: &'static str) {
+        *self.shared.keys.lock().expect("no panic") = Some([given, taken]);
+    }
+
     pub(super) fn port(&self) -> u16 {
         self.port
     }
@@ -111,6 +119,10 @@ impl Shared {
         let Ok(mut out) = stream.try_clone() else { return };
         let mut input = BufReader::new(stream);
         while let Some((request, head, sent)) = received(&mut input) {
+            if let Some(answer) = self.about_keys(&request, &head) {
+                let _ = out.write_all(answer.as_bytes());
+                continue;
+            }
             self.gets.fetch_add(1, Ordering::SeqCst);
             match self.mode.load(Ordering::SeqCst) {
                 mode if mode == Mode::Closes as u8 => return,
@@ -145,6 +157,21 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Answers the request for a key, and one with a key that is not taken. A key ends at once, so that each
+    /// request asks for one.
+    fn about_keys(&self, request: &str, head: &[String]) -> Option<String> {
+        let [given, taken] = (*self.keys.lock().expect("no panic"))?;
+        let (status, body) = if request.starts_with("GET /credentials ") {
+            let secret = r#""SecretAccessKey":"s","Token":"t","Expiration":"2026-01-01T00:00:00Z""#;
+            ("200 OK", format!("{{\"AccessKeyId\":\"{given}\",{secret}}}"))
+        } else {
+            let is_taken = head.iter().any(|line| line.contains(&format!("Credential={taken}/")));
+            let body = "<Error><Code>ExpiredToken</Code></Error>".to_owned();
+            Some(("400 Bad Request", body)).filter(|_| !is_taken)?
+        };
+        Some(format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
     }
 
     /// Waits while the mode is this one, at most so long.

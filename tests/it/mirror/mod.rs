@@ -3,8 +3,6 @@
 mod between;
 mod copies;
 mod false_segments;
-#[cfg(feature = "archive")]
-mod gateway;
 mod packed;
 mod protocol;
 #[cfg(feature = "archive")]

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod fault_store;
+mod flips;
 mod packed_dir;
 mod pushing;
 mod replay;

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use neve_archive::{Deletion, Manifest, ObjectName};
+use neve_archive::{Deletion, MANIFEST_NAME, Manifest, ObjectName};
+use object_store::path::Path as Location;
+use object_store::{ObjectStoreExt, PutPayload};
 
 use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::{PackedDir, write};
@@ -85,6 +87,31 @@ fn manifest_of_another_signer_is_refused_until_it_is_signed_on_purpose() {
         signed_push(&archive, packed.path(), &own).await.expect("it is its own");
         assert!(own.signer.as_ref().expect("a key").has_signed(&manifest(&archive).await));
         assert_eq!(whole(&archive).await, (0, 11));
+    });
+}
+
+/// A byte that says the same afterwards would be no change.
+#[test]
+fn every_changed_byte_of_a_signed_manifest_takes_the_signature_away() {
+    let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
+    let own = options(0, false);
+    run(async {
+        let (archive, path) = (archive(&store), Location::from(MANIFEST_NAME));
+        signed_push(&archive, packed.path(), &own).await.expect("it can be pushed");
+        let good = manifest(&archive).await;
+        let bytes = store.inner.get(&path).await.expect("it is there").bytes().await;
+        let bytes = bytes.expect("it can be read");
+        let signer = own.signer.as_ref().expect("a key");
+        for (at, flip) in (0..bytes.len()).flat_map(|at| [(at, 0x01), (at, 0x20), (at, 0x80)]) {
+            let mut bad = bytes.to_vec();
+            bad[at] ^= flip;
+            store.inner.put(&path, PutPayload::from(bad)).await.expect("it can be written");
+            if let Ok(Some(held)) = archive.manifest().await {
+                let is_taken = signer.has_signed(&held.manifest);
+                assert!(!is_taken || held.manifest == good, "byte {at}, {flip:#x}");
+            }
+        }
+        assert!(bytes.len() > 500, "{} bytes", bytes.len());
     });
 }
 

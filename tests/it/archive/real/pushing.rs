@@ -1,100 +1,15 @@
 //! A real object store: writers that begin together, and a replica that has nothing but the bucket.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use serde_json::Value;
-use tempfile::TempDir;
-
-use super::sources::wait_for_first;
+use super::programs::{Gateway, Minio, replica_of};
 use crate::archive::bucket::{reads, trust_in};
 use crate::archive::writers::kills::{Target, kill_writers};
-use crate::store::archive::{HEAD, devnet, outcome, packed_store};
+use crate::store::archive::{HEAD, devnet, packed_store};
 use crate::store::packed::wait_for_packed;
-use crate::support::neve::{LIMIT, Neve, fresh_dir, run_with};
-use crate::support::node::wait::{Miss, wait_until};
+use crate::support::neve::fresh_dir;
 use crate::support::served::serves;
-
-/// A versitygw on a directory, with one bucket. It ends with it. The file system needs extended attributes: with
-/// `--sidecar` this gateway loses updates, and the trial refuses it.
-struct Gateway {
-    child: Child,
-    port: u16,
-    dir: TempDir,
-}
-
-impl Gateway {
-    fn start() -> Self {
-        let dir = fresh_dir();
-        let data = dir.path().join("data");
-        fs::create_dir_all(data.join("bucket")).expect("it can be made");
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        let port = free.expect("loopback has free ports").port();
-        let child = Command::new(gateway())
-            .env("ROOT_ACCESS_KEY", "test")
-            .env("ROOT_SECRET_KEY", "testsecret")
-            .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"])
-            .arg(&data)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        let gateway = Self { child, port, dir };
-        let listens = wait_until("versitygw", LIMIT, || {
-            TcpStream::connect(("127.0.0.1", port)).map_err(|error| Miss::NotYet(error.to_string()))
-        });
-        listens.expect("it listens");
-        gateway
-    }
-
-    fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    /// A neve that has nothing but the bucket and this block.
-    fn replica(&self, dir: &Path, anchor: &str, also: &[&str]) -> Neve {
-        let env = ["env", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=testsecret"];
-        let endpoint = self.endpoint();
-        let from = ["--archive", "s3://bucket/a/b", "--archive-endpoint", &endpoint];
-        let more = ["--archive-anchor", anchor, "--segment-blocks", "32"];
-        let starter = [&env[..], &["AWS_REGION=us-east-1"]].concat();
-        Neve::start_by(&starter, dir, &[&from[..], &more, also].concat())
-    }
-
-    fn run(&self, secret: &str, words: &[&str]) -> (i32, Vec<Value>, String) {
-        let endpoint = self.endpoint();
-        let variables = [
-            ("AWS_ACCESS_KEY_ID", "test"),
-            ("AWS_SECRET_ACCESS_KEY", secret),
-            ("AWS_REGION", "us-east-1"),
-        ];
-        let place = ["s3://bucket/a/b", "--json", "--archive-endpoint", &endpoint];
-        outcome(&run_with(&variables, &[&["archive"], words, &place].concat()))
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Program of versitygw, built once into target/tmp.
-fn gateway() -> PathBuf {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("versitygw");
-    if !program.exists() {
-        let built = Command::new("go")
-            .args(["install", "github.com/versity/versitygw/cmd/versitygw@v1.8.0"])
-            .env("GOBIN", env!("CARGO_TARGET_TMPDIR"))
-            .env("CGO_ENABLED", "0")
-            .status();
-        assert!(built.expect("go is there").success(), "versitygw does not build");
-    }
-    program
-}
 
 #[test]
 #[ignore = "needs go: ./check archive"]
@@ -147,7 +62,7 @@ fn packed_files_go_to_a_bucket_of_versitygw() {
     let replica_dir = fresh_dir();
     let anchor = format!("159:{:#x}", node.block(159).expect("the chain has it").hash());
     let replica = gateway.replica(replica_dir.path(), &anchor, &[]);
-    wait_for_first(&replica, 0);
+    replica.wait("the first height", |health| (health["blocks"]["min_height"] == 0).then_some(()));
     serves(&replica, &node, 0..=159);
     replica.stop_in_time();
     // With a small tail the rest comes by ranges.
@@ -178,4 +93,42 @@ fn kills_of_eight_writers_to_versitygw_lose_and_double_nothing() {
         let variables = vec![(key, "test"), (secret, "testsecret"), ("AWS_REGION", "us-east-1")];
         Target { dir, place, variables }
     });
+}
+
+#[test]
+#[ignore = "needs go: ./check archive"]
+fn packed_files_go_to_a_bucket_of_minio() {
+    let minio = Minio::start();
+    let (node, dir) = (devnet(), fresh_dir());
+    let neve = packed_store(dir.path(), &node, HEAD);
+    wait_for_packed(&neve, 96);
+    let store = dir.path().join("store").display().to_string();
+    let push = ["push", "--data-dir", &store];
+    let genesis = format!("{:#x}", node.block(0).expect("it is there").hash());
+    let init = ["init", "--range", "32", "--chain-id", "43112", "--genesis", &genesis];
+    let (code, lines, errors) = minio.run(&init);
+    assert_eq!((code, lines.len()), (0, 1), "{lines:?} {errors}");
+    assert_eq!(lines[0]["trial"]["holds"], true);
+    let outcomes = thread::scope(|threads| {
+        let writers = [(); 4].map(|()| threads.spawn(|| minio.run(&push)));
+        writers.map(|writer| writer.join().expect("no panic"))
+    });
+    assert!(outcomes.iter().all(|outcome| outcome.0 == 0), "{outcomes:?}");
+    node.advance(60);
+    neve.wait_for_head(HEAD + 60);
+    wait_for_packed(&neve, 160);
+    neve.stop_in_time();
+    let (code, lines, errors) = minio.run(&push);
+    assert_eq!((code, &lines.last().expect("a line")["pushed"]), (0, &2.into()), "{errors}");
+    let (code, lines, errors) = minio.run(&["gc", "--older-than", "0s"]);
+    assert_eq!((code, &lines[0]["deleted"]), (0, &4.into()), "{errors}");
+    let (code, lines, errors) = minio.run(&["verify"]);
+    let summary = lines.last().expect("a line");
+    assert_eq!((code, &summary["segments"]), (0, &5.into()), "{lines:?} {errors}");
+    let replica_dir = fresh_dir();
+    let anchor = format!("159:{:#x}", node.block(159).expect("the chain has it").hash());
+    let replica = replica_of(&minio.endpoint(), replica_dir.path(), &anchor, &[]);
+    replica.wait("the first height", |health| (health["blocks"]["min_height"] == 0).then_some(()));
+    serves(&replica, &node, 0..=159);
+    replica.stop_in_time();
 }

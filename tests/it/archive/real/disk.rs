@@ -1,0 +1,32 @@
+//! A disk for pages that is full: a small file system of its own.
+
+use crate::archive::bucket::{Bucket, reads};
+use crate::support::neve::fresh_dir;
+use crate::support::served::serves;
+
+/// Bytes of the disk: less than a segment has.
+const MOUNT: &str = "mkdir -p $DISK && mount -t tmpfs -o size=64k tmpfs $DISK && exec \"$@\"";
+
+#[test]
+#[ignore = "needs unshare and mount: ./check archive"]
+fn full_disk_of_pages_costs_no_answer() {
+    let bucket = Bucket::large();
+    let dir = fresh_dir();
+    let disk = format!("DISK={}", dir.path().join("store/archive").display());
+    let starter = ["env", &disk, "unshare", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh"];
+    let (place, trust) = (bucket.place(), bucket.trust());
+    let words = ["--archive", &place, "--archive-trust", &trust];
+    let replica = bucket.replica_by(&starter, dir.path(), &words);
+    serves(&replica, &bucket.node, 0..bucket.first() + 28);
+    let first = reads(&replica, "segment");
+    assert!(first > 0);
+    // Pages that found no place are in memory, up to 16 MiB.
+    serves(&replica, &bucket.node, 0..bucket.first());
+    assert_eq!(reads(&replica, "segment"), first);
+    assert_eq!(replica.count("neve_archive_refused_pages_total"), 0);
+    println!(
+        "{first} reads, {} bytes of pages on the disk",
+        replica.count("neve_archive_cache_bytes")
+    );
+    replica.stop_in_time();
+}

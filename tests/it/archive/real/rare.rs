@@ -1,0 +1,98 @@
+//! Logs of a rare address over a whole span of usual ranges: 65,536 archived heights.
+
+use std::fs;
+
+use neve_devnet::{Config, DevnetThread, Helicon};
+use serde_json::{Value, json};
+
+use crate::archive::bucket::{reads, trust_in};
+use crate::store::archive::pushed;
+use crate::support::neve::{Neve, fresh_dir};
+
+const RANGE: u64 = 1024;
+const ARCHIVED: u64 = 65_536;
+/// One range more, which is the tail.
+const END: u64 = ARCHIVED + RANGE;
+
+/// Waits while a number of /health grows.
+fn wait_for(neve: &Neve, part: &str, name: &str, wanted: u64) {
+    let mut seen = None;
+    while seen < Some(wanted) {
+        seen = neve.wait(&format!("{name} {wanted}, beyond {seen:?}"), |health| {
+            let now = health[part][name].as_u64();
+            (now > seen).then_some(now)
+        });
+    }
+}
+
+fn params(mut filter: Value) -> String {
+    filter["fromBlock"] = json!("0x0");
+    filter["toBlock"] = json!(format!("{:#x}", ARCHIVED - 1));
+    json!([filter]).to_string()
+}
+
+/// A call with the address whose logs are in the fewest blocks, of those of some blocks.
+fn rarest(source: &Neve) -> String {
+    let mut client = source.client();
+    let mut best: Option<(usize, String)> = None;
+    for height in (7..ARCHIVED).step_by(4001) {
+        let block =
+            json!([{ "fromBlock": format!("{height:#x}"), "toBlock": format!("{height:#x}") }]);
+        let logs = client.result("eth_getLogs", &block.to_string());
+        for log in logs.as_array().expect("a list").iter().take(3) {
+            let topics = log["topics"].as_array().expect("topics").iter();
+            let filters = topics.map(|topic| json!({ "topics": [topic] }));
+            for filter in [json!({ "address": log["address"] })].into_iter().chain(filters.take(1))
+            {
+                let wanted = params(filter);
+                let answer = client.call("eth_getLogs", &wanted).json();
+                let Some(found) = answer["result"].as_array() else { continue };
+                let blocks = found.len();
+                if best.as_ref().is_none_or(|(fewest, _)| blocks < *fewest) {
+                    best = Some((blocks, wanted));
+                }
+            }
+        }
+    }
+    let (logs, wanted) = best.expect("there are logs");
+    println!("{logs} logs: {wanted}");
+    wanted
+}
+
+#[test]
+#[ignore = "makes 66,574 blocks: ./check archive"]
+fn rare_address_over_65_536_heights_takes_a_dozen_reads() {
+    let config = Config::test().with_head(END + 14).with_helicon(Helicon::Never);
+    let node = DevnetThread::start(config).expect("loopback has free ports");
+    let (dir, bucket, own, url) = (fresh_dir(), fresh_dir(), fresh_dir(), node.base_url());
+    let follow = ["--upstream", &url, "--start", "0", "--unpacked-bytes", "0B"];
+    let source = Neve::start(dir.path(), &follow);
+    wait_for(&source, "blocks", "head", END + 14);
+    wait_for(&source, "storage", "packed_heights", END);
+    let place = format!("file://{}", bucket.path().display());
+    assert_eq!(pushed(dir.path(), &[&place])["last"], END - 1);
+    let wanted = rarest(&source);
+    let theirs = source.client().call("eth_getLogs", &wanted).text();
+    assert!(theirs.contains("blockHash"), "{theirs}");
+
+    let anchor = format!("{}:{:#x}", END - 1, node.block(END - 1).expect("it is there").hash());
+    let manifest = bucket.path().join("manifest.json");
+    let (trust, tail) = (trust_in(&manifest), ARCHIVED.to_string());
+    let from = ["--archive", &place, "--archive-trust", &trust, "--archive-anchor", &anchor];
+    let replica = Neve::start(own.path(), &[&from[..], &["--backfill-to", &tail]].concat());
+    replica.wait("the tail", |health| {
+        let blocks = &health["blocks"];
+        (blocks["min_height"] == ARCHIVED && blocks["head"] == END - 1).then_some(())
+    });
+    replica.wait("archived heights", |health| {
+        (health["archive"]["answers"]["max_height"] == END - 1).then_some(())
+    });
+    let ours = replica.client().call("eth_getLogs", &wanted);
+    assert_eq!((ours.status, ours.text()), (200, theirs));
+    let kinds = ["segment", "span", "pages", "terms"].map(|kind| reads(&replica, kind));
+    let bytes = fs::metadata(&manifest).expect("it is there").len();
+    println!("{kinds:?} reads of segment, span, pages, terms; manifest of {bytes} bytes");
+    assert!(kinds.iter().sum::<u64>() <= 12, "{kinds:?}");
+    replica.stop_in_time();
+    source.stop_in_time();
+}
