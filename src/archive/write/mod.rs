@@ -9,6 +9,7 @@ mod newest;
 mod push;
 mod pusher;
 mod retain;
+mod segment_file;
 mod trial;
 
 pub(crate) use change::{WriteOptions, Writer};

@@ -1,23 +1,27 @@
 //! Pushing packed files of a data directory: each object once, then the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::thread::available_parallelism;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use neve_archive::{
     Digest, Key, Kind, Manifest, ObjectName, PageLists, SegmentEntry, SegmentPages, Span,
     SpanEntry, Terms, span_groups,
 };
-use neve_record::packed::Codec;
 
 use super::change::{Writer, put_span, put_unless_deleted};
+use super::segment_file::{SegmentFile, read_aside};
 use crate::archive::error::Failed;
-use crate::archive::local::{
-    BadFile, Opened, PackedFiles, PackedOnDisk, chain_of, packed_files, unless_evicted,
-};
+use crate::archive::local::{BadFile, PackedFiles, PackedOnDisk, chain_of, packed_files};
 use crate::archive::store::{ArchiveStore, Held};
 
 /// Attempts at a group of segments while others delete objects.
 const ATTEMPTS_MAX: u32 = 10;
+/// Files that are read and put at once. Each is in memory as a whole.
+const AT_ONCE_MAX: usize = 4;
 
 /// Result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,10 +68,29 @@ pub(crate) enum Progress<'a> {
     SetAside(&'a BadFile),
 }
 
-/// Pushes the packed files of `dir`.
+/// Pushes the packed files of `dir`, several at once.
 pub(crate) async fn push(
     writer: &Writer<'_>,
     dir: &Path,
+    progress: impl FnMut(Progress<'_>),
+) -> Result<Pushed, Failed> {
+    let at_once = available_parallelism().map_or(1, NonZero::get).min(AT_ONCE_MAX);
+    push_at_once(writer, dir, at_once, progress).await
+}
+
+/// Pushes them one after the other, on the thread of the caller.
+pub(super) async fn push_in_turn(
+    writer: &Writer<'_>,
+    dir: &Path,
+    progress: impl FnMut(Progress<'_>),
+) -> Result<Pushed, Failed> {
+    push_at_once(writer, dir, 1, progress).await
+}
+
+async fn push_at_once(
+    writer: &Writer<'_>,
+    dir: &Path,
+    at_once: usize,
     mut progress: impl FnMut(Progress<'_>),
 ) -> Result<Pushed, Failed> {
     let PackedFiles { mut files, mut bad } = packed_files(dir)?;
@@ -81,7 +104,7 @@ pub(crate) async fn push(
             progress(Progress::SetAside(&bad));
             files.retain(|file| file.path != bad.path);
         }
-        match push_files(writer, dir, &files, &mut done, &mut progress).await {
+        match push_files(writer, (dir, at_once), &files, &mut done, &mut progress).await {
             Err(Failed::Packed { path, why }) => bad.push(BadFile { path, why }),
             pushed => return pushed.map(|()| done),
         }
@@ -91,7 +114,7 @@ pub(crate) async fn push(
 /// Pushes files. The first one whose bytes are not right ends it.
 async fn push_files(
     writer: &Writer<'_>,
-    dir: &Path,
+    (dir, at_once): (&Path, usize),
     files: &[PackedOnDisk],
     done: &mut Pushed,
     progress: &mut impl FnMut(Progress<'_>),
@@ -120,7 +143,7 @@ async fn push_files(
     let (files, apart) = joining(files, &manifest)?;
     done.apart = apart;
     for files in in_order(files, &manifest) {
-        manifest = push_group(writer, manifest, &files, done, progress).await?;
+        manifest = push_group(writer, manifest, (&files, at_once), done, progress).await?;
     }
     Ok(())
 }
@@ -129,7 +152,7 @@ async fn push_files(
 async fn push_group(
     writer: &Writer<'_>,
     mut manifest: Manifest,
-    files: &[PackedOnDisk],
+    (files, at_once): (&[PackedOnDisk], usize),
     done: &mut Pushed,
     progress: &mut impl FnMut(Progress<'_>),
 ) -> Result<Manifest, Failed> {
@@ -142,7 +165,7 @@ async fn push_group(
         }
         let firsts = missing.iter().map(|file| file.header.first);
         unbroken(&manifest, firsts)?; // before anything is put that no manifest names
-        let group = put_segments(writer.archive, &manifest, &missing, done).await?;
+        let group = put_segments(writer.archive, &manifest, (&missing, at_once), done).await?;
         if group.segments.is_empty() {
             return Ok(manifest);
         }
@@ -227,57 +250,39 @@ fn missing(
 async fn put_segments(
     archive: &ArchiveStore,
     manifest: &Manifest,
-    files: &[PackedOnDisk],
+    (files, at_once): (&[PackedOnDisk], usize),
     done: &mut Pushed,
 ) -> Result<Group, Failed> {
-    let codec = Codec::default();
     let (segments, pages, keys) = (Vec::new(), Vec::new(), Vec::new());
     let mut group = Group { number: 0, segments, pages, keys, terms: Vec::new() };
-    for file in files {
-        let Some(bytes) = unless_evicted(file.read())? else {
+    // Their hashes take longer than their bytes: of several files at once, one for each processor.
+    let reading = stream::iter(files.to_vec()).map(|file| read_aside(file, at_once > 1));
+    let putting = reading.buffered(at_once).map(|read| async {
+        let Some(SegmentFile { segment, pages, content, bytes }) = read? else { return Ok(None) };
+        let (first, digest) = (segment.first, segment.digest);
+        let name = ObjectName { chain_id: manifest.chain_id, kind: Kind::Segment, first, digest };
+        let is_put = put_unless_deleted(archive, manifest, &name, bytes).await?;
+        Ok::<_, Failed>(Some((segment, pages, content, is_put)))
+    });
+    let mut putting = pin!(putting.buffered(at_once));
+    while let Some(put) = putting.try_next().await? {
+        let Some((segment, pages, (keys, terms), is_put)) = put else {
             done.evicted += 1;
             continue;
         };
-        let (segment, pages, (keys, terms)) = segment_of(&codec, &file.path, &bytes)?;
-        group.number = span_groups(segment.first, file.header.heights);
-        let (first, digest) = (segment.first, segment.digest);
-        let chain_id = file.header.identity.chain_id;
-        let name = ObjectName { chain_id, kind: Kind::Segment, first, digest };
-        if put_unless_deleted(archive, manifest, &name, bytes).await? {
+        if is_put {
             done.segments += 1;
             done.bytes += segment.bytes;
         } else {
             done.present += 1;
         }
+        group.number = span_groups(segment.first, manifest.range);
         group.segments.push(segment);
         group.pages.push(pages);
         group.keys.extend(keys);
-        group.terms.extend(terms.into_iter().map(|term| (first, term)));
+        group.terms.extend(terms.into_iter().map(|term| (segment.first, term)));
     }
     Ok(group)
-}
-
-/// Hashes of a segment, and terms of its logs.
-type Content = (Vec<Key>, Vec<u64>);
-
-/// Entry of a packed file in the manifest, its pages and its content. All checksums are compared first.
-fn segment_of(
-    codec: &Codec,
-    path: &Path,
-    bytes: &[u8],
-) -> Result<(SegmentEntry, SegmentPages, Content), Failed> {
-    let packed = |why: String| Failed::Packed { path: PathBuf::from(path), why };
-    let opened = Opened::of(codec, bytes.to_vec()).map_err(packed)?;
-    let header = opened.header();
-    let segment = SegmentEntry {
-        first: header.first,
-        bytes: bytes.len() as u64,
-        digest: opened.pages.pages.object_digest(),
-        last: opened.last().map_err(packed)?,
-        parent: Digest(header.parent.0),
-    };
-    let keys = opened.keys().map_err(packed)?;
-    Ok((segment, opened.pages, keys))
 }
 
 /// Adds a group to the manifest that is there, as often as another writer comes first. Returns the manifest,

@@ -16,8 +16,7 @@ use tracing::{debug, info, warn};
 
 use super::change::{WriteOptions, Writer, own_manifest};
 use super::ending::Ending;
-use super::newest::Newest;
-use super::push::{Progress, Pushed, push};
+use super::push::{Progress, Pushed, push_in_turn};
 use crate::archive::error::Failed;
 use crate::archive::local::{PackedFiles, packed_files};
 use crate::archive::signature::SigningKey;
@@ -140,7 +139,8 @@ impl Work {
         let outcome = match Writer::begin(&self.archive, &self.options).await {
             Ok(writer) => {
                 let mut bad = 0;
-                let pushed = push(&writer, &self.dir, |event| note(&status, event, &mut bad)).await;
+                let note = |event: Progress<'_>| note(&status, event, &mut bad);
+                let pushed = push_in_turn(&writer, &self.dir, note).await;
                 note_bad(bad);
                 pushed
             }
