@@ -88,8 +88,9 @@ fn manifest_of_the_whole_history_takes_few_reads_and_little_memory() {
     answered.expect("it comes");
     println!(
         "manifest {bytes} bytes; memory {small} to {large}; first answer {took:?}, from the start of \
-         the program {:?}",
-        begun.elapsed()
+         the program {:?}, {:?} of processor time",
+        begun.elapsed(),
+        replica.processor_time()
     );
     replica.stop_in_time();
 }

@@ -52,7 +52,8 @@ fn versitygw_behind_tls_is_used_with_an_authority_of_our_own_and_not_without() {
     let (endpoint, trust) = (gateway.endpoint(), gateway.trust());
     let place = ["--archive", "s3://bucket/a/b", "--archive-endpoint", &endpoint];
     let words = [&place[..], &["--archive-trust", &trust]].concat();
-    let key = ["AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=testsecret", "AWS_REGION=us-east-1"];
+    let key =
+        ["AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=testsecret", "AWS_REGION=us-east-1"];
     let bundle = format!("AWS_CA_BUNDLE={authority}");
     let starter = [&["env"][..], &key, &[&bundle]].concat();
     let dir = fresh_dir();
