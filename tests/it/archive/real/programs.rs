@@ -1,4 +1,4 @@
-//! Programs of others: versitygw and MinIO, which are object stores, and the metadata service of an instance. Go builds
+//! Programs of others: versitygw and `MinIO`, which are object stores, and the metadata service of an instance. Go builds
 //! each once into target/tmp.
 
 use std::fs;
@@ -76,7 +76,7 @@ impl Gateway {
         Self::on(fresh_dir(), "http", &[])
     }
 
-    /// One behind TLS, with the certificate and the key of a directory.
+    /// Starts it behind TLS, with the certificate and the key of a directory.
     pub(super) fn with_tls(dir: TempDir) -> Self {
         let path = |name: &str| dir.path().join(name).display().to_string();
         let flags = ["--cert".to_owned(), path("cert.pem"), "--key".to_owned(), path("key.pem")];
@@ -145,7 +145,7 @@ fn spawned(dir: &Path, port: u16, secret: &str, more: &[String]) -> Owned {
 pub(super) const STARTER: [&str; 4] =
     ["env", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=testsecret", "AWS_REGION=us-east-1"];
 
-/// A MinIO on a directory, with one bucket.
+/// A `MinIO` on a directory, with one bucket.
 pub(super) struct Minio {
     _process: Owned,
     _dir: TempDir,

@@ -11,7 +11,7 @@ use crate::support::neve::{Neve, fresh_dir};
 
 const RANGE: u64 = 1024;
 const ARCHIVED: u64 = 65_536;
-/// One range more, which is the tail.
+/// End of the heights: the last range is the tail.
 const END: u64 = ARCHIVED + RANGE;
 
 /// Waits while a number of /health grows.
