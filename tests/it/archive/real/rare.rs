@@ -31,25 +31,33 @@ fn params(mut filter: Value) -> String {
     json!([filter]).to_string()
 }
 
-/// A call with the address whose logs are in the fewest blocks, of those of some blocks.
+/// A call with the address or topic that has the fewest logs, of those of some blocks.
 fn rarest(source: &Neve) -> String {
     let mut client = source.client();
+    // Logs, and the call.
     let mut best: Option<(usize, String)> = None;
     for height in (7..ARCHIVED).step_by(4001) {
         let block =
             json!([{ "fromBlock": format!("{height:#x}"), "toBlock": format!("{height:#x}") }]);
         let logs = client.result("eth_getLogs", &block.to_string());
         for log in logs.as_array().expect("a list").iter().take(3) {
-            let topics = log["topics"].as_array().expect("topics").iter();
-            let filters = topics.map(|topic| json!({ "topics": [topic] }));
-            for filter in [json!({ "address": log["address"] })].into_iter().chain(filters.take(1))
-            {
+            let topics = log["topics"].as_array().expect("topics").iter().enumerate().skip(1);
+            let filters = topics.map(|(position, topic)| {
+                let mut topics = vec![Value::Null; position];
+                topics.push(topic.clone());
+                json!({ "topics": topics })
+            });
+            for filter in [json!({ "address": log["address"] })].into_iter().chain(filters) {
                 let wanted = params(filter);
-                let answer = client.call("eth_getLogs", &wanted).json();
-                let Some(found) = answer["result"].as_array() else { continue };
-                let blocks = found.len();
-                if best.as_ref().is_none_or(|(fewest, _)| blocks < *fewest) {
-                    best = Some((blocks, wanted));
+                let answer = client.call("eth_getLogs", &wanted);
+                if answer.status != 200 {
+                    continue; // more logs than a response may have
+                }
+                let Some(count) = answer.json()["result"].as_array().map(Vec::len) else {
+                    continue;
+                };
+                if best.as_ref().is_none_or(|(fewest, _)| count < *fewest) {
+                    best = Some((count, wanted));
                 }
             }
         }
