@@ -1,6 +1,7 @@
 //! A transaction for all upstreams (`--relay-broadcast`): the first that takes it answers.
 //!
-//! A request goes on when the first response has come, and also when its client has gone.
+//! A request goes on when the first response has come, and also when its client has gone. Until then
+//! it keeps the place and the memory of the client's request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -81,9 +82,9 @@ impl Relay {
             };
             let (state, client) = (Arc::clone(&self.state), self.clients[candidate.place].clone());
             let (body, more) = (request.body.clone(), request.headers(state.number));
-            let tell = tell.clone();
+            let (tell, kept) = (tell.clone(), request.kept.clone());
             tokio::spawn(async move {
-                let _permit = permit;
+                let _held = (permit, kept);
                 let asking = ask(&state, candidate.place, client.send(None, body, more));
                 let outcome = timeout_at(deadline, asking).await.unwrap_or(Err(Failure::TimedOut));
                 count(outcome.as_ref().map(|bytes| is_result(bytes)).map_err(|why| *why));

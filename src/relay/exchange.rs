@@ -15,6 +15,7 @@ use super::hops::Hops;
 use super::state::{Candidate, RelayState};
 use crate::client::{StreamClient, Ticker};
 use crate::rpc::CallFacts;
+use crate::shared::Reservation;
 
 /// Clock of deadlines.
 pub(super) type TokioInstant = tokio::time::Instant;
@@ -23,6 +24,9 @@ pub(super) type TokioInstant = tokio::time::Instant;
 pub(crate) const ATTEMPTS_MAX: usize = 2;
 /// Upstreams that are asked for a call, if they lack what it needs.
 const LACKING_MAX: usize = 4;
+
+/// Place and memory of a request that several requests to upstreams share, until the last one ends.
+pub(crate) type Kept = Arc<dyn Send + Sync>;
 
 /// A request to relay.
 pub(crate) struct RelayRequest {
@@ -42,6 +46,10 @@ pub(crate) struct RelayRequest {
     pub(crate) trace: HeaderMap,
     /// Facts of its calls; none for another path.
     pub(crate) calls: CallFacts,
+    /// Memory of the body.
+    pub(crate) memory: Option<Reservation>,
+    /// Place and memory of a request whose parts may outlive its client.
+    pub(crate) kept: Option<Kept>,
 }
 
 impl RelayRequest {
@@ -171,7 +179,7 @@ impl Relay {
     /// Dropped, it ends the request.
     pub(crate) async fn send(&self, request: &RelayRequest) -> Result<Answer, Failure> {
         let mut counted = Counted::new();
-        if request.sends && self.state.config.broadcast {
+        if self.state.broadcasts(request.sends).is_some() {
             // Boxed, as rare ways below: each call would have room for them, and move it.
             return Box::pin(self.broadcast(request, counted)).await;
         }

@@ -98,6 +98,12 @@ impl RelayState {
         self.hedges.is_on() && self.gates.len() > 1
     }
 
+    /// Number of upstreams that a request goes to at once, if `sends` says that it is one transaction
+    /// and these go to all.
+    pub(crate) fn broadcasts(&self, sends: bool) -> Option<usize> {
+        (sends && self.config.broadcast).then_some(self.gates.len())
+    }
+
     /// Reads the way of a request, unless it may not go on.
     pub(crate) fn hops(&self, headers: &HeaderMap) -> Result<Hops, Failure> {
         Hops::of(headers, self.number)

@@ -150,6 +150,11 @@ impl Outbound {
         self.reserved = reservation;
     }
 
+    /// Takes the reservation of its body, with which it goes on.
+    pub(crate) fn take_reservation(&mut self) -> Option<Reservation> {
+        self.reserved.take()
+    }
+
     /// Counts its calls: when it is relayed, and not when it is only handed on. Their times come later.
     pub(crate) fn count(&mut self, counters: &ThreadCounters) -> RelayedCalls {
         self.calls.take().unwrap_or_default().count_untimed(counters)

@@ -95,6 +95,8 @@ impl Service {
             hops,
             trace: origin.trace.clone(),
             calls: CallFacts::default(),
+            memory: calls.as_mut().and_then(Outbound::take_reservation),
+            kept: None,
         };
         match self.stream(request, &origin, client).await {
             Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.lacks),

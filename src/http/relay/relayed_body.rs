@@ -13,14 +13,21 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::client::Tick;
 use crate::http::clients::Seat;
 use crate::http::socket::IdleState;
-use crate::relay::AnswerBody;
+use crate::relay::{AnswerBody, Kept};
 use crate::shared::Reservation;
 
 /// Place of a request among those of its address and of all, and its memory.
 pub(crate) struct Held {
-    pub(super) _seat: Seat,
-    pub(super) _permit: OwnedSemaphorePermit,
+    pub(super) _place: Place,
     pub(super) memory: Reservation,
+}
+
+/// Place of a request, until dropped.
+#[expect(dead_code, reason = "they are held and not used")]
+pub(super) enum Place {
+    Own(Seat, OwnedSemaphorePermit),
+    /// Place of a request whose parts may outlive its client, and keep it, too.
+    Shared(Kept),
 }
 
 /// A response on its way, and the place of its request.

@@ -9,7 +9,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap};
 use tokio::sync::Semaphore;
 
 use super::paths::RelayPaths;
-use super::relayed_body::{Held, RelayedBody};
+use super::relayed_body::{Held, Place, RelayedBody};
 use super::socket::{ClientSocket, Places};
 use crate::body::ResponseBody;
 use crate::client::{STREAM_READ_BYTES, Ticker};
@@ -18,7 +18,7 @@ use crate::http::clients::Seats;
 use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
 use crate::relay::sockets::Opening;
-use crate::relay::{Failure, Hops, Relay, RelayRequest, RelayState};
+use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState};
 use crate::rpc::{Mixed, Outbound, Purpose, Split};
 use crate::shared::{Account, ClientAddress, Holder};
 
@@ -130,11 +130,11 @@ impl Relayer {
     /// response when its client has gone.
     pub(crate) async fn stream(
         &self,
-        request: RelayRequest,
+        mut request: RelayRequest,
         origin: &Origin<'_>,
         client: &Arc<IdleState>,
     ) -> Result<Relayed, NotRelayed> {
-        let held = self.enter(origin)?;
+        let held = self.enter_with(&mut request, origin)?;
         let answer = self.relay.send(&request).await?;
         let look = self.ticker().tick();
         let body = RelayedBody::new(answer.body, Arc::clone(client), look, held);
@@ -196,8 +196,8 @@ impl Relayer {
         outbound: &mut Outbound,
         origin: Origin<'_>,
     ) -> Result<Fetched, NotRelayed> {
-        let mut held = self.enter(&origin)?;
-        let request = rpc_request(outbound, &origin);
+        let mut request = rpc_request(outbound, &origin);
+        let mut held = self.enter_with(&mut request, &origin)?;
         let mut answer = self.relay.send(&request).await?;
         let mut bytes = Vec::new();
         while let Some(frame) = answer.body.frame().await {
@@ -225,7 +225,24 @@ impl Relayer {
         let permit = permit.map_err(|_| Failure::Limited)?;
         let memory = origin.account.reserve(Holder::Relay, self.bytes());
         let memory = memory.ok_or(NotRelayed::NoRoom)?;
-        Ok(Held { _seat: seat, _permit: permit, memory })
+        Ok(Held { _place: Place::Own(seat, permit), memory })
+    }
+
+    /// Takes the place of a request. That of a broadcast is kept until its last upstream has answered,
+    /// with the memory of the body and of what is read from each: clients come and go meanwhile.
+    fn enter_with(
+        &self,
+        request: &mut RelayRequest,
+        origin: &Origin<'_>,
+    ) -> Result<Held, NotRelayed> {
+        let mut held = self.enter(origin)?;
+        let Some(upstreams) = self.shared.state.broadcasts(request.sends) else { return Ok(held) };
+        let memory = origin.account.reserve(Holder::Relay, BYTES);
+        let memory = memory.filter(|_| held.memory.grow_to(upstreams * STREAM_READ_BYTES));
+        let memory = memory.ok_or(NotRelayed::NoRoom)?;
+        let kept: Kept = Arc::new((held, request.memory.take()));
+        request.kept = Some(Arc::clone(&kept));
+        Ok(Held { _place: Place::Shared(kept), memory })
     }
 }
 
@@ -235,6 +252,17 @@ pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &Origin<'_>) -> Relay
     let (repeatable, hops) = (outbound.repeatable, origin.hops.clone());
     let (sends, head) = (outbound.purpose == Purpose::Transaction, origin.head);
     let calls = *std::mem::take(&mut outbound.facts);
-    let trace = origin.trace.clone();
-    RelayRequest { path: None, body, repeatable, head, sends, hops, trace, calls }
+    let (trace, memory) = (origin.trace.clone(), outbound.take_reservation());
+    RelayRequest {
+        path: None,
+        body,
+        repeatable,
+        head,
+        sends,
+        hops,
+        trace,
+        calls,
+        memory,
+        kept: None,
+    }
 }

@@ -3,6 +3,7 @@
 mod attacks;
 mod batches;
 mod bounds;
+mod broadcasts;
 mod calls;
 mod chaos;
 mod faulty;
