@@ -11,8 +11,10 @@ use crate::upstream::RateLimiter;
 
 /// Time for which an upstream that did not answer is asked last.
 const DOUBT: Duration = Duration::from_secs(10);
-/// Time after which a measured latency is forgotten, so that the upstream is tried again.
+/// Time after which a measured latency is old, so that the upstream is tried again.
 const MEASURED: Duration = Duration::from_secs(10);
+/// Time for which one request that tries an upstream is waited for, before another one may.
+const PROBE: Duration = Duration::from_secs(10);
 
 /// Limits and quality of one upstream.
 pub(super) struct Gate {
@@ -22,6 +24,8 @@ pub(super) struct Gate {
     /// Moving mean of the time to the head of a response, and the time of the last measurement.
     latency: Option<(Duration, Instant)>,
     times: RecentTimes,
+    /// Time until which a request that tries it is waited for.
+    probed: Option<Instant>,
     /// Time until which it is asked last, because it did not answer.
     doubted: Option<Instant>,
 }
@@ -38,7 +42,7 @@ impl Gate {
     pub(super) fn new(pace: RateLimiter) -> Self {
         let (breaker, lacks) = (Breaker::default(), Lacks::default());
         let times = RecentTimes::default();
-        Self { breaker, pace, lacks, latency: None, times, doubted: None }
+        Self { breaker, pace, lacks, latency: None, times, probed: None, doubted: None }
     }
 
     /// Takes the right to make a request; `following` is the pace of all requests to the upstream, if
@@ -56,7 +60,15 @@ impl Gate {
             return Err(Failure::NoUpstream);
         }
         self.pace.made(1);
+        if self.is_due(now) {
+            self.probed = Some(now + PROBE);
+        }
         Ok(())
+    }
+
+    /// True if its latency is not known, or old.
+    fn is_due(&self, now: Instant) -> bool {
+        self.latency.is_none_or(|(_, at)| now >= at + MEASURED)
     }
 
     /// Notes that the head of a response came after `took`.
@@ -73,6 +85,7 @@ impl Gate {
     fn took(&mut self, took: Duration, now: Instant) {
         let mean = self.latency.map_or(took, |(mean, _)| (3 * mean + took) / 4);
         self.latency = Some((mean, now));
+        self.probed = None;
         self.times.note(took);
     }
 
@@ -84,20 +97,27 @@ impl Gate {
     /// Notes that the connection broke.
     pub(super) fn failed(&mut self, now: Instant) {
         self.breaker.failed(now);
-        self.doubted = Some(now + DOUBT);
+        self.doubt(now);
     }
 
     /// Notes that no response came in time. The call may be at fault, so the upstream is asked last
     /// and not left alone.
     pub(super) fn timed_out(&mut self, now: Instant) {
-        self.doubted = Some(now + DOUBT);
+        self.doubt(now);
     }
 
+    fn doubt(&mut self, now: Instant) {
+        (self.doubted, self.probed) = (Some(now + DOUBT), None);
+    }
+
+    /// Its order at this moment. One request at a time tries an upstream that was not measured lately:
+    /// if it is slow, all others would wait for it, too.
     pub(super) fn rank(&self, now: Instant) -> Rank {
-        let measured = self.latency.filter(|(_, at)| now < *at + MEASURED);
+        let is_probed = self.probed.is_some_and(|until| now < until);
+        let known = self.latency.map_or(Duration::MAX, |(mean, _)| mean);
         Rank {
             doubted: self.doubted.is_some_and(|until| now < until),
-            latency: measured.map_or(Duration::ZERO, |(mean, _)| mean),
+            latency: if self.is_due(now) && !is_probed { Duration::ZERO } else { known },
         }
     }
 }
@@ -127,6 +147,26 @@ mod tests {
         assert!(slow.rank(later) < quick.rank(later), "it may have become quicker");
         slow.answered(10 * MILLI, later);
         assert_eq!(slow.rank(later).latency, 40 * MILLI, "a mean of the last ones");
+    }
+
+    #[test]
+    fn one_request_at_a_time_tries_an_upstream_that_was_not_measured_lately() {
+        let now = Instant::now();
+        let [mut quick, mut slow, mut other] = [(); 3].map(|()| gate(now));
+        quick.answered(10 * MILLI, now);
+        assert!(slow.rank(now) < quick.rank(now), "one tries it");
+        slow.enter(None, now).unwrap();
+        assert!(quick.rank(now) < slow.rank(now), "and no other one meanwhile");
+        slow.answered(1000 * MILLI, now);
+        let later = now + MEASURED;
+        quick.answered(10 * MILLI, later);
+        assert!(slow.rank(later) < quick.rank(later), "it may have become quicker");
+        slow.enter(None, later).unwrap();
+        assert_eq!(slow.rank(later).latency, 1000 * MILLI, "the last measurement counts meanwhile");
+        assert!(slow.rank(later + PROBE) < quick.rank(later), "its client may have left");
+        other.enter(None, now).unwrap();
+        other.failed(now);
+        assert_eq!(other.rank(now + DOUBT).latency, Duration::ZERO, "it is tried again");
     }
 
     #[test]

@@ -192,3 +192,26 @@ fn slow_read_goes_to_a_second_upstream_as_well() {
     client.call(SEND, &format!(r#"["0x02{}"]"#, "00".repeat(31)));
     assert_eq!(nodes.iter().map(|node| node.counters().calls(SEND)).sum::<u64>(), 1);
 }
+
+#[test]
+fn one_call_at_a_time_tries_an_upstream_that_may_be_slow() {
+    let nodes = [devnet(5), devnet(5)];
+    let urls = nodes.each_ref().map(|node| node.base_url());
+    let arguments = ["--relay-hedge-percent", "0", "--relay-timeout", "1h", "--threads", "1"];
+    let (_dir, neve) = start(&urls, &arguments);
+    let stall = nodes[1].faults().inject(Fault::Stall.on(BALANCE));
+    let began = Instant::now();
+    let params = format!(r#"["{ACCOUNT}","latest"]"#);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(neve.client().call(BALANCE, &params).status, 200));
+        }
+        neve.wait("the calls that do not try the slow one", |_| {
+            (nodes[0].counters().calls(BALANCE) >= 7).then_some(())
+        });
+        // After ten seconds another one may try it.
+        let tries = 1 + began.elapsed().as_secs() / 10;
+        assert!(nodes[1].counters().calls(BALANCE) <= tries);
+        stall.clear();
+    });
+}
