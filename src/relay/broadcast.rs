@@ -107,14 +107,18 @@ async fn ask<E>(
     place: usize,
     sending: impl Future<Output = Result<Response<Incoming>, E>>,
 ) -> Result<Bytes, Failure> {
-    let response = sending.await.map_err(|_| {
-        state.gate(place).failed(Instant::now());
-        Failure::Unreachable
-    })?;
-    let response = state.check(place, response, true)?;
-    let begun = Begun::read(response.into_body()).await?;
-    state.gate(place).breaker.succeeded();
-    begun.short().cloned().ok_or(Failure::TooLong(SHORT_BYTES))
+    let answered = async {
+        let response = sending.await.map_err(|_| Failure::Unreachable)?;
+        let response = state.check(place, response, true)?;
+        let begun = Begun::read(response.into_body()).await?;
+        begun.short().cloned().ok_or(Failure::TooLong(SHORT_BYTES))
+    };
+    let answered = answered.await;
+    match &answered {
+        Ok(_) => state.gate(place).breaker.succeeded(),
+        Err(failure) => state.gate(place).misanswered(*failure, Instant::now()),
+    }
+    answered
 }
 
 /// Counts the outcome of one upstream: true if it took the transaction.

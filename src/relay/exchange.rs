@@ -251,11 +251,10 @@ impl Relay {
                 self.state.gate(place).timed_out(now);
                 Outcome::Failed(Failure::TimedOut, false)
             }
-            Some(Err((Failure::Unreachable, unsent))) => {
-                self.state.gate(place).failed(now);
-                Outcome::Failed(Failure::Unreachable, unsent)
+            Some(Err((failure, unsent))) => {
+                self.state.gate(place).misanswered(failure, now);
+                Outcome::Failed(failure, unsent)
             }
-            Some(Err((failure, unsent))) => Outcome::Failed(failure, unsent),
             Some(Ok(reply)) => {
                 // The last one that may be asked is learnt of, too: it may have opened a filter.
                 let is_lacking = self.is_lacking(candidate, request, &reply);
@@ -274,9 +273,7 @@ impl Relay {
         let more = request.headers(self.state.number);
         let sent = self.clients[place].send(path, body, more).await;
         let response = sent.map_err(|error| (Failure::Unreachable, error.is_connect()))?;
-        let sent = |failure| (failure, false);
-        let now = Instant::now();
-        self.state.gate(place).answered(now - began, now);
+        let (sent, now) = (|failure| (failure, false), Instant::now());
         let response = self.state.check(place, response, request.path.is_none()).map_err(sent)?;
         let (head, body) = response.into_parts();
         let body = Begun::read(body).await.map_err(sent)?;
@@ -284,7 +281,10 @@ impl Relay {
         if body.size_hint().lower() > max as u64 {
             return Err(sent(Failure::TooLong(max)));
         }
-        self.state.gate(place).breaker.succeeded();
+        // At another path an error of a server may be the node's answer, or that of one before it.
+        if !head.status.is_server_error() {
+            self.state.gate(place).answered(now - began, now);
+        }
         let content_type = head.headers.get(CONTENT_TYPE).cloned();
         Ok(Reply { status: head.status, content_type, body, lacks: *lacks })
     }

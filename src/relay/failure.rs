@@ -8,6 +8,19 @@ const LIMIT_EXCEEDED: i32 = -32005;
 /// Code of an error of the server.
 const INTERNAL: i32 = -32603;
 
+/// Meaning of a response that was none, for the upstream that sent it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// The upstream works: the call is at fault.
+    Call,
+    /// The upstream works, and others are asked first for a while.
+    Doubt,
+    /// The upstream does not work.
+    Upstream,
+    /// Noted already, or no response at all.
+    Noted,
+}
+
 /// Reason why an upstream gave no response. It names no upstream: an address may hold a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
@@ -57,6 +70,17 @@ impl Failure {
             Self::NoLength => "no_length",
             Self::Loop => "loop",
             Self::NotHeld => "not_served",
+        }
+    }
+
+    /// Returns its meaning for the upstream whose response it was. A response that is too long follows from
+    /// the call, and a status below 500 may.
+    pub(super) fn blame(self) -> Blame {
+        match self {
+            Self::TooLong(_) | Self::NotHeld | Self::Loop => Blame::Call,
+            Self::Status(status) if status < 500 => Blame::Doubt,
+            Self::Limited | Self::NoUpstream | Self::TimedOut => Blame::Noted,
+            Self::Unreachable | Self::Status(_) | Self::NotJson | Self::NoLength => Blame::Upstream,
         }
     }
 

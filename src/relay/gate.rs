@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::breaker::Breaker;
-use super::failure::Failure;
+use super::failure::{Blame, Failure};
 use super::hedge::RecentTimes;
 use super::lacks::Lacks;
 use crate::upstream::RateLimiter;
@@ -71,10 +71,27 @@ impl Gate {
         self.latency.is_none_or(|(_, at)| now >= at + MEASURED)
     }
 
-    /// Notes that the head of a response came after `took`.
+    /// Notes a response whose head came after `took`.
     pub(super) fn answered(&mut self, took: Duration, now: Instant) {
         self.took(took, now);
         self.doubted = None;
+        self.breaker.succeeded();
+    }
+
+    /// Notes a response that was none. Its time says nothing: errors come fast.
+    pub(super) fn misanswered(&mut self, failure: Failure, now: Instant) {
+        match failure.blame() {
+            Blame::Upstream => self.failed(now),
+            Blame::Doubt => {
+                self.breaker.succeeded();
+                self.doubt(now);
+            }
+            Blame::Call => {
+                self.breaker.succeeded();
+                self.probed = None;
+            }
+            Blame::Noted => {}
+        }
     }
 
     /// Notes that a hedge was quicker: no response came within `waited`, and none is awaited any more.
@@ -94,7 +111,7 @@ impl Gate {
         self.times.hedge_after()
     }
 
-    /// Notes that the connection broke.
+    /// Notes that the connection broke, or that no response came of it.
     pub(super) fn failed(&mut self, now: Instant) {
         self.breaker.failed(now);
         self.doubt(now);
@@ -110,7 +127,7 @@ impl Gate {
         (self.doubted, self.probed) = (Some(now + DOUBT), None);
     }
 
-    /// Its order at this moment. One request at a time tries an upstream that was not measured lately:
+    /// Returns its order at this moment. One request at a time tries an upstream that was not measured lately:
     /// if it is slow, all others would wait for it, too.
     pub(super) fn rank(&self, now: Instant) -> Rank {
         let is_probed = self.probed.is_some_and(|until| now < until);
@@ -147,6 +164,36 @@ mod tests {
         assert!(slow.rank(later) < quick.rank(later), "it may have become quicker");
         slow.answered(10 * MILLI, later);
         assert_eq!(slow.rank(later).latency, 40 * MILLI, "a mean of the last ones");
+    }
+
+    #[test]
+    fn response_that_is_none_neither_ranks_nor_closes_the_breaker() {
+        let now = Instant::now();
+        let [mut wrong, mut slow] = [(); 2].map(|()| gate(now));
+        slow.answered(1000 * MILLI, now);
+        wrong.answered(MILLI, now);
+        wrong.misanswered(Failure::Status(502), now);
+        assert!(slow.rank(now) < wrong.rank(now), "it is asked last");
+        (0..4).for_each(|_| wrong.misanswered(Failure::NotJson, now));
+        assert_eq!(wrong.enter(None, now), Err(Failure::NoUpstream), "the breaker is open");
+        // Requests that try a breaker that is about to close: it closes, or is open again.
+        let second = 1000 * MILLI;
+        wrong.enter(None, now + second).unwrap();
+        wrong.misanswered(Failure::NoLength, now + second);
+        assert!(wrong.enter(None, now + 2 * second).is_err());
+        wrong.enter(None, now + 3 * second).unwrap();
+        wrong.misanswered(Failure::NotHeld, now + 3 * second);
+        assert!((0..9).all(|_| wrong.enter(None, now + 3 * second).is_ok()), "it works");
+    }
+
+    #[test]
+    fn call_at_fault_keeps_no_upstream_from_others() {
+        let now = Instant::now();
+        let mut gate = gate(now);
+        for failure in [Failure::TooLong(1), Failure::NotHeld, Failure::Status(400)] {
+            (0..99).for_each(|_| gate.misanswered(failure, now));
+            assert!(gate.enter(None, now).is_ok(), "{failure:?}");
+        }
     }
 
     #[test]

@@ -215,3 +215,19 @@ fn one_call_at_a_time_tries_an_upstream_that_may_be_slow() {
         stall.clear();
     });
 }
+
+#[test]
+fn upstream_that_answers_with_a_page_at_once_is_asked_last() {
+    let nodes = [devnet(5), devnet(5)];
+    let odd = Odd::start(nodes[0].address());
+    let arguments = ["--relay-hedge-percent", "0"];
+    let (_dir, neve) = start(&[odd.url(), nodes[1].base_url()], &arguments);
+    let page = "HTTP/1.1 502 x\r\nContent-Type: text/html\r\nContent-Length: 1\r\n\r\nx";
+    odd.answer(page.as_bytes(), true);
+    let (mut client, began) = (neve.client(), Instant::now());
+    let params = format!(r#"["{ACCOUNT}","latest"]"#);
+    (0..40).for_each(|_| assert!(client.result(BALANCE, &params).is_string()));
+    // Doubt ends after ten seconds. Each failure begins it anew.
+    let doubts = 1 + began.elapsed().as_secs() / 10;
+    assert!(odd.asked(BALANCE) <= doubts, "{} of 40 calls", odd.asked(BALANCE));
+}
