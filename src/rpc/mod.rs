@@ -23,4 +23,4 @@ pub(crate) use missing::{missing_data, range_json};
 pub(crate) use outbound::{Outbound, Purpose};
 pub(crate) use request::LONG_BODY;
 pub(crate) use response::{RpcResponse, WsResponse, framed};
-pub(crate) use split::{Mixed, Split};
+pub(crate) use split::{Filling, Mixed, Split};

@@ -42,7 +42,7 @@ impl RpcResponse {
         let body = split.finish()?;
         Ok(match misses {
             0 => Self::Answer(body),
-            _ => Self::Mixed(Mixed { body, misses, answered }),
+            _ => Self::Mixed(Mixed { body, misses, answered, lacks: false }),
         })
     }
 

@@ -42,6 +42,24 @@ pub(crate) struct Mixed {
     pub(crate) misses: usize,
     /// True if some were answered.
     pub(crate) answered: bool,
+    /// True if an upstream that answered lacks the newest height that the client may have seen.
+    pub(crate) lacks: bool,
+}
+
+/// Outcome of a request to an upstream for the gaps of a batch.
+#[derive(Debug)]
+pub(crate) struct Filling {
+    /// Response, or the error of each call.
+    pub(crate) response: Result<Bytes, RpcError>,
+    /// True if the upstream lacks the newest height that the client may have seen.
+    pub(crate) lacks: bool,
+}
+
+impl Filling {
+    /// An error in place of each answer.
+    pub(crate) fn failed(error: RpcError) -> Self {
+        Self { response: Err(error), lacks: false }
+    }
 }
 
 impl Split {
@@ -142,16 +160,12 @@ impl Split {
 
     /// Fills the gaps with an upstream's answers, or all of them with an error. `None` if clients use
     /// too much memory.
-    pub(crate) fn fill(
-        self,
-        answers: Result<&Bytes, &RpcError>,
-        account: Account<'_>,
-    ) -> Option<Mixed> {
-        let count = self.parts.len();
-        let texts = answers.map_or_else(|_| vec![None; count], |bytes| answers_of(bytes, count));
+    pub(crate) fn fill(self, filling: &Filling, account: Account<'_>) -> Option<Mixed> {
+        let (count, response) = (self.parts.len(), filling.response.as_ref());
+        let texts = response.map_or_else(|_| vec![None; count], |bytes| answers_of(bytes, count));
         let absent =
             RpcError { code: -32603, message: "relay: the upstream did not answer".into() };
-        let error = answers.err().unwrap_or(&absent);
+        let error = response.err().unwrap_or(&absent);
         let mut whole = BodyBuilder::new(0, self.accepts);
         let mut misses = self.refused;
         let gaps = self.outbound.ids().zip(texts);
@@ -170,7 +184,8 @@ impl Split {
         let mut body = whole.finish().ok()?;
         body.keep(self.reserved);
         let held = body.held();
-        body.reserve(account, held).then_some(Mixed { body, misses, answered })
+        let lacks = filling.lacks;
+        body.reserve(account, held).then_some(Mixed { body, misses, answered, lacks })
     }
 }
 

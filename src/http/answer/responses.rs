@@ -80,6 +80,9 @@ impl Responder {
         if mixed.misses > 0 {
             headers.insert(MISSES, HeaderValue::from(mixed.misses));
         }
+        if mixed.lacks {
+            headers.insert(BEHIND, HeaderValue::from_static("behind"));
+        }
         self.name_source(headers, if mixed.answered { Source::Mixed } else { Source::Miss });
         coded(response)
     }

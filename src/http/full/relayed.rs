@@ -14,7 +14,7 @@ use crate::http::admit::ErrorResponse;
 use crate::http::relay::{NotRelayed, Origin, Relayed, rpc_request};
 use crate::http::response::{HttpBody, whole};
 use crate::relay::{Failure, Hops, RelayRequest};
-use crate::rpc::{CallFacts, Outbound, RpcResponse, Split};
+use crate::rpc::{CallFacts, Filling, Outbound, RpcResponse, Split};
 use crate::shared::{Began, Holder};
 
 impl Service {
@@ -156,7 +156,7 @@ impl Service {
             Ok(hops) => hops,
             Err(failure) => {
                 let account = self.responder.rpc.memory.account(client.address);
-                let mixed = split.fill(Err(&failure.error()), account);
+                let mixed = split.fill(&Filling::failed(failure.error()), account);
                 return mixed.map_or_else(
                     || self.responder.response(RpcResponse::NoRoom),
                     |all| self.responder.mixed(all),

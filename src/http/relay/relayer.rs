@@ -19,7 +19,7 @@ use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
 use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState};
-use crate::rpc::{Mixed, Outbound, Purpose, Split};
+use crate::rpc::{Filling, Mixed, Outbound, Purpose, Split};
 use crate::shared::{Account, ClientAddress, Holder};
 
 /// Memory of a relayed request besides its own bytes: what is read from the upstream, and as much on
@@ -66,6 +66,8 @@ pub(crate) struct Relayer {
 /// Response of an upstream that is held whole, and the place of its request.
 struct Fetched {
     bytes: Bytes,
+    /// True if the upstream lacks the newest height that the client may have seen.
+    lacks: bool,
     _held: Held,
 }
 
@@ -166,8 +168,12 @@ impl Relayer {
     pub(crate) async fn fill(&self, mut split: Box<Split>, origin: Origin<'_>) -> Option<Mixed> {
         let account = origin.account;
         match self.fetch(&mut split.outbound, origin).await {
-            Ok(fetched) => split.fill(Ok(&fetched.bytes), account),
-            Err(NotRelayed::Failure(failure)) => split.fill(Err(&failure.error()), account),
+            Ok(Fetched { bytes, lacks, _held }) => {
+                split.fill(&Filling { response: Ok(bytes), lacks }, account)
+            }
+            Err(NotRelayed::Failure(failure)) => {
+                split.fill(&Filling::failed(failure.error()), account)
+            }
             Err(NotRelayed::NoRoom) => None,
         }
     }
@@ -211,7 +217,7 @@ impl Relayer {
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Fetched { bytes: bytes.into(), _held: held })
+        Ok(Fetched { bytes: bytes.into(), lacks: answer.lacks, _held: held })
     }
 
     /// Memory of a request besides its own bytes. A hedge reads from a second upstream.

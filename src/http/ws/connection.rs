@@ -38,7 +38,7 @@ use crate::http::{NotDone, Offload, draining};
 use crate::relay::{Failure, Hops};
 use crate::rpc::cursors::Subscriptions;
 use crate::rpc::methods::Lent;
-use crate::rpc::{Calls, LONG_BODY, Purpose, Rpc, WsResponse, framed};
+use crate::rpc::{Calls, Filling, LONG_BODY, Purpose, Rpc, WsResponse, framed};
 use crate::shared::{Began, ClientAddress, Reservation, Work, WsClose, add};
 
 /// Read buffer that a connection keeps; a longer message takes more while it comes.
@@ -357,7 +357,7 @@ impl WsConnection<'_> {
         let body = match frame {
             WsResponse::Relay(call) => Some(call.error(&failure.error()).into()),
             WsResponse::Split(split) => {
-                split.fill(Err(&failure.error()), account).map(|all| all.body)
+                split.fill(&Filling::failed(failure.error()), account).map(|all| all.body)
             }
             _ => None,
         };

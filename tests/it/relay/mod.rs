@@ -8,6 +8,7 @@ mod calls;
 mod chaos;
 mod faulty;
 mod framing;
+mod heads;
 mod odd;
 mod paths;
 mod rules;
