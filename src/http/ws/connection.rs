@@ -1,7 +1,7 @@
 //! A WebSocket: answers its messages, sends notifications of its subscriptions, and detects when
 //! its client is gone.
 
-use std::future::{Future, ready};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::close::CloseReason;
 use super::message_reader::{MessageReader, Socket};
 use super::notification::answer;
 use super::upgrade::Accepted;
-use super::upstream::{Upstream, next, origin};
+use super::upstream::{Relaying, Upstream, next};
 use super::write_stall::{WriteStall, write};
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
@@ -38,7 +38,7 @@ use crate::http::{NotDone, Offload, draining};
 use crate::relay::{Failure, Hops};
 use crate::rpc::cursors::Subscriptions;
 use crate::rpc::methods::Lent;
-use crate::rpc::{Calls, Filling, LONG_BODY, Purpose, Rpc, WsResponse, framed};
+use crate::rpc::{Calls, LONG_BODY, Purpose, Rpc, WsResponse};
 use crate::shared::{Began, ClientAddress, Reservation, Work, WsClose, add};
 
 /// Read buffer that a connection keeps; a longer message takes more while it comes.
@@ -142,8 +142,8 @@ pub(super) struct WsConnection<'r> {
     asked: Option<Instant>,
     pub(super) pace: WriteStall,
     pub(super) relay: Option<&'r Relayer>,
-    /// Responses of upstreams in flight; each is nothing if clients use too much memory.
-    relaying: FuturesUnordered<Relaying<'r>>,
+    /// Responses of upstreams that are waited for; nothing if clients use too much memory.
+    pub(super) relaying: FuturesUnordered<Relaying<'r>>,
     /// The socket to an upstream, if it has subscriptions there.
     pub(super) upstream: Option<Upstream>,
     /// Neves that the client came through, unless it may not be relayed.
@@ -153,10 +153,6 @@ pub(super) struct WsConnection<'r> {
     /// Entries of its messages, if they have any.
     access: Option<MessageAccess>,
 }
-
-/// A response of an upstream, and the entry of its message.
-type Relayed = (Option<ResponseBody>, Option<AccessEntry>);
-type Relaying<'r> = Pin<Box<dyn Future<Output = Relayed> + Send + 'r>>;
 
 /// A message, and the heights that it was lent.
 pub(super) struct LentMessage {
@@ -303,68 +299,7 @@ impl WsConnection<'_> {
         }
     }
 
-    /// Takes the response of an upstream.
-    async fn take_relayed(&mut self, (body, entry): Relayed) -> Result<(), CloseReason> {
-        match body {
-            Some(body) if body.len() == 0 => Ok(()),
-            Some(body) => self.respond(framed(body), entry).await,
-            None => Err(CloseReason::no_room()),
-        }
-    }
-
-    /// Sends calls to an upstream. Other messages are answered meanwhile.
-    fn relay(&mut self, frame: WsResponse, entry: Option<AccessEntry>) {
-        let Some(relay) = self.relay else { return }; // without a relay no call comes here
-        let (rpc, began) = (self.rpc, Began::now());
-        let hops = match &self.hops {
-            Ok(hops) => hops.clone(),
-            Err(failure) => return self.relaying.push(self.unrelayed(frame, *failure, entry)),
-        };
-        let trace = entry.as_ref().map(AccessEntry::trace).unwrap_or_default();
-        let origin = origin(rpc, self.address, hops).in_trace(trace);
-        self.relaying.push(match frame {
-            WsResponse::Relay(mut call) => {
-                let calls = call.count(&self.rpc.counters);
-                note_source(entry.as_ref(), "relay");
-                Box::pin(async move {
-                    let body = relay.whole(call, origin).await;
-                    calls.time(&rpc.counters, began.elapsed());
-                    (body, entry)
-                })
-            }
-            WsResponse::Split(mut split) => {
-                let calls = split.outbound.count(&self.rpc.counters);
-                note_source(entry.as_ref(), "mixed");
-                let filling = relay.fill(split, origin);
-                Box::pin(async move {
-                    let mixed = filling.await;
-                    calls.time(&rpc.counters, began.elapsed());
-                    (mixed.map(|mixed| mixed.body), entry)
-                })
-            }
-            _ => return,
-        });
-    }
-
-    /// Makes the error of calls that may not be relayed.
-    fn unrelayed(
-        &self,
-        frame: WsResponse,
-        failure: Failure,
-        entry: Option<AccessEntry>,
-    ) -> Relaying<'static> {
-        let account = self.rpc.memory.account(self.address);
-        let body = match frame {
-            WsResponse::Relay(call) => Some(call.error(&failure.error()).into()),
-            WsResponse::Split(split) => {
-                split.fill(&Filling::failed(failure.error()), account).map(|all| all.body)
-            }
-            _ => None,
-        };
-        Box::pin(ready((body, entry)))
-    }
-
-    async fn respond(
+    pub(super) async fn respond(
         &mut self,
         frame: WsResponse,
         entry: Option<AccessEntry>,
@@ -432,13 +367,7 @@ impl WsConnection<'_> {
     }
 }
 
-fn note_source(entry: Option<&AccessEntry>, source: &'static str) {
-    if let Some(entry) = entry {
-        entry.note_source(Some(source));
-    }
-}
-
-/// Closes because too many requests wait.
+/// Closes because too much waits.
 pub(super) fn busy() -> CloseReason {
     let reason = "too many requests wait for an answer; try again later";
     CloseReason::told(WsClose::Busy, CloseCode::Again, reason)

@@ -1,23 +1,89 @@
-//! Subscriptions of a connection that an upstream has: opened there, and passed on as they come.
+//! Calls of a connection that an upstream answers, and subscriptions that it has: opened there, and passed
+//! on as they come.
+
+use std::future::ready;
 
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::close::CloseReason;
 use super::connection::WsConnection;
 use super::notification::answer;
-use super::upstream::{Pending, Upstream, open, origin};
+use super::upstream::{Pending, Relayed, Upstream, open, origin};
 use crate::body::ResponseBody;
 use crate::http::access::AccessEntry;
 use crate::http::relay::{Held, NotRelayed};
 use crate::relay::Failure;
 use crate::relay::sockets::{SocketEnd, SocketEvent, Unsent};
-use crate::rpc::Outbound;
+use crate::rpc::{Filling, Outbound, WsResponse, framed};
 use crate::shared::{Began, WsClose, WsKind};
 
 /// Messages of an upstream that are passed on between two looks at what the client says.
 const BURST: usize = 64;
 
 impl WsConnection<'_> {
+    /// Takes the response of an upstream.
+    pub(super) async fn take_relayed(&mut self, relayed: Relayed) -> Result<(), CloseReason> {
+        let Relayed { body, entry, frame } = relayed;
+        match body {
+            Some(body) if body.len() == 0 => {}
+            Some(body) => self.respond(framed(body), entry).await?,
+            None => return Err(CloseReason::no_room()),
+        }
+        frame.into_iter().for_each(|frame| self.subscriptions.go_on(frame));
+        Ok(())
+    }
+
+    /// Has an upstream asked; other messages are answered meanwhile.
+    pub(super) fn relay(&mut self, frame: WsResponse, entry: Option<AccessEntry>) {
+        let Some(relay) = self.relay else { return }; // nothing comes to this without a relay
+        let (rpc, began) = (self.rpc, Began::now());
+        let number = matches!(frame, WsResponse::Split(_)).then(|| self.subscriptions.hold_back());
+        let hops = match &self.hops {
+            Ok(hops) => hops.clone(),
+            Err(failure) => {
+                let body = self.unrelayed(frame, *failure);
+                let relayed = Relayed { body, entry, frame: number };
+                return self.relaying.push(Box::pin(ready(relayed)));
+            }
+        };
+        let trace = entry.as_ref().map(AccessEntry::trace).unwrap_or_default();
+        let origin = origin(rpc, self.address, hops).in_trace(trace);
+        self.relaying.push(match frame {
+            WsResponse::Relay(mut call) => {
+                let calls = call.count(&self.rpc.counters);
+                note_source(entry.as_ref(), "relay");
+                Box::pin(async move {
+                    let body = relay.whole(call, origin).await;
+                    calls.time(&rpc.counters, began.elapsed());
+                    Relayed { body, entry, frame: number }
+                })
+            }
+            WsResponse::Split(mut split) => {
+                let calls = split.outbound.count(&self.rpc.counters);
+                note_source(entry.as_ref(), "mixed");
+                let filling = relay.fill(split, origin);
+                Box::pin(async move {
+                    let body = filling.await.map(|mixed| mixed.body);
+                    calls.time(&rpc.counters, began.elapsed());
+                    Relayed { body, entry, frame: number }
+                })
+            }
+            _ => return,
+        });
+    }
+
+    /// The error of calls that may not be relayed.
+    fn unrelayed(&self, frame: WsResponse, failure: Failure) -> Option<ResponseBody> {
+        let account = self.rpc.memory.account(self.address);
+        match frame {
+            WsResponse::Relay(call) => Some(call.error(&failure.error()).into()),
+            WsResponse::Split(split) => {
+                split.fill(&Filling::failed(failure.error()), account).map(|all| all.body)
+            }
+            _ => None,
+        }
+    }
+
     /// Has an upstream open a subscription. Other messages are answered meanwhile.
     pub(super) async fn subscribe_upstream(
         &mut self,
@@ -171,4 +237,10 @@ fn closed_by(failure: Failure) -> CloseReason {
         _ => (CloseCode::Restart, "relay: the upstream of a subscription left".to_owned()),
     };
     CloseReason::told(WsClose::Upstream, code, reason)
+}
+
+fn note_source(entry: Option<&AccessEntry>, source: &'static str) {
+    if let Some(entry) = entry {
+        entry.note_source(Some(source));
+    }
 }

@@ -1,9 +1,11 @@
-//! The upstream of a connection that has relayed subscriptions.
+//! The upstream of a connection that has relayed subscriptions or calls.
 
 use std::collections::VecDeque;
-use std::future::pending;
+use std::future::{Future, pending};
+use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::body::ResponseBody;
 use crate::http::access::AccessEntry;
 use crate::http::relay::{ClientSocket, Held, Origin, Relayer};
 use crate::relay::sockets::{Opening, SocketEvent};
@@ -28,6 +30,16 @@ pub(super) struct Upstream {
     pub(super) pending: VecDeque<Pending>,
     pub(super) ids: Vec<Box<str>>,
 }
+
+/// A response of an upstream, and the entry of its message.
+pub(super) struct Relayed {
+    pub(super) body: Option<ResponseBody>,
+    pub(super) entry: Option<AccessEntry>,
+    /// Frame whose subscriptions wait for the response.
+    pub(super) frame: Option<u64>,
+}
+
+pub(super) type Relaying<'r> = Pin<Box<dyn Future<Output = Relayed> + Send + 'r>>;
 
 /// The next event of the socket, if there is one.
 pub(super) async fn next(upstream: &mut Option<Upstream>) -> SocketEvent {

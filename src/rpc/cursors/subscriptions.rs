@@ -33,6 +33,8 @@ pub(crate) struct OpenSubscription {
     live: bool,
     /// The frame that opened it.
     frame: u64,
+    /// True while the response that has its id is not written: it is told nothing before.
+    waits: bool,
     _reservation: Reservation,
     _counted: Counted,
 }
@@ -79,7 +81,7 @@ impl Subscriptions {
 
     /// True if none of them is told of heights.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.held.iter().any(OpenSubscription::is_own)
+        !self.held.iter().any(OpenSubscription::hears)
     }
 
     /// Error if no more may be opened besides `pending` ones.
@@ -106,6 +108,7 @@ impl Subscriptions {
             next: None,
             live: false,
             frame: 0, // no frame takes it back
+            waits: false,
             _reservation: reservation,
             _counted: Counted::new(&self.counters, topic.kind()),
             topic,
@@ -127,6 +130,20 @@ impl Subscriptions {
     /// Ends a frame that was answered: what it has ended is gone.
     pub(crate) fn keep(&mut self) {
         self.closed.clear();
+    }
+
+    /// Has those that the frame has opened wait for its response; returns its number.
+    pub(crate) fn hold_back(&mut self) -> u64 {
+        let opened = self.held.iter_mut().filter(|held| held.frame == self.frame);
+        opened.for_each(|held| held.waits = true);
+        self.frame
+    }
+
+    /// Lets those go on that waited for the response to a frame. They have to catch up first.
+    pub(crate) fn go_on(&mut self, frame: u64) {
+        for held in self.held.iter_mut().filter(|held| held.waits && held.frame == frame) {
+            (held.waits, held.live) = (false, false);
+        }
     }
 
     /// Takes back what the frame has opened and ended: a batch that is refused has done nothing.
@@ -173,6 +190,7 @@ impl Subscriptions {
             next,
             live,
             frame: self.frame,
+            waits: false,
             _reservation: reservation,
             _counted: counted,
         });
@@ -190,7 +208,7 @@ impl Subscriptions {
     /// that another one replays must not hold up; else the lowest of all.
     pub(crate) fn due(&self, first: u64, head: u64) -> Option<u64> {
         let lowest = |live: bool| {
-            let held = self.held.iter().filter(|held| held.is_own() && held.live == live);
+            let held = self.held.iter().filter(|held| held.hears() && held.live == live);
             held.map(|held| held.next.unwrap_or(first)).min().filter(|next| *next <= head)
         };
         lowest(true).or_else(|| lowest(false))
@@ -198,14 +216,15 @@ impl Subscriptions {
 
     /// The heights that the slowest of those who were at the head is behind it now.
     pub(crate) fn lag(&self, head: u64) -> u64 {
-        let live = self.held.iter().filter(|held| held.live).filter_map(|held| held.next);
+        let live = self.held.iter().filter(|held| held.live && held.hears());
+        let live = live.filter_map(|held| held.next);
         live.map(|next| (head + 1).saturating_sub(next)).max().unwrap_or(0)
     }
 
     /// Those who are to hear of `height`, which counts as told.
     pub(crate) fn notify(&mut self, height: u64, first: u64, head: u64) -> Vec<&OpenSubscription> {
         let due =
-            |held: &&mut OpenSubscription| held.is_own() && held.next.unwrap_or(first) == height;
+            |held: &&mut OpenSubscription| held.hears() && held.next.unwrap_or(first) == height;
         let told = self.held.iter_mut().filter(due).map(|held| {
             held.next = Some(height + 1);
             held.live |= height == head;
@@ -216,9 +235,14 @@ impl Subscriptions {
 }
 
 impl OpenSubscription {
-    /// True if neve tells it of heights.
+    /// True if neve has it, and no upstream.
     fn is_own(&self) -> bool {
         !matches!(self.topic, SubscriptionKind::Relayed)
+    }
+
+    /// True if it is told of heights now.
+    fn hears(&self) -> bool {
+        self.is_own() && !self.waits
     }
 }
 
@@ -363,6 +387,27 @@ mod tests {
         assert!(!all.close(&second) && !all.close(&third));
         assert!(all.close(&first) && all.close(&other));
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn subscription_hears_of_nothing_before_its_response_is_written() {
+        let mut all = none(9);
+        all.begin();
+        open(&mut all, from(8), Some(5..=9)).unwrap();
+        let first = all.hold_back();
+        assert!(all.is_empty() && all.due(5, 9).is_none());
+        all.begin();
+        open(&mut all, from(9), Some(5..=9)).unwrap();
+        let second = all.hold_back();
+        all.begin();
+        open(&mut all, HEADS, Some(5..=9)).unwrap();
+        assert_eq!(told(&mut all, 5, 10), [(10, 1)]);
+        all.go_on(second);
+        assert_eq!((all.lag(99), told(&mut all, 5, 10)), (89, vec![(9, 1), (10, 1)]));
+        all.go_on(first);
+        all.go_on(first);
+        assert_eq!(told(&mut all, 5, 10), [(8, 1), (9, 1), (10, 1)]);
+        assert_eq!(told(&mut all, 5, 11), [(11, 3)]);
     }
 
     #[test]

@@ -59,3 +59,25 @@ fn calls_and_heads_go_on_while_an_upstream_is_waited_for() {
     });
     stall.clear();
 }
+
+#[test]
+fn subscription_of_a_split_batch_is_told_nothing_before_the_response_with_its_id() {
+    let (node, _dir, neve) = start();
+    let mut ws = Ws::open(&neve);
+    let stall = node.faults().inject(Fault::Stall.on("eth_getBalance"));
+    let replay = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads",{"fromBlock":"0x3"}]}"#;
+    ws.send(&format!("[{replay},{BALANCE}]"));
+    // Other messages are answered, and their subscriptions are told, meanwhile.
+    let heads = ws.subscribe(r#"["newHeads"]"#);
+    node.advance(1);
+    assert_eq!(ws.heads(&heads, 1), [6]);
+    stall.clear();
+    let response: Value = serde_json::from_str(&ws.text()).unwrap();
+    let id = response[0]["result"].as_str().unwrap_or_else(|| panic!("no id: {response}"));
+    assert!(response[1]["result"].is_string(), "{response}");
+    assert_eq!(ws.heads(id, 4), [3, 4, 5, 6]);
+    node.advance(1);
+    let told =
+        [ws.notification(), ws.notification()].map(|told| (told.id.clone(), told.height("number")));
+    assert!(told.contains(&(id.to_owned(), 7)) && told.contains(&(heads, 7)), "{told:?}");
+}
