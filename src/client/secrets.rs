@@ -5,6 +5,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use memchr::memmem;
+
 use crate::config::Endpoint;
 use crate::shared::lock::lock;
 
@@ -21,7 +23,7 @@ static KNOWN: Mutex<Option<Arc<Secrets>>> = Mutex::new(None);
 
 /// Texts that must not be shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Secrets(Vec<String>);
+pub(crate) struct Secrets(Vec<String>);
 
 /// Hides the keys of this upstream in all texts from now on.
 pub(super) fn remember(endpoint: &Endpoint) {
@@ -37,6 +39,18 @@ pub(super) fn remember(endpoint: &Endpoint) {
 }
 
 impl Secrets {
+    /// Returns those of one upstream.
+    pub(crate) fn of(endpoint: &Endpoint) -> Self {
+        let mut own = Self::default();
+        endpoint.secret_texts().iter().for_each(|text| own.add(text));
+        own
+    }
+
+    /// True if any of them stands in `bytes`.
+    pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
+        self.0.iter().any(|secret| memmem::find(bytes, secret.as_bytes()).is_some())
+    }
+
     /// Returns the texts that must not be shown at this moment.
     pub(super) fn known() -> Arc<Self> {
         lock(&KNOWN).clone().unwrap_or_default()
@@ -94,6 +108,13 @@ pub(super) mod tests {
             assert_eq!(hides(shown), None, "{shown}");
         }
         assert_eq!((secrets.longest(), hides(path)), (path.len(), Some(path.len())));
+    }
+
+    #[test]
+    fn secret_is_found_wherever_it_stands() {
+        let secrets = of(&["/v1/K3y-of-8/rpc"]);
+        assert!(secrets.are_in(br#"{"error":"no key K3y-of-8"}"#) && secrets.are_in(b"K3y-of-8"));
+        assert!(!secrets.are_in(b"K3y-of-9, /v1/rpc") && !Secrets::default().are_in(b"x"));
     }
 
     #[test]

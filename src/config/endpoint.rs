@@ -209,15 +209,17 @@ impl Endpoint {
         key(self) == key(other)
     }
 
-    /// Returns the texts of which no part is to be shown: the paths, unless they are a node's, and the
-    /// values of the HTTP headers.
+    /// Returns the texts of which no part is to be shown: the paths without a node's own part, the
+    /// queries, and the values of the HTTP headers.
     pub(crate) fn secret_texts(&self) -> Vec<String> {
         let addresses = [Some(&self.rpc), self.ws.as_ref()].into_iter().flatten();
         let paths = addresses.filter_map(|address| address.reveal().path_and_query());
-        let paths =
-            paths.map(PathAndQuery::as_str).filter(|path| ![RPC_PATH, WS_PATH].contains(path));
+        let texts = paths.flat_map(|path| match node_prefix(path.path()) {
+            Some(prefix) => [Some(prefix), path.query()],
+            None => [Some(path.as_str()), None],
+        });
         let values = self.headers.0.values().filter_map(|value| value.to_str().ok());
-        paths.chain(values).map(str::to_owned).collect()
+        texts.flatten().chain(values).map(str::to_owned).collect()
     }
 
     /// True for Avalanche's public API, which limits each address that requests come from.
@@ -237,6 +239,14 @@ impl Endpoint {
             _ => Err(format!("neither ws nor wss; {example}")),
         }
     }
+}
+
+/// Returns the part of a path before that of a chain's API on a node. The id of a chain is no secret.
+fn node_prefix(path: &str) -> Option<&str> {
+    let chain = path.strip_suffix("/rpc").or_else(|| path.strip_suffix("/ws"))?;
+    let (before, name) = chain.rsplit_once('/')?;
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    before.strip_suffix("/ext/bc").filter(|_| is_name)
 }
 
 /// `.../rpc` becomes `.../ws`; another path stays, as providers do that serve both on one.
@@ -288,6 +298,18 @@ mod tests {
         for shown in [format!("{keyed:?}"), format!("{keyed:#?}"), keyed.rpc.to_string()] {
             assert!(!shown.contains("SECRET") && shown.contains("x.example:8443"), "{shown}");
         }
+    }
+
+    #[test]
+    fn path_of_a_node_is_no_secret_and_what_stands_beside_it_is() {
+        let of = |text: &str| Endpoint::parse(text).unwrap().secret_texts();
+        let chain = "2q9e4r6Mu3U68nU1fYjgbR6JvwrRx36CohpAX5UQxse55x1Q5";
+        for node in ["", "/", "/ext/bc/C/rpc", &format!("/ext/bc/{chain}/rpc")] {
+            assert!(of(&format!("http://host{node}")).iter().all(String::is_empty), "{node}");
+        }
+        let keyed = of("http://host/v1/KEY/ext/bc/C/rpc?token=x");
+        assert_eq!(keyed, ["/v1/KEY", "token=x", "/v1/KEY", "token=x"]);
+        assert_eq!(of("http://host/v1/KEY?a=b")[0], "/v1/KEY?a=b");
     }
 
     #[test]

@@ -71,9 +71,9 @@ const KINDS: &str = "new_heads logs relayed";
 const POOLS: &str = "cold_read unpack search";
 const CALL_ERRORS: &str =
     "unreachable timeout throttled not_served http_status too_large invalid_json rpc_error";
-const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status too_large invalid_json no_length not_served loop abandoned";
+const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status too_large invalid_json no_length secret not_served loop abandoned";
 const HEDGE: &str = "won lost failed no_budget refused abandoned";
-const BROADCAST: &str = "ok refused no_upstream limited unreachable timeout http_status too_large invalid_json no_length not_served";
+const BROADCAST: &str = "ok refused no_upstream limited unreachable timeout http_status too_large invalid_json no_length secret not_served";
 const FAULTS: &str = "(a reason of `neve_upstream_call_errors_total` or `neve_blocks_rejected_total`, or `stalled`, \
      `missing_height`, `wrong_chain`, `disagrees`, `inconsistent`, `false_head`)";
 const TEXT_REASONS: &str = "receipts_text block_form signature quantity total_difficulty block_differs receipts_differ too_large";

@@ -111,7 +111,9 @@ async fn ask<E>(
         let response = sending.await.map_err(|_| Failure::Unreachable)?;
         let response = state.check(place, response, true)?;
         let begun = Begun::read(response.into_body()).await?;
-        begun.short().cloned().ok_or(Failure::TooLong(SHORT_BYTES))
+        let whole = begun.short().ok_or(Failure::TooLong(SHORT_BYTES))?;
+        state.check_text(place, whole)?;
+        Ok(whole.clone())
     };
     let answered = answered.await;
     match &answered {

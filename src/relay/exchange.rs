@@ -277,6 +277,12 @@ impl Relay {
         let response = self.state.check(place, response, request.path.is_none()).map_err(sent)?;
         let (head, body) = response.into_parts();
         let body = Begun::read(body).await.map_err(sent)?;
+        let content_type = head.headers.get(CONTENT_TYPE).cloned();
+        let texts =
+            [content_type.as_ref().map(HeaderValue::as_bytes), body.short().map(|all| &**all)];
+        let checked =
+            texts.into_iter().flatten().try_for_each(|text| self.state.check_text(place, text));
+        checked.map_err(sent)?;
         let max = self.state.config.response_bytes_max;
         if body.size_hint().lower() > max as u64 {
             return Err(sent(Failure::TooLong(max)));
@@ -285,7 +291,6 @@ impl Relay {
         if !head.status.is_server_error() {
             self.state.gate(place).answered(now - began, now);
         }
-        let content_type = head.headers.get(CONTENT_TYPE).cloned();
         Ok(Reply { status: head.status, content_type, body, lacks: *lacks })
     }
 }

@@ -48,6 +48,9 @@ pub(crate) enum Failure {
     /// The response has neither a length nor chunks: its end cannot be told from a cut.
     #[error("relay: the upstream's response has no length")]
     NoLength,
+    /// The response repeats a key of the upstream.
+    #[error("relay: the upstream's response has a secret in it and is not passed on")]
+    Secret,
     /// The request came through this neve before, or through too many others.
     #[error("header not found: the request was relayed in a loop; {}", RpcError::NOT_AVAILABLE)]
     Loop,
@@ -68,6 +71,7 @@ impl Failure {
             Self::TooLong(_) => "too_large",
             Self::NotJson => "invalid_json",
             Self::NoLength => "no_length",
+            Self::Secret => "secret",
             Self::Loop => "loop",
             Self::NotHeld => "not_served",
         }
@@ -79,6 +83,7 @@ impl Failure {
         match self {
             Self::TooLong(_) | Self::NotHeld | Self::Loop => Blame::Call,
             Self::Status(status) if status < 500 => Blame::Doubt,
+            Self::Secret => Blame::Doubt, // most likely the key is wrong
             Self::Limited | Self::NoUpstream | Self::TimedOut => Blame::Noted,
             Self::Unreachable | Self::Status(_) | Self::NotJson | Self::NoLength => Blame::Upstream,
         }
@@ -94,7 +99,8 @@ impl Failure {
             | Self::Status(_)
             | Self::TooLong(_)
             | Self::NotJson
-            | Self::NoLength => Some(StatusCode::BAD_GATEWAY),
+            | Self::NoLength
+            | Self::Secret => Some(StatusCode::BAD_GATEWAY),
             Self::NotHeld | Self::Loop => None,
         }
     }
@@ -110,7 +116,8 @@ impl Failure {
             | Self::Unreachable
             | Self::Status(_)
             | Self::NotJson
-            | Self::NoLength => INTERNAL,
+            | Self::NoLength
+            | Self::Secret => INTERNAL,
         };
         RpcError { code, message: self.to_string().into() }
     }

@@ -14,7 +14,7 @@ use super::hedge::HedgeBudget;
 use super::hops::Hops;
 use super::issued::Issued;
 use super::lacks::Lack;
-use crate::client::retry_after;
+use crate::client::{Secrets, retry_after};
 use crate::config::settings::{LiveRate, LiveRates, RelayConfig};
 use crate::config::{Endpoint, RelayRule};
 use crate::rpc::CallFacts;
@@ -27,6 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The relay's part that all threads share.
 pub(crate) struct RelayState {
     pub(super) endpoints: Vec<Endpoint>,
+    /// Keys of each endpoint.
+    secrets: Vec<Secrets>,
     pub(super) tls: rustls::ClientConfig,
     pub(super) connect_timeout: Duration,
     pub(super) config: RelayConfig,
@@ -79,6 +81,7 @@ impl RelayState {
         let issued = Mutex::new(Issued::new(now));
         let hedges = HedgeBudget::new(config.hedge_percent);
         Arc::new(Self {
+            secrets: endpoints.iter().map(Secrets::of).collect(),
             endpoints,
             tls,
             connect_timeout,
@@ -204,6 +207,12 @@ impl RelayState {
         let Some(lack) = Lack::of(response) else { return false };
         self.gate(place).lacks.learn(lack, calls, now);
         true
+    }
+
+    /// Checks that a text of an upstream repeats none of its keys: a server may name the path that it was
+    /// sent, or the key that it refuses.
+    pub(super) fn check_text(&self, place: usize, text: &[u8]) -> Result<(), Failure> {
+        if self.secrets[place].are_in(text) { Err(Failure::Secret) } else { Ok(()) }
     }
 
     /// Checks the head of a response. A node answers JSON-RPC with 200 and JSON; at another path any

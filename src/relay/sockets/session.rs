@@ -191,7 +191,12 @@ impl<'s> Session<'s> {
             Message::Binary(_) => return Err(SocketEnd::Failed(Failure::NotJson)),
             _ => return Ok(()),
         };
+        let checked = self.state.check_text(self.upstream.candidate.place, text.as_bytes());
         match Incoming::read(&text).ok_or(SocketEnd::Failed(Failure::NotJson))? {
+            Incoming::Response(_) if checked.is_err() => self.refuse(Failure::Secret),
+            Incoming::Notification(_) if checked.is_err() => {
+                return Err(SocketEnd::Failed(Failure::Secret));
+            }
             Incoming::Notification(id) if self.ids.contains(&id) => {
                 let unsent = self.unsent(&text)?;
                 self.tell(SocketEvent::Notification(unsent, id));
@@ -212,6 +217,14 @@ impl<'s> Session<'s> {
         let unsent = self.unsent(text)?;
         self.tell(SocketEvent::Response(unsent, id));
         Ok(())
+    }
+
+    /// Gives the current call no response.
+    fn refuse(&mut self, failure: Failure) {
+        if let Some(Current { counted: Some(mut counted), .. }) = self.current.take() {
+            counted.outcome = failure.label();
+            self.tell(SocketEvent::Refused(failure));
+        }
     }
 
     /// Has a message wait for the client, if it may.

@@ -13,6 +13,7 @@ mod odd;
 mod paths;
 mod rules;
 mod script;
+mod secrets;
 mod several;
 mod sockets;
 mod subscriptions;

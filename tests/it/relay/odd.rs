@@ -57,6 +57,11 @@ impl Odd {
         self.set(method, answer.into_bytes(), true);
     }
 
+    /// Answers a method with these bytes from now on, and closes behind them.
+    pub(super) fn answer_as(&self, method: &str, bytes: &[u8]) {
+        self.set(method, bytes.to_vec(), true);
+    }
+
     /// Requests for a method since its answer was set.
     pub(super) fn asked(&self, method: &str) -> u64 {
         self.answers.lock().expect("no panic")[method].asked

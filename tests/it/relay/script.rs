@@ -43,6 +43,11 @@ impl Script {
         format!("eth_subscribe+debug_subscribe=http://{}/SECRET", self.address)
     }
 
+    /// A rule that sends subscriptions here, with a key in the address.
+    pub(super) fn keyed_rule(&self, key: &str) -> String {
+        format!("eth_subscribe=http://{}/v1/{key}", self.address)
+    }
+
     /// The next WebSocket of neve.
     pub(super) fn accept(&self) -> Scripted {
         self.opened.recv_timeout(LIMIT).expect("neve opens a WebSocket")

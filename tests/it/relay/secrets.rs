@@ -1,0 +1,68 @@
+//! Keys of an upstream that its own responses repeat.
+
+use super::odd::Odd;
+use super::script::Script;
+use crate::support::neve::{Neve, fresh_dir};
+use crate::support::served::devnet;
+use crate::support::ws::Ws;
+
+const KEY: &str = "Upstream-Secret-1";
+const BALANCE: &str = "eth_getBalance";
+const LATEST: &str = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+const SECRET: &str = "relay: the upstream's response has a secret in it and is not passed on";
+
+fn error(letters: usize) -> String {
+    let long = "x".repeat(letters);
+    format!(
+        r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":-32000,"message":"no key {KEY} {long}"}}}}"#
+    )
+}
+
+#[test]
+fn short_response_that_repeats_a_key_of_the_upstream_is_an_error() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let (odd, script) = (Odd::start(node.address()), Script::start());
+    let keys = dir.path().join("keys");
+    std::fs::write(&keys, format!("X-Key: {KEY}\n")).expect("a file");
+    let (url, keys, rule) = (odd.url(), keys.display().to_string(), script.keyed_rule(KEY));
+    let arguments = ["--upstream", &url, "--start", "0", "--on-miss", "relay"];
+    let more = ["--upstream-header-file", &keys, "--relay-paths", "/ext/info", "--relay-to", &rule];
+    let neve = Neve::start(dir.path(), &[&arguments[..], &more].concat());
+    neve.wait_for_head(5);
+    let mut client = neve.client();
+    odd.answer_with(BALANCE, &error(0));
+    let single = client.call(BALANCE, LATEST);
+    assert_eq!((single.status, single.json()["error"]["message"].as_str()), (502, Some(SECRET)));
+    let call = |id: u32, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    };
+    let batch = format!("[{},{}]", call(1, "eth_blockNumber", "[]"), call(2, BALANCE, LATEST));
+    let mixed = client.post(&batch);
+    assert_eq!(mixed.json()[1]["error"]["message"], SECRET, "{}", mixed.text());
+    let mut ws = Ws::open(&neve);
+    for message in [call(1, BALANCE, LATEST), batch] {
+        ws.send(&message);
+        let text = ws.text();
+        assert!(text.contains(SECRET) && !text.contains(KEY), "{text}");
+    }
+    // Another path may have any status.
+    let page = format!("no key {KEY}");
+    let head = "Content-Type: text/plain\r\nConnection: close\r\nContent-Length";
+    let not_found = format!("HTTP/1.1 404 x\r\n{head}: {}\r\n\r\n{page}", page.len());
+    odd.answer_as("info.getNodeID", not_found.as_bytes());
+    let json = [("Content-Type", "application/json")];
+    let info = call(1, "info.getNodeID", "[]");
+    let refused = client.request("POST", "/ext/info", &json, info.as_bytes());
+    assert_eq!(refused.status, 502, "{}", refused.text());
+    assert!(!refused.text().contains(KEY), "{}", refused.text());
+    // A longer response streams as it is.
+    odd.answer_with(BALANCE, &error(20 << 10));
+    assert!(client.call(BALANCE, LATEST).text().contains(KEY));
+    // A subscription that its upstream refuses by its key.
+    ws.send(&call(1, "eth_subscribe", r#"["newPendingTransactions"]"#));
+    let mut upstream = script.accept();
+    upstream.text();
+    assert!(upstream.send(&error(0)));
+    let text = ws.text();
+    assert!(text.contains(SECRET) && !text.contains(KEY), "{text}");
+}
