@@ -14,6 +14,10 @@ const LEARNT: Duration = Duration::from_mins(10);
 const METHODS_MAX: usize = 256;
 /// Code of an error about a method that is not there.
 const NO_METHOD: i64 = -32601;
+/// Codes of an execution that ended by itself: geth and coreth, Nethermind. A contract chooses the words.
+const EXECUTION: [i64; 2] = [3, -32015];
+/// Word before those of a contract, whatever the code.
+const REVERTED: &str = "revert";
 /// Words of nodes that have pruned a state: geth and coreth, Erigon, Nethermind, Besu.
 const PRUNED: [&str; 6] = [
     "missing trie node",
@@ -48,6 +52,7 @@ impl Lack {
         let message = message.to_ascii_lowercase();
         match code {
             NO_METHOD => Some(Self::Method),
+            code if EXECUTION.contains(&code) || message.contains(REVERTED) => None,
             _ if PRUNED.iter().any(|words| message.contains(words)) => Some(Self::State),
             _ => None,
         }
@@ -119,7 +124,16 @@ mod tests {
         ] {
             assert_eq!(error(-32000, pruned), Some(Lack::State), "{pruned}");
         }
-        assert_eq!(error(3, "execution reverted"), None);
+        // A contract reverts with the words that it likes.
+        for (code, words) in [
+            (3, "execution reverted: pruned"),
+            (3, "missing trie node"),
+            (-32000, "execution reverted: missing trie node"),
+            (-32015, "VM execution error: pruned"),
+            (-32000, "VM Exception: Reverted with historical state"),
+        ] {
+            assert_eq!(error(code, words), None, "{code} {words}");
+        }
         assert_eq!(error(-32000, "header not found"), None);
         let result = br#"{"jsonrpc":"2.0","id":1,"result":"\"error\" pruned"}"#;
         for other in [&result[..], b"", b"{\"error\"", br#"{"error":null}"#, br#"[{"error":1}]"#] {

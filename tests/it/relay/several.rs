@@ -231,3 +231,19 @@ fn upstream_that_answers_with_a_page_at_once_is_asked_last() {
     let doubts = 1 + began.elapsed().as_secs() / 10;
     assert!(odd.asked(BALANCE) <= doubts, "{} of 40 calls", odd.asked(BALANCE));
 }
+
+#[test]
+fn words_of_a_contract_teach_nothing_of_an_upstream() {
+    let nodes = [devnet(5), devnet(5)];
+    let odd = Odd::start(nodes[0].address());
+    let rule = format!("{BALANCE}={}", odd.url());
+    let arguments = ["--relay-hedge-percent", "0", "--relay-to", &rule];
+    let (_dir, neve) = start(&[odd.url(), nodes[1].base_url()], &arguments);
+    let reverted = error(3, "execution reverted: missing trie node, pruned");
+    odd.answer_with(BALANCE, &reverted);
+    let mut client = neve.client();
+    for asked in 1..4 {
+        let answer = client.call(BALANCE, &format!(r#"["{ACCOUNT}","0x3"]"#));
+        assert_eq!((answer.text(), odd.asked(BALANCE)), (reverted.clone(), asked));
+    }
+}
