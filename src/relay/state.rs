@@ -167,16 +167,18 @@ impl RelayState {
 
     /// Upstreams to ask, best first: those that most likely have what `calls` need before others, of
     /// these the ones whose rules have the calls and that answered lately, then the ones that have
-    /// `head`, and then the one that answers soonest. One that stands alone is asked again.
+    /// `head`, and then the one that answers soonest. One that stands alone is asked again. A filter is for
+    /// its issuer alone.
     pub(super) fn candidates(&self, head: u64, calls: &CallFacts) -> Vec<Candidate> {
         let now = Instant::now();
         let ruled = self.ruled(head, calls);
         let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
         let more: Vec<_> = ruled.iter().copied().chain(issuer).collect();
         let mut all = self.known(head, &more);
-        if issuer.is_some_and(|issuer| all.iter().any(|one| one.place == issuer)) {
-            // Any other says that there is no such filter, and the client would give it up.
-            all.retain(|one| issuer == Some(one.place));
+        if let Some(issuer) = issuer {
+            // Any other says that there is no such filter, and the client would give it up. If the issuer
+            // does not work at this moment, the client comes again.
+            all.retain(|one| one.place == issuer);
         }
         for one in &mut all {
             one.unlikely |= self.gate(one.place).lacks.has(calls, now);

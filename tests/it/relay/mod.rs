@@ -7,6 +7,7 @@ mod broadcasts;
 mod calls;
 mod chaos;
 mod faulty;
+mod filters;
 mod framing;
 mod heads;
 mod odd;

@@ -1,0 +1,56 @@
+//! Filters that upstreams opened: only their issuers know them.
+
+use neve_devnet::DevnetThread;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::attacks::start;
+use super::odd::Odd;
+use crate::support::neve::Neve;
+use crate::support::served::devnet;
+
+const OPEN: &str = "eth_newPendingTransactionFilter";
+const CHANGES: &str = "eth_getFilterChanges";
+const NOT_NOW: &str = "relay: no upstream answers now; try again later";
+/// Filters of the two upstreams.
+const IDS: [&str; 2] = ["0xa1", "0xb2"];
+
+fn result(id: usize, value: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{value}}}"#)
+}
+
+fn changes(id: &str) -> String {
+    format!("[\"{id}\"]")
+}
+
+/// Two upstreams, each with a filter that it has opened through neve.
+fn opened(arguments: &[&str]) -> ([DevnetThread; 2], [Odd; 2], TempDir, Neve) {
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let (dir, neve) = start(&odd.each_ref().map(Odd::url), arguments);
+    for (odd, id) in odd.iter().zip(IDS) {
+        odd.answer_with(OPEN, &result(1, &format!("\"{id}\"")));
+        odd.answer_with(CHANGES, &result(1, &format!("[\"of {id}\"]")));
+    }
+    let mut client = neve.client();
+    neve.wait("a filter of each upstream", |_| {
+        assert!(client.result(OPEN, "[]").is_string());
+        odd.iter().all(|odd| odd.asked(OPEN) > 0).then_some(())
+    });
+    (nodes, odd, dir, neve)
+}
+
+#[test]
+fn filter_of_an_upstream_that_does_not_work_now_is_not_said_to_be_gone() {
+    let ([first, _second], _odd, _dir, neve) = opened(&[]);
+    drop(first);
+    neve.wait("the end of the first upstream", |health| {
+        (health["upstreams"][0]["state"] != "up").then_some(())
+    });
+    let mut client = neve.client();
+    let refused = client.call(CHANGES, &changes(IDS[0]));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.json()["error"]["message"], NOT_NOW);
+    assert_eq!(client.result(CHANGES, &changes(IDS[1]))[0], "of 0xb2");
+}
