@@ -196,6 +196,11 @@ impl RelayState {
         all
     }
 
+    /// Place of the upstream that issued a filter, if it is known.
+    pub(crate) fn issuer(&self, filter: &str) -> Option<usize> {
+        lock(&self.issued).place(filter, Instant::now())
+    }
+
     /// Learns from a short response: the ids of filters, or what the upstream lacks for a call. True
     /// if it lacks something.
     pub(super) fn learn(&self, place: usize, calls: &CallFacts, response: &[u8]) -> bool {

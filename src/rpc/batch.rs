@@ -12,7 +12,7 @@ use super::missing::{Missing, Unanswered, missing_data, range_json};
 use super::outbound::Outbound;
 use super::response::{RpcResponse, lone_error, unheard};
 use super::split::Split;
-use crate::body::ResponseBody;
+use crate::body::{AcceptEncoding, ResponseBody};
 use crate::rpc::methods::Miss;
 use crate::shared::{MethodLabel, MissReason, Outcome, Stop};
 
@@ -183,7 +183,7 @@ impl Rpc {
                 || self.misses.relays(&message.method())
         };
         if self.misses.relay.is_some() && messages.iter().all(relays) {
-            return RpcResponse::Relay(Outbound::batch(messages));
+            return relayed_whole(messages, caller.accepts());
         }
         // All items get one text. It names no method or block, which would be those of another call.
         let range = self.serving.reader.range();
@@ -199,6 +199,19 @@ impl Rpc {
         out.extend_from_slice(if out.is_empty() { b"[]\n" } else { b"]\n" });
         RpcResponse::Miss(ResponseBody::from(out))
     }
+}
+
+/// All of a batch for an upstream, or for several if calls name filters: those are put together again.
+fn relayed_whole(messages: &[Message<'_>], accepts: AcceptEncoding) -> RpcResponse {
+    let whole = Outbound::batch(messages);
+    if !whole.names_filters() {
+        return RpcResponse::Relay(whole);
+    }
+    let mut split = Split::new(messages.len(), accepts);
+    messages.iter().for_each(|message| split.leave_whole(message));
+    split.end();
+    split.outbound.end();
+    RpcResponse::Split(Box::new(split))
 }
 
 fn too_many(messages: &[Message<'_>]) -> ResponseBody {

@@ -23,19 +23,26 @@ pub(crate) struct CallFacts {
     pub(crate) at_head: bool,
     /// True if that block's state is read.
     pub(crate) reads_state: bool,
-    /// Filter that is named, in lower case: only its issuer knows it.
+    /// First filter that is named, in lower case: only its issuer knows it.
     pub(crate) filter: Option<Box<str>>,
     /// Ids of the calls whose results are ids of new filters, as the upstream gets them.
     pub(crate) opening: Vec<Box<[u8]>>,
 }
 
 impl CallFacts {
-    /// Adds those of a call; it has no id if it is a notification.
-    pub(super) fn add(&mut self, id: Option<&[u8]>, method: &str, parameters: Option<&[u8]>) {
-        if let Some(place) = filter_place(method) {
-            let id = parameter(parameters, place).and_then(text);
-            let id = id.filter(|id| id.len() <= FILTER_LEN_MAX);
-            self.filter = self.filter.take().or(id.map(|id| id.to_ascii_lowercase().into()));
+    /// Adds those of a call; it has no id if it is a notification. Returns the filter that it names.
+    pub(super) fn add(
+        &mut self,
+        id: Option<&[u8]>,
+        method: &str,
+        parameters: Option<&[u8]>,
+    ) -> Option<Box<str>> {
+        let named = filter_place(method).and_then(|place| {
+            let id = parameter(parameters, place).and_then(text)?;
+            (id.len() <= FILTER_LEN_MAX).then(|| Box::from(id.to_ascii_lowercase()))
+        });
+        if self.filter.is_none() {
+            self.filter.clone_from(&named);
         }
         if let Some((place, reads_state)) = block_place(method) {
             match block(parameter(parameters, place)) {
@@ -54,6 +61,7 @@ impl CallFacts {
         if self.methods.len() < METHODS_MAX && !self.methods.iter().any(|one| **one == *method) {
             self.methods.push(method.into());
         }
+        named
     }
 }
 

@@ -3,6 +3,8 @@
 //! They are written anew from the parts that were checked. An upstream that reads odd JSON in
 //! another way, such as a key that stands twice, could take the client's own text for another call.
 
+use std::ops::Range;
+
 use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
 use super::call_facts::CallFacts;
@@ -39,10 +41,29 @@ pub(crate) struct Outbound {
     pub(crate) facts: Box<CallFacts>,
     /// Ids of the calls, as the client wrote them.
     ids: Vec<Box<[u8]>>,
+    /// Calls of a batch that name filters.
+    named: Vec<NamedFilter>,
     batch: bool,
     /// Calls to count when it is relayed.
     pub(crate) calls: Option<Calls>,
     reserved: Option<Reservation>,
+}
+
+/// Call of a batch that names a filter.
+#[derive(Debug)]
+struct NamedFilter {
+    filter: Box<str>,
+    /// Number of the call among the calls.
+    number: usize,
+    /// Place of its text in the body, without the comma before it.
+    span: Range<usize>,
+}
+
+/// Calls of a batch for an upstream of their own.
+pub(crate) struct Part {
+    pub(crate) outbound: Outbound,
+    /// Numbers of the calls in the batch.
+    pub(crate) numbers: Vec<usize>,
 }
 
 impl Outbound {
@@ -83,7 +104,8 @@ impl Outbound {
         let (body, ids) = (Vec::new(), Vec::new());
         let (facts, calls) = (Box::default(), None);
         let (repeatable, purpose) = (true, Purpose::Any);
-        Self { body, repeatable, purpose, facts, ids, batch, calls, reserved: None }
+        let named = Vec::new();
+        Self { body, repeatable, purpose, facts, ids, named, batch, calls, reserved: None }
     }
 
     fn add(&mut self, message: &Message<'_>) {
@@ -112,14 +134,78 @@ impl Outbound {
                 let method = message.method();
                 let params = message.params().map_or(0, <[u8]>::len);
                 self.body.reserve(method.len() + params + id.map_or(0, <[u8]>::len) + CALL_BYTES);
+                let start = self.body.len();
                 write_call(&mut self.body, id, &method, message.params());
                 self.repeatable &= only_reads(&method);
-                self.facts.add(id, &method, message.params());
+                let named = self.facts.add(id, &method, message.params());
+                if let Some(filter) = named.filter(|_| self.batch && id.is_some()) {
+                    let (number, span) = (self.ids.len(), start..self.body.len());
+                    self.named.push(NamedFilter { filter, number, span });
+                }
             }
         }
         if id.is_some() {
             self.ids.push(message.id().into());
         }
+    }
+
+    /// True if several calls of a batch name filters, which may be of several upstreams.
+    pub(super) fn names_filters(&self) -> bool {
+        self.named.len() > 1
+    }
+
+    /// Takes calls that name filters of other issuers than that of the first known filter out of a batch
+    /// that has ended. `issuer` finds the issuer of a filter.
+    pub(crate) fn take_others(&mut self, issuer: impl Fn(&str) -> Option<usize>) -> Vec<Part> {
+        if !self.names_filters() {
+            return Vec::new(); // nearly always
+        }
+        let (mut own, mut parts) = (None, Vec::<(usize, Part)>::new());
+        let mut kept = Vec::with_capacity(self.body.len());
+        let mut at = 0;
+        for NamedFilter { filter, number, span } in std::mem::take(&mut self.named) {
+            let Some(place) = issuer(&filter) else { continue };
+            if own.is_none() {
+                (own, self.facts.filter) = (Some(place), Some(filter));
+                continue;
+            }
+            if own == Some(place) {
+                continue;
+            }
+            let known = parts.iter().position(|(other, _)| *other == place);
+            let known = known.unwrap_or_else(|| {
+                parts.push((place, self.part(filter)));
+                parts.len() - 1
+            });
+            let (_, part) = &mut parts[known];
+            let out = &mut part.outbound.body;
+            out.push(if out.is_empty() { b'[' } else { b',' });
+            out.extend_from_slice(&self.body[span.clone()]);
+            part.numbers.push(number);
+            kept.extend_from_slice(&self.body[at..span.start - 1]); // without the comma before it
+            at = span.end;
+        }
+        if parts.is_empty() {
+            return Vec::new();
+        }
+        kept.extend_from_slice(&self.body[at..]);
+        if let Some(first) = kept.first_mut() {
+            *first = b'['; // a comma, if the first call is gone
+        }
+        self.body = kept;
+        let ended = parts.into_iter().map(|(_, mut part)| {
+            part.outbound.end();
+            part
+        });
+        ended.collect()
+    }
+
+    /// Calls of a batch that name filters of the issuer of this one; none yet.
+    fn part(&self, filter: Box<str>) -> Part {
+        let mut outbound = Self::empty(true);
+        outbound.repeatable = self.repeatable;
+        outbound.facts.filter = Some(filter);
+        Part { outbound, numbers: Vec::new() }
     }
 
     /// Ends a batch.
@@ -266,6 +352,58 @@ mod tests {
         }
         for body in ["", "[]", "x", "{}", "[1]", &with("a b"), &format!("[{call},{call},{call}]")] {
             assert_eq!(passed(body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn batch_is_parted_by_the_issuers_of_its_filters() {
+        let call = |id: u32, method: &str, params: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+        };
+        let poll =
+            |id: u32, filter: &str| call(id, "eth_getFilterChanges", &format!("[\"{filter}\"]"));
+        let made = |calls: &[String]| {
+            let body = format!("[{}]", calls.join(","));
+            let Request::Batch(messages) = parse(body.as_bytes()) else { panic!("{body}") };
+            let mut made = Outbound::empty(true);
+            messages.iter().for_each(|message| made.add_numbered(message));
+            made.end();
+            made
+        };
+        // Issuers by the second letter; "0x?" is unknown.
+        let issuer =
+            |id: &str| id[2..].starts_with(['a', 'b', 'c']).then(|| usize::from(id.as_bytes()[2]));
+        let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
+        let calls = [
+            poll(9, "0x?"),
+            poll(9, "0xB1"),
+            poll(9, "0xa1"),
+            call(9, "eth_call", "[]"),
+            poll(9, "0xb2"),
+            poll(9, "0xc1"),
+            poll(9, "0xa2"),
+        ];
+        let mut whole = made(&calls);
+        let parts = whole.take_others(issuer);
+        let kept = [poll(0, "0x?"), poll(1, "0xB1"), call(3, "eth_call", "[]"), poll(4, "0xb2")];
+        assert_eq!(text(&whole.body), format!("[{}]", kept.join(",")));
+        assert_eq!(whole.facts.filter.as_deref(), Some("0xb1"));
+        let found: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                let Part { outbound, numbers } = part;
+                (text(&outbound.body), outbound.facts.filter.as_deref(), &numbers[..])
+            })
+            .collect();
+        let of_a = format!("[{},{}]", poll(2, "0xa1"), poll(6, "0xa2"));
+        let of_c = format!("[{}]", poll(5, "0xc1"));
+        assert_eq!(found, [(of_a, Some("0xa1"), &[2, 6][..]), (of_c, Some("0xc1"), &[5][..])]);
+        assert!(whole.take_others(issuer).is_empty());
+        // One issuer, or no known one.
+        for calls in [[poll(9, "0xa1"), poll(9, "0xa2")], [poll(9, "0x?"), poll(9, "0xa2")]] {
+            let mut whole = made(&calls);
+            let before = whole.body.clone();
+            assert!(whole.take_others(issuer).is_empty() && whole.body == before);
         }
     }
 

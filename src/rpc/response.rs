@@ -33,7 +33,8 @@ impl RpcResponse {
     pub(super) fn of_batch(mut split: Split, messages: &[Message<'_>]) -> Result<Self, Cold> {
         split.outbound.end();
         if !split.outbound.is_empty() {
-            if split.served == 0 && split.refused == 0 {
+            let is_whole = split.served == 0 && split.refused == 0;
+            if is_whole && !split.outbound.names_filters() {
                 return Ok(Self::Relay(Outbound::batch(messages)));
             }
             return Ok(Self::Split(Box::new(split)));
@@ -42,7 +43,7 @@ impl RpcResponse {
         let body = split.finish()?;
         Ok(match misses {
             0 => Self::Answer(body),
-            _ => Self::Mixed(Mixed { body, misses, answered, lacks: false }),
+            _ => Self::Mixed(Mixed { body, misses, answered, own: true, lacks: false }),
         })
     }
 

@@ -42,13 +42,17 @@ pub(crate) struct Mixed {
     pub(crate) misses: usize,
     /// True if some were answered.
     pub(crate) answered: bool,
+    /// True if neve answered or refused some, and not upstreams all of them.
+    pub(crate) own: bool,
     /// True if an upstream that answered lacks the newest height that the client may have seen.
     pub(crate) lacks: bool,
 }
 
-/// Outcome of a request to an upstream for the gaps of a batch.
+/// Outcome of a request to an upstream for gaps of a batch.
 #[derive(Debug)]
 pub(crate) struct Filling {
+    /// Numbers of its calls. The first request is for all calls that no other one has.
+    pub(crate) numbers: Vec<usize>,
     /// Response, or the error of each call.
     pub(crate) response: Result<Bytes, RpcError>,
     /// True if the upstream lacks the newest height that the client may have seen.
@@ -58,7 +62,13 @@ pub(crate) struct Filling {
 impl Filling {
     /// An error in place of each answer.
     pub(crate) fn failed(error: RpcError) -> Self {
-        Self { response: Err(error), lacks: false }
+        Self { numbers: Vec::new(), response: Err(error), lacks: false }
+    }
+
+    /// Answers to its calls among `count`.
+    fn texts(&self, count: usize) -> Vec<Option<Bytes>> {
+        let response = self.response.as_ref();
+        response.map_or_else(|_| vec![None; count], |bytes| answers_of(bytes, count))
     }
 }
 
@@ -113,6 +123,23 @@ impl Split {
         }
     }
 
+    /// Leaves all of a message to an upstream, as a part of a batch that none other answers.
+    pub(super) fn leave_whole(&mut self, message: &Message<'_>) {
+        let before = self.begin();
+        match message.kind() {
+            Kind::Call => self.leave(message),
+            Kind::Invalid => {
+                envelope::error(self.out.text(), message.id(), &RpcError::INVALID_REQUEST);
+                self.served(before);
+            }
+            Kind::Notification => {
+                self.take_back(before);
+                self.leave(message);
+            }
+            Kind::Response => self.take_back(before),
+        }
+    }
+
     /// Refuses a message; `error` has the error of a call and its data.
     pub(super) fn refused(&mut self, message: &Message<'_>, error: Option<(RpcError, String)>) {
         self.refused += 1;
@@ -158,20 +185,23 @@ impl Split {
         self.out.finish()
     }
 
-    /// Fills the gaps with an upstream's answers, or all of them with an error. `None` if clients use
-    /// too much memory.
-    pub(crate) fn fill(self, filling: &Filling, account: Account<'_>) -> Option<Mixed> {
-        let (count, response) = (self.parts.len(), filling.response.as_ref());
-        let texts = response.map_or_else(|_| vec![None; count], |bytes| answers_of(bytes, count));
+    /// Fills the gaps with upstreams' answers, or with errors. `None` if clients use too much memory.
+    pub(crate) fn fill(self, fillings: &[Filling], account: Account<'_>) -> Option<Mixed> {
+        let count = self.parts.len();
+        let mut texts: Vec<_> = fillings.iter().map(|filling| filling.texts(count)).collect();
+        let mut fillers = vec![0; count];
+        for (filler, filling) in fillings.iter().enumerate() {
+            filling.numbers.iter().for_each(|number| fillers[*number] = filler);
+        }
         let absent =
             RpcError { code: -32603, message: "relay: the upstream did not answer".into() };
-        let error = response.err().unwrap_or(&absent);
         let mut whole = BodyBuilder::new(0, self.accepts);
         let mut misses = self.refused;
-        let gaps = self.outbound.ids().zip(texts);
-        for (part, (id, text)) in self.parts.into_iter().zip(gaps) {
+        let gaps = self.outbound.ids().zip(fillers).enumerate();
+        for (part, (number, (id, filler))) in self.parts.into_iter().zip(gaps) {
             whole.append(part);
-            if let Some(text) = text {
+            let error = fillings[filler].response.as_ref().err().unwrap_or(&absent);
+            if let Some(text) = texts[filler][number].take() {
                 envelope::write_id(whole.text(), id);
                 whole.text().extend_from_slice(&text);
             } else {
@@ -184,8 +214,9 @@ impl Split {
         let mut body = whole.finish().ok()?;
         body.keep(self.reserved);
         let held = body.held();
-        let lacks = filling.lacks;
-        body.reserve(account, held).then_some(Mixed { body, misses, answered, lacks })
+        let lacks = fillings.iter().any(|filling| filling.lacks);
+        let own = self.served + self.refused > 0;
+        body.reserve(account, held).then_some(Mixed { body, misses, answered, own, lacks })
     }
 }
 
@@ -262,7 +293,10 @@ fn other_form(item: &str) -> Option<(usize, Bytes)> {
 
 #[cfg(test)]
 mod tests {
+    use neve_jsonrpc::{Request, parse};
+
     use super::*;
+    use crate::shared::tests::{address, plenty};
 
     fn texts(body: &str, count: usize) -> Vec<Option<String>> {
         let found = answers_of(&Bytes::copy_from_slice(body.as_bytes()), count);
@@ -284,6 +318,31 @@ mod tests {
             None,
         ];
         assert_eq!(texts(body, 4), expected.map(|text| text.map(str::to_owned)));
+    }
+
+    #[test]
+    fn gaps_are_filled_by_the_upstreams_of_their_calls_alone() {
+        let calls = (0..4).map(|id| format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"x_y"}}"#));
+        let body = format!("[{}]", calls.collect::<Vec<_>>().join(","));
+        let Request::Batch(messages) = parse(body.as_bytes()) else { panic!("{body}") };
+        let mut split = Split::new(4, AcceptEncoding::default());
+        messages.iter().for_each(|message| split.leave_whole(message));
+        split.end();
+        let all = |text: &str| {
+            let item = |id| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{text}"}}"#);
+            Ok(format!("[{}]", [0, 1, 2, 3].map(item).join(",")).into())
+        };
+        let fillings = [
+            Filling { numbers: Vec::new(), response: all("a"), lacks: false },
+            Filling { numbers: vec![1], response: all("b"), lacks: true },
+            Filling { numbers: vec![3], ..Filling::failed(RpcError::TIMED_OUT) },
+        ];
+        let mixed = split.fill(&fillings, plenty().account(address(1))).unwrap();
+        assert_eq!((mixed.misses, mixed.answered, mixed.own, mixed.lacks), (1, true, false, true));
+        let answers: serde_json::Value = serde_json::from_slice(&mixed.body.into_bytes()).unwrap();
+        let found = [0, 1, 2].map(|at| answers[at]["result"].as_str());
+        assert_eq!(found, [Some("a"), Some("b"), Some("a")]);
+        assert_eq!(answers[3]["error"]["code"], RpcError::TIMED_OUT.code);
     }
 
     #[test]

@@ -83,7 +83,12 @@ impl Responder {
         if mixed.lacks {
             headers.insert(BEHIND, HeaderValue::from_static("behind"));
         }
-        self.name_source(headers, if mixed.answered { Source::Mixed } else { Source::Miss });
+        let source = match mixed {
+            Mixed { answered: false, .. } => Source::Miss,
+            Mixed { own: false, misses: 0, .. } => Source::Relay,
+            Mixed { .. } => Source::Mixed,
+        };
+        self.name_source(headers, source);
         coded(response)
     }
 

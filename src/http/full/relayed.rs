@@ -156,7 +156,7 @@ impl Service {
             Ok(hops) => hops,
             Err(failure) => {
                 let account = self.responder.rpc.memory.account(client.address);
-                let mixed = split.fill(&Filling::failed(failure.error()), account);
+                let mixed = split.fill(&[Filling::failed(failure.error())], account);
                 return mixed.map_or_else(
                     || self.responder.response(RpcResponse::NoRoom),
                     |all| self.responder.mixed(all),

@@ -19,8 +19,8 @@ use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
 use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState};
-use crate::rpc::{Filling, Mixed, Outbound, Purpose, Split};
-use crate::shared::{Account, ClientAddress, Holder};
+use crate::rpc::{Filling, Mixed, Outbound, Part, Purpose, Split};
+use crate::shared::{Account, ClientAddress, Holder, Reservation};
 
 /// Memory of a relayed request besides its own bytes: what is read from the upstream, and as much on
 /// its way to the client.
@@ -63,12 +63,12 @@ pub(crate) struct Relayer {
     shared: RelayShared,
 }
 
-/// Response of an upstream that is held whole, and the place of its request.
+/// Response of an upstream that is held whole.
 struct Fetched {
     bytes: Bytes,
     /// True if the upstream lacks the newest height that the client may have seen.
     lacks: bool,
-    _held: Held,
+    memory: Reservation,
 }
 
 /// Reason why a request was not relayed.
@@ -164,16 +164,33 @@ impl Relayer {
         self.enter(origin)
     }
 
-    /// Relays the rest of a batch, and makes the batch whole. `None` if clients use too much memory.
+    /// Relays the rest of a batch, and makes the batch whole. Calls that name filters go to the issuers of
+    /// these. `None` if clients use too much memory.
     pub(crate) async fn fill(&self, mut split: Box<Split>, origin: Origin<'_>) -> Option<Mixed> {
-        let account = origin.account;
-        match self.fetch(&mut split.outbound, origin).await {
-            Ok(Fetched { bytes, lacks, _held }) => {
-                split.fill(&Filling { response: Ok(bytes), lacks }, account)
+        let others = split.outbound.take_others(|filter| self.shared.state.issuer(filter));
+        let mut held = Vec::with_capacity(1 + others.len());
+        let mut fillings = vec![self.filling(&mut split.outbound, &origin, &mut held).await?];
+        for Part { mut outbound, numbers } in others {
+            held.push(origin.account.reserve(Holder::Relay, outbound.held())?);
+            let filling = self.filling(&mut outbound, &origin, &mut held).await?;
+            fillings.push(Filling { numbers, ..filling });
+        }
+        split.fill(&fillings, origin.account)
+    }
+
+    /// Outcome of one request for gaps of a batch; its memory is added to `held`.
+    async fn filling(
+        &self,
+        outbound: &mut Outbound,
+        origin: &Origin<'_>,
+        held: &mut Vec<Reservation>,
+    ) -> Option<Filling> {
+        match self.fetch(outbound, origin).await {
+            Ok(Fetched { bytes, lacks, memory }) => {
+                held.push(memory);
+                Some(Filling { numbers: Vec::new(), response: Ok(bytes), lacks })
             }
-            Err(NotRelayed::Failure(failure)) => {
-                split.fill(&Filling::failed(failure.error()), account)
-            }
+            Err(NotRelayed::Failure(failure)) => Some(Filling::failed(failure.error())),
             Err(NotRelayed::NoRoom) => None,
         }
     }
@@ -186,7 +203,7 @@ impl Relayer {
         origin: Origin<'_>,
     ) -> Option<ResponseBody> {
         let account = origin.account;
-        let bytes = match self.fetch(&mut call, origin).await {
+        let bytes = match self.fetch(&mut call, &origin).await {
             Ok(fetched) => fetched.bytes.to_vec(),
             Err(NotRelayed::Failure(failure)) => call.error(&failure.error()),
             Err(NotRelayed::NoRoom) => return None,
@@ -200,10 +217,10 @@ impl Relayer {
     async fn fetch(
         &self,
         outbound: &mut Outbound,
-        origin: Origin<'_>,
+        origin: &Origin<'_>,
     ) -> Result<Fetched, NotRelayed> {
-        let mut request = rpc_request(outbound, &origin);
-        let mut held = self.enter_with(&mut request, &origin)?;
+        let mut request = rpc_request(outbound, origin);
+        let mut held = self.enter_with(&mut request, origin)?;
         let mut answer = self.relay.send(&request).await?;
         let mut bytes = Vec::new();
         while let Some(frame) = answer.body.frame().await {
@@ -217,7 +234,7 @@ impl Relayer {
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Fetched { bytes: bytes.into(), lacks: answer.lacks, _held: held })
+        Ok(Fetched { bytes: bytes.into(), lacks: answer.lacks, memory: held.memory })
     }
 
     /// Memory of a request besides its own bytes. A hedge reads from a second upstream.

@@ -78,7 +78,7 @@ impl WsConnection<'_> {
         match frame {
             WsResponse::Relay(call) => Some(call.error(&failure.error()).into()),
             WsResponse::Split(split) => {
-                split.fill(&Filling::failed(failure.error()), account).map(|all| all.body)
+                split.fill(&[Filling::failed(failure.error())], account).map(|all| all.body)
             }
             _ => None,
         }

@@ -54,3 +54,37 @@ fn filter_of_an_upstream_that_does_not_work_now_is_not_said_to_be_gone() {
     assert_eq!(refused.json()["error"]["message"], NOT_NOW);
     assert_eq!(client.result(CHANGES, &changes(IDS[1]))[0], "of 0xb2");
 }
+
+#[test]
+fn batch_that_polls_filters_of_several_upstreams_asks_each_for_its_own() {
+    for treatment in ["split", "whole"] {
+        let (_nodes, odd, _dir, neve) = opened(&["--batch-miss", treatment]);
+        // neve numbers the calls that it passes on.
+        for (number, (odd, id)) in odd.iter().zip(IDS).enumerate() {
+            let answers = format!("[{}]", result(number, &format!("[\"of {id}\"]")));
+            odd.answer_with(CHANGES, &answers);
+        }
+        let poll = |call: &str, id: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":"{call}","method":"{CHANGES}","params":["{id}"]}}"#)
+        };
+        let silent = format!(r#"{{"jsonrpc":"2.0","method":"{CHANGES}","params":["0xa1"]}}"#);
+        let batch = format!("[{},{},{silent}]", poll("x", IDS[0]), poll("y", IDS[1]));
+        let answer = neve.client().post(&batch);
+        assert_eq!((answer.status, answer.header("x-neve")), (200, Some("relay")), "{treatment}");
+        let answers: Value = answer.json();
+        let found = [0, 1].map(|at| (answers[at]["id"].clone(), answers[at]["result"][0].clone()));
+        let expected = [("x", "of 0xa1"), ("y", "of 0xb2")];
+        assert_eq!(found, expected.map(|(id, of)| (id.into(), of.into())), "{answers}");
+        assert_eq!(odd.each_ref().map(|odd| odd.asked(CHANGES)), [1, 1]);
+        // With one that fails, the other one's answer stands.
+        odd[1].answer_as(CHANGES, b"HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n");
+        let answer = neve.client().post(&batch);
+        assert_eq!(
+            (answer.header("x-neve"), answer.header("x-neve-misses")),
+            (Some("mixed"), Some("1"))
+        );
+        let answers: Value = answer.json();
+        assert_eq!(answers[0]["result"][0], "of 0xa1", "{answers}");
+        assert_eq!(answers[1]["error"]["message"], "relay: the upstream answered with HTTP 500");
+    }
+}
