@@ -15,7 +15,7 @@ use super::hops::Hops;
 use super::state::{Candidate, RelayState};
 use crate::client::{StreamClient, Ticker};
 use crate::rpc::CallFacts;
-use crate::shared::Reservation;
+use crate::shared::{ClientAddress, Reservation};
 
 /// Clock of deadlines.
 pub(super) type TokioInstant = tokio::time::Instant;
@@ -46,6 +46,8 @@ pub(crate) struct RelayRequest {
     pub(crate) trace: HeaderMap,
     /// Facts of its calls; none for another path.
     pub(crate) calls: CallFacts,
+    /// Client of the request.
+    pub(crate) address: ClientAddress,
     /// Memory of the body.
     pub(crate) memory: Option<Reservation>,
     /// Place and memory of a request whose parts may outlive its client.
@@ -237,7 +239,8 @@ impl Relay {
     /// nothing then.
     fn is_lacking(&self, candidate: &Candidate, request: &RelayRequest, reply: &Reply) -> bool {
         let short = reply.body.short().filter(|_| request.path.is_none());
-        short.is_some_and(|short| self.state.learn(candidate.place, &request.calls, short))
+        let RelayRequest { calls, address, .. } = request;
+        short.is_some_and(|short| self.state.learn(candidate.place, calls, short, *address))
     }
 
     /// Asks one upstream.

@@ -1,61 +1,85 @@
 //! Filters that upstreams opened for clients: only the issuer of an id knows it. Pure: the time
 //! comes from the caller.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::shared::ClientAddress;
+
 /// Ids that are remembered at least, if no more than this are issued within [`AGE`].
 const IDS_MAX: usize = 8192;
+/// Ids of one address that are remembered, of those that were issued or moved within [`AGE`]: beyond them an
+/// address makes neve forget its own, and not those of others.
+const ADDRESS_IDS_MAX: usize = 1024;
 /// Time for which an id is remembered at least: a node forgets a filter that nobody asks for so long.
 const AGE: Duration = Duration::from_mins(5);
 /// Characters of an id. A node's have 34.
 const ID_LEN_MAX: usize = 66;
 
-/// Ids of two generations, each with the place of its issuer.
+/// Issuer of an id, and the client that it was issued to.
+#[derive(Debug, Clone, Copy)]
+struct Issuer {
+    place: usize,
+    address: ClientAddress,
+}
+
+/// Ids of two generations, each with its issuer.
 #[derive(Debug)]
 pub(super) struct Issued {
-    young: HashMap<Box<str>, usize>,
-    old: HashMap<Box<str>, usize>,
+    young: HashMap<Box<str>, Issuer>,
+    old: HashMap<Box<str>, Issuer>,
+    /// Ids of the young generation by address, oldest first.
+    shares: HashMap<ClientAddress, VecDeque<Box<str>>>,
     /// Begin of the young generation.
     since: Instant,
 }
 
 impl Issued {
     pub(super) fn new(now: Instant) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), since: now }
+        let (young, old, shares) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { young, old, shares, since: now }
     }
 
     /// Notes the ids in the response of the upstream at `place` to a call, or to those of a batch whose
-    /// ids are in `calls`.
+    /// ids are in `calls`, of the client at `address`.
     pub(super) fn note(
         &mut self,
         response: &[u8],
         calls: &[Box<[u8]>],
-        place: usize,
+        (place, address): (usize, ClientAddress),
         now: Instant,
     ) {
         for id in ids_of(response, calls) {
-            self.insert(id, place, now);
+            self.insert(id, Issuer { place, address }, now);
         }
     }
 
     /// Place of the upstream that issued an id. One that is asked for is remembered longer.
     pub(super) fn place(&mut self, id: &str, now: Instant) -> Option<usize> {
         self.turn(now);
-        if let Some(place) = self.young.get(id) {
-            return Some(*place);
+        if let Some(issuer) = self.young.get(id) {
+            return Some(issuer.place);
         }
-        let place = self.old.remove(id)?;
-        self.insert(id.into(), place, now);
-        Some(place)
+        let issuer = self.old.remove(id)?;
+        self.insert(id.into(), issuer, now);
+        Some(issuer.place)
     }
 
-    fn insert(&mut self, id: Box<str>, place: usize, now: Instant) {
+    fn insert(&mut self, id: Box<str>, issuer: Issuer, now: Instant) {
         self.turn(now);
-        self.young.insert(id, place);
+        if self.young.insert(id.clone(), issuer).is_some() {
+            return; // its address has it already
+        }
+        let share = self.shares.entry(issuer.address).or_default();
+        share.push_back(id);
+        if share.len() > ADDRESS_IDS_MAX
+            && let Some(oldest) = share.pop_front()
+        {
+            self.young.remove(&oldest);
+        }
     }
 
     /// Forgets the old generation when the young one is full or has its age.
@@ -65,6 +89,7 @@ impl Issued {
             return;
         }
         self.old = std::mem::take(&mut self.young);
+        self.shares.clear();
         if age >= 2 * AGE {
             self.old.clear();
         }
@@ -103,6 +128,7 @@ fn ids_of(response: &[u8], calls: &[Box<[u8]>]) -> Vec<Box<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::tests::address;
 
     fn response(id: &str) -> Vec<u8> {
         format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{id}"}}"#).into_bytes()
@@ -112,8 +138,8 @@ mod tests {
     fn issuer_of_an_id_is_remembered_while_it_is_asked_for() {
         let (mut now, minute) = (Instant::now(), Duration::from_mins(1));
         let mut issued = Issued::new(now);
-        issued.note(&response("0xAb"), &[], 1, now);
-        issued.note(&response("0xcd"), &[], 2, now);
+        issued.note(&response("0xAb"), &[], (1, address(1)), now);
+        issued.note(&response("0xcd"), &[], (2, address(1)), now);
         for _ in 0..10 {
             now += 4 * minute;
             assert_eq!(issued.place("0xab", now), Some(1));
@@ -143,7 +169,8 @@ mod tests {
         let now = Instant::now();
         let mut issued = Issued::new(now);
         for number in 0..5 * IDS_MAX {
-            issued.note(&response(&format!("0x{number:x}")), &[], 0, now);
+            let client = address((number % 200) as u8);
+            issued.note(&response(&format!("0x{number:x}")), &[], (0, client), now);
             assert!(issued.young.len() + issued.old.len() <= 2 * IDS_MAX);
         }
         assert_eq!(issued.place(&format!("0x{:x}", 4 * IDS_MAX), now), Some(0));
@@ -151,5 +178,20 @@ mod tests {
         for other in [response(&"1".repeat(ID_LEN_MAX + 1)), b"{}".to_vec(), b"[1".to_vec()] {
             assert!(ids_of(&other, &[]).is_empty());
         }
+    }
+
+    #[test]
+    fn address_that_opens_many_filters_forgets_its_own_and_none_of_others() {
+        let now = Instant::now();
+        let mut issued = Issued::new(now);
+        issued.note(&response("0xa0"), &[], (1, address(1)), now);
+        for number in 0..4 * IDS_MAX {
+            let id = format!("0xf{number:x}");
+            issued.note(&response(&id), &[], (2, address(2)), now);
+        }
+        assert_eq!(issued.place("0xa0", now), Some(1));
+        assert_eq!(issued.place("0xf0", now), None);
+        assert_eq!(issued.place(&format!("0xf{:x}", 4 * IDS_MAX - 1), now), Some(2));
+        assert_eq!(issued.young.len(), ADDRESS_IDS_MAX + 1);
     }
 }

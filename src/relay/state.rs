@@ -18,6 +18,7 @@ use crate::client::{Secrets, retry_after};
 use crate::config::settings::{LiveRate, LiveRates, RelayConfig};
 use crate::config::{Endpoint, RelayRule};
 use crate::rpc::CallFacts;
+use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 use crate::upstream::{PoolSlot, RateLimiter, Upstream};
 
@@ -203,13 +204,19 @@ impl RelayState {
 
     /// Learns from a short response: the ids of filters, or what the upstream lacks for a call. True
     /// if it lacks something.
-    pub(super) fn learn(&self, place: usize, calls: &CallFacts, response: &[u8]) -> bool {
+    pub(super) fn learn(
+        &self,
+        place: usize,
+        calls: &CallFacts,
+        response: &[u8],
+        address: ClientAddress,
+    ) -> bool {
         if self.gates.len() == 1 {
             return false; // there is no other
         }
         let now = Instant::now();
         if !calls.opening.is_empty() {
-            lock(&self.issued).note(response, &calls.opening, place, now);
+            lock(&self.issued).note(response, &calls.opening, (place, address), now);
         }
         let Some(lack) = Lack::of(response) else { return false };
         self.gate(place).lacks.learn(lack, calls, now);

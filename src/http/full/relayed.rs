@@ -95,6 +95,7 @@ impl Service {
             hops,
             trace: origin.trace.clone(),
             calls: CallFacts::default(),
+            address: client.address,
             memory: calls.as_mut().and_then(Outbound::take_reservation),
             kept: None,
         };

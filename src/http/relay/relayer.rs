@@ -276,16 +276,6 @@ pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &Origin<'_>) -> Relay
     let (sends, head) = (outbound.purpose == Purpose::Transaction, origin.head);
     let calls = *std::mem::take(&mut outbound.facts);
     let (trace, memory) = (origin.trace.clone(), outbound.take_reservation());
-    RelayRequest {
-        path: None,
-        body,
-        repeatable,
-        head,
-        sends,
-        hops,
-        trace,
-        calls,
-        memory,
-        kept: None,
-    }
+    let (address, path, kept) = (origin.address, None, None);
+    RelayRequest { path, body, repeatable, head, sends, hops, trace, calls, address, memory, kept }
 }
