@@ -48,6 +48,14 @@ pub(crate) struct Mixed {
     pub(crate) lacks: bool,
 }
 
+impl Mixed {
+    /// Reserves the memory of the body. `None` if clients use too much.
+    pub(crate) fn reserved(mut self, account: Account<'_>) -> Option<Self> {
+        let held = self.body.held();
+        self.body.reserve(account, held).then_some(self)
+    }
+}
+
 /// Outcome of a request to an upstream for gaps of a batch.
 #[derive(Debug)]
 pub(crate) struct Filling {
@@ -185,8 +193,9 @@ impl Split {
         self.out.finish()
     }
 
-    /// Fills the gaps with upstreams' answers, or with errors. `None` if clients use too much memory.
-    pub(crate) fn fill(self, fillings: &[Filling], account: Account<'_>) -> Option<Mixed> {
+    /// Fills the gaps with upstreams' answers, or with errors. It takes long for long answers. Nobody has
+    /// reserved memory for the body.
+    pub(crate) fn fill(self, fillings: &[Filling]) -> Option<Mixed> {
         let count = self.parts.len();
         let mut texts: Vec<_> = fillings.iter().map(|filling| filling.texts(count)).collect();
         let mut fillers = vec![0; count];
@@ -213,10 +222,9 @@ impl Split {
         whole.append(self.out);
         let mut body = whole.finish().ok()?;
         body.keep(self.reserved);
-        let held = body.held();
         let lacks = fillings.iter().any(|filling| filling.lacks);
         let own = self.served + self.refused > 0;
-        body.reserve(account, held).then_some(Mixed { body, misses, answered, own, lacks })
+        Some(Mixed { body, misses, answered, own, lacks })
     }
 }
 
@@ -337,7 +345,7 @@ mod tests {
             Filling { numbers: vec![1], response: all("b"), lacks: true },
             Filling { numbers: vec![3], ..Filling::failed(RpcError::TIMED_OUT) },
         ];
-        let mixed = split.fill(&fillings, plenty().account(address(1))).unwrap();
+        let mixed = split.fill(&fillings).unwrap().reserved(plenty().account(address(1))).unwrap();
         assert_eq!((mixed.misses, mixed.answered, mixed.own, mixed.lacks), (1, true, false, true));
         let answers: serde_json::Value = serde_json::from_slice(&mixed.body.into_bytes()).unwrap();
         let found = [0, 1, 2].map(|at| answers[at]["result"].as_str());

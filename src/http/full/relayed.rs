@@ -157,14 +157,16 @@ impl Service {
             Ok(hops) => hops,
             Err(failure) => {
                 let account = self.responder.rpc.memory.account(client.address);
-                let mixed = split.fill(&[Filling::failed(failure.error())], account);
+                let mixed = split.fill(&[Filling::failed(failure.error())]);
+                let mixed = mixed.and_then(|mixed| mixed.reserved(account));
                 return mixed.map_or_else(
                     || self.responder.response(RpcResponse::NoRoom),
                     |all| self.responder.mixed(all),
                 );
             }
         };
-        let filling = pin!(relay.fill(split, self.origin(client, hops)));
+        let (origin, offload) = (self.origin(client, hops), &*self.responder.offload);
+        let filling = pin!(relay.fill(split, origin, offload));
         let filled = relay.ticker().while_here(filling, || client.quiet.look_for_client()).await;
         calls.time(&self.responder.rpc.counters, began.elapsed());
         match filled {

@@ -14,13 +14,14 @@ use super::socket::{ClientSocket, Places};
 use crate::body::ResponseBody;
 use crate::client::{STREAM_READ_BYTES, Ticker};
 use crate::config::settings::RelayConfig;
+use crate::http::Offload;
 use crate::http::clients::Seats;
 use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
 use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState};
-use crate::rpc::{Filling, Mixed, Outbound, Part, Purpose, Split};
-use crate::shared::{Account, ClientAddress, Holder, Reservation};
+use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Purpose, Split};
+use crate::shared::{Account, Class, ClientAddress, Holder, Reservation};
 
 /// Memory of a relayed request besides its own bytes: what is read from the upstream, and as much on
 /// its way to the client.
@@ -65,7 +66,7 @@ pub(crate) struct Relayer {
 
 /// Response of an upstream that is held whole.
 struct Fetched {
-    bytes: Bytes,
+    bytes: Vec<u8>,
     /// True if the upstream lacks the newest height that the client may have seen.
     lacks: bool,
     memory: Reservation,
@@ -166,7 +167,12 @@ impl Relayer {
 
     /// Relays the rest of a batch, and makes the batch whole. Calls that name filters go to the issuers of
     /// these. `None` if clients use too much memory.
-    pub(crate) async fn fill(&self, mut split: Box<Split>, origin: Origin<'_>) -> Option<Mixed> {
+    pub(crate) async fn fill(
+        &self,
+        mut split: Box<Split>,
+        origin: Origin<'_>,
+        offload: &Offload,
+    ) -> Option<Mixed> {
         let others = split.outbound.take_others(|filter| self.shared.state.issuer(filter));
         let mut held = Vec::with_capacity(1 + others.len());
         let mut fillings = vec![self.filling(&mut split.outbound, &origin, &mut held).await?];
@@ -175,7 +181,14 @@ impl Relayer {
             let filling = self.filling(&mut outbound, &origin, &mut held).await?;
             fillings.push(Filling { numbers, ..filling });
         }
-        split.fill(&fillings, origin.account)
+        let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
+        let mixed = if answers.map(Bytes::len).sum::<usize>() <= LONG_BODY {
+            split.fill(&fillings)
+        } else {
+            let fill = move || split.fill(&fillings);
+            offload.run(Class::Search, origin.address, fill).await.ok()?
+        };
+        mixed?.reserved(origin.account)
     }
 
     /// Outcome of one request for gaps of a batch; its memory is added to `held`.
@@ -188,7 +201,7 @@ impl Relayer {
         match self.fetch(outbound, origin).await {
             Ok(Fetched { bytes, lacks, memory }) => {
                 held.push(memory);
-                Some(Filling { numbers: Vec::new(), response: Ok(bytes), lacks })
+                Some(Filling { numbers: Vec::new(), response: Ok(bytes.into()), lacks })
             }
             Err(NotRelayed::Failure(failure)) => Some(Filling::failed(failure.error())),
             Err(NotRelayed::NoRoom) => None,
@@ -204,7 +217,7 @@ impl Relayer {
     ) -> Option<ResponseBody> {
         let account = origin.account;
         let bytes = match self.fetch(&mut call, &origin).await {
-            Ok(fetched) => fetched.bytes.to_vec(),
+            Ok(fetched) => fetched.bytes,
             Err(NotRelayed::Failure(failure)) => call.error(&failure.error()),
             Err(NotRelayed::NoRoom) => return None,
         };
@@ -234,7 +247,7 @@ impl Relayer {
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Fetched { bytes: bytes.into(), lacks: answer.lacks, memory: held.memory })
+        Ok(Fetched { bytes, lacks: answer.lacks, memory: held.memory })
     }
 
     /// Memory of a request besides its own bytes. A hedge reads from a second upstream.

@@ -61,7 +61,7 @@ impl WsConnection<'_> {
             WsResponse::Split(mut split) => {
                 let calls = split.outbound.count(&self.rpc.counters);
                 note_source(entry.as_ref(), "mixed");
-                let filling = relay.fill(split, origin);
+                let filling = relay.fill(split, origin, self.offload);
                 Box::pin(async move {
                     let body = filling.await.map(|mixed| mixed.body);
                     calls.time(&rpc.counters, began.elapsed());
@@ -78,7 +78,8 @@ impl WsConnection<'_> {
         match frame {
             WsResponse::Relay(call) => Some(call.error(&failure.error()).into()),
             WsResponse::Split(split) => {
-                split.fill(&[Filling::failed(failure.error())], account).map(|all| all.body)
+                let mixed = split.fill(&[Filling::failed(failure.error())])?.reserved(account);
+                mixed.map(|mixed| mixed.body)
             }
             _ => None,
         }

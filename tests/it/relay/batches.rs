@@ -1,5 +1,7 @@
 //! Batches of which neve answers a part.
 
+use std::fs;
+
 use neve_devnet::{DevnetThread, Fault, RetryAfter};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -123,5 +125,29 @@ fn batch_is_answered_in_part_when_the_upstream_fails() {
             );
         }
         injected.clear();
+    }
+}
+
+/// Names of the threads of a neve.
+fn threads(neve: &Neve) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", neve.pid())).expect("it runs");
+    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
+    tasks.filter_map(|task| Some(name(task.ok()?)?.trim().to_owned())).collect()
+}
+
+#[test]
+fn long_answers_are_put_into_a_batch_on_a_thread_that_serves_nobody() {
+    let (node, _dir, neve) = start(&["--on-miss", "relay"]);
+    let searches = || threads(&neve).iter().any(|name| name == "search");
+    let mut client = neve.client();
+    for (len, elsewhere) in [(1 << 10, false), (8 << 20, true)] {
+        assert!(!searches());
+        let long = format!("\"{}\"", "x".repeat(len));
+        let fault = node.faults().inject(Fault::Result(long.clone()).on("eth_getBalance"));
+        let mixed = client.post(MIXED);
+        assert_eq!(told(&mixed), (200, Some("mixed"), None));
+        assert!(mixed.text().contains(&long));
+        assert_eq!(searches(), elsewhere, "{len}: {:?}", threads(&neve));
+        fault.clear();
     }
 }
