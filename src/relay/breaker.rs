@@ -23,12 +23,17 @@ pub(super) struct Breaker {
     open: Duration,
     /// True while one request tries whether the upstream works again.
     trying: bool,
+    /// Time until which the upstream wants to be left alone. Responses to older requests end no pause.
+    paused: Option<Instant>,
 }
 
 impl Breaker {
     /// Takes the right to make a request. While the breaker is about to close, one request at a time
     /// gets it.
     pub(super) fn enter(&mut self, now: Instant) -> bool {
+        if self.paused.is_some_and(|until| now < until) {
+            return false;
+        }
         let Some(from) = self.closed_from else { return true };
         if now < from {
             return false;
@@ -42,7 +47,7 @@ impl Breaker {
 
     /// The upstream answered.
     pub(super) fn succeeded(&mut self) {
-        *self = Self::default();
+        *self = Self { paused: self.paused, ..Self::default() };
     }
 
     /// The upstream did not answer.
@@ -61,7 +66,7 @@ impl Breaker {
     /// The upstream wants to be left alone for `time`.
     pub(super) fn pause(&mut self, time: Duration, now: Instant) {
         let until = now + time.min(PAUSE_MAX);
-        self.closed_from = Some(self.closed_from.map_or(until, |from| from.max(until)));
+        self.paused = Some(self.paused.map_or(until, |longest| longest.max(until)));
     }
 }
 
@@ -126,5 +131,21 @@ mod tests {
         let mut breaker = Breaker::default();
         breaker.pause(Duration::from_hours(1), now);
         assert!(!breaker.enter(now + 29 * SECOND) && breaker.enter(now + 30 * SECOND));
+        breaker.pause(SECOND, now);
+        assert!(!breaker.enter(now + 29 * SECOND), "a later pause shortens none");
+    }
+
+    #[test]
+    fn response_to_an_older_request_ends_no_pause() {
+        let now = Instant::now();
+        let mut breaker = Breaker::default();
+        breaker.pause(3 * SECOND, now);
+        breaker.succeeded();
+        assert!(!breaker.enter(now + 2 * SECOND) && breaker.enter(now + 3 * SECOND));
+        // Nor does it count as open: failures meanwhile count.
+        breaker.pause(3 * SECOND, now);
+        (0..5).for_each(|_| breaker.failed(now));
+        breaker.succeeded();
+        assert!(!breaker.enter(now + 2 * SECOND) && breaker.enter(now + 3 * SECOND));
     }
 }

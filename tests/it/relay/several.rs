@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use neve_devnet::Fault;
+use neve_devnet::{Fault, RetryAfter};
 
 use super::attacks::start;
 use super::odd::Odd;
@@ -246,4 +246,27 @@ fn words_of_a_contract_teach_nothing_of_an_upstream() {
         let answer = client.call(BALANCE, &format!(r#"["{ACCOUNT}","0x3"]"#));
         assert_eq!((answer.text(), odd.asked(BALANCE)), (reverted.clone(), asked));
     }
+}
+
+#[test]
+fn pause_that_an_upstream_wants_outlasts_responses_to_older_requests() {
+    let nodes = [devnet(5)];
+    let (_dir, neve) = start(&[nodes[0].base_url()], &["--relay-timeout", "1h"]);
+    let stall = nodes[0].faults().inject(Fault::Stall.on("eth_getCode"));
+    let params = format!(r#"["{ACCOUNT}","latest"]"#);
+    std::thread::scope(|scope| {
+        let older = scope.spawn(|| neve.client().call("eth_getCode", &params).status);
+        neve.wait("a request in flight", |_| {
+            (nodes[0].counters().calls("eth_getCode") > 0).then_some(())
+        });
+        let limit = Fault::Status(429, RetryAfter::Seconds(30)).on(BALANCE);
+        let limit = nodes[0].faults().inject(limit);
+        let began = Instant::now();
+        assert_eq!(neve.client().call(BALANCE, &params).status, 429);
+        limit.clear();
+        stall.clear();
+        assert_eq!(older.join().expect("no panic"), 200);
+        let status = neve.client().call(BALANCE, &params).status;
+        assert!(status == 503 || began.elapsed().as_secs() >= 30, "the pause is over: {status}");
+    });
 }
