@@ -14,7 +14,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -85,6 +85,7 @@ async fn talk(
     let (named, proxied) = socket.client();
     let respond = service_fn(|request: Request<Incoming>| {
         quiet.comes(request.body().size_hint().exact());
+        quiet.note_old_http(request.version() == Version::HTTP_10);
         let (service, upgrade) = (Arc::clone(service), Arc::clone(&upgrade));
         let address = if proxied { service.policy.proxies.client(request.headers()) } else { None };
         if proxied {
@@ -134,6 +135,10 @@ async fn talk(
     }
     let Some(parts) = connection.into_parts() else { return ConnectionEnd::Nothing };
     let socket = parts.io.into_inner();
+    if quiet.ends_with_connection() && ended.as_ref().is_err_and(hyper::Error::is_user) {
+        socket.reset(); // a body broke off, and it may have had no length
+        return ConnectionEnd::Nothing;
+    }
     if ended.is_ok() && quiet.is_parked() {
         // A copy: hyper's buffer may have the capacity of a whole request head.
         let read = Bytes::copy_from_slice(&parts.read_buf);

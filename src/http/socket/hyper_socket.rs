@@ -148,8 +148,14 @@ impl Socket {
         self
     }
 
-    /// Reads on for a moment after the last response: a close with unread bytes resets the
-    /// connection, and the client could lose the response.
+    /// Closes it by a reset, so that nobody takes what was sent for all of a response.
+    pub(crate) fn reset(self) {
+        // If it fails the connection ends all the same.
+        let _ = SockRef::from(&self.io).set_linger(Some(Duration::ZERO));
+    }
+
+    /// Reads on for a moment after the last response: closing with bytes unread resets the
+    /// connection, and the client may lose what was sent.
     pub(crate) async fn linger(self) {
         let stream = self.io;
         let read_on = async { while poll_fn(|context| poll_discard(&stream, context)).await {} };

@@ -26,6 +26,8 @@ pub(crate) struct IdleState {
     look: AtomicBool,
     /// True if the client has gone.
     gone: AtomicBool,
+    /// The last request is of HTTP/1.0.
+    old: AtomicBool,
     /// Client that a trusted proxy named for the last request.
     client: Mutex<Option<ClientAddress>>,
 }
@@ -38,6 +40,16 @@ impl IdleState {
     pub(crate) fn comes(&self, bytes: Option<u64>) {
         // Relaxed, here and below: both sides are the same task.
         self.body.store(bytes.unwrap_or(CHUNKED), Ordering::Relaxed);
+    }
+
+    /// Notes whether the last request is of HTTP/1.0, where the end of a connection may be that of a response.
+    pub(crate) fn note_old_http(&self, old: bool) {
+        self.old.store(old, Ordering::Relaxed);
+    }
+
+    /// True if the end of the connection may be taken for that of a response.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
     }
 
     /// Notes whether a request is being answered.

@@ -2,7 +2,7 @@
 
 #![expect(clippy::needless_collect, reason = "faults are injected before the first call")]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use neve_devnet::{DevnetThread, Fault};
@@ -179,6 +179,31 @@ fn response_without_an_end_ends_with_its_client() {
     assert_eq!(in_flight(), Some(1.0));
     drop(client);
     neve.wait("the end of the request", |_| (in_flight() == Some(0.0)).then_some(()));
+}
+
+/// nginx speaks HTTP/1.0 to its upstreams by default, and takes the end of a connection for that of a
+/// response without a length.
+#[test]
+fn response_that_breaks_off_is_no_whole_one_for_a_client_of_http_1_0() {
+    let (_node, odd, _dir, neve) = start_odd(&[]);
+    let json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked";
+    let part = "x".repeat(40 << 10);
+    let chunk = format!("{:x}\r\n{part}\r\n", part.len());
+    let get = |end: &str| {
+        odd.answer(format!("{json}\r\n\r\n{chunk}{end}").as_bytes(), true);
+        let head = "POST / HTTP/1.0\r\nHost: x\r\nContent-Type: application/json";
+        let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{CALL}", CALL.len());
+        let mut client = TcpStream::connect(neve.address).expect("it listens");
+        client.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = Vec::new();
+        let ended = client.read_to_end(&mut answer).map_err(|why| why.kind());
+        (ended, String::from_utf8_lossy(&answer).into_owned())
+    };
+    let (ended, whole) = get("0\r\n\r\n");
+    assert!(ended.is_ok() && whole.ends_with(&part), "{ended:?}");
+    assert!(!whole.contains("content-length") && !whole.contains("chunked"), "{}", &whole[..300]);
+    let (ended, _) = get("");
+    assert_eq!(ended, Err(ErrorKind::ConnectionReset));
 }
 
 #[test]
