@@ -23,7 +23,7 @@ use tower_service::Service;
 use super::connector::connector;
 use super::http::AGENT;
 use super::secrets::remember;
-use crate::config::{Address, Endpoint, UpstreamHeaders};
+use crate::config::Endpoint;
 use crate::shared::lock::lock;
 
 /// Bytes that a connection reads at a time, and the bound of a response's head. A size that adapts
@@ -58,10 +58,9 @@ impl StreamError {
 #[derive(Clone)]
 pub(crate) struct StreamClient {
     connector: HttpsConnector<HttpConnector>,
-    base: Address,
+    endpoint: Arc<Endpoint>,
     /// Value of `Host`.
     host: HeaderValue,
-    headers: UpstreamHeaders,
     idle: Arc<Mutex<Idle>>,
 }
 
@@ -97,13 +96,12 @@ impl StreamClient {
         connect_timeout: Duration,
     ) -> Self {
         remember(endpoint);
-        let (base, headers) = (endpoint.rpc.clone(), endpoint.headers.clone());
-        let (connector, host) = (connector(tls, connect_timeout), host(base.reveal()));
-        Self { connector, base, host, headers, idle: Arc::default() }
+        let (connector, host) = (connector(tls, connect_timeout), host(endpoint.rpc.reveal()));
+        Self { connector, endpoint: Arc::new(endpoint.clone()), host, idle: Arc::default() }
     }
 
-    /// Sends a request: JSON by `POST`, or a `GET` without a body. `path` replaces the path of the
-    /// upstream's address. Nothing of a client goes along but `body` and what is in `more`. It is sent
+    /// Sends a request: JSON by `POST`, or a `GET` without a body. `path` takes the place of the chain's in
+    /// the upstream's address. Nothing of a client goes along but `body` and what is in `more`. It is sent
     /// again only if a kept connection had ended before any of it was sent.
     pub(crate) async fn send(
         &self,
@@ -139,10 +137,13 @@ impl StreamClient {
         body: Option<Bytes>,
         more: impl IntoIterator<Item = (Option<HeaderName>, HeaderValue)>,
     ) -> Request<Full<Bytes>> {
-        let path = path.or_else(|| self.base.reveal().path_and_query());
+        let path = match path {
+            Some(path) => self.endpoint.node_path(path.path()), // the settings were checked for it
+            None => self.endpoint.rpc.reveal().path_and_query().cloned(),
+        };
         let is_post = body.is_some();
         let mut request = Request::new(Full::new(body.unwrap_or_default()));
-        *request.uri_mut() = path.cloned().map_or_else(Uri::default, Uri::from);
+        *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
@@ -152,14 +153,14 @@ impl StreamClient {
         }
         let headers = request.headers_mut();
         headers.extend(more.into_iter().filter_map(|(name, value)| Some((name?, value))));
-        self.headers.add_to(headers);
+        self.endpoint.headers.add_to(headers);
         request
     }
 
     async fn connect(&self) -> Result<Sender, StreamError> {
         let mut connector = self.connector.clone();
         poll_fn(|context| connector.poll_ready(context)).await.map_err(StreamError::Connect)?;
-        let connecting = connector.call(self.base.reveal().clone());
+        let connecting = connector.call(self.endpoint.rpc.reveal().clone());
         let stream = connecting.await.map_err(StreamError::Connect)?;
         let mut builder = Builder::new();
         builder.read_buf_exact_size(Some(STREAM_READ_BYTES));

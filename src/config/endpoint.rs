@@ -222,6 +222,16 @@ impl Endpoint {
         texts.flatten().chain(values).map(str::to_owned).collect()
     }
 
+    /// Returns another path of the node: behind what its address has before the path of the chain, and with
+    /// its query, as both may hold a key. `None` if the address is none of a node, as of a provider that
+    /// has a path of its own.
+    pub(crate) fn node_path(&self, path: &str) -> Option<PathAndQuery> {
+        let own = self.rpc.reveal().path_and_query()?;
+        let path = [node_prefix(own.path())?, path].concat();
+        let path = own.query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
+        PathAndQuery::try_from(path).ok()
+    }
+
     /// True for Avalanche's public API, which limits each address that requests come from.
     pub fn is_public(&self) -> bool {
         matches!(self.rpc.reveal().host(), Some("api.avax.network" | "api.avax-test.network"))
@@ -310,6 +320,25 @@ mod tests {
         let keyed = of("http://host/v1/KEY/ext/bc/C/rpc?token=x");
         assert_eq!(keyed, ["/v1/KEY", "token=x", "/v1/KEY", "token=x"]);
         assert_eq!(of("http://host/v1/KEY?a=b")[0], "/v1/KEY?a=b");
+    }
+
+    #[test]
+    fn other_paths_of_a_node_stand_beside_that_of_its_chain() {
+        let of = |text: &str| {
+            let path = Endpoint::parse(text).unwrap().node_path("/ext/info");
+            path.map(|path| path.as_str().to_owned())
+        };
+        for (address, path) in [
+            ("http://host:9650", Some("/ext/info")),
+            ("http://host/ext/bc/C/rpc", Some("/ext/info")),
+            ("https://x.example/v1/KEY/ext/bc/C/rpc", Some("/v1/KEY/ext/info")),
+            ("https://x.example/ext/bc/2q9e4/rpc?token=KEY", Some("/ext/info?token=KEY")),
+            ("https://x.example/v1/KEY", None),
+            ("https://x.example/rpc", None),
+            ("https://x.example/ext/bc/rpc", None),
+        ] {
+            assert_eq!(of(address).as_deref(), path, "{address}");
+        }
     }
 
     #[test]

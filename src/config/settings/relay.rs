@@ -51,7 +51,8 @@ pub(super) const MISSES: Group = Group {
             "relay-paths",
             text::<String>("PATH").many(),
             "Other paths of the node that are relayed, such as /ext/info, /ext/health or /ext/bc/P. \
-             Each is one exact path; paths of admin and keystore are refused.",
+             Each is one exact path, behind what the upstream's address has before /ext/bc/C/rpc; \
+             paths of admin and keystore are refused.",
         ),
         Setting::new(
             "relay-broadcast",

@@ -257,6 +257,7 @@ impl UpstreamConfig {
         }
         let relayed_only = relayed_only(&values.list::<RelayRule>("relay-to")?, &endpoints);
         header_files(values, endpoints.len(), relayed_only.len())?;
+        other_paths(values, &endpoints)?;
         let upstreams = endpoints.len().max(1);
         if !(1..=upstreams).contains(&values.count("upstream-quorum")?) {
             let why = format!("allowed: 1 to {upstreams}, the number of upstreams");
@@ -353,6 +354,24 @@ fn each_once(values: &Values, endpoints: &[Endpoint], urls: usize) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Checks that the place of other paths is known at each upstream that is followed.
+fn other_paths(values: &Values, endpoints: &[Endpoint]) -> Result<(), ConfigError> {
+    if values.texts("relay-paths").is_empty() {
+        return Ok(());
+    }
+    match endpoints.iter().find(|endpoint| endpoint.node_path("/").is_none()) {
+        None => Ok(()),
+        Some(other) => {
+            let why = format!(
+                "the address of the upstream {} does not end with /ext/bc/C/rpc, so the place of other \
+                 paths is not known; leave --relay-paths out, or name a node",
+                other.name
+            );
+            values.refuse("relay-paths", why)
+        }
+    }
 }
 
 /// Checks the number of header files. Those of `relayed_only` upstreams come last, or not at all.

@@ -1,7 +1,8 @@
 //! Other paths of the node.
 
+use super::wire::Wire;
 use crate::support::client::{Client, Response};
-use crate::support::neve::{fresh_dir, run};
+use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::served::{devnet, follow};
 
 const JSON: [(&str, &str); 1] = [("Content-Type", "application/json")];
@@ -74,4 +75,33 @@ fn path_of_keys_or_settings_is_refused_at_the_start() {
         assert_eq!(output.status.code(), Some(64), "{said}");
         assert!(said.contains(&format!("--relay-paths {path} (flag): ")), "{said}");
     }
+}
+
+#[test]
+fn other_path_stands_beside_that_of_the_chain_in_the_address_of_the_upstream() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let wire = Wire::start(node.address());
+    let url = format!("{}/ext/bc/C/rpc?token=upstream-key", wire.url());
+    let arguments = ["--upstream", &url, "--start", "0", "--on-miss", "relay"];
+    let more = ["--relay-paths", "/ext/info", "--upstream-ws", "none"];
+    let neve = Neve::start(dir.path(), &[&arguments[..], &more].concat());
+    neve.wait_for_head(5);
+    let info = br#"{"jsonrpc":"2.0","id":1,"method":"info.getNodeID"}"#;
+    neve.client().request("POST", "/ext/info", &JSON, info);
+    let sent = wire.sent();
+    assert!(sent.contains("POST /ext/info?token=upstream-key HTTP/1.1\r\n"), "{sent}");
+}
+
+#[test]
+fn address_that_tells_no_place_of_other_paths_is_refused_at_the_start() {
+    let dir = fresh_dir();
+    let store = dir.path().display().to_string();
+    let arguments = ["serve", "--data-dir", &store, "--upstream", "http://127.0.0.1:1/v1/SECRET"];
+    let more = ["--on-miss", "relay", "--relay-paths", "/ext/info"];
+    let output = run(&[&arguments[..], &more].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    let why = "the upstream http://127.0.0.1:1 does not end with /ext/bc/C/rpc";
+    assert!(said.contains("--relay-paths") && said.contains(why), "{said}");
+    assert!(!said.contains("SECRET"), "{said}");
 }
