@@ -246,6 +246,11 @@ impl Outbound {
         self.calls.take().unwrap_or_default().count_untimed(counters)
     }
 
+    /// True if no call wants a response.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.ids.is_empty()
+    }
+
     /// Response with an error for each call.
     pub(crate) fn error(&self, error: &RpcError) -> Vec<u8> {
         let mut out = Vec::new();

@@ -208,8 +208,8 @@ impl Relayer {
         }
     }
 
-    /// Relays a request, and returns its response whole, or an error in its place. `None` if clients
-    /// use too much memory.
+    /// Relays a message of a WebSocket, and returns its response whole, or an error in its place. Nobody
+    /// hears of a notification that fails, as at the node. `None` if clients use too much memory.
     pub(crate) async fn whole(
         &self,
         mut call: Outbound,
@@ -218,6 +218,7 @@ impl Relayer {
         let account = origin.account;
         let bytes = match self.fetch(&mut call, &origin).await {
             Ok(fetched) => fetched.bytes,
+            Err(NotRelayed::Failure(_)) if call.is_silent() => Vec::new(),
             Err(NotRelayed::Failure(failure)) => call.error(&failure.error()),
             Err(NotRelayed::NoRoom) => return None,
         };

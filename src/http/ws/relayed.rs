@@ -3,6 +3,7 @@
 
 use std::future::ready;
 
+use neve_jsonrpc::RpcError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::close::CloseReason;
@@ -76,6 +77,7 @@ impl WsConnection<'_> {
     fn unrelayed(&self, frame: WsResponse, failure: Failure) -> Option<ResponseBody> {
         let account = self.rpc.memory.account(self.address);
         match frame {
+            WsResponse::Relay(call) if call.is_silent() => Some(ResponseBody::default()),
             WsResponse::Relay(call) => Some(call.error(&failure.error()).into()),
             WsResponse::Split(split) => {
                 let mixed = split.fill(&[Filling::failed(failure.error())])?.reserved(account);
@@ -94,7 +96,7 @@ impl WsConnection<'_> {
         let calls = call.count(&self.rpc.counters);
         let owed = self.upstream.as_ref().map_or(0, |upstream| upstream.pending.len());
         if let Some(refusal) = self.subscriptions.refusal(owed) {
-            return self.finish(call.error(&refusal).into(), entry).await;
+            return self.write_error(&call, &refusal, entry).await;
         }
         match self.place(&call) {
             Ok((upstream, held)) => {
@@ -129,7 +131,20 @@ impl WsConnection<'_> {
         why: Failure,
         entry: Option<AccessEntry>,
     ) -> Result<(), CloseReason> {
-        self.finish(call.error(&why.error()).into(), entry).await
+        self.write_error(call, &why.error(), entry).await
+    }
+
+    /// Writes an error, unless the call is a notification.
+    async fn write_error(
+        &mut self,
+        call: &Outbound,
+        error: &RpcError,
+        entry: Option<AccessEntry>,
+    ) -> Result<(), CloseReason> {
+        if call.is_silent() {
+            return Ok(());
+        }
+        self.finish(call.error(error).into(), entry).await
     }
 
     /// Passes on an event of the socket, and more that are there.

@@ -81,3 +81,25 @@ fn subscription_of_a_split_batch_is_told_nothing_before_the_response_with_its_id
         [ws.notification(), ws.notification()].map(|told| (told.id.clone(), told.height("number")));
     assert!(told.contains(&(id.to_owned(), 7)) && told.contains(&(heads, 7)), "{told:?}");
 }
+
+#[test]
+fn notification_that_no_upstream_takes_has_no_response() {
+    let (node, _dir, neve) = start();
+    let send = r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction","params":["0x0201"]}"#;
+    let pending =
+        r#"{"jsonrpc":"2.0","method":"eth_subscribe","params":["newPendingTransactions"]}"#;
+    let failed = Fault::Reset.on("eth_sendRawTransaction");
+    let failed = node.faults().inject(failed);
+    let status = || neve.count("neve_relay_requests_total{outcome=\"unreachable\"}");
+    // One that this neve relayed before, too.
+    let own = "1.1 neve-0000000000000001,".repeat(5);
+    for mut ws in [Ws::open(&neve), Ws::open_through(&neve, own.trim_end_matches(','))] {
+        for message in [send.to_owned(), format!("[{send},{send}]"), pending.to_owned()] {
+            ws.send(&message);
+        }
+        neve.wait("the failures", |_| (status() >= 2).then_some(()));
+        ws.send(NUMBER);
+        assert!(ws.text().contains("\"id\":8"), "nothing came before");
+    }
+    failed.clear();
+}
