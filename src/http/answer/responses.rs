@@ -1,6 +1,6 @@
 //! Responses to JSON-RPC, with the HTTP headers that name their source.
 
-use std::fmt::Write;
+use std::cell::RefCell;
 
 use hyper::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
@@ -66,14 +66,21 @@ impl Responder {
             // Both are relayed earlier, by the full path. Here the thread cannot wait for an upstream.
             RpcResponse::Relay(call) => self.not_relayed(&call, &Failure::NoUpstream),
             RpcResponse::Split(split) => self.not_relayed(&split.outbound, &Failure::NoUpstream),
-            // Both are requested earlier, where the thread may wait. A second time means that the
-            // upstream or archive had none in time.
-            RpcResponse::Prices | RpcResponse::Below => ErrorResponse::BUSY.response(),
-            RpcResponse::NoRoom => ErrorResponse::NO_ROOM.response(),
+            // They are requested where the thread may wait, and then not again for a while.
+            RpcResponse::Prices | RpcResponse::Below => self.named(ErrorResponse::BUSY.response()),
+            RpcResponse::NoRoom => self.named(ErrorResponse::NO_ROOM.response()),
         }
     }
 
-    /// Makes the response to a batch that was split.
+    /// Says that nobody answered JSON-RPC, unless a response names its source already.
+    pub(crate) fn named<B>(&self, mut response: Response<B>) -> Response<B> {
+        if !response.headers().contains_key(NEVE) {
+            self.name_source(response.headers_mut(), Source::Miss);
+        }
+        response
+    }
+
+    /// Response to a batch that was split.
     pub(crate) fn mixed(&self, mixed: Mixed) -> Response<ResponseBody> {
         let mut response = not_stored(typed(StatusCode::OK, JSON, mixed.body));
         let headers = response.headers_mut();
@@ -134,10 +141,24 @@ impl Responder {
 
     fn name_source(&self, headers: &mut HeaderMap, source: Source) {
         headers.insert(NEVE, source.value());
-        if let Some(head) = self.rpc.serving.head() {
-            let mut text = String::with_capacity(18);
-            let _ = write!(text, "{head:#x}"); // to a String, which cannot fail
-            headers.extend(HeaderValue::try_from(text).ok().map(|value| (HEAD, value)));
+        if let Some(value) = self.rpc.serving.head().and_then(head_value) {
+            headers.insert(HEAD, value);
         }
     }
+}
+
+thread_local! {
+    /// Text of the last head, which is written once and then shared.
+    static NEWEST: RefCell<Option<(u64, HeaderValue)>> = const { RefCell::new(None) };
+}
+
+/// Value of `x-neve-head`.
+fn head_value(head: u64) -> Option<HeaderValue> {
+    NEWEST.with_borrow_mut(|newest| {
+        if newest.as_ref().is_none_or(|(known, _)| *known != head) {
+            let value = HeaderValue::try_from(format!("{head:#x}")).ok()?;
+            *newest = Some((head, value));
+        }
+        newest.as_ref().map(|(_, value)| value.clone())
+    })
 }

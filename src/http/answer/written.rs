@@ -33,7 +33,10 @@ impl Responder {
         if self.offload.submit(class, address, job).is_err()
             && let Some((stream, told)) = take(&waits)
         {
-            let out = Box::new(ResponseWriter::new(self.not_done(NotDone::Full), persistence));
+            let out = Box::new(ResponseWriter::new(
+                self.named(self.not_done(NotDone::Full)),
+                persistence,
+            ));
             let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
             told.tell(Some(waited.into()));
         }

@@ -21,12 +21,15 @@ impl Service {
         let headers = request.headers();
         let mut hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
         let host = hosts.next();
+        let refused = |refusal| {
+            if self.is_rpc(request) { NonRpc::Refused(refusal) } else { NonRpc::Away(refusal) }
+        };
         if hosts.next().is_some() {
-            return Err(ErrorResponse::HOSTS.into());
+            return Err(refused(ErrorResponse::HOSTS));
         }
-        self.policy.check_host(host)?;
+        self.policy.check_host(host).map_err(refused)?;
         if headers.contains_key(API_ROUTE) {
-            return Err(ErrorResponse::NO_SUCH_CHAIN.into());
+            return Err(refused(ErrorResponse::NO_SUCH_CHAIN));
         }
         if let Some(path) = self.relay_paths.of(request.uri()) {
             return Err(NonRpc::Relayed(path.clone()));
@@ -53,6 +56,13 @@ impl Service {
         }
     }
 
+    /// True if a request is JSON-RPC by its method and its path, also if it is refused.
+    pub(super) fn is_rpc(&self, request: &Request<Incoming>) -> bool {
+        let route = route(request.uri().path(), &self.policy.rpc_paths);
+        let is_post = request.method() == Method::POST;
+        self.policy.rpc_here && is_post && matches!(route, Route::Rpc { .. })
+    }
+
     fn mirrors_here(&self) -> bool {
         self.policy.rpc_here && self.mirrors.is_some()
     }
@@ -65,7 +75,7 @@ impl Service {
         }
         let limit = self.responder.rpc.limits.body_bytes_max;
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
-        Ok(check_json(method, len, limit, content_type)?)
+        check_json(method, len, limit, content_type).map_err(NonRpc::Refused)
     }
 
     fn elsewhere(&self, method: &Method, path: &str) -> NonRpc {

@@ -29,12 +29,14 @@ pub(super) enum NonRpc {
     Moved(String),
     /// A request that is refused.
     Away(ErrorResponse),
+    /// A request of JSON-RPC that is refused.
+    Refused(ErrorResponse),
 }
 
 impl NonRpc {
     /// True if the connection closes behind the answer in any case.
     pub(super) fn closes(&self) -> bool {
-        matches!(self, Self::Away(refusal) if refusal.closes())
+        matches!(self, Self::Away(refusal) | Self::Refused(refusal) if refusal.closes())
     }
 }
 

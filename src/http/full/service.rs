@@ -87,7 +87,9 @@ impl Service {
             entry.note_key(key.name());
         }
         let response = match self.cors(&request) {
-            _ if expects_the_unknown(&request) => whole(ErrorResponse::EXPECTATION.response()),
+            _ if expects_the_unknown(&request) => {
+                self.named_if(self.is_rpc(&request), ErrorResponse::EXPECTATION.response())
+            }
             Cors::Preflight(headers) => {
                 let ended = read_unwanted(&mut request, &client.quiet).await;
                 whole(closing_unless(ended, preflight(headers)))
@@ -97,7 +99,8 @@ impl Service {
                     Ok(key) => self.answer_or_turn_away(request, upgrade, client, key).await,
                     Err(refusal) => {
                         let ended = read_unwanted(&mut request, &client.quiet).await;
-                        closing_unless(ended, whole(refusal.response()))
+                        let response = self.named_if(self.is_rpc(&request), refusal.response());
+                        closing_unless(ended, response)
                     }
                 };
                 cors.mark(response.headers_mut());
@@ -118,7 +121,12 @@ impl Service {
         self.finish(whole(refusal), client)
     }
 
-    /// Notes a response in the access log, and has its bytes counted as they are sent.
+    /// Says that nobody answered, if a request is JSON-RPC.
+    fn named_if(&self, is_rpc: bool, response: Response<ResponseBody>) -> Response<HttpBody> {
+        whole(if is_rpc { self.responder.named(response) } else { response })
+    }
+
+    /// Counts a response, and notes it in the access log.
     pub(super) fn finish(
         &self,
         mut response: Response<HttpBody>,
@@ -160,7 +168,10 @@ impl Service {
         key: Option<ClientKey>,
     ) -> Response<HttpBody> {
         let turned = match self.admit(&request) {
-            Ok(()) => return self.read_and_answer(request, client, key).await,
+            Ok(()) => {
+                let response = self.read_and_answer(request, client, key).await;
+                return self.responder.named(response);
+            }
             Err(turned) => turned,
         };
         if let Some(refusal) = other_refusal(key.as_ref(), &turned) {
@@ -211,12 +222,16 @@ impl Service {
             }
             NonRpc::Moved(path) => moved(&path, request.uri().query()),
             NonRpc::Mirror | NonRpc::Relayed(_) => ErrorResponse::NOT_FOUND.response(),
-            NonRpc::Away(refusal) => {
-                let response = refusal.response();
-                self.responder.rpc.counters.refuse(response.status().as_u16());
-                response
-            }
+            NonRpc::Away(refusal) => self.refused(refusal),
+            NonRpc::Refused(refusal) => self.responder.named(self.refused(refusal)),
         })
+    }
+
+    /// A refusal, which is counted.
+    fn refused(&self, refusal: ErrorResponse) -> Response<ResponseBody> {
+        let response = refusal.response();
+        self.responder.rpc.counters.refuse(response.status().as_u16());
+        response
     }
 
     async fn read_and_answer(
@@ -352,7 +367,8 @@ impl Service {
 /// Refusal of a request that carries no JSON-RPC, if the client's key does not allow it. Messages of a
 /// WebSocket count by themselves.
 fn other_refusal(key: Option<&ClientKey>, turned: &NonRpc) -> Option<KeyRefusal> {
-    let key = key.filter(|_| !matches!(turned, NonRpc::WebSocket | NonRpc::Away(_)))?;
+    let key = key
+        .filter(|_| !matches!(turned, NonRpc::WebSocket | NonRpc::Away(_) | NonRpc::Refused(_)))?;
     key.admit_other().err()
 }
 

@@ -10,3 +10,4 @@ mod http2_streams;
 mod http_rows;
 mod misses;
 mod request_heads;
+mod source_headers;
