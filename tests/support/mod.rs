@@ -12,5 +12,6 @@ pub(crate) mod nginx;
 pub(crate) mod node;
 pub(crate) mod proxy;
 pub(crate) mod recorded;
+pub(crate) mod replayed;
 pub(crate) mod served;
 pub(crate) mod ws;

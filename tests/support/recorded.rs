@@ -210,6 +210,10 @@ impl Recorded {
         Self { address, tls, chain, state, changes, stop: Some(stop), thread: Some(thread) }
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }

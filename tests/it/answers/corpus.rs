@@ -70,21 +70,26 @@ fn follow(set: Set, block_receipts: bool) -> (Recorded, Neve, tempfile::TempDir)
     (node, neve, dir)
 }
 
-/// Sends a request again. Codings, which the node does not have, are tests/it/answers/encoding.rs.
-pub(crate) fn asked(client: &mut Client, row: &Row) -> Response {
+/// Asks again what the node was asked.
+pub(super) fn ask(client: &mut Client, row: &Row) -> Response {
+    // Codings, which the node does not have, are tests/it/answers/encoding.rs.
     let own = ["host", "content-length", "connection", "transfer-encoding", "accept-encoding"];
     let kept = row.headers.iter().filter(|(name, _)| !own.contains(&name.to_lowercase().as_str()));
     let headers: Vec<_> = kept.map(|(name, value)| (name.as_str(), value.as_str())).collect();
     client.request(&row.method, &row.path, &headers, &row.request)
 }
 
+/// True if an answer is the node's.
+pub(super) fn is_same(answer: &Response, row: &Row) -> bool {
+    answer.status == row.status
+        && answer.body == row.answer
+        && answer.header("content-type") == row.content_type.as_deref()
+}
+
 /// Asks again what the node was asked. `None` if the answer is the same, or what is refused.
 fn replay(client: &mut Client, row: &Row) -> Option<String> {
-    let answer = asked(client, row);
-    let same = answer.status == row.status
-        && answer.body == row.answer
-        && answer.header("content-type") == row.content_type.as_deref();
-    if same {
+    let answer = ask(client, row);
+    if is_same(&answer, row) {
         return None;
     }
     let method = method(row);
