@@ -65,6 +65,29 @@ impl CallFacts {
     }
 }
 
+/// True if a method changes nothing at the node, so that it may be called twice.
+pub(super) fn only_reads(method: &str) -> bool {
+    let known = matches!(
+        method,
+        "eth_call"
+            | "eth_callDetailed"
+            | "eth_estimateGas"
+            | "eth_createAccessList"
+            | "eth_blockNumber"
+            | "eth_chainId"
+            | "eth_syncing"
+            | "eth_feeHistory"
+            | "eth_gasPrice"
+            | "eth_maxPriorityFeePerGas"
+            | "eth_baseFee"
+            | "eth_suggestPriceOptions"
+    );
+    let named = ["eth_get", "net_", "web3_", "debug_trace", "debug_getRaw"];
+    let named = named.iter().any(|start| method.starts_with(start));
+    // Changes that a filter has told once it does not tell again.
+    (known || named) && method != "eth_getFilterChanges"
+}
+
 fn opens_filter(method: &str) -> bool {
     matches!(method, "eth_newFilter" | "eth_newBlockFilter" | "eth_newPendingTransactionFilter")
 }
@@ -248,5 +271,36 @@ mod tests {
         let opening =
             facts(&[("eth_newFilter", "[{}]"), ("eth_newBlockFilter", "[]"), balance("[]")]);
         assert_eq!(opening.opening, [b"1", b"1"].map(|id| Box::from(&id[..])));
+    }
+
+    #[test]
+    fn method_with_an_effect_is_not_repeated() {
+        for read in [
+            "eth_getBalance",
+            "eth_call",
+            "net_version",
+            "eth_getLogs",
+            "eth_blockNumber",
+            "eth_feeHistory",
+            "eth_gasPrice",
+            "eth_maxPriorityFeePerGas",
+            "eth_baseFee",
+            "eth_suggestPriceOptions",
+            "debug_traceTransaction",
+            "debug_traceCall",
+        ] {
+            assert!(only_reads(read), "{read}");
+        }
+        for other in [
+            "eth_sendRawTransaction",
+            "eth_newFilter",
+            "eth_getFilterChanges",
+            "eth_uninstallFilter",
+            "debug_standardTraceBlockToFile",
+            "debug_setHead",
+            "x",
+        ] {
+            assert!(!only_reads(other), "{other}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
-use super::call_facts::CallFacts;
+use super::call_facts::{CallFacts, only_reads};
 use super::caller::{Calls, RelayedCalls};
 use crate::config::settings::{is_never_relayed, is_subscription};
 use crate::shared::{Reservation, ThreadCounters};
@@ -304,17 +304,6 @@ fn write_invalid(out: &mut Vec<u8>, id: &[u8]) {
     out.push(b'}');
 }
 
-/// True if a method changes nothing at the node, so that it may be called twice.
-fn only_reads(method: &str) -> bool {
-    let known = matches!(
-        method,
-        "eth_call" | "eth_callDetailed" | "eth_estimateGas" | "eth_createAccessList"
-    );
-    let named = ["eth_get", "net_", "web3_"].iter().any(|start| method.starts_with(start));
-    // Changes that a filter has told once it does not tell again.
-    (known || named) && method != "eth_getFilterChanges"
-}
-
 #[cfg(test)]
 mod tests {
     use neve_jsonrpc::parse;
@@ -418,15 +407,5 @@ mod tests {
         let text = String::from_utf8(made.error(&RpcError::TIMED_OUT)).unwrap();
         let expected = "{\"jsonrpc\":\"2.0\",\"id\":\"\\u003c\",\"error\":{\"code\":-32002,\"message\":\"request timed out\"}}\n";
         assert_eq!(text, expected);
-    }
-
-    #[test]
-    fn method_with_an_effect_is_not_repeated() {
-        for read in ["eth_getBalance", "eth_call", "net_version", "eth_getLogs"] {
-            assert!(only_reads(read), "{read}");
-        }
-        for other in ["eth_sendRawTransaction", "eth_newFilter", "eth_getFilterChanges", "x"] {
-            assert!(!only_reads(other), "{other}");
-        }
     }
 }
