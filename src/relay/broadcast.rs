@@ -63,7 +63,8 @@ impl Relay {
     ) -> mpsc::UnboundedReceiver<Result<Bytes, Failure>> {
         let (tell, outcomes) = mpsc::unbounded_channel();
         let mut places = Vec::new();
-        for candidate in self.state.candidates(request.head, &request.calls) {
+        let now = Instant::now();
+        for candidate in self.state.candidates(request.head, &request.calls, now) {
             if places.contains(&candidate.place) {
                 continue; // one that stands alone
             }
@@ -71,7 +72,7 @@ impl Relay {
             let permit = Arc::clone(&self.state.sending).try_acquire_owned();
             let entered = permit
                 .map_err(|_| Failure::Limited)
-                .and_then(|permit| self.state.enter(&candidate).map(|()| permit));
+                .and_then(|permit| self.state.enter(&candidate, now).map(|()| permit));
             let permit = match entered {
                 Ok(permit) => permit,
                 Err(failure) => {

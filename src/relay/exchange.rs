@@ -65,15 +65,6 @@ impl RelayRequest {
     }
 }
 
-/// Time at which the next upstream is asked, if there is one and `request` may be repeated.
-fn until(request: &RelayRequest, next: bool, deadline: TokioInstant) -> TokioInstant {
-    if !(next && request.repeatable) {
-        return deadline;
-    }
-    let now = TokioInstant::now();
-    now + deadline.saturating_duration_since(now) / 2
-}
-
 /// Response of an upstream, of which the begin has been read.
 pub(super) struct Reply {
     status: StatusCode,
@@ -142,6 +133,8 @@ pub(super) struct Attempt<'r> {
     pub(super) request: &'r RelayRequest,
     /// True if there are more upstreams to ask.
     pub(super) others: bool,
+    pub(super) began: TokioInstant,
+    /// Time at which the next upstream is asked.
     pub(super) until: TokioInstant,
 }
 
@@ -180,15 +173,16 @@ impl Relay {
     /// reads, another upstream is asked after a failure; otherwise only if nothing of it was sent.
     /// Dropped, it ends the request.
     pub(crate) async fn send(&self, request: &RelayRequest) -> Result<Answer, Failure> {
-        let mut counted = Counted::new();
+        let now = TokioInstant::now();
+        let mut counted = Counted::new(now);
         if self.state.broadcasts(request.sends).is_some() {
             // Boxed, as rare ways below: each call would have room for them, and move it.
             return Box::pin(self.broadcast(request, counted)).await;
         }
-        let deadline = TokioInstant::now() + self.state.config.timeout;
-        match self.ask(request, deadline).await {
+        match self.ask(request, now, now + self.state.config.timeout).await {
             Ok(Reply { status, content_type, body, lacks }) => {
                 let max = self.state.config.response_bytes_max;
+                let deadline = now + self.state.config.timeout;
                 let body = AnswerBody::new(body, max, deadline, self.ticker.tick(), counted);
                 Ok(Answer { status, content_type, lacks, body })
             }
@@ -199,20 +193,28 @@ impl Relay {
         }
     }
 
-    async fn ask(&self, request: &RelayRequest, deadline: TokioInstant) -> Result<Reply, Failure> {
+    async fn ask(
+        &self,
+        request: &RelayRequest,
+        began: TokioInstant,
+        deadline: TokioInstant,
+    ) -> Result<Reply, Failure> {
         self.note_read(request);
         let failure = Failure::NoUpstream;
         let mut tried = Tried { failure, failures: 0, lacking: None, lacked: 0 };
-        let candidates = self.state.candidates(request.head, &request.calls);
+        let mut now = began;
+        let candidates = self.state.candidates(request.head, &request.calls, now.into_std());
         let mut candidates = candidates.into_iter().peekable();
         while let Some(candidate) = candidates.next() {
-            if let Err(refused) = self.state.enter(&candidate) {
+            if let Err(refused) = self.state.enter(&candidate, now.into_std()) {
                 tried.refused(refused);
                 continue;
             }
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
             let again = others && tried.failures + 1 < ATTEMPTS_MAX;
-            let first = Attempt { request, others, until: until(request, again, deadline) };
+            let until =
+                if again && request.repeatable { now + (deadline - now) / 2 } else { deadline };
+            let first = Attempt { request, others, began: now, until };
             let outcome = match self.hedge_after(&candidate, candidates.peek(), request) {
                 None => self.attempt(&candidate, first).await,
                 Some(after) => {
@@ -228,7 +230,8 @@ impl Relay {
                 }
                 bad => tried.note(bad),
             }
-            if tried.is_over() || TokioInstant::now() >= deadline {
+            now = TokioInstant::now();
+            if tried.is_over() || now >= deadline {
                 break;
             }
         }
@@ -245,17 +248,15 @@ impl Relay {
 
     /// Asks one upstream.
     pub(super) async fn attempt(&self, candidate: &Candidate, attempt: Attempt<'_>) -> Outcome {
-        let (place, Attempt { request, others, until }) = (candidate.place, attempt);
-        let exchange = pin!(self.exchange(candidate, request));
-        let replied = self.ticker.until(until, exchange).await;
-        let now = Instant::now();
-        match replied {
+        let (place, Attempt { request, others, began, until }) = (candidate.place, attempt);
+        let exchange = pin!(self.exchange(candidate, request, began.into_std()));
+        match self.ticker.until(until, exchange).await {
             None => {
-                self.state.gate(place).timed_out(now);
+                self.state.gate(place).timed_out(Instant::now());
                 Outcome::Failed(Failure::TimedOut, false)
             }
             Some(Err((failure, unsent))) => {
-                self.state.gate(place).misanswered(failure, now);
+                self.state.gate(place).misanswered(failure, Instant::now());
                 Outcome::Failed(failure, unsent)
             }
             Some(Ok(reply)) => {
@@ -270,8 +271,9 @@ impl Relay {
         &self,
         Candidate { place, lacks, .. }: &Candidate,
         request: &RelayRequest,
+        began: Instant,
     ) -> Result<Reply, (Failure, bool)> {
-        let (place, began) = (*place, Instant::now());
+        let place = *place;
         let (path, body) = (request.path.as_ref(), request.body.clone());
         let more = request.headers(self.state.number);
         let sent = self.clients[place].send(path, body, more).await;

@@ -9,7 +9,7 @@ use std::vec;
 use futures_util::future::{Either, select};
 use tokio::time::timeout;
 
-use super::exchange::{Attempt, Hedged, Outcome, Relay, RelayRequest, Tried};
+use super::exchange::{Attempt, Hedged, Outcome, Relay, RelayRequest, TokioInstant, Tried};
 use super::hedge::Hedge;
 use super::state::Candidate;
 
@@ -54,7 +54,8 @@ impl Relay {
         let mut hedge = Hedge::due();
         let Some(candidate) = self.second(rest, &mut hedge) else { return first.await };
         let others = rest.peek().is_some();
-        let second = Attempt { others, until: hedged.deadline, ..hedged.first };
+        let (began_second, until) = (TokioInstant::now(), hedged.deadline);
+        let second = Attempt { others, began: began_second, until, ..hedged.first };
         let second = Box::pin(self.attempt(&candidate, second));
         let place = hedged.candidate.place;
         let (outcome, won) = match select(first, second).await {
@@ -91,7 +92,7 @@ impl Relay {
             hedge.outcome = "no_budget";
             return None;
         }
-        let entered = rest.next_if(|next| self.state.enter(next).is_ok());
+        let entered = rest.next_if(|next| self.state.enter(next, Instant::now()).is_ok());
         if entered.is_none() {
             hedge.outcome = "refused";
         }

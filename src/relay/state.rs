@@ -118,8 +118,8 @@ impl RelayState {
     }
 
     /// Takes the right to ask an upstream. Following comes first: what it needs is left to it.
-    pub(super) fn enter(&self, candidate: &Candidate) -> Result<(), Failure> {
-        let (mut gate, now) = (self.gate(candidate.place), Instant::now());
+    pub(super) fn enter(&self, candidate: &Candidate, now: Instant) -> Result<(), Failure> {
+        let mut gate = self.gate(candidate.place);
         let Some(upstream) = &candidate.upstream else { return gate.enter(None, now) };
         gate.enter(Some(&mut upstream.state().pace), now)?;
         upstream.charge(1);
@@ -170,8 +170,7 @@ impl RelayState {
     /// these the ones whose rules have the calls and that answered lately, then the ones that have
     /// `head`, and then the one that answers soonest. One that stands alone is asked again. A filter is for
     /// its issuer alone.
-    pub(super) fn candidates(&self, head: u64, calls: &CallFacts) -> Vec<Candidate> {
-        let now = Instant::now();
+    pub(super) fn candidates(&self, head: u64, calls: &CallFacts, now: Instant) -> Vec<Candidate> {
         let ruled = self.ruled(head, calls);
         let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
         let more: Vec<_> = ruled.iter().copied().chain(issuer).collect();

@@ -27,9 +27,10 @@ pub(super) struct Connected {
 /// Opens a socket to the upstream that is best for the first call, or to the next one.
 pub(super) async fn connect(state: &RelayState, opening: &Opening) -> Result<Connected, SocketEnd> {
     let (mut failure, mut failures) = (Failure::NoUpstream, 0);
-    for candidate in state.candidates(opening.head, &opening.facts) {
+    let now = Instant::now();
+    for candidate in state.candidates(opening.head, &opening.facts, now) {
         let Some(client) = client(state, &candidate) else { continue };
-        if let Err(refused) = state.enter(&candidate) {
+        if let Err(refused) = state.enter(&candidate, Instant::now()) {
             failure = if failures == 0 { refused } else { failure };
             continue;
         }

@@ -73,7 +73,7 @@ impl<'s> Session<'s> {
         events: &'s mpsc::UnboundedSender<SocketEvent>,
     ) -> SocketEnd {
         let _open = Open::new();
-        let mut counted = Counted::new();
+        let mut counted = Counted::new(Instant::now());
         let upstream = match connect(state, &opening).await {
             Ok(upstream) => upstream,
             Err(end) => {
@@ -158,11 +158,15 @@ impl<'s> Session<'s> {
     fn admit(&mut self, text: Bytes) -> Result<(Message, Counted), Failure> {
         let (first, mut counted) = match self.first.take() {
             Some(counted) => (true, counted),
-            None => (false, Counted::new()),
+            None => (false, Counted::new(Instant::now())),
         };
         // An id that is not UTF-8 cannot be in a text frame.
         let text = text.try_into().map(Message::Text).map_err(|_| Failure::NotJson);
-        let entered = if first { Ok(()) } else { self.state.enter(&self.upstream.candidate) };
+        let entered = if first {
+            Ok(())
+        } else {
+            self.state.enter(&self.upstream.candidate, Instant::now().into_std())
+        };
         let admitted = entered.and(text).inspect_err(|failure| counted.outcome = failure.label());
         admitted.map(|text| (text, counted))
     }
