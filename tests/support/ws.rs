@@ -94,6 +94,14 @@ impl Ws {
         }
     }
 
+    /// The next text; none if the connection ends before.
+    pub(crate) fn text_or_end(&mut self) -> Option<String> {
+        match self.next(LIMIT).expect("a text or the end") {
+            Ok(Message::Text(text)) => Some(text.to_string()),
+            _ => None,
+        }
+    }
+
     /// Waits so long for a frame that is no ping.
     fn next(&mut self, limit: Duration) -> Option<Result<Message, Error>> {
         let until = Instant::now() + limit;

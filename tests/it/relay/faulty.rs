@@ -1,12 +1,14 @@
-//! A proxy of a node that fails as it is told.
+//! A proxy of a node that fails as it is told. It has filters of its own, which the node does not have.
 
+use std::collections::HashSet;
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::odd::request;
 use crate::support::client::read;
@@ -36,6 +38,9 @@ pub(super) struct Faulty {
     mode: Arc<Mutex<Mode>>,
 }
 
+/// Number of filters that were opened. Each has a number of its own in all upstreams.
+static FILTERS: AtomicU64 = AtomicU64::new(0);
+
 impl Faulty {
     /// Starts it in front of a node. Its threads end with the connections of neve.
     pub(super) fn start(node: SocketAddr) -> Self {
@@ -43,10 +48,11 @@ impl Faulty {
         let mode = Arc::new(Mutex::new(Mode::Pass));
         let faulty = Self { address: listener.local_addr().expect("bound"), mode };
         let mode = Arc::clone(&faulty.mode);
+        let own = Arc::<Mutex<HashSet<String>>>::default();
         thread::spawn(move || {
             for neve in listener.incoming().map_while(Result::ok) {
-                let mode = Arc::clone(&mode);
-                thread::spawn(move || serve(&neve, node, &mode));
+                let (mode, own) = (Arc::clone(&mode), Arc::clone(&own));
+                thread::spawn(move || serve(&neve, node, &mode, &own));
             }
         });
         faulty
@@ -62,29 +68,62 @@ impl Faulty {
 }
 
 /// Serves a connection until it ends; an error ends it too.
-fn serve(neve: &TcpStream, node: SocketAddr, mode: &Mutex<Mode>) -> Option<()> {
+fn serve(
+    neve: &TcpStream,
+    node: SocketAddr,
+    mode: &Mutex<Mode>,
+    filters: &Mutex<HashSet<String>>,
+) -> Option<()> {
     let now = || *mode.lock().expect("no panic");
     let mut reader = BufReader::new(neve.try_clone().ok()?);
     loop {
         let asked = (now() != Mode::Dead).then(|| request(&mut reader))?.ok()?;
         let body = asked.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         let call: Value = serde_json::from_slice(&asked[body..]).ok()?;
-        let is_relayed =
-            call["method"] == "eth_getBalance" || call[0]["method"] == "eth_getBalance";
+        let head = String::from_utf8_lossy(&asked[..body]).to_lowercase();
+        let is_relayed = head.contains("\r\nvia: ");
         let mode = if is_relayed || now() == Mode::Dead { now() } else { Mode::Pass };
-        let mode = if mode == Mode::Long && call.is_array() { Mode::Pass } else { mode };
         if mode == Mode::Stalls {
             while now() == Mode::Stalls && !is_over(neve) {
                 thread::park_timeout(Duration::from_millis(5));
             }
             return None;
         }
-        let mut answer = ask(node, &asked)?;
+        let mut answer = match filter(&call, filters) {
+            Some(answer) => answer.to_string().into_bytes(),
+            None => ask(node, &asked)?,
+        };
         if mode == Mode::Long {
-            let (id, letters) = (&call["id"], "a".repeat(LONG));
-            answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{letters}"}}"#).into_bytes();
+            let one = |id: &Value| {
+                format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{}"}}"#, "a".repeat(LONG))
+            };
+            let long = match &call {
+                Value::Array(calls) => format!("[{}]", one(&calls[0]["id"])),
+                call => one(&call["id"]),
+            };
+            answer = long.into_bytes();
         }
         write(neve, mode, &answer)?;
+    }
+}
+
+/// Response to a call about filters, as a node has it that opened those of `own`.
+fn filter(call: &Value, own: &Mutex<HashSet<String>>) -> Option<Value> {
+    let mut own = own.lock().expect("no panic");
+    let id = &call["id"];
+    let result = |result: Value| Some(json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+    match call["method"].as_str()? {
+        "eth_newPendingTransactionFilter" => {
+            let id = format!("0x{:x}", 0x1000 + FILTERS.fetch_add(1, Ordering::Relaxed));
+            own.insert(id.clone());
+            result(Value::from(id))
+        }
+        "eth_getFilterChanges" if own.contains(call["params"][0].as_str()?) => result(json!([])),
+        "eth_getFilterChanges" => {
+            let error = json!({ "code": -32000, "message": "filter not found" });
+            Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+        }
+        _ => None,
     }
 }
 

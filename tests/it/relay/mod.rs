@@ -10,6 +10,7 @@ mod faulty;
 mod filters;
 mod framing;
 mod heads;
+mod mixed;
 mod odd;
 mod paths;
 mod rules;

@@ -1,0 +1,243 @@
+//! Calls of all kinds while upstreams fail: alone, in batches, transactions, filters, over WebSocket. Each
+//! ends in one of the ways that docs/RPC.md lists.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::thread;
+
+use neve_devnet::{DevnetThread, Fault};
+use serde_json::{Value, json};
+
+use super::attacks::start;
+use super::faulty::{Faulty, LONG, Mode};
+use crate::support::client::Client;
+use crate::support::neve::Neve;
+use crate::support::served::devnet;
+use crate::support::ws::Ws;
+
+const SEND: &str = "eth_sendRawTransaction";
+const OPEN: &str = "eth_newPendingTransactionFilter";
+const CLIENTS: u64 = 4;
+
+/// Outcomes by kind of call and name.
+type Counts = BTreeMap<(&'static str, String), u64>;
+
+/// Head that neve and the nodes have, whatever an upstream says.
+const HEAD: &str = "0x5";
+
+fn call(id: u64, method: &str, params: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+}
+
+fn balance(id: u64) -> String {
+    call(id, "eth_getBalance", &json!([format!("0x{:040x}", id % 50), "latest"]))
+}
+
+/// Name of the outcome of one call. Anything but a node's result and an error of neve's own fails.
+fn outcome(got: &Value, id: u64, is_right: impl Fn(&Value) -> bool) -> String {
+    assert_eq!(got["id"], id, "the answer to another call: {got}");
+    if let Some(result) = got.get("result") {
+        let long = result.as_str().is_some_and(|letters| letters.len() == LONG);
+        assert!(long || is_right(result), "wrong: {id} {:.200}", result.to_string());
+        return if long { "50 MiB, whole" } else { "node's result" }.to_owned();
+    }
+    let message = got["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("relay: ") || message == "request timed out", "wrong: {got}");
+    format!("error: {message}")
+}
+
+/// A client of all kinds of calls.
+struct Caller<'n> {
+    neve: &'n Neve,
+    http: Client,
+    ws: Option<Ws>,
+    node: Client,
+}
+
+impl<'n> Caller<'n> {
+    fn new(neve: &'n Neve, node: &DevnetThread) -> Self {
+        Self { neve, http: neve.client(), ws: None, node: Client::new(node.address()) }
+    }
+
+    /// Posts a body; `Err` has the outcome if there is no JSON.
+    fn post(&mut self, body: &str) -> Result<Value, String> {
+        let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json";
+        let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let got = self.http.raw(request.as_bytes()).map_err(|_| "connection cut".to_owned())?;
+        assert_eq!(got.header("x-neve-head"), Some(HEAD), "{}", got.status);
+        if got.header("content-type") != Some("application/json") {
+            assert_eq!(got.status, 503, "{}", got.text());
+            return Err("no memory".to_owned());
+        }
+        Ok(got.json())
+    }
+
+    fn balance_of_node(&mut self, id: u64) -> Value {
+        self.node.post(&balance(id)).json()["result"].take()
+    }
+
+    fn alone(&mut self, id: u64) -> String {
+        let honest = self.balance_of_node(id);
+        match self.post(&balance(id)) {
+            Ok(got) => outcome(&got, id, |result| *result == honest),
+            Err(other) => other,
+        }
+    }
+
+    fn batch(&mut self, id: u64) -> String {
+        let honest = self.balance_of_node(id);
+        let number = |id| call(id, "eth_blockNumber", &json!([]));
+        match self.post(&format!("[{},{},{}]", number(1), balance(id), number(2))) {
+            Ok(got) => {
+                let numbers = [0, 2].map(|at| got[at]["result"].as_str());
+                assert_eq!(numbers, [Some(HEAD); 2], "{:.300}", got.to_string());
+                outcome(&got[1], id, |result| *result == honest)
+            }
+            Err(other) => other,
+        }
+    }
+
+    fn transaction(&mut self, id: u64) -> String {
+        let raw = json!([format!("0x02{id:062x}")]);
+        match self.post(&call(id, SEND, &raw)) {
+            Ok(got) => outcome(&got, id, Value::is_string),
+            Err(other) => other,
+        }
+    }
+
+    /// Opens a filter and asks for its changes: it is never said to be gone.
+    fn filter(&mut self, id: u64) -> String {
+        let opened = match self.post(&call(id, OPEN, &json!([]))) {
+            Ok(opened) => opened,
+            Err(other) => return other,
+        };
+        let opening = outcome(&opened, id, Value::is_string);
+        let Some(filter) = opened["result"].as_str().filter(|filter| filter.len() < LONG) else {
+            return opening;
+        };
+        match self.post(&call(id, "eth_getFilterChanges", &json!([filter]))) {
+            Ok(got) => outcome(&got, id, Value::is_array),
+            Err(other) => other,
+        }
+    }
+
+    fn websocket(&mut self, id: u64) -> String {
+        let honest = self.balance_of_node(id);
+        let neve = self.neve;
+        let ws = self.ws.get_or_insert_with(|| Ws::open(neve));
+        ws.send(&balance(id));
+        let Some(text) = ws.text_or_end() else {
+            self.ws = None;
+            return "connection closed".to_owned();
+        };
+        let got = serde_json::from_str(&text).expect("JSON");
+        outcome(&got, id, |result| *result == honest)
+    }
+
+    fn any(&mut self, id: u64) -> (&'static str, String) {
+        match id % 5 {
+            0 => ("alone", self.alone(id)),
+            1 => ("in a batch", self.batch(id)),
+            2 => ("transaction", self.transaction(id)),
+            3 => ("filter", self.filter(id)),
+            _ => ("over WebSocket", self.websocket(id)),
+        }
+    }
+}
+
+/// Calls of all clients at once, `count` of each.
+fn calls(neve: &Neve, node: &DevnetThread, clients: u64, count: u64) -> Counts {
+    let counts = Mutex::new(Counts::new());
+    thread::scope(|scope| {
+        for number in 0..clients {
+            let counts = &counts;
+            scope.spawn(move || {
+                let mut caller = Caller::new(neve, node);
+                for id in (0..count).map(|id| 10 + id * clients + number) {
+                    let outcome = caller.any(id);
+                    *counts.lock().expect("no panic").entry(outcome).or_default() += 1;
+                }
+            });
+        }
+    });
+    counts.into_inner().expect("no panic")
+}
+
+/// Outcomes that RPC.md lists, of calls while a failure lasts.
+fn assert_listed(mode: Mode, counts: &Counts) {
+    let listed: &[&str] = match mode {
+        Mode::Pass => &["node's result"],
+        Mode::Dead => &["node's result", "relay: the upstream cannot be reached", NO_UPSTREAM],
+        Mode::Stalls => &["node's result", LATE, NO_UPSTREAM],
+        Mode::Half | Mode::BrokenChunk => {
+            &["relay: the upstream cannot be reached", NO_UPSTREAM, "connection cut"]
+        }
+        Mode::Page => &["relay: the upstream answered with HTTP 500", NO_UPSTREAM],
+        Mode::Long => &[
+            "50 MiB, whole",
+            "no memory",
+            "connection cut",
+            "connection closed",
+            LATE,
+            NO_UPSTREAM,
+        ],
+    };
+    for (kind, name) in counts.keys() {
+        let name = name.trim_start_matches("error: ");
+        assert!(listed.contains(&name), "{mode:?}, {kind}: {name}, listed are {listed:?}");
+    }
+}
+
+const NO_UPSTREAM: &str = "relay: no upstream answers now; try again later";
+const LATE: &str = "request timed out";
+
+fn run(count: u64) -> Counts {
+    let nodes = [devnet(5), devnet(5)];
+    let faulty = nodes.each_ref().map(|node| Faulty::start(node.address()));
+    let websockets = ["--upstream-ws", "none", "--upstream-ws", "none"];
+    let arguments = [&["--relay-timeout", "4s"], &websockets[..]].concat();
+    let (_dir, neve) = start(&faulty.each_ref().map(Faulty::url), &arguments);
+    let mut all = Counts::new();
+    let mut phase = |name: &str, mode: Mode, count: u64| {
+        faulty.iter().for_each(|faulty| faulty.fail(mode));
+        let counts = calls(&neve, &nodes[0], CLIENTS, count);
+        println!("{name}: {counts:?}");
+        assert_listed(mode, &counts);
+        for (outcome, more) in counts {
+            *all.entry(outcome).or_default() += more;
+        }
+        faulty.iter().for_each(|faulty| faulty.fail(Mode::Pass));
+        neve.wait("both upstreams", |_| {
+            let mut client = neve.client();
+            (0..6).all(|id| client.post(&balance(id)).status == 200).then_some(())
+        });
+    };
+    phase("none fails", Mode::Pass, count);
+    for mode in [Mode::Dead, Mode::Half, Mode::BrokenChunk, Mode::Page] {
+        phase(&format!("both {mode:?}"), mode, count);
+    }
+    phase("both stall", Mode::Stalls, 5);
+    phase("both send 50 MiB", Mode::Long, 5);
+    let lie = nodes[0].faults().inject(Fault::FalseHead(1000));
+    phase("a false head", Mode::Pass, count);
+    lie.clear();
+    phase("none fails any more", Mode::Pass, count);
+    // No call was made twice that has an effect.
+    let sent: u64 = nodes.iter().map(|node| node.counters().calls(SEND)).sum();
+    let asked: u64 =
+        all.iter().filter(|((kind, _), _)| *kind == "transaction").map(|(_, n)| n).sum();
+    assert!(sent <= asked, "{sent} transactions came of {asked}");
+    all
+}
+
+#[test]
+fn mixed_calls_end_in_the_listed_ways_while_upstreams_fail() {
+    run(5);
+}
+
+#[test]
+#[ignore = "thousands of calls take minutes: ./check"]
+fn thousands_of_mixed_calls_end_in_the_listed_ways_while_upstreams_fail() {
+    let all = run(400);
+    println!("all: {all:#?}");
+}
