@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use neve_devnet::{DevnetThread, Fault, RetryAfter};
@@ -234,4 +235,44 @@ fn relayed_request_takes_memory_of_its_client() {
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     let block = neve.client().call("eth_getBlockByNumber", "[\"0x5\",false]");
     assert_eq!(block.status, 200);
+}
+
+#[test]
+fn trace_is_asked_for_again_when_its_connection_broke() {
+    let method = "debug_traceTransaction";
+    let (node, _dir, neve) = start(&["--relay-methods", "default,debug_traceTransaction"]);
+    let broken = node.faults().inject(Fault::Reset.on(method).times(1));
+    assert_eq!(neve.client().call(method, "[\"0x\"]").status, 200);
+    assert_eq!(broken.hits(), 1);
+}
+
+/// The rate to an upstream is one for all; the relay gets at most half of it.
+#[test]
+fn heads_come_while_clients_ask_the_relay_for_far_more_than_the_upstream_may_get() {
+    let rates = ["--upstream-requests-per-second", "20"];
+    let (node, _dir, neve) = start(&rates);
+    let (began, asked) = (Instant::now(), node.counters().calls("eth_getBalance"));
+    let ends = AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        let flood = || {
+            let (mut client, mut refused) = (neve.client(), 0_u64);
+            while !ends.load(Ordering::Relaxed) {
+                let status = client.call("eth_getBalance", BALANCE).status;
+                assert!(matches!(status, 200 | 429), "{status}");
+                refused += u64::from(status == 429);
+            }
+            refused
+        };
+        let floods = [(); 4].map(|()| scope.spawn(flood));
+        for head in 6..=15 {
+            node.advance(1);
+            neve.wait_for_head(head);
+        }
+        ends.store(true, Ordering::Relaxed);
+        floods.map(|flood| flood.join().expect("no panic")).iter().sum::<u64>()
+    });
+    let relayed = node.counters().calls("eth_getBalance") - asked;
+    assert!(refused > 0, "{relayed} calls were relayed and none refused");
+    let most = 10 * (began.elapsed().as_secs() + 3);
+    assert!(relayed < most, "{relayed} calls were relayed, {most} at most");
 }

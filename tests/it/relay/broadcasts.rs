@@ -11,10 +11,10 @@ use crate::support::served::devnet;
 
 const SEND: &str = "eth_sendRawTransaction";
 /// Bytes of a transaction that a client makes neve hold.
-const LEN: usize = 1 << 20;
+const LEN: u32 = 1 << 20;
 
 fn raw() -> String {
-    format!("[\"0x02{}\"]", "00".repeat(LEN / 2))
+    format!("[\"0x02{}\"]", "00".repeat(LEN as usize / 2))
 }
 
 /// A request on a connection of its own, without a look at its response.
@@ -35,14 +35,12 @@ fn transaction_keeps_place_and_memory_of_its_client_until_all_upstreams_have_ans
     let (_dir, neve) = start(&urls, &[&["--relay-broadcast"], &limits[..]].concat());
     let stalls = nodes.each_ref().map(|node| node.faults().inject(Fault::Stall.on(SEND)));
     let client = send(&neve);
-    neve.wait("both upstreams", |_| {
-        nodes.iter().all(|node| node.counters().calls(SEND) == 1).then_some(())
-    });
+    neve.wait("both upstreams", |_| stalls.iter().all(|stall| stall.hits() == 1).then_some(()));
     drop(client);
     let in_flight = || neve.metric("neve_relay_in_flight_requests");
     neve.wait("the end of the client's request", |_| (in_flight() == Some(0.0)).then_some(()));
     let reserved = neve.metric("neve_client_reserved_bytes").unwrap_or_default();
-    assert!(reserved >= LEN as f64, "{reserved} bytes are reserved, {LEN} are held");
+    assert!(reserved >= f64::from(LEN), "{reserved} bytes are reserved, {LEN} are held");
     let balance = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
     let second = neve.client().call("eth_getBalance", balance);
     assert_eq!(second.status, 429, "the address has its share: {}", second.text());
@@ -51,6 +49,6 @@ fn transaction_keeps_place_and_memory_of_its_client_until_all_upstreams_have_ans
         (neve.client().call("eth_getBalance", balance).status == 200).then_some(())
     });
     neve.wait("the memory", |_| {
-        (neve.metric("neve_client_reserved_bytes") < Some(LEN as f64)).then_some(())
+        (neve.metric("neve_client_reserved_bytes") < Some(f64::from(LEN))).then_some(())
     });
 }

@@ -45,6 +45,10 @@ impl Odd {
         format!("http://{}", self.address)
     }
 
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Answers with these bytes from now on; `closes` if the connection ends behind them.
     pub(super) fn answer(&self, bytes: &[u8], closes: bool) {
         self.set(METHOD, bytes.to_vec(), closes);

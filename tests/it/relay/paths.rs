@@ -1,5 +1,6 @@
 //! Other paths of the node.
 
+use super::odd::Odd;
 use super::wire::Wire;
 use crate::support::client::{Client, Response};
 use crate::support::neve::{Neve, fresh_dir, run};
@@ -104,4 +105,39 @@ fn address_that_tells_no_place_of_other_paths_is_refused_at_the_start() {
     let why = "the upstream http://127.0.0.1:1 does not end with /ext/bc/C/rpc";
     assert!(said.contains("--relay-paths") && said.contains(why), "{said}");
     assert!(!said.contains("SECRET"), "{said}");
+}
+
+#[test]
+fn paths_of_atomic_transactions_and_of_other_chains_are_relayed_when_they_are_named() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let odd = Odd::start(node.address());
+    let wire = Wire::start(odd.address());
+    let url = wire.url();
+    let arguments = ["--upstream", &url, "--start", "0", "--on-miss", "relay"];
+    let paths = ["--relay-paths", "/ext/bc/C/avax,/ext/bc/P,/ext/bc/X"];
+    let neve = Neve::start(dir.path(), &[&arguments[..], &paths].concat());
+    neve.wait_for_head(5);
+    let mut client = neve.client();
+    for (path, method, result) in [
+        ("/ext/bc/C/avax", "avax.getAtomicTx", r#"{"tx":"0x00","blockHeight":"5"}"#),
+        ("/ext/bc/P", "platform.getHeight", r#"{"height":"12"}"#),
+        ("/ext/bc/X", "avm.getTx", r#"{"tx":"0x01"}"#),
+    ] {
+        let response = format!(r#"{{"jsonrpc":"2.0","result":{result},"id":1}}"#);
+        odd.answer_with(method, &response);
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{}}}}"#);
+        let relayed = client.request("POST", path, &JSON, call.as_bytes());
+        let json = Some("application/json");
+        assert_eq!(told(&relayed), (200, response, json), "{path}");
+        assert_eq!(relayed.header("x-neve"), Some("relay"));
+        assert!(wire.sent().contains(&format!("POST {path} HTTP/1.1\r\n")), "{path}");
+        // Neither a path beside it nor a method of keys gets there.
+        for other in [format!("{path}/x"), format!("{path}?x=1")] {
+            let refused = client.request("POST", &other, &JSON, call.as_bytes());
+            assert_eq!((refused.status, refused.header("x-neve")), (404, None), "{other}");
+        }
+        let keys = call.replace(method, "keystore.exportUser");
+        assert_eq!(client.request("POST", path, &JSON, keys.as_bytes()).status, 403);
+    }
+    assert!(!wire.sent().contains("keystore"));
 }

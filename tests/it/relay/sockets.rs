@@ -103,3 +103,20 @@ fn notification_that_no_upstream_takes_has_no_response() {
     }
     failed.clear();
 }
+
+#[test]
+fn split_batch_over_websocket_without_a_relay_has_an_error_for_each_missing_call() {
+    let node = devnet(5);
+    for (treatment, served) in [("split", true), ("whole", false)] {
+        let (_dir, neve) = follow(&node, &["--batch-miss", treatment]);
+        let mut ws = Ws::open(&neve);
+        ws.send(&format!("[{NUMBER},{BALANCE}]"));
+        let all: Value = serde_json::from_str(&ws.text()).unwrap();
+        assert_eq!(all.as_array().map(Vec::len), Some(2), "{all}");
+        assert_eq!((&all[0]["id"], &all[1]["id"]), (&json!(8), &json!(7)));
+        assert_eq!(all[0]["result"] == "0x5", served, "{treatment}: {all}");
+        let error = &all[1]["error"];
+        assert_eq!((&error["code"], error["message"].is_string()), (&json!(-32000), true), "{all}");
+        assert_eq!(error["data"], json!({ "firstHeight": "0x0", "head": "0x5" }));
+    }
+}
