@@ -1,5 +1,7 @@
 //! Facts of calls that decide which upstream can answer them.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -11,6 +13,16 @@ const OPENING_MAX: usize = 64;
 const ID_LEN_MAX: usize = 64;
 /// Characters of the id of a filter. A node's have 34.
 const FILTER_LEN_MAX: usize = 66;
+
+/// Call of a batch that names a filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedFilter {
+    pub(super) filter: Box<str>,
+    /// Number of the call among the calls.
+    pub(super) number: usize,
+    /// Place of its text in the body, without the comma before it.
+    pub(super) span: Range<usize>,
+}
 
 /// Facts of one call, or of all calls of a batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +37,8 @@ pub(crate) struct CallFacts {
     pub(crate) reads_state: bool,
     /// First filter that is named, in lower case: only its issuer knows it.
     pub(crate) filter: Option<Box<str>>,
+    /// Calls of a batch that name filters.
+    pub(crate) named: Vec<NamedFilter>,
     /// Ids of the calls whose results are ids of new filters, as the upstream gets them.
     pub(crate) opening: Vec<Box<[u8]>>,
 }

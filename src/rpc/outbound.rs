@@ -3,11 +3,9 @@
 //! They are written anew from the parts that were checked. An upstream that reads odd JSON in
 //! another way, such as a key that stands twice, could take the client's own text for another call.
 
-use std::ops::Range;
-
 use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
-use super::call_facts::{CallFacts, only_reads};
+use super::call_facts::{CallFacts, NamedFilter, only_reads};
 use super::caller::{Calls, RelayedCalls};
 use crate::config::settings::{is_never_relayed, is_subscription};
 use crate::shared::{Reservation, ThreadCounters};
@@ -41,22 +39,10 @@ pub(crate) struct Outbound {
     pub(crate) facts: Box<CallFacts>,
     /// Ids of the calls, as the client wrote them.
     ids: Vec<Box<[u8]>>,
-    /// Calls of a batch that name filters.
-    named: Vec<NamedFilter>,
     batch: bool,
     /// Calls to count when it is relayed.
     pub(crate) calls: Option<Calls>,
     reserved: Option<Reservation>,
-}
-
-/// Call of a batch that names a filter.
-#[derive(Debug)]
-struct NamedFilter {
-    filter: Box<str>,
-    /// Number of the call among the calls.
-    number: usize,
-    /// Place of its text in the body, without the comma before it.
-    span: Range<usize>,
 }
 
 /// Calls of a batch for an upstream of their own.
@@ -104,8 +90,7 @@ impl Outbound {
         let (body, ids) = (Vec::new(), Vec::new());
         let (facts, calls) = (Box::default(), None);
         let (repeatable, purpose) = (true, Purpose::Any);
-        let named = Vec::new();
-        Self { body, repeatable, purpose, facts, ids, named, batch, calls, reserved: None }
+        Self { body, repeatable, purpose, facts, ids, batch, calls, reserved: None }
     }
 
     fn add(&mut self, message: &Message<'_>) {
@@ -140,7 +125,7 @@ impl Outbound {
                 let named = self.facts.add(id, &method, message.params());
                 if let Some(filter) = named.filter(|_| self.batch && id.is_some()) {
                     let (number, span) = (self.ids.len(), start..self.body.len());
-                    self.named.push(NamedFilter { filter, number, span });
+                    self.facts.named.push(NamedFilter { filter, number, span });
                 }
             }
         }
@@ -151,7 +136,7 @@ impl Outbound {
 
     /// True if several calls of a batch name filters, which may be of several upstreams.
     pub(super) fn names_filters(&self) -> bool {
-        self.named.len() > 1
+        self.facts.named.len() > 1
     }
 
     /// Takes calls that name filters of other issuers than that of the first known filter out of a batch
@@ -163,7 +148,7 @@ impl Outbound {
         let (mut own, mut parts) = (None, Vec::<(usize, Part)>::new());
         let mut kept = Vec::with_capacity(self.body.len());
         let mut at = 0;
-        for NamedFilter { filter, number, span } in std::mem::take(&mut self.named) {
+        for NamedFilter { filter, number, span } in std::mem::take(&mut self.facts.named) {
             let Some(place) = issuer(&filter) else { continue };
             if own.is_none() {
                 (own, self.facts.filter) = (Some(place), Some(filter));
