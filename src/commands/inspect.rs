@@ -35,7 +35,7 @@ fn look(dir: &Path) -> Result<Vec<StoredFile>, String> {
         return Err(no_store(if dir.exists() { "not a directory" } else { "no such directory" }));
     }
     if !is_store(dir).map_err(|error| error.to_string())? {
-        return Err(no_store("no store, it has neither a stamp nor segments"));
+        return Err(no_store("no store, it has no segments"));
     }
     inventory(dir, &Codec::default()).map_err(|error| error.to_string())
 }

@@ -52,6 +52,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     });
     scrubbing.await.map_err(io::Error::other)??;
     let damaged = reader.damaged();
+    let lost = reader.range().is_none();
     let records: usize = damaged.iter().map(|one| one.heights.len()).sum();
     info!(segments = damaged.len(), records, "store read");
     let serving = Arc::new(Serving::new(reader));
@@ -75,9 +76,12 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
         parts.follower(&config, ingest.clone()).repair().await
     };
     failed.iter().for_each(|(segment, why)| error!(segment, why, "segment not repaired"));
+    if lost {
+        error!("no segment can be served; neve serve fetches the heights again");
+    }
     if let Some(gap) = serving.reader.gap() {
         warn!(from = gap.start, to = gap.end - 1, "neve serve fills the gap");
     }
     let finished = finish(ingest, writer, config.http.drain_timeout).await;
-    Ok(failed.is_empty() && finished)
+    Ok(failed.is_empty() && !lost && finished)
 }

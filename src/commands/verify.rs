@@ -72,7 +72,7 @@ fn verify(
         return Err(Failed::NoStore { path: path.to_owned(), what });
     }
     if !single && !is_store(path)? {
-        let what = "no store, it has neither a stamp nor segments";
+        let what = "no store, it has no segments";
         return Err(Failed::NoStore { path: path.to_owned(), what });
     }
     let progress = progress(total_bytes(path)?);

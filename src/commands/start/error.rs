@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub(crate) enum StartError {
     #[error("cannot make a temporary directory: {0}")]
     Temporary(io::Error),
-    #[error("{}: no store; name the directory of neve serve", .0.display())]
+    #[error("--data-dir {}: no store, it has no segments; name the directory of neve serve", .0.display())]
     NoStore(PathBuf),
     #[error("block {0} of the store cannot be read; run neve repair")]
     Damaged(u64),

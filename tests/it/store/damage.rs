@@ -307,12 +307,48 @@ fn segment_files_that_are_removed_while_neve_runs_come_back() {
     assert_verifies(dir.path());
 }
 
+/// Exit code of `neve verify`, or `neve repair`, with all that it said.
+fn looked_at(command: &str, dir: &Path) -> (Option<i32>, String) {
+    let dir = dir.display().to_string();
+    let mut arguments = vec![command, "--data-dir", &dir];
+    if command == "repair" {
+        arguments.extend(["--upstream", "http://127.0.0.1:9", "--disk-reserve-bytes", "1MiB"]);
+    }
+    let output = run(&arguments);
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
 #[test]
 fn directory_that_is_no_store_is_not_called_clean() {
-    let dir = fresh_dir();
-    fs::write(dir.path().join("notes.txt"), "no store").unwrap();
-    let output = run(&["verify", "--data-dir", &dir.path().display().to_string()]);
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("no store, it has neither a stamp nor segments"), "{said}");
+    for name in ["notes.txt", "lock", "stamp"] {
+        let dir = fresh_dir();
+        fs::write(dir.path().join(name), "no store").unwrap();
+        for command in ["verify", "repair"] {
+            let (code, said) = looked_at(command, dir.path());
+            assert_eq!(code, Some(2), "{command} of {name}: {said}");
+            assert!(said.contains("no store, it has no segments"), "{command} of {name}: {said}");
+        }
+    }
+}
+
+#[test]
+fn store_with_only_quarantined_files_is_not_called_clean() {
+    let (_node, dir, _) = stored(MAIN);
+    let store = dir.path().join("store");
+    let names: Vec<_> = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().path()).collect();
+    for path in names {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("seg") => fs::rename(&path, format!("{}.quarantined-0", path.display())).unwrap(),
+            Some("idx") => fs::remove_file(&path).unwrap(),
+            _ => {}
+        }
+    }
+    let (code, said) = looked_at("verify", &store);
+    assert_eq!(code, Some(1), "{said}");
+    let finding = "quarantined: set aside, and the store has no other segment; run neve serve";
+    assert!(said.contains(finding) && !said.contains(" 0 findings"), "{said}");
+    let (code, said) = looked_at("repair", &store);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("no segment can be served"), "{said}");
 }

@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 
 use super::digest::TableEdges;
-use super::finding::{Summary, Visitor, damaged, finding};
+use super::finding::{Finding, Summary, Visitor, damaged, finding};
 use super::packed_file;
 use super::segment_file::{self, Outcome};
 use super::table_file;
 use crate::disk::{
-    LOCK_NAME, STAMP_NAME, Stamp, list, parse_packed_name, parse_quarantined_name,
-    parse_segment_name, parse_table_name,
+    STAMP_NAME, Stamp, list, parse_packed_name, parse_quarantined_name, parse_segment_name,
+    parse_table_name,
 };
 use crate::error::Error;
 use crate::id::Hash;
@@ -54,11 +54,11 @@ pub(crate) fn packed(
     Ok(summary(&packed_file::verify_with(path, name, codec, &edges, visitor)?))
 }
 
-/// True if `dir` has a file that a store has.
+/// True if `dir` has a file with heights, or one that was made of such a file. A lock or a stamp alone
+/// does not make a store: there is nothing to look at, so nothing may be called clean.
 pub fn is_store(dir: &Path) -> Result<bool, Error> {
     let ours = |name: &String| {
-        [STAMP_NAME, LOCK_NAME].contains(&name.as_str())
-            || base_of(name).is_some()
+        base_of(name).is_some()
             || parse_quarantined_name(name).is_some()
             || parse_table_name(name).is_some()
     };
@@ -88,6 +88,9 @@ pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error
     let names = list(dir)?;
     let empty = !names.iter().any(|name| base_of(name).is_some());
     let stamp = if empty { None } else { stamp(dir, visitor)? }; // it comes with the first block
+    if empty {
+        names.iter().filter_map(|name| nothing_but(name)).for_each(|found| visitor.finding(found));
+    }
     let edges = TableEdges::of(names.iter().filter_map(|name| parse_table_name(name)));
     let outcomes = Vec::new();
     let mut walk = Walk { visitor, stamp, edges, before: None, outcomes, packed_end: None };
@@ -105,6 +108,13 @@ pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error
         summary.tables += u64::from(table_file::verify(dir, name, &outcomes, visitor)?);
     }
     Ok(summary)
+}
+
+/// Finding of a store without a segment that is served, for a file that was set aside.
+fn nothing_but(name: &str) -> Option<Finding> {
+    parse_quarantined_name(name)?;
+    let detail = "set aside, and the store has no other segment; run neve serve";
+    Some(finding(name, None, 0, "quarantined", detail))
 }
 
 fn last(outcomes: &[Outcome]) -> Option<u64> {
