@@ -10,7 +10,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use neve_store::Opened;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::reload::{FLUSH_WITHIN, Reload};
 use super::start::{
@@ -153,7 +153,9 @@ fn beside(
     let starting = tokio::spawn(starting);
     let upkeep =
         tokio::spawn(observe::metrics::keep_up(observe::metrics::UPKEEP_EVERY, move || {
-            metrics.as_ref().inspect(|metrics| metrics.run_upkeep());
+            let Some(metrics) = &metrics else { return };
+            metrics.run_upkeep();
+            debug!("histogram samples counted");
         }));
     [showing, keeping, aging, starting, upkeep].map(AbortOnDropHandle::new)
 }

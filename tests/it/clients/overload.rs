@@ -1,7 +1,8 @@
 //! Clients that ask for much: how much work that is, and who waits for it.
 
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use serde_json::Value;
 
 use crate::support::client::{Response, read};
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
+use crate::support::served::{devnet, follow};
 use crate::support::ws::{End, Ws};
 
 /// Blocks with hundreds of logs each, of which a search of everything finds more than it may.
@@ -281,4 +283,57 @@ fn long_raw_forms_are_encoded_where_they_hold_up_nobody() {
         assert_eq!(over_socket["result"], raw);
         assert_eq!(handed_over(), at + 1);
     }
+}
+
+/// Replays that run at once, of so many heights each.
+const REPLAYS: usize = 300;
+const REPLAYED: u64 = 1000;
+
+/// A WebSocket that wants all heads, and whose answers nobody has read yet.
+fn replay(neve: &Neve) -> TcpStream {
+    let mut stream = connect_from(GREEDY, neve);
+    let head = "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads",{"fromBlock":"0x1"}]}"#;
+    let lead = [0x81, 0x80 | call.len() as u8, 0, 0, 0, 0];
+    stream.write_all(&[head.as_bytes(), &lead, call.as_bytes()].concat()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream
+}
+
+/// The shortest time that a call took: a busy machine makes some of them longer.
+fn shortest(socket: &mut Ws) -> Duration {
+    let time = |_| {
+        let start = Instant::now();
+        socket.call("eth_chainId", "[]");
+        start.elapsed()
+    };
+    (0..40).map(time).min().expect("some calls")
+}
+
+/// A replay always has something to send. Hundreds of them take turns, and other work is done between two turns.
+#[test]
+fn calls_do_not_wait_for_hundreds_of_replays() {
+    let devnet = devnet(REPLAYED);
+    let bounds = ["--threads", "1", "--write-timeout", "1h", "--connections-address-max", "1000"];
+    let (_dir, neve) = follow(&devnet, &bounds);
+    let mut socket = Ws::open(&neve);
+    let alone = shortest(&mut socket);
+    let replays: Vec<_> = (0..REPLAYS).map(|_| replay(&neve)).collect();
+    let (over, start) = (AtomicBool::new(false), Instant::now());
+    let beside = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut room = vec![0; 64 << 10];
+            while !over.load(Ordering::Relaxed) && start.elapsed() < LIMIT {
+                replays.iter().for_each(|mut replay| drop(replay.read(&mut room)));
+            }
+        });
+        let begun = || neve.count("neve_ws_notifications_total{kind=\"new_heads\"}");
+        neve.wait("all replays", |_| (begun() > 100 * REPLAYS as u64).then_some(()));
+        let beside = shortest(&mut socket);
+        over.store(true, Ordering::Relaxed);
+        assert!(begun() < REPLAYED * REPLAYS as u64, "the replays ended before the calls");
+        beside
+    });
+    assert!(beside < 10 * alone + Duration::from_millis(2), "{beside:?}, {alone:?} alone");
 }

@@ -81,3 +81,12 @@ fn relayed_call_has_a_time_of_its_own_outcome_on_both_paths() {
     assert_eq!(times(&neve, "eth_getBlockByNumber", "miss"), 0);
     assert_eq!(misses(&neve, "eth_getBlockByNumber", "below_range"), 1);
 }
+
+/// Samples that nobody scrapes would stay in memory. The log alone shows that neve counts them: a scrape does it too.
+#[test]
+fn samples_are_counted_though_nobody_scrapes() {
+    let (node, dir) = (DevnetThread::start(Config::test()).expect("free ports"), fresh_dir());
+    let arguments = ["--upstream", &node.base_url(), "--start", "0"];
+    let neve = Neve::start_by(&["env", "RUST_LOG=neve=debug"], dir.path(), &arguments);
+    neve.wait_for_log("histogram samples counted");
+}
