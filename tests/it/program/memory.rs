@@ -135,8 +135,15 @@ impl<'n> Attack<'n> {
         }
     }
 
+    /// Sends these bytes so many times, and leaves each time before an answer comes.
+    pub(super) fn send_and_leave(&mut self, count: usize, bytes: &[u8]) {
+        for at in 0..count {
+            let _ = connect(self.neve, (self.from)(at)).write_all(bytes);
+        }
+    }
+
     /// Sends frames over WebSockets.
-    fn send_frames(&mut self, count: usize, frames: &[u8]) {
+    pub(super) fn send_frames(&mut self, count: usize, frames: &[u8]) {
         for at in 0..count {
             let mut stream = connect(self.neve, (self.from)(at));
             let head =
@@ -155,15 +162,15 @@ impl<'n> Attack<'n> {
 
 /// A frame that is masked by nothing.
 #[expect(clippy::big_endian_bytes, reason = "the order of RFC 6455")]
-fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     [&[first, 0xff], &payload.len().to_be_bytes()[..], &[0; 4], payload].concat()
 }
 
-const WHOLE: u8 = 0x81;
+pub(super) const WHOLE: u8 = 0x81;
 const FIRST: u8 = 0x01;
 const MORE: u8 = 0x00;
 
-fn post(body: &str) -> Vec<u8> {
+pub(super) fn post(body: &str) -> Vec<u8> {
     let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
     format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
@@ -172,39 +179,39 @@ pub(super) fn call(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#)
 }
 
-fn batch(call: &str, count: usize) -> String {
+pub(super) fn batch(call: &str, count: usize) -> String {
     format!("[{}]", vec![call; count].join(","))
 }
 
 /// Logs of all blocks.
-fn all_logs() -> String {
+pub(super) fn all_logs() -> String {
     call("eth_getLogs", r#"[{"fromBlock":"0x1","toBlock":"latest"}]"#)
 }
 
 /// Receipts, as many as a batch may have.
-fn receipts() -> String {
+pub(super) fn receipts() -> String {
     batch(&call("eth_getBlockReceipts", r#"["0x5"]"#), 500)
 }
 
 /// Fees, as many as a batch may have.
-fn fee_histories() -> String {
+pub(super) fn fee_histories() -> String {
     let percentiles = (0..100).map(|at| at.to_string()).collect::<Vec<_>>().join(",");
     batch(&call("eth_feeHistory", &format!(r#"["0x100","latest",[{percentiles}]]"#)), 40)
 }
 
 /// An id that an answer repeats in six times its length.
-fn long_id(bytes: usize) -> String {
+pub(super) fn long_id(bytes: usize) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"eth_chainId"}}"#, "<".repeat(bytes))
 }
 
 /// A head, and then nothing.
-fn part_of_a_head(bytes: usize) -> Vec<u8> {
+pub(super) fn part_of_a_head(bytes: usize) -> Vec<u8> {
     let head = "POST / HTTP/1.1\r\nHost: x\r\nx: ";
     [head.as_bytes(), &vec![b'a'; bytes]].concat()
 }
 
 /// A body of five megabytes, but for its end.
-fn part_of_a_body() -> Vec<u8> {
+pub(super) fn part_of_a_body() -> Vec<u8> {
     let body = call("eth_chainId", "[]") + &" ".repeat(5_000_000);
     let mut request = post(&body);
     request.pop();
@@ -212,7 +219,7 @@ fn part_of_a_body() -> Vec<u8> {
 }
 
 /// A message in two frames, of which the second does not end.
-fn part_of_a_message() -> Vec<u8> {
+pub(super) fn part_of_a_message() -> Vec<u8> {
     let mut second = frame(MORE, &vec![b' '; 4_000_000]);
     second.pop();
     [frame(FIRST, &vec![b' '; 4_000_000]), second].concat()
@@ -346,53 +353,4 @@ fn subscribers_that_do_not_read_take_bounded_memory() {
         let long = call("eth_subscribe", &format!(r#"["logs",{{"address":[{addresses}]}}]"#));
         attack.send_frames(50, &frame(WHOLE, long.as_bytes()));
     });
-}
-
-/// The attacks as they were found, with default flags: their figures are in docs/RELIABILITY.md.
-#[test]
-#[ignore = "takes minutes: ./check attacks"]
-fn attacks_at_their_full_size_stay_below_the_documented_ceiling() {
-    type Full = fn(&mut Attack<'_>);
-    let attacks: [(&str, Full); 9] = [
-        ("60 sockets, logs", |a| a.send_frames(60, &frame(WHOLE, all_logs().as_bytes()))),
-        ("120 sockets, batches of receipts", |a| {
-            a.send_frames(120, &frame(WHOLE, receipts().as_bytes()));
-        }),
-        ("60 batches of eth_feeHistory", |a| a.send(60, &post(&fee_histories()))),
-        ("60 ids of 5 MB of <", |a| a.send(60, &post(&long_id(5_000_000)))),
-        ("9,900 heads of 60 kB", |a| a.send(9900, &part_of_a_head(60_000))),
-        ("9,900 heads of 16 kB", |a| a.send(9900, &part_of_a_head(16_000))),
-        ("bodies and messages", |a| {
-            a.send(120, &part_of_a_body());
-            a.send_frames(60, &part_of_a_message());
-        }),
-        ("5,000 answers through hyper", |a| {
-            let request = String::from_utf8(post(&receipts())).expect("text");
-            let request = request.replacen("\r\n", "\r\nOrigin: http://a.example\r\n", 1);
-            a.send(5000, request.as_bytes());
-        }),
-        ("5,000 subscribers", |a| {
-            let logs = call("eth_subscribe", r#"["logs",{"fromBlock":"0x1"}]"#);
-            a.send_frames(5000, &frame(WHOLE, logs.as_bytes()));
-        }),
-    ];
-    for (name, attack) in attacks {
-        for (addresses, from) in [(1, only as fn(usize) -> [u8; 4]), (5, attacker)] {
-            let (_devnet, _dir, neve) = start(&[
-                "--idle-timeout",
-                "10m",
-                "--write-timeout",
-                "10m",
-                "--connections-address-max",
-                "10000",
-            ]);
-            let peak = Peak::watch(&neve);
-            let mut open = Attack::new(&neve, from);
-            attack(&mut open);
-            let most = peak.settled() / MIB;
-            eprintln!("{name}, {addresses} addresses: {most} MiB");
-            assert!(most < 512, "{name}, {addresses} addresses: {most} MiB");
-            others_are_served(&neve, addresses == 1);
-        }
-    }
 }

@@ -2,9 +2,8 @@
 
 #![expect(clippy::big_endian_bytes, reason = "the order of RFC 9113")]
 
-use super::memory::{
-    Attack, MIB, Peak, attacker, call, only, others_are_served, start, withstands,
-};
+use super::memory::{call, withstands};
+use super::memory_full::stays_below_the_ceiling;
 use crate::support::http2::{DATA, PREFACE, SETTINGS, frame, head, header};
 
 /// Streams that a connection may have open by default.
@@ -76,15 +75,7 @@ fn attacks_at_their_full_size_over_http_2_stay_below_the_ceiling() {
         ("too many headers", too_many_headers()),
         ("closed windows", closed_windows()),
     ] {
-        for (addresses, from) in [(1, only as fn(usize) -> [u8; 4]), (5, attacker)] {
-            let (_devnet, _dir, neve) = start(&["--idle-timeout", "10m", "--write-timeout", "10m"]);
-            let peak = Peak::watch(&neve);
-            let mut open = Attack::new(&neve, from);
-            open.send(900, &bytes);
-            let most = peak.settled() / MIB;
-            eprintln!("{name} over HTTP/2, {addresses} addresses: {most} MiB");
-            assert!(most < 512, "{name}, {addresses} addresses: {most} MiB");
-            others_are_served(&neve, addresses == 1);
-        }
+        let name = format!("{name} over HTTP/2");
+        stays_below_the_ceiling(&name, &|attack| attack.send(900, &bytes));
     }
 }

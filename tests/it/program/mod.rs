@@ -9,6 +9,7 @@ mod export;
 mod import;
 mod latencies;
 mod memory;
+mod memory_full;
 mod memory_heads;
 mod memory_http2;
 mod outputs;
