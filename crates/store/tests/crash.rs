@@ -284,10 +284,11 @@ fn each_loss_of_power(packs: bool) {
     let dir = tempfile::tempdir().unwrap();
     let (done, known) = history(&dir.path().join("live"), packs);
     let mut image = Image::new();
-    let mut state = 1_u64;
+    let mut state = support::from_variable("NEVE_POWER_SEED", 1);
+    eprintln!("NEVE_POWER_SEED={state}");
+    // The other history has most of the steps.
+    let rounds = support::from_variable("NEVE_POWER_ROUNDS", if packs { 2 } else { 6 });
     for ops in 0..=done.len() {
-        // The other history has most of the steps.
-        let rounds = if packs { 2 } else { 6 };
         for round in 0..if ops.is_multiple_of(every()) { rounds } else { 0 } {
             let at = dir.path().join(format!("powerless-{ops}-{round}"));
             image.powerless(&at, |sides| {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::recorded::Recorded;
+use crate::support::ws::Ws;
 
 /// The heads before, between and after the rounds of the transcript.
 const HEADS: [u64; 3] = [334, 336, 339];
@@ -257,4 +258,25 @@ fn logs_of_an_unknown_block_are_a_miss_wherever_the_store_begins() {
         let answer = neve.client().call("eth_getLogs", &unknown);
         assert_eq!(answer.status, 421, "{start}: {}", answer.text());
     }
+}
+
+#[test]
+fn address_that_has_its_share_of_filters_leaves_the_others_theirs() {
+    let (node, dir) = (Recorded::start_at(MAIN, 20, false), fresh_dir());
+    let arguments = ["--upstream", &node.url(), "--start", "0", "--filters-max", "8"];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_head(20);
+    let mut client = neve.client();
+    let mut open = || client.call("eth_newBlockFilter", "[]").text();
+    for _ in 0..2 {
+        assert!(id_of(&open()).is_some());
+    }
+    let refused = open();
+    assert!(refused.contains("too many filters"), "{refused}");
+    let mut other = Ws::open_from(&neve, [127, 0, 0, 2]);
+    for _ in 0..2 {
+        assert!(id_of(&other.call("eth_newBlockFilter", "[]")).is_some());
+    }
+    let refused = other.call("eth_newBlockFilter", "[]");
+    assert!(refused.contains("too many filters"), "{refused}");
 }

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::client::Response;
 use crate::support::neve::{Neve, fresh_dir};
+use crate::support::ws::Ws;
 
 const RATE: f64 = 4.0;
 /// Longer than a busy machine takes to hand a block through three stores.
@@ -51,6 +52,9 @@ fn wait_until_ready(neve: &Neve, wanted: bool) {
 fn call(neve: &Neve, method: &str, params: &str) -> u16 {
     neve.client().call(method, params).status
 }
+
+/// Subscriptions to what comes after the head.
+const SUBSCRIPTIONS: [&str; 2] = [r#"["newHeads"]"#, r#"["logs",{}]"#];
 
 /// Calls whose answer depends on the head.
 const OF_THE_HEAD: [(&str, &str); 13] = [
@@ -116,6 +120,11 @@ fn stopped_root_is_seen_by_a_mirror_of_a_mirror() {
         let text = third.client().call(method, "[]").text();
         assert!(text.contains("the newest block is too old"), "{method}: {text}");
     }
+    for params in SUBSCRIPTIONS {
+        let text = Ws::open(&third).call("eth_subscribe", params);
+        assert!(text.contains("the newest block is too old"), "{params}: {text}");
+        Ws::open(&first).subscribe(params);
+    }
     assert_eq!(third.client().get("/v1/block/latest").status, 421);
     let text = third.client().call("eth_blockNumber", "[]").text();
     assert!(text.contains("header not found: the newest block is too old"), "{text}");
@@ -127,6 +136,7 @@ fn stopped_root_is_seen_by_a_mirror_of_a_mirror() {
     wait_until_ready(&third, true);
     third.wait("a hit", |_| (call(&third, "eth_blockNumber", "[]") == 200).then_some(()));
     assert_eq!(call(&third, "eth_getFilterChanges", &format!("[{filter}]")), 200);
+    SUBSCRIPTIONS.iter().for_each(|params| drop(Ws::open(&third).subscribe(params)));
 }
 
 /// A block of the future cannot be told from a clock that is behind, so the operator must look.

@@ -43,6 +43,8 @@ fn main_listener_names_no_path_and_no_upstream() {
     assert_eq!(main.get("/ready").json(), json!({ "ready": true }));
     assert_eq!(main.get("/metrics").status, 404);
     let full = neve.health();
+    let age = |health: &Value| health["blocks"]["head_age_seconds"].as_f64().unwrap_or_default();
+    assert!(age(&health) > 0.0 && age(&full) >= age(&health), "{health} {full}");
     assert!(keys(&full).contains(&"storage") && keys(&full).contains(&"upstreams"));
     assert!(neve.admin().get("/metrics").text().contains("neve_head_height 339"));
     assert_eq!(neve.admin().call("eth_chainId", "[]").status, 404);

@@ -244,12 +244,12 @@ fn messages_on_their_way_have_a_limit_together() {
     let (_node, _dir, neve) = with_room("1MB", "2100kB");
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
     let padded = |len: usize| format!("{call}{}", " ".repeat(len - call.len()));
-    let send = |len: usize| {
-        let mut ws = Ws::open(&neve);
+    let send_by = |mut ws: Ws, len: usize| {
         ws.send(&padded(len));
         ws.send_message(Message::Close(None));
         ws.rest()
     };
+    let send = |len: usize| send_by(Ws::open(&neve), len);
     let mut stalled = raw(&neve);
     // All but the end, and a ping, whose answer says that the rest was read.
     stalled.write_all(&masked_long(0x01, padded(990_000).as_bytes())).unwrap();
@@ -263,6 +263,8 @@ fn messages_on_their_way_have_a_limit_together() {
     refused();
     neve.wait_for_count("neve_ws_closed_connections_total{reason=\"memory\"}", 1);
     assert_eq!(send(4000).0.len(), 1, "short ones need no room");
+    // Another address has a share of its own.
+    assert_eq!(send_by(Ws::open_from(&neve, [127, 0, 0, 2]), 990_000).0.len(), 1);
     stalled.write_all(&masked(0x80, b" ")).unwrap();
     assert_eq!(begin(&mut stalled)[0], 0x81);
     let kept = neve.metric("neve_client_reserved_bytes").unwrap();

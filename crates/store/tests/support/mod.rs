@@ -105,6 +105,11 @@ pub fn pack(opened: &mut Opened, settled: u64) -> Result<u64, neve_store::Error>
     Ok(heights)
 }
 
+/// Number that a variable has, or this one.
+pub fn from_variable(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |number| number.parse().unwrap())
+}
+
 /// Distance between the cases of an exhaustive test that are run: 1 runs all. `NEVE_STORE_EVERY` sets it where
 /// a case takes a hundred times as long: under a sanitizer or miri.
 pub fn every() -> usize {
