@@ -1,7 +1,8 @@
 //! Every order in which threads can meet at what the store publishes (`RUSTFLAGS="--cfg loom"`).
 //!
-//! Watermarks, hash table and checked bits are the store's own. Files are cells whose bytes loom watches: a
-//! byte that is read while another thread may write it is an error.
+//! Watermarks, hash table, checked bits and the list of segments are the store's own. In the models of one part files
+//! are cells whose bytes loom watches: a byte that is read while another thread may write it is an error. The last
+//! model runs the writer itself over files: a record that is readable before its bytes are written is a wrong one.
 
 use std::sync::Arc;
 
@@ -9,19 +10,26 @@ use loom::cell::UnsafeCell;
 use loom::model::Builder;
 use loom::thread;
 
-use crate::id::Hash;
+use crate::format::{Part, Record};
+use crate::id::{Hash, Identity};
 use crate::index::{ActiveTable, Locator};
 use crate::memory::Watermarks;
 use crate::segment::Checked;
 use crate::sync::ArcSwap;
+use crate::{Opened, Options, Reader, Retention, Writer, open};
 
 /// First byte of the second region: the first has a slot a record.
 const DATA: u64 = 8;
 
 /// Checks all orders with at most three preemptions, which find nearly all faults of such code.
 fn check(work: impl Fn() + Send + Sync + 'static) {
+    check_up_to(3, work);
+}
+
+fn check_up_to(preemptions: usize, work: impl Fn() + Send + Sync + 'static) {
     let mut model = Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 20_000;
     model.check(work);
 }
 
@@ -152,5 +160,66 @@ fn reader_sees_one_range_while_segments_roll_and_are_evicted() {
             newest = end;
         }
         writing.join().expect("it does not panic");
+    });
+}
+
+/// The block of a height.
+fn record(height: u64) -> Record {
+    let hash = |height: u64| Hash([(height as u8).wrapping_add(1); 32]);
+    Record {
+        height,
+        timestamp: 1_000 + height,
+        hash: hash(height),
+        parent: hash(height.wrapping_sub(1)),
+        transactions: Vec::new(),
+        logs: Vec::new(),
+        flags: 0,
+        parts: vec![Part::uncompressed(vec![height as u8 + 100; 8])],
+    }
+}
+
+/// A store in memory whose segments have one height each, with height 0.
+fn store() -> (tempfile::TempDir, Writer, Reader) {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("Linux has it");
+    let options =
+        Options { span: 1, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None };
+    let Opened { mut writer, reader, .. } = open(dir.path(), options).expect("it is empty");
+    writer.bind(Identity { chain_id: 1, genesis: Hash([9; 32]) }, 1).expect("it is not bound");
+    writer.append(&record(0)).expect("it is the first");
+    (dir, writer, reader)
+}
+
+/// Each height of the served range is there whole, by height and by hash. Returns the newest.
+fn newest_of_whole(reader: &Reader) -> u64 {
+    let range = reader.range().expect("the store is never empty");
+    for height in range.clone() {
+        let wanted = record(height);
+        // It may be evicted meanwhile.
+        for found in [reader.record(height), reader.block(&wanted.hash)].into_iter().flatten() {
+            assert_eq!((found.height(), found.hash()), (height, wanted.hash));
+            assert_eq!(found.part(0).slice.as_ref(), wanted.parts[0].bytes);
+        }
+    }
+    let newest = *range.end();
+    assert!(reader.head().is_some_and(|head| head.height() >= newest));
+    newest
+}
+
+#[test]
+fn writer_that_appends_rolls_and_evicts_shows_whole_records_only() {
+    check_up_to(2, || {
+        let (_dir, mut writer, reader) = store();
+        let writing = thread::spawn(move || {
+            writer.append(&record(1)).expect("it follows"); // rolls
+            let one = Retention { blocks: Some(1), ..Retention::default() };
+            let evicted = writer.evict(&one, 0).expect("files can be removed");
+            assert_eq!(evicted.heights, 1);
+        });
+        let seen = [newest_of_whole(&reader), newest_of_whole(&reader)];
+        assert!(seen.is_sorted(), "{seen:?}");
+        writing.join().expect("it does not panic");
+        assert_eq!(reader.range(), Some(1..=1));
+        assert!(reader.record(0).is_none());
+        newest_of_whole(&reader);
     });
 }

@@ -33,3 +33,17 @@ impl<T> ArcSwap<T> {
         let _old = std::mem::replace(&mut *self.0.lock().expect("no thread panics with it"), value);
     }
 }
+
+/// Place where another thread may come between, at a write or a read of bytes of a file: loom sees those of its own
+/// types only. It orders nothing else.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn file_bytes() {}
+
+#[cfg(loom)]
+pub(crate) fn file_bytes() {
+    loom::lazy_static! {
+        static ref FILES: AtomicUsize = AtomicUsize::new(0);
+    }
+    FILES.fetch_add(1, Ordering::Relaxed);
+}

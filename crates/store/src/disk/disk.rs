@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::names::UNFINISHED;
 use crate::error::Error;
+use crate::sync::file_bytes;
 
 /// A change to the directory. Names are file names within it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,6 +146,7 @@ impl Latch {
         if let Some(first) = &self.first {
             return Err(Error::Latched { first: first.clone() });
         }
+        file_bytes();
         let Err(source) = self.change(op) else { return Ok(()) };
         if source.kind() == io::ErrorKind::StorageFull {
             return Err(self.disk_full(op.len()));

@@ -9,12 +9,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
-
 use super::postings::{Builder, Postings};
 use crate::format::{SECTION_LOGS, Seal, Section, Terms};
 use crate::memory::Map;
 use crate::memory::residency::{Cold, probe};
+use crate::sync::ArcSwap;
 
 /// Number of runs are merged into one.
 const FANOUT: usize = 8;

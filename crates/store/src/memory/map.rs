@@ -34,6 +34,7 @@ use rustix::mm::MlockFlags;
 use rustix::process::{Resource, getrlimit};
 
 use super::watermarks::Watermarks;
+use crate::sync::file_bytes;
 
 /// Bytes that are read at once to compare a checksum.
 const CHECKED_AT_ONCE: usize = 128 << 10;
@@ -176,6 +177,7 @@ impl Map {
         if !self.watermarks.covers(&range) {
             return None;
         }
+        file_bytes();
         let len = (range.end - range.start) as usize;
         // SAFETY: `range` lies below a watermark, and `publish` keeps watermarks within the map.
         let start = unsafe { self.raw.as_ptr().add(range.start as usize) };

@@ -3,14 +3,13 @@
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use super::log_search::Candidates;
 use super::quarantine_status::QuarantineStatus;
 use super::resident::Resident;
 use super::view::View;
 use crate::id::Hash;
 use crate::segment::RecordRef;
+use crate::sync::ArcSwap;
 
 /// Size of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

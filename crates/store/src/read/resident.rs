@@ -1,11 +1,10 @@
 //! Reader for threads that must not wait for a disk.
 
-use arc_swap::ArcSwap;
-
 use super::view::View;
 use crate::id::Hash;
 use crate::memory::residency::Cold;
 use crate::segment::{Found, RecordRef, Wanted};
+use crate::sync::ArcSwap;
 
 /// Reads committed records. Each call fails with [`Cold`] if it needs bytes that are not in memory,
 /// inside [`if_resident`](crate::residency::if_resident) and the like; elsewhere it waits for them.

@@ -9,7 +9,6 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -29,6 +28,7 @@ use crate::read::{Reader, View};
 use crate::segment::{
     Active, OpenedSegment, Packed, PackedCodec, PackedDamage, Recovered, Segment, inspect, recover,
 };
+use crate::sync::ArcSwap;
 
 /// An open store.
 pub struct Opened {

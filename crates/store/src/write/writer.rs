@@ -5,8 +5,6 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use super::backfill_writer::BackfillWriter;
 use super::built_segments::BuiltSegments;
 use super::options::{Options, range_blocks};
@@ -19,6 +17,7 @@ use crate::index::merged_table::Merged;
 use crate::memory::residency;
 use crate::read::View;
 use crate::segment::{Active, PackedCodec, Segment, rewrite};
+use crate::sync::ArcSwap;
 
 /// Appends to a store. There is one a directory, and it belongs to one thread.
 pub struct Writer {
