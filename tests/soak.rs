@@ -9,8 +9,12 @@ mod support;
 
 #[path = "soak/attackers.rs"]
 mod attackers;
+#[path = "soak/liar.rs"]
+mod liar;
 #[path = "soak/line.rs"]
 mod line;
+#[path = "soak/ranges.rs"]
+mod ranges;
 #[path = "soak/report.rs"]
 mod report;
 #[path = "soak/restarts.rs"]
@@ -73,8 +77,9 @@ fn everything_at_once_gives_no_wrong_byte_and_stays_within_memory() {
         stage.pass(Phase::Restarts, start + total);
         stage.finish();
     });
-    println!("{report}");
+    println!("{report}lies of an upstream: {}", stage.liar.told());
     check(report);
+    assert!(stage.liar.told() > 0, "the upstream that lies was never asked");
 }
 
 fn check(report: &Report) {

@@ -2,14 +2,15 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use neve_devnet::{Config, DevnetThread, Signatures};
 use tempfile::TempDir;
 
+use crate::liar::Liar;
 use crate::support::client::Client;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::node::wait::{Miss, wait_until};
@@ -76,6 +77,8 @@ pub(crate) struct Server {
 /// All that threads share.
 pub(crate) struct Stage {
     pub(crate) devnet: DevnetThread,
+    /// Another upstream of the source.
+    pub(crate) liar: Arc<Liar>,
     source: Server,
     mirror: Server,
     phase: AtomicU8,
@@ -151,14 +154,15 @@ impl Stage {
         config.chain = config.chain.ending_at(unix_ms, HEAD);
         config.chain.signatures = Signatures::Filler;
         let devnet = DevnetThread::start(config).expect("loopback has free ports");
-        let url = devnet.base_url();
-        let source = Server::start(&["--upstream", &url, "--start", "0"]);
+        let liar = Liar::start(devnet.address());
+        let (url, other) = (devnet.base_url(), format!("http://{}", liar.address));
+        let source = Server::start(&["--upstream", &url, "--upstream", &other, "--start", "0"]);
         source.wait_for_head(HEAD);
         let url = format!("http://{}", source.address);
         let mirror = Server::start(&["--mirror-from", &url]);
         mirror.wait_for_head(HEAD);
         let (phase, last) = (AtomicU8::new(Phase::Quiet as u8), AtomicU64::new(u64::MAX));
-        Self { devnet, source, mirror, phase, last }
+        Self { devnet, liar, source, mirror, phase, last }
     }
 
     pub(crate) fn server(&self, place: Place) -> &Server {
@@ -180,7 +184,8 @@ impl Stage {
     /// Has quiet and attacked phases take turns until then, or until a thread failed.
     pub(crate) fn alternate(&self, until: Instant) {
         let turns = [(Phase::Quiet, TURN), (Phase::Attacked, TURN), (Phase::Settling, SETTLE)];
-        for (phase, time) in turns.into_iter().cycle() {
+        for (turn, (phase, time)) in turns.into_iter().cycle().enumerate() {
+            self.liar.lie(turn / turns.len() % 2 == 1);
             if Instant::now() >= until || self.phase() >= Phase::Restarts {
                 return;
             }
@@ -193,6 +198,7 @@ impl Stage {
 
     /// Has a phase go on until then, or until a thread failed.
     pub(crate) fn pass(&self, phase: Phase, until: Instant) {
+        self.liar.lie(true);
         self.enter(phase);
         self.wait_in(phase, until);
     }
@@ -205,6 +211,7 @@ impl Stage {
 
     /// Makes no more blocks, waits until both serve all of them, and lets the subscribers end.
     pub(crate) fn finish(&self) {
+        self.liar.lie(false);
         self.devnet.set_rate(0.0);
         self.enter(Phase::Last);
         let mut last = self.devnet.accepted();

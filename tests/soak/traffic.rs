@@ -19,8 +19,12 @@ use crate::support::client::Response;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Requests between two looks at the served range.
 const LOOK_EVERY: usize = 50;
-/// In each so many requests one is a batch, and one asks for logs.
-const BATCH_EVERY: usize = 10;
+/// In each so many requests one is a batch, and one each asks for logs of a block, logs of a range, the logs of a
+/// filter, and fees.
+const BATCH_EVERY: usize = 20;
+
+/// Error of a filter that a restart ended.
+const GONE: &[u8] = b"filter not found";
 
 /// The served range that a miss names.
 fn range_of(miss: &Response) -> Option<(u64, u64)> {
@@ -35,7 +39,7 @@ pub(crate) fn served(address: SocketAddr) -> Option<(u64, u64)> {
     range_of(&Line::new(Version::Http1, address, "/").post(&call).ok()?)
 }
 
-fn call(method_and_params: &str) -> String {
+pub(crate) fn call(method_and_params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":{method_and_params}}}"#)
 }
 
@@ -63,6 +67,9 @@ pub(crate) fn run(stage: &Stage, place: Place, version: Version, report: &Report
             let asked = match turn % BATCH_EVERY {
                 0 => asker.ask_batch(range),
                 1 => asker.ask_logs(range),
+                2 => asker.ask_log_range(range),
+                3 => asker.ask_filter(range),
+                4 => asker.ask_fees(range),
                 _ => asker.ask_one(range),
             };
             if asked.is_break() {
@@ -73,8 +80,8 @@ pub(crate) fn run(stage: &Stage, place: Place, version: Version, report: &Report
     }
 }
 
-struct Asker<'s> {
-    stage: &'s Stage,
+pub(crate) struct Asker<'s> {
+    pub(crate) stage: &'s Stage,
     report: &'s Report,
     version: Version,
     neve: Line,
@@ -83,13 +90,13 @@ struct Asker<'s> {
 }
 
 impl Asker<'_> {
-    fn height(&mut self, (first, head): (u64, u64)) -> u64 {
+    pub(crate) fn height(&mut self, (first, head): (u64, u64)) -> u64 {
         // Half of them near the head, as clients ask.
         let from = if self.random.bool() { first } else { first.max(head.saturating_sub(16)) };
         self.random.u64(from..=head)
     }
 
-    fn block(&self, height: u64) -> Arc<Block> {
+    pub(crate) fn block(&self, height: u64) -> Arc<Block> {
         self.stage.devnet.block(height).expect("the chain has what is served")
     }
 
@@ -154,7 +161,7 @@ impl Asker<'_> {
     }
 
     /// An answer, unless the server refuses, or is away. A miss is one only of what was evicted.
-    fn ask(&mut self, body: &str, lowest: u64) -> Option<Response> {
+    pub(crate) fn ask(&mut self, body: &str, lowest: u64) -> Option<Response> {
         match self.neve.post(body) {
             Ok(response) if response.status == 200 => {
                 self.report.served(self.stage.phase(), self.version);
@@ -180,12 +187,23 @@ impl Asker<'_> {
         }
     }
 
+    /// An answer about a filter. After a restart it is gone, and none is made until the head is near the upstream's.
+    pub(crate) fn ask_of_filter(&mut self, body: &str, lowest: u64) -> Option<Response> {
+        let is_there = |text: &[u8]| !text.windows(GONE.len()).any(|part| part == GONE);
+        let answer = self.neve.post(body).ok();
+        let answer = answer.filter(|response| response.status == 200 && is_there(&response.body));
+        if answer.is_some() || self.stage.phase() >= Phase::Restarts {
+            return answer;
+        }
+        self.ask(body, lowest)
+    }
+
     fn compare_with_upstream(&mut self, body: &str, ours: &Response) -> ControlFlow<()> {
         let theirs = self.upstream.post(body).expect("the upstream answers");
         self.compare(body, ours, &theirs.body)
     }
 
-    fn compare(&self, body: &str, ours: &Response, theirs: &[u8]) -> ControlFlow<()> {
+    pub(crate) fn compare(&self, body: &str, ours: &Response, theirs: &[u8]) -> ControlFlow<()> {
         if ours.body == theirs {
             self.report.compare();
             return ControlFlow::Continue(());
@@ -198,7 +216,7 @@ impl Asker<'_> {
 }
 
 /// The logs in receipts, with commas between them.
-fn logs(receipts: &[u8]) -> String {
+pub(crate) fn logs(receipts: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Receipt<'a> {
         #[serde(borrow)]

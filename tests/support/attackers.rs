@@ -2,6 +2,7 @@
 //!
 //! Whatever the server does to them, they go on: an error ends a connection and nothing else.
 
+mod endless;
 mod http2;
 
 use std::io::{self, Read, Write};
@@ -40,7 +41,7 @@ pub(crate) struct Attack {
 pub(crate) type Kind = (&'static str, fn(&Attack) -> usize);
 
 /// All kinds, each once.
-pub(crate) const KINDS: [Kind; 17] = [
+pub(crate) const KINDS: [Kind; 21] = [
     ("partial heads", partial_heads),
     ("stopped bodies", stopped_bodies),
     ("stopped fragments", stopped_fragments),
@@ -54,6 +55,10 @@ pub(crate) const KINDS: [Kind; 17] = [
     ("idle connections", idle_connections),
     ("malformed requests", malformed_requests),
     ("filters and subscriptions", filters_and_subscriptions),
+    ("long method names", endless::long_names),
+    ("replays", endless::replays),
+    ("mirror streams", endless::mirror_streams),
+    ("unread bodies with Expect", endless::unread_bodies),
     ("unread streams of HTTP/2", http2::unread_streams),
     ("closed windows of HTTP/2", http2::closed_windows),
     ("rapid resets of HTTP/2", http2::rapid_resets),
