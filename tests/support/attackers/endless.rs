@@ -61,7 +61,8 @@ pub(super) fn unread_bodies(attack: &Attack) -> usize {
         .iter()
         .map(|begin| {
             let request = format!("{begin} HTTP/1.1\r\n{lines}");
-            [request.as_bytes(), &[b'x'; 40_000], b"\0 HTTP/1.1\r\n", head(7).as_bytes()].concat()
+            [request.as_bytes(), &vec![b'x'; 40_000], b"\0 HTTP/1.1\r\n", head(7).as_bytes()]
+                .concat()
         })
         .collect();
     let mut count = 0;
