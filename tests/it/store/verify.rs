@@ -100,6 +100,7 @@ fn a_store_that_is_served_can_be_verified() {
     let arguments = ["--upstream", &node.url(), "--start", "0", "--segment-blocks", "8"];
     let neve = Neve::start(dir.path(), &arguments);
     let store = path(&dir.path().join("store"));
+    neve.wait_for_head(0); // before the first block there is no store
     for head in [100, 180, 260, MAIN.head] {
         node.grow(head); // and look while it is being stored
         let (code, lines) = verify(&["--data-dir", &store]);
