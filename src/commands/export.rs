@@ -1,4 +1,5 @@
-//! `neve get` and `neve export`: blocks and their receipts as lines of JSON, with the server's own bytes.
+//! `neve get` and `neve export`: blocks and their receipts as lines of JSON, with the server's own bytes, or
+//! blocks in RLP.
 //!
 //! They ask a running neve or a node by JSON-RPC, so that they work beside it and from elsewhere.
 
@@ -7,15 +8,17 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use alloy_primitives::{B256, keccak256};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use hyper::header::HeaderMap;
+use neve_chain::{raw_block, raw_header};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use crate::client::{PeerText, StreamClient, client_config, whole_story};
-use crate::config::{AddressArg, Endpoint, ExportArgs, GetArgs};
+use crate::config::{AddressArg, Endpoint, ExportArgs, ExportForm, GetArgs};
 
 /// Time for a response, and bytes of it: the largest block of mainnet with receipts is below 2 MiB.
 const RESPONSE_TIME_MAX: Duration = Duration::from_mins(1);
@@ -88,7 +91,11 @@ async fn export_all(args: &ExportArgs, next: &Cell<u64>) -> Result<(), String> {
     }
     let mut said = Instant::now();
     for height in args.first..=last {
-        let line = server.line(&format!("{height:#x}")).await;
+        let block = format!("{height:#x}");
+        let line = match args.form {
+            ExportForm::Ndjson => server.line(&block).await,
+            ExportForm::Rlp => server.rlp(&block).await,
+        };
         let line = line.map_err(|why| format!("{why}; go on with --first {height}"))?;
         if !print(&line)? {
             return Ok(());
@@ -148,6 +155,13 @@ impl Server {
         Ok(format!("{{\"block\":{},\"receipts\":{}}}\n", text.get(), receipts.get()).into_bytes())
     }
 
+    /// Returns the RLP of a block. Its header must have the hash that the block has.
+    async fn rlp(&self, block: &str) -> Result<Vec<u8>, String> {
+        let text = self.call("eth_getBlockByNumber", &format!("\"{block}\",true")).await;
+        let encoded = text.and_then(|text| encoded(text.get().as_bytes()));
+        encoded.map_err(|why| format!("block {block}: {why}"))
+    }
+
     async fn call(&self, method: &str, params: &str) -> Result<Box<RawValue>, String> {
         let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[{params}]}}"#);
         let exchange = async {
@@ -161,6 +175,20 @@ impl Server {
         let body = body.map_err(|why| format!("{}: {why}", self.url))?;
         result(&body).map_err(|why| format!("{}: {method}: {why}", self.url))
     }
+}
+
+/// Encodes a block with whole transactions.
+fn encoded(text: &[u8]) -> Result<Vec<u8>, String> {
+    #[derive(Deserialize)]
+    struct Named {
+        hash: B256,
+    }
+    let named: Named = serde_json::from_slice(text).map_err(|_| "it has no hash".to_owned())?;
+    let header = raw_header(text).map_err(|error| error.to_string())?;
+    if keccak256(&header) != named.hash {
+        return Err(format!("its header has not the hash {}", named.hash));
+    }
+    raw_block(text).map_err(|error| error.to_string())
 }
 
 /// Returns the result of a response, or why there is none.

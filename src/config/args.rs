@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, value_parser};
 use clap_complete::Shell;
 use neve_store::Hash;
 
@@ -94,7 +94,9 @@ fn doctor(groups: &'static [Group]) -> Command {
                 with the limits of the service.";
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue);
     let plan = Arg::new("plan").long("plan").action(ArgAction::SetTrue);
+    let front = Arg::new("front").long("front").value_name("URL");
     settings(Command::new("doctor").about(about), groups)
+        .arg(front.help("Ask a front at this address, too: do misses reach a node?"))
         .arg(json.help("Print JSON lines."))
         .arg(plan.help("Print disk, history, memory and work of the settings instead."))
         .long_about(format!("{about} {long}"))
@@ -133,7 +135,8 @@ fn get() -> Command {
 fn export() -> Command {
     Command::new("export").after_help(
         "After an error or Ctrl-C, go on with the height that it names.\n\nExample:\n  neve export \
-         --first 69000000 --last 69000999 >> blocks.ndjson",
+         --first 69000000 --last 69000999 >> blocks.ndjson\n  neve export --first 69000000 --form rlp >> \
+         blocks.rlp",
     )
 }
 
@@ -374,9 +377,24 @@ pub struct ExportArgs {
     #[arg(long, value_name = "HEIGHT")]
     pub last: Option<u64>,
 
+    /// Form of the output: lines of JSON, or blocks in RLP without receipts, one after the other, as `geth import`
+    /// and coreth read them.
+    #[arg(long, value_enum, default_value_t)]
+    pub form: ExportForm,
+
     /// Address of the neve or node.
     #[arg(long, value_name = "URL", default_value = FROM)]
     pub from: String,
+}
+
+/// Form of exported blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ExportForm {
+    /// A line of JSON for each block, with its receipts.
+    #[default]
+    Ndjson,
+    /// The RLP of each block.
+    Rlp,
 }
 
 impl ExportArgs {

@@ -15,7 +15,7 @@ mod units;
 mod values;
 
 pub use archive_args::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
-pub use args::{ExportArgs, GetArgs, ImportArgs, InspectArgs, VerifyArgs, command};
+pub use args::{ExportArgs, ExportForm, GetArgs, ImportArgs, InspectArgs, VerifyArgs, command};
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::{Address, AddressArg, UpstreamHeaders};
 pub use error::ConfigError;
@@ -25,7 +25,7 @@ pub use network::Network;
 pub use reference::{command_line, example_file, settings_table};
 pub(crate) use relay_rule::{MethodPattern, RelayRule};
 pub use setting::{Group, Setting};
-pub use source::{Changes, SettingsSource};
+pub use source::{Changes, SettingsSource, wants_json_log};
 pub(crate) use source::{unknown_variables, warn_of_unknown};
 pub use units::{Anchor, ArchiveTrust, ListenAddress, StartAt};
 pub(crate) use units::{Human, IpNetwork};

@@ -63,6 +63,21 @@ impl SettingsSource {
     }
 }
 
+/// Tells whether the settings of a command want a log of JSON lines, as far as that can be told: another
+/// setting may be wrong.
+pub fn wants_json_log(groups: &'static [Group], matches: &ArgMatches) -> bool {
+    if let Some(format) = matches.get_one::<String>(FORMAT) {
+        return format == JSON;
+    }
+    let source = SettingsSource::new(groups, matches.clone()).ok();
+    let file = source.and_then(|source| SettingsFile::read(source.file()?, groups).ok());
+    file.and_then(|file| file.get(FORMAT)).is_some_and(|entry| entry.texts == [JSON])
+}
+
+/// Setting of the form of log lines, and the value for JSON.
+const FORMAT: &str = "log-format";
+const JSON: &str = "json";
+
 /// Finds the default file. A folder that neve's user may not search could hold one.
 fn default_file() -> Result<Option<PathBuf>, ConfigError> {
     match Path::new(DEFAULT_PATH).try_exists() {

@@ -23,6 +23,7 @@ var (
 	wantLogs      = flag.Bool("logs", false, "read logs, too")
 	wantRaw       = flag.Bool("raw", false, "read raw transactions, too")
 	wantReconnect = flag.Bool("reconnect", false, "expect the connection to be cut")
+	wantBlocks    = flag.String("blocks", "", "read this file of blocks in RLP, and nothing else")
 
 	ctx   = context.Background()
 	stdin = bufio.NewScanner(os.Stdin)
@@ -30,6 +31,11 @@ var (
 
 func main() {
 	flag.Parse()
+	if *wantBlocks != "" {
+		customtypes.Register()
+		readBlocks(*wantBlocks)
+		return
+	}
 	if flag.NArg() < 1 {
 		fmt.Fprintln(os.Stderr, "usage: session [--logs] [--raw] [--reconnect] HTTP_URL [WS_URL]")
 		os.Exit(2)

@@ -37,3 +37,58 @@ fn exported_lines_have_the_bytes_of_the_node_and_gaps_are_named() {
     assert_eq!(code, Some(64));
     assert!(err.contains("write a height (69000000 or 0x41cdb40) or a hash"), "{err}");
 }
+
+/// Bytes of the item at the begin of an RLP text: those before its payload, and those of the payload.
+fn item(rlp: &[u8]) -> (usize, usize) {
+    let long = |lead: u8, base: u8| {
+        let len = usize::from(lead - base);
+        let bytes = rlp[1..=len].iter();
+        (1 + len, bytes.fold(0, |sum, byte| sum << 8 | usize::from(*byte)))
+    };
+    match rlp[0] {
+        0..=0x7f => (0, 1),
+        lead @ 0x80..=0xb7 => (1, usize::from(lead - 0x80)),
+        lead @ 0xb8..=0xbf => long(lead, 0xb7),
+        lead @ 0xc0..=0xf7 => (1, usize::from(lead - 0xc0)),
+        lead => long(lead, 0xf7),
+    }
+}
+
+/// The items of a payload.
+fn items(mut rlp: &[u8]) -> Vec<&[u8]> {
+    let mut found = Vec::new();
+    while !rlp.is_empty() {
+        let (head, len) = item(rlp);
+        found.push(&rlp[..head + len]);
+        rlp = &rlp[head + len..];
+    }
+    found
+}
+
+#[test]
+fn exported_rlp_is_a_stream_of_blocks_whose_hashes_are_those_of_the_node() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    neve.wait_for_head(339);
+    let url = format!("http://{}", neve.address);
+    let output = run(&["export", "--form", "rlp", "--first", "310", "--from", &url]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let blocks = items(&output.stdout);
+    assert_eq!(blocks.len(), 30);
+    for (block, height) in blocks.into_iter().zip(310_u64..) {
+        let (head, _) = item(block);
+        let parts = items(&block[head..]);
+        assert_eq!(parts.len(), 5, "header, transactions, uncles, version, extra data");
+        let hash = neve_keccak::keccak256_all(&[parts[0]])[0].to_string();
+        assert_eq!(hash, node.height(height).hash, "{height}");
+        let texts: serde_json::Value = serde_json::from_str(&node.height(height).block).unwrap();
+        let (head, _) = item(parts[1]);
+        let sent = texts["transactions"].as_array().map_or(0, Vec::len);
+        assert_eq!(items(&parts[1][head..]).len(), sent, "{height}");
+        let size = u64::from_str_radix(&texts["size"].as_str().unwrap()[2..], 16).unwrap();
+        assert_eq!(block.len() as u64, size, "{height}");
+    }
+    if let Some(file) = std::env::var_os("NEVE_TEST_RLP") {
+        std::fs::write(file, &output.stdout).unwrap();
+    }
+}
