@@ -6,14 +6,18 @@ use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Command};
-use neve::commands::{self, doctor, export, import, inspect, repair, serve, status, verify};
+use neve::commands::doctor::{self, DoctorArgs};
+use neve::commands::{self, export, import, inspect, repair, serve, status, verify};
 use neve::config::settings::{Config, GROUPS};
 use neve::config::{
     ConfigError, ExportArgs, GetArgs, ImportArgs, InspectArgs, SettingsSource, VerifyArgs, command,
+    wants_json_log,
 };
+use serde_json::json;
 
 /// Allocator that returns memory of quiet connections to the kernel: docs/decisions/0023.
 #[global_allocator]
@@ -36,7 +40,9 @@ fn dispatch(command: Command, matches: &ArgMatches) -> ExitCode {
         Some(("serve", given)) => configured(given, serve::run),
         Some(("repair", given)) => configured(given, |config, _| repair::run(config)),
         Some(("doctor", given)) => {
-            doctor::run(source(given), given.get_flag("json"), given.get_flag("plan"))
+            let front = given.get_one::<String>("front").map(String::as_str);
+            let (json, plan) = (given.get_flag("json"), given.get_flag("plan"));
+            doctor::run(source(given), &DoctorArgs { json, plan, front })
         }
         Some(("status", given)) => status::run(source(given), given.get_flag("watch")),
         Some(("verify", given)) => match VerifyArgs::of(given) {
@@ -112,6 +118,14 @@ fn configured(matches: &ArgMatches, run: fn(Config, SettingsSource) -> ExitCode)
     });
     match configured {
         Ok((config, source)) => run(config, source),
+        Err(wrong) if wants_json_log(GROUPS, matches) => {
+            let time = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+            let text = wrong.to_string();
+            let line =
+                json!({ "timestamp": time, "level": "ERROR", "message": text, "target": "neve" });
+            let _ = writeln!(io::stderr(), "{line}"); // there is nowhere else to say it
+            ExitCode::from(USAGE)
+        }
         Err(wrong) => refuse(&wrong),
     }
 }

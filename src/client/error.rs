@@ -1,5 +1,6 @@
 //! Reasons why a call has no answer.
 
+use std::error::Error as StdError;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -144,6 +145,11 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
         Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
     };
     Some(after.min(RETRY_AFTER_MAX))
+}
+
+/// The innermost reason of an error: the others say that a request failed.
+pub(crate) fn innermost(error: &dyn StdError) -> String {
+    error.source().map_or_else(|| error.to_string(), innermost)
 }
 
 #[cfg(test)]

@@ -16,14 +16,14 @@ mod websocket;
 
 pub(crate) use backoff::Backoff;
 pub(crate) use connector::client_config;
-pub(crate) use error::{CallError, CallResult, retry_after};
+pub(crate) use error::{CallError, CallResult, innermost, retry_after};
 pub(crate) use http::{AGENT, Connections, HttpClient, whole_story};
 pub(crate) use peer_text::PeerText;
 #[cfg(feature = "archive")]
 pub(crate) use raw::{RawClient, raw_client};
 pub(crate) use results::join;
 pub(crate) use rpc::RpcClient;
-pub(crate) use secrets::Secrets;
+pub(crate) use secrets::remember;
 pub(crate) use streamed::{STREAM_READ_BYTES, StreamClient};
 pub(crate) use ticker::{Tick, Ticker};
 pub(crate) use websocket::{NotOpened, Stream, WebSocketClient};

@@ -26,7 +26,7 @@ static KNOWN: Mutex<Option<Arc<Secrets>>> = Mutex::new(None);
 pub(crate) struct Secrets(Vec<String>);
 
 /// Hides the keys of this upstream in all texts from now on.
-pub(super) fn remember(endpoint: &Endpoint) {
+pub(crate) fn remember(endpoint: &Endpoint) {
     let mut known = lock(&KNOWN);
     let mut all = known.as_deref().cloned().unwrap_or_default();
     let before = all.0.len();

@@ -4,30 +4,40 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use super::report::{Finding, exit_code, text};
-use super::{machine, node, plan, storage};
+use super::{front, machine, node, plan, storage};
 use crate::commands::config::written;
 use crate::config::settings::{Config, GROUPS};
 use crate::config::{self, ConfigError, SettingsSource, unknown_variables};
 use crate::observe::process;
 
-/// Checks the settings, the upstreams and this machine, or estimates with `plan` what the settings
-/// take. Prints a line for each check or estimate.
+/// Words besides the settings.
+pub struct DoctorArgs<'a> {
+    /// True for JSON lines.
+    pub json: bool,
+    /// True for estimates instead of checks.
+    pub plan: bool,
+    /// Address of a front that is to be checked too.
+    pub front: Option<&'a str>,
+}
+
+/// Checks the settings, the upstreams, this machine and a front, or estimates what the settings take.
+/// Prints a line for each check or estimate.
 ///
 /// # Errors
 /// The exit code is 1 after a warning, and 2 after a problem.
-pub fn run(source: Result<SettingsSource, ConfigError>, as_json: bool, plan: bool) -> ExitCode {
+pub fn run(source: Result<SettingsSource, ConfigError>, args: &DoctorArgs<'_>) -> ExitCode {
     let findings = match source.and_then(|source| Ok((Config::of(source.read()?)?, source))) {
-        Ok((config, _)) if plan => plan::plan(&config),
-        Ok((config, source)) => look(&config, &source),
+        Ok((config, _)) if args.plan => plan::plan(&config),
+        Ok((config, source)) => look(&config, &source, args.front),
         Err(wrong) => vec![Finding::problem("settings", wrong.to_string(), "correct it")],
     };
-    match written(io::stdout().write_all(text(&findings, as_json).as_bytes())) {
+    match written(io::stdout().write_all(text(&findings, args.json).as_bytes())) {
         ExitCode::SUCCESS => exit_code(&findings),
         unwritten => unwritten,
     }
 }
 
-fn look(config: &Config, source: &SettingsSource) -> Vec<Finding> {
+fn look(config: &Config, source: &SettingsSource, front: Option<&str>) -> Vec<Finding> {
     // neve raises its own limit in the same way.
     process::raise_descriptors();
     let mut findings = vec![settings(source)];
@@ -36,6 +46,7 @@ fn look(config: &Config, source: &SettingsSource) -> Vec<Finding> {
     findings.extend(super::archive::check(config));
     findings.extend(storage::check(config));
     findings.extend(machine::check(config));
+    findings.extend(front.into_iter().flat_map(|url| front::check(config, url)));
     findings
 }
 

@@ -3,6 +3,7 @@
 #[cfg(feature = "archive")]
 mod archive;
 mod command;
+mod front;
 mod machine;
 mod node;
 mod plan;
@@ -10,4 +11,4 @@ mod releases;
 mod report;
 mod storage;
 
-pub use command::run;
+pub use command::{DoctorArgs, run};

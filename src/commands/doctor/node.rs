@@ -4,28 +4,21 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
-use hyper::header::HeaderMap;
-use hyper::http::uri::PathAndQuery;
-use serde_json::{Map, Value, json};
-use tokio::time::timeout;
+use serde_json::Value;
 
 use super::releases;
 use super::report::Finding;
-use crate::client::{CallError, PeerText, RpcClient, StreamClient};
+use crate::client::{CallError, PeerText, RpcClient};
 use crate::commands::start::Upstreams;
+use crate::config::Network;
 use crate::config::settings::{Config, UpstreamConfig};
-use crate::config::{Endpoint, Network};
+use crate::upstream::NodeInfo;
 
 /// Methods that neve fetches by, each with parameters. `{}` is the head.
 const METHODS: [(&str, &str); 3] =
     [("eth_blockNumber", "[]"), ("eth_getBlockByNumber", "[\"{}\",true]"), (RECEIPTS, "[\"{}\"]")];
 /// The one of them that neve can do without.
 const RECEIPTS: &str = "eth_getBlockReceipts";
-/// The path of the node's own facts, and bytes of its answers.
-const INFO: &str = "/ext/info";
-const INFO_BYTES_MAX: usize = 64 << 10;
 /// Seconds that a block may be ahead of this machine's clock: consensus allows its producer 10.
 const AHEAD_SECONDS_MAX: u64 = 10;
 /// Age of the newest block of mainnet from which it is no longer new: the default of --ready-age-max.
@@ -51,6 +44,7 @@ async fn all(config: &Config) -> Vec<Finding> {
             return vec![Finding::problem("upstream", error.to_string(), "correct the setting")];
         }
     };
+    let patience = config.fetch.connect_timeout + config.fetch.request_timeout;
     let (mut findings, mut known) = (Vec::new(), upstreams.network.map(chain_of));
     let followed = upstreams.endpoints.iter().map(|endpoint| (endpoint, true));
     let relayed_only = upstreams.relayed_only.iter().map(|endpoint| (endpoint, false));
@@ -59,9 +53,7 @@ async fn all(config: &Config) -> Vec<Finding> {
             name: &endpoint.name,
             is_followed,
             rpc: RpcClient::new(endpoint, upstreams.tls.clone(), config.fetch, Arc::default()),
-            plain: StreamClient::new(endpoint, upstreams.tls.clone(), config.fetch.connect_timeout),
-            has_info: has_info(endpoint),
-            patience: config.fetch.connect_timeout + config.fetch.request_timeout,
+            info: NodeInfo::new(endpoint, upstreams.tls.clone(), patience),
         };
         let expected = if is_followed { upstreams.network.map(chain_of) } else { known };
         let (found, chain) = node.check(expected).await;
@@ -69,11 +61,6 @@ async fn all(config: &Config) -> Vec<Finding> {
         known = known.or(chain);
     }
     findings
-}
-
-/// True if the address is that of a node's C-chain. Providers have other paths.
-fn has_info(endpoint: &Endpoint) -> bool {
-    endpoint.rpc.reveal().path() == "/ext/bc/C/rpc"
 }
 
 /// Height and time of a block.
@@ -88,9 +75,8 @@ struct Node<'a> {
     /// False if it gets relayed calls only.
     is_followed: bool,
     rpc: RpcClient,
-    plain: StreamClient,
-    has_info: bool,
-    patience: Duration,
+    /// Facts of its own, if it is a node.
+    info: Option<NodeInfo>,
 }
 
 impl Node<'_> {
@@ -199,39 +185,17 @@ impl Node<'_> {
     /// Release of the node and its upgrades, if it says them.
     async fn own_facts(&self, network: Option<Network>) -> Vec<Finding> {
         let (name, now) = (self.name, SystemTime::now());
-        let version = self.info("info.getNodeVersion").await;
-        let Some(version) = version.as_ref().and_then(|facts| facts["version"].as_str()) else {
-            let text = format!("{name}: does not tell its release");
-            return vec![Finding::ok("release", text)];
-        };
+        let silent = || vec![Finding::ok("release", format!("{name}: does not tell its release"))];
+        let Some(info) = &self.info else { return silent() };
+        let version = info.call("info.getNodeVersion").await;
+        let version = version.as_ref().and_then(|facts| facts["version"].as_str());
+        let Some(version) = version else { return silent() };
         let version = PeerText::new(version);
         let mut findings = vec![releases::node(name, version.as_str(), network, now)];
-        let upgrades = self.info("info.upgrades").await;
-        for (key, time) in upgrades.as_ref().and_then(Value::as_object).unwrap_or(&Map::new()) {
-            let (key, time) =
-                (PeerText::new(key), PeerText::new(time.as_str().unwrap_or_default()));
+        for (key, time) in info.upgrades().await {
             findings.extend(releases::scheduled(name, key.as_str(), time.as_str(), now));
         }
         findings
-    }
-
-    /// The result of a call to the node's own API.
-    async fn info(&self, method: &str) -> Option<Value> {
-        if !self.has_info {
-            return None;
-        }
-        let call = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": {} });
-        let path = PathAndQuery::from_static(INFO);
-        let body = async {
-            let call = Bytes::from(call.to_string());
-            let response = self.plain.send(Some(&path), Some(call), HeaderMap::new()).await.ok()?;
-            Some(
-                Limited::new(response.into_body(), INFO_BYTES_MAX).collect().await.ok()?.to_bytes(),
-            )
-        };
-        let body = timeout(self.patience, body).await.ok()??;
-        let mut answer: Value = serde_json::from_slice(&body).ok()?;
-        answer.get_mut("result").map(Value::take)
     }
 }
 

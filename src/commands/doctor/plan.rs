@@ -27,6 +27,11 @@ const REQUEST_MICROSECONDS: f64 = 8.4;
 const RESPONSE_BYTES: f64 = 14_931.0;
 /// Blocks a second that catch-up reaches at 5 ms from a node, with 60 requests and 32 MiB in flight.
 const CATCH_UP_RATE: f64 = 1_375.0;
+/// Blocks a second that a mirror next to its source takes as segments: 178,000 of them in 66 s.
+const MIRROR_RATE: f64 = 2_690.0;
+/// Memory of a replica that answers below its tail, besides its filters: reads under way, pages that wait for
+/// the disk, tables, page lists and the manifest of 1,500 spans.
+const REPLICA_BYTES: u64 = (136 << 20) + 10_000_000;
 /// HTTP requests for a height of a node, and of an upstream without `eth_getBlockReceipts`: there a
 /// batch brings the receipts.
 const REQUESTS: f64 = 1.0;
@@ -67,8 +72,7 @@ fn disk(config: &Config) -> String {
     let parts = [(bound, "retained"), (segment, "for a segment"), (reserve, "reserved")];
     let parts: Vec<_> = parts.into_iter().chain(waiting).chain(pages).collect();
     let all = parts.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
-    let part = |(bytes, what): &(u64, &str)| format!("{} {what}", Human(*bytes));
-    format!("provide {}: {}", Human(all), parts.iter().map(part).collect::<Vec<_>>().join(", "))
+    format!("provide {}: {}", Human(all), listed(&parts))
 }
 
 fn history(config: &Config) -> String {
@@ -95,19 +99,27 @@ fn blocks_in(bytes: u64, config: &Config) -> f64 {
 }
 
 fn memory(config: &Config) -> String {
-    let clients = config.limits.client_bytes_total_max as u64;
-    let connections = config.limits.connections_max as u64 * CONNECTION_BYTES;
-    let packed = config.unpacked_bytes.map_or(0, |_| PACKED_TABLES_BYTES + UNPACKED_HEIGHTS_BYTES);
-    let ingest = config.fetch.ingest_bytes_max as u64;
-    format!(
-        "at most {} without mapped files: {} neve, {} clients, {} connections, {} packed, {} ingest",
-        Human(OWN_BYTES + clients + connections + packed + ingest),
-        Human(OWN_BYTES),
-        Human(clients),
-        Human(connections),
-        Human(packed),
-        Human(ingest)
-    )
+    let packed = config.unpacked_bytes.map(|_| PACKED_TABLES_BYTES + UNPACKED_HEIGHTS_BYTES);
+    let filters = config.archive.as_ref().map(|archive| archive.filter_bytes_max);
+    let parts = [
+        (Some(OWN_BYTES), "neve"),
+        (Some(config.limits.client_bytes_total_max as u64), "clients"),
+        (Some(config.limits.connections_max as u64 * CONNECTION_BYTES), "connections"),
+        (packed, "packed"),
+        (Some(config.fetch.ingest_bytes_max as u64), "ingest"),
+        (filters, "filters of the archive"),
+        (filters.map(|_| REPLICA_BYTES), "reads of the archive"),
+    ];
+    let parts = parts.into_iter().filter_map(|(bytes, what)| Some((bytes?, what)));
+    let parts: Vec<(u64, &str)> = parts.collect();
+    let all = parts.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    format!("at most {} without mapped files: {}", Human(all), listed(&parts))
+}
+
+/// Names of parts, each with its bytes.
+fn listed(parts: &[(u64, &str)]) -> String {
+    let part = |(bytes, what): &(u64, &str)| format!("{} {what}", Human(*bytes));
+    parts.iter().map(part).collect::<Vec<_>>().join(", ")
 }
 
 fn locked(config: &Config) -> String {
@@ -124,10 +136,19 @@ fn requests() -> String {
 }
 
 fn catch_up(config: &Config) -> String {
-    let is_public = match &config.source {
-        UpstreamConfig::Upstream { endpoints, .. } => endpoints.iter().all(Endpoint::is_public),
-        UpstreamConfig::Dev { .. } => false,
+    let UpstreamConfig::Upstream { endpoints, mirror, .. } = &config.source else {
+        return "the development chain begins at its first block".to_owned();
     };
+    if endpoints.is_empty() {
+        return "no upstream: whole segments come from the archive, and nothing newer".to_owned();
+    }
+    if *mirror {
+        let day = time_of_a_day(MIRROR_RATE);
+        return format!(
+            "{MIRROR_RATE} blocks a second from a mirror source next door; a day of mainnet takes {day}"
+        );
+    }
+    let is_public = endpoints.iter().all(Endpoint::is_public);
     let (default, requests) =
         if is_public { (Some(PUBLIC_API_RATE), PUBLIC_API_REQUESTS) } else { (None, REQUESTS) };
     let limit = config.fetch.requests_per_second.unwrap_or(default);
@@ -135,9 +156,12 @@ fn catch_up(config: &Config) -> String {
     if rate < BUSY_RATE {
         return format!("at most {rate:.1} blocks a second; mainnet makes up to {BUSY_RATE}");
     }
-    let day = Duration::from_secs(whole(BLOCKS_A_DAY / rate));
-    let day = humantime::format_duration(day);
+    let day = time_of_a_day(rate);
     format!("at most {rate:.1} blocks a second; a day of mainnet takes {day}")
+}
+
+fn time_of_a_day(rate: f64) -> humantime::FormattedDuration {
+    humantime::format_duration(Duration::from_secs(whole(BLOCKS_A_DAY / rate)))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "estimates with three digits")]
@@ -182,6 +206,32 @@ mod tests {
         let text = texts(&[&NODE[..], &archive].concat());
         let waits = "16.00 GiB that wait for the archive, 10.00 GiB for pages of the archive";
         assert!(text.contains("provide 47.12 GiB: ") && text.contains(waits), "{text}");
+    }
+
+    #[test]
+    fn archive_alone_and_mirrors_have_no_rate_of_a_node() {
+        let anchor = format!("7:0x{}", "ab".repeat(32));
+        let alone = texts(&["--archive", "file:///archive", "--archive-anchor", &anchor]);
+        assert!(alone.contains("no upstream: whole segments come from the archive"), "{alone}");
+        assert!(!alone.contains("blocks a second"), "{alone}");
+        let mirror = texts(&["--mirror-from", "http://127.0.0.1:8545"]);
+        let line =
+            "2690 blocks a second from a mirror source next door; a day of mainnet takes 27s";
+        assert!(mirror.contains(line), "{mirror}");
+        let dev = super::super::report::text(
+            &plan(&Config::from_flags(&["--config", "none", "--dev"]).unwrap().0),
+            false,
+        );
+        assert!(dev.contains("the development chain begins at its first block"), "{dev}");
+    }
+
+    #[test]
+    fn memory_has_the_parts_of_an_archive() {
+        let text = texts(&[&NODE[..], &["--archive", "file:///archive"]].concat());
+        let parts =
+            "32.0 MiB ingest, 4.00 GiB filters of the archive, 145.5 MiB reads of the archive";
+        assert!(text.contains(parts), "{text}");
+        assert!(!texts(&NODE).contains("of the archive"));
     }
 
     #[test]

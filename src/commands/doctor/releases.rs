@@ -1,62 +1,15 @@
 //! Releases of avalanchego that this neve supports, and the upgrades of the public networks.
-//!
-//! Source: `upgrade/upgrade.go` of avalanchego v1.15.0.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::report::Finding;
 use crate::config::Network;
+use crate::upstream::{NOTICE, UPGRADES, Upgrade, time_left};
 
 /// Lowest and highest supported releases, as major and minor number.
 pub(super) const SUPPORTED: [(u32, u32); 2] = [(1, 14), (1, 15)];
 /// First release that has Helicon scheduled.
 const HELICON_RELEASE: (u32, u32) = (1, 15);
-/// The time that a node gives for an upgrade without a date: it is in the year 9999.
-const UNSCHEDULED: &str = "9999-";
-/// Time before an unknown upgrade from which a warning is due.
-const NOTICE: Duration = Duration::from_hours(24 * 60);
-
-/// An upgrade of the network.
-pub(super) struct Upgrade {
-    /// Name.
-    pub(super) name: &'static str,
-    /// Key in the node's answer to `info.upgrades`.
-    pub(super) key: &'static str,
-    /// Times on mainnet and on Fuji, as RFC 3339.
-    pub(super) times: [&'static str; 2],
-}
-
-const fn upgrade(name: &'static str, key: &'static str, times: [&'static str; 2]) -> Upgrade {
-    Upgrade { name, key, times }
-}
-
-/// Every upgrade with a date, in order.
-pub(super) const UPGRADES: [Upgrade; 15] = [
-    upgrade("Apricot 1", "apricotPhase1Time", ["2021-03-31T14:00:00Z", "2021-03-26T14:00:00Z"]),
-    upgrade("Apricot 2", "apricotPhase2Time", ["2021-05-10T11:00:00Z", "2021-05-05T14:00:00Z"]),
-    upgrade("Apricot 3", "apricotPhase3Time", ["2021-08-24T14:00:00Z", "2021-08-16T19:00:00Z"]),
-    upgrade("Apricot 4", "apricotPhase4Time", ["2021-09-22T21:00:00Z", "2021-09-16T21:00:00Z"]),
-    upgrade("Apricot 5", "apricotPhase5Time", ["2021-12-02T18:00:00Z", "2021-11-24T15:00:00Z"]),
-    upgrade(
-        "Apricot Pre-6",
-        "apricotPhasePre6Time",
-        ["2022-09-05T01:30:00Z", "2022-09-06T20:00:00Z"],
-    ),
-    upgrade("Apricot 6", "apricotPhase6Time", ["2022-09-06T20:00:00Z", "2022-09-06T20:00:00Z"]),
-    upgrade(
-        "Apricot Post-6",
-        "apricotPhasePost6Time",
-        ["2022-09-07T03:00:00Z", "2022-09-07T06:00:00Z"],
-    ),
-    upgrade("Banff", "banffTime", ["2022-10-18T16:00:00Z", "2022-10-03T14:00:00Z"]),
-    upgrade("Cortina", "cortinaTime", ["2023-04-25T15:00:00Z", "2023-04-06T15:00:00Z"]),
-    upgrade("Durango", "durangoTime", ["2024-03-06T16:00:00Z", "2024-02-13T16:00:00Z"]),
-    upgrade("Etna", "etnaTime", ["2024-12-16T17:00:00Z", "2024-11-25T16:00:00Z"]),
-    upgrade("Fortuna", "fortunaTime", ["2025-04-08T15:00:00Z", "2025-03-13T15:00:00Z"]),
-    upgrade("Granite", "graniteTime", ["2025-11-19T16:00:00Z", "2025-10-29T15:00:00Z"]),
-    upgrade("Helicon", "heliconTime", ["2026-09-22T15:00:00Z", "2026-07-28T15:00:00Z"]),
-];
-
 /// Returns major and minor number of a version such as `avalanchego/1.15.0` or `v1.15.0`.
 fn release(version: &str) -> Option<(u32, u32)> {
     let numbers = version.rsplit('/').next()?.trim_start_matches('v');
@@ -95,14 +48,10 @@ pub(super) fn node(
 
 /// Judges one upgrade that a node names: `None` if this neve knows it.
 pub(super) fn scheduled(name: &str, key: &str, time: &str, now: SystemTime) -> Option<Finding> {
-    let known = UPGRADES.iter().any(|upgrade| upgrade.key == key);
-    if known || !key.ends_with("Time") || time.starts_with(UNSCHEDULED) {
-        return None;
-    }
+    let left = time_left(key, time, now)?;
     let text = format!("{name}: upgrade {key} at {time}, which this neve does not know");
     let advice = "upgrade neve before that time, or it may reject blocks";
-    let due = humantime::parse_rfc3339(time).ok();
-    match due.map(|due| due.duration_since(now).unwrap_or_default()) {
+    match left {
         Some(left) if left.is_zero() => {
             Some(Finding::problem("upgrade", text, "upgrade neve: it may reject blocks"))
         }

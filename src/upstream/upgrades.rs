@@ -1,0 +1,62 @@
+//! Upgrades of the public networks that this neve knows, and those of a node that it does not.
+//!
+//! Source: `upgrade/upgrade.go` of avalanchego v1.15.0.
+
+use std::time::{Duration, SystemTime};
+
+/// The time that a node gives for an upgrade without a date: it is in the year 9999.
+const UNSCHEDULED: &str = "9999-";
+/// Time before an unknown upgrade from which a warning is due.
+pub(crate) const NOTICE: Duration = Duration::from_hours(24 * 60);
+
+/// An upgrade of the network.
+pub(crate) struct Upgrade {
+    /// Name.
+    pub(crate) name: &'static str,
+    /// Key in the node's answer to `info.upgrades`.
+    pub(crate) key: &'static str,
+    /// Times on mainnet and on Fuji, as RFC 3339.
+    pub(crate) times: [&'static str; 2],
+}
+
+const fn upgrade(name: &'static str, key: &'static str, times: [&'static str; 2]) -> Upgrade {
+    Upgrade { name, key, times }
+}
+
+/// Every upgrade with a date, in order.
+pub(crate) const UPGRADES: [Upgrade; 15] = [
+    upgrade("Apricot 1", "apricotPhase1Time", ["2021-03-31T14:00:00Z", "2021-03-26T14:00:00Z"]),
+    upgrade("Apricot 2", "apricotPhase2Time", ["2021-05-10T11:00:00Z", "2021-05-05T14:00:00Z"]),
+    upgrade("Apricot 3", "apricotPhase3Time", ["2021-08-24T14:00:00Z", "2021-08-16T19:00:00Z"]),
+    upgrade("Apricot 4", "apricotPhase4Time", ["2021-09-22T21:00:00Z", "2021-09-16T21:00:00Z"]),
+    upgrade("Apricot 5", "apricotPhase5Time", ["2021-12-02T18:00:00Z", "2021-11-24T15:00:00Z"]),
+    upgrade(
+        "Apricot Pre-6",
+        "apricotPhasePre6Time",
+        ["2022-09-05T01:30:00Z", "2022-09-06T20:00:00Z"],
+    ),
+    upgrade("Apricot 6", "apricotPhase6Time", ["2022-09-06T20:00:00Z", "2022-09-06T20:00:00Z"]),
+    upgrade(
+        "Apricot Post-6",
+        "apricotPhasePost6Time",
+        ["2022-09-07T03:00:00Z", "2022-09-07T06:00:00Z"],
+    ),
+    upgrade("Banff", "banffTime", ["2022-10-18T16:00:00Z", "2022-10-03T14:00:00Z"]),
+    upgrade("Cortina", "cortinaTime", ["2023-04-25T15:00:00Z", "2023-04-06T15:00:00Z"]),
+    upgrade("Durango", "durangoTime", ["2024-03-06T16:00:00Z", "2024-02-13T16:00:00Z"]),
+    upgrade("Etna", "etnaTime", ["2024-12-16T17:00:00Z", "2024-11-25T16:00:00Z"]),
+    upgrade("Fortuna", "fortunaTime", ["2025-04-08T15:00:00Z", "2025-03-13T15:00:00Z"]),
+    upgrade("Granite", "graniteTime", ["2025-11-19T16:00:00Z", "2025-10-29T15:00:00Z"]),
+    upgrade("Helicon", "heliconTime", ["2026-09-22T15:00:00Z", "2026-07-28T15:00:00Z"]),
+];
+
+/// Time until an upgrade that a node names under `key`: `None` if this neve knows it or it has no date,
+/// `Some(None)` if its time cannot be read.
+pub(crate) fn time_left(key: &str, time: &str, now: SystemTime) -> Option<Option<Duration>> {
+    let is_known = UPGRADES.iter().any(|upgrade| upgrade.key == key);
+    if is_known || !key.ends_with("Time") || time.starts_with(UNSCHEDULED) {
+        return None;
+    }
+    let due = humantime::parse_rfc3339(time).ok();
+    Some(due.map(|due| due.duration_since(now).unwrap_or_default()))
+}
