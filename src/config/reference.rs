@@ -151,6 +151,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("connections-address-max", "2500"),
     ("filters-address-max", "2500"),
     ("ready-age-max", "60s"),
+    ("log-level", "info"),
 ];
 
 /// A value that is allowed, for a setting without a fixed default.

@@ -16,12 +16,20 @@ pub(super) const LOGS: Group = Group {
         Setting::new("log-format", one_of::<LogFormat>("text|json"), "Format of log lines, and of --access-log.")
             .or("text"),
         Setting::new(
+            "log-level",
+            one_of::<LogLevel>("error|warn|info|debug|trace"),
+            "Least level of neve's own log lines. A level in --log-filter goes before it.",
+        )
+        .otherwise("info")
+        .reloads(),
+        Setting::new(
             "log-filter",
             text::<LogFilter>("FILTER"),
             "Least level of log lines, also by module: `info`, `warn,neve::fetch=debug`. Libraries \
-             log errors only, unless named: `info,h2=debug`. The variable RUST_LOG overrides the default.",
+             log errors only, unless named: `info,h2=debug`. Without it and without --log-level, the \
+             variable RUST_LOG has the filter.",
         )
-        .otherwise("info")
+        .otherwise("--log-level")
         .reloads(),
         Setting::new(
             "access-log",
@@ -53,6 +61,34 @@ pub enum LogFormat {
     Text,
     /// A JSON object a line.
     Json,
+}
+
+/// Least level of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// A person must act.
+    Error,
+    /// Something is wrong, and neve goes on.
+    Warn,
+    /// A state changed.
+    Info,
+    /// Each request or height.
+    Debug,
+    /// All.
+    Trace,
+}
+
+impl LogLevel {
+    /// Name in a filter.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
 }
 
 /// Place of the access log.
@@ -104,7 +140,9 @@ fn is_no_level(part: &str) -> bool {
 pub struct LogConfig {
     /// Format of lines.
     pub format: LogFormat,
-    /// Least levels, if they were given.
+    /// Least level, if it was given.
+    pub level: Option<LogLevel>,
+    /// Least levels by module, if they were given.
     pub filter: Option<String>,
     /// Place of the access log, if there is one.
     pub access: Option<AccessTarget>,
@@ -118,6 +156,7 @@ impl LogConfig {
     pub(super) fn of(values: &Values) -> Result<Self, ConfigError> {
         Ok(Self {
             format: values.word("log-format")?,
+            level: values.words("log-level")?.pop(),
             filter: values.get("log-filter")?,
             access: values.get("access-log")?,
             access_queue_bytes_max: values.bytes("access-log-queue-bytes-max")?,

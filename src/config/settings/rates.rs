@@ -1,10 +1,12 @@
-//! Rates: limits per second, which a reload of the settings replaces while neve runs.
+//! Rates and limits that a reload of the settings replaces while neve runs.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
 use super::Config;
+use super::limits::{Deadlines, Limits};
+use super::websocket::WsLimits;
 
 /// Rate that was given; `None` if the default holds, `Some(None)` for no limit.
 type Given = Option<Option<f64>>;
@@ -18,6 +20,30 @@ pub(crate) struct Rates {
     pub(crate) relay: Given,
     /// Bytes a second that the scrubber reads; `None`: it rests.
     pub(crate) scrub: Option<u64>,
+}
+
+/// Limits of clients in force.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClientLimits {
+    pub(crate) limits: Limits,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) ws: WsLimits,
+    /// Bytes of a request's line and headers.
+    pub(crate) header_bytes_max: usize,
+    /// Streams of a connection of HTTP/2.
+    pub(crate) connection_streams_max: u32,
+}
+
+impl ClientLimits {
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            limits: config.limits,
+            deadlines: config.http.deadlines,
+            ws: config.http.ws,
+            header_bytes_max: config.http.header_bytes_max,
+            connection_streams_max: config.http.connection_streams_max,
+        }
+    }
 }
 
 /// Rates that all threads read and a reload replaces.

@@ -13,12 +13,20 @@ const DEFAULT: &str = "info";
 
 /// Returns the filter of the settings; without one, that of `RUST_LOG`.
 pub(super) fn filter(config: &LogConfig) -> EnvFilter {
-    let given = config.filter.as_deref().map(|text| EnvFilter::new(of_neve(text)));
+    let given = given(config).map(|text| EnvFilter::new(of_neve(&text)));
     let of_variable = || {
         let text = env::var(EnvFilter::DEFAULT_ENV).ok()?;
         EnvFilter::try_new(of_neve(&text)).ok()
     };
     given.or_else(of_variable).unwrap_or_else(|| EnvFilter::new(of_neve(DEFAULT)))
+}
+
+/// The level and the filter of the settings. Of two levels for one module the last wins, so the filter goes
+/// behind.
+fn given(config: &LogConfig) -> Option<String> {
+    let level = config.level.map(|level| level.name().to_owned());
+    let given: Vec<_> = [level, config.filter.clone()].into_iter().flatten().collect();
+    (!given.is_empty()).then(|| given.join(","))
 }
 
 /// Gives the levels without a module to neve and its crates, whose names all begin so. Libraries keep
@@ -41,7 +49,26 @@ fn of_neve(filter: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::of_neve;
+    use super::{given, of_neve};
+    use crate::config::settings::{Config, LogConfig};
+
+    fn config(flags: &[&str]) -> LogConfig {
+        Config::from_flags(&[&["--config=none", "--dev"], flags].concat()).unwrap().0.log
+    }
+
+    #[test]
+    fn filter_goes_behind_the_level_so_that_it_wins() {
+        let text = |flags: &[&str]| given(&config(flags));
+        assert_eq!(text(&[]), None);
+        assert_eq!(text(&["--log-level", "debug"]).as_deref(), Some("debug"));
+        assert_eq!(text(&["--log-filter", "warn"]).as_deref(), Some("warn"));
+        let both = ["--log-level=debug", "--log-filter=neve::fetch=trace,warn"];
+        assert_eq!(text(&both).as_deref(), Some("debug,neve::fetch=trace,warn"));
+        let filter = super::filter(&config(&["--log-level=debug", "--log-filter=warn"]));
+        assert_eq!(filter.to_string(), "neve=warn,error");
+        let filter = super::filter(&config(&["--log-level=trace"]));
+        assert_eq!(filter.to_string(), "neve=trace,error");
+    }
 
     #[test]
     fn level_without_a_module_is_for_neve_alone() {

@@ -3,6 +3,7 @@
 mod filter;
 mod output;
 mod queue;
+mod repeats;
 mod start;
 
 pub(crate) use output::{FlushAtEnd, LogOutput, bars};

@@ -1,6 +1,8 @@
 //! Start of logging.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::env;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::panic::{self, PanicHookInfo};
 use std::thread;
@@ -10,6 +12,7 @@ use tracing_subscriber::reload::Handle;
 
 use super::filter::filter;
 use super::output::{LogOutput, start_queue};
+use super::repeats::Unrepeated;
 use crate::config::settings::{LogConfig, LogFormat};
 
 /// Starts logging for a program that serves: no thread waits for standard error.
@@ -40,14 +43,16 @@ pub(crate) fn start(config: &LogConfig) -> LogLevels {
         .with_env_filter(filter(config))
         .with_writer(|| LogOutput)
         .log_internal_errors(false) // it would panic where standard error is closed
-        .with_ansi(io::stderr().is_terminal());
+        .with_ansi(has_color(io::stderr().is_terminal(), env::var_os("NO_COLOR")));
     let (levels, started) = match config.format {
         LogFormat::Text => {
-            let builder = builder.with_target(false).with_filter_reloading();
+            let builder = builder.with_target(false).map_event_format(Unrepeated::new);
+            let builder = builder.with_filter_reloading();
             (LogLevels::new(builder.reload_handle()), builder.try_init())
         }
         LogFormat::Json => {
-            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let builder = builder.json().flatten_event(true).map_event_format(Unrepeated::new);
+            let builder = builder.with_filter_reloading();
             (LogLevels::new(builder.reload_handle()), builder.try_init())
         }
     };
@@ -55,6 +60,11 @@ pub(crate) fn start(config: &LogConfig) -> LogLevels {
         let _ = writeln!(io::stderr(), "neve: logging is set up already: {error}"); // or nowhere
     }
     levels
+}
+
+/// True if lines have colors: on a terminal, unless the variable says no (no-color.org).
+fn has_color(is_terminal: bool, no_color: Option<OsString>) -> bool {
+    is_terminal && no_color.is_none_or(|text| text.is_empty())
 }
 
 /// The levels of the log, to change while neve runs.
@@ -74,7 +84,6 @@ impl LogLevels {
 
 #[cfg(test)]
 mod tests {
-    use std::env;
     use std::io::{Read, pipe, stdout};
     use std::process::{Command, Stdio};
     use std::sync::mpsc::channel;
@@ -88,6 +97,7 @@ mod tests {
     fn panic_unread() {
         let config = LogConfig {
             format: LogFormat::Text,
+            level: None,
             filter: None,
             access: None,
             access_queue_bytes_max: 0,
@@ -99,6 +109,14 @@ mod tests {
             let _ = thread::spawn(move || panic!("{text}")).join();
         }
         writeln!(stdout(), "went on").unwrap();
+    }
+
+    #[test]
+    fn color_is_for_terminals_whose_user_wants_it() {
+        let text = |text: &str| Some(OsString::from(text));
+        assert!(has_color(true, None) && has_color(true, text("")));
+        assert!(!has_color(true, text("1")) && !has_color(true, text("0")));
+        assert!(!has_color(false, None));
     }
 
     #[test]
