@@ -7,18 +7,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
-use super::start::StartError;
-use crate::config::settings::{Config, LiveRates, LiveReady, Rates};
-use crate::config::{Changes, SettingsSource, Values};
+use super::start::{StartError, connections_limits};
+use crate::client::remember;
+use crate::config::settings::{ClientLimits, Config, LiveRates, LiveReady, Rates, UpstreamConfig};
+use crate::config::{Changes, Endpoint, SettingsSource, UpstreamHeaders, Values};
 use crate::http::access::{Access, Sink};
 use crate::http::keys::{KeyRing, LiveKeys};
+use crate::http::listener::Reloaded;
 use crate::observe::access_log::AccessLog;
 use crate::observe::log::LogLevels;
 
 /// Time that the lines of each log may take at the end.
 pub(super) const FLUSH_WITHIN: Duration = Duration::from_secs(1);
+
+/// Settings of the upstreams that are followed.
+const SOURCE: [&str; 5] =
+    ["upstream", "upstream-ws", "upstream-header-file", "upstream-ca", "mirror-from"];
 
 /// The settings in force, and those that change with the file.
 pub(crate) struct Reload {
@@ -27,9 +34,13 @@ pub(crate) struct Reload {
     levels: LogLevels,
     pub(crate) ready: LiveReady,
     pub(crate) rates: LiveRates,
+    /// Limits of clients and the relay, for all listeners.
+    pub(crate) live: watch::Sender<Reloaded>,
     pub(crate) drain_timeout: Duration,
     /// File of API keys, and the keys.
     keys: Option<(PathBuf, LiveKeys)>,
+    /// Files of HTTP headers of upstreams, each with its endpoint.
+    pub(crate) header_files: Vec<(PathBuf, Endpoint)>,
     /// The access log, which a rotation has opened anew.
     access_log: Option<Sink>,
 }
@@ -43,8 +54,10 @@ impl Reload {
             levels,
             ready: Arc::new(ArcSwap::from_pointee(config.ready)),
             rates: Arc::new(ArcSwap::from_pointee(Rates::of(config))),
+            live: watch::Sender::new(Reloaded { limits: client_limits(config), relay: None }),
             drain_timeout: config.http.drain_timeout,
             keys: None,
+            header_files: Vec::new(),
             access_log: None,
         }
     }
@@ -95,38 +108,68 @@ impl Reload {
         }
     }
 
-    /// Reads the file again and says in the log what changed. A wrong file changes nothing.
-    pub(crate) fn run(&mut self) {
+    /// Reads the files of HTTP headers again. A wrong file changes nothing.
+    fn reload_headers(&self) {
+        for (file, endpoint) in &self.header_files {
+            let (read, upstream) = (UpstreamHeaders::read(file), &*endpoint.name);
+            let file = file.display();
+            match read {
+                Ok(newer) => {
+                    endpoint.headers.replace(&newer);
+                    remember(endpoint);
+                    info!(%file, upstream, "upstream headers read");
+                }
+                Err(error) => warn!(%file, upstream, error, "upstream headers not reloaded"),
+            }
+        }
+    }
+
+    /// Reads the file again and says in the log what changed. A wrong file changes nothing. Returns the
+    /// source of blocks if another one is wanted.
+    pub(crate) fn run(&mut self) -> Option<UpstreamConfig> {
         self.reload_keys();
+        self.reload_headers();
         if let Some(sink) = &self.access_log {
             sink.log().reopen();
         }
         let Some(file) = self.source.file().map(|file| file.display().to_string()) else {
-            if self.keys.is_none() && self.access_log.is_none() {
+            let has_files = self.keys.is_some() || !self.header_files.is_empty();
+            if !has_files && self.access_log.is_none() {
                 warn!("no settings file at the start; restart neve to read one");
             }
-            return;
+            return None;
         };
         match self.source.read().and_then(Config::of) {
-            Ok(newer) => self.take(&newer, &file),
-            Err(error) => warn!(%error, "settings not reloaded"),
+            Ok(newer) => self.take(newer, &file),
+            Err(error) => {
+                warn!(%error, "settings not reloaded");
+                None
+            }
         }
     }
 
-    fn take(&mut self, newer: &Config, file: &str) {
+    fn take(&mut self, newer: Config, file: &str) -> Option<UpstreamConfig> {
         let changes = Changes::between(&self.values, &newer.values);
         self.ready.store(Arc::new(newer.ready));
-        self.rates.store(Arc::new(Rates::of(newer)));
+        self.rates.store(Arc::new(Rates::of(&newer)));
+        self.live.send_modify(|live| live.limits = client_limits(&newer));
         self.drain_timeout = newer.http.drain_timeout;
         self.values.replace(&changes.reloaded, &newer.values);
         info!(file, reloaded = %changes.reloaded.join(", "), "settings reloaded");
         if !changes.needs_restart.is_empty() {
             warn!(settings = %changes.needs_restart.join(", "), "settings need a restart");
         }
-        if changes.reloaded.contains(&"log-filter") {
+        if changes.reloaded.iter().any(|name| matches!(*name, "log-filter" | "log-level")) {
             self.levels.set(&newer.log);
         }
+        let is_other = changes.reloaded.iter().any(|name| SOURCE.contains(name));
+        is_other.then_some(newer.source)
     }
+}
+
+/// Limits of clients, with no more connections than descriptors allow.
+fn client_limits(config: &Config) -> ClientLimits {
+    ClientLimits { limits: connections_limits(config.limits), ..ClientLimits::of(config) }
 }
 
 fn not_opened(error: &io::Error) -> String {

@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, error, info, warn};
 
+use super::following::Following;
 use super::reload::{FLUSH_WITHIN, Reload};
 use super::start::{
     Inherited, Listeners, Parts, StartError, StoreDir, Upstreams, describe_store, finish, open,
@@ -21,7 +22,7 @@ use super::start::{
 use crate::archive::read::ReadThread;
 use crate::config;
 use crate::config::SettingsSource;
-use crate::config::settings::{AccessTarget, Config, GROUPS};
+use crate::config::settings::{AccessTarget, Config, GROUPS, UpstreamConfig};
 use crate::ingest::{memory_lock, rules_of_stamp, scrubber};
 use crate::observe::{self, Admin, head_age, process, progress};
 use crate::rpc::methods::Below;
@@ -34,10 +35,11 @@ const ENDING_MAX: Duration = Duration::from_secs(5);
 pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     // Before the first thread: it changes the environment.
     let inherited = Inherited::take();
-    let reload = Reload::new(source, &config, observe::log::queued(&config.log));
+    let levels = observe::log::queued(&config.log);
     let _flush = observe::log::FlushAtEnd(FLUSH_WITHIN);
     config::warn_of_unknown(&config::command(GROUPS));
-    process::raise_descriptors();
+    process::raise_descriptors(); // the limit on connections depends on it
+    let reload = Reload::new(source, &config, levels);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let served = runtime.map_err(StartError::from).and_then(|runtime| {
         let served = runtime.block_on(serve(config, inherited, reload));
@@ -54,11 +56,12 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
 }
 
 async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Result<(), StartError> {
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     neve_store::residency::check_kernel().map_err(StartError::Mincore)?;
     let place = StoreDir::of(&config)?;
     let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
     let chain = Upstreams::of(&config.source, rules).await?;
+    reload.header_files = chain.header_files.clone();
     let Opened { writer, reader, notes } = open(&config, place.path())?;
     notes.iter().for_each(|note| warn!("{note}"));
     let serving = Arc::new(Serving::new(reader));
@@ -70,7 +73,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     if chain.endpoints.is_empty() {
         serving.freshness.follow_nobody();
     }
-    let parts = Parts::of(&config, &place, chain, &serving, &reload.rates)?;
+    let mut parts = Parts::of(&config, &place, chain, &serving, &reload.rates)?;
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let follower = parts.follower(&config, ingest.clone());
@@ -88,10 +91,10 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     };
     let keys = reload.read_keys(&config)?;
     let access = reload.open_access_log(&config)?;
-    let relay = parts.relay(&config);
+    reload.live.send_modify(|live| live.relay = parts.relay(&config));
+    let reloaded = (keys, access, reload.live.subscribe());
     let serving_of = (&serving, below);
-    let front =
-        Listeners::start(&config, serving_of, relay, (keys, access), inherited, admin).await?;
+    let front = Listeners::start(&config, serving_of, reloaded, inherited, admin).await?;
     if config.log.access != Some(AccessTarget::Stdout) {
         front.greet(&parts.chain, config.archive.as_ref());
     }
@@ -99,15 +102,16 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let rates = Arc::clone(&reload.rates);
     let pace = move || rates.load().scrub;
     scrubber::start(Arc::clone(&serving), place.path().to_owned(), pace)?;
-    let following = tokio::spawn(follower.run());
+    let mut following = Following::start(follower);
     let _telling = AbortOnDropHandle::new(tokio::spawn(service_manager::run(
         Arc::clone(&serving),
         front.handoffs(),
     )));
-    signals.stop(&mut reload).await;
+    while let Some(source) = signals.next(&mut reload).await {
+        following = following.again(&mut parts, &config, &source, (&ingest, &mut reload)).await;
+    }
     service_manager::stopping();
-    following.abort();
-    let _ = following.await;
+    following.end().await;
     front.drain(reload.drain_timeout).await;
     finish(ingest, writer, reload.drain_timeout).await;
     reload.flush_access_log();
@@ -176,14 +180,24 @@ impl Signals {
         })
     }
 
-    /// Waits for SIGTERM or SIGINT, and reloads settings at SIGHUP.
-    async fn stop(mut self, reload: &mut Reload) {
+    /// Waits for SIGTERM or SIGINT, and reloads settings at SIGHUP. Returns another source of blocks that the
+    /// settings name; `None` at the end.
+    async fn next(&mut self, reload: &mut Reload) -> Option<UpstreamConfig> {
         loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return info!("SIGTERM"),
-                _ = self.interrupt.recv() => return info!("SIGINT"),
+            let source = tokio::select! {
+                _ = self.terminate.recv() => {
+                    info!("SIGTERM");
+                    return None;
+                }
+                _ = self.interrupt.recv() => {
+                    info!("SIGINT");
+                    return None;
+                }
                 // A terminal sends it too when it closes: that is no wish to stop.
                 _ = self.hangup.recv() => reload.run(),
+            };
+            if source.is_some() {
+                return source;
             }
         }
     }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Scheme};
@@ -81,8 +82,24 @@ impl fmt::Debug for AddressArg {
 }
 
 /// HTTP headers that go with each request to an upstream. Their values are never shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UpstreamHeaders(Arc<HeaderMap>);
+///
+/// Clones are one: a reload of the file replaces the headers of all of them.
+#[derive(Clone, Default)]
+pub(crate) struct UpstreamHeaders(Arc<ArcSwap<HeaderMap>>);
+
+impl fmt::Debug for UpstreamHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UpstreamHeaders")
+    }
+}
+
+impl PartialEq for UpstreamHeaders {
+    fn eq(&self, other: &Self) -> bool {
+        **self.0.load() == **other.0.load()
+    }
+}
+
+impl Eq for UpstreamHeaders {}
 
 impl UpstreamHeaders {
     /// Reads a file with a line `Name: value` for each header. Empty lines and lines that begin with
@@ -101,12 +118,17 @@ impl UpstreamHeaders {
             let (name, value) = header(line).map_err(|why| format!("line {number}: {why}"))?;
             headers.append(name, value);
         }
-        Ok(Self(Arc::new(headers)))
+        Ok(Self(Arc::new(ArcSwap::from_pointee(headers))))
+    }
+
+    /// Takes the headers of another one, for all requests from now on.
+    pub(crate) fn replace(&self, newer: &Self) {
+        self.0.store(newer.0.load_full());
     }
 
     /// Puts them into a request.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
-        for (name, value) in self.0.iter() {
+        for (name, value) in self.0.load().iter() {
             headers.append(name, value.clone());
         }
     }
@@ -214,22 +236,11 @@ impl Endpoint {
     pub(crate) fn secret_texts(&self) -> Vec<String> {
         let addresses = [Some(&self.rpc), self.ws.as_ref()].into_iter().flatten();
         let paths = addresses.filter_map(|address| address.reveal().path_and_query());
-        let texts = paths.flat_map(|path| match node_prefix(path.path()) {
-            Some(prefix) => [Some(prefix), path.query()],
-            None => [Some(path.as_str()), None],
-        });
-        let values = self.headers.0.values().filter_map(|value| value.to_str().ok());
-        texts.flatten().chain(values).map(str::to_owned).collect()
-    }
-
-    /// Returns another path of the node: behind what its address has before the path of the chain, and with
-    /// its query, as both may hold a key. `None` if the address is none of a node, as of a provider that
-    /// has a path of its own.
-    pub(crate) fn node_path(&self, path: &str) -> Option<PathAndQuery> {
-        let own = self.rpc.reveal().path_and_query()?;
-        let path = [node_prefix(own.path())?, path].concat();
-        let path = own.query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
-        PathAndQuery::try_from(path).ok()
+        let paths =
+            paths.map(PathAndQuery::as_str).filter(|path| ![RPC_PATH, WS_PATH].contains(path));
+        let headers = self.headers.0.load();
+        let values = headers.values().filter_map(|value| value.to_str().ok());
+        paths.chain(values).map(str::to_owned).collect()
     }
 
     /// True for Avalanche's public API, which limits each address that requests come from.

@@ -31,6 +31,11 @@ impl Admission {
         Self { proxies, seats, telling: JoinSet::new() }
     }
 
+    /// Sets the most connections of an address.
+    pub(crate) fn set_address_max(&self, connections_address_max: usize) {
+        self.seats.set_most(connections_address_max);
+    }
+
     /// Number of connections that are not admitted yet.
     pub(crate) fn waiting(&self) -> usize {
         self.telling.len()

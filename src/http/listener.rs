@@ -1,12 +1,13 @@
 //! Listeners: what they share, and what each is for.
 
+use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::watch;
 
 use super::offload::Offload;
-use crate::config::settings::{HttpConfig, Limits, MissPolicy};
+use crate::config::settings::{ClientLimits, HttpConfig, Limits, MissPolicy};
 use crate::http::access::Access;
 use crate::http::answer::Lender;
 use crate::http::keys::LiveKeys;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) offload: Arc<Offload>,
     pub(crate) http: HttpConfig,
     pub(crate) connections: Arc<AtomicUsize>,
+    /// Limits and relay that a reload replaced.
+    pub(crate) reloaded: watch::Receiver<Reloaded>,
     /// Turns true when connections are to end.
     pub(crate) drain: watch::Receiver<bool>,
     /// Endpoint for mirrors, if any.
@@ -44,6 +47,37 @@ pub(crate) struct Shared {
     pub(crate) lender: Option<Lender>,
     /// The relay of misses, if any.
     pub(crate) relay: Option<RelayShared>,
+}
+
+/// Settings in force that a reload replaces.
+#[derive(Clone)]
+pub(crate) struct Reloaded {
+    pub(crate) limits: ClientLimits,
+    /// The relay of misses to the upstreams in force, if any.
+    pub(crate) relay: Option<RelayShared>,
+}
+
+impl Shared {
+    /// Waits for limits of a reload, and takes them. Threads get them by [`Shared`] anew.
+    pub(crate) async fn reload(&mut self, role: Role) {
+        if self.reloaded.changed().await.is_err() {
+            return pending().await; // the program ends
+        }
+        let Reloaded { limits: newer, relay } = self.reloaded.borrow_and_update().clone();
+        self.relay = relay;
+        self.limits = newer.limits;
+        self.http.deadlines = newer.deadlines;
+        self.http.ws = newer.ws;
+        self.http.header_bytes_max = newer.header_bytes_max;
+        self.http.connection_streams_max = newer.connection_streams_max;
+        if role != Role::Admin {
+            let limits = &newer.limits;
+            self.admin.bounds.connections.store(limits.connections_max, Ordering::Relaxed);
+            self.memory.set_max(limits.client_bytes_total_max, limits.client_bytes_address_max);
+            self.filters.set_max(limits.filters_max, limits.filters_address_max);
+            self.offload.set_queue(limits.queue);
+        }
+    }
 }
 
 /// Duty of a listener.

@@ -1,12 +1,14 @@
 //! Listeners: a port of TCP, or a socket in the file system.
 
 use std::fs;
+use std::future::poll_fn;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
+use std::task::{Context, Poll};
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
@@ -65,13 +67,29 @@ impl Listener {
         }
     }
 
-    /// Accepts a connection.
-    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+    /// Accepts a connection if there is one, or has the task woken when there is.
+    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         match self {
-            Self::Tcp(listener) => listener.accept().await,
-            Self::Unix(listener, _) => Ok((as_tcp(listener.accept().await?.0)?, LOCAL)),
+            Self::Tcp(listener) => listener.poll_accept(context),
+            Self::Unix(listener, _) => {
+                listener.poll_accept(context).map(|accepted| Ok((as_tcp(accepted?.0)?, LOCAL)))
+            }
         }
     }
+}
+
+/// Accepts a connection at any of these listeners. The one at `turn` goes first, so that none waits for
+/// another that has many.
+pub(crate) async fn accept(
+    listeners: &[Listener],
+    turn: usize,
+) -> io::Result<(TcpStream, SocketAddr)> {
+    let (before, from) = listeners.split_at(turn % listeners.len().max(1));
+    poll_fn(|context| {
+        let accepted = from.iter().chain(before).map(|listener| listener.poll_accept(context));
+        accepted.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
 }
 
 /// Takes a socket for one of TCP. Both are read, written and watched by the same system calls. Options

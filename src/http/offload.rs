@@ -56,6 +56,13 @@ impl Offload {
         Arc::new(Self { cold_reads, unpacking, searches })
     }
 
+    /// Sets other bounds of the queues. Jobs beyond them wait on.
+    pub(crate) fn set_queue(&self, queue: QueueLimits) {
+        for pool in [&self.cold_reads, &self.unpacking, &self.searches] {
+            pool.0.state().queue = queue;
+        }
+    }
+
     /// Does `work` on a thread of a pool.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
@@ -97,14 +104,13 @@ struct Shared {
     /// Threads that one address may use; the pool has twice as many.
     address_threads_max: usize,
     nice: i32,
-    queue: QueueLimits,
     state: Mutex<State>,
     /// Notified of a job, or of the end.
     changed: Condvar,
 }
 
-#[derive(Default)]
 struct State {
+    queue: QueueLimits,
     shares: HashMap<ClientAddress, Share>,
     /// Addresses with jobs that wait, next first.
     turns: VecDeque<ClientAddress>,
@@ -118,6 +124,21 @@ struct State {
     ended: bool,
 }
 
+impl State {
+    fn new(queue: QueueLimits) -> Self {
+        Self {
+            queue,
+            shares: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: 0,
+            running: 0,
+            threads: 0,
+            idle: 0,
+            ended: false,
+        }
+    }
+}
+
 /// Jobs of one address.
 #[derive(Default)]
 struct Share {
@@ -127,15 +148,15 @@ struct Share {
 
 impl Pool {
     fn new(name: &'static str, address_threads_max: usize, nice: i32, queue: QueueLimits) -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Shared { name, address_threads_max, nice, queue, state, changed }))
+        let (state, changed) = (Mutex::new(State::new(queue)), Condvar::new());
+        Self(Arc::new(Shared { name, address_threads_max, nice, state, changed }))
     }
 
     /// Takes a job, unless too many wait.
     fn submit(&self, address: ClientAddress, job: Job) -> bool {
         let shared = &self.0;
         let mut state = shared.state();
-        let QueueLimits { address_max, total_max } = shared.queue;
+        let QueueLimits { address_max, total_max } = state.queue;
         let share = state.shares.get(&address);
         let (jobs, running) =
             share.map_or((0, 0), |share| (share.waiting.len() + share.running, share.running));

@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hyper::StatusCode;
 use tokio::sync::oneshot;
 
 use crate::body::AcceptEncoding;
@@ -63,7 +64,9 @@ pub(crate) enum ToFast {
     Answer(usize, Option<Answered>),
     /// Connections are to end.
     Drain,
-    /// A question whether the thread still runs.
+    /// The service of the thread is another one.
+    Renewed,
+    /// A question whether the thread goes on.
     Alive(oneshot::Sender<()>),
     /// The end: no more connections will come.
     Last,
@@ -103,8 +106,17 @@ pub(crate) enum Waited {
 pub(crate) struct Answered {
     /// Outcome of the work; nothing if sending failed.
     pub(crate) waited: Option<Waited>,
-    /// Calls to count, the time that they took, and the length of the body.
-    pub(crate) counted: Option<(Calls, Duration, usize)>,
+    /// Counts for the thread of the connection.
+    pub(crate) counted: Option<Counted>,
+}
+
+/// Counts that another thread has of a request.
+pub(crate) struct Counted {
+    pub(crate) calls: Calls,
+    /// Time that the calls took.
+    pub(crate) took: Duration,
+    /// Status of the response and length of its body, if there is one.
+    pub(crate) response: Option<(StatusCode, usize)>,
 }
 
 impl From<Option<Waited>> for Answered {

@@ -15,7 +15,7 @@ use tracing::warn;
 use super::admission::{Admission, refuse};
 use super::drain::draining;
 use super::listener::{Role, Shared};
-use super::listening::Listener;
+use super::listening::{Listener, accept};
 use super::open_connection::Handoff;
 use super::worker::Worker;
 use crate::http::clients::Proxies;
@@ -43,17 +43,17 @@ impl Workers {
     }
 
     /// Accepts until drained, and hands connections out.
-    pub(crate) async fn accept(&self, listener: Listener, shared: &Shared) {
+    pub(crate) async fn accept(&self, listeners: Vec<Listener>, mut shared: Shared) {
         let mut drain = shared.drain.clone();
         // Operators reach the admin listener without a front, also from the front's machine.
         let trusting = self.role != Role::Admin;
         let proxies = if trusting { Proxies::of(&shared.http) } else { Proxies::none() };
         let mut admission = Admission::new(shared.limits.connections_address_max, proxies);
-        for turn in (0..self.workers.len()).cycle() {
-            let open = self.open() + admission.waiting();
+        for (turn, at) in (0..self.workers.len()).cycle().zip(0_usize..) {
+            let is_full = self.open() + admission.waiting() >= shared.limits.connections_max;
             let arrived = tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, from)) if open >= shared.limits.connections_max => {
+                accepted = accept(&listeners, at) => match accepted {
+                    Ok((stream, from)) if is_full => {
                         refuse(&stream, from);
                         continue;
                     }
@@ -65,14 +65,19 @@ impl Workers {
                     }
                 },
                 arrived = admission.next() => arrived,
+                () = shared.reload(self.role) => {
+                    admission.set_address_max(shared.limits.connections_address_max);
+                    self.workers.iter().for_each(|worker| worker.renew(&shared, self.role));
+                    continue;
+                }
                 () = draining(&mut drain) => break,
             };
             if let Some(arrived) = arrived {
                 self.least(turn).take(arrived, &shared.connections);
             }
         }
-        drop(listener);
-        // A client whose connection was accepted expects a response, so these are still served.
+        drop(listeners);
+        // A connection that was accepted is served.
         while admission.waiting() > 0 {
             if let Some(arrived) = admission.next().await {
                 self.least(0).take(arrived, &shared.connections);

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
+use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -15,7 +16,7 @@ use super::listener::{Role, Shared};
 use super::open_connection::{
     Answered, Arrived, ConnectionGuard, Handoff, OpenConnection, ToFast, ToFull, Waited,
 };
-use crate::config::settings::{AdminListen, Deadlines, HttpConfig};
+use crate::config::settings::{AdminListen, HttpConfig};
 use crate::http::admit::{Hosts, Policy};
 use crate::http::answer::Responder;
 use crate::http::clients::Proxies;
@@ -39,6 +40,10 @@ pub(crate) struct Worker {
     /// Open connections.
     open: Arc<AtomicUsize>,
     threads: [JoinHandle<()>; 2],
+    /// Services of the threads, and the counters of both.
+    fast: Arc<ArcSwap<FastService>>,
+    full: Arc<ArcSwap<Service>>,
+    counters: [Arc<ThreadCounters>; 2],
 }
 
 impl Worker {
@@ -47,15 +52,14 @@ impl Worker {
         at: usize,
         shared: &Shared,
         role: Role,
-        [short, long]: &[Arc<ThreadCounters>; 2],
+        counters: &[Arc<ThreadCounters>; 2],
     ) -> io::Result<Self> {
         let (leaving, left) = mpsc::unbounded_channel();
-        let deadlines = shared.http.deadlines;
-        let fast_service = Arc::new(fast_service(shared, role, short));
-        let (event_loop, handoff) = EventLoop::new(fast_service, deadlines, leaving)?;
+        let fast = Arc::new(ArcSwap::from_pointee(fast_service(shared, role, &counters[0])));
+        let full = Arc::new(ArcSwap::from_pointee(full_service(shared, role, &counters[1])));
+        let (event_loop, handoff) = EventLoop::new(Arc::clone(&fast), leaving)?;
         let long = FullLoop {
-            service: Arc::new(full_service(shared, role, long)),
-            deadlines,
+            service: Arc::clone(&full),
             drain: shared.drain.clone(),
             handoff: handoff.clone(),
         };
@@ -73,7 +77,17 @@ impl Worker {
                 runtime.shutdown_timeout(ENDING_MAX); // a stalled disk holds a thread for ever
             })?,
         ];
-        Ok(Self { handoff, open: Arc::default(), threads })
+        let (open, counters) = (Arc::default(), counters.clone());
+        Ok(Self { handoff, open, threads, fast, full, counters })
+    }
+
+    /// Gives both threads services with the settings of `shared`. A connection that the full path has keeps the
+    /// service that it began with.
+    pub(crate) fn renew(&self, shared: &Shared, role: Role) {
+        let [short, long] = &self.counters;
+        self.fast.store(Arc::new(fast_service(shared, role, short)));
+        self.full.store(Arc::new(full_service(shared, role, long)));
+        self.handoff.bring(ToFast::Renewed);
     }
 
     /// Returns the way to the thread of the fast path.
@@ -109,7 +123,8 @@ pub(crate) fn fast_service(
     role: Role,
     counters: &Arc<ThreadCounters>,
 ) -> FastService {
-    FastService { responder: Arc::new(responder(shared, counters)), policy: policy(shared, role) }
+    let (responder, policy) = (Arc::new(responder(shared, counters)), policy(shared, role));
+    FastService { responder, policy, deadlines: shared.http.deadlines }
 }
 
 /// Makes what the thread of the full path has.
@@ -120,6 +135,7 @@ fn full_service(shared: &Shared, role: Role, counters: &Arc<ThreadCounters>) -> 
         policy: policy(shared, role),
         admin: Arc::clone(&shared.admin),
         pages: if role == (Role::Rpc { admin: false }) { Pages::Public } else { Pages::All },
+        deadlines: shared.http.deadlines,
         header_bytes_max: shared.http.header_bytes_max,
         connection_streams_max: shared.http.connection_streams_max,
         ws: shared.http.ws,
@@ -180,8 +196,7 @@ fn hosts(config: &HttpConfig, role: Role) -> Hosts {
 
 /// The thread with a runtime.
 struct FullLoop {
-    service: Arc<Service>,
-    deadlines: Deadlines,
+    service: Arc<ArcSwap<Service>>,
     drain: watch::Receiver<bool>,
     handoff: Handoff,
 }
@@ -193,10 +208,11 @@ impl FullLoop {
         let mut open = JoinSet::new();
         while let Some(leave) = left.recv().await {
             while open.try_join_next().is_some() {}
-            let (service, handoff) = (Arc::clone(&self.service), self.handoff.clone());
+            let handoff = self.handoff.clone();
             match leave {
                 ToFull::Connection(moved) => {
-                    let (deadlines, drain) = (self.deadlines, drain.clone());
+                    let (service, drain) = (self.service.load_full(), drain.clone());
+                    let deadlines = service.deadlines;
                     open.spawn(
                         async move { serve(moved, &service, deadlines, drain, &handoff).await },
                     );

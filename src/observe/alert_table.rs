@@ -102,6 +102,15 @@ pub(super) const ALERTS: &[Alert] = alerts! {
             "Find what else fills the file system, or lower `--retain-bytes`.",
         ]
         fires [("neve_disk_free_bytes{job=\"neve\", instance=\"a\"}", "2147483647x60")]
+    Ticket "NeveUpgradeUnknown" for "0m"
+        if "neve_upstream_unknown_upgrade_seconds < 5184000":
+        "A node has an upgrade scheduled within 60 days that this neve does not know."
+        [
+            "The log names it (`upgrade unknown to this neve`), and `neve doctor` too.",
+            "Install a neve that knows it before that time: after it, neve may reject blocks.",
+            "`neve_upstream_unknown_upgrade_seconds` has the time left.",
+        ]
+        fires [("neve_upstream_unknown_upgrade_seconds{job=\"neve\", instance=\"a\"}", "5183999x60")]
     Ticket "NeveFalseData" for "0m"
         if "sum by (job, instance) (neve_blocks_rejected_total) - \
             (sum by (job, instance) (neve_blocks_rejected_total offset 10m) or \

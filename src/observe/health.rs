@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use hyper::StatusCode;
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -12,8 +13,9 @@ use neve_jsonrpc::Rules;
 use neve_store::Identity;
 use serde_json::{Value, json};
 
+use super::capacity::{Bounds, DiskUse, Growth, TimeToFull, tiers, time_to_full};
 use super::head_age::stale_age;
-use super::process::Memory;
+use super::process::{self, Memory};
 use crate::config::settings::LiveReady;
 use crate::shared::{
     IngestBudget, MemoryBudget, Phase, Serving, StageTimes, Status, ThreadCounters, UpstreamStatus,
@@ -60,9 +62,11 @@ pub(crate) struct Admin {
     /// Conditions under which /ready returns 503.
     pub(crate) ready: LiveReady,
     /// The upstream's address, without a query: it may hold a key.
-    pub upstream: String,
+    pub upstream: Arc<ArcSwap<String>>,
     /// Data directory.
     pub data_dir: PathBuf,
+    /// Bounds of disk and connections.
+    pub(crate) bounds: Bounds,
 }
 
 impl Admin {
@@ -183,7 +187,7 @@ impl Admin {
             "archive": self.archive(),
             "upstreams": self.status.upstreams().iter().map(upstream).collect::<Vec<_>>(),
             "upstream": {
-                "url": self.upstream,
+                "url": **self.upstream.load(),
                 "state": words.phase.name(),
                 "error": words.upstream_error,
                 "retry_in_seconds": seconds(self.status.retry_in()),
@@ -195,6 +199,7 @@ impl Admin {
             "clock": { "error": words.clock },
             "memory": memory(&self.memory),
             "connections": self.connections.load(Ordering::Relaxed),
+            "connections_max": self.bounds.connections.load(Ordering::Relaxed),
         })
     }
 
@@ -277,10 +282,14 @@ impl Admin {
     }
 
     fn storage(&self, error: Option<&str>) -> Value {
-        let usage = self.serving.reader.usage();
+        let (usage, full) = (self.serving.reader.usage(), self.time_to_full());
         json!({
             "data_dir": self.data_dir,
             "bytes": usage.disk_bytes,
+            "bound_bytes": self.bounds.disk.retained,
+            "time_to_full_seconds": full.map(|full| full.seconds.round()),
+            "full_by": full.map(|full| full.by),
+            "tiers": tiers(&self.serving.reader),
             "segments": usage.segments,
             "packed_heights": usage.packed_blocks,
             "quarantined": { "files": usage.quarantined, "bytes": usage.quarantined_bytes },
@@ -293,12 +302,19 @@ impl Admin {
         })
     }
 
+    fn time_to_full(&self) -> Option<TimeToFull> {
+        let free = neve_store::disk::free_bytes(&self.data_dir).ok()?;
+        let disk = DiskUse { used: self.serving.reader.usage().disk_bytes, free };
+        let below = self.status.backfill().map_or(0, |at| at.first - at.goal);
+        let missing = below + self.lag().unwrap_or(0);
+        time_to_full(self.bounds.disk, disk, Growth::of(&self.serving.reader)?, missing)
+    }
+
     fn metrics(&self) -> String {
         super::metrics::publish(&self.thread_counters);
         super::metrics::publish_memory(&self.memory);
         let range = self.serving.reader.range();
         let usage = self.serving.reader.usage();
-        let memory = Memory::now();
         set("neve_first_height", range.as_ref().map(|range| *range.start()));
         set("neve_head_height", range.as_ref().map(|range| *range.end()));
         set("neve_settled_height", self.verified());
@@ -330,11 +346,10 @@ impl Admin {
         set("neve_store_writable", Some(writable.into()));
         set("neve_ingest_queue_bytes", Some(self.queue_bytes.load(Ordering::Relaxed)));
         set("neve_http_connections", Some(self.connections.load(Ordering::Relaxed) as u64));
-        set("process_resident_memory_bytes", memory.map(|memory| memory.resident));
-        set("neve_memory_anonymous_bytes", memory.map(|memory| memory.anonymous));
-        if let Some(faults) = Memory::major_faults() {
-            counter!("neve_major_page_faults_total").absolute(faults);
-        }
+        set("neve_store_bound_bytes", self.bounds.disk.retained);
+        let full = self.time_to_full().map_or(f64::INFINITY, |full| full.seconds);
+        gauge!("neve_store_time_to_full_seconds").set(full);
+        process::publish();
         let render = |handle| super::metrics::render(handle, &self.thread_counters);
         self.metrics.as_ref().map(render).unwrap_or_default()
     }
@@ -408,6 +423,7 @@ fn memory(budget: &MemoryBudget) -> Value {
         "resident_bytes": memory.map(|memory| memory.resident),
         "anonymous_bytes": memory.map(|memory| memory.anonymous),
         "client_reserved_bytes": budget.used(),
+        "client_bytes_max": budget.total_max(),
         "mapped_file_bytes": memory.map(|memory| memory.resident.saturating_sub(memory.anonymous)),
     })
 }

@@ -67,6 +67,7 @@ const SERVED: &str = "(name of a served JSON-RPC method; `other` for any other n
 const MISSES: &str = "not_served below_range above_head unknown_hash empty stale_head no_value unknown_filter unreadable in_batch no_room";
 const CALL: &str = "(name of the JSON-RPC method)";
 const KEY: &str = "(name of the key in the file of --keys)";
+const STATUS: &str = "(HTTP status code)";
 const KINDS: &str = "new_heads logs relayed";
 const POOLS: &str = "cold_read unpack search";
 const CALL_ERRORS: &str =
@@ -90,6 +91,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Times from the receipt of a JSON-RPC call to its response, the same for all calls that one wake-up of a thread answers"
     Counter Count "neve_http_requests_total" []
         "HTTP requests to the main listener"
+    Counter Count "neve_http_responses_total" ["status": STATUS]
+        "HTTP responses of the main listener, without those to connections that it refuses"
     Counter Count "neve_http_fast_requests_total" []
         "HTTP requests that the fast path answered"
     Counter Count "neve_http_offloaded_requests_total" []
@@ -174,6 +177,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Requests by the tag latest that returned another block than the announced head"
     Counter Count "neve_upstream_disagreements_total" []
         "Block hashes that the upstreams of a quorum did not confirm"
+    Gauge Seconds "neve_upstream_unknown_upgrade_seconds" []
+        "Time until the first scheduled upgrade that a node has and this neve does not know; 0 from then on, +Inf without one"
     Counter Count "neve_upstream_rejected_values_total" ["method": CALL, "reason": "malformed too_large type"]
         "Values that only the upstream knows, rejected because of their form"
     Counter Bytes "neve_upstream_received_bytes_total" []
@@ -319,18 +324,34 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Bytes of the newest records that the kernel keeps in memory"
     Gauge Bytes "neve_program_locked_bytes" []
         "Bytes of the program and its libraries that the kernel keeps in memory"
+    Gauge Bytes "neve_store_bound_bytes" []
+        "Bytes of --retain-bytes, beyond which neve deletes the oldest heights"
+    Gauge Seconds "neve_store_time_to_full_seconds" []
+        "Time until the store reaches its bound, or the disk its reserve, at the pace of the newest blocks; +Inf if it is not known"
     Gauge Bytes "neve_disk_free_bytes" []
         "Free bytes of the file system with the data directory"
     Gauge Bytes "neve_memory_anonymous_bytes" []
         "Resident memory without mapped files"
     Gauge Bytes "process_resident_memory_bytes" []
         "Resident memory, mapped files included"
+    Gauge Bytes "process_virtual_memory_bytes" []
+        "Virtual memory, mapped files included"
+    Sum Seconds "process_cpu_seconds_total" []
+        "CPU time of the process, in user and in system mode"
+    Gauge Count "process_open_fds" []
+        "Open file descriptors"
+    Gauge Count "process_max_fds" []
+        "Highest number of open file descriptors"
+    Gauge Seconds "process_start_time_seconds" []
+        "Start of the process, in seconds since 1970"
     Counter Count "neve_major_page_faults_total" []
         "Page faults that waited for the disk"
     Gauge Count "neve_build_info" ["version": "(version of the program)"]
         "1, for the running version of neve"
     Counter Count "neve_log_dropped_lines_total" []
         "Log lines dropped because standard error was not read in time"
+    Counter Count "neve_log_repeated_lines_total" []
+        "Warnings and errors left out of the log because they repeated within a second"
 };
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Metrics that many threads count.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -36,6 +37,8 @@ pub(crate) fn install() -> Option<PrometheusHandle> {
     }
     begin();
     gauge!("neve_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    gauge!("process_start_time_seconds").set(now.as_secs_f64());
     Some(handle)
 }
 
@@ -90,10 +93,12 @@ pub(crate) fn publish(thread_counters: &[Arc<ThreadCounters>]) {
         };
         thread_counters.iter().map(load).sum::<u64>()
     };
-    counter!("neve_http_requests_total").absolute(sum(|counters| &counters.requests));
-    counter!("neve_http_fast_requests_total").absolute(sum(|counters| &counters.plain));
+    let (full, fast) = (sum(|counters| &counters.requests), sum(|counters| &counters.plain));
+    counter!("neve_http_requests_total").absolute(full + fast);
+    counter!("neve_http_fast_requests_total").absolute(fast);
     counter!("neve_http_response_bytes_total").absolute(sum(|counters| &counters.bytes));
     counter!("neve_http_offloaded_requests_total").absolute(sum(|counters| &counters.handed_over));
+    publish_responses(thread_counters);
     publish_refusals(thread_counters);
     publish_websockets(thread_counters);
 }
@@ -108,6 +113,17 @@ fn publish_misses(thread_counters: &[Arc<ThreadCounters>]) {
                     .absolute(sum);
             }
         }
+    }
+}
+
+/// Responses by status, each from the first one on.
+fn publish_responses(thread_counters: &[Arc<ThreadCounters>]) {
+    let mut sums = BTreeMap::<u16, u64>::new();
+    for (status, count) in thread_counters.iter().flat_map(|counters| counters.responses()) {
+        *sums.entry(status).or_default() += count;
+    }
+    for (status, sum) in sums.into_iter().filter(|(_, sum)| *sum > 0) {
+        counter!("neve_http_responses_total", "status" => status.to_string()).absolute(sum);
     }
 }
 

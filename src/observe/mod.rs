@@ -7,6 +7,7 @@ pub(crate) mod access_log;
 mod alert_table;
 #[cfg(test)]
 mod alerts;
+mod capacity;
 #[cfg(test)]
 mod dashboard;
 pub(crate) mod head_age;
@@ -19,6 +20,7 @@ pub(crate) mod page;
 pub(crate) mod process;
 pub(crate) mod progress;
 
+pub(crate) use capacity::{Bounds, DiskBounds};
 pub(crate) use health::{Admin, Pages};
 #[cfg(test)]
 pub(crate) use metric_table::{METRICS, Metric, MetricKind};

@@ -12,8 +12,8 @@ pub(crate) const PAGE: &str = include_str!("page/page.html");
 /// Allows the page's own style and script by their hashes, and requests to this server. A browser
 /// runs nothing else, whatever a text from an upstream contains.
 const POLICY: &str = "default-src 'none'; \
-    style-src 'sha256-p88yxm5T4wdzhuNc5GFLwr+cZleWh/tMtpcFvh1ObSA='; \
-    script-src 'sha256-vn3zyXGBS7XocQgTI4Rhqb5AwsIo6NmPXN3qS0P2H/0='; \
+    style-src 'sha256-OMH+LTc+DohmUsd3xG7oW2yZvngmBaApgLhLtmF7RbE='; \
+    script-src 'sha256-T89/DC1JSjP7iehjDbU4tsSTNIWwP8kaog8GcQLL1oo='; \
     connect-src 'self'; \
     base-uri 'none'; \
     form-action 'none'; \

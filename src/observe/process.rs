@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use metrics::{counter, gauge};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::info;
 
@@ -21,12 +22,68 @@ impl Memory {
         let resident = kib(&text, "VmRSS:")? << 10;
         Some(Self { resident, anonymous: kib(&text, "RssAnon:")? << 10 })
     }
+}
 
-    /// Page faults that went to the disk since the start.
-    pub(crate) fn major_faults() -> Option<u64> {
-        let text = fs::read_to_string("/proc/self/stat").ok()?;
-        // The second field, in parentheses, may hold anything; the twelfth is ten behind it.
-        text.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
+/// Ticks a second of the kernel's times for programs: USER_HZ, on every processor that neve runs on.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// Counts of the process since its start, and its virtual memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ProcessStat {
+    /// Page faults that went to the disk.
+    pub major_faults: u64,
+    /// Time in user and in system mode.
+    pub cpu_seconds: f64,
+    /// Bytes of virtual memory.
+    pub virtual_bytes: u64,
+}
+
+impl ProcessStat {
+    /// Reads the present values; `None` where there is no `/proc`.
+    pub(crate) fn now() -> Option<Self> {
+        Self::of(&fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "samples of Prometheus are doubles")]
+    fn of(text: &str) -> Option<Self> {
+        // The second field, in parentheses, may hold anything. The first number counts from behind it.
+        let fields: Vec<_> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        let ticks = number(11)? + number(12)?;
+        Some(Self {
+            major_faults: number(9)?,
+            cpu_seconds: ticks as f64 / TICKS_A_SECOND,
+            virtual_bytes: number(20)?,
+        })
+    }
+}
+
+/// Open descriptors of the process, and the highest number of them; `None` if it is not known.
+pub(crate) fn descriptors() -> (Option<u64>, Option<u64>) {
+    // The directory is one of them itself.
+    let open = fs::read_dir("/proc/self/fd").ok().map(|all| all.count().saturating_sub(1) as u64);
+    (open, getrlimit(Resource::Nofile).current)
+}
+
+/// Publishes memory, times and descriptors.
+pub(super) fn publish() {
+    let memory = Memory::now();
+    set("process_resident_memory_bytes", memory.map(|memory| memory.resident));
+    set("neve_memory_anonymous_bytes", memory.map(|memory| memory.anonymous));
+    if let Some(stat) = ProcessStat::now() {
+        counter!("neve_major_page_faults_total").absolute(stat.major_faults);
+        gauge!("process_cpu_seconds_total").set(stat.cpu_seconds);
+        set("process_virtual_memory_bytes", Some(stat.virtual_bytes));
+    }
+    let (open, most) = descriptors();
+    set("process_open_fds", open);
+    set("process_max_fds", most);
+}
+
+#[expect(clippy::cast_precision_loss, reason = "gauges are doubles")]
+fn set(name: &'static str, value: Option<u64>) {
+    if let Some(value) = value {
+        gauge!(name).set(value as f64);
     }
 }
 
@@ -77,6 +134,17 @@ mod tests {
         let memory = Memory::now().unwrap();
         assert!(memory.resident > 1 << 20 && memory.anonymous > 1 << 16, "{memory:?}");
         assert!(memory.resident >= memory.anonymous);
-        assert!(Memory::major_faults().is_some());
+        let stat = ProcessStat::now().unwrap();
+        assert!(stat.virtual_bytes >= memory.resident, "{stat:?}");
+        let (open, most) = descriptors();
+        assert!(open.unwrap() >= 3 && open < most, "{open:?} of {most:?}");
+    }
+
+    #[test]
+    fn name_of_the_program_does_not_shift_the_fields() {
+        let text = "7 (a) 9 b) S 1 2 3 4 5 6 7 8 99 10 150 250 13 14 15 16 17 18 4096 300 21";
+        let expected = ProcessStat { major_faults: 99, cpu_seconds: 4.0, virtual_bytes: 300 };
+        assert_eq!(ProcessStat::of(text), Some(expected));
+        assert_eq!(ProcessStat::of("7 (neve) S 1 2"), None);
     }
 }

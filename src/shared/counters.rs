@@ -1,6 +1,7 @@
 //! Counts that the serving threads keep, each its own, and that are added up when asked for: no
 //! request writes to a cache line that another thread writes to.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -154,6 +155,10 @@ pub(crate) const REFUSED: [(u16, &str); 10] = [
     (500, "failed"),
 ];
 
+/// HTTP statuses of which responses are counted.
+const STATUSES: RangeInclusive<u16> = 100..=599;
+const STATUS_COUNT: usize = (*STATUSES.end() - *STATUSES.start()) as usize + 1;
+
 /// Wait that a client let run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timeout {
@@ -218,10 +223,11 @@ pub(crate) struct ThreadCounters {
     misses: Box<[[AtomicU64; MISS_REASONS.len()]; OTHER + 1]>,
     /// Times of calls.
     pub latencies: Latencies,
-    /// HTTP requests, of any kind.
+    /// HTTP requests on the full path.
     pub requests: AtomicU64,
-    /// Those of them that went the short way: POST of JSON in the plainest form.
+    /// HTTP requests on the fast path: POST of JSON in the plainest form.
     pub plain: AtomicU64,
+    responses: [AtomicU64; STATUS_COUNT],
     refused: [AtomicU64; REFUSED.len()],
     /// Bytes of reply bodies.
     pub bytes: AtomicU64,
@@ -245,6 +251,7 @@ impl Default for ThreadCounters {
             latencies: Latencies::default(),
             requests: zero(),
             plain: zero(),
+            responses: std::array::from_fn(|_| zero()),
             refused: std::array::from_fn(|_| zero()),
             bytes: zero(),
             timeouts: std::array::from_fn(|_| zero()),
@@ -294,6 +301,19 @@ impl ThreadCounters {
 
 /// Counters of HTTP.
 impl ThreadCounters {
+    /// Counts a response.
+    pub(crate) fn respond(&self, status: u16) {
+        let at = usize::from(status.wrapping_sub(*STATUSES.start()));
+        if let Some(count) = self.responses.get(at) {
+            add(count, 1);
+        }
+    }
+
+    /// Responses so far, by status.
+    pub(crate) fn responses(&self) -> impl Iterator<Item = (u16, u64)> {
+        STATUSES.zip(self.responses.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+
     /// Counts a request that is refused before JSON-RPC with `status`.
     pub(crate) fn refuse(&self, status: u16) {
         let at = REFUSED.iter().position(|(known, _)| *known == status);
@@ -381,6 +401,14 @@ mod tests {
         let counters = ThreadCounters::default();
         [400, 404, 404, 500, 501].into_iter().for_each(|status| counters.refuse(status));
         assert_eq!(counters.refused(), [1, 0, 2, 0, 0, 0, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn response_counts_under_its_status_and_one_without_a_valid_status_nowhere() {
+        let counters = ThreadCounters::default();
+        [100, 421, 421, 599, 0, 99, 600].into_iter().for_each(|status| counters.respond(status));
+        let counted: Vec<_> = counters.responses().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(100, 1), (421, 2), (599, 1)]);
     }
 
     #[test]

@@ -60,8 +60,8 @@ pub(crate) const HOLDERS: [(Holder, &str); 7] = [
 /// Budget of all clients.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
-    total_max: usize,
-    address_max: usize,
+    total_max: AtomicUsize,
+    address_max: AtomicUsize,
     used: AtomicUsize,
     refused: [AtomicU64; HOLDERS.len()],
     shares: [Mutex<Shares>; SHARDS],
@@ -108,11 +108,22 @@ pub(crate) struct Meter<'m> {
 }
 
 impl MemoryBudget {
+    /// Bytes that all clients may make neve hold.
+    pub(crate) fn total_max(&self) -> usize {
+        self.total_max.load(Ordering::Relaxed)
+    }
+
+    /// Sets other bounds. Reservations beyond them stay until they are dropped.
+    pub(crate) fn set_max(&self, total_max: usize, address_max: usize) {
+        self.total_max.store(total_max, Ordering::Relaxed);
+        self.address_max.store(address_max, Ordering::Relaxed);
+    }
+
     /// A budget of `total_max` bytes, of which one address may use `address_max`.
     pub(crate) fn new(total_max: usize, address_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            total_max,
-            address_max,
+            total_max: total_max.into(),
+            address_max: address_max.into(),
             used: AtomicUsize::new(0),
             refused: array::from_fn(|_| AtomicU64::new(0)),
             shares: array::from_fn(|_| Mutex::default()),
@@ -175,8 +186,8 @@ impl Reservation {
     /// Reserves more bytes; false, and as many as before, if fewer are left.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let Share { budget, used, .. } = &*self.share;
-        let fits = take(used, bytes, budget.address_max)
-            && (take(&budget.used, bytes, budget.total_max) || {
+        let fits = take(used, bytes, budget.address_max.load(Ordering::Relaxed))
+            && (take(&budget.used, bytes, budget.total_max()) || {
                 used.fetch_sub(bytes, Ordering::Relaxed);
                 false
             });

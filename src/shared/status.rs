@@ -357,6 +357,11 @@ impl Status {
         change(mirror.get_or_insert_default());
     }
 
+    /// Forgets the neve that was mirrored.
+    pub(crate) fn forget_mirror(&self) {
+        *lock(&self.mirror) = None;
+    }
+
     /// Status of the mirror source, if there is one.
     pub(crate) fn mirror(&self) -> Option<MirrorStatus> {
         lock(&self.mirror).clone()

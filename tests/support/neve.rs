@@ -132,15 +132,18 @@ impl Neve {
             panic!("neve {arguments:?} did not start:\n{}", tail(&log));
         };
         let address =
-            first.split("http://").nth(1).and_then(|rest| rest.trim_end_matches('/').parse().ok());
+            first.split("http://").nth(1).and_then(|rest| rest.split('/').next()?.parse().ok());
         // A socket in the file system has none.
         let address = address.or_else(|| first.contains("unix:").then_some(([0; 4], 0).into()));
         let address = address.unwrap_or_else(|| panic!("no address in {first:?}"));
         let rest = lines.map_while(Result::ok).take(GREETING_LINES - 1);
         let greeting = std::iter::once(first).chain(rest).collect::<Vec<_>>().join("\n");
         let health = greeting.lines().find_map(|line| line.strip_prefix("health "));
-        let health = health.and_then(|line| line.trim().strip_prefix("http://"));
+        let health = health.map(str::trim);
+        let is_socket = health.is_some_and(|line| line.starts_with("unix:"));
+        let health = health.and_then(|line| line.strip_prefix("http://"));
         let admin = health.and_then(|rest| rest.strip_suffix("/health")?.parse().ok());
+        let admin = admin.or_else(|| is_socket.then_some(([0; 4], 0).into()));
         let admin = admin.unwrap_or_else(|| panic!("no address of /health in {greeting:?}"));
         Self { child, log, address, admin, greeting }
     }

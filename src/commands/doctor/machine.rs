@@ -1,5 +1,6 @@
 //! Limits of the process, calls of the kernel, and ports.
 
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -21,8 +22,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 const ANSWER_BYTES_MAX: u64 = 4 << 10;
 
 pub(super) fn check(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![descriptors(config), locked_memory(config), page_cache()];
-    findings.push(port("listen", &config.http.listen));
+    let mut findings = vec![descriptors(config), locked_memory(config), page_cache(), filter()];
+    findings.extend(config.http.listen.iter().map(|address| port("listen", address)));
     if let AdminListen::Given(address) | AdminListen::Default(address) = &config.http.admin_listen {
         findings.push(port("admin-listen", address));
     }
@@ -70,6 +71,25 @@ fn page_cache() -> Finding {
             Finding::problem("mincore", format!("mincore(2) fails: {error}"), advice)
         }
     }
+}
+
+/// Says whether this process has a filter of system calls. That of a running service is in
+/// `/proc/PID/status`, and that of a unit holds for its own processes only.
+fn filter() -> Finding {
+    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mode = text.lines().find_map(|line| line.strip_prefix("Seccomp:")).map(str::trim);
+    let of = "this process, neve doctor";
+    Finding::ok(
+        "filter",
+        match mode {
+            Some("0") => format!(
+                "no system call filter on {of}; SystemCallFilter= of a unit holds for the unit only: \
+                 systemd-run -p SystemCallFilter=... neve doctor checks with it"
+            ),
+            Some(_) => format!("a system call filter is on {of}: the checks above passed it"),
+            None => format!("the kernel does not tell the system call filter of {of}"),
+        },
+    )
 }
 
 /// Checks that an address can be listened on, or that a neve listens there already.

@@ -16,14 +16,15 @@ use super::error::StartError;
 use super::inherited::{Inherited, InheritedListeners};
 use super::upstreams::Upstreams;
 use crate::config::ListenAddress;
-use crate::config::settings::{AdminListen, ArchiveConfig, Config, HttpConfig, Limits};
+use crate::config::settings::{
+    AdminListen, ArchiveConfig, ClientLimits, Config, HttpConfig, Limits,
+};
 use crate::http::access::Access;
 use crate::http::answer::Lender;
 use crate::http::clients::Seats;
 use crate::http::keys::LiveKeys;
-use crate::http::listener::{Role, Shared};
+use crate::http::listener::{Reloaded, Role, Shared};
 use crate::http::mirror::MirrorEndpoint;
-use crate::http::relay::RelayShared;
 use crate::http::server::Workers;
 use crate::http::{Handoff, Listener, Offload};
 use crate::observe::{Admin, head_age, process};
@@ -40,7 +41,9 @@ const ADMIN_BYTES: usize = 8 << 20;
 /// The listeners and the threads behind them.
 pub(crate) struct Listeners {
     shared: Shared,
-    addresses: Vec<ListenAddress>,
+    /// Addresses for JSON-RPC: at least one.
+    main: Vec<ListenAddress>,
+    admin: Option<ListenAddress>,
     accepting: Vec<tokio::task::JoinHandle<Workers>>,
     handoffs: Vec<Handoff>,
     drain: watch::Sender<bool>,
@@ -51,8 +54,7 @@ impl Listeners {
     pub(crate) async fn start(
         config: &Config,
         (serving, below): (&Arc<Serving>, Option<Arc<dyn Below>>),
-        relay: Option<RelayShared>,
-        (keys, access): (Option<LiveKeys>, Option<Access>),
+        (keys, access, reloaded): (Option<LiveKeys>, Option<Access>, watch::Receiver<Reloaded>),
         inherited: Inherited,
         admin: impl FnOnce(&[Arc<ThreadCounters>], &Arc<AtomicUsize>) -> Admin,
     ) -> Result<Self, StartError> {
@@ -64,7 +66,8 @@ impl Listeners {
         let serving = Arc::clone(serving);
         let inherited = inherited.listeners()?;
         let http = with_addresses(&config.http, &inherited)?;
-        let limits = connections_limits(config.limits);
+        let Reloaded { limits: ClientLimits { limits, .. }, relay } = reloaded.borrow().clone();
+        admin.bounds.connections.store(limits.connections_max, Ordering::Relaxed);
         let mirrors = (http.mirrors_max > 0).then(|| MirrorEndpoint {
             serving: Arc::clone(&serving),
             dir: admin.data_dir.clone(),
@@ -83,6 +86,7 @@ impl Listeners {
             offload: Offload::new(http.threads, limits.queue),
             http: http.clone(),
             connections,
+            reloaded,
             drain: draining,
             mirrors,
             misses: config.misses.policy(),
@@ -91,14 +95,14 @@ impl Listeners {
             access,
             relay,
         };
-        let (addresses, accepting, handoffs) = (Vec::new(), Vec::new(), Vec::new());
-        let mut front = Self { shared, addresses, accepting, handoffs, drain };
+        let (main, accepting, handoffs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut front = Self { shared, main, admin: None, accepting, handoffs, drain };
         let role = Role::Rpc { admin: http.admin_on_main };
-        let listener = match inherited.main {
-            Some(listener) => listener,
-            None => bind(&http.listen, &config.values.named("listen")).await?,
+        let listeners = match inherited.main {
+            Some(listener) => vec![listener],
+            None => bind_all(&http.listen, &config.values.named("listen")).await?,
         };
-        front.listen(listener, role, &thread_counters)?;
+        front.main = front.listen(listeners, role, &thread_counters)?;
         front.listen_for_admin(config, inherited.admin).await?;
         Ok(front)
     }
@@ -121,20 +125,21 @@ impl Listeners {
                 bound => bound?,
             },
         };
-        self.listen(listener, Role::Admin, &[Default::default()])?;
-        if let Some(address) = self.addresses.last() {
+        self.admin = self.listen(vec![listener], Role::Admin, &[Default::default()])?.pop();
+        if let Some(address) = &self.admin {
             info!(%address, "admin listener");
         }
         Ok(())
     }
 
+    /// Serves connections of these listeners on threads of their own. Returns the addresses.
     fn listen(
         &mut self,
-        listener: Listener,
+        listeners: Vec<Listener>,
         role: Role,
         thread_counters: &[[Arc<ThreadCounters>; 2]],
-    ) -> Result<(), StartError> {
-        self.addresses.push(listener.address()?);
+    ) -> Result<Vec<ListenAddress>, StartError> {
+        let addresses = listeners.iter().map(Listener::address).collect::<io::Result<_>>()?;
         let mut shared = self.shared.clone();
         if role == Role::Admin {
             // An operator is answered also when clients use up their memory.
@@ -147,10 +152,10 @@ impl Listeners {
                 let (status, ready) = (&shared.admin.status, **shared.admin.ready.load());
                 head_age::upstream_head(&shared.serving, status, &ready).await;
             }
-            workers.accept(listener, &shared).await;
+            workers.accept(listeners, shared).await;
             workers
         }));
-        Ok(())
+        Ok(addresses)
     }
 
     /// The ways to all serving threads.
@@ -160,11 +165,12 @@ impl Listeners {
 
     /// Says where it is, on standard output: this is what was asked for.
     pub(crate) fn greet(&self, upstreams: &Upstreams, archive: Option<&ArchiveConfig>) {
-        let listen = &self.addresses[0];
-        let admin = self.addresses.last().unwrap_or(listen);
+        let listen = &self.main[0];
+        let admin = self.admin.as_ref().unwrap_or(listen);
+        let all: Vec<_> = self.main.iter().map(|address| shown(address, "/")).collect();
         let mut text = String::new();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "neve {} serves {}", env!("CARGO_PKG_VERSION"), shown(listen, "/"));
+        let _ = writeln!(text, "neve {} serves {}", env!("CARGO_PKG_VERSION"), all.join(", "));
         let _ = match archive.filter(|_| upstreams.endpoints.is_empty()) {
             Some(archive) => writeln!(text, "archive  {}", archive.url),
             None => writeln!(text, "upstream {}", upstreams.shown()),
@@ -214,6 +220,21 @@ async fn bind(address: &ListenAddress, named: &str) -> Result<Listener, StartErr
     Listener::bind(address).await.map_err(failed)
 }
 
+/// Binds all addresses of `--listen`. Of several, an error names the one.
+async fn bind_all(addresses: &[ListenAddress], named: &str) -> Result<Vec<Listener>, StartError> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let bound = bind(address, named).await;
+        listeners.push(bound.map_err(|error| match error {
+            StartError::Setting(named, why) if addresses.len() > 1 => {
+                StartError::Setting(named, format!("{address}: {why}"))
+            }
+            error => error,
+        })?);
+    }
+    Ok(listeners)
+}
+
 /// The settings with the addresses of inherited sockets instead of their own.
 fn with_addresses(
     http: &HttpConfig,
@@ -221,8 +242,9 @@ fn with_addresses(
 ) -> Result<HttpConfig, StartError> {
     let mut http = http.clone();
     if let Some(main) = &inherited.main {
-        http.listen = main.address()?;
-        info!(address = %http.listen, "socket of the service manager");
+        let address = main.address()?;
+        info!(%address, "socket of the service manager");
+        http.listen = vec![address];
     }
     if let Some(admin) = &inherited.admin {
         http.admin_listen = AdminListen::Given(admin.address()?);
@@ -261,7 +283,7 @@ pub(crate) fn not_bound(error: &io::Error) -> String {
 
 /// The limits with no more connections than descriptors allow: with all of them taken, the admin
 /// listener could not accept either.
-fn connections_limits(limits: Limits) -> Limits {
+pub(crate) fn connections_limits(limits: Limits) -> Limits {
     let most = process::connections_max();
     if most >= limits.connections_max {
         return limits;

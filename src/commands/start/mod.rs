@@ -11,7 +11,7 @@ mod upstreams;
 
 pub(crate) use error::StartError;
 pub(crate) use inherited::Inherited;
-pub(crate) use listeners::{Listeners, not_bound};
+pub(crate) use listeners::{Listeners, connections_limits, not_bound};
 pub(crate) use parts::{Parts, finish};
 pub(crate) use store::{StoreDir, describe_store, open};
 pub(crate) use upstreams::Upstreams;

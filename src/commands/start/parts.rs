@@ -27,7 +27,7 @@ use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
 use crate::http::relay::RelayShared;
 use crate::ingest::{Ingest, writer};
-use crate::observe::Admin;
+use crate::observe::{Admin, Bounds, DiskBounds};
 use crate::relay::RelayState;
 use crate::shared::{IngestBudget, MemoryBudget, Serving, StageTimes, Status};
 use crate::upstream::PoolSlot;
@@ -35,6 +35,8 @@ use crate::upstream::PoolSlot;
 /// State that writer, follower and administrator share.
 pub(crate) struct Parts {
     pub(crate) chain: Upstreams,
+    /// Names of the upstreams, for /health.
+    shown: Arc<ArcSwap<String>>,
     serving: Arc<Serving>,
     pub(crate) status: Arc<Status>,
     options: neve_store::Options,
@@ -64,6 +66,7 @@ impl Parts {
         Ok(Self {
             #[cfg(feature = "archive")]
             archive: archive(config, &status)?,
+            shown: Arc::new(ArcSwap::from_pointee(chain.shown())),
             chain,
             serving: Arc::clone(serving),
             status,
@@ -109,6 +112,14 @@ impl Parts {
         let reader = ArchiveReader::new(source, &self.serving, archive, at, runtime);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
+    }
+
+    /// Takes other upstreams: for followers and relays that begin from now on.
+    pub(crate) fn set_upstreams(&mut self, chain: Upstreams) {
+        self.shown.store(Arc::new(chain.shown()));
+        self.status.forget_mirror();
+        self.chain = chain;
+        self.pool = PoolSlot::default();
     }
 
     /// The relay of misses, if there is one.
@@ -184,8 +195,15 @@ impl Parts {
             memory: memory_budget(&config.limits),
             metrics: None,
             ready: Arc::new(ArcSwap::from_pointee(config.ready)),
-            upstream: self.chain.shown(),
+            upstream: Arc::clone(&self.shown),
             data_dir: place.path().to_owned(),
+            bounds: Bounds {
+                disk: DiskBounds {
+                    retained: config.retention.bytes,
+                    reserve: config.store.disk_reserve_bytes,
+                },
+                connections: config.limits.connections_max.into(),
+            },
         }
     }
 }

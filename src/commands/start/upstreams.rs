@@ -20,6 +20,8 @@ pub(crate) struct Upstreams {
     pub(crate) mirror: bool,
     pub(crate) network: Option<Network>,
     pub(crate) tls: rustls::ClientConfig,
+    /// Files of HTTP headers, each with the endpoint whose requests have them.
+    pub(crate) header_files: Vec<(PathBuf, Endpoint)>,
     /// Keeps the development chain running.
     _dev: Option<DevnetThread>,
 }
@@ -33,7 +35,7 @@ impl Upstreams {
         match source {
             UpstreamConfig::Upstream { endpoints, mirror, network, ca, header_files } => {
                 let relayed_only = relayed_only(rules, endpoints);
-                let (endpoints, relayed_only) =
+                let (endpoints, relayed_only, header_files) =
                     with_headers(endpoints.clone(), relayed_only, header_files)?;
                 let own = ca.as_deref().map(|path| ("--upstream-ca", path));
                 Ok(Self {
@@ -41,7 +43,8 @@ impl Upstreams {
                     relayed_only,
                     mirror: *mirror,
                     network: *network,
-                    tls: client_config(own).map_err(StartError::Tls)?,
+                    tls: client_config(ca.as_deref()).map_err(StartError::Tls)?,
+                    header_files,
                     _dev: None,
                 })
             }
@@ -52,8 +55,16 @@ impl Upstreams {
                 let tls = client_config(None).map_err(StartError::Tls)?;
                 let endpoints = vec![endpoint];
                 let relayed_only = relayed_only(rules, &endpoints);
-                let (mirror, network) = (false, None);
-                Ok(Self { endpoints, relayed_only, mirror, network, tls, _dev: Some(chain) })
+                let (mirror, network, header_files) = (false, None, Vec::new());
+                Ok(Self {
+                    endpoints,
+                    relayed_only,
+                    mirror,
+                    network,
+                    tls,
+                    header_files,
+                    _dev: Some(chain),
+                })
             }
         }
     }
@@ -65,24 +76,28 @@ impl Upstreams {
     }
 }
 
+/// Endpoints with headers, those that get relayed calls only, and files with the endpoint of each.
+type WithHeaders = (Vec<Endpoint>, Vec<Endpoint>, Vec<(PathBuf, Endpoint)>);
+
 /// Reads `--upstream-header-file`: one for all that are followed, or one for each. The secret of one
 /// file never goes to an upstream that is not followed.
 fn with_headers(
     mut followed: Vec<Endpoint>,
     mut relayed_only: Vec<Endpoint>,
     files: &[PathBuf],
-) -> Result<(Vec<Endpoint>, Vec<Endpoint>), StartError> {
-    let count = followed.len();
+) -> Result<WithHeaders, StartError> {
+    let (count, mut used) = (followed.len(), Vec::new());
     for (at, endpoint) in followed.iter_mut().chain(&mut relayed_only).enumerate() {
         let file = if files.len() == 1 && at < count { files.first() } else { files.get(at) };
         let Some(file) = file.filter(|file| file.as_os_str() != "none") else { continue };
         let wrong = |why| StartError::Headers { file: file.clone(), why };
         endpoint.headers = UpstreamHeaders::read(file).map_err(wrong)?;
+        used.push((file.clone(), endpoint.clone()));
     }
     for file in files.iter().filter(|file| is_readable_by_all(file)) {
         warn!(file = %file.display(), "header file readable by others");
     }
-    Ok((followed, relayed_only))
+    Ok((followed, relayed_only, used))
 }
 
 fn is_readable_by_all(file: &Path) -> bool {
@@ -109,7 +124,7 @@ mod tests {
                 all[0].headers.add_to(&mut headers);
                 headers.get("x-key").map(|key| key.to_str().unwrap().to_owned())
             };
-            let (followed, relayed) =
+            let (followed, relayed, _) =
                 with_headers(endpoint("http://a"), endpoint("http://b"), files).unwrap();
             (of(&followed), of(&relayed))
         };

@@ -19,71 +19,82 @@ pub(super) const REQUESTS: Group = Group {
             "Requests in flight of a connection of HTTP/2. Beyond it: the client waits, or the \
              request is refused.",
         )
-        .or("100"),
+        .or("100")
+        .reloads(),
         Setting::new(
             "header-bytes-max",
             bytes("8KiB", "1MiB"),
             "Bytes of a request's line and headers, up to the end of the empty line. Beyond it: \
              HTTP 431. Over HTTP/2 at most 16 KiB.",
         )
-        .or("64KiB"),
+        .or("64KiB")
+        .reloads(),
         Setting::new(
             "body-bytes-max",
             bytes("1B", "4GiB"),
             "Bytes of a request body. Beyond it: HTTP 413.",
         )
-        .or("5MiB"),
+        .or("5MiB")
+        .reloads(),
         Setting::new(
             "batch-items-max",
             count("1", "1000000"),
             "Requests in a batch. Beyond it: the node's error for the whole batch.",
         )
-        .or("1000"),
+        .or("1000")
+        .reloads(),
         Setting::new(
             "batch-response-bytes-max",
             bytes("1B", "4GiB"),
             "Bytes of results of a batch. Beyond it: errors for the rest of the batch.",
         )
-        .or("25MB"),
+        .or("25MB")
+        .reloads(),
         Setting::new(
             "request-duration-max",
             duration("1ms", "1h"),
             "Time that a search, a batch or another long request may take, waiting for a thread \
              included. Beyond it: the node's error -32002, `request timed out`.",
         )
-        .or("10s"),
+        .or("10s")
+        .reloads(),
         Setting::new(
             "request-examined-bytes-max",
             bytes("1B", "1024TiB").or_none("BYTES|none"),
             "Bytes of records and postings that one request may examine, searches and fee \
              histories of a batch together. Beyond it: the error -32005.",
         )
-        .or("1GiB"),
+        .or("1GiB")
+        .reloads(),
         Setting::new(
             "logs-blocks-max",
             count("1", "1000000000000000"),
             "Blocks that eth_getLogs may examine, unless it names one block by its hash. Beyond \
              it: an error.",
         )
-        .or("100000"),
+        .or("100000")
+        .reloads(),
         Setting::new(
             "logs-bytes-max",
             bytes("1B", "4GiB"),
             "Bytes of a response to eth_getLogs. Beyond it: an error.",
         )
-        .or("100MB"),
+        .or("100MB")
+        .reloads(),
         Setting::new(
             "price-age-max",
             duration("0s", "1h"),
             "Age of a price, which the upstream computes: gas price and its kind. Beyond it: a \
              miss.",
         )
-        .or("2s"),
+        .or("2s")
+        .reloads(),
         Setting::new(
             "api",
             one_of::<Api>("NAME").many(),
             "Groups of methods besides the usual ones.",
-        ),
+        )
+        .reloads(),
     ],
 };
 
@@ -98,60 +109,69 @@ pub(super) const CLIENTS: Group = Group {
              and responses that are made or not read. Beyond it: HTTP 503, or the end of a \
              WebSocket with code 1013.",
         )
-        .or("256MiB"),
+        .or("256MiB")
+        .reloads(),
         Setting::new(
             "client-bytes-address-max",
             bytes("1B", "4GiB"),
             "Memory that the clients of one address can make neve hold. Beyond it: as for all \
              clients.",
         )
-        .otherwise("a quarter of --client-bytes-total-max"),
+        .otherwise("a quarter of --client-bytes-total-max")
+        .reloads(),
         Setting::new(
             "connections-max",
             count("1", "10000000"),
             "Open connections of each listener. Beyond it: HTTP 503.",
         )
-        .or("10000"),
+        .or("10000")
+        .reloads(),
         Setting::new(
             "connections-address-max",
             count("1", "10000000"),
             "Open connections of one client address, of each listener. Beyond it: HTTP 503. \
              Trusted proxies that name clients in a header are exempt.",
         )
-        .otherwise("a quarter of --connections-max, at least 1"),
+        .otherwise("a quarter of --connections-max, at least 1")
+        .reloads(),
         Setting::new(
             "queued-requests-address-max",
             count("1", "1048576"),
             "Requests of one address that may wait for a thread, cold reads and searches each. \
              Beyond it: HTTP 503, and a WebSocket is closed with 1013.",
         )
-        .or("1024"),
+        .or("1024")
+        .reloads(),
         Setting::new(
             "queued-requests-total-max",
             count("1", "1048576"),
             "Requests of all addresses that may wait for a thread. Beyond it: HTTP 503, and a \
              WebSocket is closed with 1013.",
         )
-        .or("4096"),
+        .or("4096")
+        .reloads(),
         Setting::new(
             "filters-max",
             count("0", "10000000"),
             "Filters (eth_newFilter and its kind) that may be open. Beyond it: an error.",
         )
-        .or("10000"),
+        .or("10000")
+        .reloads(),
         Setting::new(
             "filters-address-max",
             count("0", "10000000"),
             "Filters that the clients of one address may have open. Beyond it: an error.",
         )
-        .otherwise("a quarter of --filters-max"),
+        .otherwise("a quarter of --filters-max")
+        .reloads(),
         Setting::new(
             "idle-timeout",
             duration("100ms", "1d"),
             "Time that a connection may be without a response. Beyond it: neve closes the \
              connection.",
         )
-        .or("120s"),
+        .or("120s")
+        .reloads(),
         Setting::new(
             "write-timeout",
             duration("100ms", "1h"),
@@ -159,7 +179,8 @@ pub(super) const CLIENTS: Group = Group {
              connection; over HTTP/2 it resets the stream. The last pieces of a response over \
              HTTP/2 have four times as long.",
         )
-        .or("30s"),
+        .or("30s")
+        .reloads(),
     ],
 };
 

@@ -22,10 +22,10 @@ pub(super) const LISTEN: Group = Group {
     settings: &[
         Setting::new(
             "listen",
-            text::<ListenAddress>("ADDRESS"),
-            "Address for JSON-RPC: HOST:PORT, or unix:PATH for a socket in the file system. Port 0 is \
+            text::<ListenAddress>("ADDRESS").many(),
+            "Addresses for JSON-RPC: HOST:PORT, or unix:PATH for a socket in the file system. Port 0 is \
              any free port. All clients of a socket have the address 127.0.0.1. A socket of the \
-             service manager (LISTEN_FDS) takes its place.",
+             service manager (LISTEN_FDS) takes their place.",
         )
         .or("127.0.0.1:8545")
         .brief(),
@@ -115,8 +115,8 @@ pub struct HttpConfig {
     /// Downloads and streams of mirrors that may be open; none where mirrors are given nothing. Not
     /// given unless asked for: a mirror takes all there is, as quickly as it can.
     pub mirrors_max: usize,
-    /// Address for JSON-RPC.
-    pub listen: ListenAddress,
+    /// Addresses for JSON-RPC: at least one.
+    pub listen: Vec<ListenAddress>,
     /// Address for the administrator's pages.
     pub admin_listen: AdminListen,
     /// True if they are on the main address too. Not unless asked for: they name the data directory
@@ -172,7 +172,7 @@ impl HttpConfig {
             if values.switch("serve-mirrors") { values.count("mirrors-max")? } else { 0 };
         Ok(Self {
             mirrors_max,
-            listen: values.of("listen")?,
+            listen: listen(values)?,
             admin_listen: admin_listen(values)?,
             admin_on_main: values.switch("admin-on-main"),
             threads,
@@ -191,19 +191,27 @@ impl HttpConfig {
     }
 }
 
+fn listen(values: &Values) -> Result<Vec<ListenAddress>, ConfigError> {
+    let addresses: Vec<ListenAddress> = values.list("listen")?;
+    let fixed = || addresses.iter().enumerate().filter(|(_, address)| !address.is_any_port());
+    if fixed().any(|(at, address)| addresses[..at].contains(address)) {
+        return values.refuse("listen", "an address stands there twice; name each once");
+    }
+    Ok(addresses)
+}
+
 fn admin_listen(values: &Values) -> Result<AdminListen, ConfigError> {
-    let main: ListenAddress = values.of("listen")?;
+    let main = listen(values)?;
+    let any_port = main.iter().any(ListenAddress::is_any_port);
     Ok(match values.get("admin-listen")? {
-        Some(ListenAt(Some(address))) if address == main && !main.is_any_port() => {
+        Some(ListenAt(Some(address))) if main.contains(&address) && !address.is_any_port() => {
             return values.refuse("admin-listen", "must be another address than --listen");
         }
         Some(ListenAt(Some(address))) => AdminListen::Given(address),
         Some(ListenAt(None)) => AdminListen::Off,
         None if values.switch("admin-on-main") => AdminListen::Off,
         // An operator who takes any port does not expect a second neve to find this one taken.
-        None if main.is_any_port() => {
-            AdminListen::Default(SocketAddr::new(ADMIN_LISTEN.ip(), 0).into())
-        }
+        None if any_port => AdminListen::Default(SocketAddr::new(ADMIN_LISTEN.ip(), 0).into()),
         None => AdminListen::Default(ADMIN_LISTEN.into()),
     })
 }

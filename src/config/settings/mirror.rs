@@ -20,7 +20,8 @@ pub(super) const MIRROR: Group = Group {
             "Another neve to copy, which runs with --serve-mirrors. Its segments come as files, its \
              records as a stream, the rest over JSON-RPC, and neve proves all of it.",
         )
-        .brief(),
+        .brief()
+        .reloads(),
         Setting::new(
             "serve-mirrors",
             SWITCH,

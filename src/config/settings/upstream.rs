@@ -28,7 +28,8 @@ pub(super) const UPSTREAM: Group = Group {
             "A node: its base address (http://HOST:9650) or the URL of its C-chain. Of several, each \
              height comes from the one that answers first.",
         )
-        .brief(),
+        .brief()
+        .reloads(),
         Setting::new(
             "network",
             one_of::<Network>("mainnet|fuji"),
@@ -41,7 +42,8 @@ pub(super) const UPSTREAM: Group = Group {
             text::<String>("URL|none").many().secret(),
             "WebSocket of the node, if it is not the one that belongs to the upstream's URL; \
              `none` to poll instead. The n-th is the n-th upstream's.",
-        ),
+        )
+        .reloads(),
         Setting::new(
             "upstream-header-file",
             text::<PathBuf>("FILE").many(),
@@ -49,12 +51,14 @@ pub(super) const UPSTREAM: Group = Group {
              to the upstreams: for keys. One is for all that are followed; else the n-th is the n-th \
              upstream's, then that of --mirror-from, then those of --relay-to, which may be left \
              out. `none` stands for no file. A file has at most 64 KiB.",
-        ),
+        )
+        .reloads(),
         Setting::new(
             "upstream-ca",
             text::<PathBuf>("FILE"),
             "A certificate authority of your own (PEM) for an https upstream.",
-        ),
+        )
+        .reloads(),
         Setting::new(
             "upstream-quorum",
             count("1", "100"),

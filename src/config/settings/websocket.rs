@@ -15,26 +15,30 @@ pub(super) const WEBSOCKET: Group = Group {
             bytes("1B", "4GiB"),
             "Bytes of a message over WebSocket. Beyond it: neve closes the connection.",
         )
-        .or("32MiB"),
+        .or("32MiB")
+        .reloads(),
         Setting::new(
             "ws-subscriptions-max",
             count("0", "1000000"),
             "Subscriptions of one WebSocket. Beyond it: an error.",
         )
-        .or("1000"),
+        .or("1000")
+        .reloads(),
         Setting::new(
             "ws-lag-max",
             count("1", "1000000000"),
             "Blocks that a subscriber may fall behind. Beyond it: neve closes the connection.",
         )
-        .or("1024"),
+        .or("1024")
+        .reloads(),
         Setting::new(
             "ws-ping-interval",
             duration("100ms", "1d"),
             "Time without a frame to the client after which neve sends a ping, and time for its \
              pong. Beyond that: neve closes the connection.",
         )
-        .or("30s"),
+        .or("30s")
+        .reloads(),
     ],
 };
 

@@ -3,9 +3,11 @@
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
+use hyper::StatusCode;
+
 use super::responder::Responder;
 use crate::http::response::{Persistence, ResponseWriter};
-use crate::http::{Answered, NotDone, OffloadedRequest, UnsentResponse, Waited};
+use crate::http::{Answered, Counted, NotDone, OffloadedRequest, UnsentResponse, Waited};
 use crate::rpc::RpcResponse;
 use crate::shared::lock::lock;
 use crate::shared::{Began, Class, Work, add, has_gone};
@@ -33,10 +35,9 @@ impl Responder {
         if self.offload.submit(class, address, job).is_err()
             && let Some((stream, told)) = take(&waits)
         {
-            let out = Box::new(ResponseWriter::new(
-                self.named(self.not_done(NotDone::Full)),
-                persistence,
-            ));
+            let busy = self.not_done(NotDone::Full);
+            self.rpc.counters.respond(busy.status().as_u16());
+            let out = Box::new(ResponseWriter::new(busy, persistence));
             let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
             told.tell(Some(waited.into()));
         }
@@ -64,40 +65,54 @@ impl Responder {
         let (reply, calls) = self.rpc.answer_waiting(body, accepts, address, &work)?;
         if reply.needs_upstream() {
             let waited = Some(Waited::Unanswered(stream, question.request));
-            // The calls that were answered here count here; the full path counts the relayed ones.
-            return Some(Answered { waited, counted: Some((calls, began.elapsed(), 0)) });
+            let counted = Counted { calls, took: began.elapsed(), response: None };
+            return Some(Answered { waited, counted: Some(counted) });
         }
-        let out = Box::new(self.uncounted(reply, question.persistence));
-        let len = out.body_len();
+        let (out, status) = self.uncounted(reply, question.persistence);
+        let (response, out) = (Some((status, out.body_len())), Box::new(out));
         let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
-        Some(Answered { waited, counted: Some((calls, began.elapsed(), len)) })
+        let counted = Counted { calls, took: began.elapsed(), response };
+        Some(Answered { waited, counted: Some(counted) })
     }
 
     /// Counts a response of another thread, because only one thread may write the counters. The client
     /// may have the response already.
     pub(crate) fn count(&self, done: Answered) -> Option<Waited> {
         let counters = &self.rpc.counters;
-        if let Some((calls, took, len)) = done.counted {
+        if let Some(Counted { calls, took, response }) = done.counted {
             calls.count(counters, took);
-            add(&counters.bytes, len as u64);
+            if let Some((status, len)) = response {
+                counters.respond(status.as_u16());
+                add(&counters.bytes, len as u64);
+            }
         }
         done.waited
     }
 
     /// Makes and counts the whole response to a plain request.
     pub(crate) fn out(&self, reply: RpcResponse, persistence: Persistence) -> ResponseWriter {
-        let out = self.uncounted(reply, persistence);
+        let (out, status) = self.uncounted(reply, persistence);
+        self.rpc.counters.respond(status.as_u16());
         add(&self.rpc.counters.bytes, out.body_len() as u64);
         out
     }
 
-    /// Makes a response without counting it, on any thread.
-    fn uncounted(&self, reply: RpcResponse, persistence: Persistence) -> ResponseWriter {
+    /// Writes a response without counting it: only one thread may count.
+    fn uncounted(
+        &self,
+        reply: RpcResponse,
+        persistence: Persistence,
+    ) -> (ResponseWriter, StatusCode) {
         match reply {
             RpcResponse::Answer(body) if body.coding().is_none() => {
-                ResponseWriter::plain(body, persistence, self.rpc.serving.head())
+                let head = self.rpc.serving.head();
+                (ResponseWriter::plain(body, persistence, head), StatusCode::OK)
             }
-            reply => ResponseWriter::new(self.response(reply), persistence),
+            reply => {
+                let response = self.response(reply);
+                let status = response.status();
+                (ResponseWriter::new(response, persistence), status)
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::shared::ClientAddress;
@@ -11,7 +12,7 @@ use crate::shared::lock::lock;
 #[derive(Debug)]
 pub(crate) struct Seats {
     /// Highest number of connections of one address.
-    most: usize,
+    most: AtomicUsize,
     taken: Mutex<HashMap<ClientAddress, usize>>,
 }
 
@@ -25,14 +26,19 @@ pub(crate) struct Seat {
 impl Seats {
     /// At most `most` for each address.
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, taken: Mutex::default() })
+        Arc::new(Self { most: most.into(), taken: Mutex::default() })
+    }
+
+    /// Sets another bound. Seats beyond it stay taken until they are dropped.
+    pub(crate) fn set_most(&self, most: usize) {
+        self.most.store(most, Ordering::Relaxed);
     }
 
     /// Takes one more for `address`; `None` if it has its share.
     pub(crate) fn take(self: &Arc<Self>, address: ClientAddress) -> Option<Seat> {
         let mut taken = self.lock();
         let count = taken.entry(address).or_default();
-        if *count >= self.most {
+        if *count >= self.most.load(Ordering::Relaxed) {
             return None;
         }
         *count += 1;
@@ -72,5 +78,16 @@ mod tests {
         drop(taken);
         assert!(seats.lock().is_empty());
         assert!(seats.take(at(1)).is_some());
+    }
+
+    #[test]
+    fn other_bound_holds_for_the_next_seat() {
+        let at = ClientAddress::from(IpAddr::from([10, 0, 0, 1]));
+        let seats = Seats::new(2);
+        let taken = [seats.take(at), seats.take(at)];
+        seats.set_most(1);
+        assert!(seats.take(at).is_none());
+        seats.set_most(3);
+        assert!(taken.iter().all(Option::is_some) && seats.take(at).is_some());
     }
 }

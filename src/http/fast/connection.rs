@@ -196,7 +196,7 @@ impl FastConnection {
             self.held.take_if(|_| !matches!(need, NextStep::Hyper(_)));
             return need;
         }
-        if self.hold(service, self.rest.len()) { need } else { self.refuse() }
+        if self.hold(service, self.rest.len()) { need } else { self.refuse(service) }
     }
 
     /// Reserves memory for received bytes; false if there is none.
@@ -204,10 +204,11 @@ impl FastConnection {
         service.responder.rpc.memory.account(self.address).hold(&mut self.held, Holder::Head, bytes)
     }
 
-    /// Sends the error of missing memory, as far as the socket takes it, and ends.
-    fn refuse(&mut self) -> NextStep {
-        // Not amid another response. A short write is fine: the connection ends anyway.
+    /// Says that there is no memory, as far as that goes at once, and ends.
+    fn refuse(&mut self, service: &FastService) -> NextStep {
         if let (None, Ok(stream)) = (&self.out, self.stream()) {
+            let status = ErrorResponse::NO_ROOM.response().status();
+            service.responder.rpc.counters.respond(status.as_u16());
             let _ = send(stream, &[IoSlice::new(ErrorResponse::NO_ROOM_RAW)]);
         }
         NextStep::Nothing
@@ -275,7 +276,7 @@ impl FastConnection {
         let mut held = None;
         let account = service.responder.rpc.memory.account(address);
         if end > FREE_BYTES && !account.hold(&mut held, Holder::Body, end) {
-            return self.refuse();
+            return self.refuse(service);
         }
         let (accepts, persistence) = (plain.accepts, plain.persistence);
         let question = OffloadedRequest {
@@ -312,7 +313,7 @@ impl FastConnection {
     fn hyper(&mut self, service: &FastService, room: &mut ReadBuffer<'_>) -> NextStep {
         if room.len > FREE_BYTES && !self.hold(service, room.len) {
             room.len = 0;
-            return self.refuse();
+            return self.refuse(service);
         }
         room.hyper()
     }
@@ -381,8 +382,7 @@ fn answer(
     let body = &came[plain.body.clone()];
     let reply = service.responder.answer_if_resident(body, plain.accepts, address, count);
     if !reply.as_ref().is_ok_and(RpcResponse::needs_upstream) {
-        add(&counters.requests, 1); // the full path counts the others
-        add(&counters.plain, 1);
+        add(&counters.plain, 1); // hyper's thread counts the others
     }
     reply
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use mio::event::Event;
 use mio::unix::SourceFd;
@@ -49,6 +50,8 @@ pub(crate) struct EventLoop {
     /// Way back, for threads that answer offloaded requests.
     handoff: Handoff,
     service: Arc<FastService>,
+    /// Place of the service, where a reload puts another one.
+    place: Arc<ArcSwap<FastService>>,
     deadlines: Deadlines,
     open: Slab<FastConnection>,
     /// Read buffer that all connections share.
@@ -65,8 +68,7 @@ pub(crate) struct EventLoop {
 
 impl EventLoop {
     pub(crate) fn new(
-        service: Arc<FastService>,
-        deadlines: Deadlines,
+        place: Arc<ArcSwap<FastService>>,
         leaving: UnboundedSender<ToFull>,
     ) -> io::Result<(Self, Handoff)> {
         let poll = Poll::new()?;
@@ -75,12 +77,15 @@ impl EventLoop {
         let (open, room, again) = (Slab::new(), vec![0; ROOM], Vec::new());
         let (look_at, drain_end, last) = (None, None, false);
         let handoff = Handoff { sender, waker };
+        let service = place.load_full();
+        let deadlines = service.deadlines;
         let event_loop = Self {
             poll,
             coming,
             leaving,
             handoff: handoff.clone(),
             service,
+            place,
             deadlines,
             open,
             room,
@@ -154,7 +159,8 @@ impl EventLoop {
                     self.answered(key, waited, now);
                 }
                 ToFast::Drain => self.drain(now),
-                ToFast::Alive(told) => drop(told.send(())), // the asker may have given up
+                ToFast::Renewed => self.renew(now),
+                ToFast::Alive(told) => drop(told.send(())), // who asked may have given up
                 ToFast::Last => self.last = true,
             }
         }
@@ -205,7 +211,14 @@ impl EventLoop {
         self.look_by(key); // without a socket it had no deadline
     }
 
-    /// Ends connections after their next response, or once they are idle for [`DRAIN_IDLE`].
+    /// Takes another service for all connections. A shorter deadline may be due at once.
+    fn renew(&mut self, now: Instant) {
+        self.service = self.place.load_full();
+        self.deadlines = self.service.deadlines;
+        self.look_at = Some(now);
+    }
+
+    /// Connections end behind their next response, or once they are idle for a while.
     fn drain(&mut self, now: Instant) {
         let end = now + DRAIN_IDLE;
         self.drain_end = Some(end);

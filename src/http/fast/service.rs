@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::config::settings::Deadlines;
 use crate::http::admit::Policy;
 use crate::http::answer::Responder;
 
@@ -9,4 +10,5 @@ use crate::http::answer::Responder;
 pub(crate) struct FastService {
     pub(crate) responder: Arc<Responder>,
     pub(crate) policy: Policy,
+    pub(crate) deadlines: Deadlines,
 }

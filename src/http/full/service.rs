@@ -12,7 +12,7 @@ use hyper::{Request, Response, StatusCode};
 use super::non_rpc::{NonRpc, expects_the_unknown};
 use super::request_body::{Unread, Whole, read, read_unwanted};
 use crate::body::{AcceptEncoding, ResponseBody};
-use crate::config::settings::WsLimits;
+use crate::config::settings::{Deadlines, WsLimits};
 use crate::http::Gone;
 use crate::http::access::{self, Access, AccessEntry, CalledMethods};
 use crate::http::admit::{Cors, ErrorResponse, Policy};
@@ -38,6 +38,7 @@ pub(crate) struct Service {
     pub(crate) admin: Arc<Admin>,
     /// Pages for operators that this listener has.
     pub(crate) pages: Pages,
+    pub(crate) deadlines: Deadlines,
     pub(crate) header_bytes_max: usize,
     /// Streams of a connection of HTTP/2.
     pub(crate) connection_streams_max: u32,
@@ -132,8 +133,10 @@ impl Service {
         mut response: Response<HttpBody>,
         client: &Client,
     ) -> Response<HttpBody> {
-        let rpc = &self.responder.rpc;
-        response.body_mut().charge(&rpc.counters, &rpc.memory, client.address);
+        let counters = &self.responder.rpc.counters;
+        counters.respond(response.status().as_u16());
+        add(&counters.bytes, response.body().len() as u64);
+        response.body_mut().charge(&self.responder.rpc.memory, client.address);
         match &client.entry {
             Some(entry) => access::answer(entry, response),
             None => response,

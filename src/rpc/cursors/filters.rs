@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -47,16 +48,22 @@ pub(crate) struct Entry {
 /// All filters of the server.
 #[derive(Debug)]
 pub(crate) struct Filters {
-    max: usize,
+    max: AtomicUsize,
     /// Filters of one address.
-    address_max: usize,
+    address_max: AtomicUsize,
     held: Mutex<HashMap<String, Entry>>,
 }
 
 impl Filters {
     /// Makes room for `max` filters, of which one address may have `address_max`.
     pub(crate) fn new(max: usize, address_max: usize) -> Self {
-        Self { max, address_max, held: Mutex::default() }
+        Self { max: max.into(), address_max: address_max.into(), held: Mutex::default() }
+    }
+
+    /// Sets other bounds. Filters beyond them stay open.
+    pub(crate) fn set_max(&self, max: usize, address_max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+        self.address_max.store(address_max, Ordering::Relaxed);
     }
 
     /// Makes a filter of this id, which delivers heights above `head`.
@@ -90,12 +97,14 @@ impl Filters {
         bytes: usize,
         account: Account<'_>,
     ) -> Result<(Reservation, Place), RpcError> {
-        if held.len() >= self.max {
-            return Err(too_many(self.max));
+        let max = self.max.load(Ordering::Relaxed);
+        if held.len() >= max {
+            return Err(too_many(max));
         }
         let reservation = account.reserve(Holder::Filter, bytes).ok_or_else(no_room)?;
-        let place = reservation.place(self.address_max);
-        let place = place.ok_or_else(|| too_many_of_address(self.address_max))?;
+        let address_max = self.address_max.load(Ordering::Relaxed);
+        let place = reservation.place(address_max);
+        let place = place.ok_or_else(|| too_many_of_address(address_max))?;
         Ok((reservation, place))
     }
 

@@ -4,7 +4,7 @@ use std::io::{BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::support::client::{Response, read};
+use crate::support::client::{Client, Response, read};
 use crate::support::neve::{Neve, fresh_dir, run};
 use crate::support::served::devnet;
 
@@ -57,4 +57,36 @@ fn socket_in_the_file_system_serves_both_paths_and_goes_with_its_listener() {
     let neve = Neve::spawn(dir.path(), &arguments);
     neve.wait_for_head(5);
     assert_eq!(ask(&path, "eth_getBlockByNumber", BLOCK).status, 200);
+}
+
+#[test]
+fn several_addresses_are_served_by_the_same_threads() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let path = dir.path().join("neve.sock");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let second = free.local_addr().expect("it has one");
+    drop(free);
+    let listen = format!("{second},unix:{}", path.display());
+    let url = node.base_url();
+    // The harness names another one, with any port: the flag again adds to the list.
+    let own = ["--upstream", &url, "--start", "0", "--threads", "1", "--listen", &listen];
+    let neve = Neve::start(dir.path(), &own);
+    neve.wait_for_head(5);
+    for address in [neve.address, second] {
+        let block = Client::new(address).call("eth_getBlockByNumber", BLOCK);
+        assert_eq!((block.status, block.header("x-neve")), (200, Some("hit")), "{address}");
+    }
+    assert_eq!(ask(&path, "eth_getBlockByNumber", BLOCK).status, 200);
+    assert!(neve.greeting.contains(&format!("http://{second}/, unix:")), "{}", neve.greeting);
+    // One of the ports is taken: no neve starts, and the message names it.
+    let output = run(&["serve", "--dev", "--listen", "127.0.0.1:0", "--listen", &listen]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("{second}: port in use")), "{said}");
+    let output = run(&["serve", "--dev", "--listen", "127.0.0.1:1,127.0.0.1:1"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(64), "{said}");
+    assert!(said.contains("stands there twice"), "{said}");
+    neve.stop_in_time();
+    assert!(!path.exists());
 }

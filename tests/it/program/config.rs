@@ -1,11 +1,16 @@
 //! Settings from flags, variables and the file: precedence, origins, mistakes, reload, help.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 
+use neve_devnet::{Config, DevnetThread};
 use rustix::process::Signal;
 
+use crate::support::client::Client;
+use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, fresh_dir, run, run_with};
+use crate::support::recorded::Recorded;
 
 /// Writes a file of settings and returns its path.
 fn file(dir: &Path, text: &str) -> String {
@@ -158,4 +163,172 @@ fn sighup_reloads_the_file_and_names_what_needs_a_restart() {
     neve.wait_for_log("settings not reloaded");
     let (status, _) = neve.stop();
     assert!(status.success(), "{status}");
+}
+
+/// The error code of a batch of so many calls, if it has one.
+fn batch_error(client: &mut Client, items: usize) -> Option<i64> {
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+    let batch = client.post(&format!("[{}]", vec![call; items].join(","))).json();
+    let first = batch.as_array().map_or(batch.clone(), |all| all[0].clone());
+    first["error"]["code"].as_i64()
+}
+
+#[test]
+fn sighup_reloads_limits_of_clients_for_open_connections_of_the_fast_path() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let settings = |text: &str| {
+        let upstream = format!("upstream = \"{}\"\nstart = 300\n", node.url());
+        file(dir.path(), &format!("{upstream}{text}"))
+    };
+    let path = settings("batch-items-max = 2\nbody-bytes-max = \"1KiB\"\nfilters-max = 0\n");
+    let neve = Neve::start(dir.path(), &["--config", &path]);
+    neve.wait_for_head(339);
+    let mut open = neve.client();
+    assert_eq!((batch_error(&mut open, 2), batch_error(&mut open, 3)), (None, Some(-32600)));
+    assert_eq!(neve.client().post(&" ".repeat(2000)).status, 413);
+    assert!(neve.client().call("eth_newBlockFilter", "[]").text().contains("too many filters"));
+    settings(
+        "batch-items-max = 3\nbody-bytes-max = \"4KiB\"\nfilters-max = 4\nconnections-max = 77\n\
+         client-bytes-total-max = \"9MiB\"\nrpc-paths = \"/x\"\n",
+    );
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("settings reloaded");
+    neve.wait_for_log("settings need a restart settings=rpc-paths");
+    neve.wait("the new limit", |_| batch_error(&mut neve.client(), 3).is_none().then_some(()));
+    assert_eq!(batch_error(&mut open, 3), None, "the connection was open before");
+    assert_eq!(batch_error(&mut open, 4), Some(-32600));
+    assert_ne!(neve.client().post(&" ".repeat(2000)).status, 413);
+    assert_eq!(neve.client().call("eth_newBlockFilter", "[]").status, 200);
+    let health = neve.health();
+    assert_eq!(health["memory"]["client_bytes_max"], 9 << 20);
+    assert_eq!(health["connections_max"], 77);
+    // A connection that is idle for longer than is allowed now.
+    let idle = TcpStream::connect(neve.address).unwrap();
+    settings("idle-timeout = \"200ms\"\n");
+    neve.signal(Signal::HUP);
+    let closed = r#"neve_http_connection_timeouts_total{reason="idle"}"#;
+    neve.wait("an idle connection closed", |_| (neve.count(closed) > 0).then_some(()));
+    drop(idle);
+    neve.stop_in_time();
+}
+
+#[test]
+fn sighup_reads_headers_of_upstreams_again() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let headers = dir.path().join("headers");
+    fs::write(&headers, "X-Key: first-key-of-it").unwrap();
+    let arguments = ["--upstream", &node.url(), "--start", "300", "--upstream-header-file"];
+    let path = headers.display().to_string();
+    let neve = Neve::start(dir.path(), &[&arguments[..], &[&path]].concat());
+    neve.wait_for_head(339);
+    fs::write(&headers, "no header").unwrap();
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstream headers not reloaded");
+    fs::write(&headers, "X-Key: second-key-of-it").unwrap();
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstream headers read");
+    assert!(!neve.log().contains("key-of-it"), "{}", neve.log());
+    neve.stop_in_time();
+}
+
+#[test]
+fn standard_error_is_json_throughout_if_the_log_is() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let bad = file(dir.path(), "ready-lag-max = 5\n");
+    let arguments = ["--upstream", &node.url(), "--start", "300", "--log-format", "json"];
+    let neve = Neve::start(dir.path(), &[&arguments[..], &["--config", &bad]].concat());
+    neve.wait_for_head(339);
+    file(dir.path(), "ready-lag-max = -1\n");
+    // The same warning, more often than the log has it.
+    let begin = std::time::Instant::now();
+    neve.wait("lines left out", |_| {
+        neve.signal(Signal::HUP);
+        neve.log().contains("repeated lines left out").then_some(())
+    });
+    let seconds = begin.elapsed().as_secs() + 2;
+    let log = neve.log();
+    neve.stop_in_time();
+    let text = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|error| {
+            panic!("{error}: {line:?}");
+        });
+        line["message"].as_str().expect("a message").to_owned()
+    };
+    let all: Vec<_> = log.lines().map(text).collect();
+    assert!(all.iter().any(|message| message == "following"), "{all:?}");
+    let warned = all.iter().filter(|message| *message == "settings not reloaded").count() as u64;
+    assert!((1..=seconds).contains(&warned), "{warned} in {seconds} s");
+    // A wrong setting is a line of JSON, too, by flag, by variable and by the file.
+    let good = file(dir.path(), "log-format = \"json\"\n");
+    for (variables, arguments) in [
+        (&[][..], &["--log-format", "json", "--config", "none"][..]),
+        (&[("NEVE_LOG_FORMAT", "json")], &["--config", "none"]),
+        (&[], &["--config", &good]),
+    ] {
+        let arguments = [&["serve", "--listen", "x", "--dev-rate", "1"], arguments].concat();
+        let (_, err, code) = said(variables, &arguments);
+        assert_eq!(code, Some(64), "{err}");
+        assert!(err.lines().all(|line| text(line).contains("--listen x (flag)")), "{err}");
+    }
+}
+
+#[test]
+fn log_level_is_a_setting_and_a_level_of_the_filter_goes_before_it() {
+    let dir = fresh_dir();
+    let start = |more: &[&str]| {
+        let arguments = [&["--upstream", "http://127.0.0.1:1", "--log-level", "debug"], more];
+        Neve::start(dir.path(), &arguments.concat())
+    };
+    let neve = start(&[]);
+    neve.wait_for_log(" DEBUG ");
+    neve.stop_in_time();
+    fs::remove_file(dir.path().join("neve.log")).unwrap();
+    let neve = start(&["--log-filter", "error"]);
+    neve.signal(Signal::HUP); // it would warn that it has no file
+    neve.wait("an error of the upstream", |health| health["upstream"]["error"].as_str().map(drop));
+    let log = neve.log();
+    neve.stop_in_time();
+    assert!(
+        !log.contains(" DEBUG ") && !log.contains(" WARN ") && !log.contains(" INFO "),
+        "{log}"
+    );
+}
+
+#[test]
+fn sighup_replaces_upstreams_and_following_goes_on_where_it_was() {
+    let dir = fresh_dir();
+    let node = |head| DevnetThread::start(Config::test().with_head(head)).expect("free ports");
+    let (first, second) = (node(30), node(45));
+    let settings = |upstream: &str| {
+        file(dir.path(), &format!("upstream = \"{upstream}\"\nstart = 20\non-miss = \"relay\"\n"))
+    };
+    let path = settings(&first.base_url());
+    let neve = Neve::start(dir.path(), &["--config", &path]);
+    neve.wait_for_head(30);
+    settings(&second.base_url());
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstreams replaced");
+    neve.wait_for_head(45);
+    let health = neve.health();
+    let upstreams = health["upstreams"].as_array().expect("a list");
+    assert_eq!(upstreams.len(), 1, "{health}");
+    let named = |value: &serde_json::Value| {
+        value.as_str().is_some_and(|url| {
+            second.base_url().starts_with(url) || url.starts_with(&second.base_url())
+        })
+    };
+    assert!(named(&upstreams[0]["url"]) && named(&health["upstream"]["url"]), "{health}");
+    // Misses go to the second one, too: the first one has ended.
+    drop(first);
+    let balance = r#"["0x0000000000000000000000000000000000000000","latest"]"#;
+    neve.wait("a relayed call", |_| {
+        let answer = neve.client().call("eth_getBalance", balance);
+        (answer.status == 200).then_some(())
+    });
+    // One that cannot be used changes nothing.
+    fs::write(&path, "upstream = \"http://a\"\nupstream-header-file = \"/nothing\"\nstart = 20\non-miss = \"relay\"\n").unwrap();
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstreams not replaced");
+    assert_eq!(neve.client().call("eth_getBlockByNumber", r#"["0x2d",false]"#).status, 200);
+    neve.stop_in_time();
 }

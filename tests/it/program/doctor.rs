@@ -66,6 +66,38 @@ fn all_checks_pass_before_a_node_of_a_known_release() {
 }
 
 #[test]
+fn front_is_asked_for_a_hit_and_a_miss() {
+    let (node, dirs) = (devnet(5), [fresh_dir(), fresh_dir()]);
+    let url = node.base_url();
+    let start = |dir: &tempfile::TempDir, more: &[&str]| {
+        let neve = Neve::start(dir.path(), &[&["--upstream", &url, "--start", "0"], more].concat());
+        neve.wait_for_head(5);
+        neve
+    };
+    // A neve that relays does what a front does; one that does not is a front without a node.
+    let good = start(&dirs[0], &["--on-miss", "relay"]);
+    let (_, found) = doctor(&url, &["--front", &format!("http://{}/", good.address)]);
+    let (level, text) = only(&found, "front");
+    assert_eq!(level, "ok", "{text}");
+    assert!(text.contains("eth_blockNumber comes from neve"), "{text}");
+    let (level, text) = only(&found, "front-miss");
+    assert_eq!(level, "ok", "{text}");
+    let bad = start(&dirs[1], &[]);
+    let (code, found) = doctor(&url, &["--front", &format!("http://{}/", bad.address)]);
+    let (level, text) = only(&found, "front-miss");
+    assert_eq!((code, level.as_str()), (Some(2), "problem"), "{text}");
+    assert!(text.contains("misses do not reach a node: HTTP 421"), "{text}");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_, found) = doctor(&url, &["--front", &format!("http://{closed}/")]);
+    let (level, text) = only(&found, "front");
+    assert_eq!(level, "problem");
+    assert!(text.starts_with(&format!("cannot reach http://{closed}")), "{text}");
+    assert!(of(&found, "front-miss").is_empty(), "{found:#?}");
+    let (_, text) = only(&found, "filter");
+    assert!(text.contains("this process, neve doctor"), "{text}");
+}
+
+#[test]
 fn node_that_does_not_run_cannot_be_reached() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, findings) = doctor(&format!("http://{closed}"), &[]);

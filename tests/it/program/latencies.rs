@@ -82,11 +82,51 @@ fn relayed_call_has_a_time_of_its_own_outcome_on_both_paths() {
     assert_eq!(misses(&neve, "eth_getBlockByNumber", "below_range"), 1);
 }
 
-/// Samples that nobody scrapes would stay in memory. The log alone shows that neve counts them: a scrape does it too.
 #[test]
-fn samples_are_counted_though_nobody_scrapes() {
-    let (node, dir) = (DevnetThread::start(Config::test()).expect("free ports"), fresh_dir());
-    let arguments = ["--upstream", &node.base_url(), "--start", "0"];
-    let neve = Neve::start_by(&["env", "RUST_LOG=neve=debug"], dir.path(), &arguments);
-    neve.wait_for_log("histogram samples counted");
+fn responses_are_counted_by_status_on_both_paths() {
+    let node = DevnetThread::start(Config::test().with_head(30)).expect("free ports");
+    let dir = fresh_dir();
+    let neve = Neve::start(dir.path(), &["--upstream", &node.base_url(), "--start", "20"]);
+    neve.wait_for_head(30);
+    let mut client = neve.client();
+    (0..3).for_each(|_| block(&mut client, "latest"));
+    (0..2).for_each(|_| block(&mut client, "0x1"));
+    // A search takes another thread; a path that nothing has takes the full path.
+    client.call("eth_getLogs", r#"[{"fromBlock":"0x14","toBlock":"0x1e"}]"#);
+    client.call("eth_getLogs", r#"[{"fromBlock":"0x1","toBlock":"0x1e"}]"#);
+    assert_eq!(client.get("/nothing").status, 404);
+    assert_eq!(client.get("/ready").status, 200);
+    let count =
+        |status: u16| neve.count(&format!("neve_http_responses_total{{status=\"{status}\"}}"));
+    assert_eq!([200, 421, 404].map(count), [5, 3, 1], "{}", neve.admin().get("/metrics").text());
+    assert_eq!(neve.count("neve_http_requests_total"), 9);
+    assert_eq!(neve.count("neve_http_fast_requests_total"), 7);
+}
+
+#[test]
+fn metrics_of_the_process_and_of_the_room_that_is_left_are_there() {
+    let node = DevnetThread::start(Config::test().with_head(30)).expect("free ports");
+    let dir = fresh_dir();
+    let arguments = ["--upstream", &node.base_url(), "--start", "0", "--retain-bytes", "10GiB"];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_head(30);
+    let value = |name: &str| neve.metric(name).unwrap_or_else(|| panic!("no {name}"));
+    assert!(value("process_cpu_seconds_total") > 0.0);
+    assert!(value("process_virtual_memory_bytes") >= value("process_resident_memory_bytes"));
+    let (open, most) = (value("process_open_fds"), value("process_max_fds"));
+    assert!(open > 3.0 && open < most, "{open} of {most}");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let age = now.as_secs_f64() - value("process_start_time_seconds");
+    assert!((-1.0..3600.0).contains(&age), "{age}");
+    assert!((value("neve_store_bound_bytes") - (10_u64 << 30) as f64).abs() < 1.0);
+    // The blocks of this chain have times, so that they have a pace.
+    assert!(value("neve_store_time_to_full_seconds") > 0.0);
+    let health = neve.health();
+    let storage = &health["storage"];
+    assert_eq!(storage["bound_bytes"], 10_u64 << 30);
+    assert!(storage["time_to_full_seconds"].as_f64().is_some_and(|left| left > 0.0), "{health}");
+    assert!(["disk", "retention"].iter().any(|by| storage["full_by"] == *by), "{health}");
+    assert_eq!(storage["tiers"], serde_json::json!([{ "tier": "active", "heights": 31 }]));
+    assert_eq!(health["memory"]["client_bytes_max"], 256 << 20);
+    assert!(health["connections_max"].as_u64().is_some_and(|most| most > 0), "{health}");
 }

@@ -116,6 +116,20 @@ fn idle_connection_gets_a_last_response_after_sigterm() {
 }
 
 #[test]
+fn development_chain_is_served_on_a_kept_socket_too() {
+    let (dir, kept) = (fresh_dir(), Kept::new());
+    let neve = kept.start(dir.path(), &["--dev"]);
+    assert_eq!(neve.address, kept.address());
+    neve.wait_for_head(1);
+    let mut client = Strict { address: kept.address(), stream: None };
+    // A head that is not there yet is a miss.
+    neve.wait("an answer", |_| (client.block_number().unwrap() == 200).then_some(()));
+    neve.stop_in_time();
+    // The socket outlives it: a client waits in it for the next one.
+    TcpStream::connect(kept.address()).unwrap();
+}
+
+#[test]
 fn more_sockets_than_two_are_refused() {
     let dir = fresh_dir();
     let store = dir.path().join("store").display().to_string();

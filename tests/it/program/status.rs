@@ -35,7 +35,12 @@ fn status_shows_state_heights_upstream_disk_memory_and_calls() {
     assert!(line("served").ends_with("300 to 339, 40 heights"), "{text}");
     assert!(line("head").contains("339, ") && line("head").contains("lag 0"), "{text}");
     assert!(line("upstream").contains(&format!("{}: ", node.url())), "{text}");
-    assert!(line("disk").contains(" free, ") && line("memory").contains(" resident, "), "{text}");
+    let segments = "segments     1; heights: 0 packed, 0 sealed, 40 active; 0 quarantined";
+    assert_eq!(line("segments"), segments, "{text}");
+    assert!(line("disk").contains(" used of 20.00 GiB, "), "{text}");
+    assert!(line("memory").ends_with(" of 256.0 MiB for clients"), "{text}");
+    assert!(line("method").contains("eth_chainId hit: 1, half up to "), "{text}");
+    assert!(line("disk").contains(" free") && line("memory").contains(" resident, "), "{text}");
     assert!(line("times").contains("half of the hits up to "), "{text}");
     assert!(line("misses").contains("1 not_served"), "{text}");
     assert!(line("calls").contains("1 hits (") && line("calls").contains("1 misses"), "{text}");
@@ -76,4 +81,21 @@ fn watch_prints_again_and_ends_with_its_reader() {
     }
     drop(lines);
     assert!(watch.wait().unwrap().code().is_some_and(|code| code < 2));
+}
+
+#[test]
+fn status_reads_a_socket_in_the_file_system() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let socket = format!("unix:{}", dir.path().join("admin.sock").display());
+    let arguments = ["--upstream", &node.url(), "--start", "300", "--admin-listen", &socket];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.client().call("eth_chainId", "[]");
+    neve.wait_for_log("following");
+    let (code, text) = status(&socket);
+    assert!(code.is_some_and(|code| code < 2), "{text}");
+    assert!(text.contains("\nserved ") && text.contains("\ncalls "), "{text}");
+    neve.stop_in_time();
+    let (code, text) = status(&socket);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.starts_with(&format!("neve: cannot reach neve at {socket}: ")), "{text}");
 }

@@ -10,13 +10,13 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::body::ResponseBody;
-use crate::config::settings::Config;
-use crate::http::listener::{Role, Shared};
+use crate::config::settings::{ClientLimits, Config};
+use crate::http::listener::{Reloaded, Role, Shared};
 use crate::http::open_connection::Arrived;
 use crate::http::response::writer::tests::{LONG, cold_body};
 use crate::http::response::{Persistence, ResponseWriter};
 use crate::http::{ConnectionGuard, Offload, UnsentResponse, worker};
-use crate::observe::Admin;
+use crate::observe::{Admin, Bounds};
 use crate::rpc::RpcResponse;
 use crate::rpc::cursors::Filters;
 use crate::shared::tests::plenty;
@@ -41,9 +41,8 @@ impl Idle {
         let (leaving, left) = unbounded_channel();
         let shared = shared(&config, Arc::new(Serving::new(opened.reader)), &dir);
         let service = worker::fast_service(&shared, Role::Rpc { admin: true }, &Arc::default());
-        let deadlines = shared.http.deadlines;
-        let (event_loop, _) =
-            EventLoop::new(Arc::new(service), deadlines, leaving).expect("an epoll");
+        let place = Arc::new(ArcSwap::from_pointee(service));
+        let (event_loop, _) = EventLoop::new(place, leaving).expect("an epoll");
         Self { event_loop, left, _dir: dir }
     }
 
@@ -72,6 +71,8 @@ impl Idle {
 
 fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
     let (connections, (_, drain)) = (Arc::default(), watch::channel(false));
+    let live = Reloaded { limits: ClientLimits::of(config), relay: None };
+    let (_, reloaded) = watch::channel(live);
     let admin = Admin {
         serving: Arc::clone(&serving),
         status: Arc::default(),
@@ -84,8 +85,9 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         memory: plenty(),
         metrics: None,
         ready: Arc::new(ArcSwap::from_pointee(config.ready)),
-        upstream: String::new(),
+        upstream: Arc::default(),
         data_dir: dir.path().to_owned(),
+        bounds: Bounds::default(),
     };
     Shared {
         serving,
@@ -97,6 +99,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         offload: Offload::new(1, config.limits.queue),
         http: config.http.clone(),
         connections,
+        reloaded,
         drain,
         mirrors: None,
         misses: config.misses.policy(),

@@ -5,8 +5,43 @@ use std::collections::BTreeMap;
 /// Bucket bounds in seconds, as texts in ascending order, and the calls up to each.
 type Buckets = Vec<(String, u64)>;
 
+/// Methods whose times are shown, the most frequent first.
+const METHODS_SHOWN: usize = 8;
+
+/// Returns the lines about times and reasons of misses, as far as there are any.
+pub(super) fn call_lines(metrics: &str) -> String {
+    let lines = [("times", times(metrics)), ("misses", misses(metrics))];
+    let shown = lines.into_iter().filter_map(|(name, text)| Some((name, text?)));
+    let by_method = method_times(metrics).into_iter().map(|text| ("method", text));
+    shown.chain(by_method).map(|(name, text)| format!("{name:<12} {text}\n")).collect()
+}
+
+/// Returns a line for each of the most frequent methods and outcomes.
+fn method_times(metrics: &str) -> Vec<String> {
+    let mut groups: BTreeMap<(&str, &str), Buckets> = BTreeMap::new();
+    for (labels, value) in series(metrics, BUCKETS) {
+        let of = |name| label(labels, name);
+        if let (Some(method), Some(outcome), Some(bound)) = (of("method"), of("outcome"), of("le"))
+        {
+            groups.entry((method, outcome)).or_default().push((bound.to_owned(), value));
+        }
+    }
+    let calls = |buckets: &Buckets| buckets.last().map_or(0, |(_, all)| *all);
+    let mut groups: Vec<_> = groups.into_iter().filter(|(_, one)| calls(one) > 0).collect();
+    groups.sort_by_key(|(_, buckets)| std::cmp::Reverse(calls(buckets)));
+    let line = |((method, outcome), buckets): ((&str, &str), Buckets)| {
+        let [half, most] = [50, 99].map(|share| below(&buckets, share));
+        let calls = calls(&buckets);
+        Some(format!("{method} {outcome}: {calls}, half up to {}, 99 % up to {}", half?, most?))
+    };
+    groups.into_iter().take(METHODS_SHOWN).filter_map(line).collect()
+}
+
+/// Begin of the lines with buckets of times.
+const BUCKETS: &str = "neve_rpc_call_duration_seconds_bucket{";
+
 /// Returns the misses by reason, the most frequent first; `None` before the first one.
-pub(super) fn misses(metrics: &str) -> Option<String> {
+fn misses(metrics: &str) -> Option<String> {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for (labels, value) in series(metrics, "neve_rpc_misses_total{") {
         let sum = sums.entry(label(labels, "reason")?).or_default();
@@ -19,9 +54,9 @@ pub(super) fn misses(metrics: &str) -> Option<String> {
 }
 
 /// Returns the bounds below which half and 99 of 100 hits took; `None` before the first one.
-pub(super) fn times(metrics: &str) -> Option<String> {
+fn times(metrics: &str) -> Option<String> {
     let mut buckets = Buckets::new();
-    for (labels, value) in series(metrics, "neve_rpc_call_duration_seconds_bucket{") {
+    for (labels, value) in series(metrics, BUCKETS) {
         if label(labels, "outcome") != Some("hit") {
             continue;
         }
@@ -89,6 +124,23 @@ mod tests {
         assert_eq!(times(&bucket("a", "miss", "+Inf", 1)), None);
         let late = bucket("a", "hit", "17.179869184", 0) + &bucket("a", "hit", "+Inf", 1);
         assert!(times(&late).is_some_and(|shown| shown.ends_with("more than 17 s")));
+    }
+
+    #[test]
+    fn methods_have_lines_of_their_own_the_most_frequent_first() {
+        let bucket = |method: &str, outcome: &str, le: &str, count: u64| {
+            format!("{BUCKETS}method=\"{method}\",outcome=\"{outcome}\",le=\"{le}\"}} {count}\n")
+        };
+        let metrics = bucket("a", "hit", "0.000016384", 1)
+            + &bucket("a", "hit", "+Inf", 1)
+            + &bucket("b", "relay", "0.001048576", 2)
+            + &bucket("b", "relay", "+Inf", 2)
+            + &bucket("c", "hit", "+Inf", 0);
+        let expected = "times        half of the hits up to 16 µs, 99 % up to 16 µs\n\
+                        method       b relay: 2, half up to 1.0 ms, 99 % up to 1.0 ms\n\
+                        method       a hit: 1, half up to 16 µs, 99 % up to 16 µs\n";
+        assert_eq!(call_lines(&metrics), expected);
+        assert_eq!(call_lines(""), "");
     }
 
     #[test]

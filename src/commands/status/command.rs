@@ -1,0 +1,75 @@
+//! The command: settings in, lines out, once or again and again.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use tokio::time::sleep;
+
+use super::admin_pages::AdminPages;
+use super::lines::{Calls, WATCH_EVERY, page};
+use super::metric_lines::call_lines;
+use crate::commands::config::written;
+use crate::config::settings::{AdminListen, HttpConfig};
+use crate::config::{ConfigError, ListenAddress, SettingsSource};
+
+/// Exit code if neve does not answer.
+const UNREACHABLE: u8 = 2;
+/// Clears a terminal and goes to its first line.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// Prints the state of a running neve once, or once a second.
+///
+/// # Errors
+/// The exit code is 1 if neve is not ready, and 2 if it cannot be reached.
+pub fn run(source: Result<SettingsSource, ConfigError>, watch: bool) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let address = source.map_err(|error| error.to_string()).and_then(|source| address(&source));
+    let shown = address.and_then(|address| {
+        let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
+        runtime.block_on(show(&address, watch))
+    });
+    shown.unwrap_or_else(|why| {
+        let _ = writeln!(io::stderr(), "neve: {why}"); // there is nowhere else to say it
+        ExitCode::from(UNREACHABLE)
+    })
+}
+
+/// Returns the address of the listener that has the full /health.
+fn address(source: &SettingsSource) -> Result<ListenAddress, String> {
+    let read = source.read().and_then(|values| HttpConfig::of(&values));
+    let http = read.map_err(|error| error.to_string())?;
+    let on_main = http.listen.into_iter().next().filter(|_| http.admin_on_main);
+    let address = match http.admin_listen {
+        AdminListen::Given(address) | AdminListen::Default(address) => Some(address),
+        AdminListen::Off => on_main,
+    };
+    let none = "no admin listener; start neve with --admin-listen HOST:PORT";
+    let address = address.ok_or(none)?;
+    if address.is_any_port() {
+        return Err("the port is any free one; name it with --admin-listen HOST:PORT".to_owned());
+    }
+    Ok(address)
+}
+
+async fn show(address: &ListenAddress, watch: bool) -> Result<ExitCode, String> {
+    let admin = AdminPages::at(address)?;
+    let mut before = None;
+    loop {
+        let health = admin.health().await?;
+        let metrics = admin.metrics().await;
+        let calls = metrics.as_deref().map(Calls::of);
+        let text =
+            page(&health, calls, before) + &call_lines(metrics.as_deref().unwrap_or_default());
+        before = calls;
+        let clear = if watch && io::stdout().is_terminal() { CLEAR } else { "" };
+        let mut out = io::stdout();
+        let printed = write!(out, "{clear}{text}").and_then(|()| out.flush());
+        let is_closed = printed.is_err();
+        let code = written(printed);
+        if !watch || is_closed {
+            let ready = health["status"] == "ok";
+            return Ok(if ready || code != ExitCode::SUCCESS { code } else { ExitCode::FAILURE });
+        }
+        sleep(WATCH_EVERY).await;
+    }
+}

@@ -1,0 +1,298 @@
+//! Lines of `neve status`, from /health.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::client::PeerText;
+use crate::config::{Human, Network};
+
+/// Time between two looks of `--watch`.
+pub(super) const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Seconds from which on a time to full says nothing.
+const TEN_YEARS: u64 = 315_360_000;
+
+/// Calls since the start, by outcome.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Calls {
+    hits: u64,
+    misses: u64,
+    errors: u64,
+    /// Calls and misses that upstreams were asked for.
+    relayed: u64,
+}
+
+impl Calls {
+    /// Adds up the series of `neve_rpc_calls_total` and `neve_relay_requests_total`.
+    pub(super) fn of(metrics: &str) -> Self {
+        let mut calls = Self::default();
+        for line in metrics.lines().filter(|line| line.starts_with("neve_rpc_calls_total{")) {
+            let Some((series, value)) = line.rsplit_once(' ') else { continue };
+            let value = value.parse().unwrap_or(0);
+            if series.contains("outcome=\"hit\"") {
+                calls.hits += value;
+            } else if series.contains("outcome=\"miss\"") {
+                calls.misses += value;
+            } else {
+                calls.errors += value;
+            }
+        }
+        let relayed = metrics.lines().filter(|line| line.starts_with("neve_relay_requests_total{"));
+        let count = |line: &str| line.rsplit_once(' ')?.1.parse::<u64>().ok();
+        calls.relayed = relayed.filter_map(count).sum();
+        calls
+    }
+
+    fn all(self) -> u64 {
+        self.hits + self.misses + self.errors
+    }
+}
+
+/// Returns the lines of /health, and the sum of calls. `before` are the calls one look earlier.
+pub(super) fn page(health: &Value, calls: Option<Calls>, before: Option<Calls>) -> String {
+    let mut page = String::new();
+    let mut line = |name: &str, text: String| {
+        let _ = writeln!(page, "{name:<12} {text}"); // a String takes all
+    };
+    let state = match &health["reason"] {
+        Value::Null => text(&health["status"]),
+        reason => format!("not ready: {}", text(reason)),
+    };
+    line("neve", format!("{}, up {}: {state}", text(&health["version"]), uptime(health)));
+    line("chain", chain(health));
+    line("served", served(&health["blocks"]));
+    line("head", head(&health["blocks"]));
+    for upstream in health["upstreams"].as_array().into_iter().flatten() {
+        line("upstream", self::upstream(upstream));
+    }
+    if !health["mirror"].is_null() {
+        line("mirror", mirror(&health["mirror"]));
+    }
+    if !health["archive"].is_null() {
+        line("archive", archive(&health["archive"]));
+    }
+    if !health["backfill"].is_null() {
+        line("backfill", backfill(&health["backfill"]));
+    }
+    line("segments", segments(&health["storage"]));
+    line("disk", disk(&health["storage"]));
+    line("memory", memory(&health["memory"]));
+    let [open, most] = ["connections", "connections_max"].map(|key| text(&health[key]));
+    line("connections", format!("{open} of {most}"));
+    if let Some(calls) = calls {
+        line("calls", self::calls(calls, before));
+    }
+    page
+}
+
+/// A value of the page: another program may have the port.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => PeerText::new(text).to_string(),
+        other => PeerText::new(&other.to_string()).to_string(),
+    }
+}
+
+fn bytes(value: &Value) -> String {
+    value.as_u64().map_or_else(|| "unknown".to_owned(), |bytes| Human(bytes).to_string())
+}
+
+fn uptime(health: &Value) -> String {
+    let seconds = health["uptime_seconds"].as_u64().unwrap_or(0);
+    humantime::format_duration(Duration::from_secs(seconds)).to_string()
+}
+
+fn chain(health: &Value) -> String {
+    let networks = [("mainnet", Network::Mainnet), ("Fuji", Network::Fuji)];
+    let id = health["chain_id"].as_u64();
+    let network = networks.iter().find(|(_, network)| Some(network.identity().chain_id) == id);
+    let rules = text(&health["upstream"]["rules"]);
+    match network {
+        Some((name, _)) => format!("{} ({name}), rules {rules}", text(&health["chain_id"])),
+        None => format!("{}, rules {rules}", text(&health["chain_id"])),
+    }
+}
+
+fn served(blocks: &Value) -> String {
+    match (blocks["min_height"].as_u64(), blocks["max_contiguous_height"].as_u64()) {
+        (Some(first), Some(head)) => {
+            format!("{first} to {head}, {} heights", head.saturating_sub(first) + 1)
+        }
+        _ => "no block yet".to_owned(),
+    }
+}
+
+fn head(blocks: &Value) -> String {
+    let age = blocks["head_age_seconds"].as_f64();
+    let age = age.map_or_else(|| "of unknown age".to_owned(), |age| format!("{age:.1} s old"));
+    let [head, lag, settled] = ["head", "lag", "settled_height"].map(|key| text(&blocks[key]));
+    format!("{head}, {age}, lag {lag}, settled {settled}")
+}
+
+fn upstream(one: &Value) -> String {
+    let [url, state, head] = ["url", "state", "head"].map(|key| text(&one[key]));
+    let response = one["response_seconds"].as_f64().unwrap_or(0.0) * 1e3;
+    let error = error(one);
+    let retry = one["retry_in_seconds"].as_f64();
+    let retry = retry.map_or_else(String::new, |left| format!(", asked again in {left:.0} s"));
+    format!("{url}: {state}, head {head}, {response:.1} ms{error}{retry}")
+}
+
+/// The error of a part of /health, behind a comma; nothing without one.
+fn error(part: &Value) -> String {
+    match &part["error"] {
+        Value::Null => String::new(),
+        error => format!(", {}", text(error)),
+    }
+}
+
+fn mirror(mirror: &Value) -> String {
+    let stream = match mirror["stream"]["connected"].as_bool() {
+        Some(true) => "stream connected".to_owned(),
+        _ => format!("no stream{}", error(&mirror["stream"])),
+    };
+    let [accepted, rejected] = ["accepted", "rejected"].map(|key| text(&mirror["segments"][key]));
+    let (url, error) = (text(&mirror["url"]), error(&mirror["segments"]));
+    format!("{url}: {stream}, {accepted} segments taken, {rejected} rejected{error}")
+}
+
+fn archive(archive: &Value) -> String {
+    let [url, first, last] = ["url", "min_height", "max_height"].map(|key| text(&archive[key]));
+    let [accepted, rejected] = ["accepted", "rejected"].map(|key| text(&archive["segments"][key]));
+    let error = error(&archive["segments"]);
+    format!("{url}, {first} to {last}, {accepted} segments taken, {rejected} rejected{error}")
+}
+
+fn backfill(backfill: &Value) -> String {
+    let [remaining, goal] = ["remaining", "goal"].map(|key| text(&backfill[key]));
+    format!("{remaining} heights left, down to {goal}")
+}
+
+fn segments(storage: &Value) -> String {
+    let tiers = storage["tiers"].as_array().map_or(&[][..], Vec::as_slice);
+    let heights = |name: &str| {
+        let own = tiers.iter().filter(|one| one["tier"] == name);
+        own.filter_map(|one| one["heights"].as_u64()).sum::<u64>()
+    };
+    let [packed, sealed, active] = ["packed", "sealed", "active"].map(heights);
+    let files = text(&storage["segments"]);
+    let quarantined = text(&storage["quarantined"]["files"]);
+    format!(
+        "{files}; heights: {packed} packed, {sealed} sealed, {active} active; {quarantined} quarantined"
+    )
+}
+
+fn disk(storage: &Value) -> String {
+    let [used, free] = ["bytes", "free_bytes"].map(|key| bytes(&storage[key]));
+    let bound = match &storage["bound_bytes"] {
+        Value::Null => String::new(),
+        bound => format!(" of {}", bytes(bound)),
+    };
+    let full = storage["time_to_full_seconds"]
+        .as_f64()
+        .map(|seconds| format!(", full in {} by {}", left(seconds), text(&storage["full_by"])));
+    let (full, error) = (full.unwrap_or_default(), error(storage));
+    format!("{used} used{bound}, {free} free{full}{error}")
+}
+
+/// A time that is left, in whole minutes from an hour on.
+#[expect(clippy::cast_sign_loss, reason = "no time is below zero")]
+fn left(seconds: f64) -> String {
+    let seconds = seconds.max(0.0) as u64;
+    if seconds > TEN_YEARS {
+        return "over 10 years".to_owned();
+    }
+    let shown = if seconds < 3600 { seconds } else { seconds / 60 * 60 };
+    humantime::format_duration(Duration::from_secs(shown)).to_string()
+}
+
+fn memory(memory: &Value) -> String {
+    let keys = ["resident_bytes", "anonymous_bytes", "client_reserved_bytes", "client_bytes_max"];
+    let [resident, anonymous, clients, most] = keys.map(|key| bytes(&memory[key]));
+    format!("{resident} resident, {anonymous} anonymous, {clients} of {most} for clients")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
+fn calls(now: Calls, before: Option<Calls>) -> String {
+    let Calls { hits, misses, errors, relayed } = now;
+    let share = 100.0 * hits as f64 / now.all().max(1) as f64;
+    let mut shown = format!("{hits} hits ({share:.1} %), {misses} misses, {errors} errors");
+    if relayed > 0 {
+        let _ = write!(shown, ", {relayed} relayed"); // a String takes all
+    }
+    if let Some(before) = before {
+        let rate = now.all().saturating_sub(before.all()) as f64 / WATCH_EVERY.as_secs_f64();
+        let _ = write!(shown, ", {rate:.0} a second"); // a String takes all
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn calls_are_added_up_by_outcome() {
+        let metrics = "# HELP neve_rpc_calls_total x\n\
+                       neve_rpc_calls_total{method=\"eth_chainId\",outcome=\"hit\"} 3\n\
+                       neve_rpc_calls_total{method=\"eth_call\",outcome=\"miss\"} 1\n\
+                       neve_rpc_calls_total{method=\"eth_getLogs\",outcome=\"error\"} 2\n\
+                       neve_relay_requests_total{outcome=\"ok\"} 4\n\
+                       neve_relay_requests_total{outcome=\"timeout\"} 1\n\
+                       neve_http_requests_total 9\n";
+        let now = Calls::of(metrics);
+        assert_eq!(now, Calls { hits: 3, misses: 1, errors: 2, relayed: 5 });
+        assert_eq!(calls(now, None), "3 hits (50.0 %), 1 misses, 2 errors, 5 relayed");
+        let before = Some(Calls { hits: 1, ..now });
+        assert!(calls(now, before).ends_with(", 2 a second"));
+    }
+
+    #[test]
+    fn bound_time_to_full_sources_and_tiers_are_shown() {
+        let health = json!({
+            "mirror": {
+                "url": "http://a", "stream": { "connected": false, "error": "gone" },
+                "segments": { "accepted": 2, "rejected": 1, "error": null },
+            },
+            "backfill": { "goal": 7, "remaining": 40 },
+            "connections": 3, "connections_max": 100,
+            "memory": { "client_reserved_bytes": 1024, "client_bytes_max": 2048 },
+            "storage": {
+                "bytes": 1024, "bound_bytes": 4096, "free_bytes": 8192, "segments": 4,
+                "time_to_full_seconds": 90_061.0, "full_by": "retention",
+                "tiers": [{ "tier": "packed", "heights": 5 }, { "tier": "active", "heights": 2 },
+                    { "tier": "packed", "heights": 1 }],
+                "quarantined": { "files": 1 },
+            },
+        });
+        let page = page(&health, None, None);
+        for line in [
+            "mirror       http://a: no stream, gone, 2 segments taken, 1 rejected\n",
+            "backfill     40 heights left, down to 7\n",
+            "segments     4; heights: 6 packed, 0 sealed, 2 active; 1 quarantined\n",
+            "disk         1.0 KiB used of 4.0 KiB, 8.0 KiB free, full in 1day 1h 1m by retention\n",
+            " 1.0 KiB of 2.0 KiB for clients\n",
+            "connections  3 of 100\n",
+        ] {
+            assert!(page.contains(line), "{line}{page}");
+        }
+    }
+
+    #[test]
+    fn text_of_another_program_cannot_color_the_terminal() {
+        let health = json!({ "version": "\u{1b}[31m", "reason": "\u{1b}]0;x\u{7}" });
+        assert!(!page(&health, None, None).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn state_without_a_block_is_shown() {
+        let page =
+            page(&json!({ "status": "not_ready", "reason": "no block is stored yet" }), None, None);
+        assert!(page.contains("not ready: no block is stored yet"), "{page}");
+        assert!(page.contains("served       no block yet"), "{page}");
+    }
+}

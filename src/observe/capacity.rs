@@ -1,0 +1,194 @@
+//! Room that is left: disk and memory against their bounds, and the time until the disk is full.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicUsize;
+
+use neve_store::Reader;
+use serde_json::{Value, json};
+
+/// Newest heights from which pace and size of heights are taken.
+const NEWEST: u64 = 1024;
+/// Records whose lengths are read for the size of a height.
+const SAMPLES: u64 = 64;
+/// Stretches of heights in /health. A store with more of them shows a sum for each tier.
+const STRETCHES_MAX: usize = 64;
+
+/// Bounds of what neve may take.
+#[derive(Debug, Default)]
+pub(crate) struct Bounds {
+    pub(crate) disk: DiskBounds,
+    /// Open connections of each listener. A reload replaces it.
+    pub(crate) connections: AtomicUsize,
+}
+
+/// Bounds of the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DiskBounds {
+    /// Bytes that the store may have, if that is bounded.
+    pub(crate) retained: Option<u64>,
+    /// Free bytes below which neve stores no more.
+    pub(crate) reserve: u64,
+}
+
+/// Disk in use, and free bytes beside it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DiskUse {
+    pub(super) used: u64,
+    pub(super) free: u64,
+}
+
+/// Growth of a store.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Growth {
+    /// Bytes on disk of one height, once it is old.
+    pub(super) height_bytes: f64,
+    /// Heights a second.
+    pub(super) pace: f64,
+}
+
+/// Time until the disk is full.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct TimeToFull {
+    pub(super) seconds: f64,
+    /// Bound that is reached first: `retention`, from which on old heights are deleted, or `disk`, at which
+    /// neve stores no more.
+    pub(super) by: &'static str,
+}
+
+impl Growth {
+    /// Growth by the newest heights; `None` as long as they do not tell.
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    pub(super) fn of(reader: &Reader) -> Option<Self> {
+        let range = reader.range()?;
+        let head = *range.end();
+        let seconds = |height: u64| Some(reader.record(height)?.timestamp());
+        let from = head.saturating_sub(NEWEST).max(*range.start());
+        let passed = seconds(head)?.checked_sub(seconds(from)?).filter(|passed| *passed > 0)?;
+        let usage = reader.usage();
+        let height_bytes = match usage.packed_blocks {
+            0 => unpacked_bytes(reader, &range)?,
+            packed => usage.packed_bytes as f64 / packed as f64,
+        };
+        Some(Self { height_bytes, pace: (head - from) as f64 / passed as f64 })
+    }
+}
+
+/// Mean length of the newest records.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn unpacked_bytes(reader: &Reader, range: &RangeInclusive<u64>) -> Option<f64> {
+    let from = range.end().saturating_sub(SAMPLES - 1).max(*range.start());
+    let lengths = (from..=*range.end()).map(|height| Some(reader.record(height)?.stored_len()));
+    let sum = lengths.sum::<Option<u64>>()?;
+    Some(sum as f64 / (range.end() - from + 1) as f64)
+}
+
+/// Time until the store reaches one of the bounds, with `missing` heights to come at once; `None` if it
+/// never does.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+pub(super) fn time_to_full(
+    bounds: DiskBounds,
+    disk: DiskUse,
+    growth: Growth,
+    missing: u64,
+) -> Option<TimeToFull> {
+    let of_disk = disk.free.saturating_sub(bounds.reserve);
+    let of_store = bounds.retained.map(|retained| retained.saturating_sub(disk.used));
+    let (room, by) = match of_store {
+        Some(room) if room <= of_disk => (room, "retention"),
+        _ => (of_disk, "disk"),
+    };
+    let room = (room as f64 - missing as f64 * growth.height_bytes).max(0.0);
+    let seconds = room / (growth.height_bytes * growth.pace);
+    seconds.is_finite().then_some(TimeToFull { seconds, by })
+}
+
+/// Heights of each tier, in order of height: those of one tier side by side are one entry.
+pub(super) fn tiers(reader: &Reader) -> Value {
+    let Some(range) = reader.range() else { return json!([]) };
+    let of = |tier: &'static str, files: Vec<(u64, u32)>| {
+        files.into_iter().map(move |(base, count)| (base, u64::from(count), tier))
+    };
+    let files = of("packed", reader.packed()).chain(of("sealed", reader.unpacked()));
+    json!(shown(files.collect(), range))
+}
+
+/// Joins files to stretches. Heights behind the last file are those of the active segment.
+fn shown(mut files: Vec<(u64, u64, &'static str)>, range: RangeInclusive<u64>) -> Vec<Value> {
+    files.sort_unstable();
+    let end = files.last().map_or(*range.start(), |(base, count, _)| base + count);
+    files.push((end, (range.end() + 1).saturating_sub(end), "active"));
+    let mut stretches: Vec<(&str, u64)> = Vec::new();
+    for (base, count, tier) in files {
+        // The first file may begin below the served range.
+        let heights = count.saturating_sub(range.start().saturating_sub(base));
+        match stretches.last_mut() {
+            Some((last, sum)) if *last == tier => *sum += heights,
+            _ => stretches.push((tier, heights)),
+        }
+    }
+    if stretches.len() > STRETCHES_MAX {
+        let sum = |tier: &'static str| {
+            let own = stretches.iter().filter(|(one, _)| *one == tier);
+            (tier, own.map(|(_, heights)| heights).sum::<u64>())
+        };
+        stretches = ["packed", "sealed", "active"].map(sum).to_vec();
+    }
+    stretches.retain(|(_, heights)| *heights > 0);
+    let entry = |(tier, heights)| json!({ "tier": tier, "heights": heights });
+    stretches.into_iter().map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GROWTH: Growth = Growth { height_bytes: 100.0, pace: 2.0 };
+
+    fn seconds(
+        retained: Option<u64>,
+        used: u64,
+        free: u64,
+        missing: u64,
+    ) -> Option<(f64, &'static str)> {
+        let bounds = DiskBounds { retained, reserve: 1_000 };
+        let time = time_to_full(bounds, DiskUse { used, free }, GROWTH, missing)?;
+        Some((time.seconds, time.by))
+    }
+
+    #[test]
+    fn nearer_bound_decides_the_time_and_missing_heights_come_first() {
+        assert_eq!(seconds(Some(10_000), 4_000, 7_000, 0), Some((30.0, "retention")));
+        assert_eq!(seconds(Some(10_000), 4_000, 6_999, 0), Some((29.995, "disk")));
+        assert_eq!(seconds(None, 4_000, 7_000, 0), Some((30.0, "disk")));
+        assert_eq!(seconds(None, 4_000, 7_000, 20), Some((20.0, "disk")));
+        assert_eq!(seconds(Some(10_000), 12_000, 7_000, 0), Some((0.0, "retention")));
+        assert_eq!(seconds(None, 4_000, 500, 60), Some((0.0, "disk")));
+        let still = Growth { pace: 0.0, ..GROWTH };
+        let disk = DiskUse { used: 0, free: 7_000 };
+        assert_eq!(time_to_full(DiskBounds::default(), disk, still, 0), None);
+    }
+
+    #[test]
+    fn tiers_side_by_side_are_one_stretch_and_the_rest_is_active() {
+        let files = vec![(300, 50, "sealed"), (100, 100, "packed"), (200, 100, "packed")];
+        let expected = [
+            json!({ "tier": "packed", "heights": 180 }),
+            json!({ "tier": "sealed", "heights": 50 }),
+            json!({ "tier": "active", "heights": 11 }),
+        ];
+        assert_eq!(shown(files, 120..=360), expected);
+        assert_eq!(shown(vec![], 7..=7), [json!({ "tier": "active", "heights": 1 })]);
+    }
+
+    #[test]
+    fn many_stretches_are_a_sum_for_each_tier() {
+        let tier = |at: u64| if at.is_multiple_of(2) { "packed" } else { "sealed" };
+        let files = (0..100).map(|at| (at * 10, 10, tier(at))).collect();
+        let expected = [
+            json!({ "tier": "packed", "heights": 500 }),
+            json!({ "tier": "sealed", "heights": 500 }),
+            json!({ "tier": "active", "heights": 1 }),
+        ];
+        assert_eq!(shown(files, 0..=1000), expected);
+    }
+}
