@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use neve_devnet::{Config, Fault, Helicon};
+use rustix::process::Signal;
 
 use super::backfill::evidence;
 use crate::support::neve::{Neve, command_of, fresh_dir, run};
@@ -168,6 +169,10 @@ fn headers_of_a_file_go_with_calls_and_websockets() {
         call |= head.starts_with("post ");
         websocket |= head.contains("upgrade: websocket");
     }
+    fs::write(&file, "Authorization: Bearer OTHER-SECRET\n").unwrap();
+    neve.signal(Signal::HUP);
+    let other = "authorization: bearer other-secret\r\n";
+    while !heads.recv_timeout(Duration::from_mins(1)).expect("a request").contains(other) {}
     let log = neve.log();
     assert!(log.contains("header file readable by others"), "{log}");
     assert!(!log.contains("SECRET"), "{log}");
