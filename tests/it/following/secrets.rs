@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use neve_devnet::{Config, Fault, Helicon};
 use rustix::process::Signal;
@@ -172,7 +172,10 @@ fn headers_of_a_file_go_with_calls_and_websockets() {
     fs::write(&file, "Authorization: Bearer OTHER-SECRET\n").unwrap();
     neve.signal(Signal::HUP);
     let other = "authorization: bearer other-secret\r\n";
-    while !heads.recv_timeout(Duration::from_mins(1)).expect("a request").contains(other) {}
+    let begin = Instant::now();
+    while !heads.recv_timeout(Duration::from_mins(1)).expect("a request").contains(other) {
+        assert!(begin.elapsed() < Duration::from_mins(1), "the old header goes on");
+    }
     let log = neve.log();
     assert!(log.contains("header file readable by others"), "{log}");
     assert!(!log.contains("SECRET"), "{log}");
