@@ -105,7 +105,7 @@ fn quiet() -> String {
         ("neve_blocks_withdrawn_total", "3x60"),
         ("neve_unsettled_heights", "100x60"),
         ("neve_upstream_up", "1x60"),
-        ("neve_upstream_unknown_upgrade_seconds", "+Infx60"),
+        ("neve_upstream_unknown_upgrade_seconds", "5184000x60"),
         ("neve_upstream_disagreements_total", "3x60"),
         ("neve_store_damaged_records_total", "3x60"),
         ("neve_store_unrepaired_records", "0x60"),
