@@ -54,7 +54,7 @@ impl Following {
         }
         self.end().await;
         sleep(PAUSE).await;
-        reload.header_files = chain.header_files.clone();
+        reload.header_files.clone_from(&chain.header_files);
         parts.set_upstreams(chain);
         reload.live.send_modify(|live| live.relay = parts.relay(config));
         info!(upstreams = parts.chain.shown(), "upstreams replaced");

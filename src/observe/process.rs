@@ -24,7 +24,7 @@ impl Memory {
     }
 }
 
-/// Ticks a second of the kernel's times for programs: USER_HZ, on every processor that neve runs on.
+/// Ticks a second of the kernel's times for programs: `USER_HZ`, on every processor that neve runs on.
 const TICKS_A_SECOND: f64 = 100.0;
 
 /// Counts of the process since its start, and its virtual memory.

@@ -52,6 +52,7 @@ pub(crate) const UPGRADES: [Upgrade; 15] = [
 
 /// Time until an upgrade that a node names under `key`: `None` if this neve knows it or it has no date,
 /// `Some(None)` if its time cannot be read.
+#[expect(clippy::option_option, reason = "an unknown upgrade may have a time that cannot be read")]
 pub(crate) fn time_left(key: &str, time: &str, now: SystemTime) -> Option<Option<Duration>> {
     let is_known = UPGRADES.iter().any(|upgrade| upgrade.key == key);
     if is_known || !key.ends_with("Time") || time.starts_with(UNSCHEDULED) {

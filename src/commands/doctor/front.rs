@@ -30,7 +30,7 @@ pub(super) fn check(config: &Config, url: &str) -> Vec<Finding> {
     let front = client_config(ca(config)).and_then(|tls| {
         let endpoint = Endpoint::parse(url)?;
         let client = StreamClient::new(&endpoint, tls, config.fetch.connect_timeout);
-        Ok(Front { client, name: endpoint.name.clone() })
+        Ok(Front { client, name: endpoint.name })
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match (front, runtime) {
@@ -156,6 +156,7 @@ mod tests {
     use super::super::report::Level;
     use super::*;
 
+    #[expect(clippy::unnecessary_wraps, reason = "as a call has it")]
     fn answer(status: u16, source: Option<&str>, body: Value) -> Result<Answer, String> {
         let (status, source) = (StatusCode::from_u16(status).unwrap(), source.map(str::to_owned));
         Ok(Answer { status, source, body: Some(body) })

@@ -13,7 +13,8 @@ pub(super) fn call_lines(metrics: &str) -> String {
     let lines = [("times", times(metrics)), ("misses", misses(metrics))];
     let shown = lines.into_iter().filter_map(|(name, text)| Some((name, text?)));
     let by_method = method_times(metrics).into_iter().map(|text| ("method", text));
-    shown.chain(by_method).map(|(name, text)| format!("{name:<12} {text}\n")).collect()
+    let lines = shown.chain(by_method).map(|(name, text)| format!("{name:<12} {text}\n"));
+    lines.collect::<Vec<_>>().concat()
 }
 
 /// Returns a line for each of the most frequent methods and outcomes.

@@ -85,19 +85,15 @@ where
         writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        match self.take(event) {
-            Some(left_out) => {
-                if left_out > 0 {
-                    let place = event.metadata().name().trim_start_matches("event ");
-                    warn!(target: TARGET, lines = left_out, place, "repeated lines left out");
-                }
-                self.format.format_event(context, writer, event)
-            }
-            None => {
-                counter!("neve_log_repeated_lines_total").increment(1);
-                Ok(()) // nothing was written: the line is none
-            }
+        let Some(left_out) = self.take(event) else {
+            counter!("neve_log_repeated_lines_total").increment(1);
+            return Ok(()); // nothing was written: the line is none
+        };
+        if left_out > 0 {
+            let place = event.metadata().name().trim_start_matches("event ");
+            warn!(target: TARGET, lines = left_out, place, "repeated lines left out");
         }
+        self.format.format_event(context, writer, event)
     }
 }
 

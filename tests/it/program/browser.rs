@@ -1,4 +1,4 @@
-//! The status page in a headless Chromium, driven over the DevTools protocol.
+//! The status page in a headless Chromium, driven over the `DevTools` protocol.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -132,7 +132,7 @@ impl Drop for Page {
     }
 }
 
-/// Port and path of the DevTools of the browser with this profile.
+/// Port and path of the `DevTools` of the browser with this profile.
 fn devtools(profile: &Path) -> (u16, String) {
     let look = || {
         let text = fs::read_to_string(profile.join("DevToolsActivePort")).unwrap_or_default();
@@ -199,7 +199,7 @@ fn both_pages_show_what_their_listener_has_in_a_browser() {
     let align = "getComputedStyle(document.querySelector('#upstreams th:nth-child(3)')).textAlign";
     assert_eq!(full.eval(align), "right");
     let response = full.eval("document.querySelector('#upstreams td:nth-child(5)').textContent");
-    assert!(response.as_str().is_some_and(|text| text.ends_with("s") && text != "0.0 s"));
+    assert!(response.as_str().is_some_and(|text| text.ends_with('s') && text != "0.0 s"));
     full.picture("page");
 }
 
