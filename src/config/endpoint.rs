@@ -236,11 +236,23 @@ impl Endpoint {
     pub(crate) fn secret_texts(&self) -> Vec<String> {
         let addresses = [Some(&self.rpc), self.ws.as_ref()].into_iter().flatten();
         let paths = addresses.filter_map(|address| address.reveal().path_and_query());
-        let paths =
-            paths.map(PathAndQuery::as_str).filter(|path| ![RPC_PATH, WS_PATH].contains(path));
         let headers = self.headers.0.load();
+        let texts = paths.flat_map(|path| match node_prefix(path.path()) {
+            Some(prefix) => [Some(prefix), path.query()],
+            None => [Some(path.as_str()), None],
+        });
         let values = headers.values().filter_map(|value| value.to_str().ok());
-        paths.chain(values).map(str::to_owned).collect()
+        texts.flatten().chain(values).map(str::to_owned).collect()
+    }
+
+    /// Returns another path of the node: behind what its address has before the path of the chain, and with
+    /// its query, as both may hold a key. `None` if the address is none of a node, as of a provider that
+    /// has a path of its own.
+    pub(crate) fn node_path(&self, path: &str) -> Option<PathAndQuery> {
+        let own = self.rpc.reveal().path_and_query()?;
+        let path = [node_prefix(own.path())?, path].concat();
+        let path = own.query().map_or_else(|| path.clone(), |query| format!("{path}?{query}"));
+        PathAndQuery::try_from(path).ok()
     }
 
     /// True for Avalanche's public API, which limits each address that requests come from.

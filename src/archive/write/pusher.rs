@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 
 use super::change::{WriteOptions, Writer, own_manifest};
 use super::ending::Ending;
+use super::newest::Newest;
 use super::push::{Progress, Pushed, push_in_turn};
 use crate::archive::error::Failed;
 use crate::archive::local::{PackedFiles, packed_files};

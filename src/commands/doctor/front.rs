@@ -44,9 +44,9 @@ pub(super) fn check(config: &Config, url: &str) -> Vec<Finding> {
 }
 
 /// The authority of the settings: a front of one's own may have a certificate of one's own.
-fn ca(config: &Config) -> Option<&Path> {
+fn ca(config: &Config) -> Option<(&'static str, &Path)> {
     match &config.source {
-        UpstreamConfig::Upstream { ca, .. } => ca.as_deref(),
+        UpstreamConfig::Upstream { ca, .. } => ca.as_deref().map(|path| ("--upstream-ca", path)),
         UpstreamConfig::Dev { .. } => None,
     }
 }

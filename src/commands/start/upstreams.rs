@@ -43,7 +43,7 @@ impl Upstreams {
                     relayed_only,
                     mirror: *mirror,
                     network: *network,
-                    tls: client_config(ca.as_deref()).map_err(StartError::Tls)?,
+                    tls: client_config(own).map_err(StartError::Tls)?,
                     header_files,
                     _dev: None,
                 })

@@ -127,16 +127,15 @@ impl Service {
         whole(if is_rpc { self.responder.named(response) } else { response })
     }
 
-    /// Counts a response, and notes it in the access log.
+    /// Counts a response, notes it in the access log, and has its bytes counted as they are sent.
     pub(super) fn finish(
         &self,
         mut response: Response<HttpBody>,
         client: &Client,
     ) -> Response<HttpBody> {
-        let counters = &self.responder.rpc.counters;
-        counters.respond(response.status().as_u16());
-        add(&counters.bytes, response.body().len() as u64);
-        response.body_mut().charge(&self.responder.rpc.memory, client.address);
+        let rpc = &self.responder.rpc;
+        rpc.counters.respond(response.status().as_u16());
+        response.body_mut().charge(&rpc.counters, &rpc.memory, client.address);
         match &client.entry {
             Some(entry) => access::answer(entry, response),
             None => response,

@@ -71,7 +71,7 @@ fn follow(set: Set, block_receipts: bool) -> (Recorded, Neve, tempfile::TempDir)
 }
 
 /// Asks again what the node was asked.
-pub(super) fn ask(client: &mut Client, row: &Row) -> Response {
+pub(crate) fn ask(client: &mut Client, row: &Row) -> Response {
     // Codings, which the node does not have, are tests/it/answers/encoding.rs.
     let own = ["host", "content-length", "connection", "transfer-encoding", "accept-encoding"];
     let kept = row.headers.iter().filter(|(name, _)| !own.contains(&name.to_lowercase().as_str()));

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::bucket::{reads, trust_in};
-use crate::answers::corpus::{Tally, asked, assert_listed, tally};
+use crate::answers::corpus::{Tally, ask, assert_listed, tally};
 use crate::store::archive::pushed;
 use crate::store::packed::wait_for_packed;
 use crate::support::corpus::{ALL, Row, Set};
@@ -182,7 +182,7 @@ fn without_a_node(set: Set) -> [usize; 3] {
         if row.name.starts_with("http/") {
             continue; // about HTTP alone
         }
-        let answer = asked(&mut client, &row);
+        let answer = ask(&mut client, &row);
         let is_same = answer.status == row.status && answer.body == row.answer;
         let is_archived = known.has_all_of(&row);
         let what = || format!("{}: {} {}", row.name, answer.status, answer.text());

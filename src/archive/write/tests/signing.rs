@@ -94,7 +94,7 @@ fn manifest_of_another_signer_is_refused_until_it_is_signed_on_purpose() {
 #[test]
 fn every_changed_byte_of_a_signed_manifest_takes_the_signature_away() {
     let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
-    let own = options(0, false);
+    let own = options(0);
     run(async {
         let (archive, path) = (archive(&store), Location::from(MANIFEST_NAME));
         signed_push(&archive, packed.path(), &own).await.expect("it can be pushed");
