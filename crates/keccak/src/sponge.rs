@@ -32,14 +32,20 @@ struct Work<'m> {
 }
 
 /// Keccak-256 of each message. A lane whose message is done takes the next one, so that messages
-/// of different lengths keep all of them busy until the last few.
+/// of different lengths keep all of them busy until the last few. The longest go first: one of them at the
+/// end would have the registers to itself.
 pub(crate) fn hash_by<const LANES: usize>(
     messages: &[&[u8]],
     permute: impl Fn(&mut State<LANES>),
 ) -> Vec<B256> {
     let mut hashes = vec![B256::ZERO; messages.len()];
-    let mut waiting = messages.iter().enumerate();
-    let mut next = || waiting.next().map(|(index, message)| Work { index, rest: Some(message) });
+    let order = if messages.len() > LANES { longest_first(messages) } else { Vec::new() };
+    let mut waiting = 0..messages.len();
+    let mut next = || {
+        let at = waiting.next()?;
+        let index = order.get(at).map_or(at, |index| *index as usize);
+        Some(Work { index, rest: Some(messages[index]) })
+    };
     let mut lanes: [Option<Work<'_>>; LANES] = std::array::from_fn(|_| next());
     let mut state = State([[0; LANES]; 25]);
     while lanes.iter().any(Option::is_some) {
@@ -56,6 +62,26 @@ pub(crate) fn hash_by<const LANES: usize>(
         }
     }
     hashes
+}
+
+/// Lengths that are told apart, in permutations; all longer ones are alike.
+const LENGTHS: usize = 16;
+
+/// Numbers of the messages: those of the most permutations first, equal ones in their order.
+fn longest_first(messages: &[&[u8]]) -> Vec<u32> {
+    let place = |message: &&[u8]| LENGTHS - 1 - (message.len() / RATE).min(LENGTHS - 1);
+    let mut starts = [0; LENGTHS + 1];
+    messages.iter().for_each(|message| starts[place(message) + 1] += 1);
+    for place in 0..LENGTHS {
+        starts[place + 1] += starts[place];
+    }
+    let mut order = vec![0; messages.len()];
+    for (message, index) in messages.iter().zip(0..) {
+        let start = &mut starts[place(message)];
+        order[*start] = index;
+        *start += 1;
+    }
+    order
 }
 
 impl Work<'_> {
@@ -93,6 +119,15 @@ fn squeeze<const LANES: usize>(lane: usize, state: &State<LANES>) -> B256 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn longest_messages_go_first_and_equal_ones_in_their_order() {
+        let message = [0; 40 * RATE];
+        let lengths = [0, RATE, 20, 39 * RATE, 3 * RATE, RATE - 1, 30 * RATE, RATE + 1];
+        let messages = lengths.map(|length| &message[..length]);
+        assert_eq!(longest_first(&messages), [3, 6, 4, 1, 7, 0, 2, 5]);
+        assert_eq!(longest_first(&[]), []);
+    }
 
     #[test]
     fn lanes_pay_unless_one_message_is_most_of_all() {
