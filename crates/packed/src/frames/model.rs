@@ -16,7 +16,7 @@ const CONTENT_BYTES_MAX: usize = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Model {
     pub(crate) chain_id: u64,
-    pub(crate) template: Values,
+    pub(crate) template: Values<'static>,
     pub(crate) tables: Tables,
     pub(crate) dictionary: Dictionary,
     pub(crate) known: KnownBits,
@@ -35,7 +35,9 @@ impl Model {
         let mut symbols = Bytes::new(bytes.take(FIELDS.len())?, "template");
         let literals = bytes.count(CONTENT_BYTES_MAX)?;
         let mut literals = Bytes::new(bytes.take(literals)?, "template");
-        let (template, _) = Values::read(&Values::absent(), first, &mut symbols, &mut literals)?;
+        let absent = Values::absent();
+        let (template, _) = Values::read(&absent, first, &mut symbols, &mut literals)?;
+        let template = template.into_owned();
         literals.end()?;
         let tables = Tables::read(bytes.rest())?;
         let dictionary = Dictionary::new(&unpack(dictionary, Section::Dictionary)?)?;
@@ -55,7 +57,7 @@ impl Model {
 
 /// Makes the section of tables.
 pub(crate) fn write_tables(
-    template: &Values,
+    template: &Values<'_>,
     first: u64,
     tables: &Tables,
 ) -> Result<Vec<u8>, PackError> {

@@ -6,9 +6,9 @@ use crate::container::bytes::Bytes;
 use crate::error::PackedError;
 use crate::frames::frame::{ChunkAt, Content, Frame, TEXT_BYTES_MAX};
 use crate::frames::model::Model;
-use crate::read::json::{At, Head};
+use crate::read::json::{self, At, Head};
 use crate::read::text::TotalDifficulty;
-use crate::stream::derive::Encodings;
+use crate::stream::derive::Messages;
 use crate::stream::facts::Chunk;
 use crate::stream::header::{BASE_FEE, Values};
 use crate::stream::tables::number;
@@ -31,11 +31,23 @@ pub(crate) struct Fields<'f> {
     pub(crate) parent: &'f B256,
     pub(crate) model: &'f Model,
     pub(crate) frame: Frame<'f>,
+    /// Text of [`json::start`].
+    pub(crate) start: Vec<u8>,
+}
+
+/// A chunk with the values that are hashed for it.
+pub(super) struct Hashed<'a> {
+    pub(super) at: &'a ChunkAt,
+    pub(super) chunk: &'a Chunk,
+    /// Hashes of the transactions.
+    pub(super) hashes: &'a [B256],
+    /// Blooms of the receipts that were read.
+    pub(super) blooms: &'a [[u8; 256]],
 }
 
 /// Header, and the base fee that was paid.
-pub(super) struct Header {
-    pub(super) values: Values,
+pub(super) struct Header<'f> {
+    pub(super) values: Values<'f>,
     pub(super) bloom_derived: bool,
     pub(super) base_fee: Option<u128>,
     pub(super) paid: Option<u128>,
@@ -44,6 +56,8 @@ pub(super) struct Header {
 /// Place up to which the receipts of a chunk are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Depth {
+    /// Up to this transaction of the chunk.
+    Transaction(usize),
     Transactions,
     /// To the end if the header's bloom is derived, which needs the logs.
     Bloom,
@@ -52,12 +66,22 @@ pub(super) enum Depth {
     All,
 }
 
-impl Fields<'_> {
+impl<'f> Fields<'f> {
+    pub(crate) fn new(
+        height: u64,
+        hash: &'f B256,
+        parent: &'f B256,
+        model: &'f Model,
+        frame: Frame<'f>,
+    ) -> Self {
+        Self { height, hash, parent, model, frame, start: json::start(height, hash) }
+    }
+
     pub(super) fn group(&self, at: usize) -> Result<Content, PackedError> {
         self.frame.group(at, &self.model.dictionary)
     }
 
-    pub(super) fn header_of(&self, first: &Content) -> Result<Header, PackedError> {
+    pub(super) fn header_of(&self, first: &Content) -> Result<Header<'f>, PackedError> {
         let mut symbols = Bytes::new(first.head_symbols(), "header");
         let mut literals = Bytes::new(self.frame.head_literals, "header");
         let (values, bloom_derived) =
@@ -89,7 +113,12 @@ impl Fields<'_> {
         let [symbols, literals, receipt_symbols, receipt_literals] = group.lanes(at);
         let model = self.model;
         let mut reader = Reader::new(&model.tables, model.chain_id, symbols, literals);
-        reader.chunk.reserve(at.txs, if depth == Depth::Transactions { 0 } else { at.logs });
+        let without_logs = matches!(depth, Depth::Transaction(_) | Depth::Transactions);
+        reader.chunk.reserve(at.txs, if without_logs { 0 } else { at.logs });
+        if let Depth::Transaction(place) = depth {
+            (0..=place).try_for_each(|_| reader.transaction())?;
+            return Ok(reader.chunk);
+        }
         for _ in 0..at.txs {
             reader.transaction()?;
         }
@@ -108,12 +137,12 @@ impl Fields<'_> {
         Ok(reader.chunk)
     }
 
-    /// Calls `each` with each chunk in turn, the header, and the hashes of the chunk.
+    /// Calls `each` with the header and each chunk in turn.
     pub(super) fn each_chunk(
         &self,
         depth: Depth,
-        mut each: impl FnMut(&Header, &ChunkAt, &Chunk, &[B256]) -> Result<(), PackedError>,
-    ) -> Result<Header, PackedError> {
+        mut each: impl FnMut(&Header<'f>, Hashed<'_>) -> Result<(), PackedError>,
+    ) -> Result<Header<'f>, PackedError> {
         let mut header = None;
         for at in 0..self.frame.groups.len() {
             let group = self.group(at)?;
@@ -126,40 +155,43 @@ impl Fields<'_> {
                 Depth::Bloom => Depth::Transactions,
                 depth => depth,
             };
-            self.each_of_group(&group, depth, |at, chunk, hashes| each(header, at, chunk, hashes))?;
+            self.each_of_group(&group, depth, |hashed| each(header, hashed))?;
         }
         header.ok_or_else(|| PackedError::malformed("frame", "no group"))
     }
 
-    /// Calls `each` with each chunk of a group and its hashes. Hashes of several chunks are made together,
+    /// Calls `each` with each chunk of a group. Hashes of several chunks are made together,
     /// because many take less time than few, up to [`HASHED_BYTES`].
     fn each_of_group(
         &self,
         group: &Content,
         depth: Depth,
-        mut each: impl FnMut(&ChunkAt, &Chunk, &[B256]) -> Result<(), PackedError>,
+        mut each: impl FnMut(Hashed<'_>) -> Result<(), PackedError>,
     ) -> Result<(), PackedError> {
-        let (mut encodings, mut waiting) = (Encodings::default(), Vec::new());
+        let known = &self.model.known;
+        let (mut messages, mut waiting) = (Messages::default(), Vec::new());
         let (mut held, mut memory) = (0, 0);
         for (number, at) in group.chunks.iter().enumerate() {
             let chunk = self.chunk(group, at, depth)?;
             let signatures = self.frame.signatures(at.start.tx, at.txs);
             for (tx, signature) in chunk.txs.iter().zip(signatures) {
-                encodings.push(&chunk, tx, signature);
+                messages.transaction(&chunk, tx, signature);
             }
+            let blooms = known.begin(&chunk, &mut messages);
             (held, memory) = (held + chunk.data.len(), memory + chunk.bytes());
-            waiting.push((at, chunk));
+            waiting.push((at, chunk, signatures.len(), blooms));
             let is_last = number + 1 == group.chunks.len();
-            if !is_last && held + encodings.bytes() < HASHED_BYTES && memory < WAITING_BYTES {
+            if !is_last && held + messages.bytes() < HASHED_BYTES && memory < WAITING_BYTES {
                 continue;
             }
             (held, memory) = (0, 0);
-            let hashes = encodings.hashes();
-            let mut hashes = &hashes[..];
-            for (at, chunk) in waiting.drain(..) {
-                let (own, others) = hashes.split_at(chunk.txs.len().min(hashes.len()));
-                each(at, &chunk, own)?;
-                hashes = others;
+            let hashes = messages.hashes();
+            let mut rest = &hashes[..];
+            for (at, chunk, txs, blooms) in waiting.drain(..) {
+                let hashes = first(&mut rest, txs.min(chunk.txs.len()));
+                let unknown = first(&mut rest, blooms.unknown());
+                let blooms = &known.finish(blooms, unknown)[..];
+                each(Hashed { at, chunk: &chunk, hashes, blooms })?;
             }
         }
         Ok(())
@@ -170,8 +202,16 @@ impl Fields<'_> {
     }
 
     pub(super) fn at<'a>(&'a self, index: usize, hash: &'a B256) -> At<'a> {
-        At { height: self.height, block_hash: self.hash, index, hash }
+        let (start, height, block_hash) = (&self.start[..], self.height, self.hash);
+        At { start, height, block_hash, index, hash }
     }
+}
+
+/// Takes up to `count` from the front.
+fn first<'a>(rest: &mut &'a [B256], count: usize) -> &'a [B256] {
+    let (first, others) = rest.split_at(count.min(rest.len()));
+    *rest = others;
+    first
 }
 
 /// Separates entries of a list.

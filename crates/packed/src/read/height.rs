@@ -61,12 +61,12 @@ impl PackedHeight<'_> {
             Some((form, frame)) if *form == Form::Fields as u8 => {
                 let Self { height, hash, parent, model, .. } = self;
                 let frame = Frame::read(frame)?;
-                Ok(Body::Fields(Fields { height: *height, hash, parent, model, frame }))
+                Ok(Body::Fields(Fields::new(*height, hash, parent, model, frame)))
             }
             Some((form, frame)) if *form == Form::Texts as u8 => {
                 Texts::read(frame, self.height, total).map(Body::Texts)
             }
-            _ => Err(PackedError::malformed("frame", "an unknown form")),
+            _ => Err(UNKNOWN_FORM),
         }
     }
 
@@ -77,9 +77,15 @@ impl PackedHeight<'_> {
 
     /// Counts the transactions and the logs.
     pub fn counts(&self) -> Result<(usize, usize), PackedError> {
-        match self.body(ANY)? {
-            Body::Fields(fields) => Ok((fields.frame.txs, fields.frame.logs)),
-            Body::Texts(texts) => texts.counts(),
+        match self.frame.split_first() {
+            Some((form, frame)) if *form == Form::Fields as u8 => {
+                let Frame { txs, logs, .. } = Frame::read(frame)?;
+                Ok((txs, logs))
+            }
+            Some((form, frame)) if *form == Form::Texts as u8 => {
+                Texts::read(frame, self.height, ANY)?.counts()
+            }
+            _ => Err(UNKNOWN_FORM),
         }
     }
 
@@ -87,10 +93,10 @@ impl PackedHeight<'_> {
     pub fn unpacked_len(&self) -> Result<usize, PackedError> {
         match self.frame.split_first() {
             Some((form, frame)) if *form == Form::Texts as u8 => Texts::len(frame),
-            _ => match self.body(ANY)? {
-                Body::Fields(fields) => Ok(fields.frame.unpacked_len()),
-                Body::Texts(texts) => Ok(texts.block.len() + texts.receipts.len()),
-            },
+            Some((form, frame)) if *form == Form::Fields as u8 => {
+                Ok(Frame::read(frame)?.unpacked_len())
+            }
+            _ => Err(UNKNOWN_FORM),
         }
     }
 
@@ -188,6 +194,9 @@ impl PackedHeight<'_> {
         }
     }
 }
+
+const UNKNOWN_FORM: PackedError =
+    PackedError::Malformed { place: "frame", what: "an unknown form" };
 
 /// For texts without `totalDifficulty`.
 const ANY: TotalDifficulty = TotalDifficulty::Zero;

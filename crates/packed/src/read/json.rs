@@ -1,75 +1,35 @@
 //! The node's texts, written from facts.
 
+use std::ops::Range;
+
 use alloy_primitives::B256;
 
+use crate::read::digits::{fixed, hex, put, quantity, quantity_128, wide, word};
 use crate::read::text::TotalDifficulty;
 use crate::stream::derive::{Signature, created};
 use crate::stream::facts::{Chunk, Lg, Rx, Tx, Word, address, kind};
 use crate::stream::header::{BLOCK_EXTRA_DATA, FIELDS, Kind, SIZE, Values};
 
-/// Appends `name`, then `"0x` and the digits of `bytes`, then a quote.
-fn hex(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\"0x");
-    let start = out.len();
-    out.resize(start + 2 * bytes.len(), 0);
-    // The place has exactly the length of the digits.
-    let _ = const_hex::encode_to_slice(bytes, &mut out[start..]);
-    out.push(b'"');
-}
-
-/// Appends `name`, then a quantity in quotes.
-fn quantity(out: &mut Vec<u8>, name: &str, value: u128) {
-    out.extend_from_slice(name.as_bytes());
-    let mut text = *b"\"0x00000000000000000000000000000000\"";
-    let (mut at, mut rest) = (text.len() - 1, value);
-    loop {
-        // Nearly all are of 64 bits, of which shifts are cheaper.
-        let mut low = rest as u64;
-        rest >>= 64;
-        for _ in 0..16 {
-            at -= 1;
-            text[at] = b"0123456789abcdef"[(low & 15) as usize];
-            low >>= 4;
-            if low == 0 && rest == 0 {
-                break;
-            }
-        }
-        if rest == 0 {
-            break;
-        }
-    }
-    text[at - 3..at].copy_from_slice(b"\"0x");
-    out.extend_from_slice(&text[at - 3..]);
-}
-
-/// Appends `name`, then a big-endian quantity in quotes.
-fn wide(out: &mut Vec<u8>, name: &str, bytes: &[u8]) {
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    let bytes = &bytes[zeros..];
-    let Some((first, rest)) = bytes.split_first() else { return quantity(out, name, 0) };
-    if *first > 15 {
-        return hex(out, name, bytes);
-    }
-    quantity(out, name, u128::from(*first));
-    out.pop();
-    let start = out.len();
-    out.resize(start + 2 * rest.len(), 0);
-    let _ = const_hex::encode_to_slice(rest, &mut out[start..]);
-    out.push(b'"');
-}
-
-fn put(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(text.as_bytes());
-}
-
 /// Place of a text in its block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct At<'a> {
+    /// Text of [`start`].
+    pub(crate) start: &'a [u8],
     pub(crate) height: u64,
     pub(crate) block_hash: &'a B256,
     pub(crate) index: usize,
     pub(crate) hash: &'a B256,
+}
+
+/// Text that begins all transactions and receipts of a block.
+pub(crate) fn start(height: u64, block_hash: &B256) -> Vec<u8> {
+    let mut text = Vec::with_capacity(128);
+    put(&mut text, b"{\"blockHash\":\"0x");
+    fixed(&mut text, &block_hash.0);
+    put(&mut text, b"\",\"blockNumber\":\"0x");
+    quantity(&mut text, height);
+    put(&mut text, b"\",\"");
+    text
 }
 
 /// Appends a transaction of a block.
@@ -81,58 +41,96 @@ pub(crate) fn transaction(
     base_fee: Option<u128>,
     at: At<'_>,
 ) {
-    hex(out, "{\"blockHash\":", &at.block_hash[..]);
-    quantity(out, ",\"blockNumber\":", u128::from(at.height));
-    hex(out, ",\"from\":", address(&tx.from));
-    quantity(out, ",\"gas\":", u128::from(tx.gas));
-    quantity(out, ",\"gasPrice\":", tx.price_at(base_fee));
+    out.extend_from_slice(at.start);
+    put(out, b"from\":\"0x");
+    fixed(out, address(&tx.from));
+    put(out, b"\",\"gas\":\"0x");
+    quantity(out, tx.gas);
+    put(out, b"\",\"gasPrice\":\"0x");
+    quantity_128(out, tx.price_at(base_fee));
     if tx.kind == kind::DYNAMIC_FEE {
-        quantity(out, ",\"maxFeePerGas\":", tx.price);
-        quantity(out, ",\"maxPriorityFeePerGas\":", tx.priority);
+        put(out, b"\",\"maxFeePerGas\":\"0x");
+        quantity_128(out, tx.price);
+        put(out, b"\",\"maxPriorityFeePerGas\":\"0x");
+        quantity_128(out, tx.priority);
     }
-    hex(out, ",\"hash\":", &at.hash[..]);
-    hex(out, ",\"input\":", chunk.data.get(tx.input.clone()).unwrap_or_default());
-    quantity(out, ",\"nonce\":", u128::from(tx.nonce));
-    optional(out, ",\"to\":", tx.to.as_ref().map(address));
-    quantity(out, ",\"transactionIndex\":", at.index as u128);
-    wide(out, ",\"value\":", &tx.value);
-    quantity(out, ",\"type\":", u128::from(tx.tx_type()));
+    put(out, b"\",\"hash\":\"0x");
+    fixed(out, &at.hash.0);
+    put(out, b"\",\"input\":\"0x");
+    hex(out, chunk.data.get(tx.input.clone()).unwrap_or_default());
+    put(out, b"\",\"nonce\":\"0x");
+    quantity(out, tx.nonce);
+    put(out, b"\",\"to\":");
+    optional(out, tx.to.as_ref().map(address));
+    put(out, b",\"transactionIndex\":\"0x");
+    quantity(out, at.index as u64);
+    put(out, b"\",\"value\":\"0x");
+    word(out, &tx.value);
+    put(out, b"\",\"type\":\"0x");
+    quantity(out, tx.tx_type().into());
+    put(out, b"\"");
     if tx.kind >= kind::ACCESS_LIST {
-        put(out, ",\"accessList\":[");
+        put(out, b",\"accessList\":[");
         access_list(out, &tx.access);
     }
     if tx.kind != kind::UNPROTECTED {
-        quantity(out, ",\"chainId\":", u128::from(tx.chain_id));
+        put(out, b",\"chainId\":\"0x");
+        quantity(out, tx.chain_id);
+        put(out, b"\"");
     }
+    signed(out, tx, signature);
+}
+
+/// Appends the end of a transaction.
+fn signed(out: &mut Vec<u8>, tx: &Tx, signature: &[u8; 64]) {
     let signature = Signature::of(signature);
-    quantity(out, ",\"v\":", u128::from(signature.v(tx)));
-    wide(out, ",\"r\":", &signature.r.to_be_bytes::<32>());
-    wide(out, ",\"s\":", &signature.s.to_be_bytes::<32>());
+    put(out, b",\"v\":\"0x");
+    quantity(out, signature.v(tx));
+    put(out, b"\",\"r\":\"0x");
+    word(out, &signature.r);
+    put(out, b"\",\"s\":\"0x");
+    word(out, &signature.s);
     if tx.kind >= kind::ACCESS_LIST {
-        quantity(out, ",\"yParity\":", u128::from(signature.parity));
+        put(out, b"\",\"yParity\":\"0x");
+        quantity(out, signature.parity);
     }
-    out.push(b'}');
+    put(out, b"\"}");
 }
 
 fn access_list(out: &mut Vec<u8>, access: &[(Word, Vec<Word>)]) {
-    for (at, (of, keys)) in access.iter().enumerate() {
-        put(out, if at > 0 { "," } else { "" });
-        hex(out, "{\"address\":", address(of));
-        put(out, ",\"storageKeys\":[");
-        for (at, key) in keys.iter().enumerate() {
-            hex(out, if at > 0 { "," } else { "" }, key);
-        }
-        put(out, "]}");
+    for (of, keys) in access {
+        put(out, b"{\"address\":\"0x");
+        fixed(out, address(of));
+        put(out, b"\",\"storageKeys\":[");
+        list(out, keys);
+        put(out, b"},");
+    }
+    close(out, !access.is_empty());
+}
+
+/// Appends the words of a list, and its end.
+fn list(out: &mut Vec<u8>, words: &[Word]) {
+    for word in words {
+        put(out, b"\"0x");
+        fixed(out, word);
+        put(out, b"\",");
+    }
+    close(out, !words.is_empty());
+}
+
+/// Ends a list whose entries have a comma behind them.
+fn close(out: &mut Vec<u8>, has_entries: bool) {
+    if has_entries {
+        out.pop();
     }
     out.push(b']');
 }
 
-fn optional(out: &mut Vec<u8>, name: &str, bytes: Option<&[u8]>) {
-    if let Some(bytes) = bytes {
-        return hex(out, name, bytes);
-    }
-    put(out, name);
-    put(out, "null");
+fn optional(out: &mut Vec<u8>, address: Option<&[u8; 20]>) {
+    let Some(address) = address else { return put(out, b"null") };
+    put(out, b"\"0x");
+    fixed(out, address);
+    put(out, b"\"");
 }
 
 /// Values that a receipt takes from the receipts before it, and from its logs.
@@ -156,53 +154,86 @@ pub(crate) fn receipt(
     sums: Sums<'_>,
     at: At<'_>,
 ) {
-    hex(out, "{\"blockHash\":", &at.block_hash[..]);
-    quantity(out, ",\"blockNumber\":", u128::from(at.height));
+    out.extend_from_slice(at.start);
+    put(out, b"contractAddress\":");
     let created = tx.to.is_none().then(|| created(tx));
-    optional(out, ",\"contractAddress\":", created.as_ref().map(|address| &address[..]));
-    quantity(out, ",\"cumulativeGasUsed\":", u128::from(sums.gas));
-    let price = receipt.price.unwrap_or_else(|| tx.price_at(sums.paid));
-    quantity(out, ",\"effectiveGasPrice\":", price);
-    hex(out, ",\"from\":", address(&tx.from));
-    quantity(out, ",\"gasUsed\":", u128::from(receipt.gas_used));
-    put(out, ",\"logs\":[");
+    optional(out, created.as_ref().map(|address| &address.0.0));
+    put(out, b",\"cumulativeGasUsed\":\"0x");
+    quantity(out, sums.gas);
+    put(out, b"\",\"effectiveGasPrice\":\"0x");
+    quantity_128(out, receipt.price.unwrap_or_else(|| tx.price_at(sums.paid)));
+    put(out, b"\",\"from\":\"0x");
+    fixed(out, address(&tx.from));
+    put(out, b"\",\"gasUsed\":\"0x");
+    quantity(out, receipt.gas_used);
+    put(out, b"\",\"logs\":[");
     let logs = chunk.logs.get(receipt.logs.clone()).unwrap_or_default();
-    let of_logs = if logs.is_empty() { Vec::new() } else { of_logs(at) };
+    let mut shared = None;
     for (number, one) in logs.iter().enumerate() {
-        put(out, if number > 0 { "," } else { "" });
-        log(out, chunk, one, sums.log + number, &of_logs);
+        log(out, chunk, one, sums.log + number, at, &mut shared);
+        out.push(b',');
     }
-    hex(out, "],\"logsBloom\":", sums.bloom);
-    quantity(out, ",\"status\":", u128::from(receipt.succeeded));
-    optional(out, ",\"to\":", tx.to.as_ref().map(address));
-    hex(out, ",\"transactionHash\":", &at.hash[..]);
-    quantity(out, ",\"transactionIndex\":", at.index as u128);
-    quantity(out, ",\"type\":", u128::from(tx.tx_type()));
-    out.push(b'}');
+    close(out, !logs.is_empty());
+    put(out, b",\"logsBloom\":\"0x");
+    hex(out, sums.bloom);
+    put(out, b"\",\"status\":\"0x");
+    quantity(out, receipt.succeeded.into());
+    put(out, b"\",\"to\":");
+    optional(out, tx.to.as_ref().map(address));
+    put(out, b",\"transactionHash\":\"0x");
+    fixed(out, &at.hash.0);
+    put(out, b"\",\"transactionIndex\":\"0x");
+    quantity(out, at.index as u64);
+    put(out, b"\",\"type\":\"0x");
+    quantity(out, tx.tx_type().into());
+    put(out, b"\"}");
 }
 
-/// Text that all logs of a receipt have between their data and their number.
-pub(crate) fn of_logs(at: At<'_>) -> Vec<u8> {
-    let mut text = Vec::with_capacity(256);
-    quantity(&mut text, ",\"blockNumber\":", u128::from(at.height));
-    hex(&mut text, ",\"transactionHash\":", &at.hash[..]);
-    quantity(&mut text, ",\"transactionIndex\":", at.index as u128);
-    hex(&mut text, ",\"blockHash\":", &at.block_hash[..]);
-    put(&mut text, ",\"logIndex\":");
-    text
+/// Appends the text that all logs of a receipt have between their data and their number.
+fn of_logs(out: &mut Vec<u8>, at: At<'_>) {
+    put(out, b"\",\"blockNumber\":\"0x");
+    quantity(out, at.height);
+    put(out, b"\",\"transactionHash\":\"0x");
+    fixed(out, &at.hash.0);
+    put(out, b"\",\"transactionIndex\":\"0x");
+    quantity(out, at.index as u64);
+    put(out, b"\",\"blockHash\":\"0x");
+    fixed(out, &at.block_hash.0);
+    put(out, b"\",\"logIndex\":\"0x");
 }
 
-/// Appends a log, with the text of [`of_logs`].
-pub(crate) fn log(out: &mut Vec<u8>, chunk: &Chunk, log: &Lg, number: usize, of_logs: &[u8]) {
-    hex(out, "{\"address\":", address(&log.address));
-    put(out, ",\"topics\":[");
-    for (place, topic) in log.topics().iter().enumerate() {
-        hex(out, if place > 0 { "," } else { "" }, topic);
+/// Appends a log. `shared` is the place of the text that the logs of its receipt have in common, as soon as
+/// there is one.
+pub(crate) fn log(
+    out: &mut Vec<u8>,
+    chunk: &Chunk,
+    log: &Lg,
+    number: usize,
+    at: At<'_>,
+    shared: &mut Option<Range<usize>>,
+) {
+    put(out, b"{\"address\":\"0x");
+    fixed(out, address(&log.address));
+    put(out, b"\",\"topics\":[");
+    list(out, log.topics());
+    put(out, b",\"data\":\"0x");
+    hex(out, chunk.data.get(log.data.clone()).unwrap_or_default());
+    if let Some(place) = shared {
+        out.extend_from_within(place.clone());
+    } else {
+        let start = out.len();
+        of_logs(out, at);
+        *shared = Some(start..out.len());
     }
-    hex(out, "],\"data\":", chunk.data.get(log.data.clone()).unwrap_or_default());
-    out.extend_from_slice(of_logs);
-    quantity(out, "", number as u128);
-    put(out, ",\"removed\":false}");
+    quantity(out, number as u64);
+    put(out, b"\",\"removed\":false}");
+}
+
+/// Appends the hash of a transaction as a list has it.
+pub(crate) fn hash(out: &mut Vec<u8>, hash: &B256) {
+    put(out, b"\"0x");
+    fixed(out, &hash.0);
+    put(out, b"\"");
 }
 
 /// Parts of a block's text besides its fields.
@@ -215,7 +246,7 @@ pub(crate) struct Head<'a> {
 }
 
 /// Appends a header, or a block with the text of its list of transactions.
-pub(crate) fn block(out: &mut Vec<u8>, values: &Values, head: Head<'_>, list: Option<&[u8]>) {
+pub(crate) fn block(out: &mut Vec<u8>, values: &Values<'_>, head: Head<'_>, list: Option<&[u8]>) {
     out.push(b'{');
     let mut name = "\"";
     for (at, (key, kind)) in FIELDS.iter().enumerate() {
@@ -226,31 +257,47 @@ pub(crate) fn block(out: &mut Vec<u8>, values: &Values, head: Head<'_>, list: Op
         let Some(value) = values.get(at).filter(|_| list.is_some() || !only_block) else {
             continue;
         };
-        put(out, name);
-        put(out, key);
+        text(out, name);
+        text(out, key);
         // `hash`, the first member that follows from the height, is not the first of all: a node
         // shows `difficulty` always.
         name = ",\"";
+        put(out, b"\":\"0x");
         match kind {
-            Kind::Quantity => wide(out, "\":", value),
-            Kind::Bytes => hex(out, "\":", value),
+            Kind::Quantity => wide(out, value),
+            Kind::Bytes => hex(out, value),
         }
+        put(out, b"\"");
     }
-    put(out, if list.is_some() { ",\"uncles\":[]}" } else { "}" });
+    text(out, if list.is_some() { ",\"uncles\":[]}" } else { "}" });
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// Appends a member without a symbol.
 fn member(out: &mut Vec<u8>, name: &str, head: &Head<'_>, list: Option<&[u8]>) {
     match (name, list) {
-        ("hash", _) => hex(out, ",\"hash\":", &head.hash[..]),
-        ("number", _) => quantity(out, ",\"number\":", u128::from(head.height)),
-        ("parentHash", _) => hex(out, ",\"parentHash\":", &head.parent[..]),
+        ("hash", _) => {
+            put(out, b",\"hash\":");
+            hash(out, head.hash);
+        }
+        ("number", _) => {
+            put(out, b",\"number\":\"0x");
+            quantity(out, head.height);
+            put(out, b"\"");
+        }
+        ("parentHash", _) => {
+            put(out, b",\"parentHash\":");
+            hash(out, head.parent);
+        }
         ("totalDifficulty", _) => {
-            put(out, ",\"totalDifficulty\":");
+            put(out, b",\"totalDifficulty\":");
             head.total.write(head.height, out);
         }
         (_, Some(list)) => {
-            put(out, ",\"transactions\":[");
+            put(out, b",\"transactions\":[");
             out.extend_from_slice(list);
             out.push(b']');
         }

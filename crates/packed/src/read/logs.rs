@@ -7,7 +7,7 @@ use crate::frames::frame::ChunkAt;
 use crate::read::fields::{Depth, Fields, HASHED_BYTES, WAITING_BYTES, limit};
 use crate::read::json;
 use crate::read::log_out::LogOut;
-use crate::stream::derive::Encodings;
+use crate::stream::derive::Messages;
 use crate::stream::facts::{Chunk, address};
 
 /// Logs of a chunk that match.
@@ -28,7 +28,7 @@ impl Fields<'_> {
     ) -> Result<(), PackedError> {
         for at in 0..self.frame.groups.len() {
             let group = self.group(at)?;
-            let (mut encodings, mut found) = (Encodings::default(), Vec::new());
+            let (mut messages, mut found) = (Messages::default(), Vec::new());
             let (mut held, mut memory) = (0, 0);
             for at in &group.chunks {
                 let chunk = self.chunk(&group, at, Depth::All)?;
@@ -36,16 +36,16 @@ impl Fields<'_> {
                 if logs.is_empty() {
                     continue;
                 }
-                self.encode(at, &chunk, &logs, &mut encodings);
+                self.encode(at, &chunk, &logs, &mut messages);
                 (held, memory) = (held + chunk.data.len(), memory + chunk.bytes());
                 found.push(Found { at, chunk, logs });
-                if held + encodings.bytes() >= HASHED_BYTES || memory >= WAITING_BYTES {
-                    self.write_logs(&found, &encodings.hashes(), out)?;
+                if held + messages.bytes() >= HASHED_BYTES || memory >= WAITING_BYTES {
+                    self.write_logs(&found, &messages.hashes(), out)?;
                     found.clear();
                     (held, memory) = (0, 0);
                 }
             }
-            self.write_logs(&found, &encodings.hashes(), out)?;
+            self.write_logs(&found, &messages.hashes(), out)?;
         }
         Ok(())
     }
@@ -55,13 +55,13 @@ impl Fields<'_> {
         at: &ChunkAt,
         chunk: &Chunk,
         logs: &[(usize, usize)],
-        encodings: &mut Encodings,
+        messages: &mut Messages,
     ) {
         let signatures = self.frame.signatures(at.start.tx, at.txs);
         let mut last = None;
         for (index, _) in logs.iter().filter(|(index, _)| last.replace(*index) != Some(*index)) {
             if let (Some(tx), Some(signature)) = (chunk.txs.get(*index), signatures.get(*index)) {
-                encodings.push(chunk, tx, signature);
+                messages.transaction(chunk, tx, signature);
             }
         }
     }
@@ -77,19 +77,19 @@ impl Fields<'_> {
         out.reserve(count);
         let mut hashes = hashes.iter();
         for Found { at, chunk, logs } in found {
-            let (mut last, mut of_logs) = (None, Vec::new());
-            for (index, number) in logs {
-                if last.replace(*index) != Some(*index) {
-                    let hash = hashes.next();
-                    let hash =
-                        hash.ok_or_else(|| PackedError::malformed("frame", "too few signatures"))?;
-                    of_logs = json::of_logs(self.at(at.start.tx + index, hash));
+            for logs in logs.chunk_by(|(one, _), (next, _)| one == next) {
+                let hash = hashes.next();
+                let hash =
+                    hash.ok_or_else(|| PackedError::malformed("frame", "too few signatures"))?;
+                let mut shared = None;
+                for (tx, number) in logs {
+                    let (log, index) = (&chunk.logs[*number], at.start.log + number);
+                    let place = self.at(at.start.tx + tx, hash);
+                    out.begin();
+                    json::log(&mut out.text, chunk, log, index, place, &mut shared);
+                    limit(out.logs())?;
+                    out.end(index as u32);
                 }
-                let (log, index) = (&chunk.logs[*number], at.start.log + number);
-                out.begin();
-                json::log(&mut out.text, chunk, log, index, &of_logs);
-                limit(out.logs())?;
-                out.end(index as u32);
             }
         }
         Ok(())
@@ -105,8 +105,7 @@ fn matching(
     for (index, receipt) in chunk.receipts.iter().enumerate() {
         for number in receipt.logs.clone() {
             let log = &chunk.logs[number];
-            let address = address(&log.address).first_chunk();
-            if address.is_some_and(|address| matches(address, log.topics())) {
+            if matches(address(&log.address), log.topics()) {
                 found.push((index, number));
             }
         }

@@ -1,5 +1,6 @@
 //! Reads of a file: a height from its frame, and the node's texts from facts.
 
+mod digits;
 pub(crate) mod fields;
 pub(crate) mod file;
 pub(crate) mod height;

@@ -16,7 +16,7 @@ impl Fields<'_> {
         &self,
         at: usize,
         receipt: bool,
-    ) -> Result<Option<(Header, ChunkAt, Chunk, usize)>, PackedError> {
+    ) -> Result<Option<(Header<'_>, ChunkAt, Chunk, usize)>, PackedError> {
         if at >= self.frame.txs {
             return Ok(None);
         }
@@ -27,7 +27,7 @@ impl Fields<'_> {
         let missing = || PackedError::malformed("group", "a transaction without a chunk");
         let found = group.chunk_of(at).ok_or_else(missing)?;
         let place = at - found.start.tx;
-        let depth = if receipt { Depth::Receipt(place) } else { Depth::Transactions };
+        let depth = if receipt { Depth::Receipt(place) } else { Depth::Transaction(place) };
         let chunk = self.chunk(&group, found, depth)?;
         let found =
             group.chunks.iter().position(|chunk| chunk.start.tx + place == at && place < chunk.txs);
@@ -97,8 +97,9 @@ impl Fields<'_> {
         let group = self.group(self.frame.group_of(at))?;
         let missing = || PackedError::malformed("group", "a transaction without a chunk");
         let found = group.chunk_of(at).ok_or_else(missing)?;
-        let mut chunk = self.chunk(&group, found, Depth::Transactions)?;
-        Self::only(&mut chunk, at - found.start.tx);
+        let place = at - found.start.tx;
+        let mut chunk = self.chunk(&group, found, Depth::Transaction(place))?;
+        Self::only(&mut chunk, place);
         Ok(derive::hashes(&chunk, self.frame.signatures(at, 1)).first().copied())
     }
 }

@@ -2,15 +2,16 @@
 
 use crate::error::PackedError;
 use crate::frames::frame::Content;
-use crate::read::fields::{Depth, Fields, Header, comma, limit};
+use crate::read::fields::{Depth, Fields, Hashed, Header, comma, limit};
 use crate::read::json::{self, Sums};
 use crate::read::log_out::{LOG_ROOM, LOGS_RESERVED};
 use crate::read::text::TotalDifficulty;
-use crate::stream::facts::Chunk;
 use crate::stream::header::LOGS_BLOOM;
 
 /// Room for the text of a receipt without its logs: a usual length.
 const RECEIPT_ROOM: usize = 1250;
+/// Room for the text of a transaction: a usual length.
+const TRANSACTION_ROOM: usize = 1100;
 
 impl Fields<'_> {
     pub(crate) fn block(
@@ -18,9 +19,11 @@ impl Fields<'_> {
         total: TotalDifficulty,
         out: &mut Vec<u8>,
     ) -> Result<(), PackedError> {
-        let (mut list, mut bloom) = (Vec::new(), [0; 256]);
-        let mut header = self.each_chunk(Depth::Bloom, |header, at, chunk, hashes| {
-            self.join_bloom(header, chunk, &mut bloom);
+        let room = self.frame.txs.min(LOGS_RESERVED) * TRANSACTION_ROOM;
+        let (mut list, mut bloom) = (Vec::with_capacity(room), [0; 256]);
+        let mut header = self.each_chunk(Depth::Bloom, |header, hashed| {
+            let Hashed { at, chunk, hashes, blooms } = hashed;
+            header.join_bloom(blooms, &mut bloom);
             let signatures = self.frame.signatures(at.start.tx, at.txs);
             for (index, (tx, hash)) in chunk.txs.iter().zip(hashes).enumerate() {
                 let place = self.at(at.start.tx + index, hash);
@@ -41,11 +44,11 @@ impl Fields<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(), PackedError> {
         let (mut list, mut bloom) = (Vec::new(), [0; 256]);
-        let mut header = self.each_chunk(Depth::Bloom, |header, _, chunk, hashes| {
-            self.join_bloom(header, chunk, &mut bloom);
-            for hash in hashes {
+        let mut header = self.each_chunk(Depth::Bloom, |header, hashed| {
+            header.join_bloom(hashed.blooms, &mut bloom);
+            for hash in hashed.hashes {
                 comma(&mut list);
-                list.extend_from_slice(format!("\"{hash:#x}\"").as_bytes());
+                json::hash(&mut list, hash);
             }
             Ok(())
         })?;
@@ -66,7 +69,7 @@ impl Fields<'_> {
             let mut join = |group: &Content| -> Result<(), PackedError> {
                 for at in &group.chunks {
                     let chunk = self.chunk(group, at, Depth::All)?;
-                    self.join_bloom(&header, &chunk, &mut bloom);
+                    header.join_bloom(&self.model.known.blooms(&chunk), &mut bloom);
                 }
                 Ok(())
             };
@@ -78,20 +81,11 @@ impl Fields<'_> {
         Ok(())
     }
 
-    fn join_bloom(&self, header: &Header, chunk: &Chunk, bloom: &mut [u8; 256]) {
-        if !header.bloom_derived {
-            return;
-        }
-        for one in self.model.known.blooms(chunk) {
-            bloom.iter_mut().zip(one).for_each(|(all, byte)| *all |= byte);
-        }
-    }
-
     pub(crate) fn receipts(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
         out.reserve(self.frame.txs * RECEIPT_ROOM + self.frame.logs.min(LOGS_RESERVED) * LOG_ROOM);
         out.push(b'[');
-        self.each_chunk(Depth::All, |header, at, chunk, hashes| {
-            let blooms = self.model.known.blooms(chunk);
+        self.each_chunk(Depth::All, |header, hashed| {
+            let Hashed { at, chunk, hashes, blooms } = hashed;
             let (mut gas, mut log) = (at.start.gas, at.start.log);
             for (index, bloom) in blooms.iter().enumerate() {
                 let (tx, receipt) = (&chunk.txs[index], &chunk.receipts[index]);
@@ -110,7 +104,14 @@ impl Fields<'_> {
     }
 }
 
-impl Header {
+impl Header<'_> {
+    /// Adds the blooms of receipts to the block's, if it is derived from them.
+    fn join_bloom(&self, blooms: &[[u8; 256]], bloom: &mut [u8; 256]) {
+        for one in blooms.iter().filter(|_| self.bloom_derived) {
+            bloom.iter_mut().zip(one).for_each(|(all, byte)| *all |= byte);
+        }
+    }
+
     fn finish(&mut self, bloom: &[u8; 256]) {
         if self.bloom_derived {
             self.values.set(LOGS_BLOOM, bloom.to_vec());

@@ -1,29 +1,27 @@
 //! Values that follow from others: transaction hashes, addresses of contracts, blooms.
 
-use alloy_primitives::{Address, B256, U256};
+use alloy_primitives::{Address, B256};
 use alloy_rlp::{Encodable, Header};
 use neve_keccak::keccak256_all;
 
 use crate::stream::facts::{Chunk, Tx, Word, address, kind};
-use crate::stream::fold_map::FoldMap;
 use crate::stream::tables::BloomBits;
 use crate::stream::unwalk::{RECENT_NAME, SHAPE_NAME};
 
 /// Signature in its parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Signature {
-    pub(crate) r: U256,
-    pub(crate) s: U256,
+    pub(crate) r: Word,
+    pub(crate) s: Word,
     pub(crate) parity: u64,
 }
 
 impl Signature {
     pub(crate) fn of(bytes: &[u8; 64]) -> Self {
-        let (r, s) = bytes.split_at(32);
-        let mut s = crate::stream::tables::left(s, 0);
+        let [r, mut s] = [0, 1].map(|half| bytes.as_chunks::<32>().0[half]);
         let parity = u64::from(s[0] >> 7);
         s[0] &= 0x7f;
-        Self { r: U256::from_be_slice(r), s: U256::from_be_bytes(s), parity }
+        Self { r, s, parity }
     }
 
     pub(crate) fn v(&self, tx: &Tx) -> u64 {
@@ -39,42 +37,51 @@ impl Signature {
 
 /// Hashes of the transactions of a chunk: Keccak-256 of their EIP-2718 encodings.
 pub(crate) fn hashes(chunk: &Chunk, signatures: &[[u8; 64]]) -> Vec<B256> {
-    let mut encodings = Encodings::default();
+    let mut messages = Messages::default();
     for (tx, signature) in chunk.txs.iter().zip(signatures) {
-        encodings.push(chunk, tx, signature);
+        messages.transaction(chunk, tx, signature);
     }
-    encodings.hashes()
+    messages.hashes()
 }
 
-/// Encodings of transactions of several chunks, which are hashed together: eight take little longer than one.
+/// Messages that are hashed together, because eight take little longer than one: encodings of transactions
+/// of several chunks, and words of their blooms.
 #[derive(Debug, Default)]
-pub(crate) struct Encodings {
+pub(crate) struct Messages {
     /// Room that is used again.
     fields: Vec<u8>,
-    encoded: Vec<u8>,
+    bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
-impl Encodings {
-    /// Bytes of the encodings.
+impl Messages {
+    /// Bytes of the messages.
     pub(crate) fn bytes(&self) -> usize {
-        self.encoded.len()
+        self.bytes.len()
     }
 
-    pub(crate) fn push(&mut self, chunk: &Chunk, tx: &Tx, signature: &[u8; 64]) {
+    /// Appends the encoding of a transaction.
+    pub(crate) fn transaction(&mut self, chunk: &Chunk, tx: &Tx, signature: &[u8; 64]) {
         if self.ends.is_empty() {
-            self.encoded.reserve(8 << 10); // those of a usual block
+            self.bytes.reserve(12 << 10); // those of a usual block
+            self.ends.reserve(64);
         }
-        encode(chunk, tx, signature, &mut self.fields, &mut self.encoded);
-        self.ends.push(self.encoded.len());
+        encode(chunk, tx, signature, &mut self.fields, &mut self.bytes);
+        self.ends.push(self.bytes.len());
     }
 
-    /// Returns the hashes in the order of the transactions, and has no more of them.
+    fn word(&mut self, word: &Word, is_topic: bool) {
+        let bytes = if is_topic { &word[..] } else { address(word) };
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Returns the hashes in the order of the messages, and has no more of them.
     pub(crate) fn hashes(&mut self) -> Vec<B256> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let pieces = starts.zip(&self.ends).map(|(from, to)| &self.encoded[from..*to]);
+        let pieces = starts.zip(&self.ends).map(|(from, to)| &self.bytes[from..*to]);
         let hashes = keccak256_all(&pieces.collect::<Vec<_>>());
-        self.encoded.clear();
+        self.bytes.clear();
         self.ends.clear();
         hashes
     }
@@ -85,32 +92,74 @@ fn encode(chunk: &Chunk, tx: &Tx, signature: &[u8; 64], fields: &mut Vec<u8>, ou
     fields.clear();
     let input = chunk.data.get(tx.input.clone()).unwrap_or_default();
     if tx.kind >= kind::ACCESS_LIST {
-        tx.chain_id.encode(fields);
+        small(fields, tx.chain_id);
     }
-    tx.nonce.encode(fields);
+    small(fields, tx.nonce);
     if tx.kind == kind::DYNAMIC_FEE {
-        tx.priority.encode(fields);
+        wide(fields, tx.priority);
     }
-    tx.price.encode(fields);
-    tx.gas.encode(fields);
+    wide(fields, tx.price);
+    small(fields, tx.gas);
     match &tx.to {
-        Some(to) => address(to).encode(fields),
+        Some(to) => {
+            fields.push(0x80 + 20);
+            fields.extend_from_slice(address(to));
+        }
         None => fields.push(0x80),
     }
-    U256::from_be_bytes(tx.value).encode(fields);
+    word(fields, &tx.value);
     input.encode(fields);
     if tx.kind >= kind::ACCESS_LIST {
         encode_access(&tx.access, fields);
     }
     let signature = Signature::of(signature);
-    signature.v(tx).encode(fields);
-    signature.r.encode(fields);
-    signature.s.encode(fields);
+    small(fields, signature.v(tx));
+    word(fields, &signature.r);
+    word(fields, &signature.s);
     if tx.kind >= kind::ACCESS_LIST {
         out.push(tx.tx_type());
     }
     Header { list: true, payload_length: fields.len() }.encode(out);
     out.extend_from_slice(fields);
+}
+
+/// Appends a number in RLP.
+fn small(out: &mut Vec<u8>, value: u64) {
+    let zeros = value.leading_zeros() / 8;
+    if value < 0x80 {
+        return out.push(if value == 0 { 0x80 } else { value as u8 });
+    }
+    let end = out.len() + 1 + 8 - zeros as usize;
+    out.push(0x80 + 8 - zeros as u8);
+    out.extend_from_slice(&(value << (8 * zeros)).to_be_bytes());
+    out.truncate(end);
+}
+
+/// Appends a number in RLP.
+fn wide(out: &mut Vec<u8>, value: u128) {
+    match u64::try_from(value) {
+        Ok(value) => small(out, value),
+        Err(_) => long(out, &value.to_be_bytes()),
+    }
+}
+
+/// Appends a number of 32 bytes in RLP.
+fn word(out: &mut Vec<u8>, word: &Word) {
+    if word[0] != 0 {
+        out.push(0x80 + 32);
+        return out.extend_from_slice(word);
+    }
+    match word.split_last_chunk() {
+        Some((high, low)) if *high == [0; 24] => small(out, u64::from_be_bytes(*low)),
+        _ => long(out, word),
+    }
+}
+
+/// Appends a big-endian number of more than one byte in RLP.
+fn long(out: &mut Vec<u8>, bytes: &[u8]) {
+    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+    out.push(0x80 + (bytes.len() - zeros) as u8);
+    out.extend_from_slice(&bytes[zeros..]);
 }
 
 fn encode_access(access: &[(Word, Vec<Word>)], out: &mut Vec<u8>) {
@@ -130,7 +179,7 @@ fn encode_access(access: &[(Word, Vec<Word>)], out: &mut Vec<u8>) {
 
 /// Address of the contract that a transaction creates.
 pub(crate) fn created(tx: &Tx) -> Address {
-    Address::from_slice(address(&tx.from)).create(tx.nonce)
+    Address::new(*address(&tx.from)).create(tx.nonce)
 }
 
 /// Bits of words in blooms, by table, by shape and by chunk.
@@ -151,59 +200,101 @@ impl KnownBits {
 
     /// Blooms of the receipts of a chunk.
     pub(crate) fn blooms(&self, chunk: &Chunk) -> Vec<[u8; 256]> {
-        let mut blooms = vec![[0; 256]; chunk.receipts.len()];
-        // Places of the words that are not known: receipt, name, topic or address.
-        let (mut messages, mut uses) = (Vec::new(), Vec::new());
-        let mut met: FoldMap<(u32, bool), usize> = FoldMap::default();
-        for (bloom, receipt) in blooms.iter_mut().zip(&chunk.receipts) {
+        let mut messages = Messages::default();
+        let begun = self.begin(chunk, &mut messages);
+        self.finish(begun, &messages.hashes())
+    }
+
+    /// Begins the blooms of the receipts of a chunk. Words whose bits are not known become messages.
+    pub(crate) fn begin(&self, chunk: &Chunk, messages: &mut Messages) -> Blooms {
+        let blooms = vec![[0; 256]; chunk.receipts.len()];
+        let uses = Vec::with_capacity(chunk.logs.len());
+        let mut begun = Blooms { blooms, unknown: Vec::new(), uses, met: Vec::new() };
+        for (at, receipt) in chunk.receipts.iter().enumerate() {
             for log in chunk.logs.get(receipt.logs.clone()).unwrap_or_default() {
-                let words = std::iter::once(&log.address).chain(log.topics());
-                for ((word, name), topic) in
-                    words.zip(log.names).zip([false, true, true, true, true])
-                {
-                    let known = self.table(name).and_then(|(bits, id)| bits.get(id, topic));
-                    if let Some(bits) = known {
-                        set(bloom, bits);
-                        continue;
-                    }
-                    let message = if topic { &word[..] } else { address(word) };
-                    let next = messages.len();
-                    let at =
-                        if name == 0 { next } else { *met.entry((name, topic)).or_insert(next) };
-                    if at == next {
-                        messages.push((message, name, topic));
-                    }
-                    uses.push((receipt.logs.start, at));
+                let [of_address, of_topics @ ..] = &log.names;
+                self.add(&mut begun, messages, at, (&log.address, *of_address), false);
+                for (topic, name) in log.topics().iter().zip(of_topics) {
+                    self.add(&mut begun, messages, at, (topic, *name), true);
                 }
             }
         }
-        self.finish(chunk, &messages, &uses, &mut blooms);
-        blooms
+        begun
     }
 
-    fn finish(
+    /// Adds a word with its name to the bloom of receipt `at`.
+    #[inline]
+    fn add(
         &self,
-        chunk: &Chunk,
-        messages: &[(&[u8], u32, bool)],
-        uses: &[(usize, usize)],
-        blooms: &mut [[u8; 256]],
+        begun: &mut Blooms,
+        messages: &mut Messages,
+        at: usize,
+        (word, name): (&Word, u32),
+        topic: bool,
     ) {
-        let texts: Vec<&[u8]> = messages.iter().map(|(message, ..)| *message).collect();
-        let bits: Vec<[u16; 3]> = keccak256_all(&texts).iter().map(bits).collect();
-        for ((_, name, topic), bits) in messages.iter().zip(&bits) {
+        if let Some((table, id)) = self.table(name)
+            && let Some(bits) = table.get(id, topic)
+        {
+            return set(&mut begun.blooms[at], bits);
+        }
+        let next = begun.unknown.len();
+        let first = begun.first_use(name, topic, next);
+        if first == next {
+            messages.word(word, topic);
+            begun.unknown.push((name, topic));
+        }
+        begun.uses.push((at as u32, first as u32));
+    }
+
+    /// Ends the blooms with the hashes of their unknown words.
+    pub(crate) fn finish(&self, begun: Blooms, hashes: &[B256]) -> Vec<[u8; 256]> {
+        let Blooms { mut blooms, unknown, uses, .. } = begun;
+        for ((name, topic), hash) in unknown.iter().zip(hashes) {
             if let Some((table, id)) = self.table(*name) {
-                table.set(id, *topic, *bits);
+                table.set(id, *topic, bits(hash));
             }
         }
-        let mut uses = uses.iter().peekable();
-        for (bloom, receipt) in blooms.iter_mut().zip(&chunk.receipts) {
-            if receipt.logs.is_empty() {
-                continue;
-            }
-            while let Some((_, at)) = uses.next_if(|(start, _)| *start == receipt.logs.start) {
-                bits.get(*at).into_iter().for_each(|bits| set(bloom, *bits));
+        for (at, word) in uses {
+            let bloom = blooms.get_mut(at as usize);
+            if let (Some(bloom), Some(hash)) = (bloom, hashes.get(word as usize)) {
+                set(bloom, bits(hash));
             }
         }
+        blooms
+    }
+}
+
+/// Blooms of a chunk's receipts that lack the bits of unknown words.
+#[derive(Debug)]
+pub(crate) struct Blooms {
+    blooms: Vec<[u8; 256]>,
+    /// Name of each unknown word, and whether it is a topic.
+    unknown: Vec<(u32, bool)>,
+    /// Receipt and unknown word of each use.
+    uses: Vec<(u32, u32)>,
+    /// Unknown word of each recent one, as an address and as a topic, plus one.
+    met: Vec<[u32; 2]>,
+}
+
+impl Blooms {
+    /// Number of words that became messages.
+    pub(crate) fn unknown(&self) -> usize {
+        self.unknown.len()
+    }
+
+    /// Returns the number of the unknown word with this name: `next`, unless it was met. Words of tables are
+    /// known from their first use on.
+    fn first_use(&mut self, name: u32, topic: bool, next: usize) -> usize {
+        let Some(recent) = name.checked_sub(RECENT_NAME) else { return next };
+        let recent = recent as usize;
+        if self.met.len() <= recent {
+            self.met.resize((recent + 1).next_multiple_of(64), [0; 2]);
+        }
+        let place = &mut self.met[recent][usize::from(topic)];
+        if *place == 0 {
+            *place = next as u32 + 1;
+        }
+        *place as usize - 1
     }
 }
 

@@ -92,7 +92,7 @@ impl Chunk {
         self.txs.reserve(txs.min(32));
         self.receipts.reserve(if logs > 0 { txs.min(32) } else { 0 });
         self.logs.reserve(logs.min(256));
-        self.data.reserve(4 << 10);
+        self.data.reserve(8 << 10);
     }
 }
 
@@ -125,8 +125,8 @@ pub(crate) fn pad(address: &[u8; 20]) -> Word {
 }
 
 /// Returns the low 20 bytes of a word.
-pub(crate) fn address(word: &Word) -> &[u8] {
-    &word[12..]
+pub(crate) fn address(word: &Word) -> &[u8; 20] {
+    word.last_chunk().unwrap_or(&[0; 20]) // a word is longer
 }
 
 pub(crate) fn narrow(value: U256) -> Result<u128, Reason> {

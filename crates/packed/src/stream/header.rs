@@ -1,5 +1,7 @@
 //! The fields of a header, against the file's template.
 
+use std::borrow::Cow;
+
 use alloy_primitives::U256;
 use neve_chain::Block;
 
@@ -73,11 +75,12 @@ const SUM: u8 = 128;
 const LONG_BYTES_MAX: usize = 16 << 20;
 const BLOOM_BYTES: usize = 256;
 
-/// Values of [`FIELDS`]; quantities are big-endian without leading zeros.
+/// Values of [`FIELDS`]; quantities are big-endian without leading zeros. Those of a frame are those of the
+/// template or of the frame, as they lie there, and few others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Values(Vec<Option<Vec<u8>>>);
+pub(crate) struct Values<'v>(Vec<Option<Cow<'v, [u8]>>>);
 
-impl Values {
+impl Values<'static> {
     /// Takes the values of a block.
     pub(crate) fn of(block: &Block<'_>) -> Self {
         let header = &block.header;
@@ -85,7 +88,7 @@ impl Values {
         let number = |value: u64| wide(U256::from(value));
         let some = |value: Option<u64>| value.map(number);
         let bytes = |value: &[u8]| Some(value.to_vec());
-        Self(vec![
+        let all = vec![
             header.base_fee_per_gas.map(wide),
             some(header.blob_gas_used),
             block.ext_data.map(|data| data.to_vec()),
@@ -116,12 +119,21 @@ impl Values {
             Some(number(header.timestamp)),
             some(header.timestamp_milliseconds),
             bytes(&header.transactions_root[..]),
-        ])
+        ];
+        Self(all.into_iter().map(|value| value.map(Cow::Owned)).collect())
     }
 
     /// Returns a template without any field.
     pub(crate) fn absent() -> Self {
         Self(vec![None; FIELDS.len()])
+    }
+}
+
+impl<'v> Values<'v> {
+    /// Returns the values with bytes of their own.
+    pub(crate) fn into_owned(self) -> Values<'static> {
+        let owned = |value: Cow<'_, [u8]>| Cow::Owned(value.into_owned());
+        Values(self.0.into_iter().map(|value| value.map(owned)).collect())
     }
 
     pub(crate) fn get(&self, at: usize) -> Option<&[u8]> {
@@ -130,7 +142,7 @@ impl Values {
 
     pub(crate) fn set(&mut self, at: usize, value: Vec<u8>) {
         if let Some(place) = self.0.get_mut(at) {
-            *place = Some(value);
+            *place = Some(Cow::Owned(value));
         }
     }
 
@@ -140,7 +152,7 @@ impl Values {
     }
 
     /// Appends one symbol a field. `bloom` is that of the block's own logs.
-    pub(crate) fn write(&self, template: &Self, height: u64, bloom: &[u8], lane: &mut Lane) {
+    pub(crate) fn write(&self, template: &Values<'_>, height: u64, bloom: &[u8], lane: &mut Lane) {
         for (at, (_, kind)) in FIELDS.iter().enumerate() {
             let Lane { symbols, literals } = lane;
             match self.get(at) {
@@ -166,7 +178,7 @@ impl Values {
         &self,
         at: usize,
         kind: Kind,
-        template: &Self,
+        template: &Values<'_>,
         height: u64,
     ) -> Option<(u8, Vec<u8>)> {
         if at == LOGS_BLOOM {
@@ -190,29 +202,32 @@ impl Values {
 
     /// Reads one symbol a field. A derived bloom is absent in the outcome; the flag says so.
     pub(crate) fn read(
-        template: &Self,
+        template: &'v Values<'_>,
         height: u64,
         symbols: &mut Bytes<'_>,
-        literals: &mut Bytes<'_>,
+        literals: &mut Bytes<'v>,
     ) -> Result<(Self, bool), PackedError> {
         let mut values = Self(Vec::with_capacity(FIELDS.len()));
         let mut derived = false;
         for at in 0..FIELDS.len() {
             let symbol = symbols.byte()?;
             let value = match symbol {
-                TEMPLATE => template.get(at).map(<[u8]>::to_vec),
+                TEMPLATE => template.get(at).map(Cow::Borrowed),
                 ABSENT => None,
                 DERIVED if at == LOGS_BLOOM => {
                     derived = true;
                     None
                 }
-                SPARSE if at == LOGS_BLOOM => Some(read_sparse(literals)?),
+                SPARSE if at == LOGS_BLOOM => Some(Cow::Owned(read_sparse(literals)?)),
                 LONG => {
                     let length = literals.count(LONG_BYTES_MAX)?;
-                    Some(literals.take(length)?.to_vec())
+                    Some(Cow::Borrowed(literals.take(length)?))
                 }
-                SHORT..=80 => Some(literals.take(usize::from(symbol - SHORT))?.to_vec()),
-                _ => Some(values.read_related(at, symbol, template, height, literals)?),
+                SHORT..=80 => Some(Cow::Borrowed(literals.take(usize::from(symbol - SHORT))?)),
+                _ => {
+                    let value = values.read_related(at, symbol, template, height, literals)?;
+                    Some(Cow::Owned(value))
+                }
             };
             values.0.push(value);
         }
@@ -223,7 +238,7 @@ impl Values {
         &self,
         at: usize,
         symbol: u8,
-        template: &Self,
+        template: &Values<'_>,
         height: u64,
         literals: &mut Bytes<'_>,
     ) -> Result<Vec<u8>, PackedError> {

@@ -30,7 +30,7 @@ pub struct HeightTexts<'t> {
 
 /// Facts of a height.
 pub(crate) struct Height {
-    pub(crate) values: Values,
+    pub(crate) values: Values<'static>,
     bloom: Bloom,
     paid: Option<u128>,
     /// Chunks, each with its weight.
@@ -129,7 +129,7 @@ pub(crate) struct Encoded {
 /// Writes the streams of a height.
 pub(crate) fn groups(
     height: Height,
-    template: &Values,
+    template: &Values<'_>,
     number: u64,
     chain_id: u64,
     places: &Places<'_>,
