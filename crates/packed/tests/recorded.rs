@@ -4,13 +4,16 @@
 
 mod support;
 
-use std::env;
-use std::fs;
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ops::ControlFlow;
+use std::{env, fs, io};
 
 use alloy_primitives::{Bloom, BloomInput};
 use neve_chain::Receipts;
-use neve_packed::{ModelCache, PackedFile, Position, TotalDifficulty, pack_within, unpacked_bytes};
+use neve_packed::{
+    ModelCache, PackedFile, Position, Source, TotalDifficulty, pack_within, unpacked_bytes,
+};
 use sha2::{Digest, Sha256};
 use support::{CORPORA, IDENTITY, Texts, check, packed, recorded, with_long_inputs};
 
@@ -151,6 +154,48 @@ fn file_whose_tables_exceed_the_bound_is_read_all_the_same() {
     file.height(*file.heights().start()).unwrap().block(texts[0].total(), &mut out).unwrap();
     assert_eq!(out, texts[0].block.as_bytes());
     assert!(!file.is_ready() && cache.bytes() == 0);
+}
+
+/// A file that notes what is read of it.
+struct Noting<'f> {
+    file: &'f [u8],
+    read: RefCell<Vec<(u64, usize)>>,
+}
+
+impl Source for Noting<'_> {
+    fn len(&self) -> u64 {
+        self.file.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, bytes: usize) -> io::Result<Cow<'_, [u8]>> {
+        self.read.borrow_mut().push((offset, bytes));
+        self.file.read_at(offset, bytes)
+    }
+}
+
+#[test]
+fn read_of_a_height_reads_its_frame_once_and_nothing_else() {
+    let packing = packed(&recorded("v1.15.0")[202..218], 16);
+    let noting = Noting { file: &packing.bytes, read: RefCell::default() };
+    let file = PackedFile::open(&noting).unwrap();
+    let (mut hashes, mut out) = (Vec::new(), Vec::new());
+    for number in file.heights() {
+        let extent = file.extent(number).unwrap();
+        noting.read.take();
+        let height = file.height(number).unwrap();
+        height.block(TotalDifficulty::Zero, &mut out).unwrap();
+        height.receipts(&mut out).unwrap();
+        hashes.extend(height.transaction_hash(0).unwrap());
+        assert_eq!(file.hash(number), Some(height.hash()));
+        assert_eq!(noting.read.take(), [extent]);
+    }
+    // The first look-up compares the checksum of the index.
+    file.find_with(&hashes[0], |_| Ok(Some(()))).unwrap();
+    for hash in &hashes {
+        noting.read.take();
+        file.find_with(hash, |_| Ok(Some(()))).unwrap();
+        assert_eq!(noting.read.take().len(), 2, "the ends of a bucket, and the bucket");
+    }
 }
 
 /// Counts the bytes that `read` unpacks.

@@ -30,7 +30,7 @@ pub(crate) struct Locator {
 
 /// Widths of an index.
 #[derive(Debug, Clone, Copy)]
-struct Form {
+pub(crate) struct Form {
     entries: usize,
     bucket_bits: u32,
     ordinal_bits: u32,
@@ -115,11 +115,9 @@ fn write_as(form: Form, hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError>
 /// Finds the candidates for a hash. `read` gives a part of the section, whose checksum was compared.
 pub(crate) fn candidates<'s>(
     read: impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
+    form: &Form,
     hash: &[u8; 32],
 ) -> Result<Vec<Locator>, PackedError> {
-    let head = read(0..HEAD_BYTES as u64)?;
-    let mut bytes = Bytes::new(&head, Section::Hashes.name());
-    let form = read_form(&mut bytes)?;
     let prefix = prefix(hash);
     let bucket = form.bucket(prefix);
     let is_last = bucket + 1 == 1 << form.bucket_bits;
@@ -129,7 +127,7 @@ pub(crate) fn candidates<'s>(
     let start = starts.u32()? as usize;
     let end = if is_last { form.entries } else { starts.u32()? as usize };
     if start > end || end > form.entries {
-        return Err(bytes.error("a bucket out of order"));
+        return Err(starts.error("a bucket out of order"));
     }
     let offset = HEAD_BYTES + (4 << form.bucket_bits);
     let place = |entry: usize| (offset + entry * form.entry_bytes) as u64;
@@ -140,16 +138,16 @@ pub(crate) fn candidates<'s>(
     Ok(found.map(|entry| form.locator(entry)).take(CANDIDATES_MAX).collect())
 }
 
-/// Checks that a section has the length that its first bytes name.
-pub(crate) fn check<'s>(
+/// Reads the widths of a section, which has to have the length that they give.
+pub(crate) fn form<'s>(
     read: impl Fn(Range<u64>) -> Result<Cow<'s, [u8]>, PackedError>,
     length: u64,
-) -> Result<(), PackedError> {
+) -> Result<Form, PackedError> {
     let head = read(0..HEAD_BYTES as u64)?;
     let mut bytes = Bytes::new(&head, Section::Hashes.name());
     let form = read_form(&mut bytes)?;
     let named = HEAD_BYTES + (4 << form.bucket_bits) + form.entries * form.entry_bytes;
-    if named as u64 == length { Ok(()) } else { Err(bytes.error("another length than it names")) }
+    if named as u64 == length { Ok(form) } else { Err(bytes.error("another length than it names")) }
 }
 
 /// Returns the first eight bytes of a hash as a big-endian number.
@@ -177,8 +175,8 @@ mod tests {
 
     fn candidates(section: &[u8], hash: &[u8; 32]) -> Result<Vec<Locator>, PackedError> {
         let read = |range| crate::container::source::part(section, range);
-        check(read, section.len() as u64)?;
-        super::candidates(read, hash)
+        let form = form(read, section.len() as u64)?;
+        super::candidates(read, &form, hash)
     }
 
     fn hash(of: u64) -> [u8; 32] {

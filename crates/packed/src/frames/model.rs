@@ -1,6 +1,9 @@
-//! The parts of a file that all its frames share: template, tables, dictionary.
+//! The parts of a file that all its frames share: directory, template, tables, dictionary.
+
+use std::ops::Range;
 
 use crate::container::bytes::{Bytes, put_varint};
+use crate::container::directory::{self, Entry};
 use crate::container::layout::Section;
 use crate::error::{PackError, PackedError};
 use crate::frames::compress::{Dictionary, compress_text, decompress_text};
@@ -15,6 +18,8 @@ const CONTENT_BYTES_MAX: usize = 8 << 20;
 /// Template, tables and dictionary, ready to read frames.
 #[derive(Debug)]
 pub(crate) struct Model {
+    /// Section of the directory, checked.
+    directory: Vec<u8>,
     pub(crate) chain_id: u64,
     pub(crate) template: Values<'static>,
     pub(crate) tables: Tables,
@@ -45,13 +50,26 @@ impl Model {
             words: BloomBits::new(tables.words.len()),
             shapes: BloomBits::new(tables.log_shapes.len()),
         };
-        Ok(Self { chain_id, template, tables, dictionary, known })
+        Ok(Self { directory: Vec::new(), chain_id, template, tables, dictionary, known })
+    }
+
+    /// Adds the directory, which was checked.
+    pub(crate) fn with_directory(self, directory: Vec<u8>) -> Self {
+        Self { directory, ..self }
+    }
+
+    /// Returns the entry of the height with this index, and the one before it.
+    pub(crate) fn entries(&self, index: usize) -> Result<(Option<Entry>, Entry), PackedError> {
+        let Range { start, end } = directory::entries_of(index);
+        let entries = self.directory.get(start as usize..end as usize);
+        directory::read(entries.unwrap_or_default())
     }
 
     /// Returns the bytes that it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
         let bits = self.known.words.bytes() + self.known.shapes.bytes();
-        size_of::<Self>() + self.tables.bytes() + self.dictionary.bytes() + bits
+        let directory = self.directory.capacity();
+        size_of::<Self>() + directory + self.tables.bytes() + self.dictionary.bytes() + bits
     }
 }
 

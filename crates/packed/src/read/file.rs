@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use alloy_primitives::B256;
 
 use crate::container::directory::{self, Entry};
-use crate::container::hash_index::{self, Locator};
+use crate::container::hash_index::{self, Form, Locator};
 use crate::container::layout::{FileHeader, HEADER_BYTES, Place, Section};
 use crate::container::log_index;
 use crate::container::page_sums::PageSums;
@@ -23,8 +23,8 @@ const OPENED_BYTES_MAX: u64 = 16 << 20;
 /// A packed file that was opened.
 ///
 /// Opening reads and checks the file header, the directory, the tables and the dictionary, and keeps
-/// the header. A read of a height reads its entry of the directory again, and tables and dictionary
-/// unless they are in memory (see [`ModelCache`]). The two indexes are checked at their first use.
+/// the header. A read of a height reads the other three again unless they are in memory (see
+/// [`ModelCache`]). The two indexes are checked at their first use.
 ///
 /// No byte is believed because it was right before: each read of the directory and of an index compares
 /// checksums of pages that the first one made, each read of a frame or of tables theirs.
@@ -36,7 +36,7 @@ pub struct PackedFile<S> {
     model: CachedModel,
     directory: PageSums,
     /// Those of the indexes, once they were read: `None` if the section is damaged.
-    hashes: OnceLock<Option<PageSums>>,
+    hashes: OnceLock<Option<(PageSums, Form)>>,
     terms: OnceLock<Option<PageSums>>,
 }
 
@@ -68,7 +68,7 @@ impl<S: Source> PackedFile<S> {
         directory::check(&section, header.heights as usize, frames)?;
         let directory = PageSums::of(&section, Section::Directory);
         drop(section);
-        let [hashes, terms] = [OnceLock::new(), OnceLock::new()];
+        let (hashes, terms) = (OnceLock::new(), OnceLock::new());
         let model = CachedModel::new(cache);
         let file = Self { source, header, places, model, directory, hashes, terms };
         file.model()?;
@@ -77,9 +77,14 @@ impl<S: Source> PackedFile<S> {
 
     fn model(&self) -> Result<Arc<Model>, PackedError> {
         self.model.get_or(|| {
-            let tables = checked(&self.source, &self.places, Section::Tables)?;
-            let dictionary = checked(&self.source, &self.places, Section::Dictionary)?;
-            Model::read(self.header.identity.chain_id, self.header.first, &tables, &dictionary)
+            let FileHeader { identity, first, heights, .. } = self.header;
+            let section = |section| checked(&self.source, &self.places, section);
+            let directory = section(Section::Directory)?;
+            let frames = self.places[Section::Frames as usize].bytes;
+            directory::check(&directory, heights as usize, frames)?;
+            let (tables, dictionary) = (section(Section::Tables)?, section(Section::Dictionary)?);
+            let model = Model::read(identity.chain_id, first, &tables, &dictionary)?;
+            Ok(model.with_directory(directory.into_owned()))
         })
     }
 
@@ -113,10 +118,15 @@ impl<S: Source> PackedFile<S> {
         sums.part(&self.source, &self.places[section as usize], section, range)
     }
 
-    /// Reads the entry of a height and the one before it.
+    /// Reads the entry of a height and the one before it, from memory if the tables are there.
     pub(super) fn entries(&self, index: usize) -> Result<(Option<Entry>, Entry), PackedError> {
-        let entries = directory::entries_of(index);
-        directory::read(&self.part(Section::Directory, &self.directory, entries)?)
+        match self.model.get() {
+            Some(model) => model.entries(index),
+            None => {
+                let entries = directory::entries_of(index);
+                directory::read(&self.part(Section::Directory, &self.directory, entries)?)
+            }
+        }
     }
 
     /// Reads a frame, which has a checksum of its own.
@@ -139,13 +149,14 @@ impl<S: Source> PackedFile<S> {
 
     /// Reads the frame of a height and checks it.
     pub fn height(&self, height: u64) -> Result<PackedHeight<'_>, PackedError> {
-        let (before, entry) = self.entries(self.number(height)?)?;
+        let (index, model) = (self.number(height)?, self.model()?);
+        let (before, entry) = model.entries(index)?;
         let frame = self.frame(range(before, entry))?;
         if directory::checksum(height, &frame) != entry.crc {
             return Err(PackedError::FrameChecksum(height));
         }
         let parent = before.map_or(self.header.parent, |before| before.hash);
-        Ok(PackedHeight { height, hash: entry.hash, parent, frame, model: self.model()? })
+        Ok(PackedHeight { height, hash: entry.hash, parent, frame, model })
     }
 
     /// Returns offset and length of the bytes of the file that a read of the height needs, besides
@@ -162,21 +173,34 @@ impl<S: Source> PackedFile<S> {
         (offset, bytes as usize)
     }
 
-    /// Returns the checksums of an index's pages. The first use reads the index whole and compares its own.
-    fn index<'f>(
-        &self,
-        section: Section,
-        known: &'f OnceLock<Option<PageSums>>,
-    ) -> Result<&'f PageSums, PackedError> {
-        if known.get().is_none() {
+    /// Returns the checksums of the hash index's pages, and its widths. The first use reads the index whole
+    /// and compares its own checksum.
+    fn hashes(&self) -> Result<&(PageSums, Form), PackedError> {
+        let section = Section::Hashes;
+        if self.hashes.get().is_none() {
             let place = &self.places[section as usize];
-            let sums = PageSums::read(&self.source, place, section)?;
-            if let (Some(sums), Section::Hashes) = (&sums, section) {
-                hash_index::check(|range| self.part(section, sums, range), place.bytes)?;
-            }
-            let _ = known.set(sums); // another thread was first
+            let known = match PageSums::read(&self.source, place, section)? {
+                Some(sums) => {
+                    let part = |range| self.part(section, &sums, range);
+                    let form = hash_index::form(part, place.bytes)?;
+                    Some((sums, form))
+                }
+                None => None,
+            };
+            let _ = self.hashes.set(known); // another thread was first
         }
-        let sums = known.get().and_then(Option::as_ref);
+        let known = self.hashes.get().and_then(Option::as_ref);
+        known.ok_or_else(|| PackedError::Checksum(section.name()))
+    }
+
+    /// Returns the checksums of the log index's pages. The first use reads it whole.
+    fn terms(&self) -> Result<&PageSums, PackedError> {
+        let section = Section::Terms;
+        if self.terms.get().is_none() {
+            let sums = PageSums::read(&self.source, &self.places[section as usize], section)?;
+            let _ = self.terms.set(sums); // another thread was first
+        }
+        let sums = self.terms.get().and_then(Option::as_ref);
         sums.ok_or_else(|| PackedError::Checksum(section.name()))
     }
 
@@ -201,9 +225,9 @@ impl<S: Source> PackedFile<S> {
         hash: &B256,
         mut take: impl FnMut(Position) -> Result<Option<T>, PackedError>,
     ) -> Result<Option<T>, PackedError> {
-        let sums = self.index(Section::Hashes, &self.hashes)?;
+        let (sums, form) = self.hashes()?;
         let part = |range| self.part(Section::Hashes, sums, range);
-        let candidates = hash_index::candidates(part, hash)?;
+        let candidates = hash_index::candidates(part, form, hash)?;
         // A place behind the last height is no candidate.
         for at in candidates.into_iter().filter(|at| at.height < self.header.heights) {
             let height = self.header.first + u64::from(at.height);
@@ -218,7 +242,7 @@ impl<S: Source> PackedFile<S> {
     /// Returns the heights, ascending, of which a log may have the term (see [`crate::term`]).
     /// All heights with such a log are among them.
     pub fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedError> {
-        let sums = self.index(Section::Terms, &self.terms)?;
+        let sums = self.terms()?;
         let (length, heights) =
             (self.places[Section::Terms as usize].bytes, self.header.heights as usize);
         let part = |range| self.part(Section::Terms, sums, range);
@@ -238,23 +262,23 @@ impl<S: Source> PackedFile<S> {
             (hash_index::prefix(&hash.0), Locator { height: index(at.height), ordinal })
         };
         let made = hash_index::write(&hashes.map(entry).collect::<Vec<_>>());
-        self.check_made(Section::Hashes, &self.hashes, made)?;
+        self.check_made(Section::Hashes, &self.hashes()?.0, made)?;
         let terms = terms.map(|(term, height)| (term, index(height))).collect();
         let made = log_index::write(terms, self.header.heights as usize);
-        self.check_made(Section::Terms, &self.terms, made)
+        self.check_made(Section::Terms, self.terms()?, made)
     }
 
     fn check_made(
         &self,
         section: Section,
-        known: &OnceLock<Option<PageSums>>,
+        sums: &PageSums,
         made: Result<Vec<u8>, PackError>,
     ) -> Result<(), PackedError> {
         let other = || PackedError::malformed(section.name(), "it is not that of the heights");
         let made = made.map_err(|_| other())?;
         let length = self.places[section as usize].bytes;
         let is_same = made.len() as u64 == length
-            && *self.part(section, self.index(section, known)?, 0..length)? == made;
+            && *self.part(section, sums, 0..length)? == made;
         if is_same { Ok(()) } else { Err(other()) }
     }
 
