@@ -116,8 +116,9 @@ impl PackedCodec for Codec {
     }
 
     fn open(&self, bytes: PackedBytes) -> Result<Box<dyn PackedRange>, PackedDamage> {
-        let file = File::open_in(Pages(bytes), &self.tables).map_err(|error| damage(&error))?;
-        Ok(Box::new(Range(file)))
+        let pages = Pages(bytes.clone());
+        let file = File::open_in(pages, &self.tables).map_err(|error| damage(&error))?;
+        Ok(Box::new(Range { file, bytes }))
     }
 }
 
@@ -225,41 +226,53 @@ impl Source for Pages {
     }
 }
 
-struct Range(File<Pages>);
+struct Range {
+    file: File<Pages>,
+    bytes: PackedBytes,
+}
 
 impl Range {
     /// A height, unless unpacking it takes too long for this thread.
     fn height(&self, height: u64, weight: usize) -> Result<PackedHeight<'_>, PackedDamage> {
-        if !self.0.is_ready() {
+        if !residency::must_not_wait() {
+            return self.file.height(height).map_err(|error| damage(&error));
+        }
+        if !self.file.is_ready() {
             residency::not_here()?;
         }
-        let packed = self.0.height(height).map_err(|error| damage(&error))?;
-        let unpacked = packed.unpacked_len().map_err(|error| damage(&error))?;
         let weight = if residency::is_alone() { 1 } else { weight };
-        residency::weigh(unpacked.saturating_mul(weight), INLINE_MAX)?;
+        let weigh = |bytes: usize| residency::weigh(bytes.saturating_mul(weight), INLINE_MAX);
+        // What is stored says of nearly all heavy heights that they are heavy, before they are read in vain. A
+        // height that is not in memory is no work for threads that only unpack.
+        let (offset, stored) = self.file.extent(height).map_err(|error| damage(&error))?;
+        self.bytes.probe(offset, stored)?;
+        weigh(stored)?;
+        let packed = self.file.height(height).map_err(|error| damage(&error))?;
+        let unpacked = packed.unpacked_len().map_err(|error| damage(&error))?;
+        weigh(unpacked.saturating_sub(stored))?;
         Ok(packed)
     }
 }
 
 impl PackedRange for Range {
     fn header(&self) -> PackedHeader {
-        header_of(self.0.header())
+        header_of(self.file.header())
     }
 
     fn hash(&self, height: u64) -> Option<Hash> {
-        Some(Hash(self.0.hash(height)?.0))
+        Some(Hash(self.file.hash(height)?.0))
     }
 
     fn extent(&self, height: u64) -> Result<(u64, usize), PackedDamage> {
-        self.0.extent(height).map_err(|error| damage(&error))
+        self.file.extent(height).map_err(|error| damage(&error))
     }
 
     fn terms_extent(&self) -> (u64, usize) {
-        self.0.terms_extent()
+        self.file.terms_extent()
     }
 
     fn record(&self, height: u64) -> Result<Record, PackedDamage> {
-        let packed = self.0.height(height).map_err(|error| damage(&error))?;
+        let packed = self.file.height(height).map_err(|error| damage(&error))?;
         counted(|| record_of(&packed, TotalDifficulty::Number))
     }
 
@@ -308,7 +321,7 @@ impl PackedRange for Range {
             found.push((at.height, at.transaction.map(|at| at as usize)));
             Ok(None::<()>)
         };
-        self.0.find_with(&B256::new(hash.0), take).map_err(|error| damage(&error))?;
+        self.file.find_with(&B256::new(hash.0), take).map_err(|error| damage(&error))?;
         Ok(found)
     }
 
@@ -322,10 +335,10 @@ impl PackedRange for Range {
     }
 
     fn heights_of_term(&self, term: u64) -> Result<Vec<u64>, PackedDamage> {
-        self.0.heights_of_term(term).map_err(|error| damage(&error))
+        self.file.heights_of_term(term).map_err(|error| damage(&error))
     }
 
     fn check(&self) -> Result<(), PackedDamage> {
-        self.0.check().map_err(|error| damage(&error))
+        self.file.check().map_err(|error| damage(&error))
     }
 }

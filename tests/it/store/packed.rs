@@ -2,8 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use neve_devnet::{ChainConfig, Config, DevnetThread};
+use neve_record::packed::Codec;
+use neve_record::parts::RECEIPTS;
+use neve_store::residency::{self, Cold};
+use neve_store::{PackedBytes, PackedCodec, PackedPages, Wanted};
 use serde_json::Value;
 
 use crate::support::client::Response;
@@ -265,6 +271,61 @@ fn other_connections_have_a_packed_block_unpacked_by_another_thread() {
         assert!(alone.1 == beside.1 && !alone.1.is_null(), "{method}");
     }
     neve.stop_in_time();
+}
+
+/// Pages of a packed file that count the reads behind an offset.
+struct Counting {
+    file: Vec<u8>,
+    from: u64,
+    reads: AtomicUsize,
+}
+
+impl PackedPages for Counting {
+    fn bytes(&self) -> u64 {
+        self.file.len() as u64
+    }
+
+    fn read(&self, offset: u64, len: usize) -> Option<Vec<u8>> {
+        self.reads.fetch_add(usize::from(offset >= self.from), Ordering::Relaxed);
+        let offset = usize::try_from(offset).ok()?;
+        Some(self.file.get(offset..offset + len)?.to_vec())
+    }
+}
+
+#[test]
+fn heavy_packed_height_is_handed_over_before_it_is_read() {
+    let (node, dir) = (large_chain(), tempfile::tempdir().expect("a directory can be made"));
+    let neve = start_with(dir.path(), &node, &["--unpacked-bytes", "0B"]);
+    wait_until_packed(&neve);
+    neve.stop_in_time();
+    let file = fs::read(&packed_files(dir.path())[1]).expect("it is there");
+    let open = |pages: &Arc<Counting>| {
+        let pages: Arc<dyn PackedPages> = pages.clone();
+        Codec::default().open(PackedBytes::paged(pages)).expect("it is intact")
+    };
+    let counting = |from| Arc::new(Counting { file: file.clone(), from, reads: 0.into() });
+    let range = open(&counting(0));
+    let heights = range.header().first..range.header().end();
+    let extents: Vec<_> =
+        heights.clone().map(|at| range.extent(at).expect("it is there")).collect();
+    let pages = counting(extents.iter().map(|extent| extent.0).min().expect("there are some"));
+    let range = open(&pages);
+    let wanted = Wanted::Part { part: RECEIPTS, flags: 0 };
+    let mut heavy = 0;
+    for (height, (_, stored)) in heights.zip(extents) {
+        let before = pages.reads.load(Ordering::Relaxed);
+        let read = residency::if_resident(|| {
+            range.read(height, wanted, &mut Vec::new()).map_err(|_| Cold)
+        });
+        let reads = pages.reads.load(Ordering::Relaxed) - before;
+        if stored > 2 << 10 {
+            assert_eq!((read.is_err(), residency::was_too_heavy(), reads), (true, true, 0));
+            heavy += 1;
+        } else {
+            assert_eq!(reads, 1);
+        }
+    }
+    assert!(heavy > 0, "blocks of mainnet's size");
 }
 
 /// Code and last line of `neve verify`.

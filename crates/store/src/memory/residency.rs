@@ -145,10 +145,15 @@ pub(crate) fn has_failed() -> bool {
     MODE.get() == Mode::Failed
 }
 
+/// True if this thread must not wait, so that its work is to end if it takes long.
+pub fn must_not_wait() -> bool {
+    matches!(MODE.get(), Mode::Watching | Mode::Sending)
+}
+
 /// Ends the work of a thread that must not wait, as if something were not in memory: because it takes
 /// long, or must not be done twice. On a thread that may wait the work goes on.
 pub fn not_here() -> Result<(), Cold> {
-    if matches!(MODE.get(), Mode::Watching | Mode::Sending) {
+    if must_not_wait() {
         MODE.set(Mode::Cold);
     }
     if is_cold() { Err(Cold) } else { Ok(()) }
@@ -255,6 +260,11 @@ pub(crate) fn probe(map: &Map, bytes: &[u8]) -> Result<(), Cold> {
         May::Copy => not_here(),
         May::Nothing => Err(Cold),
     }
+}
+
+/// Fails unless [`read_file`] may read these mapped bytes now.
+pub(crate) fn probe_file(map: &Map, bytes: &[u8]) -> Result<(), Cold> {
+    if ask(map, bytes) == May::Nothing { Err(Cold) } else { Ok(()) }
 }
 
 /// Fails unless they may be sent: touched, or copied first.

@@ -305,6 +305,14 @@ impl PackedBytes {
         }
     }
 
+    /// Ends the work of a thread that must not wait if some of these bytes of a mapped file are not in memory.
+    pub fn probe(&self, offset: u64, len: usize) -> Result<(), Cold> {
+        let Inner::Mapped(map) = &self.0 else { return Ok(()) };
+        // Bytes beyond the end are found missing when they are read.
+        let end = offset.saturating_add(len as u64);
+        map.bytes(offset..end).map_or(Ok(()), |bytes| residency::probe_file(map, bytes))
+    }
+
     /// Reads `len` bytes at `offset`. Fails beyond the end, and if the disk does not deliver.
     pub fn read(&self, offset: u64, len: usize) -> Option<Cow<'_, [u8]>> {
         let end = offset.checked_add(len as u64)?;
