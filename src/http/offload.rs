@@ -8,11 +8,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use metrics::{counter, gauge};
+use metrics::{Gauge, counter, gauge};
 use rustix::process::setpriority_process;
 use tokio::sync::oneshot;
 use tracing::{debug, warn};
@@ -107,6 +107,8 @@ struct Shared {
     state: Mutex<State>,
     /// Notified of a job, or of the end.
     changed: Condvar,
+    /// Gauge of the jobs that wait: finding it takes as long as handing a job over.
+    queued: OnceLock<Gauge>,
 }
 
 struct State {
@@ -149,7 +151,8 @@ struct Share {
 impl Pool {
     fn new(name: &'static str, address_threads_max: usize, nice: i32, queue: QueueLimits) -> Self {
         let (state, changed) = (Mutex::new(State::new(queue)), Condvar::new());
-        Self(Arc::new(Shared { name, address_threads_max, nice, state, changed }))
+        let queued = OnceLock::new();
+        Self(Arc::new(Shared { name, address_threads_max, nice, state, changed, queued }))
     }
 
     /// Takes a job, unless too many wait.
@@ -171,9 +174,12 @@ impl Pool {
         state.push(address, job);
         let spawns = may_run && state.waiting > state.idle && state.threads < shared.threads_max();
         state.threads += usize::from(spawns);
+        let is_waited_for = state.idle > 0;
         drop(state);
-        gauge!("neve_offload_queued_requests", "pool" => shared.name).increment(1.0);
-        shared.changed.notify_one();
+        shared.queued().increment(1.0);
+        if is_waited_for {
+            shared.changed.notify_one(); // a call of the system, also if no thread waits
+        }
         if spawns {
             self.spawn();
         }
@@ -189,8 +195,7 @@ impl Pool {
             let mut state = self.0.state();
             state.threads -= 1;
             if state.threads == 0 {
-                let gauge = gauge!("neve_offload_queued_requests", "pool" => self.0.name);
-                (0..state.waiting).for_each(|_| gauge.decrement(1.0));
+                (0..state.waiting).for_each(|_| self.0.queued().decrement(1.0));
                 state.forget(); // no thread would do them; dropped jobs tell their clients
             }
         }
@@ -209,6 +214,10 @@ impl Shared {
         2 * self.address_threads_max
     }
 
+    fn queued(&self) -> &Gauge {
+        self.queued.get_or_init(|| gauge!("neve_offload_queued_requests", "pool" => self.name))
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
@@ -222,7 +231,7 @@ impl Shared {
             debug!(%error, "thread priority unchanged");
         }
         while let Some((address, job)) = self.next() {
-            gauge!("neve_offload_queued_requests", "pool" => self.name).decrement(1.0);
+            self.queued().decrement(1.0);
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 warn!(pool = self.name, "offloaded work panicked");
             }
