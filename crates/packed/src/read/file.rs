@@ -277,8 +277,7 @@ impl<S: Source> PackedFile<S> {
         let other = || PackedError::malformed(section.name(), "it is not that of the heights");
         let made = made.map_err(|_| other())?;
         let length = self.places[section as usize].bytes;
-        let is_same = made.len() as u64 == length
-            && *self.part(section, sums, 0..length)? == made;
+        let is_same = made.len() as u64 == length && *self.part(section, sums, 0..length)? == made;
         if is_same { Ok(()) } else { Err(other()) }
     }
 

@@ -91,7 +91,7 @@ struct Packer {
     header: FileHeader,
     /// Facts of each height; `None` if they are to be taken from the texts again.
     heights: Passed<Height>,
-    template: Option<Values>,
+    template: Option<Values<'static>>,
     kept_bytes: usize,
     room: Room,
     counter: Counter,
@@ -214,7 +214,7 @@ impl Packer {
 /// Writes the streams of heights.
 struct Encoder<'t> {
     chain_id: u64,
-    template: &'t Values,
+    template: &'t Values<'static>,
     places: &'t Places<'t>,
 }
 
