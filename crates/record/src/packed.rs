@@ -282,7 +282,7 @@ impl PackedRange for Range {
         let refused = |what: &str| PackedDamage::Damaged(format!("packed height {height}: {what}"));
         let block = Block::parse(&record.parts[FULL].bytes);
         let hash = block.map_err(|_| refused("its block does not parse"))?.header.hash();
-        if hash.0 == record.hash.0 && self.0.hash(height) == Some(hash) {
+        if hash.0 == record.hash.0 && self.file.hash(height) == Some(hash) {
             Ok(record)
         } else {
             Err(refused("its header has another hash than the directory says"))
@@ -331,7 +331,7 @@ impl PackedRange for Range {
             let transaction = at.and_then(|at| u32::try_from(at).ok());
             (B256::new(hash.0), Position { height: *height, transaction })
         });
-        let checked = self.0.check_indexes(hashes, keys.terms.iter().copied());
+        let checked = self.file.check_indexes(hashes, keys.terms.iter().copied());
         checked.map_err(|error| damage(&error))
     }
 

@@ -53,6 +53,7 @@ fn long(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a number without leading zeros.
 #[inline]
+#[expect(clippy::big_endian_bytes, reason = "digits begin with the highest")]
 pub(super) fn quantity(out: &mut Vec<u8>, value: u64) {
     let zeros = (value | 1).leading_zeros() / 4;
     let end = out.len() + 16 - zeros as usize;
@@ -62,6 +63,7 @@ pub(super) fn quantity(out: &mut Vec<u8>, value: u64) {
 
 /// Appends a number without leading zeros.
 #[inline]
+#[expect(clippy::big_endian_bytes, reason = "digits begin with the highest")]
 pub(super) fn quantity_128(out: &mut Vec<u8>, value: u128) {
     let high = (value >> 64) as u64;
     if high == 0 {
@@ -86,6 +88,7 @@ pub(super) fn wide(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Appends a number of 32 bytes without leading zeros.
 #[inline]
+#[expect(clippy::big_endian_bytes, reason = "digits begin with the highest")]
 pub(super) fn word(out: &mut Vec<u8>, bytes: &[u8; 32]) {
     if bytes[0] >= 16 {
         return fixed(out, bytes);
@@ -110,13 +113,14 @@ mod tests {
     fn digits_are_those_of_the_standard_library() {
         let bytes: Vec<u8> = (0..=255).collect();
         for length in (0..=256).step_by(3).chain(0..40) {
-            let expected: String =
-                bytes[..length].iter().map(|byte| format!("{byte:02x}")).collect();
+            let digits = bytes[..length].iter().map(|byte| format!("{byte:02x}"));
+            let expected = digits.collect::<Vec<_>>().concat();
             assert_eq!(written(|out| hex(out, &bytes[..length])), expected);
         }
     }
 
     #[test]
+    #[expect(clippy::big_endian_bytes, reason = "digits begin with the highest")]
     fn numbers_have_no_leading_zeros() {
         let edges = (0..128).flat_map(|shift| [(1_u128 << shift) - 1, 1 << shift]);
         for value in edges.chain([u128::MAX]) {

@@ -120,13 +120,11 @@ impl<S: Source> PackedFile<S> {
 
     /// Reads the entry of a height and the one before it, from memory if the tables are there.
     pub(super) fn entries(&self, index: usize) -> Result<(Option<Entry>, Entry), PackedError> {
-        match self.model.get() {
-            Some(model) => model.entries(index),
-            None => {
-                let entries = directory::entries_of(index);
-                directory::read(&self.part(Section::Directory, &self.directory, entries)?)
-            }
+        if let Some(model) = self.model.get() {
+            return model.entries(index);
         }
+        let entries = directory::entries_of(index);
+        directory::read(&self.part(Section::Directory, &self.directory, entries)?)
     }
 
     /// Reads a frame, which has a checksum of its own.

@@ -124,6 +124,7 @@ fn encode(chunk: &Chunk, tx: &Tx, signature: &[u8; 64], fields: &mut Vec<u8>, ou
 }
 
 /// Appends a number in RLP.
+#[expect(clippy::big_endian_bytes, reason = "the order of RLP")]
 fn small(out: &mut Vec<u8>, value: u64) {
     let zeros = value.leading_zeros() / 8;
     if value < 0x80 {
@@ -136,6 +137,7 @@ fn small(out: &mut Vec<u8>, value: u64) {
 }
 
 /// Appends a number in RLP.
+#[expect(clippy::big_endian_bytes, reason = "the order of RLP")]
 fn wide(out: &mut Vec<u8>, value: u128) {
     match u64::try_from(value) {
         Ok(value) => small(out, value),
@@ -144,6 +146,7 @@ fn wide(out: &mut Vec<u8>, value: u128) {
 }
 
 /// Appends a number of 32 bytes in RLP.
+#[expect(clippy::big_endian_bytes, reason = "the order of RLP")]
 fn word(out: &mut Vec<u8>, word: &Word) {
     if word[0] != 0 {
         out.push(0x80 + 32);
@@ -209,7 +212,7 @@ impl KnownBits {
     pub(crate) fn begin(&self, chunk: &Chunk, messages: &mut Messages) -> Blooms {
         let blooms = vec![[0; 256]; chunk.receipts.len()];
         let uses = Vec::with_capacity(chunk.logs.len());
-        let mut begun = Blooms { blooms, unknown: Vec::new(), uses, met: Vec::new() };
+        let mut begun = Blooms { bits: blooms, unknown: Vec::new(), uses, met: Vec::new() };
         for (at, receipt) in chunk.receipts.iter().enumerate() {
             for log in chunk.logs.get(receipt.logs.clone()).unwrap_or_default() {
                 let [of_address, of_topics @ ..] = &log.names;
@@ -235,7 +238,7 @@ impl KnownBits {
         if let Some((table, id)) = self.table(name)
             && let Some(bits) = table.get(id, topic)
         {
-            return set(&mut begun.blooms[at], bits);
+            return set(&mut begun.bits[at], bits);
         }
         let next = begun.unknown.len();
         let first = begun.first_use(name, topic, next);
@@ -248,7 +251,7 @@ impl KnownBits {
 
     /// Ends the blooms with the hashes of their unknown words.
     pub(crate) fn finish(&self, begun: Blooms, hashes: &[B256]) -> Vec<[u8; 256]> {
-        let Blooms { mut blooms, unknown, uses, .. } = begun;
+        let Blooms { bits: mut blooms, unknown, uses, .. } = begun;
         for ((name, topic), hash) in unknown.iter().zip(hashes) {
             if let Some((table, id)) = self.table(*name) {
                 table.set(id, *topic, bits(hash));
@@ -267,7 +270,7 @@ impl KnownBits {
 /// Blooms of a chunk's receipts that lack the bits of unknown words.
 #[derive(Debug)]
 pub(crate) struct Blooms {
-    blooms: Vec<[u8; 256]>,
+    bits: Vec<[u8; 256]>,
     /// Name of each unknown word, and whether it is a topic.
     unknown: Vec<(u32, bool)>,
     /// Receipt and unknown word of each use.
