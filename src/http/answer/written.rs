@@ -35,7 +35,7 @@ impl Responder {
         if self.offload.submit(class, address, job).is_err()
             && let Some((stream, told)) = take(&waits)
         {
-            let busy = self.not_done(NotDone::Full);
+            let busy = self.named(self.not_done(NotDone::Full));
             self.rpc.counters.respond(busy.status().as_u16());
             let out = Box::new(ResponseWriter::new(busy, persistence));
             let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);

@@ -49,7 +49,7 @@ pub(crate) enum NextStep {
 enum Ahead {
     /// Responses to all requests of the client.
     Any,
-    /// One more response, which says that the connection closes.
+    /// Response to one more request, which says that the connection closes.
     One,
     /// No more responses.
     None,

@@ -130,3 +130,12 @@ fn metrics_of_the_process_and_of_the_room_that_is_left_are_there() {
     assert_eq!(health["memory"]["client_bytes_max"], 256 << 20);
     assert!(health["connections_max"].as_u64().is_some_and(|most| most > 0), "{health}");
 }
+
+/// Samples that nobody scrapes would stay in memory. The log alone shows that neve counts them: a scrape does it too.
+#[test]
+fn samples_are_counted_though_nobody_scrapes() {
+    let (node, dir) = (DevnetThread::start(Config::test()).expect("free ports"), fresh_dir());
+    let arguments = ["--upstream", &node.base_url(), "--start", "0"];
+    let neve = Neve::start_by(&["env", "RUST_LOG=neve=debug"], dir.path(), &arguments);
+    neve.wait_for_log("histogram samples counted");
+}
