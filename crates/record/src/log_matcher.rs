@@ -215,7 +215,7 @@ impl Logs {
         // Also for a filter that takes anything: what is not a log must not be given as one.
         let event = Event::read(log.as_ref()).ok_or(SearchError::Unreadable { height })?;
         let taken = self.wanted.0.filter.takes(&event);
-        self.examined += log.as_ref().len() as u64;
+        self.examined += log.len() as u64;
         Ok(taken.then_some(FoundLogs::Stored(log)))
     }
 }

@@ -36,7 +36,7 @@ impl AdminPages {
     pub(super) fn at(address: &ListenAddress) -> Result<Self, String> {
         let client = match address {
             ListenAddress::Tcp { .. } => {
-                let endpoint = Endpoint::parse(&format!("http://{address}/health"))?;
+                let endpoint = Endpoint::parse(&format!("http://{address}"))?;
                 Client::Tcp(StreamClient::new(&endpoint, client_config(None)?, ANSWER_TIME_MAX))
             }
             ListenAddress::Unix(path) => Client::Unix(path.clone()),

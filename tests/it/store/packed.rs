@@ -27,7 +27,7 @@ pub(super) fn start(dir: &Path, node: &DevnetThread, unpacked: &str) -> Neve {
     start_with(dir, node, &["--unpacked-bytes", unpacked])
 }
 
-fn start_with(dir: &Path, node: &DevnetThread, options: &[&str]) -> Neve {
+pub(super) fn start_with(dir: &Path, node: &DevnetThread, options: &[&str]) -> Neve {
     let url = node.base_url();
     let fixed =
         ["--upstream", &url, "--start", "0", "--segment-blocks", "32", "--api", "debug-raw"];

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::packed::{calls, chain, packed_files, start, verified, wait_until_packed};
+use super::packed::{calls, chain, packed_files, start, start_with, verified, wait_until_packed};
 use crate::support::client::Response;
+use crate::support::neve::Neve;
 
 /// Flips a bit of a file.
 fn flip(path: &Path, at: u64) {
@@ -45,12 +46,22 @@ fn directory_that_changes_while_neve_runs_is_never_served_nor_kept() {
     for (found, right) in ask().iter().zip(&whole) {
         assert!(found.status == 421 || found.body == right.body, "{}", found.text());
     }
-    neve.wait("repair", |health| {
-        let is_mended = health["storage"]["unrepaired_records"] == 0;
-        let same = ask().iter().zip(&whole).all(|(found, right)| found.body == right.body);
-        (is_mended && same).then_some(())
-    });
-    assert!(neve.count("neve_store_repaired_records_total") >= 3);
+    let wait_for_repair = |neve: &Neve, ask: &mut dyn FnMut() -> Vec<Response>| {
+        neve.wait("repair", |health| {
+            let is_mended = health["storage"]["unrepaired_records"] == 0;
+            let same = ask().iter().zip(&whole).all(|(found, right)| found.body == right.body);
+            (is_mended && same).then_some(())
+        });
+    };
+    wait_for_repair(&neve, &mut ask);
+    neve.stop_in_time();
+    // Directories that were read before the flips stay in memory, right. An opening reads them again, and sets the
+    // files aside.
+    let options = ["--unpacked-bytes", "0B", "--backfill-to", "0"];
+    let neve = start_with(dir.path(), &node, &options);
+    let mut client = neve.client();
+    let mut ask = || calls.iter().map(|(method, params)| client.call(method, params)).collect();
+    wait_for_repair(&neve, &mut ask);
     neve.stop_in_time();
     assert_eq!(verified(dir.path()).0, Some(0));
 }
