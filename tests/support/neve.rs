@@ -16,6 +16,8 @@ use super::node::wait::{Miss, wait_until};
 
 /// Longest time of any act of the server, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+/// Longest wait for threads that run when no other one wants to: a busy machine starves them.
+const NICE_LIMIT: Duration = Duration::from_mins(15);
 
 /// Addresses, and what to try.
 const GREETING_LINES: usize = 5;
@@ -167,12 +169,26 @@ impl Neve {
     }
 
     /// Waits until `look` finds something.
-    pub(crate) fn wait<T>(&self, what: &str, mut look: impl FnMut(&Value) -> Option<T>) -> T {
+    pub(crate) fn wait<T>(&self, what: &str, look: impl FnMut(&Value) -> Option<T>) -> T {
+        self.wait_within(LIMIT, what, look)
+    }
+
+    /// Waits in the same way for the work of a thread of the lowest priority, as the packer is.
+    pub(crate) fn wait_for_nice<T>(&self, what: &str, look: impl FnMut(&Value) -> Option<T>) -> T {
+        self.wait_within(NICE_LIMIT, what, look)
+    }
+
+    fn wait_within<T>(
+        &self,
+        limit: Duration,
+        what: &str,
+        mut look: impl FnMut(&Value) -> Option<T>,
+    ) -> T {
         let look = || {
             let health = self.health();
             look(&health).ok_or_else(|| Miss::NotYet(health.to_string()))
         };
-        wait_until(what, LIMIT, look).unwrap_or_else(|why| panic!("{why}\n{}", self.log()))
+        wait_until(what, limit, look).unwrap_or_else(|why| panic!("{why}\n{}", self.log()))
     }
 
     /// Waits until the head is at least `height`. The time starts anew with each head.

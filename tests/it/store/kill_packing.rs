@@ -52,7 +52,7 @@ fn start(dir: &Path, url: &str, unpacked: &str) -> Neve {
 /// as a packed file is written after that time.
 fn life(dir: &Path, url: &str, time: Duration, in_a_file: bool) {
     let neve = start(dir, url, "0B");
-    neve.wait("packed heights", |_| {
+    neve.wait_for_nice("packed heights", |_| {
         (neve.count("neve_store_packed_heights_total") > 0).then_some(())
     });
     std::thread::park_timeout(time);

@@ -42,7 +42,7 @@ pub(super) fn wait_until_packed(neve: &Neve) {
 
 /// Waits until so many heights are packed.
 pub(crate) fn wait_for_packed(neve: &Neve, heights: u64) {
-    neve.wait("packed heights", |_| {
+    neve.wait_for_nice("packed heights", |_| {
         (neve.count("neve_store_packed_heights") >= heights).then_some(())
     });
 }

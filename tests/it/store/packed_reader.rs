@@ -45,7 +45,7 @@ fn served(neve: &Neve, height: u64) -> String {
 fn compare(set: Set) {
     let (_node, neve, dir) = recorded(set, &["--segment-blocks", "32", "--unpacked-bytes", "0B"]);
     let heights = (set.head - RANGE) / RANGE * RANGE;
-    neve.wait("packed heights", |_| {
+    neve.wait_for_nice("packed heights", |_| {
         (neve.count("neve_store_packed_heights") >= heights).then_some(())
     });
     let total_difficulty = if set.folder.starts_with("v1.14") { "number" } else { "zero" };
