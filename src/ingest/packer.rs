@@ -1,8 +1,8 @@
 //! The packer: a thread of the lowest priority that packs a range of heights, while neve is not
 //! behind its upstream.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,10 @@ impl Packer {
             && let Some(due) = writer.begin_pack(settled, unpacked)
         {
             let (status, stop) = (Arc::clone(&self.status), Arc::clone(&self.stop));
-            self.start(move || Packed::Written(due.run(&mut || proceed(&status, &stop))));
+            let work = move || Packed::Written(due.run(&mut || proceed(&status, &stop)));
+            if self.start(work).is_err() {
+                self.wait_before_the_next();
+            }
         }
     }
 
@@ -78,8 +81,11 @@ impl Packer {
             Packed::Written(outcome) => match writer.end_pack(outcome)? {
                 PackEnd::Packed(packed, name) => {
                     note(&packed);
-                    self.start(move || Packed::Named(name.run()));
-                    self.is_naming = true;
+                    match self.start(move || Packed::Named(name.run())) {
+                        Ok(()) => self.is_naming = true,
+                        // Without a thread it is done here: the segments would stay until the next start.
+                        Err(work) => return self.publish(writer, work()),
+                    }
                 }
                 PackEnd::Overtaken => debug!("range changed while it was packed"),
                 PackEnd::NotPacked => self.wait_before_the_next(),
@@ -94,17 +100,23 @@ impl Packer {
         Ok(())
     }
 
-    /// Works on a thread of the packer's own.
-    fn start(&mut self, work: impl FnOnce() -> Packed + Send + 'static) {
+    /// Works on a thread of the packer's own. Gives the work back if there can be none.
+    fn start<W: FnOnce() -> Packed + Send + 'static>(&mut self, work: W) -> Result<(), W> {
         let (done, under_way) = oneshot::channel();
+        let (give, take) = mpsc::channel::<W>();
         let started = thread::Builder::new().name("packer".to_owned()).spawn(move || {
             lower_priority();
-            let _ = done.send(work()); // the writer may be gone
+            if let Ok(work) = take.recv() {
+                let _ = done.send(work()); // the writer may be gone
+            }
         });
-        match started {
-            Ok(_) => self.under_way = Some(under_way),
-            Err(error) => warn!(%error, "packer not started"),
+        if let Err(error) = started {
+            warn!(%error, "packer not started");
+            return Err(work);
         }
+        self.under_way = Some(under_way);
+        let _ = give.send(work); // the thread waits for it
+        Ok(())
     }
 
     /// Waits for the end of the work; `None` at once if there is none, or if it panicked.
@@ -112,6 +124,7 @@ impl Packer {
         let ended = self.under_way.as_mut()?.await;
         self.under_way = None;
         if ended.is_err() {
+            self.is_naming = false;
             self.wait_before_the_next(); // it panicked, and would again
         }
         ended.ok()

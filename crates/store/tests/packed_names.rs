@@ -15,9 +15,7 @@ use neve_store::disk::RealDisk;
 use neve_store::verify::inventory;
 use neve_store::{Opened, Options, PackEnd, Record, Retention};
 use support::toy::Toy;
-use support::{
-    Done, IDENTITY, Recorder, assert_clean, assert_exactly, block, files, open_as, small,
-};
+use support::{Done, Recorder, assert_clean, assert_exactly, files, open_as, small};
 
 fn options() -> Options {
     Options { span: 5, ..small() }
@@ -27,14 +25,8 @@ fn open(dir: &Path) -> Opened {
     open_as(Arc::new(RealDisk::new(dir)), options(), true)
 }
 
-/// Heights 2 to 21 in segments that end before each multiple of 4.
 fn fill(dir: &Path) -> Vec<Record> {
-    let records: Vec<_> = (2..22).map(|height| block(height, 0)).collect();
-    let mut store = open(dir);
-    store.writer.bind(IDENTITY, 1).unwrap();
-    records.iter().for_each(|record| store.writer.append(record).unwrap());
-    store.writer.sync().unwrap();
-    records
+    support::fill(&mut open(dir))
 }
 
 /// Packs all that is due.

@@ -71,14 +71,8 @@ fn open(dir: &Path) -> Opened {
     open_failing(dir, usize::MAX).0
 }
 
-/// Heights 2 to 21 in segments that end before each multiple of 4.
 fn fill(dir: &Path) -> Vec<Record> {
-    let records: Vec<_> = (2..22).map(|height| block(height, 0)).collect();
-    let mut store = open(dir);
-    store.writer.bind(IDENTITY, 1).unwrap();
-    records.iter().for_each(|record| store.writer.append(record).unwrap());
-    store.writer.sync().unwrap();
-    records
+    support::fill(&mut open(dir))
 }
 
 /// Packs all that is due. Stops at the first error.

@@ -58,6 +58,15 @@ pub(crate) fn packed_files(dir: &Path) -> Vec<PathBuf> {
     packed
 }
 
+/// Sends all these calls, each time that it is called.
+pub(super) fn asker<'c>(
+    neve: &Neve,
+    calls: &'c [(String, String)],
+) -> impl FnMut() -> Vec<Response> + use<'c> {
+    let mut client = neve.client();
+    move || calls.iter().map(|(method, params)| client.call(method, params)).collect()
+}
+
 /// Calls of every method about stored heights.
 pub(super) fn calls(neve: &Neve) -> Vec<(String, String)> {
     let mut calls = Vec::new();
@@ -384,10 +393,7 @@ fn packed_file_that_is_cut_while_neve_runs_is_a_miss_and_repaired() {
     let neve = start(dir.path(), &node, "0B");
     wait_until_packed(&neve);
     let calls = calls(&neve);
-    let mut client = neve.client();
-    let mut ask = || -> Vec<Response> {
-        calls.iter().map(|(method, params)| client.call(method, params)).collect()
-    };
+    let mut ask = asker(&neve, &calls);
     let whole = ask();
     let mut paths = packed_files(dir.path());
     let open = |path: &PathBuf| fs::File::options().write(true).open(path).expect("it is ours");

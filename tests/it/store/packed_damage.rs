@@ -5,7 +5,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::packed::{calls, chain, packed_files, start, start_with, verified, wait_until_packed};
+use super::packed::{
+    asker, calls, chain, packed_files, start, start_with, verified, wait_until_packed,
+};
 use crate::support::client::Response;
 use crate::support::neve::Neve;
 
@@ -32,10 +34,7 @@ fn directory_that_changes_while_neve_runs_is_never_served_nor_kept() {
     let neve = start(dir.path(), &node, "0B");
     wait_until_packed(&neve);
     let calls = calls(&neve);
-    let mut client = neve.client();
-    let mut ask = || -> Vec<Response> {
-        calls.iter().map(|(method, params)| client.call(method, params)).collect()
-    };
+    let mut ask = asker(&neve, &calls);
     let whole = ask();
     let files = packed_files(dir.path());
     // The hash of a height, that of the last height, the end of a frame; and postings.
@@ -54,13 +53,13 @@ fn directory_that_changes_while_neve_runs_is_never_served_nor_kept() {
         });
     };
     wait_for_repair(&neve, &mut ask);
+    neve.wait_for_log("segment repaired"); // the postings, which a search reads again
     neve.stop_in_time();
     // Directories that were read before the flips stay in memory, right. An opening reads them again, and sets the
     // files aside.
     let options = ["--unpacked-bytes", "0B", "--backfill-to", "0"];
     let neve = start_with(dir.path(), &node, &options);
-    let mut client = neve.client();
-    let mut ask = || calls.iter().map(|(method, params)| client.call(method, params)).collect();
+    let mut ask = asker(&neve, &calls);
     wait_for_repair(&neve, &mut ask);
     neve.stop_in_time();
     assert_eq!(verified(dir.path()).0, Some(0));

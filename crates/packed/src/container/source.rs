@@ -8,8 +8,8 @@ use crate::error::PackedError;
 
 /// A file whose bytes can be read at any offset.
 ///
-/// A source that maps its file lends the bytes. A source that fetches pages returns copies. The
-/// bytes at an offset never change while a [`crate::PackedFile`] uses the source.
+/// A source that maps its file lends the bytes. A source that fetches pages returns copies. A disk may
+/// change bytes of an open file, so a [`crate::PackedFile`] compares each read with a checksum.
 pub trait Source {
     /// Returns the length of the file in bytes.
     fn len(&self) -> u64;

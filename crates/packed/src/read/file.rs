@@ -26,8 +26,9 @@ const OPENED_BYTES_MAX: u64 = 16 << 20;
 /// the header. A read of a height reads the other three again unless they are in memory (see
 /// [`ModelCache`]). The two indexes are checked at their first use.
 ///
-/// No byte is believed because it was right before: each read of the directory and of an index compares
-/// checksums of pages that the first one made, each read of a frame or of tables theirs.
+/// No byte on disk is believed because it was right before. A read of a frame, of tables or of the whole
+/// directory compares the checksum of the file; one of an entry or of an index those of its pages, which
+/// the first read made.
 #[derive(Debug)]
 pub struct PackedFile<S> {
     source: S,
@@ -179,9 +180,13 @@ impl<S: Source> PackedFile<S> {
             let place = &self.places[section as usize];
             let known = match PageSums::read(&self.source, place, section)? {
                 Some(sums) => {
-                    let part = |range| self.part(section, &sums, range);
-                    let form = hash_index::form(part, place.bytes)?;
-                    Some((sums, form))
+                    let form =
+                        hash_index::form(|range| self.part(section, &sums, range), place.bytes);
+                    match form {
+                        Err(error @ PackedError::Read { .. }) => return Err(error),
+                        // Widths that no packer writes: damaged, as one with another checksum is.
+                        form => form.ok().map(|form| (sums, form)),
+                    }
                 }
                 None => None,
             };

@@ -90,6 +90,15 @@ pub fn open_as(disk: Arc<dyn Disk>, options: Options, packs: bool) -> Opened {
     opened.unwrap()
 }
 
+/// Appends heights 2 to 21. With a span of 5 and a codec, segments end before each multiple of 4.
+pub fn fill(opened: &mut Opened) -> Vec<Record> {
+    let records: Vec<_> = (2..22).map(|height| block(height, 0)).collect();
+    opened.writer.bind(IDENTITY, 1).unwrap();
+    records.iter().for_each(|record| opened.writer.append(record).unwrap());
+    opened.writer.sync().unwrap();
+    records
+}
+
 /// Packs all that is due up to height `settled`, to the first error. Returns the number of heights.
 pub fn pack(opened: &mut Opened, settled: u64) -> Result<u64, neve_store::Error> {
     let mut heights = 0;
