@@ -52,6 +52,15 @@ impl Following {
             warn!("upstreams not replaced: without any neve is another program; restart it");
             return self;
         }
+        // The quorum is that of the start. Fewer upstreams would never agree.
+        let (quorum, upstreams) = (config.fetch.quorum, chain.endpoints.len());
+        if upstreams > 0 && quorum > upstreams {
+            warn!(
+                upstreams,
+                quorum, "upstreams not replaced: fewer than --upstream-quorum; restart neve"
+            );
+            return self;
+        }
         self.end().await;
         sleep(PAUSE).await;
         reload.header_files.clone_from(&chain.header_files);

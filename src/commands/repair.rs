@@ -44,7 +44,7 @@ async fn repair_all(config: Config) -> Result<bool, StartError> {
     }
     let chain = Upstreams::of(&config.source, &[]).await?;
     let Opened { writer, reader, notes } = open(&config, place.path())?;
-    notes.iter().for_each(|note| warn!("{note}"));
+    notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
     let (scrubbed, dir) = (reader.clone(), place.path().to_owned());
     let scrubbing = tokio::task::spawn_blocking(move || {
         let mut bases = scrubbed.sealed().into_iter();

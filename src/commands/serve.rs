@@ -63,7 +63,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let chain = Upstreams::of(&config.source, rules).await?;
     reload.header_files = chain.header_files.clone();
     let Opened { writer, reader, notes } = open(&config, place.path())?;
-    notes.iter().for_each(|note| warn!("{note}"));
+    notes.iter().for_each(|note| warn!(target: observe::log::NOTES, "{note}"));
     let serving = Arc::new(Serving::new(reader));
     if let Some(stamp) = writer.stamp() {
         serving.identify(stamp.identity);

@@ -98,7 +98,7 @@ fn doctor(groups: &'static [Group]) -> Command {
     let plan = Arg::new("plan").long("plan").action(ArgAction::SetTrue);
     let front = Arg::new("front").long("front").value_name("URL");
     settings(Command::new("doctor").about(about), groups)
-        .arg(front.help("Ask a front at this address, too: do misses reach a node?"))
+        .arg(front.conflicts_with("plan").help("Ask a front at this address, too: do misses reach a node?"))
         .arg(json.help("Print JSON lines."))
         .arg(plan.help("Print disk, history, memory and work of the settings instead."))
         .long_about(format!("{about} {long}"))

@@ -350,8 +350,11 @@ impl Admin {
         let full = self.time_to_full().map_or(f64::INFINITY, |full| full.seconds);
         gauge!("neve_store_time_to_full_seconds").set(full);
         process::publish();
+        let upstreams = self.status.upstreams();
+        let names: Vec<&str> = upstreams.iter().map(|one| &*one.url).collect();
         let render = |handle| super::metrics::render(handle, &self.thread_counters);
-        self.metrics.as_ref().map(render).unwrap_or_default()
+        let page = self.metrics.as_ref().map(render).unwrap_or_default();
+        super::metrics::without_replaced(&page, &names)
     }
 }
 

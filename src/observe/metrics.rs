@@ -51,6 +51,25 @@ pub(crate) fn render(handle: &PrometheusHandle, thread_counters: &[Arc<ThreadCou
     })
 }
 
+/// Gauges with a series for each upstream.
+const OF_UPSTREAMS: [&str; 4] = [
+    "neve_upstream_concurrency_limit{",
+    "neve_upstream_in_flight_heights{",
+    "neve_upstream_mean_response_seconds{",
+    "neve_upstream_up{",
+];
+
+/// Leaves out the gauges of upstreams that a reload replaced: the recorder keeps them, and an alert of one
+/// that was down would never end. Their counters stay.
+pub(crate) fn without_replaced(page: &str, upstreams: &[&str]) -> String {
+    let labels: Vec<_> = upstreams.iter().map(|name| format!("upstream=\"{name}\"")).collect();
+    let is_current = |line: &&str| {
+        !OF_UPSTREAMS.iter().any(|gauge| line.starts_with(gauge))
+            || labels.iter().any(|label| line.contains(&**label))
+    };
+    page.split_inclusive('\n').filter(is_current).collect()
+}
+
 /// Begins each counter without labels at 0: a counter that appears with its first event has no increase.
 fn begin() {
     for metric in METRICS {
@@ -207,5 +226,14 @@ mod tests {
         assert!(grown < all / 2, "{grown} of {all} bytes are held");
         let count = format!("times_count {}", ROUNDS * SAMPLES);
         assert!(recorder.handle().render().contains(&count));
+    }
+
+    #[test]
+    fn gauges_of_replaced_upstreams_are_left_out_and_their_counters_stay() {
+        let page = "# TYPE neve_upstream_up gauge\nneve_upstream_up{upstream=\"http://a\"} 0\n\
+                    neve_upstream_up{upstream=\"http://b\"} 1\n\
+                    neve_upstream_errors_total{upstream=\"http://a\"} 3\n";
+        let shown = without_replaced(page, &["http://b"]);
+        assert_eq!(shown, page.replace("neve_upstream_up{upstream=\"http://a\"} 0\n", ""));
     }
 }

@@ -60,27 +60,28 @@ impl NodeInfo {
         answer.get_mut("result").map(Value::take)
     }
 
-    /// Upgrades of its network: the key and the time of each, as texts.
-    pub(crate) async fn upgrades(&self) -> Vec<(PeerText, PeerText)> {
-        let upgrades = self.call("info.upgrades").await;
-        let all = upgrades.as_ref().and_then(Value::as_object).into_iter().flatten();
+    /// Upgrades of its network: the key and the time of each, as texts. `None` without an answer.
+    pub(crate) async fn upgrades(&self) -> Option<Vec<(PeerText, PeerText)>> {
+        let upgrades = self.call("info.upgrades").await?;
+        let all = upgrades.as_object().into_iter().flatten();
         let text = |(key, time): (&String, &Value)| {
             (PeerText::new(key), PeerText::new(time.as_str().unwrap_or_default()))
         };
-        all.map(text).collect()
+        Some(all.map(text).collect())
     }
 
-    /// Time until the first upgrade that this neve does not know, of those with a time. Warns of it.
-    async fn unknown_upgrade(&self, now: SystemTime) -> Option<Duration> {
+    /// Time until the first upgrade that this neve does not know, of those with a time. Warns of it. `None` if the
+    /// node gives no answer.
+    async fn unknown_upgrade(&self, now: SystemTime) -> Option<Option<Duration>> {
         let mut first = None;
-        for (key, time) in self.upgrades().await {
+        for (key, time) in self.upgrades().await? {
             let Some(left) = time_left(key.as_str(), time.as_str(), now) else { continue };
             if left.is_none_or(|left| left <= NOTICE) {
                 warn!(upstream = %self.name, upgrade = %key, at = %time, "upgrade unknown to this neve");
             }
             first = [first, left].into_iter().flatten().min();
         }
-        first
+        Some(first)
     }
 }
 
@@ -88,6 +89,8 @@ impl NodeInfo {
 pub(crate) async fn watch_upgrades(endpoints: Vec<Endpoint>, tls: rustls::ClientConfig) {
     let of = |endpoint| NodeInfo::new(endpoint, tls.clone(), PATIENCE);
     let nodes: Vec<_> = endpoints.iter().filter_map(of).collect();
+    // What upstreams said that were replaced does not hold any more.
+    publish(None);
     sleep(FIRST_ASKED_AFTER).await;
     while !nodes.is_empty() {
         look(&nodes).await;
@@ -97,11 +100,17 @@ pub(crate) async fn watch_upgrades(endpoints: Vec<Endpoint>, tls: rustls::Client
 
 /// Publishes the time until the first upgrade that this neve does not know.
 async fn look(nodes: &[NodeInfo]) {
-    let mut first: Option<Duration> = None;
+    let mut answers = Vec::new();
     for node in nodes {
-        let left = node.unknown_upgrade(SystemTime::now()).await;
-        first = [first, left].into_iter().flatten().min();
+        answers.extend(node.unknown_upgrade(SystemTime::now()).await);
     }
+    // A node that is away for a while has the same upgrades as before.
+    if !answers.is_empty() {
+        publish(answers.into_iter().flatten().min());
+    }
+}
+
+fn publish(first: Option<Duration>) {
     let seconds = first.map_or(f64::INFINITY, |left| left.as_secs_f64());
     gauge!("neve_upstream_unknown_upgrade_seconds").set(seconds);
 }
@@ -144,6 +153,22 @@ mod tests {
         let page = recorder.handle().render();
         let line = page.lines().find(|line| line.starts_with("neve_upstream_unknown_upgrade"));
         line.unwrap().split(' ').nth(1).unwrap().to_owned()
+    }
+
+    #[test]
+    fn node_that_is_away_changes_nothing() {
+        let soon = SystemTime::now() + Duration::from_hours(24 * 40);
+        let soon = humantime::format_rfc3339_seconds(soon).to_string();
+        let (endpoint, answering) = node(1, &json!({ "nextTime": soon }));
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let info = NodeInfo::new(&endpoint, client_config(None).unwrap(), PATIENCE).unwrap();
+        with_local_recorder(&recorder, || runtime.block_on(look(std::slice::from_ref(&info))));
+        answering.join().unwrap();
+        let before = recorder.handle().render();
+        with_local_recorder(&recorder, || runtime.block_on(look(&[info])));
+        assert!(!before.to_lowercase().contains("inf"), "{before}");
+        assert_eq!(recorder.handle().render(), before);
     }
 
     #[test]

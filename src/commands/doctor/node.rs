@@ -192,7 +192,7 @@ impl Node<'_> {
         let Some(version) = version else { return silent() };
         let version = PeerText::new(version);
         let mut findings = vec![releases::node(name, version.as_str(), network, now)];
-        for (key, time) in info.upgrades().await {
+        for (key, time) in info.upgrades().await.unwrap_or_default() {
             findings.extend(releases::scheduled(name, key.as_str(), time.as_str(), now));
         }
         findings

@@ -49,7 +49,7 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let place = StoreDir::of(config)?;
     let chain = Upstreams::of(&config.source, &[]).await?;
     let Opened { writer, reader, notes } = open(config, place.path())?;
-    notes.iter().for_each(|note| warn!("{note}"));
+    notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
     let mut lines = input::start(args.file.as_deref())?;
     let stamp = writer.stamp();
     let known = stamp.map(|stamp| stamp.identity).or(chain.network.map(Network::identity));

@@ -8,4 +8,5 @@ mod start;
 
 pub(crate) use output::{FlushAtEnd, LogOutput, bars};
 pub(crate) use queue::{LineQueue, LineSink};
+pub(crate) use repeats::NOTES;
 pub(crate) use start::{LogLevels, queued, start};

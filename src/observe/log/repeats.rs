@@ -21,8 +21,10 @@ use crate::shared::lock::lock;
 const APART: Duration = Duration::from_secs(1);
 /// Different warnings of one place within that time.
 const OF_PLACE_MAX: usize = 16;
-/// Target of the line that tells of those left out. It is never left out itself.
+/// Target of the line that tells of those left out.
 const TARGET: &str = "neve::log";
+/// Target of lines that come once, one after the other, from one place.
+pub(crate) const NOTES: &str = "neve::notes";
 /// Fields whose values change each time, so that they make no other warning of it.
 const CHANGING: [&str; 4] = ["height", "retry_in", "elapsed", "bytes"];
 
@@ -62,7 +64,7 @@ impl<F> Unrepeated<F> {
 
     fn take(&self, event: &Event<'_>) -> Option<u64> {
         let metadata = event.metadata();
-        if *metadata.level() > Level::WARN || metadata.target() == TARGET {
+        if *metadata.level() > Level::WARN || [TARGET, NOTES].contains(&metadata.target()) {
             return Some(0);
         }
         let mut text = Fields(DefaultHasher::new());

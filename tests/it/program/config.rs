@@ -332,3 +332,23 @@ fn sighup_replaces_upstreams_and_following_goes_on_where_it_was() {
     assert_eq!(neve.client().call("eth_getBlockByNumber", r#"["0x2d",false]"#).status, 200);
     neve.stop_in_time();
 }
+
+/// The quorum is that of the start: one upstream alone would never be agreed with.
+#[test]
+fn sighup_takes_no_fewer_upstreams_than_the_quorum() {
+    let dir = fresh_dir();
+    let node = || DevnetThread::start(Config::test().with_head(30)).expect("free ports");
+    let (first, second) = (node(), node());
+    let settings = |upstreams: &[&str], quorum: u32| {
+        let text = format!("upstream = {upstreams:?}\nupstream-quorum = {quorum}\nstart = 20\n");
+        file(dir.path(), &text)
+    };
+    let path = settings(&[&first.base_url(), &second.base_url()], 2);
+    let neve = Neve::start(dir.path(), &["--config", &path]);
+    neve.wait_for_head(30);
+    settings(&[&first.base_url()], 1);
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("fewer than --upstream-quorum");
+    assert_eq!(neve.health()["upstreams"].as_array().map(Vec::len), Some(2));
+    neve.stop_in_time();
+}
