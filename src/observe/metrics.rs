@@ -232,7 +232,7 @@ mod tests {
     fn gauges_of_replaced_upstreams_are_left_out_and_their_counters_stay() {
         let page = "# TYPE neve_upstream_up gauge\nneve_upstream_up{upstream=\"http://a\"} 0\n\
                     neve_upstream_up{upstream=\"http://b\"} 1\n\
-                    neve_upstream_errors_total{upstream=\"http://a\"} 3\n";
+                    neve_upstream_requests_total{upstream=\"http://a\"} 3\n";
         let shown = without_replaced(page, &["http://b"]);
         assert_eq!(shown, page.replace("neve_upstream_up{upstream=\"http://a\"} 0\n", ""));
     }
