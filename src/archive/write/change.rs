@@ -12,6 +12,8 @@ use crate::archive::store::{ArchiveStore, Held};
 
 /// Attempts at a change of the manifest.
 const ATTEMPTS_MAX: u32 = 100;
+/// Reads of a manifest that comes before the newest one.
+const READS_MAX: u32 = 3;
 
 /// Options of a writer.
 #[derive(Debug, Default)]
@@ -140,6 +142,20 @@ impl<'a> Writer<'a> {
 /// heights need no copy, is refused unless the own key signed it: somebody else may have put it there. One that the
 /// own key signed is refused if it comes before the newest one, as somebody may have put it back.
 pub(super) async fn own_manifest(
+    archive: &ArchiveStore,
+    options: &WriteOptions,
+) -> Result<Option<Held>, Failed> {
+    let mut reads = 1;
+    loop {
+        match own_manifest_once(archive, options).await {
+            // Another process with this memory may have put a later one while the answer was under way.
+            Err(Failed::Earlier { .. }) if reads < READS_MAX => reads += 1,
+            read => return read,
+        }
+    }
+}
+
+async fn own_manifest_once(
     archive: &ArchiveStore,
     options: &WriteOptions,
 ) -> Result<Option<Held>, Failed> {

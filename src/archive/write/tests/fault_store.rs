@@ -45,11 +45,12 @@ pub(super) enum Fault {
     ClockBehind,
 }
 
-/// Request before which a store waits.
+/// Request before which a store waits, or behind which its answer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Point {
     PutManifest,
     GetManifest,
+    GotManifest,
     GetObject,
     List,
 }
@@ -249,6 +250,9 @@ impl ObjectStore for FaultStore {
         self.gate.pass(if is_manifest { Point::GetManifest } else { Point::GetObject }).await;
         self.pass(false)?;
         let mut found = self.inner.get_opts(location, options).await?;
+        if is_manifest {
+            self.gate.pass(Point::GotManifest).await;
+        }
         found.meta = told(found.meta, self.fault());
         if self.fault() != Fault::TornReads || found.meta.size < 16 << 10 {
             return Ok(found);

@@ -89,6 +89,26 @@ fn earlier_manifest_of_the_own_key_is_refused_by_each_writer_that_has_seen_a_lat
     });
 }
 
+/// A server pushes while the answer to a `gc` with its directory is under way.
+#[test]
+fn manifest_that_is_overtaken_by_another_process_of_the_directory_is_read_again() {
+    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
+    let memory = tempfile::tempdir().expect("a directory can be made");
+    let dir = Some(memory.path());
+    run(async {
+        let archive = archive(&store);
+        signed_push(&archive, packed.some([0]).path(), &writer(dir, 0)).await.expect("a push");
+        let (server, by) = (writer(dir, 0), writer(dir, 0));
+        let pushing = async {
+            signed_push(&archive, packed.path(), &server).await.expect("a push");
+        };
+        let pushing = store.before((Point::GotManifest, 0), pushing);
+        let ((), collected) = tokio::join!(pushing, gc(&archive, &by, ALL, |_| ()));
+        collected.expect("the next answer is the newest one");
+        assert_eq!(whole(&archive).await, (0, 11), "nothing is lost");
+    });
+}
+
 #[test]
 fn absent_and_empty_manifests_are_earlier_ones() {
     let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
