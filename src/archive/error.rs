@@ -33,7 +33,7 @@ pub(crate) enum Failed {
     )]
     OtherSigner { sequence: u64, content: String, found: &'static str, key: String },
     #[error("{}; {why}; put that one back, or if this is wanted, {next}", there(*sequence))]
-    Earlier { sequence: Option<u64>, why: String, next: &'static str },
+    Earlier { sequence: Option<u64>, why: String, next: String },
     #[error(
         "--sign-existing names sha256:{named}, and the manifest that is there is sha256:{found}; read that one by \
          neve archive verify, which shows its digest"

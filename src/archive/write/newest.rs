@@ -74,7 +74,7 @@ impl Newest {
             return Ok(());
         }
         let why = format!("--archive-at-least says that manifest {} was there", self.at_least);
-        Err(Failed::Earlier { sequence, why, next: "give a lower sequence" })
+        Err(Failed::Earlier { sequence, why, next: "give a lower sequence".to_owned() })
     }
 
     /// Remembers a manifest with the own signature. One that comes before the newest one is refused, and so is
@@ -124,9 +124,14 @@ impl Newest {
         let place = place.unwrap_or_default();
         let Seen { sequence, digest } = known;
         let why = format!("this writer has seen manifest {sequence}, sha256:{digest}{place}");
-        let next = match there {
-            None => "remove the file that remembers it",
-            Some(_) => "sign the one that is there by neve archive init --sign-existing DIGEST",
+        let next = match (there, &self.path) {
+            (_, None) => "run the command again: only its run remembers that one".to_owned(),
+            (None, Some(path)) => format!("remove {}", path.display()),
+            (Some(there), Some(path)) => format!(
+                "sign the one that is there by neve archive init --sign-existing sha256:{} --data-dir {}",
+                there.digest,
+                path.parent().unwrap_or(path).display()
+            ),
         };
         Failed::Earlier { sequence: there.map(|there| there.sequence), why, next }
     }

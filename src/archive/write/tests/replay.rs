@@ -166,7 +166,13 @@ fn earlier_manifest_that_is_wanted_is_signed_on_purpose() {
         signed_push(&archive, packed.some([0, 1]).path(), &writer(dir, 0)).await.expect("a push");
         signed_push(&archive, packed.path(), &writer(dir, 0)).await.expect("a push");
         put_back(&store, &first).await;
-        let signing = WriteOptions { signs: Some(held(&archive).await.digest), ..writer(dir, 0) };
+        let digest = held(&archive).await.digest;
+        let refused = signed_push(&archive, packed.path(), &writer(dir, 0)).await;
+        let text = refused.expect_err("it is an earlier one").to_string();
+        let directory = memory.path().display();
+        let advice = format!("init --sign-existing sha256:{digest} --data-dir {directory}");
+        assert!(text.ends_with(&advice), "{text}");
+        let signing = WriteOptions { signs: Some(digest), ..writer(dir, 0) };
         init(&archive, &signing, None).await.expect("it is wanted");
         signed_push(&archive, packed.path(), &writer(dir, 0)).await.expect("it goes on from there");
         assert_eq!(held(&archive).await.manifest.sequence, 3);
