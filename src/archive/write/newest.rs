@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -150,7 +150,7 @@ fn exchange_in(
     path: &Path,
     change: impl FnOnce(Option<Seen>) -> Option<Seen>,
 ) -> io::Result<Option<Seen>> {
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    let file = opened(path)?;
     file.lock()?;
     let known = read_record(&file)?;
     if let Some(next) = change(known).filter(|next| Some(*next) != known) {
@@ -161,6 +161,22 @@ fn exchange_in(
         }
     }
     Ok(known)
+}
+
+/// Opens a file. A new one gets the owner of its directory: root may run the first command, and the service the next.
+fn opened(path: &Path) -> io::Result<File> {
+    match File::options().read(true).write(true).create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            File::options().read(true).write(true).open(path)
+        }
+        Err(error) => Err(error),
+        Ok(file) => {
+            if let Some(Ok(dir)) = path.parent().map(Path::metadata) {
+                let _ = fchown(&file, Some(dir.uid()), Some(dir.gid())); // only root may
+            }
+            Ok(file)
+        }
+    }
 }
 
 /// Reads the record of a file; `None` if it is new.
@@ -183,6 +199,8 @@ fn read_record(file: &File) -> io::Result<Option<Seen>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::chown;
+
     use super::*;
 
     fn place(url: &str) -> Place {
@@ -191,6 +209,19 @@ mod tests {
 
     fn seen(sequence: u64) -> Seen {
         Seen { sequence, digest: Digest::of(&sequence.to_le_bytes()) }
+    }
+
+    /// Without root's rights the directory stays this user's, and so does the file.
+    #[test]
+    fn file_has_the_owner_of_its_directory() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let _ = chown(dir.path(), Some(65_534), Some(65_534)); // nobody
+        let memory = Newest::of_archive(&place("s3://a/b"), Some(dir.path()), 0);
+        memory.put(1, seen(1).digest, false).expect("the disk takes it");
+        let path = dir.path().join(file_name(&place("s3://a/b")));
+        let owner = |path: &Path| path.metadata().map(|found| (found.uid(), found.gid()));
+        let (file, dir) = (owner(&path), owner(dir.path()));
+        assert_eq!(file.expect("it is there"), dir.expect("it is there"));
     }
 
     #[test]
