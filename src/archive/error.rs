@@ -32,8 +32,8 @@ pub(crate) enum Failed {
          signed; read it by neve archive verify, then sign it by neve archive init --sign-existing DIGEST"
     )]
     OtherSigner { sequence: u64, content: String, found: &'static str, key: String },
-    #[error("{}; {why}; put that one back, or if this is wanted, {next}", there(*sequence))]
-    Earlier { sequence: Option<u64>, why: String, next: String },
+    #[error("{there}; {why}; put that one back, or if this is wanted, {next}")]
+    Earlier { there: String, why: String, next: String },
     #[error(
         "--sign-existing names sha256:{named}, and the manifest that is there is sha256:{found}; read that one by \
          neve archive verify, which shows its digest"
@@ -97,12 +97,4 @@ pub(crate) enum Failed {
 /// Heights of an archive in words.
 fn has(heights: Option<(u64, u64)>) -> String {
     heights.map_or("it has none".to_owned(), |(first, last)| format!("it has {first} to {last}"))
-}
-
-/// Manifest that is there, in words.
-fn there(sequence: Option<u64>) -> String {
-    sequence.map_or_else(
-        || "the archive has no manifest".to_owned(),
-        |sequence| format!("manifest {sequence} is there"),
-    )
 }

@@ -173,7 +173,7 @@ async fn own_manifest_once(
             if let Some(content) = content(&held.manifest) {
                 return Err(other_signer(&held.manifest, content, key));
             }
-            options.newest.take(None)?; // it stands for no manifest
+            options.newest.check_none(held)?; // it stands for no manifest
         }
         _ => options.newest.take(held.as_ref())?,
     }

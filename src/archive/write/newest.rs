@@ -69,12 +69,13 @@ impl Newest {
 
     /// Refuses a manifest below the one that the operator believes, also of a writer that signs nothing.
     pub(super) fn check_at_least(&self, held: Option<&Held>) -> Result<(), Failed> {
-        let sequence = held.map(|held| held.manifest.sequence);
-        if sequence.unwrap_or(0) >= self.at_least {
+        let there = held.map(Seen::of);
+        if there.map_or(0, |there| there.sequence) >= self.at_least {
             return Ok(());
         }
         let why = format!("--archive-at-least says that manifest {} was there", self.at_least);
-        Err(Failed::Earlier { sequence, why, next: "give a lower sequence".to_owned() })
+        let next = "give a lower sequence".to_owned();
+        Err(Failed::Earlier { there: text(there), why, next })
     }
 
     /// Remembers a manifest with the own signature. One that comes before the newest one is refused, and so is
@@ -86,9 +87,16 @@ impl Newest {
         };
         let known = self.exchange(|known| there.filter(|_| is_next(known)))?;
         match known.filter(|_| !is_next(known)) {
-            Some(known) => Err(self.earlier(known, there)),
+            Some(known) => Err(self.earlier(known, there, "")),
             None => Ok(()),
         }
+    }
+
+    /// Refuses an empty manifest without the own signature, which stands for none, if there was one.
+    pub(super) fn check_none(&self, empty: &Held) -> Result<(), Failed> {
+        let what = ", empty and without the signature of this writer's key";
+        let known = self.exchange(|_| None)?;
+        known.map_or(Ok(()), |known| Err(self.earlier(known, Some(Seen::of(empty)), what)))
     }
 
     /// Remembers a manifest that this writer has put, also in the place of a later one if that `is_wanted`.
@@ -119,7 +127,8 @@ impl Newest {
         Ok(known)
     }
 
-    fn earlier(&self, known: Seen, there: Option<Seen>) -> Failed {
+    /// Error for a manifest, of which `what` says more.
+    fn earlier(&self, known: Seen, there: Option<Seen>, what: &str) -> Failed {
         let place = self.path.as_ref().map(|path| format!(" ({})", path.display()));
         let place = place.unwrap_or_default();
         let Seen { sequence, digest } = known;
@@ -133,8 +142,14 @@ impl Newest {
                 path.parent().unwrap_or(path).display()
             ),
         };
-        Failed::Earlier { sequence: there.map(|there| there.sequence), why, next }
+        Failed::Earlier { there: text(there) + what, why, next }
     }
+}
+
+/// Manifest that is there, in words.
+fn text(there: Option<Seen>) -> String {
+    let named = |there: Seen| format!("manifest {} is there", there.sequence);
+    there.map_or_else(|| "the archive has no manifest".to_owned(), named)
 }
 
 /// Name of the file of an archive. Sequences of different archives say nothing of each other.

@@ -37,6 +37,12 @@ async fn put_back(store: &FaultStore, bytes: &[u8]) {
     store.inner.put(&manifest, bytes.to_vec().into()).await.expect("it is in memory");
 }
 
+/// Reason why a `gc` that remembers manifests in a directory is refused.
+async fn refusal(archive: &ArchiveStore, dir: Option<&Path>) -> String {
+    let refused = gc(archive, &writer(dir, 0), ALL, |_| ()).await;
+    refused.expect_err("it is an earlier one").to_string()
+}
+
 /// Expects that no command of a writer changes anything.
 async fn refuses(
     archive: &ArchiveStore,
@@ -122,10 +128,13 @@ fn absent_and_empty_manifests_are_earlier_ones() {
         store.inner.delete(&manifest).await.expect("it is there");
         refuses(&archive, &store, &packed, &writer(dir, 0)).await;
         refuses(&archive, &store, &packed, &writer(None, 1)).await;
+        assert!(refusal(&archive, dir).await.starts_with("the archive has no manifest;"));
         // One without anything in it needs no signature.
         let empty = Manifest { sequence: 1, ..Manifest::empty(packed.chain()) };
         put_back(&store, &empty.to_bytes().expect("it has a form")).await;
         refuses(&archive, &store, &packed, &writer(dir, 0)).await;
+        let text = refusal(&archive, dir).await;
+        assert!(text.starts_with("manifest 1 is there, empty and without the signature"), "{text}");
         put_back(&store, &newest).await;
         signed_push(&archive, packed.path(), &writer(dir, 0)).await.expect("all of it is there");
     });
@@ -147,6 +156,8 @@ fn manifest_that_goes_back_during_a_deletion_ends_it() {
         let by = options(0);
         let ((), refused) = tokio::join!(putting, gc(&archive, &by, ALL, |_| ()));
         assert!(matches!(refused, Err(Failed::Earlier { .. })), "{refused:?}");
+        let text = refused.expect_err("it is an earlier one").to_string();
+        assert!(text.contains("run the command again"), "no file remembers it: {text}");
         assert_eq!(store.names().await, names);
         put_back(&store, &newest).await;
         assert_eq!(whole(&archive).await, (0, 11));
