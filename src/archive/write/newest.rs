@@ -155,7 +155,8 @@ fn text(there: Option<Seen>) -> String {
 /// Name of the file of an archive. Sequences of different archives say nothing of each other.
 fn file_name(place: &Place) -> String {
     let endpoint = place.endpoint.as_deref().unwrap_or_default();
-    let key = format!("{}\n{endpoint}", place.url.trim_end_matches('/'));
+    let [url, endpoint] = [&place.url, endpoint].map(|url| url.trim_end_matches('/'));
+    let key = format!("{url}\n{endpoint}");
     let digest = Digest::of(key.as_bytes()).to_string();
     format!("archive-newest-{}", digest.get(..16).unwrap_or_default())
 }
@@ -250,6 +251,10 @@ mod tests {
         let known = memory("s3://a/b/").exchange(|_| None).expect("it can be read");
         assert_eq!(known, Some(seen(u64::MAX)));
         assert_eq!(memory("s3://a/c").exchange(|_| None).expect("it can be read"), None);
+        let at = |endpoint: &str| Some(format!("http://127.0.0.1:9000{endpoint}"));
+        let [bare, slash] = ["", "/"].map(|end| Place { endpoint: at(end), ..place("s3://a/b") });
+        assert_eq!(file_name(&bare), file_name(&slash));
+        assert_ne!(file_name(&bare), file_name(&place("s3://a/b")));
         let path = dir.path().join(file_name(&place("s3://a/b")));
         assert_eq!(path.metadata().expect("it is there").len(), RECORD_BYTES as u64);
         let file = File::options().write(true).open(&path).expect("it is ours");
