@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use neve_archive::{Chain, Digest, Key, PageList, SegmentPages, Spot};
 use neve_record::packed::Codec;
@@ -129,7 +130,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    pub(super) fn of(codec: &Codec, bytes: Vec<u8>) -> Result<Self, String> {
+    pub(super) fn of(codec: &Codec, bytes: impl Into<Arc<Vec<u8>>>) -> Result<Self, String> {
+        let bytes = bytes.into();
         let start = bytes.get(..codec.start_bytes()).unwrap_or(&bytes);
         let start = codec.start(start).map_err(|damage| damage.to_string())?;
         let front = u32::try_from(start.opening).map_err(|_| "a front over 4 GiB".to_owned())?;
@@ -138,6 +140,11 @@ impl Opened {
         let range = range.map_err(|damage| damage.to_string())?;
         range.check().map_err(|damage| damage.to_string())?;
         Ok(Self { range, pages })
+    }
+
+    /// Returns the pages, and lets go of the bytes.
+    pub(super) fn into_pages(self) -> SegmentPages {
+        self.pages
     }
 
     pub(super) fn header(&self) -> PackedHeader {

@@ -1,10 +1,8 @@
 //! Pushing packed files of a data directory: each object once, then the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::thread::available_parallelism;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use neve_archive::{
@@ -20,7 +18,8 @@ use crate::archive::store::{ArchiveStore, Held};
 
 /// Attempts at a group of segments while others delete objects.
 const ATTEMPTS_MAX: u32 = 10;
-/// Files that are read and put at once. Each is in memory as a whole.
+/// Files that are read and put at once. Each is in memory once, and so is the object of its name if the store has one:
+/// 2 GiB with files of the largest length.
 const AT_ONCE_MAX: usize = 4;
 
 /// Result of a push.
@@ -74,8 +73,7 @@ pub(crate) async fn push(
     dir: &Path,
     progress: impl FnMut(Progress<'_>),
 ) -> Result<Pushed, Failed> {
-    let at_once = available_parallelism().map_or(1, NonZero::get).min(AT_ONCE_MAX);
-    push_at_once(writer, dir, at_once, progress).await
+    push_at_once(writer, dir, AT_ONCE_MAX, progress).await
 }
 
 /// Pushes them one after the other, on the thread of the caller.
@@ -255,10 +253,11 @@ async fn put_segments(
 ) -> Result<Group, Failed> {
     let (segments, pages, keys) = (Vec::new(), Vec::new(), Vec::new());
     let mut group = Group { number: 0, segments, pages, keys, terms: Vec::new() };
-    // Their hashes take longer than their bytes: of several files at once, one for each processor.
-    let reading = stream::iter(files.to_vec()).map(|file| read_aside(file, at_once > 1));
-    let putting = reading.buffered(at_once).map(|read| async {
-        let Some(SegmentFile { segment, pages, content, bytes }) = read? else { return Ok(None) };
+    // Their hashes take longer than their bytes, so that several are read on threads of their own. Those of a server
+    // are read on the thread of the lowest priority.
+    let putting = stream::iter(files.to_vec()).map(|file| async move {
+        let read = read_aside(file, at_once > 1).await?;
+        let Some(SegmentFile { segment, pages, content, bytes }) = read else { return Ok(None) };
         let (first, digest) = (segment.first, segment.digest);
         let name = ObjectName { chain_id: manifest.chain_id, kind: Kind::Segment, first, digest };
         let is_put = put_unless_deleted(archive, manifest, &name, bytes).await?;

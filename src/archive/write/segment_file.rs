@@ -1,6 +1,7 @@
 //! A packed file as a segment: its entry in the manifest, and what its span has of it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use neve_archive::{Digest, Key, SegmentEntry, SegmentPages};
 use neve_record::packed::Codec;
@@ -39,7 +40,8 @@ fn read_file(file: &PackedOnDisk) -> Result<Option<SegmentFile>, Failed> {
 /// Entry of a packed file in the manifest, its pages and its content. All checksums are compared first.
 fn segment_of(codec: &Codec, path: &Path, bytes: Vec<u8>) -> Result<SegmentFile, Failed> {
     let packed = |why: String| Failed::Packed { path: PathBuf::from(path), why };
-    let opened = Opened::of(codec, bytes.clone()).map_err(packed)?;
+    let bytes = Arc::new(bytes);
+    let opened = Opened::of(codec, Arc::clone(&bytes)).map_err(packed)?;
     let header = opened.header();
     let segment = SegmentEntry {
         first: header.first,
@@ -49,5 +51,6 @@ fn segment_of(codec: &Codec, path: &Path, bytes: Vec<u8>) -> Result<SegmentFile,
         parent: Digest(header.parent.0),
     };
     let content = opened.keys().map_err(packed)?;
-    Ok(SegmentFile { segment, pages: opened.pages, content, bytes })
+    let pages = opened.into_pages(); // nothing else has the bytes then
+    Ok(SegmentFile { segment, pages, content, bytes: Arc::unwrap_or_clone(bytes) })
 }

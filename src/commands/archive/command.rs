@@ -16,6 +16,8 @@ use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 
 const FINDINGS: u8 = 1;
 const COULD_NOT: u8 = 2;
+/// nice(1) of a push, whose hashes would take processors from a server beside it.
+const PUSH_NICE: i32 = 10;
 
 /// Runs a command.
 pub fn run(args: &ArchiveArgs) -> ExitCode {
@@ -65,6 +67,8 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
 /// Pushes. Returns the number of packed files that were set aside.
 async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
+    // Threads that this one starts have its priority. A push at the usual one is a push, too.
+    let _ = rustix::process::setpriority_process(None, PUSH_NICE);
     let (archive, options) = (opened(place)?, write_options(writer, place, Some(dir))?);
     let writer = Writer::begin(&archive, &options).await.map_err(text)?;
     let progress = |event: Progress<'_>| match event {

@@ -279,9 +279,9 @@ impl PackedBytes {
         Self(Inner::Mapped(map))
     }
 
-    /// Bytes in memory.
-    pub fn in_memory(bytes: Vec<u8>) -> Self {
-        Self(Inner::InMemory(Arc::new(bytes)))
+    /// Bytes in memory, which others may share.
+    pub fn in_memory(bytes: impl Into<Arc<Vec<u8>>>) -> Self {
+        Self(Inner::InMemory(bytes.into()))
     }
 
     /// A file of `bytes` bytes, for a thread that may wait.
