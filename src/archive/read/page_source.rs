@@ -227,7 +227,7 @@ impl PageSource {
     }
 
     /// Reads an object in parts: one of 1 GiB would have all places at the store for minutes. Its bytes are in memory
-    /// once.
+    /// once, and are a debt that the next reads wait for.
     async fn read_whole(
         &self,
         name: &ObjectName,
@@ -235,12 +235,13 @@ impl PageSource {
         payer: Payer,
     ) -> Result<Vec<u8>, NotRead> {
         let part_max = (self.run_pages_max() * PAGE_BYTES) as u64;
+        self.objects.pay(bytes.div_ceil(part_max), bytes, payer)?;
         let mut found = Vec::new();
         found.try_reserve_exact(bytes as usize).map_err(|_| NotRead::Failed)?;
         let mut at = 0;
         while at < bytes {
             let end = bytes.min(at + part_max);
-            found.extend_from_slice(&self.objects.read(name, at..end, payer).await?);
+            found.extend_from_slice(&self.objects.read_paid(name, at..end, payer).await?);
             at = end;
         }
         Ok(found)
@@ -341,6 +342,22 @@ mod tests {
                 (4 << 20, if is_first { 3 } else { 0 })
             );
         }
+    }
+
+    /// Else each request gives up at the same part.
+    #[tokio::test]
+    async fn object_beyond_the_rate_of_an_address_is_read_whole() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let object = vec![7; 4 << 20];
+        let rates = Rates { reads: 1000, bytes: 64 << 10 };
+        let (source, store, name) = stored(dir.path(), &object, rates).await;
+        let payer = Payer::Client(ClientAddress::from(IpAddr::from([10, 0, 0, 1])));
+        let (before, bytes) = (store.gets(), object.len() as u64);
+        let found = source.whole(name, bytes, payer).await.expect("it is there");
+        assert!(found == object);
+        assert_eq!((store.longest(), store.gets() - before), (PAGE_BYTES as u64, 64));
+        let next = source.objects.read(&name, 0..1, payer).await;
+        assert_eq!(next, Err(NotRead::Refused), "two minutes of its rate are a debt");
     }
 
     #[tokio::test]

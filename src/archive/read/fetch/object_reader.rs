@@ -71,6 +71,13 @@ impl ObjectReader {
         }
     }
 
+    /// Takes all parts of an object of so many bytes from the rate; `read_paid` reads them. A rate that refuses the last
+    /// parts would let nobody ever read a large object.
+    pub(crate) fn pay(&self, parts: u64, bytes: u64, payer: Payer) -> Result<(), NotRead> {
+        let taken = self.rate.take(payer, (parts, bytes));
+        taken.map_err(|reason| refused(reason, payer))
+    }
+
     /// Reads a range of an object. The caller compares it with digests.
     pub(crate) async fn read(
         &self,
@@ -78,10 +85,29 @@ impl ObjectReader {
         range: Range<u64>,
         payer: Payer,
     ) -> Result<Bytes, NotRead> {
+        self.read_range(name, &range, (payer, false)).await
+    }
+
+    /// Reads a part of an object that was taken from the rate.
+    pub(crate) async fn read_paid(
+        &self,
+        name: &ObjectName,
+        range: Range<u64>,
+        payer: Payer,
+    ) -> Result<Bytes, NotRead> {
+        self.read_range(name, &range, (payer, true)).await
+    }
+
+    async fn read_range(
+        &self,
+        name: &ObjectName,
+        range: &Range<u64>,
+        (payer, is_paid): (Payer, bool),
+    ) -> Result<Bytes, NotRead> {
         let length = range.end - range.start;
         let reading = async {
-            let _place = self.place(length, payer).await?;
-            Ok(self.hedged(name, &range, payer).await)
+            let _place = self.place(length, (payer, is_paid)).await?;
+            Ok(self.hedged(name, range, payer).await)
         };
         let read = tokio::select! {
             biased;
@@ -110,10 +136,16 @@ impl ObjectReader {
     }
 
     /// Takes a read from the rate, and waits for its place. An error is the reason why it is refused.
-    async fn place(&self, length: u64, payer: Payer) -> Result<Place<'_>, &'static str> {
+    async fn place(
+        &self,
+        length: u64,
+        (payer, is_paid): (Payer, bool),
+    ) -> Result<Place<'_>, &'static str> {
         // What neve reads by itself comes one after the other.
         let _turn = payer.address().map(|address| self.queue.enter(address)).transpose()?;
-        self.rate.take(payer, length)?; // before the gate: what is beyond the rate waits for nothing
+        if !is_paid {
+            self.rate.take(payer, (1, length))?; // before the gate: a read beyond the rate waits for nothing
+        }
         self.gate.enter(length, payer).await.ok_or("wait")
     }
 
@@ -134,7 +166,7 @@ impl ObjectReader {
         let place = self.hedging.take();
         // A second read of a request takes what the first ones of others leave.
         let spare = payer.address().map_or(Payer::Neve, Payer::Ahead);
-        let Some(_place) = place.filter(|_| self.rate.take(spare, length).is_ok()) else {
+        let Some(_place) = place.filter(|_| self.rate.take(spare, (1, length)).is_ok()) else {
             return first.await;
         };
         counter!("neve_archive_hedges_total").increment(1);

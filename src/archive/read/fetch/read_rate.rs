@@ -51,15 +51,15 @@ impl Share {
         self.reads.ready(now).is_ok() && self.bytes.ready(now).is_ok()
     }
 
-    /// Takes a read of so many units. Units beyond those that are left are a debt, which later reads wait for.
-    fn take(&mut self, units: u32, now: Instant) {
-        let _ = self.reads.take(1, now); // the caller has looked
+    /// Takes reads of so many units together. Those beyond what is left are a debt, which later reads wait for.
+    fn take(&mut self, (reads, units): (u32, u32), now: Instant) {
+        let _ = self.reads.take(reads, now); // the caller has looked
         let _ = self.bytes.take(units, now);
     }
 
-    /// True if a read of so many units leaves half of a second's worth.
-    fn spares(&mut self, units: u32, now: Instant) -> bool {
-        self.reads.spares(1, now) && self.bytes.spares(units, now)
+    /// True if reads of so many units together leave half of a second's worth.
+    fn spares(&mut self, (reads, units): (u32, u32), now: Instant) -> bool {
+        self.reads.spares(reads, now) && self.bytes.spares(units, now)
     }
 
     fn is_whole(&mut self, now: Instant) -> bool {
@@ -78,25 +78,35 @@ impl ReadRate {
         self.rates.bytes / 4
     }
 
-    /// Takes a read of so many bytes, or says which bound refuses it. What neve reads by itself is never refused, and
+    /// Takes reads of so many bytes together, or says which bound refuses it. What neve reads by itself is never refused, and
     /// its bytes do not count. A read ahead makes no debt, and leaves half of a second's worth to requests.
-    pub(super) fn take(&self, payer: Payer, bytes: u64) -> Result<(), &'static str> {
-        self.take_at(payer, bytes, Instant::now())
+    pub(super) fn take(
+        &self,
+        payer: Payer,
+        (reads, bytes): (u64, u64),
+    ) -> Result<(), &'static str> {
+        self.take_at(payer, (reads, bytes), Instant::now())
     }
 
-    fn take_at(&self, payer: Payer, bytes: u64, now: Instant) -> Result<(), &'static str> {
+    fn take_at(
+        &self,
+        payer: Payer,
+        (reads, bytes): (u64, u64),
+        now: Instant,
+    ) -> Result<(), &'static str> {
+        let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let amount = (narrow(reads), narrow(bytes.div_ceil(BYTES_UNIT)));
         let Left { all, addresses } = &mut *lock(&self.left);
         let Some(address) = payer.address() else {
-            let _ = all.reads.take(1, now);
+            let _ = all.reads.take(amount.0, now);
             return Ok(());
         };
         if addresses.len() >= ADDRESSES_MAX {
             addresses.retain(|_, share| !share.is_whole(now));
         }
         let share = addresses.entry(address).or_insert_with(|| Share::new(self.rates, 0.5, now));
-        let units = u32::try_from(bytes.div_ceil(BYTES_UNIT)).unwrap_or(u32::MAX);
         let is_left = |left: &mut Share| match payer {
-            Payer::Ahead(_) => left.spares(units, now),
+            Payer::Ahead(_) => left.spares(amount, now),
             Payer::Neve | Payer::Client(_) => left.is_ready(now),
         };
         if !is_left(share) {
@@ -105,8 +115,8 @@ impl ReadRate {
         if !is_left(all) {
             return Err("budget");
         }
-        share.take(units, now);
-        all.take(units, now);
+        share.take(amount, now);
+        all.take(amount, now);
         Ok(())
     }
 }
@@ -132,19 +142,21 @@ mod tests {
     #[test]
     fn address_uses_half_of_the_reads() {
         let (rate, now) = (ReadRate::new(Rates { reads: 10, bytes: 1 << 40 }), Instant::now());
-        let taken = |payer, now| (0..100).map_while(|_| rate.take_at(payer, 1, now).ok()).count();
-        assert_eq!((taken(at(1), now), rate.take_at(at(1), 1, now)), (5, Err("share")));
+        let taken =
+            |payer, now| (0..100).map_while(|_| rate.take_at(payer, (1, 1), now).ok()).count();
+        assert_eq!((taken(at(1), now), rate.take_at(at(1), (1, 1), now)), (5, Err("share")));
         assert_eq!((taken(at(2), now), taken(at(3), now)), (5, 0));
-        assert_eq!(rate.take_at(at(3), 1, now), Err("budget"));
+        assert_eq!(rate.take_at(at(3), (1, 1), now), Err("budget"));
         assert_eq!(taken(Payer::Neve, now + SECOND), 100, "neve itself");
-        assert_eq!(rate.take_at(at(3), 1, now + SECOND), Err("budget"));
+        assert_eq!(rate.take_at(at(3), (1, 1), now + SECOND), Err("budget"));
     }
 
     #[test]
     fn address_uses_half_of_the_bytes_and_pays_for_a_long_read_later() {
         let (rate, now) = (ReadRate::new(Rates { reads: 1000, bytes: 8 << 20 }), Instant::now());
-        let read = |address, bytes, after: Duration| rate.take_at(at(address), bytes, now + after);
-        assert_eq!(rate.take_at(Payer::Neve, 1 << 40, now), Ok(()), "neve itself");
+        let read =
+            |address, bytes, after: Duration| rate.take_at(at(address), (1, bytes), now + after);
+        assert_eq!(rate.take_at(Payer::Neve, (1, 1 << 40), now), Ok(()), "neve itself");
         assert_eq!(read(1, 6 << 20, Duration::ZERO), Ok(()), "of 4 MiB");
         assert_eq!(read(1, 1, Duration::ZERO), Err("share"));
         assert_eq!(read(2, 3 << 20, Duration::ZERO), Ok(()), "a debt of all");
@@ -157,9 +169,9 @@ mod tests {
     fn addresses_that_read_nothing_are_forgotten() {
         let (rate, now) =
             (ReadRate::new(Rates { reads: 1_000_000, bytes: 1 << 40 }), Instant::now());
-        (0..5000).for_each(|last| _ = rate.take_at(at(last), 1 << 20, now));
+        (0..5000).for_each(|last| _ = rate.take_at(at(last), (1, 1 << 20), now));
         assert_eq!(lock(&rate.left).addresses.len(), 5000, "all of them read in this second");
-        let _ = rate.take_at(at(1), 1, now + SECOND);
+        let _ = rate.take_at(at(1), (1, 1), now + SECOND);
         assert_eq!(lock(&rate.left).addresses.len(), 1);
     }
 
@@ -167,22 +179,22 @@ mod tests {
     fn address_with_a_debt_is_remembered() {
         let (rate, now) =
             (ReadRate::new(Rates { reads: 1_000_000, bytes: 1 << 20 }), Instant::now());
-        assert_eq!(rate.take_at(at(1), 64 << 20, now), Ok(()));
-        (2..5000).for_each(|last| _ = rate.take_at(at(last), 1, now));
-        let _ = rate.take_at(at(2), 1, now + 2 * SECOND);
-        assert_eq!(rate.take_at(at(1), 1, now + 2 * SECOND), Err("share"));
+        assert_eq!(rate.take_at(at(1), (1, 64 << 20), now), Ok(()));
+        (2..5000).for_each(|last| _ = rate.take_at(at(last), (1, 1), now));
+        let _ = rate.take_at(at(2), (1, 1), now + 2 * SECOND);
+        assert_eq!(rate.take_at(at(1), (1, 1), now + 2 * SECOND), Err("share"));
     }
 
     #[test]
     fn read_ahead_makes_no_debt_and_leaves_reads_to_requests() {
         let (rate, now) = (ReadRate::new(Rates { reads: 8, bytes: 1 << 20 }), Instant::now());
-        let ahead = |last, bytes, now| rate.take_at(Payer::Ahead(address(last)), bytes, now);
+        let ahead = |last, bytes, now| rate.take_at(Payer::Ahead(address(last)), (1, bytes), now);
         assert_eq!(ahead(1, 4 << 20, now), Err("share"), "it would be a debt");
         assert_eq!(ahead(1, 256 << 10, now), Ok(()), "half of the share");
         assert_eq!(ahead(1, 1, now), Err("share"));
-        assert_eq!(rate.take_at(at(1), 256 << 10, now), Ok(()), "a request");
+        assert_eq!(rate.take_at(at(1), (1, 256 << 10), now), Ok(()), "a request");
         assert_eq!(ahead(2, 1, now), Err("budget"), "half of all is taken");
-        assert_eq!(rate.take_at(at(2), 1, now), Ok(()), "a request of another address");
+        assert_eq!(rate.take_at(at(2), (1, 1), now), Ok(()), "a request of another address");
         let reads = (0..8).map_while(|_| ahead(3, 1, now + SECOND).ok()).count();
         assert_eq!(reads, 2, "half of the reads of an address");
     }
