@@ -49,6 +49,8 @@ pub(crate) struct Verified {
     pub(crate) heights: Option<(u64, u64)>,
     /// Digest of the manifest.
     pub(crate) manifest: Option<Digest>,
+    /// Sequence of the manifest.
+    pub(crate) sequence: u64,
 }
 
 /// Reads all of an archive. Each fault goes to `found`. With packed files of `local`, an absent or changed
@@ -61,8 +63,8 @@ pub(crate) async fn verify(
     let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
     let manifest = &held.manifest;
     let mut latest = Latest { tag: held.tag(), named: None };
-    let (heights, digest) = (manifest.heights(), Some(held.digest));
-    let mut done = Verified { heights, manifest: digest, ..Verified::default() };
+    let (heights, digest, sequence) = (manifest.heights(), Some(held.digest), manifest.sequence);
+    let mut done = Verified { heights, manifest: digest, sequence, ..Verified::default() };
     let mut note = |done: &mut Verified, object: ObjectName, (kind, detail): Fault, repaired| {
         *(if repaired { &mut done.repaired } else { &mut done.findings }) += 1;
         found(Finding { object: object.to_string(), kind, detail, repaired });

@@ -149,21 +149,21 @@ fn named(manifest: Digest) -> String {
 }
 
 fn verified_text(verified: &Verified) -> String {
-    let Verified { segments, spans, bytes, findings, repaired, dropped, heights, manifest } =
-        *verified;
-    let (heights, manifest) = (heights_text(heights), manifest.map(named).unwrap_or_default());
+    let Verified { segments, spans, bytes, findings, repaired, dropped, heights, .. } = *verified;
+    let (heights, sequence) = (heights_text(heights), verified.sequence);
+    let manifest = verified.manifest.map(named).unwrap_or_default();
     format!(
         "{heights}: {segments} segments and {spans} spans of {bytes} bytes, {repaired} put again, \
-         {dropped} dropped meanwhile, {findings} findings, manifest {manifest}"
+         {dropped} dropped meanwhile, {findings} findings, manifest {sequence}, {manifest}"
     )
 }
 
 fn verified_json(verified: &Verified) -> Value {
-    let Verified { segments, spans, bytes, findings, repaired, dropped, heights, manifest } =
-        *verified;
+    let Verified { segments, spans, bytes, findings, repaired, dropped, heights, .. } = *verified;
     json!({
         "summary": true, "segments": segments, "spans": spans, "bytes": bytes, "findings": findings,
-        "repaired": repaired, "dropped": dropped, "manifest": manifest.map(named),
+        "repaired": repaired, "dropped": dropped, "manifest": verified.manifest.map(named),
+        "sequence": verified.sequence,
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
     })
 }

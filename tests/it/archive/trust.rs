@@ -138,6 +138,7 @@ fn earlier_manifest_is_refused_by_writers_that_remember_the_newest_one() {
     let digest = trust_in(&manifest);
     let (code, summary) = verified(&[&place]);
     assert_eq!((code, &summary["manifest"]), (1, &digest.as_str().into()), "spans are gone");
+    assert_eq!(summary["sequence"], 1, "as --archive-at-least takes it");
     let other = format!("sha256:{}", "0".repeat(64));
     let (code, errors) = archive(&["init", "--sign-existing", &other], &["--data-dir", &store]);
     assert_eq!((code, errors.contains("manifest 1 is there")), (2, true), "{errors}");
