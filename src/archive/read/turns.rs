@@ -3,6 +3,8 @@
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
+#[cfg(test)]
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex};
 use std::thread;
 
@@ -27,6 +29,9 @@ fn turns_of_process() -> usize {
 struct Turns {
     free: Mutex<usize>,
     freed: Condvar,
+    /// Times that work found no turn.
+    #[cfg(test)]
+    waits: AtomicUsize,
 }
 
 /// A turn, until it is dropped: also by a panic.
@@ -37,12 +42,22 @@ struct Pause<'t>(&'t Turns);
 
 impl Turns {
     fn new(count: usize) -> Self {
-        Self { free: Mutex::new(count), freed: Condvar::new() }
+        Self {
+            free: Mutex::new(count),
+            freed: Condvar::new(),
+            #[cfg(test)]
+            waits: AtomicUsize::new(0),
+        }
     }
 
     /// Waits for a turn.
     fn take(&self) {
-        let free = self.freed.wait_while(lock(&self.free), |free| *free == 0);
+        let is_absent = |free: &mut usize| {
+            #[cfg(test)]
+            self.waits.fetch_add(usize::from(*free == 0), Ordering::Relaxed);
+            *free == 0
+        };
+        let free = self.freed.wait_while(lock(&self.free), is_absent);
         *recover(free) -= 1;
         HAS_TURN.set(true);
     }
@@ -113,6 +128,11 @@ impl AllTurns {
         (0..count).for_each(|_| TURNS.take());
         HAS_TURN.set(false);
         Self(count)
+    }
+
+    /// Times that work of the process found no turn.
+    pub(super) fn waits() -> usize {
+        TURNS.waits.load(Ordering::Relaxed)
     }
 }
 

@@ -42,7 +42,8 @@ fn expired_credentials_cost_misses_until_the_container_gives_new_ones() {
         assert_eq!(status(&replica, 40), 421);
     }
     assert!(replica.count("neve_archive_read_errors_total{reason=\"failed\"}") >= 3);
-    assert_eq!(replica.health()["archive"]["breaker"], "open", "{}", replica.log());
+    // A probe may be under way.
+    assert_ne!(replica.health()["archive"]["breaker"], "closed", "{}", replica.log());
     serves(&replica, &bucket.node, [20, 9, 5].into_iter().chain(FIRST..=LAST));
     server.set_keys("third", "third");
     let again = wait_until("an answer", LIMIT, || match status(&replica, 40) {
