@@ -1,5 +1,7 @@
 //! A disk for pages that is full: a small file system of its own.
 
+use std::process::Command;
+
 use crate::archive::bucket::{Bucket, reads};
 use crate::support::neve::fresh_dir;
 use crate::support::served::serves;
@@ -7,9 +9,24 @@ use crate::support::served::serves;
 /// Bytes of the disk: less than a segment has.
 const MOUNT: &str = "mkdir -p $DISK && mount -t tmpfs -o size=64k tmpfs $DISK && exec \"$@\"";
 
+/// Fails with the remedy if this user may mount nothing in a namespace of its own.
+fn needs_user_namespaces() {
+    let probe = ["--map-root-user", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"];
+    let tried =
+        Command::new("unshare").args(probe).output().expect("unshare: apt-get install util-linux");
+    assert!(
+        tried.status.success(),
+        "unshare {}: {}; the test needs user namespaces without privileges: sysctl \
+         kernel.unprivileged_userns_clone=1, or kernel.apparmor_restrict_unprivileged_userns=0",
+        probe.join(" "),
+        String::from_utf8_lossy(&tried.stderr)
+    );
+}
+
 #[test]
 #[ignore = "needs unshare and mount: ./check archive"]
 fn full_disk_of_pages_costs_no_answer() {
+    needs_user_namespaces();
     let bucket = Bucket::large();
     let dir = fresh_dir();
     let disk = format!("DISK={}", dir.path().join("store/archive").display());
