@@ -81,8 +81,8 @@ impl Worker {
         Ok(Self { handoff, open, threads, fast, full, counters })
     }
 
-    /// Gives both threads services with the settings of `shared`. A connection that the full path has keeps the
-    /// service that it began with.
+    /// Gives both threads services with the settings of `shared`. Requests that come have them. A connection
+    /// that the full path has keeps its time-outs, and a WebSocket all that it began with.
     pub(crate) fn renew(&self, shared: &Shared, role: Role) {
         let [short, long] = &self.counters;
         self.fast.store(Arc::new(fast_service(shared, role, short)));
@@ -211,11 +211,8 @@ impl FullLoop {
             let handoff = self.handoff.clone();
             match leave {
                 ToFull::Connection(moved) => {
-                    let (service, drain) = (self.service.load_full(), drain.clone());
-                    let deadlines = service.deadlines;
-                    open.spawn(
-                        async move { serve(moved, &service, deadlines, drain, &handoff).await },
-                    );
+                    let (service, drain) = (Arc::clone(&self.service), drain.clone());
+                    open.spawn(async move { serve(moved, &service, drain, &handoff).await });
                 }
                 ToFull::Unsent(key, left) => {
                     open.spawn(async move {

@@ -9,6 +9,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HeaderMap};
@@ -22,7 +23,6 @@ use tracing::{debug, warn};
 
 use super::http2;
 use super::service::{Service, closing_unless};
-use crate::config::settings::Deadlines;
 use crate::http::response::HttpBody;
 use crate::http::socket::{IdleState, Socket};
 use crate::http::ws::{Accepted, Upgrade};
@@ -39,18 +39,18 @@ enum ConnectionEnd {
 }
 
 /// Serves a connection until it closes or is idle. When neve drains, it ends after the response in
-/// flight.
+/// flight. Each request has the service that is in `place` when it comes.
 pub(crate) async fn serve(
     moved: OpenConnection,
-    service: &Arc<Service>,
-    deadlines: Deadlines,
+    place: &Arc<ArcSwap<Service>>,
     mut drain: watch::Receiver<bool>,
     handoff: &Handoff,
 ) {
     if moved.is_new && http2::begins(&moved.read) {
         // Boxed, as the other rare ways below: otherwise the future of each connection has room for it.
-        return Box::pin(http2::serve(moved, service, deadlines, drain)).await;
+        return Box::pin(http2::serve(moved, place, drain)).await;
     }
+    let service = place.load_full();
     let OpenConnection { stream, read, sent, address, proxied, held, counted, .. } = moved;
     let stream = match TcpStream::from_std(stream) {
         Ok(stream) => stream,
@@ -58,12 +58,14 @@ pub(crate) async fn serve(
     };
     let counters = Arc::clone(&service.responder.rpc.counters);
     let memory = Arc::clone(&service.responder.rpc.memory);
-    let socket = Socket::new(stream, sent.into(), address, deadlines, counters, memory);
+    let socket = Socket::new(stream, sent.into(), address, service.deadlines, counters, memory);
     let socket = socket.with_read(read).proxied(proxied).header_bytes_max(service.header_bytes_max);
-    match talk(socket.holding(held), service, &mut drain).await {
+    drop(service); // an old one would keep its connections to upstreams
+    match talk(socket.holding(held), place, &mut drain).await {
         ConnectionEnd::Nothing => {}
         ConnectionEnd::WebSocket(accepted) => {
             debug!(client = ?accepted.client, "WebSocket opened");
+            let service = place.load_full();
             let (responder, relay) = (&*service.responder, service.relay.as_ref());
             Box::pin(ws::run(accepted, responder, service.ws, relay, drain)).await;
         }
@@ -77,7 +79,7 @@ pub(crate) async fn serve(
 /// Answers requests until none comes for a while.
 async fn talk(
     mut socket: Socket,
-    service: &Arc<Service>,
+    place: &Arc<ArcSwap<Service>>,
     drain: &mut watch::Receiver<bool>,
 ) -> ConnectionEnd {
     let (upgrade, quiet) = (Arc::new(Upgrade::default()), Arc::new(IdleState::default()));
@@ -86,7 +88,7 @@ async fn talk(
     let respond = service_fn(|request: Request<Incoming>| {
         quiet.comes(request.body().size_hint().exact());
         quiet.note_old_http(request.version() == Version::HTTP_10);
-        let (service, upgrade) = (Arc::clone(service), Arc::clone(&upgrade));
+        let (service, upgrade) = (place.load_full(), Arc::clone(&upgrade));
         let address = if proxied { service.policy.proxies.client(request.headers()) } else { None };
         if proxied {
             quiet.names(address);
@@ -102,7 +104,7 @@ async fn talk(
         }
     });
     let mut connection =
-        builder(service).serve_connection(TokioIo::new(socket), respond).with_upgrades();
+        builder(&place.load()).serve_connection(TokioIo::new(socket), respond).with_upgrades();
     let mut draining = pin!(draining(drain));
     let mut told = false;
     let ended = poll_fn(|context| {

@@ -18,6 +18,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use arc_swap::ArcSwap;
 use h2::Reason;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue};
@@ -80,13 +81,14 @@ pub(super) fn begins(read: &[u8]) -> bool {
 }
 
 /// Serves a connection until it closes, or until it has answered what it is answering when it is to
-/// end.
+/// end. Each request has the service that is in `place` when it comes.
 pub(super) async fn serve(
     moved: OpenConnection,
-    service: &Arc<Service>,
-    deadlines: Deadlines,
+    place: &Arc<ArcSwap<Service>>,
     mut drain: watch::Receiver<bool>,
 ) {
+    let service = place.load_full();
+    let deadlines = service.deadlines;
     let OpenConnection { stream, read, address, proxied, held: _held, counted: _counted, .. } =
         moved;
     let account = service.responder.rpc.memory.account(address);
@@ -105,13 +107,15 @@ pub(super) async fn serve(
         .streams_max(service.connection_streams_max);
     let mut clock = ConnectionClock::new(deadlines, Arc::clone(&streams), Arc::clone(&memory));
     let respond = service_fn(|request: Request<Incoming>| {
-        let (service, memory) = (Arc::clone(service), Arc::clone(&memory));
+        let (service, memory) = (place.load_full(), Arc::clone(&memory));
         let open = streams.open();
         let named = if proxied { service.policy.proxies.client(request.headers()) } else { None };
         let address = named.unwrap_or(address);
         async move { respond(&service, request, address, memory, open).await }
     });
-    let builder = builder(service, deadlines, memory.line());
+    let counters = Arc::clone(&service.responder.rpc.counters);
+    let builder = builder(&service, deadlines, memory.line());
+    drop(service); // an old one would keep its connections to upstreams
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), respond));
     let mut draining = pin!(draining(&mut drain));
     let mut told = false;
@@ -124,7 +128,7 @@ pub(super) async fn serve(
                 Look::Open => {}
                 Look::Closing(_) if told => {}
                 Look::Closing(wait) => {
-                    service.responder.rpc.counters.time_out(wait);
+                    counters.time_out(wait);
                     closes = true;
                 }
                 Look::Late => return Poll::Ready(Ok(())),
@@ -138,7 +142,7 @@ pub(super) async fn serve(
     })
     .await;
     if let Err(error) = ended {
-        ran_out(&error).into_iter().for_each(|wait| service.responder.rpc.counters.time_out(wait));
+        ran_out(&error).into_iter().for_each(|wait| counters.time_out(wait));
         debug!(%error, "connection of HTTP/2 ended early");
     }
 }

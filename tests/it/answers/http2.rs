@@ -268,3 +268,34 @@ fn key_of_a_client_holds_over_http_2() {
         assert_eq!(sender.send_request(in_path).await.expect("a response").status(), 200);
     });
 }
+
+#[test]
+fn connection_has_the_upstreams_of_a_reload() {
+    let ([first, second], dir) = ([devnet(5), devnet(5)], fresh_dir());
+    let path = dir.path().join("neve.toml");
+    let settings = |upstream: &str| {
+        let text = format!("upstream = \"{upstream}\"\nstart = 0\non-miss = \"relay\"\n");
+        std::fs::write(&path, text).expect("a file");
+    };
+    settings(&first.base_url());
+    let neve = Neve::start(dir.path(), &["--config", &path.display().to_string()]);
+    let is_up = || {
+        neve.wait("an upstream", |health| (health["upstreams"][0]["state"] == "up").then_some(()));
+    };
+    is_up();
+    let address = neve.address;
+    run(async {
+        let mut sender = open(address).await;
+        let mut ask = async || {
+            sender.ready().await.expect("open");
+            let response = sender.send_request(post(address, None, BALANCE)).await;
+            whole(response.expect("a response")).await.0
+        };
+        assert_eq!((ask().await, second.counters().calls("eth_getBalance")), (200, 0));
+        settings(&second.base_url());
+        neve.signal(Signal::HUP);
+        neve.wait_for_log("upstreams replaced");
+        is_up();
+        assert_eq!((ask().await, second.counters().calls("eth_getBalance")), (200, 1));
+    });
+}
