@@ -23,7 +23,7 @@ pub(crate) use peer_text::PeerText;
 pub(crate) use raw::{RawClient, raw_client};
 pub(crate) use results::join;
 pub(crate) use rpc::RpcClient;
-pub(crate) use secrets::{Secrets, remember};
+pub(crate) use secrets::{KeySearch, remember};
 pub(crate) use streamed::{STREAM_READ_BYTES, StreamClient};
 pub(crate) use ticker::{Tick, Ticker};
 pub(crate) use websocket::{NotOpened, Stream, WebSocketClient};

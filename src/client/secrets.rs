@@ -5,9 +5,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use memchr::memmem;
+use memchr::memmem::Finder;
 
-use crate::config::Endpoint;
+use crate::config::{Endpoint, Sent};
 use crate::shared::lock::lock;
 
 /// Text that stands for a key.
@@ -39,18 +39,6 @@ pub(crate) fn remember(endpoint: &Endpoint) {
 }
 
 impl Secrets {
-    /// Returns those of one upstream.
-    pub(crate) fn of(endpoint: &Endpoint) -> Self {
-        let mut own = Self::default();
-        endpoint.secret_texts().iter().for_each(|text| own.add(text));
-        own
-    }
-
-    /// True if any of them stands in `bytes`.
-    pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
-        self.0.iter().any(|secret| memmem::find(bytes, secret.as_bytes()).is_some())
-    }
-
     /// Returns the texts that must not be shown at this moment.
     pub(super) fn known() -> Arc<Self> {
         lock(&KNOWN).clone().unwrap_or_default()
@@ -76,6 +64,49 @@ impl Secrets {
     /// Returns the length of the secret that `text` begins with.
     pub(super) fn at(&self, text: &str) -> Option<usize> {
         self.0.iter().find(|secret| text.starts_with(&***secret)).map(String::len)
+    }
+}
+
+/// Search for the keys of one upstream in its responses.
+pub(crate) struct KeySearch {
+    endpoint: Endpoint,
+    finders: Mutex<Arc<Finders>>,
+}
+
+/// Searches for the keys of an upstream, as long as these headers are in force.
+struct Finders {
+    sent: Arc<Sent>,
+    all: Vec<Finder<'static>>,
+}
+
+impl Finders {
+    fn of(endpoint: &Endpoint, sent: Arc<Sent>) -> Self {
+        let mut own = Secrets::default();
+        endpoint.secret_texts().iter().for_each(|text| own.add(text));
+        let all = own.0.iter().map(|secret| Finder::new(secret).into_owned()).collect();
+        Self { sent, all }
+    }
+}
+
+impl KeySearch {
+    pub(crate) fn new(endpoint: &Endpoint) -> Self {
+        let finders = Finders::of(endpoint, endpoint.headers.sent());
+        Self { endpoint: endpoint.clone(), finders: Mutex::new(Arc::new(finders)) }
+    }
+
+    /// True if a key of the upstream stands in `bytes`, also one that a reload has replaced.
+    pub(crate) fn finds_any(&self, bytes: &[u8]) -> bool {
+        self.finders().all.iter().any(|finder| finder.find(bytes).is_some())
+    }
+
+    /// Searches for the keys at this moment. A reload may have brought others.
+    fn finders(&self) -> Arc<Finders> {
+        let sent = self.endpoint.headers.sent();
+        let mut finders = lock(&self.finders);
+        if !Arc::ptr_eq(&finders.sent, &sent) {
+            *finders = Arc::new(Finders::of(&self.endpoint, sent));
+        }
+        Arc::clone(&finders)
     }
 }
 
@@ -111,10 +142,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn secret_is_found_wherever_it_stands() {
-        let secrets = of(&["/v1/K3y-of-8/rpc"]);
-        assert!(secrets.are_in(br#"{"error":"no key K3y-of-8"}"#) && secrets.are_in(b"K3y-of-8"));
-        assert!(!secrets.are_in(b"K3y-of-9, /v1/rpc") && !Secrets::default().are_in(b"x"));
+    fn key_is_found_wherever_it_stands() {
+        let of = |url: &str| KeySearch::new(&Endpoint::parse(url).unwrap());
+        let search = of("http://host/v1/K3y-of-8/rpc");
+        let found = [&br#"{"error":"no key K3y-of-8"}"#[..], b"K3y-of-8"];
+        assert!(found.iter().all(|text| search.finds_any(text)));
+        assert!(!search.finds_any(b"K3y-of-9, /v1/rpc") && !of("http://host").finds_any(b"x"));
     }
 
     #[test]

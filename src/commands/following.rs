@@ -65,7 +65,14 @@ impl Following {
         sleep(PAUSE).await;
         reload.header_files.clone_from(&chain.header_files);
         parts.set_upstreams(chain);
-        reload.live.send_modify(|live| live.relay = parts.relay(config));
+        let relay = parts.relay(config);
+        reload.live.send_modify(|live| {
+            if let (Some(relay), Some(earlier)) = (&relay, &live.relay) {
+                relay.take_filters(earlier);
+            }
+            live.relay = relay;
+        });
+        reload.source_due = false;
         info!(upstreams = parts.chain.shown(), "upstreams replaced");
         Self::start(parts.follower(config, ingest.clone()))
     }

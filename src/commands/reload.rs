@@ -37,6 +37,8 @@ pub(crate) struct Reload {
     /// Limits of clients and the relay, for all listeners.
     pub(crate) live: watch::Sender<Reloaded>,
     pub(crate) drain_timeout: Duration,
+    /// True while another source of blocks is wanted than the one in force.
+    pub(crate) source_due: bool,
     /// File of API keys, and the keys.
     keys: Option<(PathBuf, LiveKeys)>,
     /// Files of HTTP headers of upstreams, each with its endpoint.
@@ -56,6 +58,7 @@ impl Reload {
             rates: Arc::new(ArcSwap::from_pointee(Rates::of(config))),
             live: watch::Sender::new(Reloaded { limits: client_limits(config), relay: None }),
             drain_timeout: config.http.drain_timeout,
+            source_due: false,
             keys: None,
             header_files: Vec::new(),
             access_log: None,
@@ -152,7 +155,8 @@ impl Reload {
         let changes = Changes::between(&self.values, &newer.values);
         self.ready.store(Arc::new(newer.ready));
         self.rates.store(Arc::new(Rates::of(&newer)));
-        self.live.send_modify(|live| live.limits = client_limits(&newer));
+        let limits = client_limits(&newer);
+        self.live.send_if_modified(|live| std::mem::replace(&mut live.limits, limits) != limits);
         self.drain_timeout = newer.http.drain_timeout;
         self.values.replace(&changes.reloaded, &newer.values);
         info!(file, reloaded = %changes.reloaded.join(", "), "settings reloaded");
@@ -162,8 +166,9 @@ impl Reload {
         if changes.reloaded.iter().any(|name| matches!(*name, "log-filter" | "log-level")) {
             self.levels.set(&newer.log);
         }
-        let is_other = changes.reloaded.iter().any(|name| SOURCE.contains(name));
-        is_other.then_some(newer.source)
+        // One that could not be used is tried again: the cause may be gone.
+        self.source_due |= changes.reloaded.iter().any(|name| SOURCE.contains(name));
+        self.source_due.then_some(newer.source)
     }
 }
 

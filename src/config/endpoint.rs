@@ -3,23 +3,19 @@
 //! Providers put keys into paths and queries, and operators into HTTP headers. So an address shows
 //! its scheme, host and port only, whoever prints it and however.
 
-use std::fmt;
-use std::path::Path;
-use std::sync::Arc;
+mod upstream_headers;
 
-use arc_swap::ArcSwap;
+use std::fmt;
+
 use hyper::Uri;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Scheme};
 
-use super::file::read_text;
+pub(crate) use self::upstream_headers::{Sent, UpstreamHeaders};
 
 /// The paths of the C-chain on a node.
 const RPC_PATH: &str = "/ext/bc/C/rpc";
 const WS_PATH: &str = "/ext/bc/C/ws";
 
-/// Bytes of an `--upstream-header-file`.
-const HEADER_FILE_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of a wrong address that are shown.
 const SHOWN_BYTES_MAX: usize = 64;
 
@@ -80,89 +76,6 @@ impl fmt::Debug for AddressArg {
         fmt::Display::fmt(self, f)
     }
 }
-
-/// HTTP headers that go with each request to an upstream. Their values are never shown.
-///
-/// Clones are one: a reload of the file replaces the headers of all of them.
-#[derive(Clone, Default)]
-pub(crate) struct UpstreamHeaders(Arc<ArcSwap<HeaderMap>>);
-
-impl fmt::Debug for UpstreamHeaders {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UpstreamHeaders")
-    }
-}
-
-impl PartialEq for UpstreamHeaders {
-    fn eq(&self, other: &Self) -> bool {
-        **self.0.load() == **other.0.load()
-    }
-}
-
-impl Eq for UpstreamHeaders {}
-
-impl UpstreamHeaders {
-    /// Reads a file with a line `Name: value` for each header. Empty lines and lines that begin with
-    /// `#` say nothing. The error names the line and no value.
-    pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        Self::parse(&read_text(path, HEADER_FILE_BYTES_MAX)?)
-    }
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let mut headers = HeaderMap::new();
-        for (line, number) in text.lines().zip(1..) {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let (name, value) = header(line).map_err(|why| format!("line {number}: {why}"))?;
-            headers.append(name, value);
-        }
-        Ok(Self(Arc::new(ArcSwap::from_pointee(headers))))
-    }
-
-    /// Takes the headers of another one, for all requests from now on.
-    pub(crate) fn replace(&self, newer: &Self) {
-        self.0.store(newer.0.load_full());
-    }
-
-    /// Puts them into a request.
-    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
-        for (name, value) in self.0.load().iter() {
-            headers.append(name, value.clone());
-        }
-    }
-}
-
-fn header(line: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
-    let (name, value) = line.split_once(':').ok_or("write `Name: value`")?;
-    let name = HeaderName::from_bytes(name.trim_end().as_bytes());
-    let name = name.map_err(|_| "the name is none of an HTTP header")?;
-    let mut value =
-        HeaderValue::from_str(value.trim()).map_err(|_| "the value is none of a header")?;
-    value.set_sensitive(true);
-    if OWN_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("sec-websocket-") {
-        return Err("neve sets this header itself");
-    }
-    Ok((name, value))
-}
-
-/// Headers that say how a request is framed, or which neve sets.
-const OWN_HEADERS: [&str; 13] = [
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "if-range",
-    "keep-alive",
-    "range",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "user-agent",
-];
 
 /// An upstream's addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -232,17 +145,16 @@ impl Endpoint {
     }
 
     /// Returns the texts of which no part is to be shown: the paths without a node's own part, the
-    /// queries, and the values of the HTTP headers.
+    /// queries, and values of HTTP headers, now and before.
     pub(crate) fn secret_texts(&self) -> Vec<String> {
         let addresses = [Some(&self.rpc), self.ws.as_ref()].into_iter().flatten();
         let paths = addresses.filter_map(|address| address.reveal().path_and_query());
-        let headers = self.headers.0.load();
+        let headers = self.headers.sent();
         let texts = paths.flat_map(|path| match node_prefix(path.path()) {
             Some(prefix) => [Some(prefix), path.query()],
             None => [Some(path.as_str()), None],
         });
-        let values = headers.values().filter_map(|value| value.to_str().ok());
-        texts.flatten().chain(values).map(str::to_owned).collect()
+        texts.flatten().chain(headers.keys()).map(str::to_owned).collect()
     }
 
     /// Returns another path of the node: behind what its address has before the path of the chain, and with
@@ -411,27 +323,5 @@ mod tests {
             assert!(Endpoint::parse_ws(bad).is_err(), "{bad}");
         }
         assert_eq!(Endpoint::parse_ws("none"), Ok(None));
-    }
-
-    #[test]
-    fn headers_are_read_from_lines_and_never_shown() {
-        let text = "# a comment\n\nAuthorization: Bearer SECRET\r\nX-Key : SECRET:2\nx-key: b";
-        let headers = UpstreamHeaders::parse(text).unwrap();
-        let mut all = HeaderMap::new();
-        headers.add_to(&mut all);
-        assert_eq!(all["authorization"], "Bearer SECRET");
-        let keys: Vec<_> = all.get_all("x-key").iter().collect();
-        assert_eq!(keys, ["SECRET:2", "b"]);
-        assert!(!format!("{headers:?}").contains("SECRET"));
-        for (bad, says) in [
-            ("SECRET", "line 1: write `Name: value`"),
-            ("a: 1\nb c: SECRET", "line 2: the name"),
-            ("a: SE\u{1}CRET", "line 1: the value"),
-            ("Host: SECRET", "line 1: neve sets this header itself"),
-            ("Sec-WebSocket-Key: SECRET", "line 1: neve sets"),
-        ] {
-            let error = UpstreamHeaders::parse(bad).unwrap_err();
-            assert!(error.starts_with(says) && !error.contains("SECRET"), "{error}");
-        }
     }
 }

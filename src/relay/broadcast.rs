@@ -87,7 +87,10 @@ impl Relay {
             tokio::spawn(async move {
                 let _held = (permit, kept);
                 let asking = ask(&state, candidate.place, client.send(None, body, more));
-                let outcome = timeout_at(deadline, asking).await.unwrap_or(Err(Failure::TimedOut));
+                let outcome = timeout_at(deadline, asking).await.unwrap_or_else(|_| {
+                    state.gate(candidate.place).timed_out(Instant::now());
+                    Err(Failure::TimedOut)
+                });
                 count(outcome.as_ref().map(|bytes| is_result(bytes)).map_err(|why| *why));
                 let _ = tell.send(outcome); // the first response may have come before
             });
@@ -108,20 +111,22 @@ async fn ask<E>(
     place: usize,
     sending: impl Future<Output = Result<Response<Incoming>, E>>,
 ) -> Result<Bytes, Failure> {
+    let began = Instant::now();
     let answered = async {
         let response = sending.await.map_err(|_| Failure::Unreachable)?;
         let response = state.check(place, response, true)?;
+        let took = began.elapsed();
         let begun = Begun::read(response.into_body()).await?;
         let whole = begun.short().ok_or(Failure::TooLong(SHORT_BYTES))?;
         state.check_text(place, whole)?;
-        Ok(whole.clone())
+        Ok((whole.clone(), took))
     };
     let answered = answered.await;
     match &answered {
-        Ok(_) => state.gate(place).breaker.succeeded(),
+        Ok((_, took)) => state.gate(place).answered(*took, Instant::now()),
         Err(failure) => state.gate(place).misanswered(*failure, Instant::now()),
     }
-    answered
+    answered.map(|(whole, _)| whole)
 }
 
 /// Counts the outcome of one upstream: true if it took the transaction.

@@ -45,9 +45,22 @@ impl Gate {
         Self { breaker, pace, lacks, latency: None, times, probed: None, doubted: None }
     }
 
-    /// Takes the right to make a request; `following` is the pace of all requests to the upstream, if
-    /// it is followed.
+    /// Takes the right to make a request that will be measured; `following` is the pace of all requests to the
+    /// upstream, if it is followed.
     pub(super) fn enter(
+        &mut self,
+        following: Option<&mut RateLimiter>,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        self.enter_unmeasured(following, now)?;
+        if self.is_due(now) {
+            self.probed = Some(now + PROBE);
+        }
+        Ok(())
+    }
+
+    /// Takes the right to make a request whose time says nothing, so that others wait for none.
+    pub(super) fn enter_unmeasured(
         &mut self,
         following: Option<&mut RateLimiter>,
         now: Instant,
@@ -60,9 +73,6 @@ impl Gate {
             return Err(Failure::NoUpstream);
         }
         self.pace.made(1);
-        if self.is_due(now) {
-            self.probed = Some(now + PROBE);
-        }
         Ok(())
     }
 
@@ -211,6 +221,8 @@ mod tests {
         slow.enter(None, later).unwrap();
         assert_eq!(slow.rank(later).latency, 1000 * MILLI, "the last measurement counts meanwhile");
         assert!(slow.rank(later + PROBE) < quick.rank(later), "its client may have left");
+        other.enter_unmeasured(None, now).unwrap();
+        assert_eq!(other.rank(now).latency, Duration::ZERO, "nothing tries it");
         other.enter(None, now).unwrap();
         other.failed(now);
         assert_eq!(other.rank(now + DOUBT).latency, Duration::ZERO, "it is tried again");

@@ -68,6 +68,19 @@ impl Issued {
         Some(issuer.place)
     }
 
+    /// Ids of the issuers that `place` finds a new place for.
+    pub(super) fn moved(&self, place: impl Fn(usize) -> Option<usize>) -> Self {
+        let moved = |ids: &HashMap<Box<str>, Issuer>| {
+            let moved = ids.iter().filter_map(|(id, issuer)| {
+                let place = place(issuer.place)?;
+                Some((id.clone(), Issuer { place, ..*issuer }))
+            });
+            moved.collect()
+        };
+        let (young, old) = (moved(&self.young), moved(&self.old));
+        Self { young, old, shares: self.shares.clone(), since: self.since }
+    }
+
     fn insert(&mut self, id: Box<str>, issuer: Issuer, now: Instant) {
         self.turn(now);
         if self.young.insert(id.clone(), issuer).is_some() {
@@ -146,6 +159,19 @@ mod tests {
         }
         assert_eq!(issued.place("0xcd", now), None);
         assert_eq!(issued.place("0xab", now + 10 * minute), None);
+    }
+
+    #[test]
+    fn ids_move_with_their_issuers_and_leave_with_them() {
+        let (now, minute) = (Instant::now(), Duration::from_mins(1));
+        let mut issued = Issued::new(now);
+        issued.note(&response("0xa0"), &[], (1, address(1)), now);
+        let later = now + 5 * minute;
+        issued.note(&response("0xb0"), &[], (0, address(1)), later);
+        issued.note(&response("0xb1"), &[], (1, address(1)), later);
+        let mut moved = issued.moved(|place| (place == 1).then_some(7));
+        let places = ["0xa0", "0xb0", "0xb1"].map(|id| moved.place(id, later));
+        assert_eq!(places, [Some(7), None, Some(7)]);
     }
 
     #[test]

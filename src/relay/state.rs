@@ -7,6 +7,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
 use hyper::{Response, StatusCode};
 use tokio::sync::Semaphore;
+use tracing::warn;
 
 use super::failure::Failure;
 use super::gate::Gate;
@@ -14,7 +15,7 @@ use super::hedge::HedgeBudget;
 use super::hops::Hops;
 use super::issued::Issued;
 use super::lacks::Lack;
-use crate::client::{Secrets, retry_after};
+use crate::client::{KeySearch, retry_after};
 use crate::config::settings::{LiveRate, LiveRates, RelayConfig};
 use crate::config::{Endpoint, RelayRule};
 use crate::rpc::CallFacts;
@@ -28,8 +29,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The relay's part that all threads share.
 pub(crate) struct RelayState {
     pub(super) endpoints: Vec<Endpoint>,
-    /// Keys of each endpoint.
-    secrets: Vec<Secrets>,
+    /// Search for the keys of each endpoint.
+    keys: Vec<KeySearch>,
     pub(super) tls: rustls::ClientConfig,
     pub(super) connect_timeout: Duration,
     pub(super) config: RelayConfig,
@@ -82,7 +83,7 @@ impl RelayState {
         let issued = Mutex::new(Issued::new(now));
         let hedges = HedgeBudget::new(config.hedge_percent);
         Arc::new(Self {
-            secrets: endpoints.iter().map(Secrets::of).collect(),
+            keys: endpoints.iter().map(KeySearch::new).collect(),
             endpoints,
             tls,
             connect_timeout,
@@ -119,9 +120,26 @@ impl RelayState {
 
     /// Takes the right to ask an upstream. Following comes first: what it needs is left to it.
     pub(super) fn enter(&self, candidate: &Candidate, now: Instant) -> Result<(), Failure> {
+        self.enter_by(candidate, |gate, following| gate.enter(following, now))
+    }
+
+    /// Takes this right for a request whose time says nothing.
+    pub(super) fn enter_unmeasured(
+        &self,
+        candidate: &Candidate,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        self.enter_by(candidate, |gate, following| gate.enter_unmeasured(following, now))
+    }
+
+    fn enter_by(
+        &self,
+        candidate: &Candidate,
+        enter: impl FnOnce(&mut Gate, Option<&mut RateLimiter>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let mut gate = self.gate(candidate.place);
-        let Some(upstream) = &candidate.upstream else { return gate.enter(None, now) };
-        gate.enter(Some(&mut upstream.state().pace), now)?;
+        let Some(upstream) = &candidate.upstream else { return enter(&mut gate, None) };
+        enter(&mut gate, Some(&mut upstream.state().pace))?;
         upstream.charge(1);
         Ok(())
     }
@@ -201,6 +219,16 @@ impl RelayState {
         lock(&self.issued).place(filter, Instant::now())
     }
 
+    /// Takes over which upstreams opened filters, of those that an earlier relay had, too.
+    pub(crate) fn take_filters(&self, earlier: &Self) {
+        let place = |place: usize| {
+            let issuer = &earlier.endpoints[place];
+            self.endpoints.iter().position(|one| one.is_same(issuer))
+        };
+        let moved = lock(&earlier.issued).moved(place);
+        *lock(&self.issued) = moved;
+    }
+
     /// Learns from a short response: the ids of filters, or what the upstream lacks for a call. True
     /// if it lacks something.
     pub(super) fn learn(
@@ -210,12 +238,12 @@ impl RelayState {
         response: &[u8],
         address: ClientAddress,
     ) -> bool {
-        if self.gates.len() == 1 {
-            return false; // there is no other
-        }
         let now = Instant::now();
         if !calls.opening.is_empty() {
             lock(&self.issued).note(response, &calls.opening, (place, address), now);
+        }
+        if self.gates.len() == 1 {
+            return false; // there is no other
         }
         let Some(lack) = Lack::of(response) else { return false };
         self.gate(place).lacks.learn(lack, calls, now);
@@ -225,7 +253,12 @@ impl RelayState {
     /// Checks that a text of an upstream repeats none of its keys: a server may name the path that it was
     /// sent, or the key that it refuses.
     pub(super) fn check_text(&self, place: usize, text: &[u8]) -> Result<(), Failure> {
-        if self.secrets[place].are_in(text) { Err(Failure::Secret) } else { Ok(()) }
+        if !self.keys[place].finds_any(text) {
+            return Ok(());
+        }
+        let upstream = &*self.endpoints[place].name;
+        warn!(upstream, "response withheld: it repeats a key of the upstream; check the key");
+        Err(Failure::Secret)
     }
 
     /// Checks the head of a response. A node answers JSON-RPC with 200 and JSON; at another path any

@@ -228,7 +228,7 @@ pub struct Limits {
 }
 
 /// Time that a connection may be silent.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     /// While the server waits for a request.
     pub(crate) idle: Duration,

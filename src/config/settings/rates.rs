@@ -23,7 +23,7 @@ pub(crate) struct Rates {
 }
 
 /// Limits of clients in force.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientLimits {
     pub(crate) limits: Limits,
     pub(crate) deadlines: Deadlines,

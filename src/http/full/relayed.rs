@@ -11,7 +11,7 @@ use super::request_body::{Unread, read};
 use super::service::{Client, Service, closing_unless};
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
-use crate::http::relay::{NotRelayed, Origin, Relayed, rpc_request};
+use crate::http::relay::{NotFilled, NotRelayed, Origin, Relayed, rpc_request};
 use crate::http::response::{HttpBody, whole};
 use crate::relay::{Failure, Hops, RelayRequest};
 use crate::rpc::{CallFacts, Filling, Outbound, RpcResponse, Split};
@@ -170,8 +170,9 @@ impl Service {
         let filled = relay.ticker().while_here(filling, || client.quiet.look_for_client()).await;
         calls.time(&self.responder.rpc.counters, began.elapsed());
         match filled {
-            Some(Some(mixed)) => self.responder.mixed(mixed),
-            Some(None) => self.responder.response(RpcResponse::NoRoom),
+            Some(Ok(mixed)) => self.responder.mixed(mixed),
+            Some(Err(NotFilled::NoRoom)) => self.responder.response(RpcResponse::NoRoom),
+            Some(Err(NotFilled::NotDone(why))) => self.responder.not_done(why),
             None => ErrorResponse::GONE.response(),
         }
     }

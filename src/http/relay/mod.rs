@@ -7,5 +7,7 @@ mod socket;
 
 pub(crate) use paths::RelayPaths;
 pub(crate) use relayed_body::Held;
-pub(crate) use relayer::{NotRelayed, Origin, RelayShared, Relayed, Relayer, rpc_request};
+pub(crate) use relayer::{
+    NotFilled, NotRelayed, Origin, RelayShared, Relayed, Relayer, rpc_request,
+};
 pub(crate) use socket::ClientSocket;

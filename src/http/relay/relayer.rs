@@ -1,11 +1,14 @@
 //! The place of a relayed request among those of its address and of all.
 
+use std::iter;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
+use neve_jsonrpc::RpcError;
 use tokio::sync::Semaphore;
 
 use super::paths::RelayPaths;
@@ -14,10 +17,10 @@ use super::socket::{ClientSocket, Places};
 use crate::body::ResponseBody;
 use crate::client::{STREAM_READ_BYTES, Ticker};
 use crate::config::settings::RelayConfig;
-use crate::http::Offload;
 use crate::http::clients::Seats;
 use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
+use crate::http::{NotDone, Offload};
 use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState};
 use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Purpose, Split};
@@ -45,6 +48,11 @@ impl RelayShared {
             (Seats::new(config.in_flight_address_max), RelayPaths::new(&config.paths));
         let sockets = Places::new(&config.sockets);
         Self { state, permits, seats, sockets, paths }
+    }
+
+    /// Takes over what an earlier relay knows of filters.
+    pub(crate) fn take_filters(&self, earlier: &Self) {
+        self.state.take_filters(&earlier.state);
     }
 
     /// Other paths of the node that are relayed.
@@ -83,6 +91,19 @@ impl From<Failure> for NotRelayed {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
     }
+}
+
+/// Reason why a batch was not made whole.
+pub(crate) enum NotFilled {
+    /// Clients use too much memory.
+    NoRoom,
+    NotDone(NotDone),
+}
+
+/// The error of calls that had no memory, while others of their batch had.
+fn no_room() -> RpcError {
+    let message = "relay: memory for clients is used up; try again later".into();
+    RpcError { code: Failure::LIMIT_EXCEEDED, message }
 }
 
 /// Client of a relayed request, and the way that the request came.
@@ -166,44 +187,76 @@ impl Relayer {
     }
 
     /// Relays the rest of a batch, and makes the batch whole. Calls that name filters go to the issuers of
-    /// these. `None` if clients use too much memory.
+    /// these, to all at once.
     pub(crate) async fn fill(
         &self,
         mut split: Box<Split>,
         origin: Origin<'_>,
         offload: &Offload,
-    ) -> Option<Mixed> {
-        let others = split.outbound.take_others(|filter| self.shared.state.issuer(filter));
-        let mut held = Vec::with_capacity(1 + others.len());
-        let mut fillings = vec![self.filling(&mut split.outbound, &origin, &mut held).await?];
-        for Part { mut outbound, numbers } in others {
-            held.push(origin.account.reserve(Holder::Relay, outbound.held())?);
-            let filling = self.filling(&mut outbound, &origin, &mut held).await?;
-            fillings.push(Filling { numbers, ..filling });
-        }
-        let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
-        let mixed = if answers.map(Bytes::len).sum::<usize>() <= LONG_BODY {
-            split.fill(&fillings)
-        } else {
-            let fill = move || split.fill(&fillings);
-            offload.run(Class::Search, origin.address, fill).await.ok()?
+    ) -> Result<Mixed, NotFilled> {
+        let (fillings, held) = match self.place(&origin) {
+            Ok(_place) => self.fillings(&mut split, &origin).await.ok_or(NotFilled::NoRoom)?,
+            Err(failure) => (vec![Filling::failed(failure.error())], Vec::new()),
         };
-        mixed?.reserved(origin.account)
+        let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
+        let is_short = answers.map(Bytes::len).sum::<usize>() <= LONG_BODY;
+        // The work has the memory as well: without a client it is done all the same.
+        let fill = move || (split.fill(&fillings), held);
+        let (mixed, _held) = if is_short {
+            fill()
+        } else {
+            let filling = offload.run(Class::Search, origin.address, fill);
+            filling.await.map_err(NotFilled::NotDone)?
+        };
+        mixed.and_then(|mixed| mixed.reserved(origin.account)).ok_or(NotFilled::NoRoom)
     }
 
-    /// Outcome of one request for gaps of a batch; its memory is added to `held`.
+    /// Outcomes of the requests for gaps of a batch, and their memory. They share one place. `None` if none had
+    /// memory.
+    async fn fillings(
+        &self,
+        split: &mut Split,
+        origin: &Origin<'_>,
+    ) -> Option<(Vec<Filling>, Vec<Reservation>)> {
+        let others = split.outbound.take_others(|filter| self.shared.state.issuer(filter));
+        let (mut others, numbers): (Vec<_>, Vec<_>) =
+            others.into_iter().map(|Part { outbound, numbers }| (outbound, numbers)).unzip();
+        let texts = others.iter_mut().map(|outbound| (outbound.held(), outbound));
+        let asked = iter::once((0, &mut split.outbound)).chain(texts);
+        let filled = asked.map(|(text, outbound)| self.filling(outbound, text, origin));
+        let filled = join_all(filled).await;
+        if filled.iter().all(Option::is_none) {
+            return None;
+        }
+        let (mut fillings, mut held) = (Vec::new(), Vec::new());
+        let numbers = iter::once(Vec::new()).chain(numbers);
+        for (filled, numbers) in filled.into_iter().zip(numbers) {
+            let failed = || (Filling::failed(no_room()), Vec::new());
+            let (filling, memory) = filled.unwrap_or_else(failed);
+            fillings.push(Filling { numbers, ..filling });
+            held.extend(memory);
+        }
+        Some((fillings, held))
+    }
+
+    /// Outcome of one of these requests, and its memory with that of its text, of which `text` bytes have none
+    /// yet. `None` if clients use too much memory.
     async fn filling(
         &self,
         outbound: &mut Outbound,
+        text: usize,
         origin: &Origin<'_>,
-        held: &mut Vec<Reservation>,
-    ) -> Option<Filling> {
-        match self.fetch(outbound, origin).await {
+    ) -> Option<(Filling, Vec<Reservation>)> {
+        let text = origin.account.reserve(Holder::Relay, text)?;
+        let memory = self.memory(origin)?;
+        match self.read(&rpc_request(outbound, origin), memory).await {
             Ok(Fetched { bytes, lacks, memory }) => {
-                held.push(memory);
-                Some(Filling { numbers: Vec::new(), response: Ok(bytes.into()), lacks })
+                let filling = Filling { numbers: Vec::new(), response: Ok(bytes.into()), lacks };
+                Some((filling, vec![text, memory]))
             }
-            Err(NotRelayed::Failure(failure)) => Some(Filling::failed(failure.error())),
+            Err(NotRelayed::Failure(failure)) => {
+                Some((Filling::failed(failure.error()), vec![text]))
+            }
             Err(NotRelayed::NoRoom) => None,
         }
     }
@@ -234,21 +287,30 @@ impl Relayer {
         origin: &Origin<'_>,
     ) -> Result<Fetched, NotRelayed> {
         let mut request = rpc_request(outbound, origin);
-        let mut held = self.enter_with(&mut request, origin)?;
-        let mut answer = self.relay.send(&request).await?;
+        let Held { _place, memory } = self.enter_with(&mut request, origin)?;
+        self.read(&request, memory).await
+    }
+
+    /// Relays a request that has its place, and holds its response whole.
+    async fn read(
+        &self,
+        request: &RelayRequest,
+        mut memory: Reservation,
+    ) -> Result<Fetched, NotRelayed> {
+        let mut answer = self.relay.send(request).await?;
         let mut bytes = Vec::new();
         while let Some(frame) = answer.body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             if bytes.len() + data.len() > bytes.capacity() {
                 let capacity = (2 * bytes.len()).max(bytes.len() + data.len());
-                if !held.memory.grow_to(self.bytes() + capacity) {
+                if !memory.grow_to(self.bytes() + capacity) {
                     return Err(NotRelayed::NoRoom);
                 }
                 bytes.reserve_exact(capacity - bytes.len());
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Fetched { bytes, lacks: answer.lacks, memory: held.memory })
+        Ok(Fetched { bytes, lacks: answer.lacks, memory })
     }
 
     /// Memory of a request besides its own bytes. A hedge reads from a second upstream.
@@ -257,12 +319,19 @@ impl Relayer {
     }
 
     fn enter(&self, origin: &Origin<'_>) -> Result<Held, NotRelayed> {
+        let place = self.place(origin)?;
+        let memory = self.memory(origin).ok_or(NotRelayed::NoRoom)?;
+        Ok(Held { _place: place, memory })
+    }
+
+    fn place(&self, origin: &Origin<'_>) -> Result<Place, Failure> {
         let seat = self.shared.seats.take(origin.address).ok_or(Failure::Limited)?;
         let permit = Arc::clone(&self.shared.permits).try_acquire_owned();
-        let permit = permit.map_err(|_| Failure::Limited)?;
-        let memory = origin.account.reserve(Holder::Relay, self.bytes());
-        let memory = memory.ok_or(NotRelayed::NoRoom)?;
-        Ok(Held { _place: Place::Own(seat, permit), memory })
+        Ok(Place::Own(seat, permit.map_err(|_| Failure::Limited)?))
+    }
+
+    fn memory(&self, origin: &Origin<'_>) -> Option<Reservation> {
+        origin.account.reserve(Holder::Relay, self.bytes())
     }
 
     /// Takes the place of a request. That of a broadcast is kept until its last upstream has answered,

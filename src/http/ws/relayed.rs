@@ -7,12 +7,12 @@ use neve_jsonrpc::RpcError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::close::CloseReason;
-use super::connection::WsConnection;
+use super::connection::{WsConnection, busy};
 use super::notification::answer;
 use super::upstream::{Pending, Relayed, Upstream, open, origin};
 use crate::body::ResponseBody;
 use crate::http::access::AccessEntry;
-use crate::http::relay::{Held, NotRelayed};
+use crate::http::relay::{Held, NotFilled, NotRelayed};
 use crate::relay::Failure;
 use crate::relay::sockets::{SocketEnd, SocketEvent, Unsent};
 use crate::rpc::{Filling, Outbound, WsResponse, framed};
@@ -25,10 +25,9 @@ impl WsConnection<'_> {
     /// Takes the response of an upstream.
     pub(super) async fn take_relayed(&mut self, relayed: Relayed) -> Result<(), CloseReason> {
         let Relayed { body, entry, frame } = relayed;
-        match body {
-            Some(body) if body.len() == 0 => {}
-            Some(body) => self.respond(framed(body), entry).await?,
-            None => return Err(CloseReason::no_room()),
+        let body = body?;
+        if body.len() > 0 {
+            self.respond(framed(body), entry).await?;
         }
         frame.into_iter().for_each(|frame| self.subscriptions.go_on(frame));
         Ok(())
@@ -42,7 +41,7 @@ impl WsConnection<'_> {
         let hops = match &self.hops {
             Ok(hops) => hops.clone(),
             Err(failure) => {
-                let body = self.unrelayed(frame, *failure);
+                let body = self.unrelayed(frame, *failure).ok_or_else(CloseReason::no_room);
                 let relayed = Relayed { body, entry, frame: number };
                 return self.relaying.push(Box::pin(ready(relayed)));
             }
@@ -54,7 +53,7 @@ impl WsConnection<'_> {
                 let calls = call.count(&self.rpc.counters);
                 note_source(entry.as_ref(), "relay");
                 Box::pin(async move {
-                    let body = relay.whole(call, origin).await;
+                    let body = relay.whole(call, origin).await.ok_or_else(CloseReason::no_room);
                     calls.time(&rpc.counters, began.elapsed());
                     Relayed { body, entry, frame: number }
                 })
@@ -64,7 +63,7 @@ impl WsConnection<'_> {
                 note_source(entry.as_ref(), "mixed");
                 let filling = relay.fill(split, origin, self.offload);
                 Box::pin(async move {
-                    let body = filling.await.map(|mixed| mixed.body);
+                    let body = filling.await.map(|mixed| mixed.body).map_err(|why| unfilled(&why));
                     calls.time(&rpc.counters, began.elapsed());
                     Relayed { body, entry, frame: number }
                 })
@@ -253,6 +252,13 @@ fn closed_by(failure: Failure) -> CloseReason {
         _ => (CloseCode::Restart, "relay: the upstream of a subscription left".to_owned()),
     };
     CloseReason::told(WsClose::Upstream, code, reason)
+}
+
+fn unfilled(why: &NotFilled) -> CloseReason {
+    match why {
+        NotFilled::NoRoom => CloseReason::no_room(),
+        NotFilled::NotDone(_) => busy(),
+    }
 }
 
 fn note_source(entry: Option<&AccessEntry>, source: &'static str) {

@@ -5,6 +5,7 @@ use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use super::close::CloseReason;
 use crate::body::ResponseBody;
 use crate::http::access::AccessEntry;
 use crate::http::relay::{ClientSocket, Held, Origin, Relayer};
@@ -33,7 +34,7 @@ pub(super) struct Upstream {
 
 /// A response of an upstream, and the entry of its message.
 pub(super) struct Relayed {
-    pub(super) body: Option<ResponseBody>,
+    pub(super) body: Result<ResponseBody, CloseReason>,
     pub(super) entry: Option<AccessEntry>,
     /// Frame whose subscriptions wait for the response.
     pub(super) frame: Option<u64>,

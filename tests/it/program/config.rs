@@ -11,6 +11,7 @@ use crate::support::client::Client;
 use crate::support::corpus::MAIN;
 use crate::support::neve::{Neve, fresh_dir, run, run_with};
 use crate::support::recorded::Recorded;
+use crate::support::served::devnet;
 
 /// Writes a file of settings and returns its path.
 fn file(dir: &Path, text: &str) -> String {
@@ -351,4 +352,51 @@ fn sighup_takes_no_fewer_upstreams_than_the_quorum() {
     neve.wait_for_log("fewer than --upstream-quorum");
     assert_eq!(neve.health()["upstreams"].as_array().map(Vec::len), Some(2));
     neve.stop_in_time();
+}
+
+#[test]
+fn sighup_tries_upstreams_again_that_could_not_be_used() {
+    let dir = fresh_dir();
+    let [first, second] = [devnet(5), devnet(5)];
+    let headers = dir.path().join("headers");
+    let text = |upstream: &str| format!("upstream = \"{upstream}\"\nstart = 0\n");
+    let path = file(dir.path(), &text(&first.base_url()));
+    let neve = Neve::start(dir.path(), &["--config", &path]);
+    neve.wait_for_head(5);
+    let named = format!("upstream-header-file = \"{}\"\n", headers.display());
+    file(dir.path(), &(text(&second.base_url()) + &named));
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstreams not replaced");
+    fs::write(&headers, "X-Key: key-of-it").unwrap();
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstreams replaced");
+    second.advance(1);
+    neve.wait_for_head(6);
+    neve.stop_in_time();
+}
+
+/// Upstreams and limits of a reload, for a connection that the full path has.
+#[test]
+fn sighup_replaces_upstreams_and_limits_for_a_busy_connection_of_the_full_path() {
+    let dir = fresh_dir();
+    let [first, second] = [devnet(5), devnet(5)];
+    let text = |upstream: &str, items: u8| {
+        let relay = "start = 0\non-miss = \"relay\"\nrelay-hedge-percent = 0\n";
+        format!("upstream = \"{upstream}\"\nbatch-items-max = {items}\n{relay}")
+    };
+    let path = file(dir.path(), &text(&first.base_url(), 2));
+    let neve = Neve::start(dir.path(), &["--config", &path]);
+    neve.wait_for_head(5);
+    neve.wait("an upstream", |health| (health["upstreams"][0]["state"] == "up").then_some(()));
+    let balance = r#"["0x0000000000000000000000000000000000000000","latest"]"#;
+    let mut busy = neve.client();
+    assert_eq!(busy.call("eth_getBalance", balance).status, 200);
+    file(dir.path(), &text(&second.base_url(), 3));
+    neve.signal(Signal::HUP);
+    // It is never idle for a second.
+    neve.wait("a call of the second upstream", |_| {
+        busy.call("eth_getBalance", balance);
+        (second.counters().calls("eth_getBalance") > 0).then_some(())
+    });
+    assert_eq!(batch_error(&mut busy, 3), None);
 }

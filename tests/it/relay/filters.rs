@@ -1,12 +1,17 @@
 //! Filters that upstreams opened: only their issuers know them.
 
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+
 use neve_devnet::DevnetThread;
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::attacks::start;
 use super::odd::Odd;
-use crate::support::neve::Neve;
+use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::devnet;
 
 const OPEN: &str = "eth_newPendingTransactionFilter";
@@ -87,4 +92,63 @@ fn batch_that_polls_filters_of_several_upstreams_asks_each_for_its_own() {
         assert_eq!(answers[0]["result"][0], "of 0xa1", "{answers}");
         assert_eq!(answers[1]["error"]["message"], "relay: the upstream answered with HTTP 500");
     }
+}
+
+#[test]
+fn issuers_of_the_filters_of_a_batch_are_asked_at_the_same_time() {
+    let limits = ["--relay-timeout", "1h", "--relayed-requests-address-max", "1"];
+    let (_nodes, odd, _dir, neve) = opened(&limits);
+    odd.iter().for_each(|odd| odd.hold(CHANGES));
+    let poll =
+        |id: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{CHANGES}","params":["{id}"]}}"#);
+    let batch = format!("[{},{}]", poll(IDS[0]), poll(IDS[1]));
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json";
+    let request = format!("{head}\r\nContent-Length: {}\r\n\r\n{batch}", batch.len());
+    let mut client = TcpStream::connect(neve.address).expect("it listens");
+    client.write_all(request.as_bytes()).expect("it reads");
+    neve.wait("both issuers", |_| odd.iter().all(|odd| odd.asked(CHANGES) == 1).then_some(()));
+}
+
+#[test]
+fn filters_of_an_upstream_that_stays_are_known_after_another_one_was_replaced() {
+    let (nodes, dir) = ([devnet(5), devnet(5), devnet(5)], fresh_dir());
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    for (odd, id) in odd.iter().zip(["0xa1", "0xb2", "0xc3"]) {
+        odd.answer_with(OPEN, &result(1, &format!("\"{id}\"")));
+        odd.answer_with(CHANGES, &result(1, &format!("[\"of {id}\"]")));
+    }
+    let path = dir.path().join("neve.toml");
+    let settings = |all: [&Odd; 2]| {
+        let urls = all.map(|odd| format!("\"{}\"", odd.url())).join(",");
+        let text = format!("upstream = [{urls}]\nstart = 0\non-miss = \"relay\"\n");
+        fs::write(&path, text).expect("a file");
+    };
+    settings([&odd[0], &odd[1]]);
+    let neve = Neve::start(dir.path(), &["--config", &path.display().to_string()]);
+    let wait_for_both = || {
+        neve.wait("both upstreams", |health| {
+            let all = health["upstreams"].as_array()?;
+            let up = all.iter().filter(|one| one["state"] == "up" && one["head"] == 5);
+            (up.count() == 2).then_some(())
+        });
+    };
+    wait_for_both();
+    neve.wait("a filter of the second one", |_| {
+        assert!(neve.client().result(OPEN, "[]").is_string());
+        (odd[1].asked(OPEN) > 0).then_some(())
+    });
+    settings([&odd[1], &odd[2]]);
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstreams replaced");
+    wait_for_both();
+    // Others are asked of any.
+    neve.wait("the third one", |_| {
+        neve.client().result(CHANGES, "[\"0xdd\"]");
+        (odd[2].asked(CHANGES) > 0).then_some(())
+    });
+    let before = odd[2].asked(CHANGES);
+    for _ in 0..8 {
+        assert_eq!(neve.client().result(CHANGES, "[\"0xb2\"]")[0], "of 0xb2");
+    }
+    assert_eq!(odd[2].asked(CHANGES), before);
 }

@@ -7,6 +7,7 @@ use std::thread;
 
 use neve_devnet::{DevnetThread, Fault};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::attacks::start;
 use super::faulty::{Faulty, LONG, Mode};
@@ -191,43 +192,82 @@ fn assert_listed(mode: Mode, counts: &Counts) {
 const NO_UPSTREAM: &str = "relay: no upstream answers now; try again later";
 const LATE: &str = "request timed out";
 
-fn run(count: u64) -> Counts {
-    let nodes = [devnet(5), devnet(5)];
-    let faulty = nodes.each_ref().map(|node| Faulty::start(node.address()));
-    let websockets = ["--upstream-ws", "none", "--upstream-ws", "none"];
-    let arguments = [&["--relay-timeout", "4s"], &websockets[..]].concat();
-    let (_dir, neve) = start(&faulty.each_ref().map(Faulty::url), &arguments);
-    let mut all = Counts::new();
-    let mut phase = |name: &str, mode: Mode, count: u64| {
-        faulty.iter().for_each(|faulty| faulty.fail(mode));
-        let counts = calls(&neve, &nodes[0], CLIENTS, count);
-        println!("{name}: {counts:?}");
+/// Methods that only one of the upstreams is asked for, if it works.
+const OWN: [&str; 2] = ["eth_getCode", "eth_getTransactionCount"];
+
+/// Two nodes behind proxies that fail, and all outcomes so far.
+struct Run {
+    nodes: [DevnetThread; 2],
+    faulty: [Faulty; 2],
+    all: Counts,
+}
+
+impl Run {
+    fn new() -> Self {
+        let nodes = [devnet(5), devnet(5)];
+        let faulty = nodes.each_ref().map(|node| Faulty::start(node.address()));
+        Self { nodes, faulty, all: Counts::new() }
+    }
+
+    /// A neve whose requests to the upstreams have this time.
+    fn neve(&self, timeout: &str) -> (TempDir, Neve) {
+        let urls = self.faulty.each_ref().map(Faulty::url);
+        let rules = [0, 1].map(|at| format!("{}={}", OWN[at], urls[at]));
+        let websockets = ["--upstream-ws", "none", "--upstream-ws", "none"];
+        let rules = ["--relay-to", &rules[0], "--relay-to", &rules[1]];
+        let arguments = [&["--relay-timeout", timeout], &websockets[..], &rules].concat();
+        start(&urls, &arguments)
+    }
+
+    /// Calls of all clients while both upstreams fail so.
+    fn phase(&mut self, neve: &Neve, mode: Mode, count: u64) {
+        self.faulty.iter().for_each(|faulty| faulty.fail(mode));
+        let counts = calls(neve, &self.nodes[0], CLIENTS, count);
+        println!("both {mode:?}: {counts:?}");
         assert_listed(mode, &counts);
         for (outcome, more) in counts {
-            *all.entry(outcome).or_default() += more;
+            *self.all.entry(outcome).or_default() += more;
         }
-        faulty.iter().for_each(|faulty| faulty.fail(Mode::Pass));
-        neve.wait("both upstreams", |_| {
-            let mut client = neve.client();
-            (0..6).all(|id| client.post(&balance(id)).status == 200).then_some(())
-        });
-    };
-    phase("none fails", Mode::Pass, count);
-    for mode in [Mode::Dead, Mode::Half, Mode::BrokenChunk, Mode::Page] {
-        phase(&format!("both {mode:?}"), mode, count);
+        self.faulty.iter().for_each(|faulty| faulty.fail(Mode::Pass));
     }
-    phase("both stall", Mode::Stalls, 5);
-    phase("both send 50 MiB", Mode::Long, 5);
-    let lie = nodes[0].faults().inject(Fault::FalseHead(1000));
-    phase("a false head", Mode::Pass, count);
+
+    /// Waits until both upstreams answer.
+    fn wait(&self, neve: &Neve) {
+        let params = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+        for (method, node) in OWN.iter().zip(&self.nodes) {
+            let before = node.counters().calls(method);
+            neve.wait("an answer of each upstream", |_| {
+                let status = neve.client().call(method, params).status;
+                (status == 200 && node.counters().calls(method) > before).then_some(())
+            });
+        }
+    }
+}
+
+fn run(count: u64) -> Counts {
+    let mut run = Run::new();
+    let (_dir, neve) = run.neve("1h");
+    for mode in [Mode::Pass, Mode::Dead, Mode::Half, Mode::BrokenChunk, Mode::Page] {
+        run.phase(&neve, mode, count);
+        run.wait(&neve);
+    }
+    let lie = run.nodes[0].faults().inject(Fault::FalseHead(1000));
+    run.phase(&neve, Mode::Pass, count);
     lie.clear();
-    phase("none fails any more", Mode::Pass, count);
+    run.wait(&neve);
+    // What stalls ends with its time.
+    let (_other_dir, hurried) = run.neve("4s");
+    for mode in [Mode::Stalls, Mode::Long] {
+        run.phase(&hurried, mode, 5);
+        run.wait(&hurried);
+    }
+    run.phase(&neve, Mode::Pass, count);
     // No call was made twice that has an effect.
-    let sent: u64 = nodes.iter().map(|node| node.counters().calls(SEND)).sum();
-    let asked: u64 =
-        all.iter().filter(|((kind, _), _)| *kind == "transaction").map(|(_, n)| n).sum();
+    let sent: u64 = run.nodes.iter().map(|node| node.counters().calls(SEND)).sum();
+    let of_kind = |(kind, _): &&(&str, String)| *kind == "transaction";
+    let asked: u64 = run.all.iter().filter(|(key, _)| of_kind(key)).map(|(_, n)| n).sum();
     assert!(sent <= asked, "{sent} transactions came of {asked}");
-    all
+    run.all
 }
 
 #[test]

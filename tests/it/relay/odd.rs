@@ -66,6 +66,11 @@ impl Odd {
         self.set(method, bytes.to_vec(), true);
     }
 
+    /// Does not answer a method from now on.
+    pub(super) fn hold(&self, method: &str) {
+        self.set(method, Vec::new(), false);
+    }
+
     /// Requests for a method since its answer was set.
     pub(super) fn asked(&self, method: &str) -> u64 {
         self.answers.lock().expect("no panic")[method].asked

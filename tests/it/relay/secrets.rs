@@ -1,5 +1,9 @@
 //! Keys of an upstream that its own responses repeat.
 
+use std::fs;
+
+use rustix::process::Signal;
+
 use super::odd::Odd;
 use super::script::Script;
 use crate::support::neve::{Neve, fresh_dir};
@@ -23,7 +27,7 @@ fn short_response_that_repeats_a_key_of_the_upstream_is_an_error() {
     let (node, dir) = (devnet(5), fresh_dir());
     let (odd, script) = (Odd::start(node.address()), Script::start());
     let keys = dir.path().join("keys");
-    std::fs::write(&keys, format!("X-Key: {KEY}\n")).expect("a file");
+    fs::write(&keys, format!("X-Key: {KEY}\n")).expect("a file");
     let (url, keys, rule) = (odd.url(), keys.display().to_string(), script.keyed_rule(KEY));
     let arguments = ["--upstream", &url, "--start", "0", "--on-miss", "relay"];
     let more = ["--upstream-header-file", &keys, "--relay-paths", "/ext/info", "--relay-to", &rule];
@@ -65,4 +69,35 @@ fn short_response_that_repeats_a_key_of_the_upstream_is_an_error() {
     assert!(upstream.send(&error(0)));
     let text = ws.text();
     assert!(text.contains(SECRET) && !text.contains(KEY), "{text}");
+}
+
+#[test]
+fn key_that_a_reload_brings_is_searched_for_and_so_is_the_earlier_one() {
+    let (node, dir) = (devnet(5), fresh_dir());
+    let odd = Odd::start(node.address());
+    let keys = dir.path().join("keys");
+    let headers = |key: &str| {
+        let harmless = "Accept: application/json\nCache-Control: no-transform\n";
+        fs::write(&keys, format!("{harmless}X-Key: {key}\n")).expect("a file");
+    };
+    headers(KEY);
+    let (url, path) = (odd.url(), keys.display().to_string());
+    let arguments = ["--upstream", &url, "--start", "0", "--on-miss", "relay"];
+    let more = ["--upstream-header-file", &path];
+    let neve = Neve::start(dir.path(), &[&arguments[..], &more].concat());
+    neve.wait_for_head(5);
+    // The media type of each response is that of `Accept`.
+    odd.answer_with(BALANCE, r#"{"jsonrpc":"2.0","id":1,"result":"no-transform"}"#);
+    assert_eq!(neve.client().result(BALANCE, LATEST), "no-transform");
+    let newer = "Upstream-Secret-2";
+    headers(newer);
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstream headers read");
+    for key in [newer, KEY] {
+        odd.answer_with(BALANCE, &error(0).replace(KEY, key));
+        let withheld = neve.client().call(BALANCE, LATEST);
+        assert_eq!(withheld.json()["error"]["message"], SECRET, "{key}");
+    }
+    neve.wait_for_log("response withheld");
+    assert!(neve.log().contains(&format!("upstream={url}")), "{}", neve.log());
 }
