@@ -3,6 +3,8 @@
 use hyper::StatusCode;
 use neve_jsonrpc::RpcError;
 
+/// Code of an error about limits (EIP-1474).
+const LIMIT_EXCEEDED: i32 = -32005;
 /// Code of an error of the server.
 const INTERNAL: i32 = -32603;
 
@@ -58,9 +60,6 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Code of an error about limits (EIP-1474).
-    pub(crate) const LIMIT_EXCEEDED: i32 = -32005;
-
     /// A short label, for the metric.
     pub(crate) fn label(self) -> &'static str {
         match self {
@@ -109,7 +108,7 @@ impl Failure {
     /// The error in the response.
     pub(crate) fn error(self) -> RpcError {
         let code = match self {
-            Self::Limited => Self::LIMIT_EXCEEDED,
+            Self::Limited => LIMIT_EXCEEDED,
             Self::TimedOut => RpcError::TIMED_OUT.code,
             Self::TooLong(_) => RpcError::RESPONSE_TOO_LARGE.code,
             Self::NotHeld | Self::Loop => -32000,

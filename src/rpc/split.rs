@@ -73,6 +73,12 @@ impl Filling {
         Self { numbers: Vec::new(), response: Err(error), lacks: false }
     }
 
+    /// An error in place of each answer for which clients have no memory.
+    pub(crate) fn without_memory() -> Self {
+        let message = "relay: memory for clients is used up; try again later".into();
+        Self::failed(RpcError { code: -32005, message })
+    }
+
     /// Answers to its calls among `count`.
     fn texts(&self, count: usize) -> Vec<Option<Bytes>> {
         let response = self.response.as_ref();

@@ -8,7 +8,6 @@ use futures_util::future::join_all;
 use http_body_util::BodyExt;
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderMap};
-use neve_jsonrpc::RpcError;
 use tokio::sync::Semaphore;
 
 use super::paths::RelayPaths;
@@ -98,12 +97,6 @@ pub(crate) enum NotFilled {
     /// Clients use too much memory.
     NoRoom,
     NotDone(NotDone),
-}
-
-/// The error of calls that had no memory, while others of their batch had.
-fn no_room() -> RpcError {
-    let message = "relay: memory for clients is used up; try again later".into();
-    RpcError { code: Failure::LIMIT_EXCEEDED, message }
 }
 
 /// Client of a relayed request, and the way that the request came.
@@ -231,7 +224,7 @@ impl Relayer {
         let (mut fillings, mut held) = (Vec::new(), Vec::new());
         let numbers = iter::once(Vec::new()).chain(numbers);
         for (filled, numbers) in filled.into_iter().zip(numbers) {
-            let failed = || (Filling::failed(no_room()), Vec::new());
+            let failed = || (Filling::without_memory(), Vec::new());
             let (filling, memory) = filled.unwrap_or_else(failed);
             fillings.push(Filling { numbers, ..filling });
             held.extend(memory);

@@ -99,5 +99,5 @@ fn key_that_a_reload_brings_is_searched_for_and_so_is_the_earlier_one() {
         assert_eq!(withheld.json()["error"]["message"], SECRET, "{key}");
     }
     neve.wait_for_log("response withheld");
-    assert!(neve.log().contains(&format!("upstream={url}")), "{}", neve.log());
+    assert!(neve.log().contains(&format!("upstream={url:?}")), "{}", neve.log());
 }

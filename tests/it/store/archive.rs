@@ -260,11 +260,14 @@ fn push_that_is_killed_goes_on_where_it_was() {
 
 #[test]
 fn file_that_is_evicted_during_a_push_is_left_out() {
-    let (node, dir) = (devnet(), fresh_dir());
-    let neve = packed_store(dir.path(), &node, HEAD);
-    wait_for_packed(&neve, 96);
+    // The newest of eight is not yet among those that are read at once.
+    let head = 270;
+    let node = DevnetThread::start(Config::test().with_head(head)).expect("free ports");
+    let dir = fresh_dir();
+    let neve = packed_store(dir.path(), &node, head);
+    wait_for_packed(&neve, 256);
     neve.stop_in_time();
-    let newest = packed_files(dir.path()).pop().expect("there are three");
+    let newest = packed_files(dir.path()).pop().expect("there are eight");
     let content = fs::read(&newest).expect("it can be read");
     until_met("a push from which a file was taken", |bucket| {
         let push = begun_push(dir.path(), bucket, 1);
