@@ -13,7 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, ValueEnum};
 use neve_devnet::{
-    ChainConfig, Config, Devnet, Fault, Faults, Profile, RetryAfter, Signatures, Version,
+    ChainConfig, Config, Counted, Devnet, Fault, Faults, Profile, RateLimit, RetryAfter,
+    Signatures, Version,
 };
 
 /// Method that brings heights: questions about the chain stay without faults.
@@ -67,6 +68,15 @@ struct Args {
     /// Answers of a thousand about heights with receipts that are not those of the chain.
     #[arg(long, default_value_t = 0, value_parser = share)]
     lie_share: u16,
+    /// Requests a second beyond which it answers with status 429, as a public endpoint does.
+    #[arg(long)]
+    requests_per_second: Option<u32>,
+    /// The same for calls, of which a batch has many.
+    #[arg(long, conflicts_with = "requests_per_second")]
+    calls_per_second: Option<u32>,
+    /// Has no eth_getBlockReceipts, so that receipts are asked for one by one.
+    #[arg(long)]
+    no_block_receipts: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -102,7 +112,16 @@ fn config(args: &Args) -> Result<Config, Box<dyn Error>> {
     let chain = if args.repeatable { chain } else { chain.ending_at(unix_ms, args.blocks) };
     let version = Version::V1_14;
     let (keep_heights, keep_bytes) = (usize::try_from(head)? + 1, args.keep_bytes);
-    Ok(Config { chain, head, keep_heights, keep_bytes, rate, version, ..Config::test() })
+    let config = Config { chain, head, keep_heights, keep_bytes, rate, version, ..Config::test() };
+    Ok(Config { rate_limit: rate_limit(args), ..config })
+}
+
+fn rate_limit(args: &Args) -> Option<RateLimit> {
+    let limit = |per_second: Option<u32>, counts| {
+        per_second.map(|per_second| RateLimit { per_second: per_second.into(), counts })
+    };
+    limit(args.requests_per_second, Counted::Requests)
+        .or_else(|| limit(args.calls_per_second, Counted::Calls))
 }
 
 fn inject(faults: &Faults, args: &Args) {
@@ -117,6 +136,7 @@ fn inject(faults: &Faults, args: &Args) {
         Fault::Status(429, RetryAfter::Seconds(1)).on(HEIGHTS).share(args.throttle_share),
         Fault::Stall.on(HEIGHTS).share(args.stall_share),
         Fault::LyingReceipts.on(HEIGHTS).share(args.lie_share),
+        Fault::NoBlockReceipts.share(if args.no_block_receipts { 1_000 } else { 0 }),
     ];
     for rule in rules.into_iter().filter(|rule| !rule.is_idle()) {
         faults.inject(rule);

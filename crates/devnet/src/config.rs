@@ -35,6 +35,26 @@ pub struct Config {
     /// For how long it answers nothing when its chain goes over to Helicon. A node with open
     /// WebSockets takes 15 seconds.
     pub switch_hold: Duration,
+    /// Requests beyond it get status 429.
+    pub rate_limit: Option<RateLimit>,
+}
+
+/// A rate limit, as public endpoints have one. All clients share it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RateLimit {
+    /// Requests or calls that a second brings, and that are allowed at once.
+    pub per_second: f64,
+    /// Kind of what it limits.
+    pub counts: Counted,
+}
+
+/// What a rate limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// HTTP requests: a batch is one.
+    Requests,
+    /// Each call of a batch.
+    Calls,
 }
 
 /// Fate of blocks that are no longer in memory.
@@ -66,6 +86,7 @@ impl Config {
             execution: Duration::ZERO,
             version: Version::V1_14,
             switch_hold: Duration::ZERO,
+            rate_limit: None,
         }
     }
 

@@ -38,7 +38,7 @@ mod server;
 pub use chain::rules::{Branch, ChainConfig, Curve, Helicon, Profile, Shares, Signatures};
 pub use chain::text::Version;
 pub use chain::{Block, Chain, Part};
-pub use config::{Config, Older};
+pub use config::{Config, Counted, Older, RateLimit};
 pub use counters::Counters;
 pub use devnet::{Devnet, DevnetThread};
 pub use faults::{Fault, Faults, Heights, Injected, RetryAfter, Rule};

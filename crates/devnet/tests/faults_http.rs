@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use neve_devnet::{ChainConfig, Config, DevnetThread, Fault, RetryAfter};
+use neve_devnet::{ChainConfig, Config, Counted, DevnetThread, Fault, RateLimit, RetryAfter};
 use serde_json::json;
 use support::{Client, Socket, call, result, wait_until};
 
@@ -49,6 +49,17 @@ fn bandwidth() {
     assert_eq!(call(&devnet, "eth_getBlockByNumber", &params).body, whole);
     let elapsed = start.elapsed();
     assert!(elapsed > Duration::from_millis(150), "{elapsed:?}");
+}
+
+#[test]
+fn calls_beyond_the_limit_get_429() {
+    let limit = RateLimit { per_second: 1.0, counts: Counted::Calls };
+    let devnet = DevnetThread::start(Config { rate_limit: Some(limit), ..Config::test() }).unwrap();
+    let batch = [b"[", CALL, &[b",", CALL].concat().repeat(999)[..], b"]"].concat();
+    let mut client = Client::connect(devnet.address());
+    assert_eq!(client.post(&batch).unwrap().status, 200);
+    let refused = client.post(CALL).unwrap();
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! HTTP as avalanchego speaks it, as far as a client that follows a chain can tell.
 
-use std::{io, sync::Arc, time::SystemTime};
+use std::{
+    io,
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
 
 use bytes::Bytes;
 use hyper::{
@@ -60,6 +64,9 @@ async fn rpc(shared: &Shared, fuse: &Fuse, request: Request<Incoming>) -> io::Re
     shared.node.until_answering().await;
     let request = parse(&body);
     let subjects = shared.rpc.subjects(&request);
+    if shared.allowance.as_ref().is_some_and(|left| !left.take(subjects.len(), Instant::now())) {
+        return Ok(refusal(StatusCode::TOO_MANY_REQUESTS, RetryAfter::Seconds(1)));
+    }
     if let Some(answer) = before(shared, fuse, &subjects).await? {
         return Ok(answer);
     }
@@ -125,15 +132,18 @@ fn instead(fault: &Fault) -> Option<Answer> {
             Some(with_headers(body, &[(CONTENT_TYPE, "application/json")]))
         }
         Fault::Status(status, retry_after) => {
-            let status = StatusCode::from_u16(*status).ok()?;
-            let mut answer = text(status, format!("{status}\n"));
-            if let Some(value) = retry_after.value() {
-                answer.headers_mut().insert(RETRY_AFTER, value);
-            }
-            Some(answer)
+            Some(refusal(StatusCode::from_u16(*status).ok()?, *retry_after))
         }
         _ => None,
     }
+}
+
+fn refusal(status: StatusCode, retry_after: RetryAfter) -> Answer {
+    let mut answer = text(status, format!("{status}\n"));
+    if let Some(value) = retry_after.value() {
+        answer.headers_mut().insert(RETRY_AFTER, value);
+    }
+    answer
 }
 
 impl RetryAfter {

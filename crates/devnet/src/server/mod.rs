@@ -4,6 +4,7 @@ mod answer;
 mod body;
 mod http;
 mod media_type;
+mod rate_limit;
 mod rpc;
 #[allow(clippy::module_inception, reason = "the file of the main type")]
 mod server;

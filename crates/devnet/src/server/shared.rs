@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::rate_limit::Allowance;
 use super::rpc::Rpc;
 use crate::counters::Counters;
 use crate::faults::Fault;
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) node: Arc<Node>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) rpc: Rpc,
+    pub(super) allowance: Option<Allowance>,
     /// Turns true when everything is to end.
     pub(crate) shutdown: watch::Receiver<bool>,
 }
@@ -29,7 +31,8 @@ impl Shared {
         shutdown: watch::Receiver<bool>,
     ) -> Arc<Self> {
         let rpc = Rpc { node: Arc::clone(&node), counters: Arc::clone(&counters) };
-        Arc::new(Self { node, counters, rpc, shutdown })
+        let allowance = node.config().rate_limit.map(Allowance::new);
+        Arc::new(Self { node, counters, rpc, allowance, shutdown })
     }
 
     pub(super) fn refuses(&self) -> bool {
