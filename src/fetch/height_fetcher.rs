@@ -124,7 +124,7 @@ impl HeightFetcher {
                 }
             }
             if retry.said.elapsed() > SAY_EVERY {
-                warn!(height, "no upstream has the height");
+                warn!(height, "height still not fetched");
                 retry.said = Instant::now();
             }
         }
@@ -159,8 +159,7 @@ impl HeightFetcher {
             // It is not excluded: the whole upstream pauses instead, for all heights.
             FetchError::Call(CallError::Throttled { after, status }) => {
                 debug!(need.height, %status, ?after, "throttled");
-                let wait = after.unwrap_or_default().max(retry.refused.wait());
-                upstream.pause(wait);
+                upstream.throttles(after);
             }
             FetchError::Call(error) if upstream.tolerates(&error) => {
                 debug!(need.height, upstream = upstream.name, %error, "asked again");

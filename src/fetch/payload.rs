@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use neve_chain::Block;
+use tokio::time::sleep;
 use tracing::debug;
 
 use super::error::FetchError;
@@ -17,6 +18,10 @@ use crate::upstream::{BlockName, Upstream};
 
 /// Receipts asked for in one batch where there is no call for all of them.
 const RECEIPTS_A_BATCH: usize = 100;
+
+/// Repetitions of a throttled batch of receipts before the height goes elsewhere. With the waits of
+/// [`Upstream::throttles`] that is a minute.
+const THROTTLED_MAX: u32 = 8;
 
 /// A block and its receipts, as they came.
 pub(crate) type Payload = (Bytes, Bytes);
@@ -91,13 +96,34 @@ async fn with_each_receipt(upstream: &Upstream, block: Bytes) -> Result<Payload,
         block.transactions.iter().map(|tx| format!("[\"{:#x}\"]", tx.hash)).collect()
     };
     let mut receipts = Vec::with_capacity(hashes.len());
-    for hashes in hashes.chunks(RECEIPTS_A_BATCH) {
-        let batch = upstream.client.batch("eth_getTransactionReceipt", hashes).await?;
-        for receipt in batch {
+    for (number, hashes) in hashes.chunks(RECEIPTS_A_BATCH).enumerate() {
+        if number > 0 {
+            upstream.charge(1); // the first was counted with the height
+        }
+        for receipt in batch_of_receipts(upstream, hashes).await? {
             receipts.push(receipt.ok_or(FetchError::NotYet)?);
         }
     }
     Ok((block, join(&receipts)))
+}
+
+/// Receipts of some transactions. A batch that the upstream throttles is repeated here: an endpoint that counts the
+/// calls of batches would throttle a height with many transactions each time, if all of it were requested again.
+async fn batch_of_receipts(
+    upstream: &Upstream,
+    hashes: &[String],
+) -> Result<Vec<Option<Bytes>>, CallError> {
+    for _ in 0..THROTTLED_MAX {
+        match upstream.client.batch("eth_getTransactionReceipt", hashes).await {
+            Err(CallError::Throttled { after, .. }) => {
+                upstream.throttles(after);
+                sleep(upstream.resting().unwrap_or_default()).await;
+                upstream.charge(1);
+            }
+            answered => return answered,
+        }
+    }
+    upstream.client.batch("eth_getTransactionReceipt", hashes).await
 }
 
 /// True if it may be that nothing is wrong with what failed for `latest` but that another block is

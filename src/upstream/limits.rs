@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::client::Backoff;
 use crate::config::settings::LiveRate;
 
 /// Heights under way at first: an upstream that nothing is known of.
@@ -16,6 +17,9 @@ const FORGET: Duration = Duration::from_mins(10);
 /// An answer counts for so many times the mean at most: one in twenty may be twenty times as slow,
 /// from a disk or over a network, and no answer waits for another. When they do, all become slower.
 const OUTLIER: f64 = 2.0;
+/// Waits of an upstream that throttles.
+const THROTTLED_FIRST: Duration = Duration::from_millis(250);
+const THROTTLED_MAX: Duration = Duration::from_secs(30);
 /// The share of an old mean that a new one keeps.
 const KEEP: f64 = 0.9;
 
@@ -162,6 +166,41 @@ impl RateLimiter {
     }
 }
 
+/// Pause of the requests to an upstream that throttles.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    until: Option<Instant>,
+    /// Waits while it gives no height.
+    waits: Backoff,
+}
+
+impl Pause {
+    pub(crate) fn new() -> Self {
+        Self { until: None, waits: Backoff::new(THROTTLED_FIRST, THROTTLED_MAX) }
+    }
+
+    /// End of the pause, if there is one now.
+    pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| *until > now)
+    }
+
+    pub(crate) fn at_least(&mut self, time: Duration, now: Instant) {
+        let until = now + time;
+        self.until = Some(self.until.map_or(until, |before| before.max(until)));
+    }
+
+    /// Notes a request that was throttled, to be repeated `after` that time.
+    pub(crate) fn throttled(&mut self, after: Option<Duration>, now: Instant) {
+        // Those that were in flight together are throttled together: only the first lengthens the next wait.
+        let own = if self.until(now).is_some() { Duration::ZERO } else { self.waits.wait() };
+        self.at_least(own.max(after.unwrap_or_default()), now);
+    }
+
+    pub(crate) fn gave_height(&mut self) {
+        self.waits.reset();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -172,6 +211,25 @@ mod tests {
     use crate::config::settings::{LiveRates, Rates};
 
     const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn pause_grows_while_no_height_comes_and_once_for_requests_in_flight_together() {
+        let (mut pause, mut now) = (Pause::new(), Instant::now());
+        let mut paused = |pause: &mut Pause| {
+            (0..9).for_each(|_| pause.throttled(Some(100 * MS), now));
+            let until = pause.until(now).expect("a pause");
+            let took = until.duration_since(now);
+            now = until;
+            took
+        };
+        let first = paused(&mut pause);
+        assert!(first >= 125 * MS && first <= 250 * MS, "{first:?}");
+        let second = paused(&mut pause);
+        assert!(second >= 250 * MS && second <= 500 * MS, "{second:?}");
+        pause.gave_height();
+        assert!(paused(&mut pause) <= 250 * MS);
+        assert_eq!(pause.until(now), None);
+    }
 
     #[test]
     fn the_window_grows_by_one_a_round_and_halves_once_a_round() {

@@ -286,22 +286,26 @@ impl UpstreamMonitor {
         is_near
     }
 
-    /// Asks for its head and, unless that is believed already, for a header there. Before Helicon
-    /// the header is asked for in any case: the switch to v1.15 changes the answers about old
-    /// blocks, whether or not there are new ones.
+    /// Looks at its head unless it wants no requests. An upstream that throttles works.
     async fn look(&self, connected: bool) -> Result<(), EjectReason> {
         if self.upstream.resting().is_some() {
             return Ok(());
         }
-        self.upstream.charge(1);
-        let head = match self.upstream.client.head().await {
-            Ok(head) => head,
-            Err(CallError::Throttled { after, .. }) if after.is_some() => {
-                self.upstream.pause(after.unwrap_or_default());
-                return Ok(());
+        match self.ask_for_head(connected).await {
+            Err(EjectReason::Call(CallError::Throttled { after: Some(after), .. })) => {
+                self.upstream.throttles(Some(after));
+                Ok(())
             }
-            Err(error) => return Err(error.into()),
-        };
+            looked => looked,
+        }
+    }
+
+    /// Asks for its head and, unless that is believed already, for a header there. Before Helicon
+    /// the header is asked for in any case: the switch to v1.15 changes the answers about old
+    /// blocks, whether or not there are new ones.
+    async fn ask_for_head(&self, connected: bool) -> Result<(), EjectReason> {
+        self.upstream.charge(1);
+        let head = self.upstream.client.head().await?;
         let believed = self.believed();
         let is_old = self.upstream.state().rules == Rules::BeforeHelicon;
         if is_old || connected || head > believed {

@@ -8,7 +8,7 @@ use metrics::counter;
 use neve_jsonrpc::Rules;
 use tokio::sync::Notify;
 
-use super::limits::{ConcurrencyLimit, RateLimiter};
+use super::limits::{ConcurrencyLimit, Pause, RateLimiter};
 use crate::client::{CallError, RpcClient};
 use crate::config::settings::LiveRate;
 use crate::mirror::MirrorSource;
@@ -62,8 +62,7 @@ pub(crate) struct State {
     /// Height below which it lacks heights, as far as was seen, and the time until which that is
     /// believed.
     lacks: Option<(u64, Instant)>,
-    /// Time until which it wants no requests.
-    resting: Option<Instant>,
+    pause: Pause,
     /// Time until which it is asked last, because its data was rejected.
     penalized: Option<(Instant, Duration)>,
     pub(crate) window: ConcurrencyLimit,
@@ -97,7 +96,7 @@ impl Upstream {
                 proven: 0,
                 by_number: None,
                 lacks: None,
-                resting: None,
+                pause: Pause::new(),
                 penalized: None,
                 window: ConcurrencyLimit::new(window),
                 pace: RateLimiter::new(rate, now),
@@ -188,7 +187,10 @@ impl Upstream {
     /// Notes a height that it gave and that was proven.
     pub(crate) fn gave_height(&self) {
         self.heights.fetch_add(1, Ordering::Relaxed);
-        self.state().failures = 0;
+        let mut state = self.state();
+        state.failures = 0;
+        state.pause.gave_height();
+        drop(state);
         counter!("neve_upstream_blocks_total", "upstream" => self.name.clone()).increment(1);
     }
 
@@ -209,20 +211,29 @@ impl Upstream {
         self.state().pace.made(requests);
     }
 
-    /// Pauses requests to it.
+    /// Pauses requests to it, for as long as it wants.
     pub(crate) fn pause(&self, time: Duration) {
+        self.throttled(|pause, now| pause.at_least(time, now));
+    }
+
+    /// Pauses requests to it after one that it throttled, for as long as it wants and longer each time until it
+    /// gives a height again.
+    pub(crate) fn throttles(&self, after: Option<Duration>) {
+        self.throttled(|pause, now| pause.throttled(after, now));
+    }
+
+    fn throttled(&self, pause: impl FnOnce(&mut Pause, Instant)) {
         self.fault("throttled");
         let now = Instant::now();
         let mut state = self.state();
-        let until = now + time;
-        state.resting = Some(state.resting.map_or(until, |resting| resting.max(until)));
+        pause(&mut state.pause, now);
         state.window.refused(now);
     }
 
     /// Time that it still wants to be left alone.
     pub(crate) fn resting(&self) -> Option<Duration> {
-        let until = self.state().resting?;
-        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+        let now = Instant::now();
+        Some(self.state().pause.until(now)?.duration_since(now))
     }
 
     /// True if a failure may be bad luck: one question in a hundred that fails is no reason to
@@ -324,7 +335,7 @@ impl State {
             self.phase.name()
         } else if self.rules == Rules::BeforeHelicon && rules == Rules::Helicon {
             "old_rules"
-        } else if self.resting.is_some_and(|until| until > now) {
+        } else if self.resting(now).is_some() {
             "paused"
         } else if self.penalized(now) {
             "penalized"
@@ -339,7 +350,7 @@ impl State {
 
     /// Until when it is left alone.
     pub(crate) fn resting(&self, now: Instant) -> Option<Instant> {
-        self.resting.filter(|until| *until > now)
+        self.pause.until(now)
     }
 
     /// Until when it is not asked for `height`, which it lacks.

@@ -1,7 +1,7 @@
 //! An upstream whose answers are wrong: nothing of it is ever served, the reason is logged and
 //! counted, and following goes on when it tells the truth.
 
-use neve_devnet::{Config, DevnetThread, Fault, Helicon, Part, Profile};
+use neve_devnet::{Config, Counted, DevnetThread, Fault, Helicon, Part, Profile, RateLimit};
 use neve_jsonrpc::Rules;
 
 use super::backfill::evidence;
@@ -310,6 +310,21 @@ fn an_upstream_without_block_receipts() {
     (1..=HEAD).for_each(|height| serves_the_truth(&neve, &devnet, height, Rules::Helicon));
     // All that were under way at first, eight and the four newest, and none since.
     assert!(devnet.counters().calls("eth_getBlockReceipts") <= 12);
+}
+
+/// A batch of receipts takes the whole allowance of a second. What came before it is not requested again, or no
+/// height would ever be whole.
+#[test]
+fn upstream_that_limits_the_calls_of_batches_is_followed() {
+    let mut config = config(Helicon::FromGenesis).with_head(4);
+    config.chain.profile = Profile::many_logs();
+    config.rate_limit = Some(RateLimit { per_second: 100.0, counts: Counted::Calls });
+    let devnet = start(config);
+    devnet.faults().inject(Fault::NoBlockReceipts);
+    let dir = fresh_dir();
+    let neve = Neve::start(dir.path(), &["--upstream", &devnet.base_url(), "--start", "1"]);
+    neve.wait_for_head(4);
+    assert!(!neve.log().contains("upstream failed"), "{}", neve.log());
 }
 
 /// Another continuation of the chain takes the place of heights that no header has settled.
