@@ -71,7 +71,7 @@ struct Args {
     /// Requests a second beyond which it answers with status 429, as a public endpoint does.
     #[arg(long)]
     requests_per_second: Option<u32>,
-    /// The same for calls, of which a batch has many.
+    /// Calls a second beyond which it does so: each call of a batch counts.
     #[arg(long, conflicts_with = "requests_per_second")]
     calls_per_second: Option<u32>,
     /// Has no eth_getBlockReceipts, so that receipts are asked for one by one.

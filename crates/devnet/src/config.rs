@@ -48,7 +48,7 @@ pub struct RateLimit {
     pub counts: Counted,
 }
 
-/// What a rate limit counts.
+/// Unit of a rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// HTTP requests: a batch is one.
