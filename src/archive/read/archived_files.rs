@@ -169,8 +169,8 @@ impl ArchivedFiles {
         join_all(parts).await.into_iter().collect()
     }
 
-    /// Makes heights of a segment readable. Opening reads its front, and logs its index of logs; then each
-    /// run of neighboring pages is one read.
+    /// Makes heights of a segment readable. Opening reads its front, for logs with the indexes behind it; then each
+    /// run of neighboring pages is one read. Logs read through short gaps.
     pub(super) async fn part(
         &self,
         manifest: &Manifest,
@@ -179,14 +179,17 @@ impl ArchivedFiles {
         keys: &Keys,
         budget: &Budget<'_>,
     ) -> Result<ArchivedSegment, NotRead> {
-        let (file, segment) = self.open(manifest, entry, budget).await?;
-        if !keys.is_empty() {
+        let searches = !keys.is_empty();
+        let (file, segment) = self.open(manifest, entry, searches, budget).await?;
+        if searches {
             let (offset, len) = segment.terms_extent().ok_or(NotRead::Changed)?;
             self.bring(&file, &file.pages(offset..offset + len as u64).collect(), budget).await?;
         }
         let (of, over, keys) = (segment.clone(), Arc::clone(&file), Arc::clone(keys));
         let wanted = self.pages.compute(move || wanted_pages(&of, &over, &keys, heights)).await?;
-        self.bring(&file, &wanted.ok_or(NotRead::Changed)?, budget).await?;
+        let wanted = wanted.ok_or(NotRead::Changed)?;
+        let gap_max = if searches { self.beside_max() } else { 0 };
+        self.bring_with(&file, &wanted, file.between(&wanted, gap_max), budget).await?;
         self.pages.dir.touch(&file.name);
         Ok(segment)
     }
@@ -202,11 +205,13 @@ impl ArchivedFiles {
         self.pages.ensure_pages(file, pages, budget.payer).await
     }
 
-    /// Opens a segment, unless it is open. All requests wait for the first one that opens it.
+    /// Opens a segment, unless it is open. All requests wait for the first one that opens it. One that `searches`
+    /// reads the indexes in the same read.
     pub(super) async fn open(
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
+        searches: bool,
         budget: &Budget<'_>,
     ) -> Result<Opened, NotRead> {
         let cell = {
@@ -217,13 +222,15 @@ impl ArchivedFiles {
             }
             Arc::clone(cell)
         };
-        cell.get_or_try_init(|| self.open_anew(manifest, entry, budget)).await.cloned()
+        let opening = || self.open_anew(manifest, entry, searches, budget);
+        cell.get_or_try_init(opening).await.cloned()
     }
 
     async fn open_anew(
         &self,
         manifest: &Manifest,
         entry: &SegmentEntry,
+        searches: bool,
         budget: &Budget<'_>,
     ) -> Result<Opened, NotRead> {
         let span = manifest.span_of(entry).ok_or(NotRead::Unknown)?;
@@ -234,7 +241,11 @@ impl ArchivedFiles {
         }
         let name = manifest.segment_name(entry);
         let file = self.pages.file(name, entry.bytes, &pages.pages).await?;
-        self.bring(&file, &file.pages(0..u64::from(pages.front)).collect(), budget).await?;
+        let front = file.pages(0..u64::from(pages.front));
+        let behind = front.end..pages.pages.len().min(front.end + self.beside_max());
+        let is_absent = || file.absent(&behind.clone().collect()).1 == behind.len();
+        let beside = if searches && is_absent() { behind.collect() } else { Vec::new() };
+        self.bring_with(&file, &front.collect(), beside, budget).await?;
         let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
         let named = Named::of(manifest, entry);
         let segment = self.pages.compute(move || open_over(source, &codec, &named)).await?;

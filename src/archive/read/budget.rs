@@ -8,6 +8,8 @@ use super::fetch::{NotRead, Payer};
 pub(super) const READS_MAX: usize = 256;
 /// Pages of these reads: 64 MiB.
 pub(super) const PAGES_MAX: usize = 1024;
+/// Pages beside those that a request needs, which save it reads: 16 MiB.
+const SPARE_MAX: usize = 256;
 
 /// Reads that a request may still do, and pages that they may still bring.
 pub(super) struct Budget<'p> {
@@ -15,6 +17,8 @@ pub(super) struct Budget<'p> {
     pub(super) payer: Payer,
     reads: AtomicUsize,
     pages: AtomicUsize,
+    /// Pages that a request may bring beside those that it needs.
+    spare: AtomicUsize,
     /// True once reads were taken: what they bring is here at the next attempt.
     has_taken: AtomicBool,
     /// Budget of the request, if this is the one of a call for logs.
@@ -34,7 +38,8 @@ impl<'p> Budget<'p> {
 
     fn new(payer: Payer, reads: usize, request: Option<&'p Self>) -> Self {
         let (reads, pages) = (AtomicUsize::new(reads), AtomicUsize::new(PAGES_MAX));
-        Self { payer, reads, pages, has_taken: AtomicBool::new(false), request }
+        let spare = AtomicUsize::new(SPARE_MAX);
+        Self { payer, reads, pages, spare, has_taken: AtomicBool::new(false), request }
     }
 
     /// True if the request has caused a read.
@@ -45,6 +50,18 @@ impl<'p> Budget<'p> {
     /// Reads that are left.
     pub(super) fn reads_left(&self) -> usize {
         self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Lets pages come beside those that are needed. They leave as many for those. False if no more may.
+    pub(super) fn spare(&self, pages: usize) -> bool {
+        let of_all = self.request.unwrap_or(self);
+        let is_free = take_from(&of_all.spare, pages).is_some();
+        if is_free {
+            for budget in self.request.into_iter().chain([self]) {
+                budget.pages.fetch_add(pages, Ordering::Relaxed);
+            }
+        }
+        is_free
     }
 
     /// Takes reads and the pages that they bring.
@@ -68,6 +85,16 @@ fn take_from(left: &AtomicUsize, count: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_beside_those_that_are_needed_have_a_bound_of_their_own() {
+        let request = Budget::of_a_request(Payer::Neve, 4);
+        let calls = [(); 2].map(|()| Budget::of_logs(&request, 4));
+        assert!(calls[0].spare(SPARE_MAX - 1) && !calls[1].spare(2) && calls[1].spare(1));
+        assert_eq!(calls[0].take((1, PAGES_MAX + SPARE_MAX - 1)), Ok(()));
+        assert_eq!(calls[1].take((1, 2)), Err(NotRead::TooMany), "the request has one left");
+        assert_eq!(request.take((1, 1)), Ok(()));
+    }
 
     #[test]
     fn call_for_logs_has_its_own_bound_and_that_of_its_request() {

@@ -1,5 +1,6 @@
 //! Logs of the archive: spans say in which segments they may be, and each segment in which blocks.
 
+use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
@@ -18,6 +19,10 @@ const SEGMENTS_MAX: usize = 16;
 /// Reads that a segment with few logs takes: its front, its log index, and frames. Also those before its frames:
 /// page lists, front and log index.
 const SEGMENT_READS: usize = 3;
+/// Pages that are read through, or ahead, to save a read: 1 MiB takes about as long as a read of nothing, and the index
+/// of logs of a mainnet segment ends within it behind the front. At most this part of a read.
+const BESIDE_PAGES_MAX: usize = 16;
+const BESIDE_PART: usize = 4;
 /// Terms that are looked for in spans. With more of them most segments have one.
 const TERMS_MAX: usize = 64;
 
@@ -100,11 +105,34 @@ impl ArchivedFiles {
         keys: &Keys,
         request: &Budget<'_>,
     ) -> Result<u64, NotRead> {
-        let (file, segment) = self.open(&known.manifest, entry, request).await?;
+        let (file, segment) = self.open(&known.manifest, entry, true, request).await?;
         let (heights, keys) = (known.heights_in(entry, heights), Arc::clone(keys));
         let reads_max = self.logs_reads_max;
         let fitting = move || fitting_end(&segment, &file, &keys, heights, reads_max);
         self.pages.compute(fitting).await?.ok_or(NotRead::Changed)
+    }
+
+    /// Pages that one read may bring to save another one.
+    pub(super) fn beside_max(&self) -> usize {
+        (self.pages.run_pages_max() / BESIDE_PART).min(BESIDE_PAGES_MAX)
+    }
+
+    /// Brings pages, and others in the same reads, as far as the request may. Others that are damaged do no harm.
+    pub(super) async fn bring_with(
+        &self,
+        file: &Arc<PageFile>,
+        pages: &BTreeSet<usize>,
+        beside: Vec<usize>,
+        budget: &Budget<'_>,
+    ) -> Result<(), NotRead> {
+        if !beside.is_empty() && budget.spare(beside.len()) {
+            let all = pages.iter().copied().chain(beside).collect();
+            match self.bring(file, &all, budget).await {
+                Err(NotRead::Changed) => {}
+                brought => return brought,
+            }
+        }
+        self.bring(file, pages, budget).await
     }
 
     /// Finds the segments of a span that may have logs, by the terms of the span if it has them.

@@ -123,6 +123,18 @@ impl PageFile {
         (absent.iter().filter(begins).count(), absent.len())
     }
 
+    /// Pages between absent ones of these, if all of them are absent too and no gap has more than so many: one read
+    /// instead of two brings both sides.
+    pub(super) fn between(&self, pages: &BTreeSet<usize>, gap_max: usize) -> Vec<usize> {
+        let landings = lock(&self.landings);
+        let is_absent = |page: &usize| !self.is_proven(*page) && !landings.contains_key(page);
+        let absent: Vec<_> = pages.iter().copied().filter(is_absent).collect();
+        let gaps = absent.iter().zip(absent.iter().skip(1)).map(|(below, above)| below + 1..*above);
+        let is_short =
+            |gap: &Range<usize>| gap.len() <= gap_max && gap.clone().all(|at| is_absent(&at));
+        gaps.filter(is_short).flatten().collect()
+    }
+
     /// Takes those of the pages that are not here: those that nobody brings are the caller's, in runs of so many.
     pub(super) fn board(self: &Arc<Self>, pages: &BTreeSet<usize>, run_max: usize) -> Boarding {
         let mut landings = lock(&self.landings);

@@ -158,7 +158,7 @@ async fn bring(
     payer: Payer,
 ) -> Result<bool, NotRead> {
     let budget = Budget::of_a_request(payer, 0);
-    let (file, _) = files.open(&known.manifest, entry, &budget).await?;
+    let (file, _) = files.open(&known.manifest, entry, false, &budget).await?;
     let pages = file.pages(0..entry.bytes);
     if file.absent(&pages.clone().collect()).0 == 0 {
         return Ok(false);
