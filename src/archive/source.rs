@@ -44,6 +44,8 @@ pub(crate) struct ArchiveSource {
     pub(crate) anchor: Option<Anchor>,
     place: Place,
     manifest: Mutex<Option<KnownManifest>>,
+    /// Held by the task that reads the manifest, so that it is read and checked once for all.
+    reading: tokio::sync::Mutex<()>,
     /// Time when the manifest could not be read.
     failed: Mutex<Option<Instant>>,
     refused: Mutex<HashMap<Digest, Instant>>,
@@ -58,8 +60,18 @@ impl ArchiveSource {
         let store = ArchiveStore::open(&place)?;
         status.change_archive(|archive| archive.url.clone_from(&url));
         let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let status = Arc::clone(status);
-        Ok(Self { store, url, anchor, place, manifest, failed, refused, status })
+        let (reading, status) = (tokio::sync::Mutex::default(), Arc::clone(status));
+        Ok(Self { store, url, anchor, place, manifest, reading, failed, refused, status })
+    }
+
+    /// Makes the source of an archive that a test has.
+    #[cfg(test)]
+    pub(crate) fn over(store: ArchiveStore) -> Self {
+        let place = Place { url: String::new(), endpoint: None };
+        let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (reading, status) = (tokio::sync::Mutex::default(), Arc::default());
+        let (url, anchor) = (String::new(), None);
+        Self { store, url, anchor, place, manifest, reading, failed, refused, status }
     }
 
     /// Opens the store for reads that a client waits for.
@@ -89,9 +101,15 @@ impl ArchiveSource {
 
     /// Returns the manifest, not older than a minute, and its digest.
     pub(super) async fn named_manifest(&self) -> Result<(Arc<Manifest>, Digest), Failed> {
-        let known = lock(&self.manifest).clone();
-        if let Some(known) = known.clone().filter(|known| known.read.elapsed() < MANIFEST_EVERY) {
+        let is_new = |known: &KnownManifest| known.read.elapsed() < MANIFEST_EVERY;
+        let known = lock(&self.manifest).clone().filter(is_new);
+        if let Some(known) = known {
             return Ok((known.manifest, known.digest));
+        }
+        let _reading = self.reading.lock().await;
+        let known = lock(&self.manifest).clone();
+        if let Some(known) = known.clone().filter(is_new) {
+            return Ok((known.manifest, known.digest)); // another task has read it meanwhile
         }
         let tag = known.as_ref().and_then(|known| known.tag.clone());
         let newer = self.store.newer_manifest(tag).await;

@@ -133,7 +133,7 @@ pub struct Deletion {
     pub objects: Vec<String>,
 }
 
-/// Version of any manifest, read before the rest.
+/// Version of any manifest.
 #[derive(Deserialize)]
 struct Versioned {
     version: u64,
@@ -174,11 +174,18 @@ impl Manifest {
         if bytes.len() as u64 > MANIFEST_BYTES_MAX {
             return Err(ArchiveError::malformed(WHAT, "too long"));
         }
-        let Versioned { version } = serde_json::from_slice(bytes).map_err(malformed)?;
-        if version != VERSION {
-            return Err(ArchiveError::Version { what: WHAT, version, read: VERSION });
-        }
-        let manifest: Self = serde_json::from_slice(bytes).map_err(malformed)?;
+        let manifest: Self = match serde_json::from_slice(bytes) {
+            Ok(manifest) => manifest,
+            // One of another version has another form. One of the whole chain is parsed once if it has this one.
+            Err(error) => {
+                return Err(match serde_json::from_slice(bytes).map_err(malformed)? {
+                    Versioned { version: VERSION } => malformed(error),
+                    Versioned { version } => {
+                        ArchiveError::Version { what: WHAT, version, read: VERSION }
+                    }
+                });
+            }
+        };
         manifest.check()?;
         Ok(manifest)
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use neve_archive::{Digest, Kind, ObjectName};
+use futures_util::future::join;
+use neve_archive::{Chain, Digest, Kind, Manifest, ObjectName};
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
@@ -15,6 +16,7 @@ use crate::archive::read::fetch::gate::{Gate, READS_MAX};
 use crate::archive::read::fetch::object_reader::ObjectReader;
 use crate::archive::read::fetch::queue::{ADDRESS_MAX, WAITING_MAX};
 use crate::archive::read::fetch::{NotRead, Payer, Rates};
+use crate::archive::source::ArchiveSource;
 use crate::archive::store::ArchiveStore;
 use crate::shared::ClientAddress;
 
@@ -195,4 +197,18 @@ async fn body_that_is_longer_than_the_range_is_not_read_to_its_end() {
     store.set(Mode::Floods);
     assert_eq!(reader.read(&name(), 0..10, at(1)).await, Err(NotRead::Failed));
     assert!(store.sent() <= 2, "{} MiB of 10 bytes", store.sent());
+}
+
+/// That of the whole chain has 25 MB of text.
+#[tokio::test]
+async fn manifest_that_two_tasks_need_is_read_once() {
+    let objects = Arc::new(ScriptStore::default());
+    let store = ArchiveStore::over(Arc::clone(&objects));
+    let chain = Chain { chain_id: 7, genesis: Digest([7; 32]), range: 32 };
+    let manifest = Manifest { sequence: 1, ..Manifest::empty(chain) };
+    assert!(store.replace(None, &manifest).await.expect("it is in memory"));
+    let (source, before) = (ArchiveSource::over(store), objects.gets());
+    let (one, other) = join(source.manifest(), source.manifest()).await;
+    assert!(Arc::ptr_eq(&one.expect("it is there"), &other.expect("it is there")));
+    assert_eq!(objects.gets() - before, 1);
 }
