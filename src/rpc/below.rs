@@ -2,11 +2,13 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Instant;
 
 use neve_jsonrpc::{BlockId, LogQuery, LogRange, Message, Query, Request, Tag};
 use neve_record::log_matcher::LogMatcher;
 
 use super::call::Rpc;
+use super::cursors::FilterKind;
 use super::missing::Missing;
 use crate::rpc::methods::{Lent, LogsAt, Miss, Want};
 
@@ -49,15 +51,27 @@ impl Rpc {
         let (_, query) = message.query(self.serving.rules()).ok()?;
         let range = self.serving.reader.range()?;
         match query {
-            Query::Logs(query) => self.want_logs(&query, &range),
+            Query::Logs(LogQuery { range: of, filter }) => {
+                let matcher = LogMatcher::new(&filter.addresses, &filter.topics);
+                self.want_logs(of, &matcher, &range)
+            }
+            Query::FilterLogs(id) => match &self.filters.get(&id, Instant::now())?.topic {
+                FilterKind::Logs(of, matcher) => self.want_logs(*of, matcher, &range),
+                FilterKind::Blocks => None,
+            },
             Query::FeeHistory { count, newest, .. } => want_fees(count, newest, &range),
             query => named(&query)
                 .filter(|want| !matches!(want, Want::Height(height) if height >= range.start())),
         }
     }
 
-    fn want_logs(&self, query: &LogQuery, served: &RangeInclusive<u64>) -> Option<Want> {
-        let at = match query.range {
+    fn want_logs(
+        &self,
+        of: LogRange,
+        matcher: &LogMatcher,
+        served: &RangeInclusive<u64>,
+    ) -> Option<Want> {
+        let at = match of {
             LogRange::Block(hash) => LogsAt::Block(hash),
             LogRange::Range { from, to } => {
                 let to = to.number().unwrap_or(*served.end());
@@ -68,7 +82,6 @@ impl Rpc {
                 LogsAt::Heights(heights)
             }
         };
-        let matcher = LogMatcher::new(&query.filter.addresses, &query.filter.topics);
         Some(Want::Logs(at, matcher.keys().to_vec()))
     }
 
@@ -123,6 +136,7 @@ fn named(query: &Query) -> Option<Want> {
             BlockId::Tag(Tag::Earliest) => Some(Want::Height(0)),
             BlockId::Tag(_) => None,
         },
+        Query::NewFilter(LogQuery { range: LogRange::Block(hash), .. }) => Some(Want::Hash(hash)),
         Query::Transaction(hash) | Query::Receipt(hash) | Query::RawTransaction(hash) => {
             Some(Want::Hash(hash))
         }

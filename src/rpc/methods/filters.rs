@@ -7,6 +7,7 @@ use std::time::Instant;
 use neve_jsonrpc::{LogBound, LogRange, RpcError};
 use neve_store::{Hash, Wanted};
 
+use super::lending::Want;
 use super::logs;
 use super::miss::{Miss, NotRead, QueryError};
 use super::query_context::QueryContext;
@@ -45,12 +46,19 @@ fn admit(
         }
         LogRange::Range { from, to } => {
             let below = |bound: LogBound| bound.number().filter(|n| n < held.start());
-            if let Some(height) = below(from).or_else(|| below(to)) {
+            if let Some(height) = below(from).or_else(|| below(to))
+                && !(is_archived(context, height) && is_archived(context, held.start() - 1))
+            {
                 return Err(Miss::Height(height).into());
             }
         }
     }
     Ok(fresh(context.serving)?)
+}
+
+/// True if another place has a height below the served range. Its heights have no gap.
+fn is_archived(context: &QueryContext<'_>, height: u64) -> bool {
+    context.below.is_some_and(|below| below.may_have(&Want::Height(height)))
 }
 
 /// Appends what came since the filter was last asked.
@@ -124,12 +132,18 @@ pub(crate) fn all_logs(
         Some(FilterKind::Logs(range, wanted)) => {
             let first = context.serving.reader.range().map_or(0, |range| *range.start());
             logs::logs(context, *range, wanted.clone(), out).map_err(|why| match why {
-                // They were here when the filter was made. A full node does not know the filter, so
-                // the caller begins anew.
-                QueryError::Miss(Miss::Height(height)) if height < first => {
+                // They were here when the filter was made, and may be lent. Otherwise the caller begins anew, as a
+                // full node does not know the filter.
+                QueryError::Miss(Miss::Height(height))
+                    if height < first && !is_archived(context, height) =>
+                {
                     RpcError::FILTER_NOT_FOUND.into()
                 }
-                QueryError::Miss(Miss::Hash(_)) => RpcError::FILTER_NOT_FOUND.into(),
+                QueryError::Miss(Miss::Hash(hash))
+                    if !context.below.is_some_and(|below| below.may_have(&Want::Hash(hash))) =>
+                {
+                    RpcError::FILTER_NOT_FOUND.into()
+                }
                 why => why,
             })
         }

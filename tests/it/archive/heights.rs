@@ -1,8 +1,9 @@
 //! Answers about archived heights: to the byte, and with as few reads as there must be.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use neve_devnet::Helicon;
+use serde_json::json;
 
 use super::bucket::{Bucket, FIRST, reads};
 use crate::support::neve::{Neve, fresh_dir};
@@ -102,19 +103,60 @@ fn logs_fees_batches_documents_and_messages_are_those_of_the_tail() {
     replica.stop_in_time();
 }
 
-#[test]
-fn logs_reach_from_the_archive_into_a_segment_that_the_tail_has_in_part() {
-    let bucket = Bucket::new(Helicon::Never);
-    let dir = fresh_dir();
+/// A replica that follows the node, with a tail from 70 on.
+fn following(bucket: &Bucket, dir: &Path) -> Neve {
     let (url, place, trust) = (bucket.node.base_url(), bucket.place(), bucket.trust());
     let from = ["--archive", &place, "--archive-trust", &trust, "--upstream", &url];
     let tail = ["--start", "70", "--backfill-to", "none"];
-    let replica = Neve::start(dir.path(), &[&from[..], &tail].concat());
+    let replica = Neve::start(dir, &[&from[..], &tail].concat());
     replica.wait_for_head(bucket.node.latest());
     replica.wait("archived heights and filters", |health| {
         let answers = &health["archive"]["answers"];
         (answers["max_height"] == 95 && answers["hashes_from_height"] == 0).then_some(())
     });
+    replica
+}
+
+#[test]
+fn filters_reach_archived_heights_as_logs_do() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = following(&bucket, dir.path());
+    let (mut ours, mut theirs) = (replica.client(), bucket.source.client());
+    let [mut our_socket, mut their_socket] = [&replica, &bucket.source].map(Ws::open);
+    let all = theirs.result("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x3f"}]"#);
+    let log = &all.as_array().expect("a list")[0];
+    let (address, topic) = (log["address"].clone(), log["topics"][0].clone());
+    let (block, hash) = (log["blockNumber"].clone(), log["blockHash"].clone());
+    for filter in [
+        r#"{"fromBlock":"0x0","toBlock":"0x5f"}"#.to_owned(),
+        format!(r#"{{"fromBlock":"0x1","toBlock":"0x30","address":{address}}}"#),
+        format!(r#"{{"fromBlock":"0x1","toBlock":"latest","topics":[{topic}]}}"#),
+        format!(r#"{{"fromBlock":{block},"toBlock":{block}}}"#),
+        format!(r#"{{"blockHash":{hash},"address":{address}}}"#),
+    ] {
+        let params = format!("[{filter}]");
+        let logs = theirs.result("eth_getLogs", &params);
+        assert!(logs.as_array().is_some_and(|logs| !logs.is_empty()), "{filter}: {logs}");
+        let [our_id, their_id] =
+            [&mut ours, &mut theirs].map(|client| client.result("eth_newFilter", &params));
+        let [our_id, their_id] = [our_id, their_id].map(|id| format!("[{id}]"));
+        let (our_logs, their_logs) =
+            (ours.call("eth_getFilterLogs", &our_id), theirs.call("eth_getFilterLogs", &their_id));
+        assert_eq!((our_logs.status, our_logs.text()), (200, their_logs.text()), "{filter}");
+        assert_eq!(ours.result("eth_getFilterLogs", &our_id), logs, "{filter}");
+        let their_message = their_socket.call("eth_getFilterLogs", &their_id);
+        assert_eq!(our_socket.call("eth_getFilterLogs", &our_id), their_message, "{filter}");
+        assert_eq!(ours.result("eth_getFilterChanges", &our_id), json!([]), "{filter}");
+    }
+    replica.stop_in_time();
+}
+
+#[test]
+fn logs_reach_from_the_archive_into_a_segment_that_the_tail_has_in_part() {
+    let bucket = Bucket::new(Helicon::Never);
+    let dir = fresh_dir();
+    let replica = following(&bucket, dir.path());
     let (mut ours, mut theirs) = (replica.client(), bucket.source.client());
     let all = theirs.result("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x5f"}]"#);
     for log in all.as_array().expect("a list").iter().step_by(7) {
