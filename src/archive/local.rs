@@ -1,6 +1,5 @@
 //! Packed files of a data directory, and the packed files of an archive, as their codec reads them.
 
-use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -9,7 +8,9 @@ use std::sync::Arc;
 use neve_archive::{Chain, Digest, Key, PageList, SegmentPages, Spot};
 use neve_record::packed::Codec;
 use neve_store::disk::open_regular;
-use neve_store::{PackedBytes, PackedCodec, PackedHeader, PackedRange};
+use neve_store::{
+    PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedKeys, PackedRange, Record,
+};
 
 use super::error::Failed;
 use super::source::SEGMENT_BYTES_MAX;
@@ -157,18 +158,29 @@ impl Opened {
         hash.map(|hash| Digest(hash.0)).ok_or_else(|| "has no last block".to_owned())
     }
 
-    /// The hashes of all blocks and transactions, and the terms of all logs, each once.
+    /// The hashes of all blocks and transactions, and the terms of all logs, each once. Receipts stay packed: the index
+    /// of logs has their terms.
     pub(super) fn keys(&self) -> Result<(Vec<Key>, Vec<u64>), String> {
-        let header = self.header();
-        let (mut keys, mut terms) = (Vec::new(), BTreeSet::new());
+        let (header, mut keys) = (self.header(), Vec::new());
+        let text = |damage: PackedDamage| damage.to_string();
         for height in header.first..header.end() {
-            let record = self.range.record(height).map_err(|damage| damage.to_string())?;
-            keys.push(Key { hash: record.hash.0, at: Spot { height, transaction: None } });
-            for (number, hash) in (0..).zip(&record.transactions) {
+            let hash = self.range.hash(height).ok_or_else(|| format!("has no height {height}"))?;
+            keys.push(Key { hash: hash.0, at: Spot { height, transaction: None } });
+            let hashes = self.range.transaction_hashes(height).map_err(text)?;
+            for (number, hash) in (0..).zip(hashes) {
                 keys.push(Key { hash: hash.0, at: Spot { height, transaction: Some(number) } });
             }
-            terms.extend(record.logs.iter().flatten().copied().filter(|term| *term != 0)); // 0 is none
         }
-        Ok((keys, terms.into_iter().collect()))
+        Ok((keys, self.range.all_terms().map_err(text)?))
+    }
+
+    /// Unpacks a height whole.
+    pub(super) fn record(&self, height: u64) -> Result<Record, String> {
+        self.range.record(height).map_err(|damage| damage.to_string())
+    }
+
+    /// Compares both indexes with those of these keys, which are all of the file.
+    pub(super) fn check_indexes(&self, keys: &PackedKeys) -> Result<(), String> {
+        self.range.check_indexes(keys).map_err(|damage| damage.to_string())
     }
 }

@@ -277,6 +277,16 @@ impl PackedRange for Range {
         counted(|| record_of(&packed, TotalDifficulty::Number))
     }
 
+    fn transaction_hashes(&self, height: u64) -> Result<Vec<Hash>, PackedDamage> {
+        let packed = self.file.height(height).map_err(|error| damage(&error))?;
+        let hashes = counted(|| packed.transaction_hashes()).map_err(|error| damage(&error))?;
+        Ok(hashes.into_iter().map(|hash| Hash(hash.0)).collect())
+    }
+
+    fn all_terms(&self) -> Result<Vec<u64>, PackedDamage> {
+        self.file.all_terms().map_err(|error| damage(&error))
+    }
+
     fn proven(&self, height: u64) -> Result<Record, PackedDamage> {
         let record = self.record(height)?;
         let refused = |what: &str| PackedDamage::Damaged(format!("packed height {height}: {what}"));

@@ -138,6 +138,32 @@ pub(crate) fn heights<'s>(
     Ok(Vec::new())
 }
 
+/// Returns the low bits of all terms of the section, each once.
+pub(crate) fn all(section: &[u8], heights: usize) -> Result<Vec<u64>, PackedError> {
+    let mut bytes = Bytes::new(section, Section::Terms.name());
+    let bucket_bits = u32::from(bytes.byte()?);
+    if bucket_bits > BUCKET_BITS_MAX {
+        return Err(bytes.error("a width that no packer writes"));
+    }
+    let ends = bytes.take(4 << bucket_bits)?;
+    let (mut found, mut start) = (Vec::new(), 0);
+    for (bucket, end) in (0_u64..).zip(ends.as_chunks::<4>().0) {
+        let end = u32::from_le_bytes(*end);
+        let length = u32::checked_sub(end, start);
+        let length = length.ok_or_else(|| bytes.error("a bucket out of order"))?;
+        let mut terms = Bytes::new(bytes.take(length as usize)?, Section::Terms.name());
+        while !terms.is_empty() {
+            let rest = terms.take(rest_bytes(bucket_bits))?;
+            let rest = rest.iter().rev().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte));
+            read_heights(&mut terms, heights)?;
+            found.push(rest << bucket_bits | bucket);
+        }
+        start = end;
+    }
+    bytes.end()?;
+    Ok(found)
+}
+
 fn read_heights(bytes: &mut Bytes<'_>, heights: usize) -> Result<Vec<u32>, PackedError> {
     let count = bytes.count(heights)?;
     let mut found = Vec::with_capacity(count);
@@ -183,6 +209,11 @@ mod tests {
                 assert_eq!(heights(&section, key(of), count).unwrap(), expected);
             }
             assert!(heights(&section, key(terms), count).unwrap().is_empty());
+            let mut all = all(&section, count).unwrap();
+            let mut keys: Vec<_> = (0..terms).map(|of| key(of) & ((1 << TERM_BITS) - 1)).collect();
+            all.sort_unstable();
+            keys.sort_unstable();
+            assert_eq!(all, keys);
             pairs.reverse();
             assert_eq!(write(pairs, count).unwrap(), section);
         }
@@ -205,7 +236,9 @@ mod tests {
     #[test]
     fn log_index_without_terms_finds_nothing() {
         let section = write(Vec::new(), 3).unwrap();
-        assert!(heights(&section, 7, 3).unwrap().is_empty());
+        assert!(
+            heights(&section, 7, 3).unwrap().is_empty() && all(&section, 3).unwrap().is_empty()
+        );
     }
 
     #[test]
@@ -219,6 +252,9 @@ mod tests {
                 let _ = heights(&changed, term(1, &of.to_le_bytes()), 32);
             }
             let _ = heights(&section[..at], 7, 32);
+            let _ = all(&changed, 32);
+            let cut = all(&section[..at], 32);
+            assert!(cut.is_err(), "{at}");
         }
     }
 

@@ -253,6 +253,13 @@ impl<S: Source> PackedFile<S> {
         Ok(found.into_iter().map(|height| self.header.first + u64::from(height)).collect())
     }
 
+    /// Returns the low 40 bits of all terms of logs in the file, each once.
+    pub fn all_terms(&self) -> Result<Vec<u64>, PackedError> {
+        let (sums, length) = (self.terms()?, self.places[Section::Terms as usize].bytes);
+        let section = self.part(Section::Terms, sums, 0..length)?;
+        log_index::all(&section, self.header.heights as usize)
+    }
+
     /// Checks that the two indexes are those that a packer makes of these hashes and terms, all of the file.
     pub fn check_indexes(
         &self,

@@ -75,6 +75,14 @@ impl PackedHeight<'_> {
         self.frame.first() == Some(&(Form::Texts as u8))
     }
 
+    /// Returns the hashes of the transactions, in order. Receipts stay packed.
+    pub fn transaction_hashes(&self) -> Result<Vec<B256>, PackedError> {
+        match self.body(ANY)? {
+            Body::Fields(fields) => fields.hashes(),
+            Body::Texts(texts) => texts.hashes(),
+        }
+    }
+
     /// Counts the transactions and the logs.
     pub fn counts(&self) -> Result<(usize, usize), PackedError> {
         match self.frame.split_first() {

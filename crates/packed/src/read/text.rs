@@ -123,6 +123,10 @@ impl Texts {
         Ok((self.parse_block()?.transactions.len(), logs))
     }
 
+    pub(crate) fn hashes(&self) -> Result<Vec<B256>, PackedError> {
+        Ok(self.parse_block()?.transactions.iter().map(|transaction| transaction.hash).collect())
+    }
+
     pub(crate) fn hash(&self, at: usize) -> Result<Option<[u8; 32]>, PackedError> {
         Ok(self.parse_block()?.transactions.get(at).map(|transaction| transaction.hash.0))
     }

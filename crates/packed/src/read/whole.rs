@@ -1,5 +1,7 @@
 //! Texts of a whole height in the form of fields: both blocks, the header, and all receipts.
 
+use alloy_primitives::B256;
+
 use crate::error::PackedError;
 use crate::frames::frame::Content;
 use crate::read::fields::{Depth, Fields, Hashed, Header, comma, limit};
@@ -55,6 +57,16 @@ impl Fields<'_> {
         header.finish(&bloom);
         json::block(out, &header.values, self.head(total), Some(&list));
         Ok(())
+    }
+
+    /// Hashes of the transactions. No receipt is unpacked for them.
+    pub(crate) fn hashes(&self) -> Result<Vec<B256>, PackedError> {
+        let mut found = Vec::new();
+        self.each_chunk(Depth::Transactions, |_, hashed| {
+            found.extend_from_slice(hashed.hashes);
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     pub(crate) fn header(

@@ -4,6 +4,7 @@
 //! makes their bytes from records, and records from their bytes. docs/PACKED.md has the format.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -214,6 +215,21 @@ pub trait PackedRange: Send + Sync {
 
     /// Unpacks a height whole.
     fn record(&self, height: u64) -> Result<Record, PackedDamage>;
+
+    /// Returns the hashes of a height's transactions, in order.
+    fn transaction_hashes(&self, height: u64) -> Result<Vec<Hash>, PackedDamage> {
+        Ok(self.record(height)?.transactions)
+    }
+
+    /// Returns all terms of logs, each once: their low 40 bits at least.
+    fn all_terms(&self) -> Result<Vec<u64>, PackedDamage> {
+        let (header, mut found) = (self.header(), BTreeSet::new());
+        for height in header.first..header.end() {
+            let logs = self.record(height)?.logs;
+            found.extend(logs.iter().flatten().filter(|term| **term != 0)); // 0 is none
+        }
+        Ok(found.into_iter().collect())
+    }
 
     /// Unpacks a height whole, and makes the block's hash again from its header: no checksum of a height covers
     /// the hash. What is copied elsewhere is read so.
