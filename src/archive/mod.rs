@@ -20,4 +20,4 @@ pub(crate) use local::{BadFile, packed_files};
 pub(crate) use signature::SigningKey;
 pub(crate) use source::{ArchiveSource, identity_of};
 pub(crate) use store::{ArchiveStore, Held, Place};
-pub(crate) use verify::{Finding, Verified, verify};
+pub(crate) use verify::{Finding, Proving, Verified, verify};

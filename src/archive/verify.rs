@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use neve_archive::{
-    Digest, HashFilter, Key, Manifest, ObjectName, PageLists, SegmentEntry, SegmentPages, Span,
-    SpanEntry, Terms, object_digest,
+    Digest, HashFilter, Key, MANIFEST_NAME, Manifest, ObjectName, PageLists, SegmentEntry,
+    SegmentPages, Span, SpanEntry, Terms, object_digest,
 };
 use neve_record::packed::Codec;
 
@@ -13,6 +13,10 @@ use super::error::Failed;
 use super::index_objects::entry_of;
 use super::local::{Opened, PackedOnDisk, chain_of, unless_evicted};
 use super::store::ArchiveStore;
+
+mod proving;
+
+pub(crate) use proving::Proving;
 
 /// Kind of the fault of an object that is not there.
 const ABSENT: &str = "absent";
@@ -47,6 +51,8 @@ pub(crate) struct Verified {
     pub(crate) dropped: u64,
     /// First and last height.
     pub(crate) heights: Option<(u64, u64)>,
+    /// First and last height of the blocks that are proven, if that is wanted.
+    pub(crate) proven: Option<(u64, u64)>,
     /// Digest of the manifest.
     pub(crate) manifest: Option<Digest>,
     /// Sequence of the manifest.
@@ -54,10 +60,12 @@ pub(crate) struct Verified {
 }
 
 /// Reads all of an archive. Each fault goes to `found`. With packed files of `local`, an absent or changed
-/// segment is put again if one of them has its bytes, and a span if all its segments are whole.
+/// segment is put again if one of them has its bytes, and a span if all its segments are whole. With `proving` all
+/// blocks are proven.
 pub(crate) async fn verify(
     archive: &ArchiveStore,
     local: Option<&[PackedOnDisk]>,
+    mut proving: Option<Proving>,
     mut found: impl FnMut(Finding),
 ) -> Result<Verified, Failed> {
     let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
@@ -73,7 +81,7 @@ pub(crate) async fn verify(
     for span in &manifest.spans {
         let mut content = Some(Content::default());
         for segment in segments.by_ref().take(span.segments as usize) {
-            let mut more = check_segment(archive, manifest, segment).await?;
+            let mut more = check_segment(archive, manifest, segment, &mut proving).await?;
             if let Err(fault) = more {
                 let name = manifest.segment_name(segment);
                 if latest.dropped(archive, &name, &fault).await? {
@@ -84,7 +92,7 @@ pub(crate) async fn verify(
                 let bytes = bytes_of(&name, local.unwrap_or_default())?;
                 let repaired = replaced(archive, &name, bytes).await?;
                 note(&mut done, name, fault, repaired);
-                more = check_segment(archive, manifest, segment).await?;
+                more = check_segment(archive, manifest, segment, &mut proving).await?;
             }
             content = content.zip(more.ok()).map(|(content, more)| content.with(more));
             done.segments += 1;
@@ -109,6 +117,20 @@ pub(crate) async fn verify(
         done.spans += 1;
         let terms = span.terms.map_or(0, |terms| terms.bytes);
         done.bytes += span.bytes + span.pages.bytes + span.filter.bytes + terms;
+    }
+    done.proven = proving.as_ref().and_then(Proving::proven);
+    // A fault that was found says more.
+    let missed = proving.as_ref().and_then(Proving::missed_anchor).filter(|_| done.findings == 0);
+    if let Some(height) = missed {
+        done.findings += 1;
+        let detail =
+            format!("no block of the archive is that of --archive-anchor, at height {height}");
+        found(Finding {
+            object: MANIFEST_NAME.to_owned(),
+            kind: "anchor",
+            detail,
+            repaired: false,
+        });
     }
     Ok(done)
 }
@@ -242,20 +264,29 @@ fn fault<T>(failed: Failed) -> Result<Result<T, Fault>, Failed> {
 async fn check_segment(
     archive: &ArchiveStore,
     manifest: &Manifest,
-    segment: &SegmentEntry,
+    entry: &SegmentEntry,
+    proving: &mut Option<Proving>,
 ) -> Result<Result<Content, Fault>, Failed> {
-    let bytes = match archive.get(&manifest.segment_name(segment), segment.bytes).await {
+    let bytes = match archive.get(&manifest.segment_name(entry), entry.bytes).await {
         Ok(bytes) => bytes,
         Err(failed) => return fault(failed),
     };
-    Ok(read_segment(manifest, segment, bytes.into()).map_err(|why| ("segment", why)))
+    let segment = |why| ("segment", why);
+    let opened = match read_segment(manifest, entry, bytes.into()) {
+        Ok(opened) => opened,
+        Err(why) => return Ok(Err(segment(why))),
+    };
+    if let Some(Err(fault)) = proving.as_mut().map(|proving| proving.segment(&opened)) {
+        return Ok(Err(fault));
+    }
+    Ok(content_of(opened).map_err(segment))
 }
 
 fn read_segment(
     manifest: &Manifest,
     segment: &SegmentEntry,
     bytes: Vec<u8>,
-) -> Result<Content, String> {
+) -> Result<Opened, String> {
     let opened = Opened::of(&Codec::default(), bytes)?;
     let header = opened.header();
     if chain_of(&header) != manifest.chain() {
@@ -265,8 +296,12 @@ fn read_segment(
     if ends != (segment.first, segment.parent, segment.last) {
         return Err("the manifest names other blocks".to_owned());
     }
-    let (keys, terms) = opened.keys()?;
-    let terms = terms.into_iter().map(|term| (segment.first, term)).collect();
+    Ok(opened)
+}
+
+fn content_of(opened: Opened) -> Result<Content, String> {
+    let (first, (keys, terms)) = (opened.header().first, opened.keys()?);
+    let terms = terms.into_iter().map(|term| (first, term)).collect();
     Ok(Content { keys, pages: vec![opened.pages], terms })
 }
 

@@ -96,6 +96,12 @@ pub enum ArchiveCommand {
         /// Data directory whose packed files take the place of absent or changed objects.
         #[arg(long, value_name = "DIR")]
         repair_from: Option<PathBuf>,
+        /// Prove all blocks, receipts and indexes too, and that each block is the parent of the next one.
+        #[arg(long)]
+        prove: bool,
+        /// A block that is known to be in the chain: the archive must have it.
+        #[arg(long, value_name = "HEIGHT:HASH", requires = "prove")]
+        archive_anchor: Option<Anchor>,
         /// The archive.
         #[command(flatten)]
         place: ArchivePlace,

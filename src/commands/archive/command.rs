@@ -11,7 +11,7 @@ use super::output::{complain, heights_text, opened, say, write_options};
 use super::pull::pulled;
 use super::upkeep;
 use crate::archive::write::{Progress, Pushed, Writer, push};
-use crate::archive::{BadFile, Failed, Finding, Held, Verified, packed_files, verify};
+use crate::archive::{BadFile, Failed, Finding, Held, Proving, Verified, packed_files, verify};
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 
 const FINDINGS: u8 = 1;
@@ -51,8 +51,9 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
             let lines = if place.json { listed_json(&held) } else { listed_text(&held.manifest) };
             say(lines.trim_end()).map(|()| 0)
         }
-        ArchiveCommand::Verify { repair_from, place } => {
-            verified(place, repair_from.as_deref()).await
+        ArchiveCommand::Verify { repair_from, prove, archive_anchor, place } => {
+            let proving = prove.then(|| Proving::new(*archive_anchor));
+            verified(place, repair_from.as_deref(), proving).await
         }
         ArchiveCommand::Pull { data_dir, archive_anchor, from, place } => {
             pulled(data_dir, *archive_anchor, *from, place).await
@@ -89,7 +90,11 @@ async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Res
     Ok(pushed.bad)
 }
 
-async fn verified(place: &ArchivePlace, dir: Option<&Path>) -> Result<u64, String> {
+async fn verified(
+    place: &ArchivePlace,
+    dir: Option<&Path>,
+    proving: Option<Proving>,
+) -> Result<u64, String> {
     let archive = opened(place)?;
     let text = |failed: Failed| failed.to_string();
     let local = dir.map(packed_files).transpose().map_err(text)?;
@@ -104,7 +109,7 @@ async fn verified(place: &ArchivePlace, dir: Option<&Path>) -> Result<u64, Strin
             unwritten = say(&line);
         }
     };
-    let verified = verify(&archive, local.as_deref(), &mut found).await.map_err(text)?;
+    let verified = verify(&archive, local.as_deref(), proving, &mut found).await.map_err(text)?;
     unwritten?;
     let line =
         if place.json { verified_json(&verified).to_string() } else { verified_text(&verified) };
@@ -152,8 +157,11 @@ fn verified_text(verified: &Verified) -> String {
     let Verified { segments, spans, bytes, findings, repaired, dropped, heights, .. } = *verified;
     let (heights, sequence) = (heights_text(heights), verified.sequence);
     let manifest = verified.manifest.map(named).unwrap_or_default();
+    let proven = verified
+        .proven
+        .map_or(String::new(), |proven| format!(", {} proven", heights_text(Some(proven))));
     format!(
-        "{heights}: {segments} segments and {spans} spans of {bytes} bytes, {repaired} put again, \
+        "{heights}: {segments} segments and {spans} spans of {bytes} bytes{proven}, {repaired} put again, \
          {dropped} dropped meanwhile, {findings} findings, manifest {sequence}, {manifest}"
     )
 }
@@ -164,6 +172,7 @@ fn verified_json(verified: &Verified) -> Value {
         "summary": true, "segments": segments, "spans": spans, "bytes": bytes, "findings": findings,
         "repaired": repaired, "dropped": dropped, "manifest": verified.manifest.map(named),
         "sequence": verified.sequence,
+        "proven": verified.proven.map(|(first, last)| json!({ "first": first, "last": last })),
         "first": heights.map(|heights| heights.0), "last": heights.map(|heights| heights.1),
     })
 }

@@ -36,7 +36,8 @@ fn every_changed_byte_of_an_object_is_found() {
                 assert!(matches!(read, Err(Failed::Changed(_))), "byte {at} of {name}");
                 bytes_changed += 1;
                 if bytes_changed % CHECKED_EVERY == 0 {
-                    let checked = verify(&archive, None, |_| ()).await.expect("it can be read");
+                    let checked =
+                        verify(&archive, None, None, |_| ()).await.expect("it can be read");
                     assert_eq!(checked.findings, 1, "byte {at} of {name}");
                 }
             }

@@ -4,6 +4,7 @@ mod deletion;
 mod fault_store;
 mod flips;
 mod packed_dir;
+mod proving;
 mod pushing;
 mod replay;
 mod signing;

@@ -35,6 +35,11 @@ impl PackedDir {
 
     /// Packs so many ranges of another length.
     pub(super) fn of_ranges(ranges: usize, length: u32) -> Self {
+        Self::forged(ranges, length, |_, _| ())
+    }
+
+    /// Packs so many ranges after the receipts of each height were changed.
+    pub(super) fn forged(ranges: usize, length: u32, change: impl Fn(u64, &mut Vec<u8>)) -> Self {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let mut chain = Chain::new(Config::test().chain);
         let blocks: Vec<_> = (0..ranges * length as usize).map(|_| chain.next_block()).collect();
@@ -43,7 +48,11 @@ impl PackedDir {
         for range in blocks.chunks(length as usize) {
             let texts: Vec<_> = range
                 .iter()
-                .map(|block| (block.answer(Part::Full, Rules::BeforeHelicon), block.receipts()))
+                .map(|block| {
+                    let mut receipts = block.receipts().to_vec();
+                    change(block.number(), &mut receipts);
+                    (block.answer(Part::Full, Rules::BeforeHelicon), receipts)
+                })
                 .collect();
             let heights: Vec<_> =
                 texts.iter().map(|(block, receipts)| HeightTexts { block, receipts }).collect();

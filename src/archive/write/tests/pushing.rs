@@ -194,7 +194,7 @@ fn check_beside_a_deletion_finds_no_fault() {
             assert_eq!(done.deleted, 2 + 4);
         });
         let mut faults = Vec::new();
-        let checking = verify(&archive, None, |fault| faults.push(fault));
+        let checking = verify(&archive, None, None, |fault| faults.push(fault));
         let ((), checked) = tokio::join!(dropping, checking);
         let checked = checked.expect("it can be read");
         assert_eq!((checked.findings, checked.dropped), (0, 2 + 4));
@@ -203,7 +203,7 @@ fn check_beside_a_deletion_finds_no_fault() {
         let names = store.names().await;
         let filter = names.iter().find(|name| name.contains("/filter-")).expect("there is one");
         store.inner.delete(&Path::from(filter.as_str())).await.expect("it can be deleted");
-        let checked = verify(&archive, None, |_| ()).await.expect("it can be read");
+        let checked = verify(&archive, None, None, |_| ()).await.expect("it can be read");
         assert_eq!((checked.findings, checked.dropped), (1, 0));
     });
 }

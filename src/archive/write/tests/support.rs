@@ -32,7 +32,7 @@ pub(super) async fn pushed(archive: &ArchiveStore, dir: &Path) -> Result<Pushed,
 /// Reads all of an archive and expects no fault. Returns its heights.
 pub(super) async fn whole(archive: &ArchiveStore) -> (u64, u64) {
     let mut faults = Vec::new();
-    let verified = verify(archive, None, |fault| faults.push(fault)).await;
+    let verified = verify(archive, None, None, |fault| faults.push(fault)).await;
     let verified = verified.expect("it can be read");
     assert!(faults.is_empty(), "{faults:?}");
     verified.heights.expect("it has some")

@@ -1,0 +1,102 @@
+//! Proof of archived blocks: each is made again from its texts with the proofs of ingest, and linked by parent hashes to
+//! the blocks above it.
+
+use neve_chain::{AdmittedKeys, CheckedHeader, Checks, Settlement};
+use neve_record::assemble::assemble;
+use neve_record::parts::{FULL, RECEIPTS};
+use neve_store::{Hash, PackedKeys};
+
+use super::Fault;
+use crate::archive::local::Opened;
+use crate::config::Anchor;
+
+/// Memory for receipts that wait for their settling header.
+const WINDOW_BYTES_MAX: usize = 64 << 20;
+
+/// Heights that are proven so far. Segments come in ascending order.
+#[derive(Debug, Clone)]
+pub(crate) struct Proving {
+    /// A block that is known to be in the chain.
+    anchor: Option<Anchor>,
+    window: Settlement,
+    /// First and last height of proven blocks, each the parent of the next one.
+    linked: Option<(u64, u64)>,
+    /// Those of them that lead to the anchor.
+    anchored: Option<(u64, u64)>,
+}
+
+impl Proving {
+    /// Begins a proof that leads to `anchor`, if there is one.
+    pub(crate) fn new(anchor: Option<Anchor>) -> Self {
+        let window = Settlement::new(WINDOW_BYTES_MAX);
+        Self { anchor, window, linked: None, anchored: None }
+    }
+
+    /// Returns first and last height of the blocks that lead to the anchor, or without one to the newest block.
+    pub(super) fn proven(&self) -> Option<(u64, u64)> {
+        if self.anchor.is_some() { self.anchored } else { self.linked }
+    }
+
+    /// Returns the height of an anchor that no block was.
+    pub(super) fn missed_anchor(&self) -> Option<u64> {
+        self.anchor.filter(|_| self.anchored.is_none()).map(|anchor| anchor.height)
+    }
+
+    /// Proves a segment. One that fails changes nothing, so that the next one has no link to the blocks below.
+    pub(super) fn segment(&mut self, opened: &Opened) -> Result<(), Fault> {
+        let mut next = self.clone();
+        next.prove(opened)?;
+        *self = next;
+        Ok(())
+    }
+
+    fn prove(&mut self, opened: &Opened) -> Result<(), Fault> {
+        let header = opened.header();
+        if self.linked.is_none_or(|(_, last)| last + 1 != header.first) {
+            (self.window, self.linked) = (Settlement::new(WINDOW_BYTES_MAX), None);
+        }
+        let chain_id = header.identity.chain_id;
+        let checks = Checks { chain_id, senders: false, admitted: AdmittedKeys::default() };
+        let mut keys = PackedKeys::default();
+        for height in header.first..header.end() {
+            self.height(opened, height, &checks, &mut keys)?;
+        }
+        // The terms of a span are those of this index: an absent one would hide logs.
+        opened.check_indexes(&keys).map_err(|why| ("index", why))
+    }
+
+    fn height(
+        &mut self,
+        opened: &Opened,
+        height: u64,
+        checks: &Checks,
+        keys: &mut PackedKeys,
+    ) -> Result<(), Fault> {
+        let fault = |kind: &'static str, why: String| (kind, format!("height {height}: {why}"));
+        let stored = opened.record(height).map_err(|why| fault("segment", why))?;
+        let [block, receipts] = [FULL, RECEIPTS].map(|part| &stored.parts[part].bytes);
+        let made = assemble(block, receipts, checks);
+        let made = made.map_err(|refusal| fault(refusal.reason(), refusal.to_string()))?;
+        if (made.record.height, made.record.hash) != (height, stored.hash) {
+            return Err(fault("hash", "its block is another one".to_owned()));
+        }
+        let settled = self.window.settle(&CheckedHeader::of(&made.header));
+        settled.map_err(|disproof| fault(disproof.reason(), disproof.to_string()))?;
+        made.unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
+        keys.add(&made.record);
+        self.link(height, made.record.hash).map_err(|why| fault("anchor", why))
+    }
+
+    /// Notes that the block is proven. Fails if it is not the anchor's and should be.
+    fn link(&mut self, height: u64, hash: Hash) -> Result<(), String> {
+        let first = self.linked.map_or(height, |(first, _)| first);
+        self.linked = Some((first, height));
+        if let Some(anchor) = self.anchor.filter(|anchor| anchor.height == height) {
+            if anchor.hash.0 != hash.0 {
+                return Err(format!("its block is {hash}, not that of --archive-anchor"));
+            }
+            self.anchored = self.linked;
+        }
+        Ok(())
+    }
+}
