@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use alloy_primitives::hex;
-use neve_devnet::{Config, DevnetThread, Helicon, Profile};
+use neve_devnet::{Config, Curve, DevnetThread, Helicon, Profile};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -57,6 +57,14 @@ impl Bucket {
     pub(super) fn of_many_logs() -> Self {
         let mut config = Config::test().with_head(2 * RANGE + 14);
         config.chain.profile = Profile::many_logs();
+        Self::of(config, 2)
+    }
+
+    /// Two ranges of blocks with such long inputs that each block has several pages of its own.
+    pub(super) fn of_long_inputs() -> Self {
+        let mut config = Config::test().with_head(2 * RANGE + 14);
+        let (transactions, input) = (Curve::constant(20), Curve::constant(40_000));
+        config.chain.profile = Profile { transactions, input, ..Profile::c_chain() };
         Self::of(config, 2)
     }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Output, Stdio};
 use std::thread;
 
 use neve_devnet::{Config, DevnetThread, Helicon};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::packed::{packed_files, wait_for_packed};
 use crate::support::neve::{LIMIT, Neve, command_of, fresh_dir, run};
@@ -100,6 +100,13 @@ fn push_and_verify(place: &[&str]) {
     assert_eq!((&more["pushed"], &more["present"]), (&2.into(), &3.into()));
     let (code, summary) = verified(place);
     assert_eq!((code, &summary["segments"], &summary["spans"]), (0, &5.into(), &1.into()));
+    let hash = format!("{:#x}", node.block(150).expect("the chain has it").hash());
+    let prove =
+        |anchor: &str| verified(&[place, &["--prove", "--archive-anchor", anchor]].concat());
+    let (code, summary) = prove(&format!("150:{hash}"));
+    assert_eq!((code, &summary["proven"]), (0, &json!({ "first": 0, "last": 150 })), "{summary}");
+    let (code, summary) = prove(&format!("149:{hash}"));
+    assert_eq!((code, &summary["findings"], &summary["proven"]), (1, &1.into(), &Value::Null));
     let (code, listed, _) = archive("ls", None, place);
     assert_eq!((code, listed.len()), (0, 5 + 4 + 1));
     neve.stop_in_time();

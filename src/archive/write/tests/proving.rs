@@ -20,8 +20,9 @@ fn last(packed: &PackedDir, file: usize) -> Digest {
     Opened::of(&Codec::default(), bytes).expect("it is whole").last().expect("it has blocks")
 }
 
-fn anchor(height: u64, hash: Digest) -> Option<Anchor> {
-    Some(Anchor { height, hash: hash.0.into() })
+/// Proof that leads to a block.
+fn up_to(height: u64, hash: Digest) -> Proving {
+    Proving::new(Some(Anchor { height, hash: hash.0.into() }))
 }
 
 /// Pushes packed files and reads all of the archive.
@@ -41,10 +42,10 @@ fn blocks_are_proven_up_to_the_anchor_and_another_block_is_a_fault() {
     let (found, faults) = checked(&packed, Some(Proving::new(None)));
     assert_eq!((found.proven, faults), (Some((0, 11)), Vec::new()));
     let seventh = last(&packed, 1);
-    let (found, faults) = checked(&packed, Some(Proving::new(anchor(7, seventh))));
+    let (found, faults) = checked(&packed, Some(up_to(7, seventh)));
     assert_eq!((found.proven, faults), (Some((0, 7)), Vec::new()));
     for (height, hash) in [(3, seventh), (99, seventh)] {
-        let (found, faults) = checked(&packed, Some(Proving::new(anchor(height, hash))));
+        let (found, faults) = checked(&packed, Some(up_to(height, hash)));
         assert_eq!((found.proven, found.findings), (None, 1));
         assert_eq!(faults[0].kind, "anchor", "{faults:?}");
     }
