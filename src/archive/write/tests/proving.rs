@@ -8,7 +8,7 @@ use neve_archive::Digest;
 use neve_record::packed::Codec;
 
 use super::fault_store::{Fault, FaultStore};
-use super::packed_dir::{PackedDir, RANGE};
+use super::packed_dir::{PackedDir, RANGE, write};
 use super::support::{archive, pushed, run};
 use crate::archive::local::Opened;
 use crate::archive::verify::{Finding, Proving, Verified, verify};
@@ -67,6 +67,42 @@ fn forged_receipts_pass_a_check_of_digests_and_fail_the_proof() {
     assert_eq!((found.findings, found.proven), (1, Some((8, 11))), "{faults:?}");
     assert!(faults[0].object.contains("/segment-4-"), "{faults:?}");
     assert!(faults[0].detail.starts_with("height 5: "), "{faults:?}");
+}
+
+/// CRC-32 of IEEE.
+fn crc(bytes: &[u8]) -> [u8; 4] {
+    let step = |crc: u32| (crc >> 1) ^ (0xedb8_8320 & 0_u32.wrapping_sub(crc & 1));
+    let add = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc));
+    (!bytes.iter().fold(u32::MAX, add)).to_le_bytes()
+}
+
+/// Changes a term of the log index of a packed file, and makes its checksums anew (docs/PACKED.md, "File").
+fn with_another_term(mut file: Vec<u8>) -> Vec<u8> {
+    let entry = 112 + 4 * 24;
+    let number = |at: usize| {
+        let bytes = file[at..at + 8].first_chunk().copied().expect("eight bytes");
+        u64::from_le_bytes(bytes) as usize
+    };
+    let (offset, length) = (number(entry + 8), number(entry + 16));
+    let first = offset + 1 + (4 << file[offset]);
+    file[first] ^= 1;
+    let of_section = crc(&file[offset..offset + length]);
+    file[entry + 4..entry + 8].copy_from_slice(&of_section);
+    let of_header = crc(&file[..508]);
+    file[508..512].copy_from_slice(&of_header);
+    file
+}
+
+/// A wrong index would hide logs from the spans, too.
+#[test]
+fn forged_log_index_passes_a_check_of_digests_and_fails_the_proof() {
+    let packed = PackedDir::new(2);
+    let forged = fs::read(&packed.files[1]).map(with_another_term).expect("it is there");
+    write(&packed.files[1], forged);
+    assert_eq!(checked(&packed, None).0.findings, 0);
+    let (found, faults) = checked(&packed, Some(Proving::new(None)));
+    assert_eq!((found.findings, found.proven), (1, Some((0, 3))), "{faults:?}");
+    assert_eq!(faults[0].kind, "index", "{faults:?}");
 }
 
 /// Hashes without receipts, and terms of the index, are those of the unpacked heights.
