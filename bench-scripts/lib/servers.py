@@ -123,9 +123,18 @@ def neve(directory, upstream, threads=1, binary=None, name="neve", options=(), s
     command += ["--start", str(start), "--retain-bytes", "none", "--threads", str(threads), "--precompress", "gzip"]
     command += ["--listen", "127.0.0.1:0", *options]
     server = spawn(name, command, log=f"{directory}.log")
-    head = int(upstream.client().call("eth_blockNumber"), 16)
-    wait_until(lambda: (held(server) or (0, 0))[1] >= head, f"{name} at height {head}", FILL_S, server.process)
+    fill(server, upstream, name)
     return server
+
+
+def fill(server, upstream, name):
+    """Waits for all that the upstream has now. A server that does not get it is ended."""
+    head = int(upstream.client().call("eth_blockNumber"), 16)
+    try:
+        wait_until(lambda: (held(server) or (0, 0))[1] >= head, f"{name} at height {head}", FILL_S, server.process)
+    except SystemExit:
+        end(server.process)
+        raise
 
 
 def packed(directory, upstream, threads=1, options=()):
@@ -163,9 +172,8 @@ def peer(directory, upstream, threads=1):
         process = subprocess.Popen(command, stdout=log, stderr=log, env=told)
     unpin(process.pid)
     server = Server("peer", process, address, "/", command)
-    head = int(upstream.client().call("eth_blockNumber"), 16)
     wait_until(answers(server.client), "neve 0.2.2", START_S, process)
-    wait_until(lambda: (held(server) or (0, 0))[1] >= head, f"neve 0.2.2 at height {head}", FILL_S, process)
+    fill(server, upstream, "neve 0.2.2")
     return server
 
 
