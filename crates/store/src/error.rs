@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::id::{Hash, Identity};
 use crate::memory::residency::ReadFailed;
+use crate::reads::is_disk_failure;
 
 /// Reason why the store refused.
 #[derive(Debug, thiserror::Error)]
@@ -167,9 +168,18 @@ impl Error {
         matches!(self, Self::Write { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// True if the disk did not deliver a file's bytes (EIO).
-    pub(crate) fn is_disk_failure(source: &io::Error) -> bool {
-        source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
+    /// True if the disk did not deliver bytes: the file may be right, and readable next time.
+    pub(crate) fn is_disk_failure(&self) -> bool {
+        match self {
+            Self::Read { source, .. } => is_disk_failure(source),
+            Self::NotDelivered(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Says that the disk did not deliver bytes of a file.
+    pub(crate) fn not_delivered(path: impl Into<PathBuf>) -> Self {
+        Self::read(path, rustix::io::Errno::IO.into())
     }
 
     pub(crate) fn read(path: impl Into<PathBuf>, source: io::Error) -> Self {

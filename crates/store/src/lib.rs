@@ -22,6 +22,9 @@
 
 #![deny(unsafe_code)] // src/memory/map.rs is the one exception
 
+#[cfg(all(test, not(loom), not(miri)))]
+extern crate self as neve_store; // for tests/support
+
 pub mod disk;
 mod error;
 mod format;
@@ -31,6 +34,9 @@ mod index;
 mod loom_tests;
 mod memory;
 mod read;
+#[cfg(all(test, not(loom), not(miri)))]
+mod read_tests;
+mod reads;
 mod repair;
 mod segment;
 mod sync;

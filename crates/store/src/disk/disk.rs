@@ -1,7 +1,7 @@
 //! The only place that changes the file system.
 //!
 //! Every change is one [`Op`], so that a test can record them, replay any prefix of them, tear the
-//! last one, or make one fail: see `tests/crash.rs`. Reading goes straight to the files.
+//! last one, or make one fail: see `tests/crash.rs`. `reads.rs` reads.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::names::UNFINISHED;
 use crate::error::Error;
+use crate::reads::{NONBLOCK, regular};
 use crate::sync::file_bytes;
 
 /// A change to the directory. Names are file names within it.
@@ -301,46 +302,11 @@ fn write(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a file to read. A name that leads to no regular file is an error of the kind `InvalidInput`.
-/// To open a FIFO would wait for its writer; a socket, a device without a driver and a link that leads
-/// nowhere cannot be opened.
-pub fn open_regular(path: &Path) -> io::Result<File> {
-    match File::options().read(true).custom_flags(NONBLOCK).open(path) {
-        Ok(file) => regular(file),
-        Err(error) if is_of_a_kind(path, &error) => Err(not_regular()),
-        Err(error) => Err(error),
-    }
-}
-
-/// True if an error of opening says that the name is there, and that it is no regular file.
-fn is_of_a_kind(path: &Path, error: &io::Error) -> bool {
-    match Errno::from_io_error(error) {
-        Some(Errno::NXIO | Errno::NODEV | Errno::LOOP) => true,
-        Some(Errno::NOENT) => path.is_symlink(),
-        _ => false,
-    }
-}
-
 /// Opens the file whose lock the writer holds; makes it if it is not there.
 pub(crate) fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.write(true).create(true).truncate(false).custom_flags(NONBLOCK);
     regular(options.open(path)?)
-}
-
-/// Flag for opening that has no effect on regular files.
-const NONBLOCK: i32 =
-    if cfg!(miri) { 0 } else { rustix::fs::OFlags::NONBLOCK.bits().cast_signed() };
-
-fn regular(file: File) -> io::Result<File> {
-    if file.metadata()?.is_file() {
-        return Ok(file);
-    }
-    Err(not_regular())
-}
-
-fn not_regular() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
 /// Bytes that an ordinary user can still allocate on the file system of `dir`.
@@ -375,10 +341,4 @@ fn punch(file: &File, offset: u64) -> io::Result<()> {
         Err(Errno::OPNOTSUPP) => Ok(()),
         done => Ok(done?),
     }
-}
-
-/// Blocks of the file system that a file takes, in bytes.
-pub(crate) fn disk_bytes(file: &File) -> io::Result<u64> {
-    use std::os::unix::fs::MetadataExt;
-    Ok(file.metadata()?.blocks() * 512)
 }

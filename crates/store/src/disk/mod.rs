@@ -6,10 +6,11 @@ mod names;
 mod piece_writer;
 mod stamp;
 
-pub use disk::{Disk, Op, RealDisk, free_bytes, open_regular};
+pub use crate::reads::open_regular;
+pub use disk::{Disk, Op, RealDisk, free_bytes};
 pub use stamp::Stamp;
 
-pub(crate) use disk::{Latch, disk_bytes, open_lock};
+pub(crate) use disk::{Latch, open_lock};
 pub(crate) use names::{
     LOCK_NAME, STAMP_NAME, UNFINISHED, list, packed_name, parse_packed_name,
     parse_quarantined_name, parse_segment_name, parse_table_name, quarantined_name, segment_name,

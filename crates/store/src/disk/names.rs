@@ -1,9 +1,10 @@
 //! Names of the files in a store's directory.
 
-use std::fs;
+use std::io;
 use std::path::Path;
 
 use crate::error::Error;
+use crate::reads;
 
 const SEGMENT_SUFFIX: &str = ".seg";
 const PACKED_SUFFIX: &str = ".pack";
@@ -68,11 +69,12 @@ pub(crate) fn parse_quarantined_name(name: &str) -> Option<(u64, u32)> {
 
 /// The file names in `dir`, sorted, so that segments come in height order.
 pub(crate) fn list(dir: &Path) -> Result<Vec<String>, Error> {
-    let read = |error| Error::read(dir, error);
-    let mut names = Vec::new();
-    for entry in fs::read_dir(dir).map_err(read)? {
-        names.extend(entry.map_err(read)?.file_name().into_string());
-    }
+    let listed = reads::again(reads::is_disk_failure, || {
+        let entries = reads::entries(dir)?.map(|entry| Ok(entry?.file_name()));
+        entries.collect::<io::Result<Vec<_>>>()
+    });
+    let listed = listed.map_err(|error| Error::read(dir, error))?;
+    let mut names: Vec<_> = listed.into_iter().filter_map(|name| name.into_string().ok()).collect();
     names.sort_unstable();
     Ok(names)
 }

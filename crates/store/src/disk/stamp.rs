@@ -11,13 +11,13 @@
 //! Text, because an operator will look into it. It is replaced whole, by a rename. A stamp is
 //! good only if it is, byte for byte, what [`Stamp::to_text`] makes of its values.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
-use super::disk::open_regular;
 use super::names::STAMP_NAME;
 use crate::error::Error;
 use crate::id::{Hash, Identity, Rules};
+use crate::reads;
 
 /// A stamp has fewer than 200.
 const STAMP_BYTES_MAX: u64 = 4096;
@@ -44,7 +44,9 @@ impl Stamp {
     /// Reads the stamp of `dir`; `None` if there is none.
     pub(crate) fn load(dir: &Path) -> Result<Option<Self>, Error> {
         let path = dir.join(STAMP_NAME);
-        let text = match read(&path) {
+        let text = match reads::again(reads::is_disk_failure, || {
+            reads::read_all(&path, STAMP_BYTES_MAX)
+        }) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(Error::read(path, source)),
@@ -70,12 +72,6 @@ impl Stamp {
         let rules = value("rules")?.parse().ok()?;
         Some(Self { identity: Identity { chain_id, genesis }, rules })
     }
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    open_regular(path)?.take(STAMP_BYTES_MAX).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 fn hash_from_hex(text: &str) -> Option<Hash> {

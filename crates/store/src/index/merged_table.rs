@@ -17,7 +17,6 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,12 +24,13 @@ use std::sync::{Arc, OnceLock};
 use super::active_table::{Entry, Locator};
 use super::table;
 use super::table::Table;
-use crate::disk::{Latch, Op, UNFINISHED, open_regular, table_name};
+use crate::disk::{Latch, Op, UNFINISHED, table_name};
 use crate::error::Error;
 use crate::format::{FormatError, PAGE, VERSION, array, le_u32, le_u64};
 use crate::id::Hash;
 use crate::memory::residency::Cold;
 use crate::memory::{Map, residency};
+use crate::reads;
 
 /// Number of tables are merged into one of the next level.
 pub(crate) const FANOUT: usize = 8;
@@ -95,10 +95,15 @@ pub(crate) struct Merged {
 }
 
 impl Merged {
-    /// Opens the file, checking its header but not the table: that is `verify`'s work.
+    /// Opens the file, checking its header but not the table: that is `verify`'s work. An error of the disk says
+    /// nothing about the table.
     pub(crate) fn open(path: &Path) -> Result<Result<Self, FormatError>, Error> {
+        reads::again(Error::is_disk_failure, || Self::open_once(path))
+    }
+
+    fn open_once(path: &Path) -> Result<Result<Self, FormatError>, Error> {
         let read = |error| Error::read(path, error);
-        let file = match open_regular(path) {
+        let file = match reads::open_regular(path) {
             Ok(file) => file,
             // A FIFO of that name would stop the opening.
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
@@ -106,15 +111,12 @@ impl Merged {
             }
             Err(error) => return Err(read(error)),
         };
-        let len = file.metadata().map_err(read)?.len();
+        let len = reads::length(&file).map_err(read)?;
         let mut page = [0; PAGE];
-        match file.read_exact_at(&mut page, 0) {
+        match reads::read_exact(&file, &mut page, 0) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                 return Ok(Err("merged hash table is shorter than its header"));
-            }
-            Err(error) if Error::is_disk_failure(&error) => {
-                return Ok(Err("merged hash table's header cannot be read"));
             }
             Err(error) => return Err(read(error)),
         }

@@ -24,7 +24,6 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -34,6 +33,7 @@ use rustix::mm::MlockFlags;
 use rustix::process::{Resource, getrlimit};
 
 use super::watermarks::Watermarks;
+use crate::reads;
 use crate::sync::file_bytes;
 
 /// Bytes that are read at once to compare a checksum.
@@ -56,7 +56,7 @@ type OnUnreadable = Box<dyn Fn(&Map, u64) + Send + Sync>;
 impl Map {
     /// Maps `len` bytes of `file` with nothing readable yet.
     pub(crate) fn new(file: &File, len: u64, first: u64, second: u64) -> io::Result<Self> {
-        let found = file.metadata()?.len();
+        let found = reads::length(file)?;
         if found < len {
             let text = format!("file is cut short: {found} bytes of {len}");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
@@ -131,7 +131,7 @@ impl Map {
         for (from, end) in [(self.first_end(), first_end), (self.second_end(), second_end)] {
             let Some(file) = self.file.as_ref().filter(|_| from < end) else { continue };
             let mut bytes = vec![0; (end - from) as usize];
-            file.read_exact_at(&mut bytes, from).expect("the caller wrote these bytes");
+            reads::read_exact(file, &mut bytes, from).expect("the caller wrote these bytes");
             // SAFETY: `publish` keeps ends within the map.
             let start = unsafe { self.raw.as_mut_ptr().add(from as usize) };
             // SAFETY: for the same reason. Nobody reads above a watermark; miri would tell.
@@ -199,7 +199,7 @@ impl Map {
         let mut piece = vec![0; (len as usize).min(CHECKED_AT_ONCE)];
         while at < end {
             let piece = &mut piece[..(end - at).min(CHECKED_AT_ONCE as u64) as usize];
-            file.read_exact_at(piece, at)?;
+            reads::read_exact(file, piece, at)?;
             crc.update(piece);
             at += piece.len() as u64;
         }
@@ -210,7 +210,7 @@ impl Map {
     pub(crate) fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         match &self.file {
-            Some(file) => file.read_exact_at(&mut bytes, offset)?,
+            Some(file) => reads::read_exact(file, &mut bytes, offset)?,
             None => bytes.copy_from_slice(
                 self.bytes(offset..offset + len as u64).ok_or(io::ErrorKind::UnexpectedEof)?,
             ),
@@ -235,7 +235,7 @@ impl Map {
             into.copy_from_slice(bytes);
             return Ok(());
         };
-        file.read_exact_at(into, self.offset_of(bytes))
+        reads::read_exact(file, into, self.offset_of(bytes))
     }
 
     /// Copies `bytes`, which are of this map, without touching them, whatever becomes of them
@@ -243,6 +243,9 @@ impl Map {
     pub(crate) fn copy(&self, bytes: &[u8], into: &mut [u8]) -> NonblockingRead {
         let file = self.file.as_ref().filter(|_| !cfg!(miri));
         let Some(file) = file else { return NonblockingRead::Unsupported };
+        if reads::begin().is_err() {
+            return NonblockingRead::Unsupported;
+        }
         let at = self.offset_of(bytes);
         let (len, mut into) = (bytes.len(), [IoSliceMut::new(&mut into[..bytes.len()])]);
         match preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) {
@@ -260,6 +263,7 @@ fn map_file(file: &File, len: u64) -> io::Result<MmapRaw> {
     if cfg!(miri) {
         return Ok(options.map_anon()?.into());
     }
+    reads::begin()?;
     let raw = options.map_raw_read_only(file)?;
     // Nothing is read ahead: a look-up would read 128 KiB for its 64 bytes, and whoever
     // touches the last page that was read ahead would have to begin the next. What is of
@@ -331,6 +335,10 @@ pub(crate) fn missing(bytes: &[u8]) -> Option<usize> {
     if cfg!(miri) {
         return None;
     }
+    #[cfg(test)]
+    if reads::fault::is_on() {
+        return pages(bytes).next(); // each has to be loaded
+    }
     let (page, pages) = (rustix::param::page_size(), pages(bytes));
     pages.clone().step_by(ASKED).find_map(|first| {
         let count = (pages.end() + 1 - first).min(ASKED);
@@ -373,6 +381,7 @@ fn load(bytes: &[u8]) -> io::Result<()> {
     if pages.is_empty() || cfg!(miri) {
         return Ok(());
     }
+    reads::begin()?;
     let start = std::ptr::without_provenance_mut(pages.start() * page);
     let len = (pages.end() + 1 - pages.start()) * page;
     loop {

@@ -1,11 +1,11 @@
 //! The segment being written: append, publish, seal.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::sync::Arc;
 
 use super::segment::{Lookup, Segment};
-use crate::disk::{Latch, Op, PieceWriter, UNFINISHED, disk_bytes, open_regular, segment_name};
+use crate::disk::{Latch, Op, PieceWriter, UNFINISHED, segment_name};
 use crate::error::Error;
 use crate::format::{
     ALIGN, Encoded, PAGE, Part, Record, RecordHeader, SEAL_LEN, SEAL_OFFSET, SECTION_HASHES,
@@ -15,6 +15,7 @@ use crate::format::{
 use crate::id::Hash;
 use crate::index::postings::LOGS_MAX;
 use crate::index::{LogIndex, entries_of, homes_for, postings, table};
+use crate::reads;
 
 /// The newest record's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -250,7 +251,7 @@ impl Active {
         map.publish(slot_offset(seal.count), seal.end);
         let path = latch.dir().join(&self.name);
         // The map lives on if somebody removed the file.
-        let bytes = open_regular(&path).and_then(|file| disk_bytes(&file));
+        let bytes = reads::open_regular(&path).and_then(|file| reads::disk_bytes(&file));
         let sealed = Segment::sealed(header, map, seal, bytes.unwrap_or(header.capacity));
         sealed.with_checked(&self.segment)
     }
@@ -278,6 +279,9 @@ pub(crate) enum Recovered {
     Nothing,
     /// Something was, and its first record is not whole. The file is as it was.
     Doubtful,
+    /// The disk did not deliver the record behind these, or any. The file is as it was: what it has there
+    /// may be whole.
+    NotDelivered(Active),
 }
 
 /// Opens a segment that was not sealed: commits the records that are whole and linked, drops the
@@ -293,16 +297,22 @@ pub(crate) fn recover(
     let segment = Arc::new(Segment::open_active(&path, header)?);
     let mut active = Active { segment, name, position: header.data_offset, tip: None };
     let read = |error| Error::read(&path, error);
-    let file = open_regular(&path).map_err(read)?;
-    let slots = match read_slots(&file, &header) {
-        Err(error) if Error::is_disk_failure(&error) => return Ok(Recovered::Doubtful),
+    let file = reads::again(reads::is_disk_failure, || reads::open_regular(&path)).map_err(read)?;
+    let slots = match reads::again(reads::is_disk_failure, || read_slots(&file, &header)) {
+        Err(error) if reads::is_disk_failure(&error) => return Ok(Recovered::NotDelivered(active)),
         slots => slots.map_err(read)?,
     };
     let mut parent = parent;
     // Power loss may keep any subset of the unsynced writes: the first record that is not whole ends the
     // range.
     for slot in slots.chunks_exact(SLOT_LEN) {
-        let Some((slot, head, bytes)) = active.next_whole(&file, slot, parent) else { break };
+        let next = match active.next_whole(&file, slot, parent) {
+            Err(error) if reads::is_disk_failure(&error) => {
+                return Ok(Recovered::NotDelivered(active));
+            }
+            next => next.map_err(read)?,
+        };
+        let Some((slot, head, bytes)) = next else { break };
         active.commit(&slot, &head, &bytes);
         parent = Some(head.hash);
     }
@@ -316,9 +326,9 @@ pub(crate) fn recover(
     Ok(Recovered::Some(active))
 }
 
-fn read_slots(file: &File, header: &SegmentHeader) -> std::io::Result<Vec<u8>> {
+fn read_slots(file: &File, header: &SegmentHeader) -> io::Result<Vec<u8>> {
     let mut slots = vec![0; header.slot_count as usize * SLOT_LEN];
-    file.read_exact_at(&mut slots, slot_offset(0))?;
+    reads::read_exact(file, &mut slots, slot_offset(0))?;
     Ok(slots)
 }
 
@@ -329,26 +339,28 @@ impl Active {
         file: &File,
         slot: &[u8],
         parent: Option<Hash>,
-    ) -> Option<(Slot, RecordHeader, Vec<u8>)> {
+    ) -> io::Result<Option<(Slot, RecordHeader, Vec<u8>)>> {
         let header = &self.segment.header;
         let height = self.segment.end_height();
-        let slot = Slot::parse(&array(slot, 0), height, header.capacity).ok()?;
-        if slot.offset != self.position {
-            return None;
-        }
+        let slot = Slot::parse(&array(slot, 0), height, header.capacity).ok();
+        let Some(slot) = slot.filter(|slot| slot.offset == self.position) else { return Ok(None) };
         let mut bytes = vec![0; slot.length as usize];
-        file.read_exact_at(&mut bytes, slot.offset).ok()?;
-        let head = RecordHeader::read(&bytes)?;
+        let mut read = || reads::read_exact(file, &mut bytes, slot.offset);
+        match reads::again(reads::is_disk_failure, &mut read) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        let Some(head) = RecordHeader::read(&bytes) else { return Ok(None) };
         let linked = parent.is_none_or(|parent| parent == head.parent);
         let intact = crc32fast::hash(&bytes) == slot.record_crc && head.fits(height, &slot);
-        (intact && linked).then_some((slot, head, bytes))
+        Ok((intact && linked).then_some((slot, head, bytes)))
     }
 
     /// A seal that was being written must not be taken for one later.
     fn clear_seal(&self, latch: &mut Latch, file: &File) -> Result<(), Error> {
         let mut seal = [0; SEAL_LEN];
         let offset = SEAL_OFFSET as u64;
-        file.read_exact_at(&mut seal, offset)
+        reads::again(reads::is_disk_failure, || reads::read_exact(file, &mut seal, offset))
             .map_err(|error| Error::read(latch.dir().join(&self.name), error))?;
         if seal == [0; SEAL_LEN] {
             return Ok(());

@@ -1,10 +1,13 @@
-//! Reading of a height no more than is wanted.
+//! Reading of a height no more than is wanted, and of records that may be damaged.
 
 use super::packed_codec::{LogTest, PackedDamage, PackedLogs, Wanted};
 use super::record_ref::RecordRef;
 use super::segment::Segment;
+use crate::format::{RecordHeader, Slot};
+use crate::id::Hash;
 use crate::memory::residency;
-use crate::memory::residency::Cold;
+use crate::memory::residency::{Cold, ReadFailed};
+use crate::reads;
 
 /// A height as it was found.
 pub enum Found {
@@ -103,5 +106,66 @@ impl Segment {
     fn packed_slot(&self, height: u64) -> Option<(&super::Packed, u32)> {
         let at = height.checked_sub(self.base()).filter(|at| *at < u64::from(self.count()))? as u32;
         Some((self.as_packed()?, at))
+    }
+}
+
+impl Segment {
+    /// Slot and bytes of the record at `height` as they are stored, damaged or not; `None` if
+    /// they cannot be read.
+    pub(crate) fn stored(&self, height: u64) -> Option<(Slot, Vec<u8>)> {
+        if let Some((packed, at)) = self.packed_slot(height) {
+            // Also if it was found damaged: the disk may deliver it now.
+            let note = |_: &_| self.checked.note_damaged(self.base(), at, "packed height not read");
+            let proven =
+                reads::again(|_| true, || residency::with_blocking_reads(|| packed.proven(height)));
+            let record = proven.inspect_err(note).ok()?.ok()?;
+            return Some((record.slot, record.whole()?.to_vec()));
+        }
+        let find = || residency::with_blocking_reads(|| self.slot(height).ok().flatten());
+        let (at, slot) = reads::again(|_| true, find).ok().flatten()?;
+        // A copy of it replaces the only other one.
+        let read = || self.map.read(slot.offset, slot.length as usize);
+        let read = reads::again(reads::is_disk_failure, read);
+        let note = |_: &_| self.checked.note_damaged(self.base(), at, "record cannot be read");
+        Some((slot, read.inspect_err(note).ok()?))
+    }
+
+    /// Header and length of the record at `height` if it passes its checks now, whatever it did before: the disk may
+    /// have failed for a moment.
+    pub(crate) fn intact_now(&self, height: u64) -> Option<(RecordHeader, u64)> {
+        let (slot, bytes) = self.stored(height)?;
+        let head = RecordHeader::read(&bytes).filter(|head| head.fits(height, &slot))?;
+        (crc32fast::hash(&bytes) == slot.record_crc).then(|| (head, u64::from(slot.length)))
+    }
+
+    /// Height and hash of the newest record, which need not be intact.
+    pub(crate) fn tip(&self) -> Option<(u64, Hash)> {
+        self.read_tip().ok().flatten()
+    }
+
+    /// Returns the tip, or says that the disk did not deliver it.
+    pub(crate) fn read_tip(&self) -> Result<Option<(u64, Hash)>, ReadFailed> {
+        let last = self.end_height().checked_sub(1).filter(|last| *last >= self.base());
+        let Some(last) = last else { return Ok(None) };
+        Ok(self.read_hash(last)?.map(|hash| (last, hash)))
+    }
+
+    /// The hash of the block at `height`, whose record need not be intact.
+    pub(crate) fn hash_at(&self, height: u64) -> Option<Hash> {
+        let sealed = self.last_hash.filter(|_| height + 1 == self.end_height());
+        let packed = || self.as_packed().and_then(|packed| packed.hash(height));
+        sealed.or_else(packed).or_else(|| self.read_hash(height).ok().flatten())
+    }
+
+    /// Returns this hash, or says that the disk did not deliver it.
+    pub(crate) fn read_hash(&self, height: u64) -> Result<Option<Hash>, ReadFailed> {
+        if let Some(hash) = self.last_hash.filter(|_| height + 1 == self.end_height()) {
+            return Ok(Some(hash));
+        }
+        let read = || {
+            let packed = self.as_packed().and_then(|packed| packed.hash(height));
+            packed.or_else(|| Some(self.peek(height)?.hash()))
+        };
+        reads::again(|_| true, || residency::with_blocking_reads(read))
     }
 }

@@ -1,11 +1,10 @@
 //! The header page of a segment file, as opening finds it.
 
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::disk::open_regular;
 use crate::error::Error;
 use crate::format::{FormatError, PAGE, SLOT_LEN, Seal, SegmentHeader};
+use crate::reads;
 
 /// A segment file's header page, read and checked.
 pub(crate) enum OpenedSegment {
@@ -19,19 +18,18 @@ pub(crate) enum OpenedSegment {
     Blank,
 }
 
-/// Reads the header page of the segment file at `path`, named for `base_height`.
+/// Reads the header page of the segment file at `path`, named for `base_height`. An error of the disk says nothing
+/// about the file.
 pub(crate) fn inspect(path: &Path, base_height: u64) -> Result<OpenedSegment, Error> {
     let mut page = [0; PAGE];
-    let len = match read_page(path, &mut page) {
+    let read = reads::again(reads::is_disk_failure, || read_page(path, &mut page));
+    let len = match read {
         Ok(len) => len,
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             return Ok(OpenedSegment::Damaged("segment file is shorter than its header"));
         }
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
             return Ok(OpenedSegment::Damaged("not a regular file"));
-        }
-        Err(error) if Error::is_disk_failure(&error) => {
-            return Ok(OpenedSegment::Damaged("its header cannot be read"));
         }
         Err(source) => return Err(Error::Read { path: PathBuf::from(path), source }),
     };
@@ -43,15 +41,15 @@ pub(crate) fn inspect(path: &Path, base_height: u64) -> Result<OpenedSegment, Er
 }
 
 fn read_page(path: &Path, page: &mut [u8; PAGE]) -> std::io::Result<u64> {
-    let file = open_regular(path)?;
-    file.read_exact_at(page, 0)?;
-    Ok(file.metadata()?.len())
+    let file = reads::open_regular(path)?;
+    reads::read_exact(&file, page, 0)?;
+    reads::length(&file)
 }
 
 /// True if nothing was ever written to the file, as far as its header and first slot tell.
 fn is_blank(path: &Path) -> std::io::Result<bool> {
     let mut start = [0; PAGE + SLOT_LEN];
-    open_regular(path)?.read_exact_at(&mut start, 0)?;
+    reads::read_exact(&reads::open_regular(path)?, &mut start, 0)?;
     Ok(start.iter().all(|byte| *byte == 0))
 }
 

@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::packed_codec::{PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedRange};
 use super::record_ref::RecordRef;
-use crate::disk::{disk_bytes, open_regular};
 use crate::error::Error;
 use crate::format::{Encoded, Record, Slot};
 use crate::id::Hash;
 use crate::index::{Entry, Locator, prefix};
+use crate::memory::residency::ReadFailed;
 use crate::memory::{Map, PinnedMap, residency};
+use crate::reads;
 
 /// Bytes of unpacked records that are kept, by all stores of the process together.
 const KEPT_BYTES: u64 = 16 << 20;
@@ -41,39 +42,54 @@ pub(crate) struct OpenedPacked {
 }
 
 impl Packed {
-    /// Opens the file at `path`.
+    /// Opens the file at `path`. An error of the disk says nothing about the file.
     pub(crate) fn open(
         path: &Path,
         codec: &Arc<dyn PackedCodec>,
     ) -> Result<Result<OpenedPacked, PackedDamage>, Error> {
+        reads::again(Error::is_disk_failure, || Self::open_once(path, codec))
+    }
+
+    fn open_once(
+        path: &Path,
+        codec: &Arc<dyn PackedCodec>,
+    ) -> Result<Result<OpenedPacked, PackedDamage>, Error> {
         let read = |error| Error::read(path, error);
-        let file = open_regular(path).map_err(read)?;
-        let len = file.metadata().map_err(read)?.len();
+        let failed = |_: ReadFailed| Error::not_delivered(path);
+        let file = reads::open_regular(path).map_err(read)?;
+        let len = reads::length(&file).map_err(read)?;
         let damaged = |what: &str| Ok(Err(PackedDamage::Damaged(what.into())));
         if len == 0 {
             return damaged("packed file is empty");
         }
         let map = Map::new(&file, len, 0, 0).map_err(read)?;
         map.publish(len, len);
-        let disk_bytes = disk_bytes(&file).map_err(read)?;
+        let disk_bytes = reads::disk_bytes(&file).map_err(read)?;
         let opened =
             residency::with_blocking_reads(|| codec.open(PackedBytes::mapped(Arc::new(map))));
-        let range = match opened {
-            Err(_) => return damaged("packed file cannot be read"),
-            Ok(Err(damage)) => return Ok(Err(damage)),
-            Ok(Ok(range)) => range,
+        let range = match opened.map_err(failed)? {
+            Err(damage) => return Ok(Err(damage)),
+            Ok(range) => range,
         };
         let packed = Arc::new(Self::of(range, codec));
         let header = packed.header;
-        // The newest height that is not damaged: a range without an age would be evicted first.
+        let last_timestamp = packed.last_timestamp().map_err(failed)?;
+        let last_hash = residency::with_blocking_reads(|| packed.hash(header.end() - 1));
+        let last_hash = last_hash.map_err(failed)?;
+        Ok(Ok(OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp, last_hash }))
+    }
+
+    /// Time of the newest height that is not damaged, 0 if all are: a range without an age is evicted first, so
+    /// one that the disk does not deliver must not be without.
+    fn last_timestamp(&self) -> Result<u64, ReadFailed> {
+        let mut failed = false;
         let timestamp = |height| {
-            let record = residency::with_blocking_reads(|| packed.range.record(height));
+            let record = residency::with_blocking_reads(|| self.range.record(height));
+            failed |= record.is_err();
             record.ok()?.ok().map(|record| record.timestamp)
         };
-        let last_timestamp = (header.first..header.end()).rev().find_map(timestamp).unwrap_or(0);
-        let last_hash = residency::with_blocking_reads(|| packed.hash(header.end() - 1));
-        let last_hash = last_hash.ok().flatten();
-        Ok(Ok(OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp, last_hash }))
+        let found = (self.header.first..self.header.end()).rev().find_map(timestamp);
+        if failed && found.is_none() { Err(ReadFailed) } else { Ok(found.unwrap_or(0)) }
     }
 
     /// Makes it of a file that the codec opened.

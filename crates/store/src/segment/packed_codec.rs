@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,6 +16,7 @@ use crate::id::{Hash, Identity};
 use crate::memory::Map;
 use crate::memory::residency;
 use crate::memory::residency::Cold;
+use crate::reads;
 
 /// Highest length of a range that one packed file holds.
 pub const RANGE_BLOCKS_MAX: u32 = 1024;
@@ -337,7 +337,7 @@ impl PackedBytes {
             Inner::OnDisk(_, bytes) if end > *bytes => None,
             Inner::OnDisk(file, _) => {
                 let mut found = vec![0; len];
-                file.read_exact_at(&mut found, offset).ok()?;
+                reads::read_exact(file, &mut found, offset).ok()?;
                 Some(Cow::Owned(found))
             }
             Inner::InMemory(bytes) => {

@@ -11,15 +11,19 @@ use super::segment::Segment;
 use crate::disk::{Latch, Op, segment_name};
 use crate::error::Error;
 use crate::format::{RecordHeader, SegmentHeader, TERMS_MAX};
-use crate::memory::residency;
+use crate::memory::residency::{self, ReadFailed};
+use crate::reads;
 
 /// Writes a copy of `cut` that holds just its served records, sealed, over its file.
 pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error> {
-    let mut active = Active::create_aside(latch, header_for(cut))?;
+    // A seal without the hash of its newest block would part the next block from it.
+    let old = latch.dir().join(cut.name());
+    let tip = cut.read_tip().map_err(|_| Error::not_delivered(&old))?;
+    let mut active = Active::create_aside(latch, header_for(cut, &old)?)?;
     for height in cut.base()..cut.end_height() {
         active.append_stored(latch, cut, height)?;
     }
-    if let (Some(tip), Some((height, hash))) = (active.tip, cut.tip()) {
+    if let (Some(tip), Some((height, hash))) = (active.tip, tip) {
         active.tip = Some(LastBlock { height, hash, ..tip });
     }
     active.seal(latch)?;
@@ -29,25 +33,35 @@ pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error
         latch.apply(Op::Remove { name: &cut.name() })?;
         latch.apply(Op::SyncDir)?;
     }
-    reopen(latch.dir(), cut.base())
+    // A record that could not be copied is known to be missing, and is repaired before a client asks for it.
+    Ok(reopen(latch.dir(), cut.base())?.with_checked(&active.segment))
 }
 
-/// The header of a segment with room for the records of `cut` and no more.
-fn header_for(cut: &Segment) -> SegmentHeader {
-    let room = |height| {
-        let read = || cut.peek(height).and_then(|record| Some((record.header().ok()?, record)));
-        let Some((head, record)) = residency::loaded(read) else { return 0 };
-        // A damaged head may say anything: no record has more hashes and logs than have room in it.
-        let logs_max = record.stored_len() / (8 * TERMS_MAX) as u64;
-        let head = RecordHeader {
-            transactions: head.transactions.min((record.stored_len() / 32) as u32),
-            logs: head.logs.min(logs_max as u32),
-            ..head
-        };
-        Active::bytes_for(record.stored_len(), &head)
+/// The header of a segment with room for the records of `cut` and no more, as far as their lengths can be read.
+fn header_for(cut: &Segment, path: &Path) -> Result<SegmentHeader, Error> {
+    let room =
+        |height| reads::again(|_| true, || residency::with_blocking_reads(|| room(cut, height)));
+    let bytes = (cut.base()..cut.end_height()).map(room).sum::<Result<u64, ReadFailed>>();
+    let bytes = match bytes {
+        // The copy may succeed where this failed. All of them fit into the old file.
+        Err(ReadFailed) if !cut.is_packed() => cut.header.capacity - cut.header.data_offset,
+        bytes => bytes.map_err(|_| Error::not_delivered(path))?,
     };
-    let bytes = (cut.base()..cut.end_height()).map(room).sum();
-    SegmentHeader::new(cut.header.identity, cut.base(), cut.count(), bytes)
+    Ok(SegmentHeader::new(cut.header.identity, cut.base(), cut.count(), bytes))
+}
+
+/// Bytes of a segment that the record at `height` fills; 0 if it is not there.
+fn room(cut: &Segment, height: u64) -> u64 {
+    let read = || cut.peek(height).and_then(|record| Some((record.header().ok()?, record)));
+    let Some((head, record)) = read() else { return 0 };
+    // A damaged head may say anything: no record has more hashes and logs than have room in it.
+    let logs_max = record.stored_len() / (8 * TERMS_MAX) as u64;
+    let head = RecordHeader {
+        transactions: head.transactions.min((record.stored_len() / 32) as u32),
+        logs: head.logs.min(logs_max as u32),
+        ..head
+    };
+    Active::bytes_for(record.stored_len(), &head)
 }
 
 fn reopen(dir: &Path, base: u64) -> Result<Segment, Error> {

@@ -6,14 +6,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::packed_codec::{PackedCodec, PackedStart};
-use crate::disk::{open_regular, packed_name, segment_name};
+use crate::disk::{packed_name, segment_name};
 use crate::error::Error;
 use crate::format::{FormatError, PAGE, Seal, SegmentHeader};
 use crate::id::Identity;
+use crate::reads;
 
 /// Most bytes of a packed file that is sent to mirrors. Its receiver looks at all of it in memory.
 pub const PACKED_SENT_BYTES_MAX: u64 = 256 << 20;
@@ -114,17 +114,17 @@ impl SealedFile {
     /// `len` bytes from `offset` on, which it has.
     pub fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, offset)?;
+        reads::read_exact(&self.file, &mut bytes, offset)?;
         Ok(bytes)
     }
 }
 
 /// Opens a file and reads its start; `None` if there is no such file.
 fn start_of(path: &Path, start: &mut [u8]) -> Result<Option<File>, Error> {
-    let file = match open_regular(path) {
+    let file = match reads::open_regular(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(|error| Error::read(path, error))?,
     };
-    file.read_exact_at(start, 0).map_err(|error| Error::read(path, error))?;
+    reads::read_exact(&file, start, 0).map_err(|error| Error::read(path, error))?;
     Ok(Some(file))
 }

@@ -7,7 +7,7 @@ use super::checked::Checked;
 use super::packed::{OpenedPacked, Packed};
 use super::record_ref::RecordRef;
 use super::unreadable;
-use crate::disk::{disk_bytes, open_regular, packed_name, segment_name};
+use crate::disk::{packed_name, segment_name};
 use crate::error::Error;
 use crate::format::{
     FormatError, INDEX_OFFSET, SECTION_HASHES, SLOT_LEN, Seal, SegmentHeader, Slot, slot_offset,
@@ -17,6 +17,7 @@ use crate::index::table::Table;
 use crate::index::{ActiveLogs, ActiveTable, Locator, LogIndex};
 use crate::memory::residency::Cold;
 use crate::memory::{Map, PinCounts, residency};
+use crate::reads;
 
 /// Index of the hashes of a segment.
 pub(crate) enum Lookup {
@@ -41,6 +42,16 @@ impl Lookup {
     }
 }
 
+/// Maps a segment's file with nothing readable yet; also returns the bytes that it takes on disk.
+fn map_file(path: &Path, header: &SegmentHeader) -> Result<(Map, u64), Error> {
+    let map = || {
+        let file = reads::open_regular(path)?;
+        let map = Map::new(&file, header.capacity, INDEX_OFFSET, header.data_offset)?;
+        Ok((map, reads::disk_bytes(&file)?))
+    };
+    reads::again(reads::is_disk_failure, map).map_err(|error| Error::read(path, error))
+}
+
 /// A segment that can be read.
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
@@ -56,7 +67,7 @@ pub(crate) struct Segment {
     /// Bytes that it takes on disk.
     pub(crate) disk_bytes: u64,
     /// Hash of the newest block, once sealed.
-    last_hash: Option<Hash>,
+    pub(super) last_hash: Option<Hash>,
     /// Results of the records' checks. All readers of the file share them.
     pub(crate) checked: Checked,
 }
@@ -68,11 +79,8 @@ impl Segment {
         header: SegmentHeader,
         seal: &Seal,
     ) -> Result<Self, Error> {
-        let file = open_regular(path).map_err(|error| Error::read(path, error))?;
-        let map = Map::new(&file, header.capacity, INDEX_OFFSET, header.data_offset)
-            .map_err(|error| Error::read(path, error))?;
+        let (map, disk_bytes) = map_file(path, &header)?;
         map.publish(slot_offset(seal.count), seal.end);
-        let disk_bytes = disk_bytes(&file).map_err(|error| Error::read(path, error))?;
         Ok(Self::sealed(header, Arc::new(map), seal, disk_bytes))
     }
 
@@ -134,9 +142,7 @@ impl Segment {
 
     /// Maps a segment that is being written, with nothing committed yet.
     pub(crate) fn open_active(path: &Path, header: SegmentHeader) -> Result<Self, Error> {
-        let file = open_regular(path).map_err(|error| Error::read(path, error))?;
-        let map = Map::new(&file, header.capacity, INDEX_OFFSET, header.data_offset)
-            .map_err(|error| Error::read(path, error))?;
+        let (map, _) = map_file(path, &header)?;
         let checked = Checked::new(header.slot_count);
         unreadable::note_in(&checked, &map, header);
         Ok(Self {
@@ -323,36 +329,10 @@ impl Segment {
         Ok(false)
     }
 
-    /// Slot and bytes of the record at `height` as they are stored, damaged or not; `None` if
-    /// they cannot be read.
-    pub(crate) fn stored(&self, height: u64) -> Option<(Slot, Vec<u8>)> {
-        if self.is_packed() {
-            let record = residency::loaded(|| self.proven(height).ok().flatten())?;
-            return Some((record.slot, record.whole()?.to_vec()));
-        }
-        let (at, slot) = residency::loaded(|| self.slot(height).ok().flatten())?;
-        let read = self.map.read(slot.offset, slot.length as usize);
-        let note = |_: &_| self.checked.note_damaged(self.base(), at, "record cannot be read");
-        Some((slot, read.inspect_err(note).ok()?))
-    }
-
     /// Heights whose record was found damaged.
     pub(crate) fn damaged(&self) -> impl Iterator<Item = u64> + '_ {
         let slots = (0..self.count()).filter(|at| self.checked.is_damaged(*at));
         slots.map(|at| self.base() + u64::from(at))
-    }
-
-    /// Height and hash of the newest record, which need not be intact.
-    pub(crate) fn tip(&self) -> Option<(u64, Hash)> {
-        let last = self.end_height().checked_sub(1).filter(|last| *last >= self.base())?;
-        Some((last, self.hash_at(last)?))
-    }
-
-    /// The hash of the block at `height`, whose record need not be intact.
-    pub(crate) fn hash_at(&self, height: u64) -> Option<Hash> {
-        let sealed = self.last_hash.filter(|_| height + 1 == self.end_height());
-        let packed = || self.as_packed().and_then(|packed| packed.hash(height));
-        sealed.or_else(packed).or_else(|| residency::loaded(|| Some(self.peek(height)?.hash())))
     }
 
     /// The first candidate for `hash` that `found` takes.

@@ -14,16 +14,17 @@ use crate::disk::{
 };
 use crate::error::Error;
 use crate::id::Hash;
+use crate::reads;
 use crate::segment::PackedCodec;
 
 /// Bytes that verifying `path`, a store or one segment file, will look at.
 pub fn total_bytes(path: &Path) -> Result<u64, Error> {
     let read = |error| Error::read(path, error);
     if !path.is_dir() {
-        return Ok(path.metadata().map_err(read)?.len());
+        return reads::length_of(path).map_err(read);
     }
     let names = list(path)?;
-    let length = |name: &String| path.join(name).metadata().map_or(0, |metadata| metadata.len());
+    let length = |name: &String| reads::length_of(&path.join(name)).unwrap_or(0);
     Ok(names.iter().filter(|name| base_of(name).is_some()).map(length).sum())
 }
 
@@ -161,7 +162,7 @@ impl Walk<'_> {
                 self.visitor.finding(damaged(name, 0, "segment_header", "not a regular file"));
                 return Ok(());
             }
-            Err(Error::Read { source, .. }) if Error::is_disk_failure(&source) => {
+            Err(Error::Read { source, .. }) if reads::is_disk_failure(&source) => {
                 let detail = format!("the disk fails to deliver it: {source}");
                 self.visitor.finding(finding(name, None, 0, "unreadable", detail));
                 return Ok(());

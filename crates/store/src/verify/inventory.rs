@@ -1,16 +1,16 @@
 //! Inventory of a store: each file with its tier, its heights and its bytes. Only the starts of the
 //! files are read, and no lock is taken: a server may run on the directory meanwhile.
 
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::Path;
 
 use crate::disk::{
-    self, UNFINISHED, list, open_regular, parse_packed_name, parse_quarantined_name,
-    parse_segment_name, parse_table_name,
+    UNFINISHED, list, parse_packed_name, parse_quarantined_name, parse_segment_name,
+    parse_table_name,
 };
 use crate::error::Error;
 use crate::format::{SLOT_LEN, SegmentHeader, slot_offset};
+use crate::reads;
 use crate::segment::{OpenedSegment, PackedCodec, inspect};
 
 /// Ending of downloads that are not whole.
@@ -103,8 +103,8 @@ fn forget_replaced(files: &mut [StoredFile]) {
 }
 
 fn disk_bytes(path: &Path) -> io::Result<u64> {
-    match open_regular(path) {
-        Ok(file) => disk::disk_bytes(&file),
+    match reads::open_regular(path) {
+        Ok(file) => reads::disk_bytes(&file),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(0), // no regular file
         Err(error) => Err(error),
     }
@@ -151,7 +151,8 @@ fn active(path: &Path, base: u64) -> (Tier, Option<(u64, u64)>) {
 
 fn used_slots(path: &Path, header: &SegmentHeader) -> Option<(u64, u64)> {
     let mut slots = vec![0; header.slot_count as usize * SLOT_LEN];
-    open_regular(path).ok()?.read_exact_at(&mut slots, slot_offset(0)).ok()?;
+    let file = reads::open_regular(path).ok()?;
+    reads::read_exact(&file, &mut slots, slot_offset(0)).ok()?;
     let is_used = |slot: &&[u8]| slot.iter().any(|byte| *byte != 0);
     let count = slots.chunks_exact(SLOT_LEN).take_while(is_used).count() as u64;
     Some((header.base_height, header.base_height + count.checked_sub(1)?))
@@ -160,7 +161,8 @@ fn used_slots(path: &Path, header: &SegmentHeader) -> Option<(u64, u64)> {
 /// Heights of a packed file.
 fn packed(path: &Path, base: u64, codec: &dyn PackedCodec) -> Option<(u64, u64)> {
     let mut start = vec![0; codec.start_bytes()];
-    open_regular(path).ok()?.read_exact(&mut start).ok()?;
+    let file = reads::open_regular(path).ok()?;
+    reads::read_exact(&file, &mut start, 0).ok()?;
     let header = codec.start(&start).ok().filter(|start| start.header.first == base)?.header;
     Some((header.first, header.end().checked_sub(1)?))
 }

@@ -2,16 +2,16 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::digest::{FileDigests, TableEdges};
 use super::finding::{Stored, Visitor, finding};
 use super::segment_file::Outcome;
-use crate::disk::{open_regular, parse_packed_name};
+use crate::disk::parse_packed_name;
 use crate::error::Error;
 use crate::format::{PARTS_MAX, Record};
 use crate::id::{Hash, Identity};
+use crate::reads;
 use crate::segment::{
     PackedBytes, PackedCodec, PackedDamage, PackedKeys, PackedRange, entries_of_record,
 };
@@ -45,8 +45,8 @@ pub(super) fn verify_with(
     visitor: &mut dyn Visitor,
 ) -> Result<Outcome, Error> {
     let read = |error| Error::read(path, error);
-    let file = open_regular(path).map_err(read)?;
-    let len = file.metadata().map_err(read)?.len();
+    let file = reads::open_regular(path).map_err(read)?;
+    let len = reads::length(&file).map_err(read)?;
     let bytes = bytes_of(file, len, codec).map_err(read)?;
     let outcome = match bytes.and_then(|bytes| codec.open(bytes)) {
         Ok(range) => heights(&*range, name, edges, visitor),
@@ -66,7 +66,7 @@ fn bytes_of(
     codec: &dyn PackedCodec,
 ) -> io::Result<Result<PackedBytes, PackedDamage>> {
     let mut start = vec![0; (codec.start_bytes() as u64).min(len) as usize];
-    file.read_exact_at(&mut start, 0)?;
+    reads::read_exact(&file, &mut start, 0)?;
     let said = match codec.start(&start) {
         Ok(start) => start.bytes,
         Err(damage) => return Ok(Err(damage)),
@@ -79,7 +79,7 @@ fn bytes_of(
         return Ok(Ok(PackedBytes::on_disk(file, len)));
     }
     let mut bytes = vec![0; len as usize];
-    file.read_exact_at(&mut bytes, 0)?;
+    reads::read_exact(&file, &mut bytes, 0)?;
     Ok(Ok(PackedBytes::in_memory(bytes)))
 }
 

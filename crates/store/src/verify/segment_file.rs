@@ -2,13 +2,12 @@
 
 use std::fs::File;
 use std::ops::RangeInclusive;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
 use super::digest::{FileDigests, TableEdges};
 use super::finding::{MISPLACED, Stored, Visitor, damaged, finding, first_not_zero};
-use crate::disk::{open_regular, parse_segment_name};
+use crate::disk::parse_segment_name;
 use crate::error::Error;
 use crate::format::{
     HEADER_RESERVED, PAGE, PARTS_MAX, RecordHeader, SEAL_OFFSET, SECTION_HASHES, SECTION_LOGS,
@@ -17,6 +16,7 @@ use crate::format::{
 use crate::id::{Hash, Identity};
 use crate::index::postings::Builder;
 use crate::index::{Entry, entries_of, table};
+use crate::reads;
 use crate::segment::PackedHeader;
 
 /// Number of times that a slot is read again which a running server may be writing, and the time
@@ -84,7 +84,7 @@ pub(super) fn verify(
     edges: &TableEdges,
     visitor: &mut dyn Visitor,
 ) -> Result<Outcome, Error> {
-    let file = open_regular(path).map_err(|error| Error::read(path, error))?;
+    let file = reads::open_regular(path).map_err(|error| Error::read(path, error))?;
     let (entries, logs) = (Vec::new(), Builder::default());
     let outcome = Outcome { digests: FileDigests::new(edges), ..Outcome::default() };
     Check { path, name, file, visitor, outcome, entries, logs, buffer: Vec::new() }.run()
@@ -106,7 +106,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn run(mut self) -> Result<Outcome, Error> {
-        let len = self.file.metadata().map_err(|error| Error::read(self.path, error))?.len();
+        let len = reads::length(&self.file).map_err(|error| Error::read(self.path, error))?;
         if len < PAGE as u64 {
             let detail = format!("no segment; the file has {len} bytes, a file header has {PAGE}");
             self.report(None, 0, "segment_header", &detail);
@@ -141,7 +141,7 @@ impl Check<'_> {
 
     fn read_into(&self, bytes: &mut Vec<u8>, offset: u64, len: usize) -> Result<(), Error> {
         bytes.resize(len, 0);
-        self.file.read_exact_at(bytes, offset).map_err(|error| Error::read(self.path, error))
+        reads::read_exact(&self.file, bytes, offset).map_err(|error| Error::read(self.path, error))
     }
 
     fn header(&mut self, page: &[u8; PAGE], len: u64) -> Option<SegmentHeader> {

@@ -3,17 +3,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::digest::Digest;
 use super::finding::{Visitor, damaged, finding, first_not_zero};
 use super::segment_file::Outcome;
-use crate::disk::{open_regular, parse_table_name};
+use crate::disk::parse_table_name;
 use crate::error::Error;
 use crate::format::{PAGE, array};
 use crate::index::merged_table::{HEADER_LEN, MergedHeader};
 use crate::index::table::Layout;
+use crate::reads;
 
 const KIND: &str = "merged_table";
 const PIECE_BYTES: u64 = 1 << 20;
@@ -26,14 +26,14 @@ pub(super) fn verify(
     visitor: &mut dyn Visitor,
 ) -> Result<bool, Error> {
     let path = dir.join(name);
-    let file = match open_regular(&path) {
+    let file = match reads::open_regular(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Error::read(path, error)),
     };
     match check(&file, name, outcomes, visitor) {
         Ok(()) => Ok(true),
-        Err(error) if Error::is_disk_failure(&error) => {
+        Err(error) if reads::is_disk_failure(&error) => {
             let detail = format!("the disk fails to deliver it: {error}");
             visitor.finding(finding(name, None, 0, "unreadable", detail));
             Ok(true)
@@ -48,7 +48,7 @@ fn check(
     outcomes: &[Outcome],
     visitor: &mut dyn Visitor,
 ) -> io::Result<()> {
-    let len = file.metadata()?.len();
+    let len = reads::length(file)?;
     if len < PAGE as u64 {
         visitor.finding(damaged(name, 0, KIND, "merged hash table is shorter than its header"));
         return Ok(());
@@ -109,7 +109,7 @@ fn contents(
 
 fn read(file: &File, offset: u64, len: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len as usize];
-    file.read_exact_at(&mut bytes, offset)?;
+    reads::read_exact(file, &mut bytes, offset)?;
     Ok(bytes)
 }
 

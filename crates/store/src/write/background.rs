@@ -55,7 +55,7 @@ impl Writer {
         let due = self.due_merge()?;
         let view = self.view.load();
         let (first, last) = due.heights(&view.tables)?;
-        let last_hash = view.holder(last).and_then(|holder| holder.hash_at(last));
+        let last_hash = view.holder(last)?.read_hash(last).ok()?; // tried again later
         let header = MergedHeader {
             level: due.level(),
             first,
@@ -74,7 +74,8 @@ impl Writer {
         let NewTable(merged, due) = match merged {
             Ok(merged) => merged,
             Err(error) if error.is_disk_full() => return Ok(false),
-            Err(error @ Error::NotDelivered(_)) => {
+            // Nothing was published. A table that has its name already is written over.
+            Err(error) if error.is_disk_failure() => {
                 tracing::warn!(%error, "hash tables not merged");
                 return Ok(false);
             }

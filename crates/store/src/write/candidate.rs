@@ -1,10 +1,12 @@
-//! Segment files that opening a directory may serve.
+//! Segment files and tables that opening a directory may serve.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::disk::segment_name;
 use crate::error::Error;
 use crate::format::{Seal, SegmentHeader};
+use crate::index::merged_table::Merged;
 use crate::segment::{OpenedSegment, Segment, inspect};
 
 /// A segment file whose header was believed.
@@ -52,6 +54,31 @@ impl Candidate {
                 _ => return Ok(false),
             }
         }
-        Ok(at == packed.end_height() && last.is_some() && last == packed.tip())
+        let failed = |_| Error::not_delivered(dir.join(packed.name()));
+        let tip = packed.read_tip().map_err(failed)?;
+        Ok(at == packed.end_height() && last.is_some() && last == tip)
     }
+}
+
+/// True if a segment with `base` continues `run`. An unsealed one only ever comes last.
+pub(super) fn joins(run: &[Candidate], base: u64) -> bool {
+    matches!(
+        run.last(),
+        Some(last @ (Candidate::Sealed(..) | Candidate::Packed(_))) if last.end_height() == base
+    )
+}
+
+/// Opens a merged table; `None` if it is damaged, or of other blocks than those that are here.
+pub(super) fn open_table(path: &Path, segments: &[Arc<Segment>]) -> Result<Option<Merged>, Error> {
+    let Ok(table) = Merged::open(path)? else { return Ok(None) };
+    Ok(speaks_of(&table, segments)?.then_some(table))
+}
+
+/// True if the table was made from these very blocks: hashes chain, so its last one decides.
+fn speaks_of(table: &Merged, segments: &[Arc<Segment>]) -> Result<bool, Error> {
+    let last = table.header.last;
+    let after = segments.partition_point(|segment| segment.base() <= last);
+    let holder = after.checked_sub(1).map(|at| &segments[at]);
+    let Some(holder) = holder.filter(|holder| !holder.is_active()) else { return Ok(false) };
+    Ok(holder.read_hash(last)? == Some(table.header.last_hash))
 }

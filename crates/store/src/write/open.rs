@@ -5,17 +5,17 @@
 //! each record is checked when it is first read. If segments do not join up, the run that ends at
 //! the newest head is served. The others keep their bytes under another name (`quarantine.rs`).
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, joins, open_table};
 use super::options::Options;
 use super::quarantine::{Quarantine, set_aside};
-use super::writer::{Locks, Writer};
+use super::writer::{Locks, Writer, newest};
 use crate::disk::{
     self, Disk, LOCK_NAME, Latch, Op, RealDisk, STAMP_NAME, Stamp, UNFINISHED, list, packed_name,
     parse_packed_name, parse_segment_name, parse_table_name, segment_name, table_name,
@@ -25,8 +25,10 @@ use crate::format::{OTHER_VERSION, SegmentHeader};
 use crate::id::{Hash, Identity};
 use crate::index::merged_table::Merged;
 use crate::read::{Reader, View};
+use crate::reads;
 use crate::segment::{
     Active, OpenedSegment, Packed, PackedCodec, PackedDamage, Recovered, Segment, inspect, recover,
+    rewrite,
 };
 use crate::sync::ArcSwap;
 
@@ -110,7 +112,7 @@ fn lock(dir: &Path) -> Result<Locks, Error> {
     let path = dir.join(LOCK_NAME);
     // The locks come before any look at files: another writer may change them.
     let file = disk::open_lock(&path).map_err(|error| Error::read(&path, error))?;
-    let directory = File::open(dir).map_err(|error| Error::read(dir, error))?;
+    let directory = reads::open_dir(dir).map_err(|error| Error::read(dir, error))?;
     for (locked, path) in [(&file, path.as_path()), (&directory, dir)] {
         match rustix::fs::flock(locked, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
@@ -127,6 +129,9 @@ fn lock(dir: &Path) -> Result<Locks, Error> {
 fn has_no_locks(error: Errno) -> bool {
     [Errno::BADF, Errno::INVAL, Errno::NOTSUP, Errno::NOSYS, Errno::ISDIR].contains(&error)
 }
+
+/// Reason to set a file aside that may be whole.
+const NOT_DELIVERED: &str = "the disk does not deliver it";
 
 struct Opening {
     latch: Latch,
@@ -217,16 +222,18 @@ impl Opening {
     /// removal. One that reaches beyond was written by a release that does not know packed files.
     fn remove_packed_segment(&mut self, base: u64, end: u64) -> Result<(), Error> {
         let name = segment_name(base);
-        match inspect(&self.latch.dir().join(&name), base)? {
-            OpenedSegment::Sealed(header, seal)
+        match inspect(&self.latch.dir().join(&name), base) {
+            Ok(OpenedSegment::Sealed(header, seal))
                 if header.base_height + u64::from(seal.count) > end =>
             {
                 self.set_aside(&name, "it reaches beyond a packed file")
             }
-            OpenedSegment::Active(_) => {
+            Ok(OpenedSegment::Active(_)) => {
                 self.set_aside(&name, "a packed file has its first heights")
             }
-            _ => self.latch.apply(Op::Remove { name: &name }),
+            Ok(_) => self.latch.apply(Op::Remove { name: &name }),
+            Err(error) if error.is_disk_failure() => self.set_aside(&name, NOT_DELIVERED),
+            Err(error) => Err(error),
         }
     }
 
@@ -244,6 +251,7 @@ impl Opening {
             Ok(Ok(_)) => "its header has another first height".to_owned(),
             Ok(Err(PackedDamage::OtherVersion(_))) => return Err(Error::OtherVersion { path }),
             Ok(Err(damage)) => damage.to_string(),
+            Err(error) if error.is_disk_failure() => NOT_DELIVERED.to_owned(),
             Err(Error::Read { source, .. }) if is_of_the_file(&source) => source.to_string(),
             Err(error) => return Err(error),
         };
@@ -260,7 +268,13 @@ impl Opening {
     /// Looks at a segment's header; sets the file aside if it is damaged.
     fn inspect(&mut self, base: u64, is_newest: bool) -> Result<Option<Candidate>, Error> {
         let path = self.latch.dir().join(segment_name(base));
-        let candidate = match inspect(&path, base)? {
+        let opened = match inspect(&path, base) {
+            Err(error) if error.is_disk_failure() => {
+                return self.set_aside(&segment_name(base), NOT_DELIVERED).map(|()| None);
+            }
+            opened => opened?,
+        };
+        let candidate = match opened {
             OpenedSegment::Sealed(header, seal) => Candidate::Sealed(header, seal),
             OpenedSegment::Active(header) => Candidate::Active(header),
             // A later release may have written it: renaming it would hide its heights from that release.
@@ -304,8 +318,9 @@ impl Opening {
                 Candidate::Packed(segment) => segments.push(Arc::new(*segment)),
                 Candidate::Active(header) => {
                     // Its first record must follow the last sealed block, else the range would have a break.
-                    active = self.open_active(header, last_hash(&segments))?;
-                    segments.extend(active.as_ref().map(|active| Arc::clone(&active.segment)));
+                    let newest;
+                    (newest, active) = self.open_active(header, last_hash(&segments))?;
+                    segments.extend(newest);
                 }
             }
         }
@@ -316,19 +331,23 @@ impl Opening {
         &mut self,
         header: SegmentHeader,
         parent: Option<Hash>,
-    ) -> Result<Option<Active>, Error> {
+    ) -> Result<(Option<Arc<Segment>>, Option<Active>), Error> {
+        let name = segment_name(header.base_height);
         match recover(&mut self.latch, header, parent, &mut self.notes)? {
-            Recovered::Some(active) => return Ok(Some(active)),
-            Recovered::Nothing => {
-                let name = segment_name(header.base_height);
-                self.latch.apply(Op::Remove { name: &name })?; // the next may differ
+            Recovered::Some(active) => {
+                return Ok((Some(Arc::clone(&active.segment)), Some(active)));
             }
-            Recovered::Doubtful => {
-                let name = segment_name(header.base_height);
-                self.set_aside(&name, "its first record is damaged")?;
+            Recovered::Nothing => self.latch.apply(Op::Remove { name: &name })?, // the next may differ
+            Recovered::Doubtful => self.set_aside(&name, "its first record is damaged")?,
+            Recovered::NotDelivered(active) => {
+                self.set_aside(&name, NOT_DELIVERED)?;
+                if active.tip.is_some() {
+                    let below = rewrite(&mut self.latch, &active.segment)?;
+                    return Ok((Some(Arc::new(below)), None));
+                }
             }
         }
-        Ok(None)
+        Ok((None, None))
     }
 
     /// Opens the merged tables that speak of the blocks that are here; removes the others.
@@ -345,10 +364,14 @@ impl Opening {
         for (first, last) in found {
             let name = table_name(first, last);
             let after = tables.last().is_none_or(|table| table.header.last < first);
-            match Merged::open(&self.latch.dir().join(&name))? {
-                Ok(table) if after && speaks_of(&table, segments) => tables.push(Arc::new(table)),
+            match open_table(&self.latch.dir().join(&name), segments) {
+                Ok(Some(table)) if after => tables.push(Arc::new(table)),
                 // A table is derived from segments, so removing one loses nothing.
-                _ => self.latch.apply(Op::Remove { name: &name })?,
+                Ok(_) => self.latch.apply(Op::Remove { name: &name })?,
+                Err(error) if error.is_disk_failure() => {
+                    tracing::warn!(file = name, %error, "hash table not used");
+                }
+                Err(error) => return Err(error),
             }
         }
         Ok(tables)
@@ -362,7 +385,7 @@ impl Opening {
         active: Option<Active>,
         quarantine: Quarantine,
     ) -> Result<Opened, Error> {
-        let head = view.segments.last().and_then(|last| last.tip());
+        let head = newest(self.latch.dir(), &view)?;
         let view = Arc::new(ArcSwap::from_pointee(view));
         let mut writer = Writer {
             latch: self.latch,
@@ -392,14 +415,6 @@ impl Opening {
     }
 }
 
-/// True if a segment with `base` continues `run`. An unsealed one only ever comes last.
-fn joins(run: &[Candidate], base: u64) -> bool {
-    matches!(
-        run.last(),
-        Some(last @ (Candidate::Sealed(..) | Candidate::Packed(_))) if last.end_height() == base
-    )
-}
-
 fn last_hash(segments: &[Arc<Segment>]) -> Option<Hash> {
     Some(segments.last()?.tip()?.1)
 }
@@ -419,13 +434,4 @@ fn is_unfinished(name: &str) -> bool {
             || parse_table_name(name).is_some()
             || name == STAMP_NAME
     })
-}
-
-/// True if the table was made from these very blocks: hashes chain, so its last one decides.
-fn speaks_of(table: &Merged, segments: &[Arc<Segment>]) -> bool {
-    let last = table.header.last;
-    let after = segments.partition_point(|segment| segment.base() <= last);
-    let holder = after.checked_sub(1).map(|at| &segments[at]);
-    let hash = holder.filter(|holder| !holder.is_active()).and_then(|holder| holder.hash_at(last));
-    hash == Some(table.header.last_hash)
 }

@@ -12,6 +12,7 @@ use crate::disk::{Latch, Op, UNFINISHED, packed_name};
 use crate::error::Error;
 use crate::id::Identity;
 use crate::memory::residency;
+use crate::reads;
 use crate::segment::{PackFailed, Packed, PackedCodec, Segment};
 
 /// Bytes that are written at once.
@@ -237,7 +238,9 @@ impl Packing {
         };
         let written = self.write(&made.bytes);
         let unfinished = format!("{}{UNFINISHED}", packed_name(first));
-        if !matches!(written, Ok(Ok(_))) && self.latch.dir().join(&unfinished).exists() {
+        if !matches!(written, Ok(Ok(_)))
+            && reads::is_there(&self.latch.dir().join(&unfinished)).unwrap_or(true)
+        {
             // A latch of its own: this one may have stopped.
             remove(&mut self.latch.beside(), &unfinished);
         }

@@ -5,17 +5,17 @@
 //! one: what came before a restart is kept as far as its records pass their checksums. Whoever gets
 //! it looks at all of it ([`PartialSegment::verify`]) before it is published like any history.
 
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::built_segments::BuiltSegments;
 use crate::disk::{
-    Latch, Op, list, open_regular, packed_name, parse_packed_name, parse_segment_name, segment_name,
+    Latch, Op, list, packed_name, parse_packed_name, parse_segment_name, segment_name,
 };
 use crate::error::Error;
 use crate::format::{PAGE, SLOT_LEN, Seal, SegmentHeader, Slot, aligned, array, slot_offset};
 use crate::id::Hash;
+use crate::reads;
 use crate::segment::{OpenedSegment, Packed, PackedCodec, SealedPage, Segment, inspect};
 use crate::verify::{self, Summary, Visitor};
 
@@ -53,7 +53,7 @@ impl PartialSegment {
         let name = if codec.is_some() { packed_name(base) } else { segment_name(base) };
         let (name, start) = (format!("{name}{SUFFIX}"), Vec::new());
         let mut incoming = Self { latch, base, name, codec, page: None, start, have: 0 };
-        if incoming.path().exists() {
+        if incoming.is_there()? {
             let intact = match incoming.codec.clone() {
                 Some(codec) => incoming.intact_packed(&*codec),
                 None => incoming.intact(),
@@ -70,25 +70,34 @@ impl PartialSegment {
         self.latch.dir().join(&self.name)
     }
 
+    fn is_there(&self) -> Result<bool, Error> {
+        reads::is_there(&self.path()).map_err(|error| Error::read(self.path(), error))
+    }
+
+    /// Fills `bytes` from `offset` on; `None` if the file has not as many, or the disk does not deliver them.
+    fn fill(&self, bytes: &mut [u8], offset: u64) -> Option<()> {
+        let read = || reads::read_exact(&reads::open_regular(&self.path())?, bytes, offset);
+        reads::again(reads::is_disk_failure, read).ok()
+    }
+
     /// Intact beginning of the file: the page, the index, and records up to the
     /// first that is not.
     fn intact(&self) -> Option<(SealedPage, u64)> {
-        let file = open_regular(&self.path()).ok()?;
         let mut page = [0; PAGE];
-        file.read_exact_at(&mut page, 0).ok()?;
+        self.fill(&mut page, 0)?;
         let header = SegmentHeader::parse(&page).ok()?;
         let seal = Seal::parse(&page, &header).ok()??;
         let page = SealedPage::parse(&page).ok()??;
         let mut slots = vec![0; seal.count as usize * SLOT_LEN];
-        file.read_exact_at(&mut slots, slot_offset(0)).ok()?;
+        self.fill(&mut slots, slot_offset(0))?;
         let mut have = header.data_offset;
         for (at, slot) in slots.chunks_exact(SLOT_LEN).enumerate() {
             let height = header.base_height + at as u64;
             let slot = Slot::parse(&array(slot, 0), height, header.capacity).ok()?;
             let mut bytes = vec![0; slot.length as usize];
-            let read = file.read_exact_at(&mut bytes, slot.offset);
+            let read = self.fill(&mut bytes, slot.offset);
             // Records arrive in order, so the first gap or damage ends what the transfer may keep.
-            if slot.offset != have || read.is_err() || crc32fast::hash(&bytes) != slot.record_crc {
+            if slot.offset != have || read.is_none() || crc32fast::hash(&bytes) != slot.record_crc {
                 break;
             }
             have = aligned(slot.offset + u64::from(slot.length));
@@ -98,15 +107,14 @@ impl PartialSegment {
 
     /// Intact beginning of a packed file.
     fn intact_packed(&self, codec: &dyn PackedCodec) -> Option<(SealedPage, u64)> {
-        let file = open_regular(&self.path()).ok()?;
         let mut bytes = vec![0; codec.start_bytes()];
-        file.read_exact_at(&mut bytes, 0).ok()?;
+        self.fill(&mut bytes, 0)?;
         let page = SealedPage::packed(codec, &bytes).filter(|page| page.base == self.base)?;
-        if page.bytes > file.metadata().ok()?.len() {
+        if page.bytes > reads::length_of(&self.path()).ok()? {
             return None;
         }
         bytes.resize(page.bytes as usize, 0);
-        file.read_exact_at(&mut bytes, 0).ok()?;
+        self.fill(&mut bytes, 0)?;
         let have = codec.intact_bytes(&bytes);
         (have >= codec.start_bytes() as u64).then_some((page, have))
     }
@@ -125,7 +133,7 @@ impl PartialSegment {
     pub fn restart(&mut self) -> Result<(), Error> {
         (self.page, self.have) = (None, 0);
         self.start.clear();
-        if self.path().exists() {
+        if self.is_there()? {
             self.latch.apply(Op::Remove { name: &self.name })?;
         }
         Ok(())
@@ -168,7 +176,8 @@ impl PartialSegment {
     /// At most `len` bytes from `offset` on, as far as they can be read.
     pub fn piece(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        let read = open_regular(&self.path()).and_then(|file| file.read_at(&mut bytes, offset));
+        let read = reads::open_regular(&self.path())
+            .and_then(|file| reads::read_some(&file, &mut bytes, offset));
         bytes.truncate(read.unwrap_or(0));
         bytes
     }

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::format::{Seal, SegmentHeader};
 use crate::id::Hash;
 use crate::read::QuarantineStatus;
+use crate::reads;
 use crate::segment::{OpenedSegment, Packed, PackedCodec, Segment, inspect};
 
 /// Files of one base height that can be set aside.
@@ -20,14 +21,18 @@ const NUMBERS_MAX: u32 = 10_000;
 
 /// Renames file `name`, which is not to be served. Returns its new name.
 pub(crate) fn set_aside(latch: &mut Latch, name: &str) -> Result<String, Error> {
-    let is_free = |name: &String| latch.dir().join(name).symlink_metadata().is_err();
-    let names = (0..NUMBERS_MAX).map(|number| quarantined_name(name, number));
-    let to = names.into_iter().find(is_free).ok_or_else(|| {
-        let path = latch.dir().join(name);
-        Error::read(path, std::io::Error::other("too many quarantined files of this name"))
-    })?;
-    latch.apply(Op::Rename { from: name, to: &to })?;
-    Ok(to)
+    for number in 0..NUMBERS_MAX {
+        let to = quarantined_name(name, number);
+        let path = latch.dir().join(&to);
+        // Renaming would replace a file of that name, so an error must not count as its absence.
+        let is_there = reads::again(reads::is_disk_failure, || reads::is_there(&path));
+        if !is_there.map_err(|error| Error::read(path, error))? {
+            latch.apply(Op::Rename { from: name, to: &to })?;
+            return Ok(to);
+        }
+    }
+    let path = latch.dir().join(name);
+    Err(Error::read(path, std::io::Error::other("too many quarantined files of this name")))
 }
 
 /// A file that is set aside.
@@ -107,7 +112,7 @@ impl Aside {
     ) -> Option<Self> {
         use std::os::unix::fs::MetadataExt;
         let path = dir.join(name);
-        let metadata = path.symlink_metadata().ok()?;
+        let metadata = reads::again(reads::is_disk_failure, || reads::facts(&path)).ok()?;
         let whole = Whole::find(&path, base, codec);
         let held = SegmentFacts {
             base,

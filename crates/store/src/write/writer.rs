@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::backfill_writer::BackfillWriter;
@@ -16,6 +17,7 @@ use crate::id::{Hash, Identity, Rules};
 use crate::index::merged_table::Merged;
 use crate::memory::residency;
 use crate::read::View;
+use crate::reads;
 use crate::segment::{Active, PackedCodec, Segment, rewrite};
 use crate::sync::ArcSwap;
 
@@ -90,6 +92,9 @@ impl Writer {
     /// survive power loss.
     pub fn append(&mut self, record: &Record) -> Result<(), Error> {
         record.check_limits()?;
+        if self.head.is_none() {
+            self.head = self.newest()?; // the disk may have failed at a withdrawal
+        }
         if let Some((height, head)) = self.head {
             record.check_follows(height, head)?;
         }
@@ -132,10 +137,14 @@ impl Writer {
     /// not notice, but the next opening would.
     pub fn restore_lost(&mut self) -> Result<Option<u64>, Error> {
         self.drop_unreadable_tables()?;
+        // Only sealed segments are repaired.
+        if self.active.as_ref().is_some_and(|active| active.segment.checked.has_damage()) {
+            self.seal()?;
+        }
         let (mut segments, tables) = self.lists();
         let dir = self.latch.dir().to_owned();
         let is_lost = |segment: &Arc<Segment>| {
-            let found = dir.join(segment.name()).symlink_metadata();
+            let found = reads::facts(&dir.join(segment.name()));
             found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
         };
         let Some(at) = segments.iter().position(is_lost) else { return Ok(None) };
@@ -259,7 +268,7 @@ impl Writer {
     /// Returns how many heights.
     pub(crate) fn rejoin(&mut self) -> Result<u64, Error> {
         let mut heights = 0;
-        while let Some((first, parent)) = self.first()
+        while let Ok(Some((first, parent))) = self.first()
             && let Some(aside) = self.quarantine.take(first, parent)
         {
             // A file without a whole header and seal cannot join; it stays in quarantine.
@@ -280,15 +289,16 @@ impl Writer {
     }
 
     /// The lowest served height, and the parent of its block.
-    fn first(&self) -> Option<(u64, Hash)> {
+    fn first(&self) -> Result<Option<(u64, Hash)>, Error> {
         let view = self.view.load();
-        let first = view.first_height()?;
-        let parent = || Some(view.holder(first)?.peek(first)?.parent());
-        Some((first, residency::loaded(parent)?))
+        let Some(first) = view.segments.first() else { return Ok(None) };
+        let parent = || Some((first.base(), first.peek(first.base())?.parent()));
+        let read = reads::again(|_| true, || residency::with_blocking_reads(parent));
+        read.map_err(|_| Error::not_delivered(self.latch.dir().join(first.name())))
     }
 
     fn check_joins(&self, built: &BuiltSegments) -> Result<(), Error> {
-        let first = self.first();
+        let first = self.first()?;
         let joins = |last: &(u64, Hash)| first.is_some_and(|first| first == (last.0 + 1, last.1));
         if built.last.as_ref().is_some_and(joins) {
             return Ok(());
@@ -331,12 +341,18 @@ impl Writer {
         // Readers stop seeing the heights before a file changes.
         self.active = None;
         self.publish(segments, tables);
-        self.head = self.view.load().segments.last().and_then(|last| last.tip());
+        // Files follow in any case: those of a withdrawn height must not come back.
+        self.head = self.newest().ok().flatten();
         self.remove_tables(&stale)?;
         // The newest file first: a crash in between leaves an unbroken range.
         self.remove_segments(gone.iter().rev().map(|segment| segment.name()))?;
         self.rewrite_due = cut.is_some();
         self.rewrite_last()
+    }
+
+    /// Reads height and hash of the newest record.
+    fn newest(&self) -> Result<Option<(u64, Hash)>, Error> {
+        newest(self.latch.dir(), &self.view.load())
     }
 
     /// Replaces the file of the last segment, if it was cut, by one that ends where it was cut.
@@ -378,4 +394,10 @@ impl Writer {
         }
         self.latch.apply(Op::SyncDir)
     }
+}
+
+/// Reads height and hash of the newest record of a view.
+pub(crate) fn newest(dir: &Path, view: &View) -> Result<Option<(u64, Hash)>, Error> {
+    let Some(last) = view.segments.last() else { return Ok(None) };
+    last.read_tip().map_err(|_| Error::not_delivered(dir.join(last.name())))
 }
