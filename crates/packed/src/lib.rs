@@ -25,7 +25,7 @@ pub use container::source::Source;
 pub use error::{PackError, PackedError, Reason};
 pub use frames::compress::unpacked_bytes;
 pub use frames::model_cache::ModelCache;
-pub use read::file::{PackedFile, Position};
+pub use read::file::{Located, PackedFile, Position};
 pub use read::height::PackedHeight;
 pub use read::intact::intact_bytes;
 pub use read::log_out::LogOut;

@@ -154,6 +154,7 @@ fn file_whose_tables_exceed_the_bound_is_read_all_the_same() {
     file.height(*file.heights().start()).unwrap().block(texts[0].total(), &mut out).unwrap();
     assert_eq!(out, texts[0].block.as_bytes());
     assert!(!file.is_ready() && cache.bytes() == 0);
+    assert!(file.locate(*file.heights().start()).unwrap().is_none());
 }
 
 /// A file that notes what is read of it.
@@ -178,6 +179,9 @@ fn read_of_a_height_reads_its_frame_once_and_nothing_else() {
     let packing = packed(&recorded("v1.15.0")[202..218], 16);
     let noting = Noting { file: &packing.bytes, read: RefCell::default() };
     let file = PackedFile::open(&noting).unwrap();
+    let opening = noting.read.take();
+    let is_read_again = |(at, read)| opening[..at].contains(read);
+    assert!(!opening.iter().enumerate().any(is_read_again), "{opening:?}");
     let (mut hashes, mut out) = (Vec::new(), Vec::new());
     for number in file.heights() {
         let extent = file.extent(number).unwrap();
@@ -187,6 +191,10 @@ fn read_of_a_height_reads_its_frame_once_and_nothing_else() {
         height.receipts(&mut out).unwrap();
         hashes.extend(height.transaction_hash(0).unwrap());
         assert_eq!(file.hash(number), Some(height.hash()));
+        assert_eq!(noting.read.take(), [extent]);
+        let located = file.locate(number).unwrap().expect("the tables are in memory");
+        assert_eq!(file.extent_of(&located).unwrap(), extent);
+        assert_eq!(file.read(located).unwrap().hash(), height.hash());
         assert_eq!(noting.read.take(), [extent]);
     }
     // The first look-up compares the checksum of the index.

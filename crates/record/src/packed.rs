@@ -237,18 +237,19 @@ impl Range {
         if !residency::must_not_wait() {
             return self.file.height(height).map_err(|error| damage(&error));
         }
-        if !self.file.is_ready() {
+        let Some(located) = self.file.locate(height).map_err(|error| damage(&error))? else {
             residency::not_here()?;
-        }
+            return self.file.height(height).map_err(|error| damage(&error));
+        };
         let weight = if residency::is_alone() { 1 } else { weight };
         let weigh = |bytes: usize| residency::weigh(bytes.saturating_mul(weight), INLINE_MAX);
         // Half of what is stored says of most heavy heights that they are heavy, before they are read in vain. All
         // of it would say so of light ones too: signatures are not packed. A height that is not in memory is no
         // work for threads that only unpack.
-        let (offset, stored) = self.file.extent(height).map_err(|error| damage(&error))?;
+        let (offset, stored) = self.file.extent_of(&located).map_err(|error| damage(&error))?;
         self.bytes.probe(offset, stored)?;
         weigh(stored / 2)?;
-        let packed = self.file.height(height).map_err(|error| damage(&error))?;
+        let packed = self.file.read(located).map_err(|error| damage(&error))?;
         let unpacked = packed.unpacked_len().map_err(|error| damage(&error))?;
         weigh(unpacked.saturating_sub(stored / 2))?;
         Ok(packed)

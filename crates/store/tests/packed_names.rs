@@ -15,7 +15,9 @@ use neve_store::disk::RealDisk;
 use neve_store::verify::inventory;
 use neve_store::{Opened, Options, PackEnd, Record, Retention};
 use support::toy::Toy;
-use support::{Done, Recorder, assert_clean, assert_exactly, files, open_as, small};
+use support::{
+    Done, IDENTITY, Recorder, assert_clean, assert_exactly, block, files, open_as, small,
+};
 
 fn options() -> Options {
     Options { span: 5, ..small() }
@@ -113,6 +115,56 @@ fn repaired_segment_is_served_and_not_the_packed_file_that_is_left_over() {
     assert!(path("seg").exists() && !path("pack").exists());
     drop(store);
     assert_clean(dir.path());
+}
+
+/// Power went when a packed file had been written anew as one segment, and before the segments went of which
+/// the packed file had been made.
+#[test]
+fn segments_inside_a_longer_one_are_removed_and_no_history_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let records: Vec<_> = (2..22).map(|height| block(height, 0)).collect();
+    let mut store = open(dir.path());
+    store.writer.bind(IDENTITY, 1).unwrap();
+    for record in &records {
+        store.writer.append(record).unwrap();
+        store.writer.seal().unwrap();
+    }
+    let path = |base: u64| dir.path().join(format!("{base:020}.seg"));
+    let sources = [9, 10, 11].map(|base| (base, fs::read(path(base)).unwrap()));
+    assert_eq!(pack(&mut store, 21), 16);
+    let mut repair = store.writer.repair(8).unwrap().unwrap();
+    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
+    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    drop(store);
+    sources.iter().for_each(|(base, bytes)| fs::write(path(*base), bytes).unwrap());
+    assert_clean(dir.path());
+    let listed = inventory(dir.path(), &Toy).unwrap();
+    let heights = listed.iter().filter_map(|file| file.heights).map(|(from, to)| to + 1 - from);
+    assert_eq!(heights.sum::<u64>(), 20, "{listed:?}");
+    let store = open(dir.path());
+    assert_exactly(&store.reader, &records);
+    assert!(path(8).exists() && [9, 10, 11].iter().all(|base| !path(*base).exists()));
+    drop(store);
+    assert_clean(dir.path());
+}
+
+/// A segment inside a longer one that has other blocks is kept.
+#[test]
+fn segment_of_other_blocks_inside_a_longer_one_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let other = tempfile::tempdir().unwrap();
+    let mut store = open(other.path());
+    store.writer.bind(IDENTITY, 1).unwrap();
+    store.writer.append(&block(9, 1)).unwrap();
+    store.writer.seal().unwrap();
+    drop(store);
+    let name = "00000000000000000009.seg";
+    fs::copy(other.path().join(name), dir.path().join(name)).unwrap();
+    let opened = open(dir.path());
+    assert_exactly(&opened.reader, &records);
+    assert_eq!(files(dir.path(), ".quarantined-0"), ["00000000000000000009.seg.quarantined-0"]);
+    assert!(opened.notes.iter().any(|note| note.contains("before it")), "{:?}", opened.notes);
 }
 
 #[test]

@@ -50,6 +50,22 @@ pub struct Position {
     pub transaction: Option<u32>,
 }
 
+/// A height that was found in a file, with the tables for a read of it.
+#[derive(Debug)]
+pub struct Located {
+    height: u64,
+    before: Option<Entry>,
+    entry: Entry,
+    model: Arc<Model>,
+}
+
+impl Located {
+    fn new(height: u64, index: usize, model: Arc<Model>) -> Result<Self, PackedError> {
+        let (before, entry) = model.entries(index)?;
+        Ok(Self { height, before, entry, model })
+    }
+}
+
 impl<S: Source> PackedFile<S> {
     /// Opens a file whose tables stay in memory.
     pub fn open(source: S) -> Result<Self, PackedError> {
@@ -64,29 +80,28 @@ impl<S: Source> PackedFile<S> {
         if places[..3].iter().any(|place| place.bytes > OPENED_BYTES_MAX) {
             return Err(PackedError::malformed("file header", "tables over 16 MiB"));
         }
-        let section = checked(&source, &places, Section::Directory)?;
-        let frames = places[Section::Frames as usize].bytes;
-        directory::check(&section, header.heights as usize, frames)?;
+        let section = checked_directory(&source, &header, &places)?.into_owned();
         let directory = PageSums::of(&section, Section::Directory);
-        drop(section);
         let (hashes, terms) = (OnceLock::new(), OnceLock::new());
         let model = CachedModel::new(cache);
         let file = Self { source, header, places, model, directory, hashes, terms };
-        file.model()?;
+        file.model.get_or(|| file.read_model(section))?;
         Ok(file)
     }
 
     fn model(&self) -> Result<Arc<Model>, PackedError> {
         self.model.get_or(|| {
-            let FileHeader { identity, first, heights, .. } = self.header;
-            let section = |section| checked(&self.source, &self.places, section);
-            let directory = section(Section::Directory)?;
-            let frames = self.places[Section::Frames as usize].bytes;
-            directory::check(&directory, heights as usize, frames)?;
-            let (tables, dictionary) = (section(Section::Tables)?, section(Section::Dictionary)?);
-            let model = Model::read(identity.chain_id, first, &tables, &dictionary)?;
-            Ok(model.with_directory(directory.into_owned()))
+            let directory = checked_directory(&self.source, &self.header, &self.places)?;
+            self.read_model(directory.into_owned())
         })
+    }
+
+    fn read_model(&self, directory: Vec<u8>) -> Result<Model, PackedError> {
+        let FileHeader { identity, first, .. } = self.header;
+        let section = |section| checked(&self.source, &self.places, section);
+        let (tables, dictionary) = (section(Section::Tables)?, section(Section::Dictionary)?);
+        let model = Model::read(identity.chain_id, first, &tables, &dictionary)?;
+        Ok(model.with_directory(directory))
     }
 
     /// True if the tables are in memory, so that a read of a height does not read them first.
@@ -130,9 +145,7 @@ impl<S: Source> PackedFile<S> {
 
     /// Reads a frame, which has a checksum of its own.
     fn frame(&self, range: Range<u64>) -> Result<Cow<'_, [u8]>, PackedError> {
-        let outside = || PackedError::malformed(Section::Frames.name(), "a frame out of bounds");
-        let (offset, bytes) =
-            self.places[Section::Frames as usize].part(range).ok_or_else(outside)?;
+        let (offset, bytes) = self.place(range)?;
         read(&self.source, offset, bytes)
     }
 
@@ -149,7 +162,18 @@ impl<S: Source> PackedFile<S> {
     /// Reads the frame of a height and checks it.
     pub fn height(&self, height: u64) -> Result<PackedHeight<'_>, PackedError> {
         let (index, model) = (self.number(height)?, self.model()?);
-        let (before, entry) = model.entries(index)?;
+        self.read(Located::new(height, index, model)?)
+    }
+
+    /// Finds a height. `None` if the tables are not in memory, so that a read of it would read them first.
+    pub fn locate(&self, height: u64) -> Result<Option<Located>, PackedError> {
+        let index = self.number(height)?;
+        self.model.get().map(|model| Located::new(height, index, model)).transpose()
+    }
+
+    /// Reads the frame of a height that was found, and checks it.
+    pub fn read(&self, located: Located) -> Result<PackedHeight<'_>, PackedError> {
+        let Located { height, before, entry, model } = located;
         let frame = self.frame(range(before, entry))?;
         if directory::checksum(height, &frame) != entry.crc {
             return Err(PackedError::FrameChecksum(height));
@@ -162,8 +186,18 @@ impl<S: Source> PackedFile<S> {
     /// those that opening reads.
     pub fn extent(&self, height: u64) -> Result<(u64, usize), PackedError> {
         let (before, entry) = self.entries(self.number(height)?)?;
-        let extent = self.places[Section::Frames as usize].part(range(before, entry));
-        extent.ok_or_else(|| PackedError::malformed("directory", "a frame out of bounds"))
+        self.place(range(before, entry))
+    }
+
+    /// Returns them for a height that was found.
+    pub fn extent_of(&self, located: &Located) -> Result<(u64, usize), PackedError> {
+        self.place(range(located.before, located.entry))
+    }
+
+    /// Offset and length in the file of a part of the section of frames.
+    fn place(&self, frame: Range<u64>) -> Result<(u64, usize), PackedError> {
+        let place = self.places[Section::Frames as usize].part(frame);
+        place.ok_or_else(|| PackedError::malformed("directory", "a frame out of bounds"))
     }
 
     /// Returns offset and length of the index of logs.
@@ -305,6 +339,18 @@ impl<S: Source> PackedFile<S> {
 /// Place of a frame in the section of frames.
 pub(super) fn range(before: Option<Entry>, entry: Entry) -> Range<u64> {
     u64::from(before.map_or(0, |before| before.end))..u64::from(entry.end)
+}
+
+/// Reads the directory, and checks it.
+fn checked_directory<'s, S: Source>(
+    source: &'s S,
+    header: &FileHeader,
+    places: &[Place; 6],
+) -> Result<Cow<'s, [u8]>, PackedError> {
+    let directory = checked(source, places, Section::Directory)?;
+    let frames = places[Section::Frames as usize].bytes;
+    directory::check(&directory, header.heights as usize, frames)?;
+    Ok(directory)
 }
 
 /// Reads a section and compares its checksum.

@@ -15,7 +15,7 @@ use crate::disk::{
 use crate::error::Error;
 use crate::id::Hash;
 use crate::reads;
-use crate::segment::PackedCodec;
+use crate::segment::{OpenedSegment, PackedCodec, inspect};
 
 /// Bytes that verifying `path`, a store or one segment file, will look at.
 pub fn total_bytes(path: &Path) -> Result<u64, Error> {
@@ -151,6 +151,9 @@ impl Walk<'_> {
         if self.packed_end > base_of(name) && parse_segment_name(name).is_some() {
             return Ok(());
         }
+        if self.is_left_behind(dir, name) {
+            return Ok(());
+        }
         let outcome = match file(&dir.join(name), name, &self.edges, self.visitor) {
             Ok(outcome) => outcome,
             Err(Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -177,6 +180,18 @@ impl Walk<'_> {
         self.before = outcome.tip().or(self.before);
         self.outcomes.push(outcome);
         Ok(())
+    }
+
+    /// True if a sealed segment has no height that the file before it lacks: it waits for its removal.
+    fn is_left_behind(&self, dir: &Path, name: &str) -> bool {
+        let Some((base, (last, _))) = parse_segment_name(name).zip(self.before) else {
+            return false;
+        };
+        let end = || match inspect(&dir.join(name), base) {
+            Ok(OpenedSegment::Sealed(_, seal)) => base + u64::from(seal.count),
+            _ => u64::MAX,
+        };
+        base <= last && end() <= last + 1
     }
 
     fn check_identity(&mut self, name: &str, outcome: &Outcome) {

@@ -91,14 +91,19 @@ pub fn inventory(dir: &Path, codec: &dyn PackedCodec) -> Result<Vec<StoredFile>,
     Ok(found)
 }
 
-/// Until the name of a packed file is durable the segments that it replaces are there too: their heights count once.
+/// Until the name of a packed file is durable the segments that it replaces are there too, and a crash may leave one
+/// inside a longer one: their heights count once.
 fn forget_replaced(files: &mut [StoredFile]) {
     let packed = files.iter().filter(|file| file.tier == Tier::Packed);
     let packed: Vec<_> = packed.filter_map(|file| file.heights).collect();
+    let mut before = None;
     for file in files.iter_mut().filter(|file| file.tier == Tier::Sealed) {
-        file.heights = file
-            .heights
-            .filter(|(first, last)| !packed.iter().any(|(from, to)| from <= first && last <= to));
+        let is_within = |first, last| {
+            let mut others = packed.iter().chain(&before);
+            others.any(|(from, to)| *from <= first && last <= *to)
+        };
+        file.heights = file.heights.filter(|(first, last)| !is_within(*first, *last));
+        before = file.heights.or(before);
     }
 }
 

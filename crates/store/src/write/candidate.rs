@@ -9,6 +9,34 @@ use crate::format::{Seal, SegmentHeader};
 use crate::index::merged_table::Merged;
 use crate::segment::{OpenedSegment, Segment, inspect};
 
+/// A segment file that begins at a height of the one before it.
+pub(super) struct Leftover {
+    pub(super) name: String,
+    /// True if the one before it has all of its blocks.
+    pub(super) is_copy: bool,
+}
+
+/// Takes leftovers out of `found`, which is ascending: power went before the removal of segments that a longer
+/// one replaces. The longer one is whole.
+pub(super) fn take_leftovers(
+    dir: &Path,
+    found: &mut Vec<Candidate>,
+) -> Result<Vec<Leftover>, Error> {
+    let bases: Vec<u64> = found.iter().map(|one| one.header().base_height).collect();
+    let (mut kept, mut leftovers) = (Vec::<Candidate>::with_capacity(found.len()), Vec::new());
+    for candidate in found.drain(..) {
+        match kept.last() {
+            Some(before) if candidate.is_left_behind(before, &bases) => {
+                let is_copy = before.has_all_of(&candidate, dir)?;
+                leftovers.push(Leftover { name: candidate.name(), is_copy });
+            }
+            _ => kept.push(candidate),
+        }
+    }
+    *found = kept;
+    Ok(leftovers)
+}
+
 /// A segment file whose header was believed.
 pub(super) enum Candidate {
     Sealed(SegmentHeader, Seal),
@@ -38,6 +66,25 @@ impl Candidate {
             Self::Active(header) => header.base_height,
             Self::Packed(segment) => segment.end_height(),
         }
+    }
+
+    /// True if the heights of this sealed segment are also in `before` and in the one that follows `before`, which
+    /// `bases` names.
+    fn is_left_behind(&self, before: &Self, bases: &[u64]) -> bool {
+        let (Self::Sealed(header, _), Self::Sealed(..)) = (self, before) else { return false };
+        let end = before.end_height();
+        let goes_on = || bases.binary_search(&end).is_ok();
+        header.base_height < end && (self.end_height() <= end || goes_on())
+    }
+
+    /// True if this sealed segment has the blocks of another one, whose heights chain: the newest decides.
+    fn has_all_of(&self, other: &Self, dir: &Path) -> Result<bool, Error> {
+        let (Self::Sealed(header, seal), Self::Sealed(_, last)) = (self, other) else {
+            return Ok(false);
+        };
+        let segment = Segment::open_sealed(&dir.join(self.name()), *header, seal)?;
+        let is_within = other.end_height() <= self.end_height();
+        Ok(is_within && segment.hash_at(other.end_height() - 1) == Some(last.last_hash))
     }
 
     /// True if sealed segments, of which `bases` names the first heights, hold all heights of a packed file: power

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::candidate::{Candidate, joins, open_table};
+use super::candidate::{Candidate, Leftover, joins, open_table, take_leftovers};
 use super::options::Options;
 use super::quarantine::{Quarantine, set_aside};
 use super::writer::{Locks, Writer, newest};
@@ -86,6 +86,7 @@ fn open_directory(
     let mut opening = Opening {
         latch: Latch::new(disk, options.disk_reserve_bytes),
         notes: Vec::new(),
+        aside: Vec::new(),
         expected: options.expected,
         found: None,
         stamp,
@@ -97,11 +98,8 @@ fn open_directory(
     opening.remove_unfinished(&names)?;
     let (segments, active) = opening.open_segments(&names)?;
     let tables = opening.open_tables(&names, &segments)?;
-    // Listed again: opening may have set more files aside.
-    let quarantine = {
-        let names = list(opening.latch.dir())?;
-        Quarantine::load(opening.latch.dir(), &names, opening.codec.as_ref())
-    };
+    let names = [names, std::mem::take(&mut opening.aside)].concat();
+    let quarantine = Quarantine::load(opening.latch.dir(), &names, opening.codec.as_ref());
     let view = View::new(segments, tables);
     opening.finish(options, locks, view, active, quarantine)
 }
@@ -136,6 +134,8 @@ const NOT_DELIVERED: &str = "the disk does not deliver it";
 struct Opening {
     latch: Latch,
     notes: Vec<String>,
+    /// Names of the files that this opening has set aside.
+    aside: Vec<String>,
     /// The chain that the caller wants.
     expected: Option<Identity>,
     /// The chain that the segments are of.
@@ -215,6 +215,13 @@ impl Opening {
             found.extend(self.inspect(base, is_newest)?);
         }
         found.sort_by_key(|one| one.header().base_height);
+        for Leftover { name, is_copy } in take_leftovers(self.latch.dir(), &mut found)? {
+            if is_copy {
+                self.latch.apply(Op::Remove { name: &name })?;
+            } else {
+                self.set_aside(&name, "the segment before it has its heights")?;
+            }
+        }
         Ok(found)
     }
 
@@ -300,6 +307,7 @@ impl Opening {
     fn set_aside(&mut self, name: &str, why: &str) -> Result<(), Error> {
         let to = set_aside(&mut self.latch, name)?;
         self.notes.push(format!("{name}: set aside as {to}, {why}"));
+        self.aside.push(to);
         Ok(())
     }
 

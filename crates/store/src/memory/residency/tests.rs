@@ -1,7 +1,9 @@
 use std::fs::File;
+use std::sync::Arc;
 
 use super::super::map::Map;
 use super::*;
+use crate::segment::PackedBytes;
 
 pub(in crate::memory) const LEN: u64 = 1 << 20;
 
@@ -51,6 +53,23 @@ fn bytes_of_a_file_that_was_cut_are_missing_and_no_signal_comes() {
     assert_eq!(with_blocking_reads(read), Ok(None), "a damage, which is not tried again");
     assert_eq!(read(), None);
     assert_eq!(if_resident(|| read().ok_or(Cold)), Err(Cold));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "it has no page cache")]
+fn probe_of_packed_bytes_that_are_not_in_memory_ends_the_work() {
+    let (_dir, map) = cold_map();
+    let bytes = PackedBytes::mapped(Arc::new(map));
+    let probe = |offset| if_resident(|| bytes.probe(offset, 10));
+    assert_eq!(probe(LEN - 10), Err(Cold), "it is not in memory");
+    assert_eq!(probe(LEN - 10), Err(Cold), "looking has not read it");
+    let read = with_blocking_reads(|| bytes.read(LEN - 10, 10).map(Cow::into_owned));
+    assert_eq!(read, Ok(Some(vec![7; 10])));
+    assert_eq!(probe(LEN - 10), Ok(()));
+    assert_eq!(probe(0), Err(Cold), "the rest is still cold");
+    assert_eq!(probe(LEN - 5), Ok(()), "a read finds what is beyond the end missing");
+    assert_eq!(bytes.probe(0, 10), Ok(()), "this thread may wait");
+    assert_eq!(if_resident(|| PackedBytes::in_memory(vec![7; 20]).probe(0, 10)), Ok(()));
 }
 
 #[test]
