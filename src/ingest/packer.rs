@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use metrics::counter;
-use neve_store::{Error, PackEnd, PackOutcome, PackedHeights, Replaced, Writer};
+use neve_store::{
+    Error, NewPartNames, NewParts, PackEnd, PackOutcome, PackedHeights, Replaced, Writer,
+};
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
 
@@ -27,7 +29,14 @@ pub(super) enum Packed {
     Written(Result<PackOutcome, Error>),
     /// The name of a packed file is durable.
     Named(Result<Replaced, Error>),
+    /// Parts of a segment across two ranges were written aside.
+    Split(Result<Option<NewParts>, Error>),
+    /// Their names are durable.
+    SplitNamed(Result<NewPartNames, Error>),
 }
+
+/// Work for a thread of the packer.
+type Work = Box<dyn FnOnce() -> Packed + Send>;
 
 /// The packer, as the writer thread sees it. Dropping it stops the work.
 pub(super) struct Packer {
@@ -55,7 +64,8 @@ impl Packer {
         }
     }
 
-    /// Begins to pack the next range that is due, unless one is being packed.
+    /// Begins to pack the next range that is due, or else to split a segment of which no range can be packed. Does
+    /// nothing while such work is under way.
     pub(super) fn begin(&mut self, writer: &Writer) {
         let (Some(unpacked), Some(settled)) = (self.unpacked_bytes, self.status.verified()) else {
             return;
@@ -64,14 +74,22 @@ impl Packer {
         if self.under_way.is_none()
             && self.status.phase() != Phase::CatchingUp
             && self.not_before.is_none_or(|time| Instant::now() >= time)
-            && let Some(due) = writer.begin_pack(settled, unpacked)
+            && let Some(work) = self.due(writer, settled, unpacked)
+            && self.start(work).is_err()
         {
-            let (status, stop) = (Arc::clone(&self.status), Arc::clone(&self.stop));
-            let work = move || Packed::Written(due.run(&mut || proceed(&status, &stop)));
-            if self.start(work).is_err() {
-                self.wait_before_the_next();
-            }
+            self.wait_before_the_next();
         }
+    }
+
+    fn due(&self, writer: &Writer, settled: u64, unpacked: u64) -> Option<Work> {
+        let (status, stop) = (Arc::clone(&self.status), Arc::clone(&self.stop));
+        let mut go_on = move || proceed(&status, &stop);
+        if let Some(due) = writer.begin_pack(settled, unpacked) {
+            return Some(Box::new(move || Packed::Written(due.run(&mut go_on))));
+        }
+        let due = writer.begin_split(settled, unpacked)?;
+        info!(first = due.first(), "segment across two ranges is split");
+        Some(Box::new(move || Packed::Split(due.run(&mut go_on))))
     }
 
     /// Shows packed heights, removes the segments that they replace, and packs on. Syncs, and giving the bytes
@@ -81,11 +99,7 @@ impl Packer {
             Packed::Written(outcome) => match writer.end_pack(outcome)? {
                 PackEnd::Packed(packed, name) => {
                     note(&packed);
-                    match self.start(move || Packed::Named(name.run())) {
-                        Ok(()) => self.is_naming = true,
-                        // Without a thread it is done here: the segments would stay until the next start.
-                        Err(work) => return self.publish(writer, work()),
-                    }
+                    return self.name(writer, move || Packed::Named(name.run()));
                 }
                 PackEnd::Overtaken => debug!("range changed while it was packed"),
                 PackEnd::NotPacked => self.wait_before_the_next(),
@@ -95,8 +109,31 @@ impl Packer {
                 let replaced = writer.remove_packed(named)?;
                 drop_aside(replaced);
             }
+            Packed::Split(parts) => match writer.show_parts(parts)? {
+                Some(names) => {
+                    return self.name(writer, move || Packed::SplitNamed(names.run()));
+                }
+                None => self.wait_before_the_next(),
+            },
+            Packed::SplitNamed(named) => {
+                self.is_naming = false;
+                drop_aside(writer.end_split(named)?);
+            }
         }
         self.begin(writer);
+        Ok(())
+    }
+
+    /// Makes names of files that readers see durable. Without a thread the writer does it: the files that they
+    /// replace would stay until the next start.
+    fn name<W>(&mut self, writer: &mut Writer, work: W) -> Result<(), Error>
+    where
+        W: FnOnce() -> Packed + Send + 'static,
+    {
+        match self.start(work) {
+            Ok(()) => self.is_naming = true,
+            Err(work) => return self.publish(writer, work()),
+        }
         Ok(())
     }
 
@@ -137,6 +174,7 @@ impl Packer {
         match self.under_way.take().filter(|_| self.is_naming) {
             Some(naming) => match naming.await {
                 Ok(Packed::Named(named)) => writer.remove_packed(named).map(drop),
+                Ok(Packed::SplitNamed(named)) => writer.end_split(named).map(drop),
                 _ => Ok(()),
             },
             None => Ok(()),

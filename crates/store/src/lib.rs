@@ -55,7 +55,7 @@ pub use read::{
     ArchivedPlace, ArchivedSegment, Candidate, Candidates, Damaged, LockedTail, LogAt, Reader,
     Resident, SearchError, Usage, WithoutLogs,
 };
-pub use repair::Repair;
+pub use repair::{NewPartNames, NewParts, Repair, Splitting};
 pub use segment::{
     Found, LogTest, PackFailed, PackedBytes, PackedCodec, PackedDamage, PackedFile, PackedHeader,
     PackedKeys, PackedLogs, PackedPages, PackedRange, PackedStart, RANGE_BLOCKS_MAX, Wanted,

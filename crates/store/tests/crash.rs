@@ -239,13 +239,38 @@ fn history(dir: &Path, packs: bool) -> (Vec<Done>, Vec<Known>) {
     (done, run.known)
 }
 
+/// Segments of two heights from an odd one on, of a store that did not pack, and then packs.
+fn history_across_ranges(dir: &Path) -> (Vec<Done>, Vec<Known>) {
+    let mut run = Run::new(dir, false);
+    run.append(1);
+    run.opened.writer.seal().unwrap();
+    run.append(20);
+    run.sync();
+    run.merge();
+    let Run { recorder, opened, known, branch, .. } = run;
+    drop(opened);
+    let opened = recorder.open_as(options(), true);
+    let mut run = Run { recorder, opened, known, branch, packs: true };
+    run.pack();
+    assert_eq!(run.opened.reader.usage().packed_blocks, 18, "100 to 117");
+    run.append(3);
+    run.sync();
+    run.evict(12);
+    run.pack();
+    assert_clean(dir);
+    let done = run.recorder.done.lock().unwrap().clone();
+    (done, run.known)
+}
+
 fn options() -> neve_store::Options {
     neve_store::Options { span: 2, ..small() }
 }
 
-fn each_kill(packs: bool) {
+type History = (Vec<Done>, Vec<Known>);
+
+fn each_kill(packs: bool, history: impl Fn(&Path) -> History) {
     let dir = tempfile::tempdir().unwrap();
-    let (done, known) = history(&dir.path().join("live"), packs);
+    let (done, known) = history(&dir.path().join("live"));
     let mut image = Image::new();
     for ops in 0..=done.len() {
         if ops.is_multiple_of(every()) {
@@ -281,9 +306,9 @@ fn each_torn_write(packs: bool) {
     }
 }
 
-fn each_loss_of_power(packs: bool) {
+fn each_loss_of_power(packs: bool, history: impl Fn(&Path) -> History) {
     let dir = tempfile::tempdir().unwrap();
-    let (done, known) = history(&dir.path().join("live"), packs);
+    let (done, known) = history(&dir.path().join("live"));
     let mut image = Image::new();
     let mut state = support::from_variable("NEVE_POWER_SEED", 1);
     eprintln!("NEVE_POWER_SEED={state}");
@@ -307,12 +332,22 @@ fn each_loss_of_power(packs: bool) {
 
 #[test]
 fn killed_after_any_operation() {
-    each_kill(false);
+    each_kill(false, |dir| history(dir, false));
 }
 
 #[test]
 fn killed_after_any_operation_of_a_store_that_packs() {
-    each_kill(true);
+    each_kill(true, |dir| history(dir, true));
+}
+
+#[test]
+fn killed_after_any_operation_while_segments_are_split() {
+    each_kill(true, history_across_ranges);
+}
+
+#[test]
+fn power_lost_after_any_operation_while_segments_are_split() {
+    each_loss_of_power(true, history_across_ranges);
 }
 
 #[test]
@@ -327,12 +362,12 @@ fn killed_in_the_middle_of_any_write_of_a_store_that_packs() {
 
 #[test]
 fn power_lost_after_any_operation() {
-    each_loss_of_power(false);
+    each_loss_of_power(false, |dir| history(dir, false));
 }
 
 #[test]
 fn power_lost_after_any_operation_of_a_store_that_packs() {
-    each_loss_of_power(true);
+    each_loss_of_power(true, |dir| history(dir, true));
 }
 
 /// Recovery writes too: kill it after each of its own operations.

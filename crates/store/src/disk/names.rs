@@ -10,6 +10,8 @@ const SEGMENT_SUFFIX: &str = ".seg";
 const PACKED_SUFFIX: &str = ".pack";
 /// Ending of files that are renamed when complete; `open` removes leftovers.
 pub(crate) const UNFINISHED: &str = ".new";
+/// Ending of parts of a segment that is split. A repair of that segment may write an unfinished file meanwhile.
+pub(crate) const SPLIT: &str = ".split.new";
 const TABLE_SUFFIX: &str = ".idx";
 const QUARANTINE_MARK: &str = ".quarantined-";
 /// The file whose lock the writer holds. It stays empty.
@@ -67,6 +69,20 @@ pub(crate) fn parse_quarantined_name(name: &str) -> Option<(u64, u32)> {
     (quarantined_name(file, number) == name).then_some((base, number))
 }
 
+/// The name that an unfinished file is to have; `None` if the name is none of such a file.
+pub(crate) fn parse_unfinished_name(name: &str) -> Option<&str> {
+    let part = name.strip_suffix(SPLIT).filter(|name| parse_segment_name(name).is_some());
+    let whole = || {
+        name.strip_suffix(UNFINISHED).filter(|name| {
+            parse_segment_name(name).is_some()
+                || parse_packed_name(name).is_some()
+                || parse_table_name(name).is_some()
+                || *name == STAMP_NAME
+        })
+    };
+    part.or_else(whole)
+}
+
 /// The file names in `dir`, sorted, so that segments come in height order.
 pub(crate) fn list(dir: &Path) -> Result<Vec<String>, Error> {
     let listed = reads::again(reads::is_disk_failure, || {
@@ -105,6 +121,19 @@ mod tests {
         assert_eq!(parse_table_name(&table_name(1, 2)), Some((1, 2)));
         for bad in ["1-2.idx", "-.idx", "x.idx", "00000000000000000001-00000000000000000002.seg"] {
             assert_eq!(parse_table_name(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn unfinished_names_are_those_of_our_files() {
+        for name in [&segment_name(7), &packed_name(7), &table_name(1, 2), STAMP_NAME] {
+            assert_eq!(parse_unfinished_name(&format!("{name}{UNFINISHED}")), Some(name));
+            assert_eq!(parse_unfinished_name(name), None);
+        }
+        let part = format!("{}{SPLIT}", segment_name(7));
+        assert_eq!(parse_unfinished_name(&part), Some(&*segment_name(7)));
+        for other in ["7.seg.new", "notes.new", ".new", "stamp.split.new", "7.split.new"] {
+            assert_eq!(parse_unfinished_name(other), None, "{other}");
         }
     }
 

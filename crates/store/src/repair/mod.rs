@@ -1,7 +1,9 @@
-//! Damage in sealed segments: finding it, and writing such a segment anew.
+//! Sealed segments that are written anew: damaged ones, and those that are split into parts.
 
 #[allow(clippy::module_inception, reason = "the file of the type `Repair`")]
 mod repair;
 mod scrub;
+mod split;
 
 pub use repair::Repair;
+pub use split::{NewPartNames, NewParts, Splitting};

@@ -38,15 +38,19 @@ impl Active {
     /// Makes an empty active segment. Its header becomes safe with the first sync of its records;
     /// without one the file is not worth keeping.
     pub(crate) fn create(latch: &mut Latch, header: SegmentHeader) -> Result<Self, Error> {
-        let mut active = Self::create_aside(latch, header)?;
+        let mut active = Self::create_aside(latch, header, UNFINISHED)?;
         active.take_name(latch)?;
         Ok(active)
     }
 
     /// Makes an empty active segment whose file is removed at the next opening, unless
-    /// [`Active::take_name`] was called before.
-    pub(crate) fn create_aside(latch: &mut Latch, header: SegmentHeader) -> Result<Self, Error> {
-        let name = format!("{}{UNFINISHED}", segment_name(header.base_height));
+    /// [`Active::take_name`] was called before. Its name ends in `unfinished`.
+    pub(crate) fn create_aside(
+        latch: &mut Latch,
+        header: SegmentHeader,
+        unfinished: &str,
+    ) -> Result<Self, Error> {
+        let name = format!("{}{unfinished}", segment_name(header.base_height));
         latch.allocate(&name, header.capacity)?;
         latch.apply(Op::Write { name: &name, offset: 0, bytes: &header.to_bytes() })?;
         let segment = Arc::new(Segment::open_active(&latch.dir().join(&name), header)?);

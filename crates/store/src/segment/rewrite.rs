@@ -8,7 +8,7 @@ use std::path::Path;
 use super::active::{Active, LastBlock};
 use super::opened_segment::{OpenedSegment, inspect};
 use super::segment::Segment;
-use crate::disk::{Latch, Op, segment_name};
+use crate::disk::{Latch, Op, UNFINISHED, segment_name};
 use crate::error::Error;
 use crate::format::{RecordHeader, SegmentHeader, TERMS_MAX};
 use crate::memory::residency::{self, ReadFailed};
@@ -19,7 +19,7 @@ pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error
     // A seal without the hash of its newest block would part the next block from it.
     let old = latch.dir().join(cut.name());
     let tip = cut.read_tip().map_err(|_| Error::not_delivered(&old))?;
-    let mut active = Active::create_aside(latch, header_for(cut, &old)?)?;
+    let mut active = Active::create_aside(latch, header_for(cut, &old)?, UNFINISHED)?;
     for height in cut.base()..cut.end_height() {
         active.append_stored(latch, cut, height)?;
     }

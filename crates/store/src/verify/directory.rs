@@ -182,7 +182,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// True if a sealed segment has no height that the file before it lacks: it waits for its removal.
+    /// True if a sealed segment has no height that the file before it lacks: it waits for its removal, or is a part of
+    /// the file before it, which waits for its end.
     fn is_left_behind(&self, dir: &Path, name: &str) -> bool {
         let Some((base, (last, _))) = parse_segment_name(name).zip(self.before) else {
             return false;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 
 use crate::disk::{
-    UNFINISHED, list, parse_packed_name, parse_quarantined_name, parse_segment_name,
-    parse_table_name,
+    list, parse_packed_name, parse_quarantined_name, parse_segment_name, parse_table_name,
+    parse_unfinished_name,
 };
 use crate::error::Error;
 use crate::format::{SLOT_LEN, SegmentHeader, slot_offset};
@@ -91,8 +91,8 @@ pub fn inventory(dir: &Path, codec: &dyn PackedCodec) -> Result<Vec<StoredFile>,
     Ok(found)
 }
 
-/// Until the name of a packed file is durable the segments that it replaces are there too, and a crash may leave one
-/// inside a longer one: their heights count once.
+/// Until the name of a packed file is durable the segments that it replaces are there too, and a segment until the names
+/// of its parts are: their heights count once.
 fn forget_replaced(files: &mut [StoredFile]) {
     let packed = files.iter().filter(|file| file.tier == Tier::Packed);
     let packed: Vec<_> = packed.filter_map(|file| file.heights).collect();
@@ -132,7 +132,7 @@ fn look(path: &Path, name: &str, codec: &dyn PackedCodec) -> Option<(Tier, Optio
         let heights = sealed(path, base);
         return Some(heights.map_or_else(|| active(path, base), |_| (Tier::Sealed, heights)));
     }
-    let unfinished = name.strip_suffix(UNFINISHED).or_else(|| name.strip_suffix(PARTIAL))?;
+    let unfinished = parse_unfinished_name(name).or_else(|| name.strip_suffix(PARTIAL))?;
     let is_ours = parse_packed_name(unfinished).is_some()
         || parse_segment_name(unfinished).is_some()
         || parse_table_name(unfinished).is_some();

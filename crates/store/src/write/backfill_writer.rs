@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::built_segments::{BuiltSegments, remove};
 use super::options::{Options, range_blocks};
 use super::partial_segment::PartialSegment;
-use crate::disk::Latch;
+use crate::disk::{Latch, UNFINISHED};
 use crate::error::Error;
 use crate::format::{Record, RecordHeader, SegmentHeader};
 use crate::id::{Hash, Identity};
@@ -27,6 +27,8 @@ pub struct BackfillWriter {
     codec: Option<Arc<dyn PackedCodec>>,
     /// Height and hash of the newest record.
     head: Option<(u64, Hash)>,
+    /// Ending of the names of unfinished files.
+    unfinished: &'static str,
 }
 
 /// A segment that is being written. Its file goes with it, unless it is whole.
@@ -45,7 +47,13 @@ impl BackfillWriter {
     ) -> Self {
         let built = BuiltSegments { latch: latch.beside(), segments: Vec::new(), last: None };
         let latch = latch.beside();
-        Self { latch, options, identity, built, active: None, codec, head: None }
+        let (active, head, unfinished) = (None, None, UNFINISHED);
+        Self { latch, options, identity, built, active, codec, head, unfinished }
+    }
+
+    /// Gives the names of unfinished files another ending, which opening knows too.
+    pub(crate) fn with_unfinished(self, unfinished: &'static str) -> Self {
+        Self { unfinished, ..self }
     }
 
     /// Height and hash of the newest record.
@@ -59,8 +67,7 @@ impl BackfillWriter {
         if let Some((height, head)) = self.head {
             record.check_follows(height, head)?;
         }
-        let range = u64::from(range_blocks(self.options.span));
-        let begins_range = self.codec.is_some() && record.height.is_multiple_of(range);
+        let begins_range = self.begins_range(record.height);
         let mut unfinished = match self.active.take() {
             Some(unfinished) if unfinished.active.fits(record) && !begins_range => unfinished,
             full => self.roll(full, record)?,
@@ -81,8 +88,11 @@ impl BackfillWriter {
         if !follows {
             return Ok(false);
         }
+        let begins_range = self.begins_range(height);
         let mut unfinished = match self.active.take() {
-            Some(unfinished) if unfinished.active.has_room(len, &head) => unfinished,
+            Some(unfinished) if unfinished.active.has_room(len, &head) && !begins_range => {
+                unfinished
+            }
             full => {
                 self.active = full;
                 self.seal()?;
@@ -107,6 +117,10 @@ impl BackfillWriter {
         PartialSegment::open(self.latch.beside(), base, Some(codec)).map(Some)
     }
 
+    fn begins_range(&self, height: u64) -> bool {
+        self.codec.is_some() && height.is_multiple_of(range_blocks(self.options.span).into())
+    }
+
     fn roll(&mut self, full: Option<Unfinished>, record: &Record) -> Result<Unfinished, Error> {
         self.active = full;
         self.seal()?;
@@ -117,7 +131,7 @@ impl BackfillWriter {
     fn create(&mut self, base: u64, bytes_min: u64) -> Result<Unfinished, Error> {
         let bytes = self.options.segment_bytes.max(bytes_min);
         let header = SegmentHeader::new(self.identity, base, self.options.span, bytes);
-        let active = Active::create_aside(&mut self.latch, header)?;
+        let active = Active::create_aside(&mut self.latch, header, self.unfinished)?;
         Ok(Unfinished { latch: self.latch.beside(), active, kept: false })
     }
 

@@ -17,7 +17,7 @@ pub(super) struct Leftover {
 }
 
 /// Takes leftovers out of `found`, which is ascending: power went before the removal of segments that a longer
-/// one replaces. The longer one is whole.
+/// one replaces, or before the first part of one that was split replaced it. The longer one is whole.
 pub(super) fn take_leftovers(
     dir: &Path,
     found: &mut Vec<Candidate>,

@@ -23,3 +23,5 @@ pub use pack::{NewName, NewPacked, PackEnd, PackOutcome, PackedHeights, Packing,
 pub use partial_segment::{PartialSegment, arriving};
 pub use retention::{Hold, Retention};
 pub use writer::Writer;
+
+pub(crate) use options::range_blocks;

@@ -17,8 +17,8 @@ use super::options::Options;
 use super::quarantine::{Quarantine, set_aside};
 use super::writer::{Locks, Writer, newest};
 use crate::disk::{
-    self, Disk, LOCK_NAME, Latch, Op, RealDisk, STAMP_NAME, Stamp, UNFINISHED, list, packed_name,
-    parse_packed_name, parse_segment_name, parse_table_name, segment_name, table_name,
+    self, Disk, LOCK_NAME, Latch, Op, RealDisk, Stamp, list, packed_name, parse_packed_name,
+    parse_segment_name, parse_table_name, parse_unfinished_name, segment_name, table_name,
 };
 use crate::error::Error;
 use crate::format::{OTHER_VERSION, SegmentHeader};
@@ -157,7 +157,7 @@ impl Opening {
 
     /// Removes leftovers of ours. Files of others that end alike are left alone.
     fn remove_unfinished(&mut self, names: &[String]) -> Result<(), Error> {
-        let unfinished = names.iter().filter(|name| is_unfinished(name));
+        let unfinished = names.iter().filter(|name| parse_unfinished_name(name).is_some());
         unfinished.into_iter().try_for_each(|name| self.latch.apply(Op::Remove { name }))
     }
 
@@ -432,14 +432,4 @@ fn is_of_the_file(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidInput, UnexpectedEof};
     matches!(error.kind(), InvalidInput | UnexpectedEof)
         || error.raw_os_error() == Some(Errno::IO.raw_os_error())
-}
-
-/// True if the file is something of ours that was being written.
-fn is_unfinished(name: &str) -> bool {
-    name.strip_suffix(UNFINISHED).is_some_and(|name| {
-        parse_segment_name(name).is_some()
-            || parse_packed_name(name).is_some()
-            || parse_table_name(name).is_some()
-            || name == STAMP_NAME
-    })
 }

@@ -82,7 +82,7 @@ pub struct NewName {
 
 /// Segments of which a packed file has the heights for good. Dropping the last reference gives their maps and their
 /// bytes on disk back, which may take long.
-pub struct Replaced(Vec<Arc<Segment>>);
+pub struct Replaced(pub(crate) Vec<Arc<Segment>>);
 
 impl NewName {
     /// Makes the name durable.
@@ -99,18 +99,8 @@ impl Writer {
         let codec = self.codec.as_ref()?;
         let identity = self.stamp?.identity;
         let range_blocks = range_blocks(self.options.span);
-        let view = self.view.load();
-        let (mut bytes, mut group) = (0, Vec::new());
-        for segment in view.segments.iter().rev() {
-            // Packed bytes are not of the hot window, however new they are.
-            if segment.is_packed() {
-                continue;
-            }
-            let is_hot = bytes < unpacked_bytes;
-            bytes += segment.disk_bytes;
-            if is_hot || !is_source(segment, settled) {
-                continue;
-            }
+        let mut group = Vec::new();
+        for segment in &self.sources(settled, unpacked_bytes) {
             add(&mut group, segment, range_blocks);
             if is_whole(&group, range_blocks) && !self.unpackable.contains(&group[0].base()) {
                 let (latch, codec) = (self.latch.beside(), Arc::clone(codec));
@@ -118,6 +108,19 @@ impl Writer {
             }
         }
         None
+    }
+
+    /// The segments that may be packed as far as each of them says alone, the newest first.
+    pub(crate) fn sources(&self, settled: u64, unpacked_bytes: u64) -> Vec<Arc<Segment>> {
+        let (view, mut bytes) = (self.view.load(), 0);
+        // Packed bytes are not of the hot window, however new they are.
+        let unpacked = view.segments.iter().rev().filter(|segment| !segment.is_packed());
+        let cold = unpacked.filter(|segment| {
+            let is_hot = bytes < unpacked_bytes;
+            bytes += segment.disk_bytes;
+            !is_hot && is_source(segment, settled)
+        });
+        cold.cloned().collect()
     }
 
     /// Takes the result of [`Packing::run`]: readers see the packed heights. Nothing here waits for the disk,

@@ -62,8 +62,8 @@ pub(crate) struct SegmentFacts {
     pub(crate) end_height: u64,
     pub(crate) disk_bytes: u64,
     pub(crate) last_timestamp: u64,
-    /// First height of the whole range that the segment is a part of. Other segments are never packed, so that
-    /// no copy of them is made.
+    /// First height of the whole range that the segment is a part of. No copy is made of other segments, unless they
+    /// are split.
     pub(crate) range: Option<u64>,
 }
 

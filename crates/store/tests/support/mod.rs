@@ -102,16 +102,34 @@ pub fn fill(opened: &mut Opened) -> Vec<Record> {
 /// Packs all that is due up to height `settled`, to the first error. Returns the number of heights.
 pub fn pack(opened: &mut Opened, settled: u64) -> Result<u64, neve_store::Error> {
     let mut heights = 0;
-    while let Some(due) = opened.writer.begin_pack(settled, 0) {
-        match opened.writer.end_pack(due.run(&mut || true))? {
-            PackEnd::Packed(packed, name) => {
-                opened.writer.remove_packed(name.run())?;
-                heights += packed.heights;
+    loop {
+        while let Some(due) = opened.writer.begin_pack(settled, 0) {
+            match opened.writer.end_pack(due.run(&mut || true))? {
+                PackEnd::Packed(packed, name) => {
+                    opened.writer.remove_packed(name.run())?;
+                    heights += packed.heights;
+                }
+                PackEnd::Overtaken | PackEnd::NotPacked => return Ok(heights),
             }
-            PackEnd::Overtaken | PackEnd::NotPacked => break,
         }
+        let Some(due) = opened.writer.begin_split(settled, 0) else { return Ok(heights) };
+        let Some(names) = opened.writer.show_parts(due.run(&mut || true))? else {
+            return Ok(heights);
+        };
+        opened.writer.end_split(names.run())?;
     }
-    Ok(heights)
+}
+
+/// Appends heights 2 to 21 to segments that end anywhere: 2, 3 to 7, 8 to 12, 13 to 17, 18 to 21.
+pub fn fill_across(opened: &mut Opened) -> Vec<Record> {
+    let records: Vec<_> = (2..22).map(|height| block(height, 0)).collect();
+    opened.writer.bind(IDENTITY, 1).unwrap();
+    opened.writer.append(&records[0]).unwrap();
+    opened.writer.seal().unwrap();
+    records[1..].iter().for_each(|record| opened.writer.append(record).unwrap());
+    opened.writer.seal().unwrap();
+    opened.writer.sync().unwrap();
+    records
 }
 
 /// Number that a variable has, or this one.

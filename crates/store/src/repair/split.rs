@@ -1,0 +1,122 @@
+//! Splitting segments that reach across a multiple of the range's length, so that their heights can be packed:
+//! an earlier release wrote them, or another span.
+//!
+//! The parts are built aside on any thread. All except the first get their names; when these are durable the
+//! first one replaces the old file. So a crash leaves the whole segment, or all of its parts.
+
+use std::sync::Arc;
+
+use crate::disk::{Latch, Op, SPLIT};
+use crate::error::Error;
+use crate::segment::Segment;
+use crate::write::{BackfillWriter, BuiltSegments, Options, Replaced, Writer, range_blocks};
+
+/// A segment that is to be split.
+pub struct Splitting {
+    old: Arc<Segment>,
+    history: BackfillWriter,
+}
+
+/// Parts of a segment that readers do not see yet.
+pub struct NewParts {
+    old: Arc<Segment>,
+    built: BuiltSegments,
+}
+
+/// Names of parts that a loss of power would take back. The first part has none yet.
+pub struct NewPartNames {
+    latch: Latch,
+    old: Arc<Segment>,
+    first: Arc<Segment>,
+    unfinished: String,
+}
+
+impl Splitting {
+    /// First height.
+    pub fn first(&self) -> u64 {
+        self.old.base()
+    }
+
+    /// Writes the parts aside. `proceed` is called before each height; it may wait, and splitting ends when it
+    /// returns false. `None` if it ended, or if a record is damaged, which is repaired first.
+    pub fn run(mut self, proceed: &mut dyn FnMut() -> bool) -> Result<Option<NewParts>, Error> {
+        for height in self.old.base()..self.old.end_height() {
+            if !proceed() || !self.history.append_stored(&self.old, height)? {
+                return Ok(None);
+            }
+        }
+        let built = self.history.finish()?;
+        Ok(Some(NewParts { old: self.old, built }))
+    }
+}
+
+impl NewPartNames {
+    /// Makes the names durable.
+    pub fn run(mut self) -> Result<Self, Error> {
+        self.latch.apply(Op::SyncDir)?;
+        Ok(self)
+    }
+}
+
+impl Writer {
+    /// Finds the newest segment across a multiple of the range's length that could be packed otherwise. The caller
+    /// runs the result on another thread.
+    pub fn begin_split(&self, settled: u64, unpacked_bytes: u64) -> Option<Splitting> {
+        let (codec, identity) = (self.codec.clone()?, self.stamp?.identity);
+        let span = range_blocks(self.options.span);
+        let range = |height: u64| height / u64::from(span);
+        let reaches_across =
+            |segment: &Arc<Segment>| range(segment.base()) != range(segment.end_height() - 1);
+        let sources = self.sources(settled, unpacked_bytes);
+        // A segment that was cut is written anew first.
+        let old = sources.into_iter().find(reaches_across).filter(|_| !self.rewrite_due)?;
+        let options = Options { span, ..self.options };
+        let history = BackfillWriter::new(&self.latch, options, identity, Some(codec));
+        Some(Splitting { old, history: history.with_unfinished(SPLIT) })
+    }
+
+    /// Takes the result of [`Splitting::run`]: readers see the parts. The caller runs the returned value on another
+    /// thread, and gives its result to [`Writer::end_split`]. `None` if there are no parts, or if the segment was
+    /// evicted or replaced meanwhile. Nothing here waits for the disk.
+    pub fn show_parts(
+        &mut self,
+        parts: Result<Option<NewParts>, Error>,
+    ) -> Result<Option<NewPartNames>, Error> {
+        let NewParts { old, mut built } = match parts {
+            Ok(Some(parts)) => parts,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                // Nothing that is served has changed.
+                tracing::warn!(%error, "segment not split");
+                return if error.is_latched() { Err(error) } else { Ok(None) };
+            }
+        };
+        let (mut segments, tables) = self.lists();
+        let at = segments.iter().position(|segment| Arc::ptr_eq(segment, &old));
+        let (Some(at), Some((first, unfinished))) = (at, built.segments.first().cloned()) else {
+            return Ok(None);
+        };
+        for (segment, unfinished) in &built.segments[1..] {
+            self.latch.apply(Op::Rename { from: unfinished, to: &segment.name() })?;
+        }
+        let parts = std::mem::take(&mut built.segments);
+        segments.splice(at..=at, parts.into_iter().map(|(part, _)| part));
+        self.publish(segments, tables);
+        Ok(Some(NewPartNames { latch: self.latch.beside(), old, first, unfinished }))
+    }
+
+    /// Takes the result of [`NewPartNames::run`]: the first part replaces the file of the old segment. The caller
+    /// drops the returned value on another thread. After a sync that failed nothing more is written.
+    pub fn end_split(&mut self, named: Result<NewPartNames, Error>) -> Result<Replaced, Error> {
+        let NewPartNames { old, first, unfinished, .. } =
+            named.inspect_err(|error| self.latch.stop(error))?;
+        // An eviction, a repair or a withdrawal may have taken the name meanwhile.
+        if self.lists().0.iter().any(|segment| Arc::ptr_eq(segment, &first)) {
+            self.latch.apply(Op::Rename { from: &unfinished, to: &first.name() })?;
+        } else {
+            self.latch.apply(Op::Remove { name: &unfinished })?;
+        }
+        self.names_due = true;
+        Ok(Replaced(vec![old]))
+    }
+}
