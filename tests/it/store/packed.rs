@@ -175,6 +175,35 @@ fn packed_heights_give_the_answers_of_unpacked_ones() {
     assert_eq!(verified(&packing), verified(&plain), "the content is the same");
 }
 
+/// A neve with longer ranges wrote them.
+#[test]
+fn segments_across_ranges_are_split_and_packed() {
+    let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));
+    let url = node.base_url();
+    let start = |blocks: &str, unpacked: &str| {
+        let fixed = ["--upstream", &url, "--start", "0", "--api", "debug-raw"];
+        let sizes = ["--segment-blocks", blocks, "--unpacked-bytes", unpacked];
+        let neve = Neve::start(dir.path(), &[fixed.as_slice(), &sizes].concat());
+        neve.wait_for_head(HEAD);
+        neve
+    };
+    let answers = |neve: &Neve, calls: &[(String, String)]| -> Vec<_> {
+        asker(neve, calls)().into_iter().map(|response| (response.status, response.body)).collect()
+    };
+    let longer = start("64", "none");
+    let calls = calls(&longer);
+    let before = answers(&longer, &calls);
+    longer.stop_in_time();
+    let (code, digest) = verified(dir.path());
+    assert_eq!(code, Some(0), "{digest}");
+    let split = start("32", "0B");
+    // The active segment goes on from 64.
+    wait_for_packed(&split, 64);
+    assert!(answers(&split, &calls) == before, "other answers");
+    split.stop_in_time();
+    assert_eq!(verified(dir.path()), (code, digest), "the content is the same");
+}
+
 #[test]
 fn packed_heights_are_sent_uncompressed_to_a_client_that_takes_codings() {
     let (node, dir) = (chain(), tempfile::tempdir().expect("a directory can be made"));

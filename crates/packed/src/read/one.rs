@@ -7,6 +7,8 @@ use crate::error::PackedError;
 use crate::frames::frame::ChunkAt;
 use crate::read::fields::{Depth, Fields, Header};
 use crate::read::json::{self, Sums};
+use crate::read::log_out::{LOG_ROOM, LOGS_RESERVED};
+use crate::read::whole::{RECEIPT_ROOM, TRANSACTION_ROOM};
 use crate::stream::derive;
 use crate::stream::facts::Chunk;
 
@@ -57,6 +59,7 @@ impl Fields<'_> {
             return Ok(false);
         }
         if let ([tx], [hash], [signature]) = (&chunk.txs[..], &hashes[..], signatures) {
+            out.reserve(TRANSACTION_ROOM + 2 * tx.input.len());
             json::transaction(out, &chunk, tx, signature, header.base_fee, self.at(at, hash));
         }
         Ok(true)
@@ -85,6 +88,7 @@ impl Fields<'_> {
             (&chunk.txs[..], &chunk.receipts[..], &hashes[..], &blooms[..])
         {
             let sums = Sums { gas, log, bloom, paid: header.paid };
+            out.reserve(RECEIPT_ROOM + receipt.logs.len().min(LOGS_RESERVED) * LOG_ROOM);
             json::receipt(out, &chunk, tx, receipt, sums, self.at(at, hash));
         }
         Ok(true)

@@ -11,9 +11,9 @@ use crate::read::text::TotalDifficulty;
 use crate::stream::header::LOGS_BLOOM;
 
 /// Room for the text of a receipt without its logs: a usual length.
-const RECEIPT_ROOM: usize = 1250;
+pub(super) const RECEIPT_ROOM: usize = 1250;
 /// Room for the text of a transaction: a usual length.
-const TRANSACTION_ROOM: usize = 1100;
+pub(super) const TRANSACTION_ROOM: usize = 1100;
 
 impl Fields<'_> {
     pub(crate) fn block(

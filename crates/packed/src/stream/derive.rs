@@ -65,6 +65,7 @@ impl Messages {
         if self.ends.is_empty() {
             self.bytes.reserve(12 << 10); // those of a usual block
             self.ends.reserve(64);
+            self.fields.reserve(1 << 10);
         }
         encode(chunk, tx, signature, &mut self.fields, &mut self.bytes);
         self.ends.push(self.bytes.len());
