@@ -238,7 +238,7 @@ fn recorded_answers_across_helicon() {
 
 /// An answer that lacks a log is wrong; none at all is not.
 #[test]
-fn what_cannot_be_read_is_an_error() {
+fn unreadable_part_is_an_error() {
     let records = devnet(ChainConfig::small(3), 30);
     let all: Vec<Plain> = records.iter().flat_map(plain).collect();
     let from = all[all.len() / 2].height;

@@ -53,7 +53,7 @@ fn seconds() -> u64 {
 
 #[test]
 #[ignore = "takes minutes: ./check"]
-fn everything_at_once_gives_no_wrong_byte_and_stays_within_memory() {
+fn soak_gives_no_wrong_byte_and_stays_within_memory() {
     let (total, start) = (Duration::from_secs(seconds()), Instant::now());
     let stage = Stage::start(unix_ms());
     let report = Report::default();

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_held_is_told_by_the_status_or_by_the_words() {
+    fn absence_is_read_from_the_status_or_the_message() {
         let of = |status, body: &str| refused(status, &HeaderMap::new(), body.as_bytes());
         let not_here = format!("[{{\"error\":{{\"message\":\"{}\"}}}}]", RpcError::NOT_AVAILABLE);
         assert!(of(StatusCode::MISDIRECTED_REQUEST, "").is_absent());

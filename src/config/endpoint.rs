@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_named() {
+    fn text_that_is_no_url_is_refused() {
         for bad in ["", "host:9650", "ftp://host", "http://", "http://user@host", "http://ho st"] {
             assert!(Endpoint::parse(bad).is_err(), "{bad}");
         }

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_tells_what_it_is() {
+    fn evidence_file_names_height_upstream_and_verdict() {
         let text = String::from_utf8(contents(&answer(7, 3), "receipts_root", "no", 5)).unwrap();
         let (head, rest) = text.split_once('\n').unwrap();
         let head: serde_json::Value = serde_json::from_str(head).unwrap();

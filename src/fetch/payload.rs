@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_be_asked_by_number_is_of_another_block() {
+    fn failures_of_another_block_are_asked_again_by_number() {
         let of = |failed| is_of_another(&failed, &Payload::default(), 1);
         let rpc = CallError::Rpc { code: -32602, message: "invalid argument 0".into() };
         assert!(of(FetchError::NotYet) && of(FetchError::Call(rpc)));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_waits_is_bounded_and_what_nobody_takes_goes() {
+    async fn waiting_payloads_are_bounded_and_stored_ones_dropped() {
         let feed = StreamBuffer::default();
         feed.begin(0);
         for height in 0..8 {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_taken_back_comes_again() {
+    async fn withdrawn_height_comes_again() {
         let feed = StreamBuffer::default();
         feed.begin(1);
         feed.put(1, texts(1), 0).await;

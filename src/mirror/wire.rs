@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused_before_it_comes() {
+    fn frame_that_is_too_long_is_refused_before_it_comes() {
         let mut bytes = BytesMut::from(&[RECORD, 101, 0, 0, 0][..]);
         assert_eq!(Frame::decode(&mut bytes, 100), Err(Malformed::TooLong(101, 100)));
     }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_memory() {
+    fn process_uses_memory() {
         let memory = Memory::now().unwrap();
         assert!(memory.resident > 1 << 20 && memory.anonymous > 1 << 16, "{memory:?}");
         assert!(memory.resident >= memory.anonymous);

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_batch_has_no_answers() {
+    fn text_that_is_no_batch_has_no_parts() {
         for body in ["", "{}", "null", "[1,", r#"{"jsonrpc":"2.0","id":0,"result":1}"#, "\u{fffd}"]
         {
             assert_eq!(texts(body, 1), [None], "{body}");

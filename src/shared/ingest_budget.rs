@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_turns_out_larger_keeps_others_out() {
+    fn larger_payload_keeps_others_out() {
         let budget = IngestBudget::new(8 << 20);
         let mut large = budget.take(false).unwrap();
         budget.fit(&mut large, 4 << 20);

@@ -176,7 +176,7 @@ fn batches_are_struck_by_height() {
 
 /// Checks that a dropped node listens no more and leaves nothing open.
 #[test]
-fn it_ends_when_dropped() {
+fn devnet_ends_when_dropped() {
     let devnet = start();
     let address = devnet.address();
     let mut client = Client::connect(address);

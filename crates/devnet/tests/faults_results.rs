@@ -66,7 +66,7 @@ fn refusal(devnet: &DevnetThread, rule: Rule) -> Option<&'static str> {
 }
 
 #[test]
-fn each_is_refused_for_its_reason() {
+fn each_fault_is_refused_for_its_reason() {
     for (helicon, lie) in [(Helicon::Never, Some("receipts_root")), (Helicon::FromGenesis, None)] {
         let devnet = start(helicon);
         for (fault, expected) in [
@@ -144,7 +144,7 @@ fn lies_are_consistent() {
 /// Without a log with data the outcome of a transaction is another. Without anything to lie about, the
 /// truth is told and nothing counted.
 #[test]
-fn there_is_nearly_always_a_lie() {
+fn lying_receipts_differ_in_each_block_with_transactions() {
     let devnet = start(Helicon::Never);
     let lie = devnet.faults().inject(Fault::LyingReceipts);
     for height in 1..=30 {

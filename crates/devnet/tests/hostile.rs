@@ -139,7 +139,7 @@ fn bytes_that_are_no_http() {
 
 /// Many threads that ask, advance and inject at once.
 #[test]
-fn everything_at_once() {
+fn calls_heads_and_faults_at_once_harm_nothing() {
     let config = Config { keep_heights: 8, ..Config::test().with_helicon(Helicon::At(30)) };
     let devnet = DevnetThread::start(config).unwrap();
     let asking = |height: u64| {

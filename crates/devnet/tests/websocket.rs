@@ -171,7 +171,7 @@ fn frames_that_are_no_json_end_it() {
 }
 
 #[test]
-fn there_may_be_none() {
+fn node_may_have_no_websocket() {
     let devnet = start(Config::test());
     let none = devnet.faults().inject(Fault::NoWebSocket.times(2));
     for _ in 0..2 {
@@ -183,7 +183,7 @@ fn there_may_be_none() {
 }
 
 #[test]
-fn they_are_cut_without_a_word() {
+fn connections_are_cut_without_a_close_frame() {
     let devnet = start(Config::test());
     let mut sockets: Vec<Socket> = (0..3).map(|_| Socket::connect(&devnet)).collect();
     sockets.iter_mut().for_each(|socket| drop(socket.subscribe()));
@@ -197,7 +197,7 @@ fn they_are_cut_without_a_word() {
 }
 
 #[test]
-fn they_fall_silent() {
+fn connections_fall_silent() {
     let devnet = start(Config::test());
     let mut socket = Socket::connect(&devnet);
     socket.subscribe();

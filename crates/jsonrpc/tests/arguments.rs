@@ -94,7 +94,7 @@ fn bounds_are_kept_as_they_came() {
 
 /// Errors that Go meets at once go before those after reading on, and both before those of meaning.
 #[test]
-fn the_first_wrong_member_is_gos() {
+fn first_wrong_member_is_the_one_go_names() {
     let of_kind = |what: &str, field: &str, into: &str| {
         format!("json: cannot unmarshal {what} into Go struct field input.{field} of type {into}")
     };
@@ -158,7 +158,7 @@ fn filters_mind_their_ends() {
 }
 
 #[test]
-fn what_is_to_be_executed_is_read_as_far_as_it_is_plain() {
+fn arguments_of_eth_call_are_decoded_as_far_as_they_are_plain() {
     let of_kind = |what: &str, field: &str, into: &str| {
         let field = format!("TransactionArgs.{field}");
         format!("json: cannot unmarshal {what} into Go struct field {field} of type {into}")
@@ -271,7 +271,7 @@ fn names_belong_to_versions() {
 }
 
 #[test]
-fn nobody_unsubscribes_over_http() {
+fn unsubscribe_finds_no_subscription_over_http() {
     assert_eq!(error("x_unsubscribe", "[null]", BOTH[1]), RpcError::SUBSCRIPTION_NOT_FOUND);
     let what = "json: cannot unmarshal array into Go value of type rpc.ID";
     assert_eq!(error("eth_unsubscribe", "[[]]", BOTH[1]), wrong(0, what));

@@ -16,7 +16,7 @@ fn first_call<'a>(messages: &[Message<'a>]) -> Option<&'a [u8]> {
 }
 
 #[test]
-fn of_a_long_batch_no_more_is_kept_than_says_so() {
+fn long_batch_keeps_one_message_more_than_allowed() {
     let call = |id: usize| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_chainId"}}"#);
     let (nothing, calls) = ("0,".repeat(100_000), (1..50).map(call).collect::<Vec<_>>().join(","));
     for (body, max, kept) in [

@@ -187,7 +187,7 @@ fn methods_that_blocks_cannot_answer() {
 /// A call with wrong parameters of every method of a node, in its default configuration and with
 /// more.
 #[test]
-fn which_methods_exist() {
+fn methods_exist_as_in_each_configuration_of_a_node() {
     check_all(&recorded::data("v1.14.2/default"), BEFORE, 60);
     check_all(&recorded::data("v1.14.2/pruned"), BEFORE, 60);
 }
@@ -242,7 +242,7 @@ fn refuses(row: &Row, rules: Rules, heads: LogHeads) -> bool {
 
 /// The quick ways of `Message` are for what nearly everybody writes; the same in other writing.
 #[test]
-fn a_call_is_one_however_it_is_written() {
+fn call_is_the_same_in_each_spelling() {
     let asked = |body: &str| match parse(body.as_bytes()) {
         Request::Single(message) => message.query(Rules::Helicon),
         other => panic!("{other:?}"),

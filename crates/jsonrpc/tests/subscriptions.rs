@@ -142,7 +142,7 @@ fn logs_resume_from_a_number() {
 }
 
 #[test]
-fn what_is_no_subscription_is_left_to_query() {
+fn other_methods_are_left_to_query() {
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
     assert_eq!(subscription(call, Rules::Helicon), Ok(None));
 }

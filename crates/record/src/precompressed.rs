@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_packed_is_what_it_was() {
+    fn packed_parts_decode_to_what_they_were() {
         for len in [PACKED_FROM, 70_000, 131_072, 700_000, 3 << 20] {
             let parts = parts(len);
             let packed = pack(&parts, &Coding::ALL).unwrap();

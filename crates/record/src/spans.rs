@@ -160,7 +160,7 @@ mod tests {
     use crate::parts::RECEIPTS;
 
     #[test]
-    fn what_was_encoded_is_read_in_place() {
+    fn encoded_spans_are_read_in_place() {
         let pieces = |of: u32| FieldOffsets {
             hash: of,
             miner: of + 1,

@@ -35,7 +35,7 @@ fn files(dir: &Path, suffix: &str) -> usize {
 }
 
 #[test]
-fn nothing_is_seen_before_it_is_published_and_then_everything_is() {
+fn history_is_seen_at_once_when_it_is_published() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = begun(dir.path());
     let built = build(&opened, &blocks(37..50));
@@ -53,7 +53,7 @@ fn nothing_is_seen_before_it_is_published_and_then_everything_is() {
 }
 
 #[test]
-fn what_does_not_join_is_refused_and_removed() {
+fn history_that_does_not_join_is_refused_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = begun(dir.path());
     let other: Vec<_> = (40..50).map(|height| block(height, 7)).collect();

@@ -45,7 +45,7 @@ fn damage(dir: &Path, page: &SealedPage, at: u64) {
 }
 
 #[test]
-fn what_came_before_a_restart_is_kept_as_far_as_it_is_whole() {
+fn bytes_from_before_a_restart_are_kept_as_far_as_they_are_whole() {
     let (page, bytes) = file();
     let mut kept = 0;
     let cuts = (0..bytes.len()).step_by(bytes.len() / 23).step_by(every());
@@ -84,7 +84,7 @@ fn what_came_before_a_restart_is_kept_as_far_as_it_is_whole() {
 }
 
 #[test]
-fn what_is_no_such_segment_is_refused() {
+fn bytes_of_another_segment_are_refused() {
     let (page, bytes) = file();
     let dir = tempfile::tempdir().unwrap();
     let opened = begun(dir.path(), &page);

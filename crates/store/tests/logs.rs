@@ -100,7 +100,7 @@ fn a_whole_index_is_used() {
 }
 
 #[test]
-fn what_is_evicted_or_withdrawn_is_still_found_by_who_is_looking() {
+fn search_in_progress_still_finds_evicted_and_withdrawn_logs() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path(), Options { span: 8, ..small() });
     let records: Vec<_> = (0..45).map(|height| block(height, 0)).collect();

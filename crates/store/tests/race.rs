@@ -91,7 +91,7 @@ fn readers_see_only_whole_records() {
 }
 
 #[test]
-fn what_a_reader_holds_outlives_eviction_and_the_writer() {
+fn slice_of_a_reader_outlives_eviction_and_the_writer() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path(), small());
     (0..40).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());

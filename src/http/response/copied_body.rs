@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_in_memory_is_waited_for_elsewhere() {
+    async fn cold_slices_are_read_on_a_blocking_thread() {
         let (body, slices, bytes) = cold_body(LONG);
         let (all, waited) = collect(CopiedBody::new(body)).await;
         assert!(all == bytes, "{} bytes of {}", all.len(), bytes.len());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_is_it_while_pages_go() {
+    async fn cold_slices_are_read_on_a_blocking_thread_while_memory_is_short() {
         make_memory_short();
         let (body, _slices, bytes) = cold_body(LONG);
         let (all, waited) = collect(CopiedBody::new(body)).await;

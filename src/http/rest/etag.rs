@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_has_it_is_told_so() {
+    fn client_with_the_same_etag_gets_304() {
         for list in [
             "*",
             " * ",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_answered() {
+    fn etag_that_does_not_match_gets_the_document() {
         for list in [
             "",
             "a,b",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_other_bytes_gets_none() {
+    fn if_match_of_another_etag_fails() {
         for list in ["\"x\"", "W/\"a,b\"", "a", ""] {
             assert_eq!(asked(&[(IF_MATCH, list)]), Condition::Failed, "{list}");
         }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_a_block() {
+    fn malformed_block_is_refused() {
         let long = format!("0x{}", "1".repeat(63));
         for text in [
             "",

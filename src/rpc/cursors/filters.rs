@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refused_batch_was_told_is_told_again() {
+    fn filter_tells_again_after_a_refused_batch() {
         let (filters, now) = filters(9);
         let [told, closed] =
             [(); 2].map(|()| filters.open_one(FilterKind::Blocks, Some(9), now).unwrap());
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_asked_for_five_minutes_goes() {
+    fn filter_expires_after_five_idle_minutes() {
         let (filters, start) = filters(9);
         let at = |seconds| start + Duration::from_secs(seconds);
         let [asked, read, left] =
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_at_most_so_many() {
+    fn filters_are_at_most_as_many_as_allowed() {
         let (filters, start) = filters(2);
         let first = filters.open_one(FilterKind::Blocks, None, start).unwrap();
         assert!(filters.open_one(FilterKind::Blocks, None, start).is_ok());

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn each_hears_of_each_height_once() {
+    fn each_subscription_hears_of_each_height_once() {
         let mut all = none(9);
         assert_eq!(all.due(5, 9), None);
         open(&mut all, HEADS, Some(5..=9)).unwrap();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_is_replayed_holds_up_nobody() {
+    fn replayed_range_holds_up_no_other_client() {
         let mut all = none(9);
         open(&mut all, HEADS, Some(5..=9)).unwrap();
         open(&mut all, from(7), Some(5..=9)).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_an_empty_store_is_heard_of() {
+    fn first_height_of_an_empty_store_is_told() {
         let mut all = none(9);
         assert!(open(&mut all, from(3), None).is_none());
         open(&mut all, HEADS, None).unwrap();
@@ -352,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_held_any_more_is_missing() {
+    fn replay_from_an_evicted_height_is_a_miss() {
         let mut all = none(9);
         assert!(open(&mut all, from(4), Some(5..=9)).is_none());
         assert!(open(&mut all, from(5), Some(5..=9)).is_some());
     }
 
     #[test]
-    fn only_who_was_at_the_head_lags() {
+    fn only_a_subscription_at_the_head_lags() {
         let mut all = none(9);
         open(&mut all, from(5), Some(5..=9)).unwrap();
         assert_eq!(all.lag(9), 0);
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_counted_while_they_live() {
+    fn subscriptions_are_counted_while_they_live() {
         let counters = Arc::new(ThreadCounters::default());
         let mut all = Subscriptions::new(9, Arc::clone(&counters));
         let open_now = || counters.ws_subscriptions(WsKind::Heads);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn they_take_room_while_they_live() {
+    fn subscriptions_reserve_memory_while_they_live() {
         let memory =
             MemoryBudget::new(2 * size_of::<OpenSubscription>(), size_of::<OpenSubscription>());
         let [one, other] = [1, 2].map(|last| memory.account(address(last)));

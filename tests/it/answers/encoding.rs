@@ -165,7 +165,7 @@ fn height_of(height: u64) -> String {
 }
 
 #[test]
-fn what_is_small_or_not_wanted_stays_plain() {
+fn small_or_unwanted_response_stays_uncompressed() {
     let (_node, neve, _dir) = recorded(MAIN, &["--precompress", "gzip"]);
     let mut client = neve.client();
     let small = call(&json!(1), "eth_getBlockTransactionCountByNumber", &json!(["latest"]));

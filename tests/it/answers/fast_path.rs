@@ -111,7 +111,7 @@ fn recorded_calls_are_answered_as_hyper_answers_them() {
 }
 
 #[test]
-fn so_are_codings_and_what_is_empty_or_missing() {
+fn coded_empty_and_missing_responses_are_alike_on_both_paths() {
     let (_node, _dir, neve) = start(MAIN, &["--precompress", "gzip,zstd"]);
     let mut both = Both::open(&neve);
     let mut client = neve.client();
@@ -148,7 +148,7 @@ fn all(neve: &Neve, request: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn so_are_requests_that_are_the_last() {
+fn last_requests_are_alike_on_both_paths() {
     let (_node, _dir, neve) = start(MAIN, &["--precompress", "gzip"]);
     let receipts = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockReceipts","params":["0x14c"]}"#;
     let miss = receipts.replace("0x14c", "0xffff");
@@ -179,7 +179,7 @@ fn so_are_requests_that_are_the_last() {
 /// Answers of many pieces, two a block and one: also of 255 and 257, where the system is given 256 at
 /// once at most.
 #[test]
-fn so_are_long_batches() {
+fn long_batches_are_alike_on_both_paths() {
     let (_node, _dir, neve) = start(MAIN, &[]);
     let mut both = Both::open(&neve);
     let before = neve.count(PLAIN);
@@ -199,7 +199,7 @@ fn so_are_long_batches() {
 
 /// Requests that are almost plain: all reach hyper, none is lost or answered twice.
 #[test]
-fn what_is_not_plain_is_left_to_hyper() {
+fn uncommon_requests_are_left_to_hyper() {
     let (_node, _dir, neve) = start(MAIN, &["--allowed-hosts", "localhost"]);
     let before = neve.count(PLAIN);
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
@@ -280,7 +280,7 @@ fn pieces_and_heaps_of_requests_are_answered_in_order() {
 }
 
 #[test]
-fn who_stops_in_the_middle_is_told_what_hyper_tells() {
+fn half_sent_request_gets_the_response_of_hyper() {
     let (_node, _dir, neve) = start(MAIN, &[]);
     let whole = request("/", "", br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#);
     for (len, expected) in [(30, ""), (whole.len() - 5, "\"code\":-32700,"), (0, "")] {

@@ -151,7 +151,7 @@ fn a_refused_batch_costs_no_changes() {
 
 /// Evicted heights end a filter that has not reported them, as if it had timed out.
 #[test]
-fn what_went_before_it_was_told() {
+fn eviction_ends_a_filter_that_has_not_told_the_height() {
     let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
     let url = node.url();
     let bounds = ["--retain-blocks", "20", "--segment-blocks", "10"];

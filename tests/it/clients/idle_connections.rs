@@ -118,7 +118,7 @@ fn start_with_long_answers() -> (DevnetThread, tempfile::TempDir, Neve) {
 }
 
 #[test]
-fn who_reads_slowly_keeps_a_connection_that_is_kept() {
+fn slow_reader_keeps_a_persistent_connection() {
     let (_devnet, _dir, neve) = start_with_long_answers();
     let mut line = Line::open(&neve);
     line.send(&long_request("", "1.1"));
@@ -131,7 +131,7 @@ fn who_reads_slowly_keeps_a_connection_that_is_kept() {
 }
 
 #[test]
-fn who_reads_slowly_sees_the_end_of_one_that_is_not() {
+fn slow_reader_sees_the_end_of_a_connection_that_closes() {
     let (_devnet, _dir, neve) = start_with_long_answers();
     for (headers, version) in [("Connection: close\r\n", "1.1"), ("", "1.0")] {
         let mut line = Line::open(&neve);

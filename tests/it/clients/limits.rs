@@ -344,7 +344,7 @@ fn head_without_memory_is_refused_with_503_whichever_thread_reads_it() {
 
 /// Neither a search of little that is long nor many calls that are short keep a serving thread.
 #[test]
-fn what_takes_long_is_answered_where_it_holds_up_nobody() {
+fn long_searches_and_long_batches_are_offloaded() {
     let (_node, neve, _dir) = recorded_from_100(&[]);
     let mut client = neve.client();
     let handed_over = || neve.count("neve_http_offloaded_requests_total");

@@ -73,7 +73,7 @@ fn history_waits_for_what_settles_it() {
 }
 
 #[test]
-fn what_was_filled_survives_a_kill_and_goes_on() {
+fn backfill_survives_a_kill_and_goes_on() {
     let (devnet, dir) = (devnet(Helicon::FromGenesis), fresh_dir());
     devnet.advance(20);
     let slow = devnet.faults().inject(Fault::Latency(std::time::Duration::from_millis(15)));
@@ -92,7 +92,7 @@ fn what_was_filled_survives_a_kill_and_goes_on() {
 
 /// Nothing is fetched that retention would drop at once.
 #[test]
-fn it_stops_where_retention_would_drop_it() {
+fn backfill_stops_where_retention_would_evict() {
     let (devnet, dir) = (devnet(Helicon::Never), fresh_dir());
     let arguments = ["--backfill-to", "retained", "--retain-blocks", "150"];
     let neve = start(dir.path(), &devnet, &arguments);

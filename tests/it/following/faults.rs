@@ -59,7 +59,7 @@ fn is_lived_through(rule: impl Into<Rule>, arguments: &[&str], reason: &str, say
 const BLOCK: &str = "eth_getBlockByNumber";
 
 #[test]
-fn nobody_listens() {
+fn refused_connection_is_named_unreachable() {
     // The system's words differ: a connection that was waiting to be accepted is reset.
     is_lived_through(Fault::Refuse, &[], "unreachable", "cannot reach the upstream: ");
 }

@@ -120,7 +120,7 @@ fn an_upstream_behind_tls_is_followed_if_it_is_trusted() {
 }
 
 #[test]
-fn where_an_empty_store_begins_is_as_asked() {
+fn empty_store_begins_at_the_start_setting() {
     let node = Recorded::start(MAIN);
     for (start, first) in
         [("latest", 339), ("-9", 330), ("-100000", 0), ("0", 0), ("0x64", 100), ("339", 339)]

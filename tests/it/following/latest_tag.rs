@@ -50,7 +50,7 @@ fn a_head_is_asked_for_as_latest() {
 }
 
 #[test]
-fn what_is_not_the_newest_is_asked_for_by_its_number() {
+fn older_block_is_asked_for_by_its_number() {
     let head = HEAD + 1;
     for (head, of) in [
         (head, [HEAD, HEAD]),

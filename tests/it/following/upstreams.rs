@@ -90,20 +90,20 @@ fn is_lived_through(
 const BLOCK: &str = "eth_getBlockByNumber";
 
 #[test]
-fn one_that_goes_away() {
+fn upstream_that_goes_away_is_lived_through() {
     is_lived_through(Fault::Refuse, "unreachable", &[]);
     is_lived_through(Fault::Status(500, RetryAfter::Absent), "http_status", &[]);
     is_lived_through(Fault::Garbage.on(BLOCK), "invalid_json", &[]);
 }
 
 #[test]
-fn one_that_stalls() {
+fn upstream_that_stalls_is_lived_through() {
     // Whatever waited for it would wait longer than this test does.
     is_lived_through(Fault::Stall.on(BLOCK), "stalled", &["--upstream-request-timeout", "1h"]);
 }
 
 #[test]
-fn one_that_throttles_is_left_alone_for_as_long_as_it_says() {
+fn upstream_that_throttles_is_paused_as_long_as_it_says() {
     let rule = Fault::Status(429, RetryAfter::Seconds(3600));
     let (neve, devnets) = is_lived_through(rule, "throttled", &[]);
     neve.wait("the rest", |_| (state(&neve, &devnets[0]) == "paused").then_some(()));
@@ -117,7 +117,7 @@ fn one_that_throttles_is_left_alone_for_as_long_as_it_says() {
 }
 
 #[test]
-fn one_that_is_slow_gives_less() {
+fn slow_upstream_gives_fewer_heights() {
     let devnets = two();
     devnets[0].faults().inject(Fault::Latency(Duration::from_millis(500)));
     let (_dir, neve) = start(&devnets, &[]);
@@ -128,7 +128,7 @@ fn one_that_is_slow_gives_less() {
 }
 
 #[test]
-fn one_of_another_chain() {
+fn upstream_of_another_chain_is_not_used() {
     for fault in [Fault::WrongChainId, Fault::WrongGenesis] {
         let devnets = two();
         // Known before the other is asked, so that it is the right one.
@@ -150,7 +150,7 @@ fn one_of_another_chain() {
 
 /// Upstream with an equal genesis, and other blocks at proven heights.
 #[test]
-fn one_with_another_history() {
+fn upstream_with_another_history_is_not_used() {
     let devnets = two();
     let (dir, neve) = start(&devnets[1..], &[]);
     neve.wait_for_head(HEAD);
@@ -167,7 +167,7 @@ fn one_with_another_history() {
 
 /// A node that has not gone over to v1.15's rules shows old blocks otherwise.
 #[test]
-fn one_of_an_old_version() {
+fn upstream_with_old_rules_is_not_used() {
     let of = || devnet_of(Config::test().with_head(HEAD));
     let devnets = [of(), of()];
     devnets[1].go_over(Duration::ZERO);
@@ -181,7 +181,7 @@ fn one_of_an_old_version() {
 
 /// A node that began late, or prunes.
 #[test]
-fn one_that_lacks_old_heights() {
+fn upstream_without_old_heights_gives_the_newer_ones() {
     let young = Config { keep_heights: 50, older: Older::Absent, ..config() };
     let devnets = [devnet_of(young), devnet_of(config())];
     let (_dir, neve) = start(&devnets, &[]);
@@ -192,7 +192,7 @@ fn one_that_lacks_old_heights() {
 }
 
 #[test]
-fn one_that_lies_is_refused_and_both_answers_are_kept() {
+fn upstream_that_lies_is_asked_last_and_both_answers_are_kept() {
     let devnets = two();
     let (dir, neve) = start(&devnets, &[]);
     neve.wait_for_head(HEAD);

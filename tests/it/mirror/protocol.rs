@@ -39,7 +39,7 @@ fn without_segments_it_is_followed_over_json_rpc() {
 
 /// Follows a source that is asked for more than it holds, whatever its status.
 #[test]
-fn what_the_source_does_not_hold_ends_nothing() {
+fn height_that_the_source_lacks_ends_nothing() {
     for status in ["421", "200", "404", "503"] {
         let devnet = devnet(Helicon::Never);
         let url = devnet.base_url();
@@ -90,7 +90,7 @@ fn segments_of_another_format_are_left_alone() {
 
 /// Under Helicon receipts may be disproved seconds later: what the source takes back goes here too.
 #[test]
-fn what_the_source_takes_back_goes_here_too() {
+fn height_that_the_source_withdraws_is_withdrawn_here() {
     let devnet = devnet(Helicon::FromGenesis);
     let (source_dir, source) = source(&devnet, &[]);
     devnet.advance(20);
@@ -134,7 +134,7 @@ fn a_mirror_that_does_not_read_is_cut_off_and_their_number_is_bounded() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn mirror_endpoints_name_what_is_not_there() {
     let devnet = devnet(Helicon::Never);
     let (_dir, source) = source(&devnet, &[]);
     let mut client = source.client();

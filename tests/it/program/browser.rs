@@ -158,7 +158,7 @@ const BALANCE: &str = r#"["0x0000000000000000000000000000000000000001","latest"]
 
 #[test]
 #[ignore = "needs chromium: ./check browser"]
-fn both_pages_show_what_their_listener_has_in_a_browser() {
+fn pages_show_what_their_listener_has_in_a_browser() {
     let segments = ["--segment-blocks", "16", "--unpacked-bytes", "256KiB"];
     let (_node, _dir, neve, upstream) = neve(200, &segments);
     let mut client = neve.client();

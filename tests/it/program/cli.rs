@@ -19,7 +19,7 @@ fn serve_refused(arguments: &[&str], text: &str) {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_arguments_are_named() {
     refused(&[], "Usage:");
     refused(&["serve"], "no source of blocks; use --dev, or --data-dir DIR with --upstream");
     refused(&["serve", "--data-dir", "/tmp/x"], "no source of blocks; use --dev");
@@ -260,7 +260,7 @@ fn is_commit(build: &str) -> bool {
 
 /// Failures at the start end the program with 1, not with 64: the usage was right.
 #[test]
-fn what_cannot_be_opened_or_bound_is_named() {
+fn path_or_address_that_fails_is_named() {
     let failed = |arguments: &[&str], text: &str| {
         let output = run(arguments);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -16,7 +16,7 @@ fn curl_line(greeting: &str) -> &str {
 }
 
 #[test]
-fn it_serves_at_once_and_prints_what_to_try() {
+fn dev_serves_at_once_and_prints_what_to_try() {
     let dir = fresh_dir();
     let neve = Neve::spawn(dir.path(), &[&DEV[..], &["20"]].concat());
     neve.wait_for_head(110);
@@ -52,7 +52,7 @@ fn printed_command_runs_in_a_shell() {
 }
 
 #[test]
-fn what_it_stores_is_a_store_like_any_other() {
+fn dev_writes_a_store_like_any_other() {
     let dir = fresh_dir();
     let store = dir.path().join("store").display().to_string();
     let arguments = [&DEV[..], &["0", "--data-dir", &store, "--disk-reserve-bytes", "1MiB"]];

@@ -184,7 +184,7 @@ fn head_says_what_get_would() {
 }
 
 #[test]
-fn what_is_not_held_is_a_miss() {
+fn block_that_is_not_served_is_a_miss() {
     let node = Recorded::start(MAIN);
     let dir = fresh_dir();
     let arguments = ["--upstream", &node.url(), "--start", "100", "--miss-status", "404"];
@@ -219,7 +219,7 @@ fn what_is_not_held_is_a_miss() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_refused() {
+fn malformed_path_is_refused() {
     let (_node, neve, _dir) = follow(MAIN);
     let mut client = neve.client();
     let mut refused = |method: &str, path: &str, status: u16, code: i64, says: &str| {

@@ -164,7 +164,7 @@ fn no_serving_thread_waits_for_the_disk() {
 }
 
 #[test]
-fn what_waits_for_the_disk_is_not_overtaken() {
+fn call_that_waits_for_the_disk_is_not_overtaken() {
     let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() };
     let devnet = DevnetThread::start(config.with_head(HEAD)).unwrap();
     let (dir, url) = (fresh_dir(), devnet.base_url());
@@ -230,7 +230,7 @@ fn a_slow_client_gets_all_of_what_was_cold() {
 }
 
 #[test]
-fn what_changes_something_happens_once_wherever_it_is_done() {
+fn offloaded_filter_calls_happen_once() {
     let devnet = DevnetThread::start(Config::test()).unwrap();
     let (dir, url) = (fresh_dir(), devnet.base_url());
     let neve = Neve::start(dir.path(), &["--upstream", &url, "--start", "0", "--filters-max", "1"]);

@@ -58,7 +58,7 @@ fn retention_by_bytes_bounds_the_disk() {
 
 /// An answer under way is finished from files that are already unlinked.
 #[test]
-fn who_reads_slowly_gets_all_of_it() {
+fn slow_reader_gets_all_of_an_evicted_response() {
     let (devnet, dir) = (chain(60), fresh_dir());
     let url = devnet.base_url();
     let arguments = [&["--upstream", &url], &BOUND_ARGUMENTS[..], &ARGUMENTS].concat();

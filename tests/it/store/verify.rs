@@ -63,7 +63,7 @@ fn a_good_store_is_clean_and_its_segments_alone_too() {
 }
 
 #[test]
-fn what_cannot_be_looked_at_is_2_and_what_is_found_is_1() {
+fn unreadable_store_exits_with_2_and_findings_with_1() {
     let (code, lines) = verify(&["--data-dir", "/nonexistent/store"]);
     assert_eq!(code, Some(2));
     let error = "neve: cannot verify: --data-dir /nonexistent/store: no such directory; name the directory of neve serve";
@@ -174,7 +174,7 @@ fn flip(part: &mut Part, key: &str) {
 }
 
 #[test]
-fn whatever_is_not_what_the_headers_commit_to_is_found() {
+fn parts_that_headers_do_not_commit_to_are_found() {
     let (_dir, store) = store(MAIN);
     let changes: [Change; 13] = [
         ("header_hash", "state root", |r| flip(&mut r.parts[FULL], "\"stateRoot\":\"0x")),

@@ -28,7 +28,7 @@ fn wait_until_open(neve: &Neve, expected: [u64; 3]) {
 }
 
 #[test]
-fn what_is_open_and_what_was_sent() {
+fn metrics_count_open_subscriptions_and_sent_notifications() {
     let devnet = DevnetThread::start(Config::test()).expect("loopback has free ports");
     let (dir, url) = (fresh_dir(), devnet.base_url());
     let arguments = ["--upstream", &url, "--start", "0", "--ws-message-bytes-max", "300"];

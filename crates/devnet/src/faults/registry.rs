@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_no_use() {
+    fn fault_without_effect_is_not_used_up() {
         let faults = Faults::new();
         let once = faults.inject(Fault::Stall.times(1));
         assert_eq!(faults.take(&[], |_| None::<()>), None);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_found() {
+    fn shelf_finds_each_block_and_transaction() {
         let (shelf, blocks) = shelf(10, 20);
         for block in &blocks {
             assert_eq!(shelf.height(&block.hash()), Some(block.number()));

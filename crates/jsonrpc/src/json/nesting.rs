@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_closed_comes_back_in_the_opposite_order() {
+    fn containers_close_in_the_opposite_order() {
         let kinds: Vec<bool> = (0..DEPTH_MAX).map(|at| at * at % 7 < 3).collect();
         let mut open = Nesting::default();
         for is_object in &kinds {

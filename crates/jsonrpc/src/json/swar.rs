@@ -38,7 +38,7 @@ mod tests {
 
     /// Every byte at every place, before and behind every other.
     #[test]
-    fn the_first_that_means_something_is_found() {
+    fn first_byte_that_needs_care_is_found() {
         let means = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
         for first in 0..=u8::MAX {
             for second in 0..=u8::MAX {

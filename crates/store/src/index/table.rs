@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_built_is_found_and_nothing_else() {
+    fn table_finds_exactly_its_entries() {
         let all = entries(if cfg!(miri) { 150 } else { 5000 });
         let bytes = build(&all);
         assert_finds_all(&bytes, &all);

@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it has no page cache")]
-    fn once_one_is_gone_others_may_go_for_a_while() {
+    fn pages_may_go_for_a_while_once_one_is_gone() {
         let (_dir, map) = cold_map();
         let (bytes, cold) = (vec![1; 100], map.bytes(0..10).unwrap());
         let mut pages = pages();
@@ -251,7 +251,7 @@ mod tests {
 
     /// A part that a record has not, say: nobody need copy that, nor wait for it.
     #[test]
-    fn what_has_no_bytes_never_goes() {
+    fn empty_range_is_always_resident() {
         let mut pages = pages();
         pages.gone_ms = Some(pages.now_ms);
         assert_eq!(pages.probe(&[1], KNOWN), Found::Goes);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_wait_comes_back_to_what_goes_at_once() {
+    fn loading_thread_probes_an_evicted_page_again_at_once() {
         let bytes = vec![1; 100];
         let page = map::pages(&bytes).next().unwrap();
         let mut pages = Pages { going_ms: GOING_LOADING_MS, ..pages() };
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_copied_has_gone() {
+    fn page_that_could_not_be_copied_has_gone() {
         let bytes = vec![1; 100];
         let page = map::pages(&bytes).next().unwrap();
         let mut pages = pages();
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it has no page cache")]
-    fn only_what_was_here_a_short_time_ago_has_gone() {
+    fn only_a_page_seen_a_short_time_ago_has_gone() {
         let (_dir, map) = cold_map();
         let cold = map.bytes(0..10).unwrap();
         for (age_ms, gone) in [(RECENT_MS - 1, true), (RECENT_MS, false)] {
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it has no page cache")]
-    fn what_is_behind_a_missing_page_is_asked_about_again() {
+    fn page_behind_a_missing_one_is_probed_again() {
         let (_dir, map) = cold_map();
         let both = map.bytes(0..LEN).unwrap();
         let behind = &both[LEN as usize / 2..][..1];
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn many_that_are_missing_within_a_second_say_that_others_go() {
+    fn many_missing_pages_within_a_second_mean_that_others_go() {
         let mut missing = Missing::default();
         let mut note = |now_ms, count| {
             (0..count).for_each(|_| missing.note(now_ms));

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "it has no limits")]
-    fn it_is_left_alone_where_that_leaves_too_little() {
+    fn program_stays_unlocked_where_the_limit_is_too_low() {
         assert!(may_lock(0));
         let unlimited =
             capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_keeps_everything() {
+    fn retention_without_a_rule_keeps_all_segments() {
         assert_eq!(evicted(Retention::default()), 0);
     }
 

@@ -111,7 +111,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
 }
 
 #[test]
-fn who_asks_for_much_at_once_has_it_in_turns() {
+fn pipelined_requests_are_answered_in_turns() {
     let mut idle = Idle::new();
     let _client = idle.connect(&REQUEST.repeat(40));
     for (expected, more) in [(16, true), (32, true), (40, false)] {
@@ -123,7 +123,7 @@ fn who_asks_for_much_at_once_has_it_in_turns() {
 }
 
 #[test]
-fn who_waited_for_an_answer_is_looked_after_again() {
+fn deadline_is_set_again_after_an_offloaded_response() {
     let mut idle = Idle::new();
     let mut client = idle.connect("");
     let stream = idle.event_loop.open[0].wait().expect("it has one");
@@ -171,7 +171,7 @@ fn idling_can_end_sooner_than_sending() {
 }
 
 #[test]
-fn who_waits_in_vain_is_cut() {
+fn connection_whose_offloaded_work_is_lost_is_closed() {
     let mut idle = Idle::new();
     let mut client = idle.connect("");
     drop(idle.event_loop.open[0].wait());
@@ -195,7 +195,7 @@ fn more_than_a_plain_request_can_be_goes_to_hyper_at_once() {
 }
 
 #[test]
-fn what_is_left_and_no_longer_in_memory_is_waited_for() {
+fn unsent_bytes_that_went_cold_are_waited_for() {
     let mut idle = Idle::new();
     let mut client = idle.connect("");
     let (body, _, bytes) = cold_body(LONG);

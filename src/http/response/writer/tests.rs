@@ -81,22 +81,22 @@ pub(crate) fn make_memory_short() {
 }
 
 #[test]
-fn what_is_not_in_memory_is_sent_by_who_may_wait() {
+fn cold_slices_are_sent_by_a_thread_that_may_wait() {
     send_all(LONG, 0);
 }
 
 #[test]
-fn so_is_what_comes_behind_the_first_frame() {
+fn cold_slices_behind_the_first_frame_are_sent_by_a_thread_that_may_wait() {
     send_all(LONG, FRAME_PIECES);
 }
 
 #[test]
-fn so_is_what_has_to_be_copied_first() {
+fn cold_slices_to_be_copied_are_sent_by_a_thread_that_may_wait() {
     send_all(SHORT, 0);
 }
 
 #[test]
-fn so_is_all_of_it_while_pages_go() {
+fn all_slices_are_sent_by_a_thread_that_may_wait_while_memory_is_short() {
     make_memory_short();
     send_all(LONG, FRAME_PIECES);
     send_all(SHORT, 0);
@@ -104,7 +104,7 @@ fn so_is_all_of_it_while_pages_go() {
 
 /// Those would be touched before they are sent.
 #[test]
-fn while_pages_go_what_is_copied_together_is_left_to_who_may_wait() {
+fn slices_copied_together_are_left_to_a_thread_that_may_wait_while_memory_is_short() {
     let (_, slices, bytes) = cold_body(SHORT);
     slices.iter().for_each(SegmentSlice::load);
     let made = |slices: &[SegmentSlice]| {
@@ -122,7 +122,7 @@ fn while_pages_go_what_is_copied_together_is_left_to_who_may_wait() {
 
 /// Checks that bytes may leave memory between the composition of an answer and its sending.
 #[test]
-fn while_pages_go_also_the_first_bytes_are_not_waited_for() {
+fn first_bytes_are_not_waited_for_while_memory_is_short() {
     let (body, slices, _) = cold_body(LONG);
     let (stream, _client) = connection();
     make_memory_short();
@@ -138,7 +138,7 @@ fn while_pages_go_also_the_first_bytes_are_not_waited_for() {
 /// Pages that go while the client does not read are not touched when it reads again, though none
 /// seem to go by then.
 #[test]
-fn what_could_not_be_copied_is_looked_at_again() {
+fn slices_that_could_not_be_copied_are_probed_again() {
     let (body, slices, _) = cold_body(LONG);
     let (mut stream, mut client) = connection();
     make_memory_short();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_said() {
+    fn bytes_that_are_no_response_are_an_error() {
         let cases: [(&[u8], ErrorKind); 3] = [
             (b"HTTP/1.1 200 OK\r\n\r\n", ErrorKind::InvalidData),
             (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", ErrorKind::InvalidData),

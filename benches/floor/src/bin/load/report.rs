@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_division_by_nought() {
+    fn report_without_requests_divides_by_no_zero() {
         assert!(Report::default().to_string().contains(r#""requests":0,"#));
     }
 }

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_events_of_every_kind() {
+    fn world_has_events_of_every_kind() {
         let world = World::new(&ChainConfig::small(1));
         let mut random = Random::new(1, Purpose::World, 9);
         for topics in 0..=4 {

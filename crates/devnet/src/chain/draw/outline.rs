@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_logs_as_drawn() {
+    fn outlines_have_as_many_logs_as_drawn() {
         let profile = Profile { logs: Curve::constant(77), ..Profile::c_chain() };
         for outlines in all(&profile).iter().filter(|outlines| !outlines.is_empty()) {
             assert_eq!(outlines.iter().map(|outline| outline.logs).sum::<usize>(), 77);

@@ -23,7 +23,7 @@ pub(in crate::memory) fn cold_map() -> (tempfile::TempDir, Map) {
 
 #[test]
 #[cfg_attr(miri, ignore = "it has no page cache")]
-fn what_is_not_in_memory_is_not_touched_until_it_is_loaded() {
+fn cold_page_is_not_touched_until_it_is_loaded() {
     let (_dir, map) = cold_map();
     let far = map.bytes(LEN - 10..LEN).unwrap();
     assert_eq!(if_resident(|| probe(&map, far)), Err(Cold), "it is not in memory");
@@ -74,7 +74,7 @@ fn probe_of_packed_bytes_that_are_not_in_memory_ends_the_work() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it has no page cache")]
-fn once_cold_all_is_refused_and_afterwards_nothing() {
+fn reads_after_a_cold_one_are_refused_until_the_work_ends() {
     let (_dir, map) = cold_map();
     let (far, warm) = (map.bytes(LEN - 1..LEN).unwrap(), vec![1; 100]);
     let done: Result<(), Cold> = if_resident(|| {
@@ -114,7 +114,7 @@ fn cold_read_that_is_taken_for_an_absence_is_noticed() {
 /// Asking for them again and again took ten times as long as reading them.
 #[test]
 #[cfg_attr(miri, ignore = "it has no page cache")]
-fn what_is_in_memory_is_not_asked_for_twice() {
+fn resident_page_is_not_probed_twice() {
     let known = |bytes: &[u8]| {
         let page = map::pages(bytes).next().unwrap();
         PAGES.with_borrow(|pages| pages.knows(page))
@@ -135,7 +135,7 @@ fn make_memory_short() {
 
 #[test]
 #[cfg_attr(miri, ignore = "it has no page cache")]
-fn while_pages_go_nothing_is_touched_but_by_who_may_wait() {
+fn only_a_loading_thread_touches_pages_while_memory_is_short() {
     let (_dir, map) = cold_map();
     let (far, cold) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
     assert_eq!(loading(|| probe(&map, far)), Ok(()));
@@ -163,7 +163,7 @@ fn while_pages_go_nothing_is_touched_but_by_who_may_wait() {
 /// are gone.
 #[test]
 #[cfg_attr(miri, ignore = "it has no page cache")]
-fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
+fn page_that_went_after_its_probe_is_neither_copied_nor_waited_for() {
     let (_dir, map) = cold_map();
     let (far, near) = (map.bytes(LEN - 9..LEN).unwrap(), map.bytes(0..9).unwrap());
     let learn = |bytes| PAGES.with_borrow_mut(|pages| pages.believe(bytes));
@@ -182,7 +182,7 @@ fn what_has_gone_since_it_was_found_is_neither_copied_nor_waited_for() {
 /// Runs where files are of memory: there are no such copies, and no page leaves.
 #[test]
 #[cfg_attr(miri, ignore = "it has no files of memory")]
-fn what_cannot_be_copied_and_is_in_memory_is_touched() {
+fn page_of_a_memory_file_is_touched_where_it_cannot_be_copied() {
     let file =
         File::from(rustix::fs::memfd_create("neve", rustix::fs::MemfdFlags::empty()).unwrap());
     io::Write::write_all(&mut &file, &vec![7; LEN as usize]).unwrap();
