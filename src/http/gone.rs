@@ -28,6 +28,7 @@ impl Gone {
         let mut work = pin!(work);
         loop {
             tokio::select! {
+                // A result that is there counts, also if the client has gone as well.
                 biased;
                 done = &mut work => return done,
                 () = sleep(GONE_INTERVAL) => {}

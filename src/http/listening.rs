@@ -39,6 +39,7 @@ impl Listener {
                 Ok(Self::Tcp(TcpListener::bind((host.as_str(), *port)).await?))
             }
             ListenAddress::Unix(path) => {
+                // The file of a socket outlives a killed process, and no other can bind to it.
                 remove_stale(path)?;
                 let file = SocketFile { path: path.clone(), kept: false };
                 Ok(Self::Unix(UnixListener::bind(path)?, file))
@@ -84,6 +85,7 @@ pub(crate) async fn accept(
     listeners: &[Listener],
     turn: usize,
 ) -> io::Result<(TcpStream, SocketAddr)> {
+    // Each is first in its turn, so that a busy listener keeps no other waiting.
     let (before, from) = listeners.split_at(turn % listeners.len().max(1));
     poll_fn(|context| {
         let accepted = from.iter().chain(before).map(|listener| listener.poll_accept(context));

@@ -172,9 +172,11 @@ impl Pool {
             return false;
         }
         state.push(address, job);
+        // An idle thread takes a job sooner than a new one starts.
         let spawns = may_run && state.waiting > state.idle && state.threads < shared.threads_max();
         state.threads += usize::from(spawns);
         let is_waited_for = state.idle > 0;
+        // A thread that wakes takes this lock first.
         drop(state);
         shared.queued().increment(1.0);
         if is_waited_for {
@@ -243,6 +245,7 @@ impl Shared {
     fn next(&self) -> Option<(ClientAddress, Job)> {
         let mut state = self.state();
         loop {
+            // Before the check of the end: requests that were taken get their responses.
             if let Some(next) = state.pop(self.address_threads_max) {
                 return Some(next);
             }
@@ -299,6 +302,7 @@ impl State {
         self.running -= 1;
         if let Some(share) = self.shares.get_mut(&address) {
             share.running -= 1;
+            // Any number of addresses comes in time: shares without jobs would add up.
             if share.running == 0 && share.waiting.is_empty() {
                 self.shares.remove(&address);
             }

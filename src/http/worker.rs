@@ -173,6 +173,7 @@ fn policy(shared: &Shared, role: Role) -> Policy {
     let config = &shared.http;
     Policy {
         rpc_here: role != Role::Admin,
+        // Only the full path checks keys, writes access lines and serves an operator's pages.
         fast_here: role != Role::Admin && shared.keys.is_none() && shared.access.is_none(),
         hosts: hosts(config, role),
         proxies: Proxies::of(config),
@@ -207,6 +208,7 @@ impl FullLoop {
         let drain = own(self.drain, self.handoff.clone());
         let mut open = JoinSet::new();
         while let Some(leave) = left.recv().await {
+            // A set keeps tasks that ended until they are joined: it would grow for ever.
             while open.try_join_next().is_some() {}
             let handoff = self.handoff.clone();
             match leave {

@@ -30,11 +30,13 @@ impl CalledMethods {
         client: ClientAddress,
     ) -> Self {
         let items_max = rpc.limits.batch_items_max;
+        // To parse a longer body takes long enough to hold up the connections of this thread.
         if body.len() <= LONG_BODY {
             return Self::of(body, items_max);
         }
         let (class, body) = (rpc.class(body), body.clone());
         let reading = offload.run(class, client, move || Self::of(&body, items_max));
+        // A full pool costs the line its methods, and the client nothing.
         reading.await.unwrap_or_default()
     }
 

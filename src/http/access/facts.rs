@@ -53,6 +53,7 @@ impl RequestFacts {
 fn shown_path(path: &str) -> String {
     let cut = |path: &str| path[..path.floor_char_boundary(PATH_LEN_MAX)].to_owned();
     match path.strip_prefix(KEY_PATH) {
+        // A key is a secret, and more people read logs.
         Some(rest) => format!("{KEY_PATH}-{}", cut(rest.find('/').map_or("", |at| &rest[at..]))),
         None => cut(path),
     }

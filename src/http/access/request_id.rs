@@ -14,6 +14,7 @@ const LEN_MAX: usize = 128;
 pub(super) fn request_id(headers: &HeaderMap) -> HeaderValue {
     let mut named = headers.get_all(REQUEST_ID).iter();
     match (named.next(), named.next()) {
+        // Two ids name no request, and other bytes could forge a line of the log.
         (Some(id), None) if is_safe(id.as_bytes()) => id.clone(),
         _ => new_id(),
     }

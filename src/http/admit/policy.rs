@@ -37,6 +37,7 @@ pub(crate) fn check_json(
     body_bytes_max: usize,
     content_type: &[u8],
 ) -> Result<(), ErrorResponse> {
+    // The order and the exceptions are those of libevm's `validateRequest` (`rpc/http.go`).
     if method == Method::PUT || method == Method::DELETE {
         return Err(ErrorResponse::METHOD);
     }

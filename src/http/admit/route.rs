@@ -30,9 +30,11 @@ const WEBSOCKET: [&str; 3] = ["/ws", "/ext/bc/C/ws", "/ext/bc/evm/ws"];
 
 /// Route of `path`, as it stands in a request line; `more` are further paths of JSON-RPC.
 pub(crate) fn route<'p>(path: &'p str, more: &[String]) -> Route<'p> {
+    // Few paths have one: only they pay for a decoded copy.
     if path.contains('%') {
         return match decode(path).as_deref().map(|path| unescaped(path, more)) {
             Some(Route::Rest) => Route::Rest,
+            // A malformed escape in the path of a document is a wrong parameter: 400, not 404.
             None if path.starts_with(REST) => Route::Rest,
             Some(Route::Other(_)) | None => Route::Other(path),
             Some(Route::Rpc { root }) => Route::Rpc { root },

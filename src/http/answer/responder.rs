@@ -52,6 +52,7 @@ impl Responder {
         body: &Bytes,
         address: ClientAddress,
     ) -> Result<Vec<Want>, NotDone> {
+        // To parse a longer body would hold up the connections of this thread.
         if body.len() <= LONG_BODY {
             return Ok(self.rpc.wants(body));
         }

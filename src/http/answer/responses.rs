@@ -132,6 +132,7 @@ impl Responder {
             *response.status_mut() = status;
         }
         let headers = response.headers_mut();
+        // Both pass: a place becomes free, or an upstream comes back.
         if matches!(failure, Failure::Limited | Failure::NoUpstream) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -155,6 +156,7 @@ thread_local! {
 /// Value of `x-neve-head`.
 fn head_value(head: u64) -> Option<HeaderValue> {
     NEWEST.with_borrow_mut(|newest| {
+        // Thousands of responses have the same head: its text is written once a thread.
         if newest.as_ref().is_none_or(|(known, _)| *known != head) {
             let value = HeaderValue::try_from(format!("{head:#x}")).ok()?;
             *newest = Some((head, value));

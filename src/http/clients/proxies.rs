@@ -101,12 +101,15 @@ fn address(text: &str) -> Option<IpAddr> {
 fn forwarded(line: &str) -> Option<Vec<&str>> {
     let mut found = Vec::new();
     for element in split(line, ',')? {
+        // A recipient ignores empty elements of a list (RFC 9110, 5.6.1).
         if element.is_empty() {
             continue;
         }
         let mut client = None;
         for pair in split(element, ';')? {
             let Some((name, value)) = pair.split_once('=') else { continue };
+            // An element has a parameter once (RFC 7239, 4). Of two, another reader might take the
+            // other.
             if name.eq_ignore_ascii_case("for") && client.replace(value).is_some() {
                 return None;
             }

@@ -37,6 +37,7 @@ async fn read_all(stream: &TcpStream) -> io::Result<Begin> {
         match stream.try_read(&mut came[len..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(more) => len += more,
+            // `readable` may return for nothing: the failed read makes it wait.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => return Err(error),
         }

@@ -206,6 +206,7 @@ impl FastConnection {
 
     /// Says that there is no memory, as far as that goes at once, and ends.
     fn refuse(&mut self, service: &FastService) -> NextStep {
+        // Amid an unsent response these bytes would be taken for a part of its body.
         if let (None, Ok(stream)) = (&self.out, self.stream()) {
             let status = ErrorResponse::NO_ROOM.response().status();
             service.responder.rpc.counters.respond(status.as_u16());
@@ -220,6 +221,7 @@ impl FastConnection {
         room: &mut ReadBuffer<'_>,
         now: Instant,
     ) -> io::Result<NextStep> {
+        // Responses keep the order of the requests (RFC 9112, 9.3.2): the unsent one goes first.
         if let Some(out) = self.out.take()
             && let Some(need) = self.send(*out, service, now)?
         {
@@ -236,6 +238,7 @@ impl FastConnection {
                 Ok(plain) => plain,
                 Err(need) => return Ok(need),
             };
+            // From here on a preface of HTTP/2 is no longer one: see `OpenConnection::is_new`.
             self.is_new = false;
             // `Closed` says so in a header. `Old` (HTTP/1.0) closes anyway.
             if self.ahead == Ahead::One && plain.persistence == Persistence::Kept {
@@ -244,6 +247,7 @@ impl FastConnection {
             if plain.persistence != Persistence::Kept {
                 self.ahead = Ahead::None;
             }
+            // All clients of a proxy have its address: by that they would share one limit.
             let client = plain.client.unwrap_or(self.address);
             let reply = match answer(service, room.came(), &plain, client, now) {
                 // Relaying needs a runtime. The request is still in the buffer, so hyper reads it again.
@@ -271,6 +275,7 @@ impl FastConnection {
     ) -> NextStep {
         let unpacks = residency::was_too_heavy(); // before any return: the flag is of this request
         let (body_at, end) = (plain.body.start, plain.body.end);
+        // The buffer belongs to all connections: the next one overwrites it.
         let request = Bytes::copy_from_slice(&room.bytes[..end]);
         room.take(end);
         let mut held = None;
@@ -300,6 +305,7 @@ impl FastConnection {
         loop {
             let need = match service.parse_fast(room.came(), self.proxied) {
                 Seen::FastRequest(plain) => return Ok(Ok(plain)),
+                // A full buffer cannot complete a request: only hyper reads longer ones.
                 Seen::Begin if room.len < ROOM => self.read(service, room)?,
                 Seen::Begin | Seen::Other => Some(self.hyper(service, room)),
             };
@@ -312,6 +318,7 @@ impl FastConnection {
     /// Hands the connection to hyper with the received bytes, if there is memory for them.
     fn hyper(&mut self, service: &FastService, room: &mut ReadBuffer<'_>) -> NextStep {
         if room.len > FREE_BYTES && !self.hold(service, room.len) {
+            // Bytes without a reservation go: `go_on` would keep them.
             room.len = 0;
             return self.refuse(service);
         }

@@ -61,6 +61,7 @@ impl FastService {
         if bytes.is_empty() {
             return Seen::Begin;
         }
+        // Keys are checked, and access lines written, on the full path only.
         if !self.policy.fast_here {
             return Seen::Other;
         }
@@ -179,6 +180,7 @@ fn once<T>(place: &mut Option<T>, value: T) -> Option<()> {
 }
 
 fn length(digits: &[u8]) -> Option<usize> {
+    // `parse` takes a plus sign, which RFC 9110 does not.
     let digits = digits.iter().all(u8::is_ascii_digit).then_some(digits)?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }

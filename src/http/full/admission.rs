@@ -24,6 +24,7 @@ impl Service {
         let refused = |refusal| {
             if self.is_rpc(request) { NonRpc::Refused(refusal) } else { NonRpc::Away(refusal) }
         };
+        // A front may have believed the other one: a server must refuse (RFC 9112, 3.2).
         if hosts.next().is_some() {
             return Err(refused(ErrorResponse::HOSTS));
         }
@@ -70,6 +71,7 @@ impl Service {
     fn carries_json(&self, request: &Request<Incoming>) -> Result<(), NonRpc> {
         let (method, uri) = (request.method(), request.uri());
         let len = request.body().size_hint().exact();
+        // libevm returns 200 without a body to such a request, for health checks.
         if method == Method::GET && len == Some(0) && uri.query().is_none_or(str::is_empty) {
             return Err(NonRpc::Empty);
         }

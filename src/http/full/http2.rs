@@ -179,6 +179,7 @@ async fn respond(
                 stream.reads(&state);
             }
             let response = answer(service, request, &client).await;
+            // The head and the body of the request are gone by now.
             reserved.shrink_to(STREAM_BYTES);
             response
         }
@@ -186,6 +187,7 @@ async fn respond(
     };
     let mut response = head_only_if(is_head, response);
     let mut first = memory.take_first(address, response.body());
+    // Without memory for the response there may still be some for a refusal, which is short.
     if first.is_none() && reserved.is_some() {
         response = head_only_if(is_head, service.finish(whole(no_room()), &client));
         first = memory.take_first(address, response.body());
@@ -230,6 +232,7 @@ fn head_bytes(headers: &HeaderMap) -> usize {
 /// Has `Host` name the authority, as HTTP/1 has it. False if they differ (RFC 9113, 8.3.1).
 fn name_host(request: &mut Request<Incoming>) -> bool {
     let Some(authority) = request.uri().authority() else { return true };
+    // Text before an `@` names a user, and no host (RFC 3986, 3.2).
     let name = authority.as_str().rsplit('@').next().unwrap_or_default();
     let Ok(value) = HeaderValue::from_str(name) else { return false };
     let mut hosts = request.headers().get_all(HOST).iter();

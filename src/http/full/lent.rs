@@ -32,6 +32,7 @@ impl Service {
         let try_again = lent.try_again;
         let lending = Arc::new(rpc.with_lent(lent));
         let reply = self.answer_by(lending, body.clone(), accepts, client, began).await?;
+        // All places were taken: a second later the height may be lent.
         if try_again && matches!(reply, RpcResponse::Miss(_)) {
             let mut response = self.responder.response(reply);
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));

@@ -46,6 +46,7 @@ impl KeyRing {
 impl ClientKey {
     /// Finds the key that a request named.
     pub(super) fn find(keys: &LiveKeys, named: Option<&[u8]>) -> Result<Self, KeyRefusal> {
+        // To hash a text of any length would cost what its sender likes.
         let named = named.filter(|key| key.len() <= KEY_LEN_MAX);
         let found = named.map(KeyHash::of).filter(|hash| keys.load().0.contains_key(hash));
         let Some(hash) = found else {

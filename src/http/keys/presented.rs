@@ -24,6 +24,7 @@ pub(crate) fn take_key<B>(
     if let Some((_, rest)) = in_path {
         *request.uri_mut() = rest;
     }
+    // Behind this nothing may log or relay a key.
     request.headers_mut().remove(API_KEY);
     request.headers_mut().remove(AUTHORIZATION);
     found

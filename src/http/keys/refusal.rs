@@ -51,6 +51,7 @@ impl KeyRefusal {
     pub(super) fn of(mut self, body: &[u8], items_max: usize) -> Self {
         let request = parse_at_most(body, items_max);
         let is_batch = matches!(request, Request::Batch(_));
+        // Notifications get no response (JSON-RPC 2.0, 4.1).
         let asks = |kind: Kind| matches!(kind, Kind::Call | Kind::Invalid);
         let mut text = Vec::new();
         for message in messages(&request).filter(|message| asks(message.kind())) {
@@ -82,6 +83,7 @@ impl KeyRefusal {
         let mut response = not_stored(typed(status, JSON, ResponseBody::from(self.text())));
         let headers = response.headers_mut();
         if let Some(wait) = wait {
+            // Rounded up: a client that comes back on time must not be refused again.
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
         }

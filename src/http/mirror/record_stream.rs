@@ -45,6 +45,7 @@ impl<'s> RecordStream<'s> {
     pub(crate) async fn run(mut self) {
         let mut heads = self.serving.heads();
         loop {
+            // Before the reads: a head that comes during them must end the wait below.
             heads.borrow_and_update();
             if self.catch_up().await.is_err() {
                 return;
@@ -70,6 +71,7 @@ impl<'s> RecordStream<'s> {
                 if self.serving.reader.range().is_none_or(|range| self.next >= *range.start()) {
                     return Ok(());
                 }
+                // The next height was evicted: without it the stream would have a gap.
                 self.send(Frame::Gone.encode()).await?;
                 return Err(StreamEnd);
             };

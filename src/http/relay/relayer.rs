@@ -264,6 +264,7 @@ impl Relayer {
         let account = origin.account;
         let bytes = match self.fetch(&mut call, &origin).await {
             Ok(fetched) => fetched.bytes,
+            // A notification gets no response, not even an error (JSON-RPC 2.0, 4.1).
             Err(NotRelayed::Failure(_)) if call.is_silent() => Vec::new(),
             Err(NotRelayed::Failure(failure)) => call.error(&failure.error()),
             Err(NotRelayed::NoRoom) => return None,
@@ -294,6 +295,7 @@ impl Relayer {
         let mut bytes = Vec::new();
         while let Some(frame) = answer.body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
+            // Left to itself, `Vec` would grow beyond what is reserved.
             if bytes.len() + data.len() > bytes.capacity() {
                 let capacity = (2 * bytes.len()).max(bytes.len() + data.len());
                 if !memory.grow_to(self.bytes() + capacity) {

@@ -28,6 +28,7 @@ pub(crate) fn write_json_ok(
 ) {
     put(out, &[version(persistence)]);
     PLAIN.with_borrow_mut(|prepared| {
+        // Only a new head changes these lines: thousands of responses share them.
         if prepared.newest != newest || prepared.text.is_empty() {
             prepared.write(newest);
         }
@@ -64,6 +65,7 @@ pub(crate) fn write<B>(
     persistence: Persistence,
 ) {
     let status = response.status();
+    // hyper's word for a status without a phrase.
     let reason = status.canonical_reason().unwrap_or("<none>");
     put(out, &[version(persistence), " ", status.as_str(), " ", reason, "\r\n"]);
     for (name, value) in response.headers() {

@@ -21,6 +21,7 @@ pub(crate) fn poll_send(
     let mut sent = send(stream, slices);
     while sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
         ready!(stream.poll_write_ready(context))?;
+        // A failure within `try_io` clears the readiness; else the next poll would return at once.
         sent = stream.try_io(Interest::WRITABLE, || send(stream, slices));
     }
     Poll::Ready(sent)

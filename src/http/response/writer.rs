@@ -202,6 +202,7 @@ impl ResponseWriter {
                 self.moved = true;
                 Ok(true)
             }
+            // The client decides when it reads on: pages may have left memory by then.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.aged = true;
                 Ok(false)

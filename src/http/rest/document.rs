@@ -115,6 +115,7 @@ impl Responder {
         let serving = &self.rpc.serving;
         let answered = match residency::if_sendable(|| answer(serving, asked, headers)) {
             Ok(answered) => answered,
+            // Some of its bytes are cold, and this thread serves others.
             Err(_) => self.document_elsewhere(Arc::clone(serving), asked, headers, address).await?,
         };
         match answered {
@@ -152,6 +153,7 @@ impl Responder {
         add(&self.rpc.counters.handed_over, 1);
         let copied = headers.clone();
         let work = move || {
+            // A block that the disk does not give is a miss: a full node has it.
             let answered = residency::loading_again(|| answer(&serving, asked, &copied));
             answered.unwrap_or(Err(Miss::Disk))
         };
@@ -342,6 +344,7 @@ fn empty(status: StatusCode) -> Response<ResponseBody> {
 /// Returns the response to HEAD.
 fn without_body(mut response: Response<ResponseBody>) -> Response<ResponseBody> {
     let len = response.body().len();
+    // A 304 has the length of the document, or none (RFC 9110, 8.6), and never zero.
     if response.status() != StatusCode::NOT_MODIFIED {
         response.headers_mut().insert(CONTENT_LENGTH, len.into());
     }

@@ -148,6 +148,7 @@ fn height(text: &str) -> Option<u64> {
         Some(digits) => (digits, 16, 15),
         None => (text, 10, 18),
     };
+    // `from_str_radix` takes a sign and leading zeros: a second address of one document.
     let plain = digits == "0" || !digits.starts_with('0');
     let good = plain && digits.len() <= len_max && digits.bytes().all(|b| b.is_ascii_hexdigit());
     u64::from_str_radix(digits, radix).ok().filter(|_| good)

@@ -90,6 +90,7 @@ impl Framing {
         let mut bare_lf = false;
         let len = match &mut self.part {
             Part::Head(head) => {
+                // Not a byte over the limit: hyper then refuses the head for its length.
                 let most = bytes.len().min(self.head_max - head.len);
                 let (len, end) = head.pass(&bytes[..most]);
                 bare_lf = end == End::BareLf;
@@ -163,6 +164,8 @@ impl Chunk {
                     let digit = u64::from((*digit as char).to_digit(16).unwrap_or_default());
                     match size.checked_mul(16) {
                         Some(size) => Self::Size(size + digit),
+                        // A size of more than 64 bits: hyper refuses the request, so where it ends
+                        // does not matter.
                         None => return (bytes.len(), Some(Part::Other)),
                     }
                 }

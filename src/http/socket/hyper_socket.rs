@@ -134,6 +134,7 @@ impl Socket {
         let (sent, address, proxied) =
             (self.deadline.sent.into_std(), self.memory.address, self.proxied);
         let (read, held) = (self.before, self.memory.read_held);
+        // A preface of HTTP/2 behind a response is none.
         let is_new = false;
         Ok(OpenConnection { stream, read, sent, address, proxied, is_new, held, counted })
     }
@@ -241,6 +242,7 @@ impl Socket {
         if out.has_moved() {
             self.deadline.sent = Instant::now();
         }
+        // The client may leave the rest unread for long: it counts for its address from now on.
         if sent.is_pending() && !out.reserve(self.account()) {
             return Poll::Ready(Err(NO_ROOM.into()));
         }

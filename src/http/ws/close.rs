@@ -41,6 +41,7 @@ impl From<Error> for CloseReason {
                 Self::told(WsClose::TooLarge, CloseCode::Size, "")
             }
             Error::Utf8(_) => Self::told(WsClose::Protocol, CloseCode::Invalid, ""),
+            // The client has left without a close frame: there is no one to tell.
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
                 Self::Silently(WsClose::Client)
             }

@@ -283,10 +283,12 @@ impl WsConnection<'_> {
     /// Returns the response to a message that the client's key does not allow.
     async fn refusal(&mut self, body: &Bytes) -> Result<Option<Vec<u8>>, CloseReason> {
         let Some(key) = self.key.clone() else { return Ok(None) };
+        // A reload may have removed the key since the handshake.
         if !key.is_known() {
             return Err(CloseReason::key());
         }
         let items_max = self.rpc.limits.batch_items_max;
+        // A longer body takes long to parse: the other connections of this thread would wait.
         if body.len() <= LONG_BODY {
             return Ok(key.admit(body, items_max).err().map(KeyRefusal::text));
         }

@@ -40,6 +40,8 @@ impl Kept {
             (bytes, self.head_len) = (&bytes[1..], self.head_len + 1);
             if let Some(len) = self.payload_len() {
                 (self.first, self.left, self.frame, self.head_len) = (self.head[0], len, 0, 0);
+                // Frames of control may stand amid a message, and its next frame continues it (RFC
+                // 6455, 5.4).
                 if self.is_data() && self.first & OPCODE != CONTINUATION {
                     self.message = 0;
                 }

@@ -57,6 +57,7 @@ impl WsConnection<'_> {
         body: Bytes,
     ) -> Result<(WsResponse, Calls), CloseReason> {
         add(&self.rpc.counters.handed_over, 1);
+        // The other thread changes them: an `eth_subscribe` in the message opens one.
         let mut subscriptions = std::mem::take(&mut self.subscriptions);
         let (class, began, gone) = (rpc.class(&body), Began::now(), Gone::default());
         let flag = gone.flag();

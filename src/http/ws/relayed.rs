@@ -149,6 +149,7 @@ impl WsConnection<'_> {
     /// Passes on an event of the socket, and more that are there.
     pub(super) async fn pass_on(&mut self, event: SocketEvent) -> Result<(), CloseReason> {
         self.take_event(event).await?;
+        // Bounded: the client's own messages have their turn behind a flood of notifications.
         for _ in 1..BURST {
             let Some(upstream) = &mut self.upstream else { break };
             let Some(event) = upstream.socket.waiting() else { break };
@@ -189,6 +190,7 @@ impl WsConnection<'_> {
         owed.calls.time(&self.rpc.counters, owed.began.elapsed());
         if let (Some(id), Some(upstream)) = (id, &mut self.upstream) {
             let account = self.rpc.memory.account(self.address);
+            // The client could not end what it does not know: the upstream would send for ever.
             if !self.subscriptions.add_relayed(&id, account) {
                 upstream.socket.unsubscribe(id);
                 return self.write_failure(&owed.call, Failure::Limited, owed.entry).await;
@@ -218,6 +220,7 @@ impl WsConnection<'_> {
         let Some(Upstream { socket, pending, ids }) = &mut self.upstream else { return };
         let ended = ids.extract_if(.., |id| !self.subscriptions.have_relayed(id));
         ended.for_each(|id| socket.unsubscribe(id));
+        // Each socket takes a place of the client's address, and a connection of the upstream.
         if ids.is_empty() && pending.is_empty() {
             self.upstream = None;
         }

@@ -113,11 +113,13 @@ impl SendMemory {
     ) -> Poll<io::Result<Taken>> {
         match self.take(address, bytes) {
             Some(taken) => Poll::Ready(Ok(taken)),
+            // No piece is left whose end would wake the stream: it would wait for ever.
             None if self.pieces.load(Ordering::Relaxed) == 0 => {
                 Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()))
             }
             None => {
                 let (mut waiting, waker) = (lock(&self.waiting), context.waker());
+                // A stream is polled for other reasons too: its waker is kept once.
                 if !waiting.iter().any(|known| known.will_wake(waker)) {
                     waiting.push(waker.clone());
                 }
