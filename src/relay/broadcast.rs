@@ -44,6 +44,8 @@ impl Relay {
         while let Some(outcome) = outcomes.recv().await {
             match outcome {
                 Ok(bytes) if is_result(&bytes) => return Ok(self.answer(bytes, deadline, counted)),
+                // An error counts only if all fail: one node may know the transaction already, or
+                // be full.
                 Ok(bytes) => _ = refused.get_or_insert(bytes),
                 Err(why) => failure = why,
             }
@@ -117,7 +119,9 @@ async fn ask<E>(
         let response = state.check(place, response, true)?;
         let took = began.elapsed();
         let begun = Begun::read(response.into_body()).await?;
+        // The response to a transaction is a hash or an error: a long one is neither.
         let whole = begun.short().ok_or(Failure::TooLong(SHORT_BYTES))?;
+        // Before any of it reaches the client.
         state.check_text(place, whole)?;
         Ok((whole.clone(), took))
     };

@@ -213,6 +213,8 @@ impl Relay {
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);
             let again = others && tried.failures + 1 < ATTEMPTS_MAX;
             let until =
+                // Half of the time that is left: a silent upstream must leave some for the next
+                // one.
                 if again && request.repeatable { now + (deadline - now) / 2 } else { deadline };
             let first = Attempt { request, others, began: now, until };
             let outcome = match self.hedge_after(&candidate, candidates.peek(), request) {
@@ -224,6 +226,8 @@ impl Relay {
             };
             match outcome {
                 Outcome::Good(reply) => return Ok(reply),
+                // The upstream may have done it: a second transaction or filter would be another
+                // one.
                 Outcome::Failed(failure, unsent) if !(request.repeatable || unsent) => {
                     tried.failed(failure);
                     break;

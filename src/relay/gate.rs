@@ -66,6 +66,7 @@ impl Gate {
         now: Instant,
     ) -> Result<(), Failure> {
         let busy = |pace: &mut RateLimiter| !pace.wait(now).is_zero();
+        // Both limits hold: the relay's own, and that of the upstream, which following shares.
         if busy(&mut self.pace) || following.is_some_and(busy) {
             return Err(Failure::Limited);
         }

@@ -36,6 +36,7 @@ impl RecentTimes {
     /// Time that 95 % of the responses did not exceed, and at least the shortest wait; `None` while
     /// too few are known.
     pub(super) fn hedge_after(&self) -> Option<Duration> {
+        // A percentile of few times would hedge by chance.
         if self.times.len() < SAMPLES_MIN {
             return None;
         }

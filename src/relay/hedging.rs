@@ -62,6 +62,8 @@ impl Relay {
             Either::Left((good @ Outcome::Good(_), _)) => (good, false),
             Either::Right((good @ Outcome::Good(_), _)) => {
                 let now = Instant::now();
+                // The first request is dropped, so its time is never known: it took at least this
+                // long.
                 self.state.gate(place).outrun(now - began, now);
                 (good, true)
             }
@@ -88,6 +90,7 @@ impl Relay {
         rest: &mut Peekable<vec::IntoIter<Candidate>>,
         hedge: &mut Hedge,
     ) -> Option<Candidate> {
+        // A bound on the share of hedges: when all upstreams are slow, they would double the load.
         if !self.state.hedges.spend() {
             hedge.outcome = "no_budget";
             return None;

@@ -26,6 +26,7 @@ impl Hops {
         let mut hops = Self::default();
         let values = headers.get_all(VIA).iter().filter_map(|value| value.to_str().ok());
         for number in values.flat_map(|value| value.split(',')).filter_map(number) {
+            // More hops than there are places are taken for a circle, too.
             let place = hops.numbers.get_mut(hops.len).filter(|_| number != own);
             *place.ok_or(Failure::Loop)? = number;
             hops.len += 1;

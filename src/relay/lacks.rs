@@ -75,6 +75,8 @@ impl Lacks {
         let until = now + LEARNT;
         match (lack, &call.methods[..], call.height) {
             (Lack::Method, [method], _) => {
+                // Names come from clients, who can make up any number. A forgotten one costs an
+                // attempt.
                 if self.methods.len() >= METHODS_MAX {
                     self.methods.clear();
                 }
@@ -82,6 +84,7 @@ impl Lacks {
             }
             (Lack::State, _, Some(height)) => {
                 let known = self.states.filter(|(_, until)| now < *until);
+                // A node prunes from below: it lacks the states under one that it lacks.
                 let height = known.map_or(height, |(known, _)| known.max(height));
                 self.states = Some((height, until));
             }

@@ -172,6 +172,8 @@ impl RelayState {
             .into_iter()
             .filter(|(place, _)| *place < self.gates.len())
             .map(|(place, upstream)| {
+                // The client may have seen `head`: from an upstream behind it, a block would seem
+                // to vanish.
                 let lacks = upstream.state().head < head;
                 Candidate { place, upstream: Some(upstream), lacks, unlikely: lacks }
             })
@@ -272,6 +274,7 @@ impl RelayState {
         let (status, headers) = (response.status(), response.headers());
         match status {
             StatusCode::OK => {}
+            // APIs other than JSON-RPC answer with statuses of their own.
             status if !is_rpc && is_answer(status) => {}
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 self.pause(place, headers);
@@ -281,9 +284,11 @@ impl RelayState {
             status => return Err(Failure::Status(status.as_u16())),
         }
         let json = headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));
+        // A coding was not asked for, and in coded bytes no key of an upstream would be found.
         if is_rpc && !json || headers.contains_key(CONTENT_ENCODING) {
             return Err(Failure::NotJson);
         }
+        // Such a body ends with its connection: a cut one would look whole.
         if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
             return Err(Failure::NoLength);
         }

@@ -204,6 +204,7 @@ impl Rpc {
 /// All of a batch for an upstream, or for several if calls name filters: those are put together again.
 fn relayed_whole(messages: &[Message<'_>], accepts: AcceptEncoding) -> RpcResponse {
     let whole = Outbound::batch(messages);
+    // A filter is known only to the upstream that opened it.
     if !whole.names_filters() {
         return RpcResponse::Relay(whole);
     }

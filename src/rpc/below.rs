@@ -20,6 +20,7 @@ impl Rpc {
 
     /// Height or hash that was missed, if another place may have it.
     pub(crate) fn want_of(&self, miss: Miss) -> Option<Want> {
+        // Once: what was not lent the first time is a miss.
         let below = self.below.as_ref().filter(|_| !self.has_lent)?;
         let want = match miss {
             Miss::Height(height) if height < self.first()? => Want::Height(height),

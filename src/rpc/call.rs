@@ -51,6 +51,7 @@ impl Rpc {
         match message.kind() {
             Kind::Call => self.call(message, caller, out),
             Kind::Notification => self.notification(message, caller),
+            // The node drops responses that a client sends.
             Kind::Response => Err(Unanswered::Silent),
             Kind::Invalid => {
                 envelope::error(out.text(), message.id(), &RpcError::INVALID_REQUEST);

@@ -61,6 +61,7 @@ impl CallFacts {
         if let Some((place, reads_state)) = block_place(method) {
             match block(parameter(parameters, place)) {
                 Block::Number(height) => {
+                    // Of a batch the lowest counts: an upstream that has it has the others, too.
                     self.height = Some(self.height.map_or(height, |lowest| lowest.min(height)));
                     self.reads_state |= reads_state;
                 }

@@ -79,6 +79,7 @@ impl Outbound {
         match parse_at_most(body, items_max) {
             Request::Single(message) => may_pass(&message).then(|| Self::single(&message)),
             Request::Batch(messages) => {
+                // The parser stops at the limit: calls behind it were not checked.
                 let fits = (1..=items_max).contains(&messages.len());
                 (fits && messages.iter().all(may_pass)).then(|| Self::batch(&messages))
             }

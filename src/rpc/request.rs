@@ -127,6 +127,7 @@ impl Rpc {
 
     /// Returns the class of a body that cannot be answered on a serving thread.
     pub(crate) fn class(&self, body: &[u8]) -> Class {
+        // To parse so much takes as long as a search.
         let searches = body.len() > LONG_BODY
             || match self.parse(body) {
                 Request::Single(message) => self.searches(&message),

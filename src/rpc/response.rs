@@ -34,6 +34,7 @@ impl RpcResponse {
         split.outbound.end();
         if !split.outbound.is_empty() {
             let is_whole = split.served == 0 && split.refused == 0;
+            // Calls that name filters may go to several upstreams, whose answers must be joined.
             if is_whole && !split.outbound.names_filters() {
                 return Ok(Self::Relay(Outbound::batch(messages)));
             }

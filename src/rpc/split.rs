@@ -254,6 +254,7 @@ fn answers_of(bytes: &Bytes, count: usize) -> Vec<Option<Bytes>> {
     let read = json.deserialize_seq(Items { bytes, found: &mut found });
     match read.and_then(|()| json.end()) {
         Ok(()) => found,
+        // Of a malformed text no answer is believed, not even one before the error.
         Err(_) => vec![None; count],
     }
 }
@@ -275,6 +276,8 @@ impl<'de> Visitor<'de> for Items<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut left = self.found.len() + ITEMS_MORE_MAX;
         while let Some(item) = items.next_element::<&'de RawValue>()? {
+            // An upstream decides how many items come: beyond a few more than were asked for, it
+            // errs.
             left = left.checked_sub(1).ok_or_else(|| A::Error::custom("too many items"))?;
             let known = known_form(item.get());
             let known = known.map(|(id, rest)| (id, self.bytes.slice_ref(rest.as_bytes())));

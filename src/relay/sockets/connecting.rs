@@ -31,10 +31,12 @@ pub(super) async fn connect(state: &RelayState, opening: &Opening) -> Result<Con
     for candidate in state.candidates(opening.head, &opening.facts, now) {
         let Some(client) = client(state, &candidate) else { continue };
         if let Err(refused) = state.enter_unmeasured(&candidate, Instant::now()) {
+            // The failure of an upstream that was asked says more than the limit of another.
             failure = if failures == 0 { refused } else { failure };
             continue;
         }
         let account = opening.memory.account(opening.address);
+        // Before the handshake: the upstream may send from then on.
         let held = account.reserve(Holder::Relay, BASE).ok_or(SocketEnd::NoRoom)?;
         match open(state, opening, &client, held).await {
             Ok((socket, coming)) => {

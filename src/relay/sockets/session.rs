@@ -144,6 +144,7 @@ impl<'s> Session<'s> {
                 }
             },
             Command::Unsubscribe(id) => {
+                // Never refused: else the upstream would go on to send what nobody reads.
                 self.state.charge(&self.upstream.candidate);
                 self.ids.remove(&id);
                 (Message::text(unsubscribe(&id)), None)

@@ -111,6 +111,7 @@ impl Filters {
     /// Returns a filter without a poll (as the node's `eth_getFilterLogs`).
     pub(crate) fn get(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
         let mut held = self.held();
+        // No timer removes filters, so an expired one may still be here.
         if held.get(id)?.is_idle(now) {
             held.remove(id);
         }

@@ -238,6 +238,7 @@ fn block(
     out: &mut BodyBuilder,
 ) -> Result<(), NotRead> {
     let form = BlockForm::of(serving, at);
+    // Its values are those of no stored flag: it is made from the record.
     if form == BlockForm::Pending {
         return block_of(&record(serving, at)?, which, form, out);
     }

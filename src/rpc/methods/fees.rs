@@ -43,6 +43,7 @@ pub(crate) fn history(
         return Err(Miss::Height(heights.start).into());
     }
     let with_tips = !percentiles.is_empty();
+    // So many blocks take longer than other connections of this thread should wait.
     if heights.end - heights.start > LONG_BLOCKS {
         residency::not_here()?;
     }
@@ -101,6 +102,7 @@ fn fees(
     }
     let record = at_height(context.serving, height)?;
     let unreadable = |_| NotRead::Miss(Miss::Unreadable(height));
+    // Without percentiles the header suffices, which is a fraction of the block.
     if !with_tips {
         let header = readable(&record, HEADER)?;
         return Ok(BlockFees::from_header(header.as_ref()).map(Arc::new).map_err(unreadable)?);
@@ -126,6 +128,7 @@ fn next_fee(
     head: u64,
     rule: FeeRule,
 ) -> Result<Option<U256>, NotRead> {
+    // Before Helicon the last value follows from the last block alone: see `FeeHistory::write`.
     if rule == FeeRule::BeforeHelicon || heights.is_empty() {
         return Ok(None);
     }

@@ -112,6 +112,7 @@ fn hashes(
             list.push(b',');
         }
         list.extend_from_slice(format!("\"{}\"", record.header()?.hash).as_bytes());
+        // Twice: the list grows by doubling, and is copied into the response.
         if !context.memory.covers(out.held() + 2 * list.capacity()) {
             return Err(QueryError::NoRoom);
         }
@@ -167,6 +168,7 @@ pub(crate) fn close(
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
     let closed = context.filters.close(id, Instant::now());
+    // Another place made it, perhaps a full node: only that one can remove it.
     if let (None, QueryError::Miss(miss)) = (&closed, not_found(context, id)) {
         return Err(miss.into());
     }

@@ -124,12 +124,14 @@ pub(crate) fn list(
     out: &mut BodyBuilder,
 ) -> Result<(), QueryError> {
     let count = heights.end().saturating_sub(*heights.start()) + 1;
+    // Each height is probed for each term: beyond this, other connections would wait.
     if count.saturating_mul(wanted.terms()) > LONG_SEARCH {
         residency::not_here()?;
     }
     let before = out.mark();
     let appended = append(context, heights, wanted, out);
     if appended.is_err() {
+        // An error after the first logs must leave none of them in the response.
         out.back_to(before);
     }
     appended
