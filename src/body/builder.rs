@@ -63,6 +63,7 @@ impl BodyBuilder {
     /// Another element of a list of slices. Those that lie behind one another become one piece:
     /// lists of logs have tens of thousands of them.
     pub(crate) fn next_stored(&mut self, slice: SegmentSlice) -> Result<(), Cold> {
+        // Text since the last slice would stand between the two: only neighbors are joined.
         if self.loose == self.text.len()
             && let Some(BodySlice::Stored(last)) = self.pieces.last_mut()
             && last.join(b',', &slice)

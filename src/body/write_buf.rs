@@ -55,6 +55,7 @@ impl WriteBuf {
                 into.copy_from_slice(&piece.bytes(&self.text)[range]);
                 continue;
             };
+            // Cold fails the whole copy: bytes are sent in order, so a gap is of no use.
             slice.copy_in(range, into)?;
         }
         Ok(copied)

@@ -31,6 +31,7 @@ pub(crate) fn client_config(own: Option<(&str, &Path)>) -> Result<ClientConfig, 
 /// Connects over http or https, as the address says.
 pub(crate) fn connector(tls: ClientConfig, timeout: Duration) -> HttpsConnector<HttpConnector> {
     let mut connector = HttpConnector::new();
+    // The connector of TLS is around it: it opens the socket for https, too.
     connector.enforce_http(false);
     connector.set_connect_timeout(Some(timeout));
     connector.set_nodelay(true);
@@ -47,5 +48,7 @@ fn add(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
         roots.add(certificate).map_err(|error| error.to_string())?;
         count += 1;
     }
+    // An empty file would trust nothing more, and its owner would learn that from failed
+    // handshakes.
     if count == 0 { Err("no certificate in it; a PEM file is wanted".to_owned()) } else { Ok(()) }
 }

@@ -107,6 +107,7 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> C
     let not_here = || memchr::memmem::find(body, RpcError::NOT_AVAILABLE.as_bytes()).is_some();
     match status {
         StatusCode::MISDIRECTED_REQUEST => CallError::NotServed(start),
+        // Fronts send a miss on with another status: the words name it all the same.
         _ if not_here() => CallError::NotServed(start),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             CallError::Throttled { status, after: retry_after(headers, SystemTime::now()) }
@@ -117,6 +118,7 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> C
 
 /// Counts a call that failed. That a height is not there is no failure.
 pub(super) fn count(method: &'static str, error: &CallError) {
+    // A height that an upstream does not have yet is asked for again: usual at the head.
     if error.is_absent() && method.starts_with("eth_get") {
         return;
     }
@@ -142,6 +144,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let after = match text.parse() {
         Ok(seconds) => Duration::from_secs(seconds),
+        // A date that has passed allows the next request at once.
         Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default(),
     };
     Some(after.min(RETRY_AFTER_MAX))

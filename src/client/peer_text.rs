@@ -85,6 +85,7 @@ fn joined(head: &str, tail: &str) -> String {
 /// The text of a range, which ends between characters. A key that overlaps it is hidden as a whole.
 fn escaped(text: &str, range: Range<usize>, secrets: &Secrets) -> String {
     let mut out = String::with_capacity(range.len());
+    // A key that begins before the range would else be shown from its middle on.
     let mut at = text.ceil_char_boundary(range.start.saturating_sub(secrets.longest()));
     while at < range.end {
         let rest = &text[at..];

@@ -107,6 +107,7 @@ fn answers_by_id(body: &Bytes, first: u64, count: usize) -> Result<Vec<CallResul
         serde_json::from_slice(body).map_err(|error| garbage(&error, body))?;
     let mut results: Vec<_> = (0..count).map(|_| None).collect();
     for answer in answers {
+        // An upstream chooses the ids that it sends: those of no call are refused.
         let at = answer.id.checked_sub(first).map(|at| at as usize).filter(|at| *at < count);
         let at = at.ok_or_else(|| CallError::InvalidJson("an answer with another id".into()))?;
         results[at] = Some(answer.into_result(body));

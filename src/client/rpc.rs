@@ -134,6 +134,7 @@ impl RpcClient {
         let (head, body) = response.into_parts();
         let limit = self.config.response_bytes_max.saturating_mul(answers);
         let body = self.read(Limited::new(body, limit)).await;
+        // The text of an error may name its reason, and lacks nothing if it cannot be read.
         if head.status != StatusCode::OK {
             return Err(refused(head.status, &head.headers, &body.unwrap_or_default()));
         }

@@ -53,6 +53,7 @@ impl Secrets {
                 self.0.push(secret.to_owned());
             }
         }
+        // The longest first: one secret may be a part of another, as a key of its path.
         self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     }
 

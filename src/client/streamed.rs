@@ -74,6 +74,7 @@ struct Idle {
 
 impl Idle {
     fn take(&mut self) -> Option<Sender> {
+        // The newest: the server has had least time to close it.
         let (sender, since) = self.all.pop()?;
         if sender.is_closed() || since.elapsed() >= IDLE_TIMEOUT {
             self.sweep();
@@ -188,6 +189,7 @@ impl StreamClient {
 
 fn insert(idle: &Arc<Mutex<Idle>>, sender: Sender) {
     let mut locked = lock(idle);
+    // The connection closes: as many are kept as a burst can use.
     if locked.all.len() >= IDLE_MAX {
         return;
     }

@@ -74,6 +74,7 @@ impl WebSocketClient {
 
     async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
         let uri = self.address.reveal();
+        // `Uri` keeps the brackets of an IPv6 address, which `connect` does not take.
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let secure = uri.scheme_str() == Some("wss");
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });

@@ -237,6 +237,7 @@ fn contents(answer: &RejectedPayload, verdict: &str, why: &str, unix: u64) -> Ve
     let mut bytes = format!("{head}\n").into_bytes();
     for text in [block, receipts] {
         let room = Origin::Upstream.file_bytes_max().saturating_sub(bytes.len());
+        // An upstream decides how long its texts are: a file is cut at its bound.
         bytes.extend_from_slice(&text[..text.len().min(room)]);
         bytes.push(b'\n');
     }

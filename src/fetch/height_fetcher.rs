@@ -192,6 +192,7 @@ impl HeightFetcher {
     ) {
         upstream.penalize(reason);
         let mut disputed = self.disputed();
+        // A liar names as many heights as it likes: the set is bounded.
         if disputed.len() < DISPUTED_MAX {
             disputed.insert(height);
         }
@@ -267,6 +268,7 @@ impl HeightFetcher {
     ) -> Result<Payload, FetchError> {
         let upstream = &lease.upstream;
         let ask = async {
+            // The stream has brought the height, or is about to: no request need be made.
             if let Some(peer) = &upstream.peer
                 && let Some(texts) = peer.feed.take(need.height).await
             {
@@ -278,6 +280,7 @@ impl HeightFetcher {
                 _ => one_batch(upstream, named).await,
             }
         };
+        // Without another upstream to ask, patience is all that is left.
         if self.pool.sight().borrow().admitted < 2 {
             return ask.await;
         }
@@ -292,6 +295,7 @@ impl HeightFetcher {
         if found != need.height {
             return Err(FetchError::Refused("height", format!("the upstream sent block {found}")));
         }
+        // A valid block of this height, but not the one in this chain.
         if let Some(hash) = need.hash.filter(|hash| *hash != assembled.record.hash) {
             let why = format!("it is {}, its child names {hash}", assembled.record.hash);
             return Err(FetchError::Refused("backfill_link", why));

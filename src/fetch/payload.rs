@@ -37,6 +37,7 @@ pub(crate) async fn two_calls(
         came(&block);
         Ok::<_, FetchError>(block)
     };
+    // Learnt from an earlier error: to ask again would cost a call for each height.
     if !upstream.block_receipts.load(Ordering::Relaxed) {
         return with_each_receipt(upstream, block.await?).await;
     }
@@ -141,6 +142,7 @@ pub(crate) fn is_of_another(failed: &FetchError, texts: &Payload, height: u64) -
 fn are_of((block, receipts): &Payload, height: u64) -> bool {
     let Ok(block) = Block::parse(block) else { return true };
     let told = format!("\"blockNumber\":\"{height:#x}\"");
+    // No receipt names its block then, so receipts of another empty block look the same.
     let receipts_are = if block.transactions.is_empty() {
         receipts.trim_ascii() == b"[]"
     } else {

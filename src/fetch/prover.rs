@@ -77,6 +77,7 @@ impl Prover {
         let begun = Instant::now();
         let checked = Block::parse(block)?.check(checks)?;
         add_elapsed(&self.busy.prove, begun);
+        // After the block's proof: its receipts may still be on their way meanwhile.
         let receipts = receipts()?;
         let begun = Instant::now();
         let proven = Receipts::parse(&receipts)?.check(&checked)?;

@@ -197,6 +197,7 @@ impl Follower {
         let again = self.status.words().upstream_error.as_ref() == Some(&text);
         match end.phase() {
             Phase::WrongChain => error!(error = %end, retry_in, "following stopped"),
+            // The same words again are no news: they would bury other warnings.
             _ if again => info!(error = %end, retry_in, "following still interrupted"),
             _ => warn!(error = %end, retry_in, "following interrupted"),
         }

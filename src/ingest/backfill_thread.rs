@@ -63,6 +63,7 @@ fn write(
         };
         history.append(&record)?;
         note_written(&record);
+        // Written: its bytes are free for the next heights, also while others wait here.
         drop(room);
         count(busy, begun);
     }

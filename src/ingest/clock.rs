@@ -24,6 +24,7 @@ impl Clock {
     /// 1970.
     pub(crate) fn doubt(&mut self, newest: Option<u64>) -> Option<String> {
         let now = (Instant::now(), SystemTime::now());
+        // Kept until the next start: nothing tells when the clock is right again.
         self.jump = jump(self.read, now).or(self.jump);
         self.read = now;
         behind(now.1, newest).or_else(|| {

@@ -19,6 +19,7 @@ pub(crate) async fn run(serving: Arc<Serving>, bytes: u64) {
     keep_program(bytes);
     let mut newest = LockedTail::new(bytes);
     let mut look = interval(EVERY);
+    // After a suspended machine wakes, ticks that were missed must not come all at once.
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         look.tick().await;

@@ -46,6 +46,7 @@ impl Scrubber {
             debug!(%error, "scrubber keeps its priority");
         }
         loop {
+            // Without a rate it is off, which a reload may change.
             while (self.pace.rate)().is_none() || self.serving.reader.sealed().is_empty() {
                 wait(LOOK_EVERY);
             }

@@ -122,6 +122,7 @@ impl Loop {
         if let Err(error) = self.restore_all() {
             error!(%error, "removed segment files not written anew");
         }
+        // Records may have come after the sync that runs: the last one covers them.
         let synced = match ended(&mut self.syncing).await {
             Some(Err(error)) => self.setup.writer.end_sync(Err(error)),
             _ => self.setup.writer.sync(),
@@ -136,6 +137,7 @@ impl Loop {
         if self.is_losing {
             return Duration::ZERO;
         }
+        // While a sync runs, the next one waits for its end and not for the clock.
         let dirty = self.dirty_since.filter(|_| self.syncing.is_none());
         let sync = dirty.map(|since| self.setup.fsync_interval.saturating_sub(since.elapsed()));
         let evict = EVICT_INTERVAL.saturating_sub(self.evicted_at.elapsed());
@@ -191,6 +193,8 @@ impl Loop {
                 Ok(()) => break,
                 Err(error) if error.is_disk_full() => {
                     self.disk_full(&error);
+                    // neve stops: a pause for space would hold it up for as long as the disk is
+                    // full.
                     if incoming.is_closed() {
                         return Ok(());
                     }

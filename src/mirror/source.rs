@@ -155,9 +155,11 @@ impl MirrorSource {
         }
         let response = self.get(&format!("{}{base}", form.path()), &headers).await?;
         let resumed = response.status() == StatusCode::PARTIAL_CONTENT;
+        // Without a tag a later part could be of another file, which `If-Range` tells.
         if !response.headers().contains_key(ETAG) {
             return Err(SourceError::Malformed("a segment without a tag".into()));
         }
+        // Status 200 has the whole file: the tag was that of another one.
         Ok((if resumed { from } else { 0 }, ByteStream { body: response.into_body() }))
     }
 
@@ -219,6 +221,7 @@ impl MirrorSource {
         let text = why.map_or_else(String::new, ToString::to_string);
         let mut said = lock(&self.said);
         let said = &mut said[means as usize];
+        // Each attempt fails alike: one line of the log is enough.
         if said.as_ref() == Some(&text) {
             return;
         }

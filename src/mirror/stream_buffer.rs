@@ -87,6 +87,8 @@ impl StreamBuffer {
         let mut changes = self.changes.subscribe();
         while self.is_full(stored) {
             changes.borrow_and_update();
+            // Nobody takes them: the heights were fetched otherwise, and the stream would stand
+            // still.
             if timeout(UNWANTED_AFTER, changes.changed()).await.is_err() {
                 self.change(|state| state.keep(|_| false));
             }

@@ -205,6 +205,7 @@ fn parse(kind: u8, mut payload: Bytes) -> Option<Frame> {
     match (kind, payload.len()) {
         (RECORD, 12..) => {
             let (height, block) = (payload.get_u64_le(), payload.get_u32_le() as usize);
+            // The length is the sender's: a larger one would panic in `split_to`.
             let fits = block <= payload.len();
             fits.then(|| Frame::Record {
                 height,

@@ -27,6 +27,7 @@ impl Allowance {
     pub(crate) fn ready(&mut self, now: Instant) -> Result<(), Duration> {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
+        // At most one second's worth is saved up, and at least one call: rates may be below one.
         self.left = since.mul_add(self.a_second, self.left).min(self.a_second.max(1.0));
         if self.left < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - self.left) / self.a_second));

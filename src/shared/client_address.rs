@@ -14,6 +14,8 @@ impl From<IpAddr> for ClientAddress {
     fn from(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => {
+                // A client has a /64 of IPv6: by single addresses it could have any number of
+                // shares.
                 let [a, b, c, d, ..] = address.segments();
                 IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
             }

@@ -89,6 +89,7 @@ impl IngestBudget {
     /// too little is taken now, as far as there is room.
     pub(crate) fn fit(&self, room: &mut IngestReservation, bytes: u64) {
         let expected = self.height.load(Ordering::Relaxed);
+        // Rises at once and falls slowly: one small block says little of the next one.
         let next = if bytes > expected { bytes } else { expected - (expected - bytes) / 16 };
         self.height.store(next, Ordering::Relaxed);
         let IngestReservation::Shared(permit) = room else { return };

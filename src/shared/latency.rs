@@ -76,6 +76,7 @@ impl Latencies {
     /// Leaves a call to the next [`Latencies::settle`]. `woke` is the time of the wake-up.
     pub(crate) fn pend(&self, method: usize, outcome: usize, woke: Instant) {
         let mut waiting = self.waiting.load(Ordering::Relaxed);
+        // More calls in one wake-up than there are places: those so far are counted early.
         if waiting >= PENDING_MAX {
             self.settle(woke);
             waiting = 0;

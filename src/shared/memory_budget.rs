@@ -188,6 +188,7 @@ impl Reservation {
         let Share { budget, used, .. } = &*self.share;
         let fits = take(used, bytes, budget.address_max.load(Ordering::Relaxed))
             && (take(&budget.used, bytes, budget.total_max()) || {
+                // Taken from the share a moment ago, and the total has too few.
                 used.fetch_sub(bytes, Ordering::Relaxed);
                 false
             });

@@ -72,6 +72,7 @@ impl Serving {
         let head = self.reader.range().map(|range| *range.end());
         self.head.store(head.unwrap_or(NO_HEAD), Ordering::Relaxed);
         head.inspect(|head| self.freshness.reaches(*head));
+        // Last: threads that it wakes read the head and its age.
         self.heads.send_replace(head);
     }
 

@@ -119,6 +119,7 @@ impl HeadListener {
         let subscribe =
             r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
         socket.send(Message::text(subscribe)).await?;
+        // Heads from before the subscription are not told: the monitor has to ask.
         self.newest.send_modify(|newest| newest.connections += 1);
         self.read(&mut socket, backoff, live).await
     }
@@ -146,6 +147,7 @@ impl HeadListener {
         live: &mut Live,
     ) -> Result<std::convert::Infallible, Ended> {
         let limit = self.config.ws_idle_timeout;
+        // Two pings may be lost before the upstream counts as silent.
         let ping_every = limit / 3;
         let mut ping = interval_at(Instant::now() + ping_every, ping_every);
         let mut heard = Instant::now();

@@ -93,6 +93,7 @@ impl ConcurrencyLimit {
     ) {
         let took = took.as_secs_f64();
         let first = self.mean == 0.0;
+        // One very slow answer says little: its weight is bounded.
         let seen = took.min(OUTLIER * self.mean);
         self.mean = if first { took } else { self.mean.mul_add(KEEP, seen * (1.0 - KEEP)) };
         let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
@@ -120,6 +121,7 @@ impl ConcurrencyLimit {
     }
 
     fn shrink(&mut self, by: f64, now: Instant) {
+        // What is in flight was sent with the larger window, so there is one step a round.
         let pause = Duration::from_secs_f64(self.mean.clamp(0.01, 10.0));
         if self.shrunk.is_none_or(|at| now.duration_since(at) >= pause) {
             self.size = (self.size * by).max(1.0);

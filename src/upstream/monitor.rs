@@ -223,6 +223,7 @@ impl UpstreamMonitor {
     async fn agree(&self, head: u64) -> Result<(), EjectReason> {
         let reader = &self.serving.reader;
         let Some(proven) = self.serving.proven_height() else { return Ok(()) };
+        // An upstream that is behind is compared at its own head.
         let height = proven.min(head);
         let ours = loaded(|| reader.record(height).map(|record| record.hash()));
         let Some(ours) = ours else { return Ok(()) };

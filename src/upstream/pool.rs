@@ -224,6 +224,7 @@ impl UpstreamPool {
             let not_before = [
                 need.not_before(place, now),
                 state.resting(now),
+                // The only upstream is asked all the same: it may have the height by now.
                 state.lacking(need.height, now).filter(|_| self.upstreams.len() > 1),
             ];
             if let Some(until) = not_before.into_iter().flatten().max() {

@@ -280,6 +280,7 @@ impl Upstream {
         let now = Instant::now();
         let mut state = self.state();
         let time = state.penalized.map_or(DOUBT, |(until, time)| {
+            // False answers within one penalty are one offence; a later one doubles it.
             if until > now { time } else { (2 * time).min(DOUBT_MAX) }
         });
         state.penalized = Some((now + time, time));

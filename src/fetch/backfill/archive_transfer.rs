@@ -158,6 +158,7 @@ struct ArchiveTransfer<'f> {
 
 impl ArchiveTransfer<'_> {
     async fn run(self) -> Result<VerifiedSegment, TransferError> {
+        // Before the download: what retention would evict at once need not come.
         if !has_room_below(self.follower) {
             return Err(TransferError::Full);
         }
@@ -167,6 +168,7 @@ impl ArchiveTransfer<'_> {
             BackfillInterval::new(self.follower, self.source, self.entry.first..=self.entry.first);
         let checks = interval.checks;
         let window = self.window(checks).await;
+        // Segments and single heights share the threads of the prover.
         let _turn = self.source.prover.turns.acquire().await.ok();
         let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));
         checked.await??.map_err(TransferError::Segment)

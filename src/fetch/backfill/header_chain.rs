@@ -102,6 +102,7 @@ fn link(headers: &[Option<Bytes>], last: Hash) -> Result<Vec<(Hash, Hash)>, Brok
         let answer = HeaderAnswer::parse(header).map_err(|no| Broken::False(no.to_string()))?;
         let checked = answer.check().map_err(|no| Broken::False(no.to_string()))?;
         let hash = Hash(checked.hash().0);
+        // Its child names another hash, and the child is proven: the sender is at fault.
         if hash != known {
             let height = checked.header().number;
             return Err(Broken::False(format!(

@@ -53,6 +53,7 @@ impl<'f> BackfillInterval<'f> {
         let reader = &self.follower.serving.reader;
         let (first, last) = (*self.interval.start(), *self.interval.end());
         let parent = loaded(|| reader.record(last + 1).map(|above| above.parent()));
+        // The proven block above names the hash of the last one here: all else follows from it.
         let parent = parent.ok_or(BackfillError::Unreadable)?;
         let hashes = header_chain::hashes(self.source, self.interval.clone(), parent).await;
         let before = first.checked_sub(1);
@@ -150,6 +151,7 @@ impl<'f> BackfillInterval<'f> {
         }
         note_proof(height, &window.settle(&CheckedHeader::of(&header))?);
         let settled = window.settled();
+        // Settled receipts are proven: their givers have nothing more to answer for.
         self.givers.retain(|(height, _)| settled.is_none_or(|settled| *height > settled));
         unsettled.into_iter().for_each(|receipts| window.push(receipts));
         if !history.append(record, room).await {
@@ -166,6 +168,7 @@ impl<'f> BackfillInterval<'f> {
             if window.settled().is_some_and(|settled| settled >= last) {
                 break;
             }
+            // What is stored was proven when it came: only its receipts are needed.
             let checks = Checks { senders: false, ..self.checks };
             let stored = unsettled::stored(&self.follower.serving.reader, height, checks);
             let Assembled { header, unsettled, .. } = stored.ok_or(BackfillError::Unreadable)?;

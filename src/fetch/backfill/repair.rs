@@ -98,6 +98,7 @@ async fn hashes(
     let mut wanted = Vec::with_capacity(damaged.len());
     for run in damaged.chunk_by(|one, next| one + 1 == *next) {
         let (first, last) = (run[0], run[run.len() - 1]);
+        // No record of the segment names its last hash: the seal does.
         let known = if last == *repair.heights().end() {
             repair.last_hash()
         } else {
@@ -106,6 +107,7 @@ async fn hashes(
         let known = known.ok_or(BackfillError::Unreadable)?;
         let limit = HEIGHT_TIMEOUT * run.len().min(10_000) as u32;
         let asked = header_chain::hashes(source, first..=last, known);
+        // One height: its hash is known already, and no header need be fetched.
         let hashes = if first == last {
             vec![known]
         } else {

@@ -46,6 +46,7 @@ impl BackfillStep {
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Again, _) | (_, Self::Again) => Self::Again,
+            // The higher one: below it the other source may still have a whole segment.
             (Self::Ask { from: a }, Self::Ask { from: b }) => Self::Ask { from: a.max(b) },
             (ask @ Self::Ask { .. }, Self::Nothing) | (Self::Nothing, ask) => ask,
         }
@@ -211,6 +212,7 @@ impl SegmentTransfer<'_> {
         }
         let downloading = self.downloads.acquire().await.ok();
         let incoming = self.download().await?;
+        // Others may download while this one is checked, which takes a processor and no network.
         drop(downloading);
         let page = self.sensible(&incoming)?;
         let checks = self.checks();

@@ -85,6 +85,7 @@ pub(crate) fn check(
         if let Some(offset) = look.damaged_at {
             wrong.texts = Some((incoming.piece(offset, DAMAGED_BYTES).into(), Bytes::new()));
         }
+        // A later attempt, perhaps of another source, must not go on behind false bytes.
         incoming.restart()?;
         return Ok(Err(wrong));
     }

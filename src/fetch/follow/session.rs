@@ -107,6 +107,8 @@ impl<'f> Session<'f> {
         let mut next = self.last.map(|(head, _)| head.min(upstream_head));
         while let Some((height, ours)) = next.and_then(|height| self.stored_hash(height)) {
             let settled = proven.is_none_or(|proven| height <= proven);
+            // Proven heights cannot be wrong, and one that an upstream shares has all below it in
+            // common.
             if settled || !self.is_denied(height, ours).await {
                 break;
             }
@@ -125,6 +127,7 @@ impl<'f> Session<'f> {
         let mut denied = false;
         for (_, upstream) in self.source.pool.admitted() {
             match upstream.client.hash(height).await {
+                // One upstream with our block is enough: the others may be on a fork of their own.
                 Ok(Some(theirs)) if theirs == ours => return false,
                 Ok(Some(theirs)) => {
                     let upstream = &upstream.name;
@@ -198,6 +201,7 @@ impl<'f> Session<'f> {
             self.note_phase(sight.head);
             let alone = pipeline.is_empty();
             tokio::select! {
+                // News of upstreams first: a withdrawal ends the session before more is published.
                 biased;
                 Ok(()) = self.sight.changed() => {
                     let before = std::mem::replace(&mut sight, *self.sight.borrow_and_update());
@@ -225,6 +229,7 @@ impl<'f> Session<'f> {
         if now.admitted == 0 {
             return Err(SessionEnd::Lost);
         }
+        // Behind a new connection there may be another node, with other values.
         if now.connections != before.connections {
             self.follower.serving.relayed.ask_again();
         }
@@ -253,6 +258,7 @@ impl<'f> Session<'f> {
         target: u64,
         mut room: IngestReservation,
     ) -> AbortOnDropHandle<(Fetched, IngestReservation)> {
+        // Recovery takes six times everything else: far below the head it is left out (0009).
         let live = height + FOLLOWING_WITHIN > target;
         let senders = match self.follower.config.recover_senders {
             Senders::Always => true,

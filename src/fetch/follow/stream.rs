@@ -88,6 +88,7 @@ impl StreamFollower {
                     ));
                 }
                 Frame::Withdrawn { from } => {
+                    // The stream comes back to it: see `Frame::Withdrawn`.
                     next = next.min(from);
                     self.withdrawn(from);
                 }

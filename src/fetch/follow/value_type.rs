@@ -127,6 +127,7 @@ impl<'de> Visitor<'de> for Strict {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<ValueKind, A::Error> {
         let mut keys = HashSet::new();
         while let Some(key) = members.next_key::<String>()? {
+            // Readers differ in which of two alike keys they take, and in the case of letters.
             if !is_printable(&key) || !keys.insert(key.to_ascii_lowercase()) {
                 return Err(A::Error::custom("a key that another one may be taken for"));
             }
