@@ -139,6 +139,7 @@ impl<'d> Reader<'d> {
             AtomicKind::Import => self.import()?,
             AtomicKind::Export => self.export()?,
         };
+        // Before the credentials: the gas of an atomic transaction counts the bytes without them.
         let unsigned_length = VERSION_LENGTH + self.at - start;
         self.list(8, Self::credential)?;
         let span = start..self.at;
@@ -224,6 +225,7 @@ impl<'d> Reader<'d> {
     }
 
     fn skip(&mut self, bytes: usize) -> Result<(), Malformed> {
+        // A length in the data may be any number: it must not carry the cursor beyond the end.
         if bytes > self.data.len() - self.at {
             return Err(self.expected("more bytes"));
         }

@@ -133,6 +133,8 @@ impl<'a> Reader<'a> {
             ("size", &self.layout.size),
             ("uncles", &self.layout.uncles),
         ];
+        // Other tools leave the members of Avalanche out of their answers; transactions they all
+        // have.
         let wanted = if form == Form::Node { 4 } else { 1 };
         match members.iter().take(wanted).find(|(_, span)| span.is_empty()) {
             Some((key, _)) => Err(ProofError::MissingKey { object: "block", key }),

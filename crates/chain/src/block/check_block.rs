@@ -48,6 +48,7 @@ impl<'a> Block<'a> {
     pub fn check(self, checks: &Checks) -> Result<CheckedBlock<'a>, ProofError> {
         checks.admitted.check(&self.unknown)?;
         let (_, header_length) = CheckedHeader::check(&self.header, self.hash)?;
+        // A chain without mining has no uncles: the header commits to an empty list.
         if self.uncles > 0 {
             return Err(ProofError::Uncles { found: self.uncles });
         }

@@ -186,6 +186,7 @@ impl Transaction<'_> {
         self.gas.encode(out);
         match &self.to {
             Some(to) => to.encode(out),
+            // The creation of a contract: the address is the empty string.
             None => out.push(0x80),
         }
         self.value.encode(out);

@@ -150,6 +150,7 @@ impl<'a> Reader<'a> {
     /// `chainId` is shown iff `v` holds one (EIP-155: 35 or 36 plus twice the id).
     fn legacy(&self, index: usize) -> Result<Kind, ProofError> {
         let in_v = match self.v {
+            // Signed before EIP-155, or without its protection: valid on any chain.
             27 | 28 => None,
             v if v >= 35 => Some((v - 35) / 2),
             _ => {

@@ -38,6 +38,7 @@ impl FeeHistory {
         next_base_fee: Option<U256>,
         percentiles: &[f64],
     ) -> Self {
+        // A count of zero: the node returns this object, and reads no block.
         let Some(oldest) = blocks.first() else {
             return Self::Whole(EMPTY_FEE_HISTORY.to_owned());
         };

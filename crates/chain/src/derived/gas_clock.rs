@@ -99,6 +99,7 @@ impl GasClock {
         let rate = self.rate();
         let to = (seconds.saturating_add(fraction / rate), fraction % rate);
         let from = (self.seconds, self.fraction);
+        // Execution may be ahead of the block's time: the clock never goes back.
         if to <= from {
             return;
         }

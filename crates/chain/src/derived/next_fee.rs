@@ -27,6 +27,7 @@ const GAS_SECONDS_MAX: u64 = 10;
 pub fn next_base_fee(headers: &[Header]) -> Option<U256> {
     let (head, before) = headers.split_last()?;
     let Some(settled) = head.settles() else {
+        // Synchronous: there is no gas clock to compute with.
         return head.base_fee_per_gas;
     };
     let steps = usize::try_from(head.number.checked_sub(settled)?).ok()?;

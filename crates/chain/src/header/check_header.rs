@@ -127,6 +127,7 @@ impl TotalDifficulty {
     pub fn of(found: Option<U256>, number: u64) -> Result<Self, ProofError> {
         match found {
             None => Ok(Self::Unknown),
+            // Before and since Helicon the genesis has zero, so it tells of no rules.
             Some(U256::ZERO) if number == 0 => Ok(Self::Unknown),
             Some(U256::ZERO) => Ok(Self::Zero),
             Some(found) if found == U256::from(number) => Ok(Self::Number),

@@ -37,6 +37,7 @@ impl<'a> Cursor<'a> {
         form: Form,
         read: impl FnOnce(&mut Self) -> Result<T, ProofError>,
     ) -> Result<T, ProofError> {
+        // Places in the text are kept as u32.
         if u32::try_from(text.len()).is_err() {
             return Err(ProofError::TooLong { bytes: text.len() });
         }
@@ -157,6 +158,7 @@ impl<'a> Cursor<'a> {
         if self.unknown.contains(&key) {
             return Ok(());
         }
+        // The sender decides how many there are: a list without bound would grow with the text.
         if self.unknown.len() == UNKNOWN_MAX {
             return Err(ProofError::Shape { at, what: "many unknown keys" });
         }

@@ -108,6 +108,7 @@ impl<'a> Keys<'a> {
         let Some(index) = self.object.find(key, self.next) else {
             return self.take_unknown(key, form).map(|()| None);
         };
+        // JSON readers differ in which of the two they take.
         if self.seen >> index & 1 == 1 {
             return Err("a key that is given twice");
         }

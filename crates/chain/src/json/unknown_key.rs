@@ -22,6 +22,7 @@ impl<'a> UnknownKey<'a> {
     }
 
     pub(crate) fn refusal(&self) -> ProofError {
+        // The sender decides how long a key is, and the error goes into logs.
         let shown = self.key.get(..SHOWN_MAX).unwrap_or(self.key);
         let key = String::from_utf8_lossy(shown).into_owned();
         match self.like {

@@ -47,6 +47,7 @@ impl<'a> Receipts<'a> {
         }
         let Checker { encodings, logs_bloom, cumulative_gas, .. } = checker;
         let proven = block.header.settles().is_none();
+        // Since Helicon a later header commits to receipts: see `Settlement`.
         if proven {
             check_own_header(&block.header, &encodings, &logs_bloom, cumulative_gas)?;
         }

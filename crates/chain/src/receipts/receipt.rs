@@ -174,6 +174,7 @@ pub struct ReceiptBody<'r> {
 impl ReceiptBody<'_> {
     /// Appends the EIP-2718 encoding that roots are taken of (EIP-658, EIP-2718).
     pub fn encode<'l>(&self, logs: impl Iterator<Item = LogBody<'l>>, out: &mut Vec<u8>) {
+        // Legacy receipts have no byte of a type before them (EIP-2718).
         if self.tx_type != 0 {
             out.push(self.tx_type);
         }

@@ -203,6 +203,7 @@ impl Settlement {
         }
         self.bytes += receipts.bytes();
         self.entries.push_back(receipts);
+        // Heights that are forgotten stay unproven, which is better than memory without a bound.
         while self.bytes > self.bytes_max {
             self.forget_oldest();
         }

@@ -54,6 +54,7 @@ impl<'i> Leaf<'i> {
             item: items.get(index).map(AsRef::as_ref).unwrap_or_default(),
         };
         let mut leaves = indexes.map(leaf).collect::<Vec<_>>();
+        // A leaf stands where its key parts from both neighbors: keys are in order.
         for at in 1..leaves.len() {
             if let Some([left, right]) = leaves.get_mut(at - 1..=at) {
                 let depth = left.key.common_prefix_length(&right.key) + 1;

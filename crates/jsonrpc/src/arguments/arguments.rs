@@ -61,6 +61,7 @@ impl<'a> Arguments<'a> {
         &mut self,
         decode: impl FnOnce(&'a [u8]) -> Decoded<T>,
     ) -> Result<Option<T>, RpcError> {
+        // Go leaves a pointer nil for both, so the node cannot tell them apart.
         if let Some(b"null") | None = self.peek() {
             self.next();
             return Ok(None);

@@ -18,6 +18,7 @@ pub(crate) fn transaction(value: &[u8]) -> Decoded<Checked> {
         return Err(DecodeError::kind(kind(value), "ethapi.TransactionArgs"));
     }
     for (key, value) in members(value) {
+        // `encoding/json` leaves a member as it is when its value is null.
         if value != b"null" && member(key, value)? == Checked::Unknown {
             return Ok(Checked::Unknown);
         }
@@ -51,6 +52,7 @@ fn member(key: &[u8], value: &[u8]) -> Decoded<Checked> {
         return Ok(Checked::Unknown);
     }
     for (name, check) in MEMBERS {
+        // `encoding/json` matches keys without case.
         if is_key(key, &name.to_ascii_lowercase()) {
             check(value).map_err(|wrong| wrong.in_field("TransactionArgs", name))?;
         }

@@ -58,6 +58,7 @@ fn number_or_tag(text: &[u8], rules: Rules, too_high: &'static str) -> Decoded<B
         return Err("empty hex string".into());
     }
     match quantity(text)? {
+        // `rpc.BlockNumber` is an int64, whose negative values are tags.
         number if number > i64::MAX as u64 => Err(too_high.into()),
         number => Ok(BlockId::Number(number)),
     }

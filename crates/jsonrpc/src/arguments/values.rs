@@ -194,6 +194,7 @@ fn exact<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
 
 /// `hexutil.UnmarshalFixedText`: says what is wrong with the text alone.
 pub(crate) fn fixed_text<const N: usize>(text: &[u8], into: &str) -> Decoded<[u8; N]> {
+    // Nearly all texts are right: the checks below only choose the words of an error.
     if let Some(bytes) = exact(text) {
         return Ok(bytes);
     }
@@ -248,6 +249,7 @@ pub(crate) fn uint(value: &[u8], into: &'static str) -> Decoded<u64> {
     if text.is_empty() {
         return Ok(0);
     }
+    // hexutil names a leading zero first: only then is a number too wide.
     let wide = without_prefix(text).is_some_and(|digits| digits.len() > 16 && digits[0] != b'0');
     let number = if wide { Err(TOO_WIDE) } else { quantity(text) };
     number.map_err(|what| DecodeError::kind(what, into))

@@ -25,9 +25,11 @@ impl Nesting {
 
     /// Opens one. `outside` more are open around all of these.
     pub(crate) fn push(&mut self, is_object: bool, outside: usize) -> Result<(), Malformed> {
+        // `encoding/json` refuses deeper texts, and a node with it.
         if outside + self.depth >= DEPTH_MAX {
             return Err(Malformed);
         }
+        // A bit for each level: the newest word is full, so it goes to the older ones.
         if self.depth > 0 && self.depth.is_multiple_of(Self::WORD) {
             self.older.push(self.newest);
         }

@@ -93,6 +93,7 @@ impl<'a> SyntaxScanner<'a> {
     pub(crate) fn next_number(&mut self) -> Option<&'a [u8]> {
         loop {
             match *self.bytes.get(self.at)? {
+                // Digits in a string are no number.
                 b'"' => drop(self.string().ok()?),
                 b'-' | b'0'..=b'9' => return self.value(0).ok(),
                 _ => self.at += 1,
@@ -162,6 +163,7 @@ impl<'a> SyntaxScanner<'a> {
             if let b'{' | b'[' = first {
                 self.at += 1;
                 open.push(first == b'{', outside)?;
+                // A key first: its value is the next round's.
                 if open.is_object() && self.peek() == Some(b'"') {
                     self.key()?;
                     continue;

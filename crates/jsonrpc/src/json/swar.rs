@@ -12,6 +12,7 @@ pub(crate) fn plain_len(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<WORD>();
     for (at, word) in words.iter().enumerate() {
         let found = meaning(u64::from_le_bytes(*word));
+        // Little-endian: the lowest byte that is marked comes first in the text.
         if found != 0 {
             return at * WORD + found.trailing_zeros() as usize / 8;
         }

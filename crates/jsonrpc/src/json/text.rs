@@ -8,6 +8,7 @@ use std::str;
 /// unpaired surrogates become U+FFFD, as in Go.
 pub(crate) fn decode(literal: &[u8]) -> Cow<'_, str> {
     let inside = literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default();
+    // Names and hashes have no escapes: they are borrowed, and only others are copied.
     if inside.contains(&b'\\') {
         return Cow::Owned(unescape(inside));
     }
@@ -60,6 +61,7 @@ fn unicode_escape(text: &[u8]) -> (char, &[u8]) {
     let Some((first, after)) = hex4(text) else { return (char::REPLACEMENT_CHARACTER, text) };
     let low = after.strip_prefix(b"\\u").and_then(hex4);
     match (first, low) {
+        // Two escapes of one character beyond the first plane (RFC 8259, 7).
         (0xd800..0xdc00, Some((low @ 0xdc00..0xe000, after))) => {
             let code = 0x1_0000 + ((first - 0xd800) << 10) + (low - 0xdc00);
             (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), after)

@@ -41,6 +41,7 @@ fn decode(method: Method, params: Option<&[u8]>, rules: Rules) -> Asked {
         Some(query) => Ok(query),
         None => Taker { arguments: &mut arguments, rules }.take(method)?,
     };
+    // Before errors of the method itself: libevm parses all arguments, and then calls it.
     arguments.end()?;
     asked
 }

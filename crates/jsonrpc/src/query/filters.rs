@@ -15,6 +15,7 @@ pub(crate) fn new_filter(query: LogQuery, rules: Rules) -> Result<LogQuery, NoQu
     }
     match query.range {
         LogRange::Range { from, to } if !goes_together(from, to) => {
+            // coreth and libevm differ in their words.
             let error = if helicon { RpcError::INVALID_RANGE } else { RpcError::FROM_ABOVE_TO };
             Err(error.into())
         }
