@@ -33,6 +33,7 @@ pub fn differences(stored: &Stored<'_>, assembled: &Assembled) -> Vec<(&'static 
             note("part", format!("{} is not that of the block", PART_NAMES[part]));
         }
     }
+    // Other releases may compress otherwise: only what comes out is compared.
     if !packed_is_whole(stored) {
         note("packed", "a compressed form is not that of its part".into());
     }

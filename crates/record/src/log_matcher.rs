@@ -239,6 +239,7 @@ impl Logs {
         let unpacked = self.candidates.unpack(height, &mut takes, &mut logs);
         (*out, self.places) = (logs.text, logs.found);
         let found = self.places.len();
+        // Without a log the comma before it goes, too.
         if unpacked.is_err() || found == 0 {
             out.truncate(before);
         }

@@ -92,6 +92,7 @@ impl PackedCodec for Codec {
             }
             comes_back(&file, record).map_err(|why| unpackable(&why))?;
         }
+        // It borrows the bytes that are given on.
         drop(file);
         let as_it_came = packing.stored_as_came;
         let as_it_came = as_it_came.into_iter().map(|(reason, heights)| (reason.name(), heights));
@@ -105,6 +106,7 @@ impl PackedCodec for Codec {
     fn start(&self, start: &[u8]) -> Result<PackedStart, PackedDamage> {
         let start = FileHeader::of_start(start).map_err(|error| damage(&error))?;
         let FileStart { header, length, opening } = start;
+        // Segments are replaced by whole ranges only: a part of one would leave a gap.
         if !header.is_whole_range() {
             return Err(PackedDamage::Damaged("packed file holds no whole range".into()));
         }
@@ -293,6 +295,7 @@ impl PackedRange for Range {
         let refused = |what: &str| PackedDamage::Damaged(format!("packed height {height}: {what}"));
         let block = Block::parse(&record.parts[FULL].bytes);
         let hash = block.map_err(|_| refused("its block does not parse"))?.header.hash();
+        // Both: the record has what the directory says, which may be damaged alone.
         if hash.0 == record.hash.0 && self.file.hash(height) == Some(hash) {
             Ok(record)
         } else {

@@ -40,6 +40,7 @@ pub fn pack(parts: &[Part], codings: &[Coding]) -> io::Result<Vec<u8>> {
         SOURCES.iter().flat_map(|source| codings.iter().map(move |coding| (source, coding)));
     for (source, coding) in wanted {
         let Some(plain) = parts.get(*source).map(|part| &part.bytes) else { continue };
+        // A short part gains less than its entry and the blocks around it cost.
         if plain.len() < PACKED_FROM {
             continue;
         }
@@ -102,6 +103,7 @@ pub fn is_of(packed: &[u8], parts: &[&[u8]]) -> bool {
         let Some((blocks, crc)) = entry(packed, source, coding) else { continue };
         let Some(plain) = parts.get(source) else { return false };
         let blocks = &packed[blocks.start as usize..blocks.end as usize];
+        // Not by comparing compressed bytes: other releases may compress otherwise.
         if crc != crc32fast::hash(plain) || !decompresses_to(coding, blocks, plain) {
             return false;
         }

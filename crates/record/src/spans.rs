@@ -130,6 +130,7 @@ impl SpansRef<'_> {
 
     /// Transaction `at` and its receipt.
     pub fn transaction(&self, at: usize) -> Option<TransactionSpan> {
+        // Words behind the table would be read as a transaction.
         if at >= self.word(0)? as usize {
             return None;
         }
@@ -145,6 +146,7 @@ impl SpansRef<'_> {
 
     /// Log `at` of the block.
     pub fn log(&self, at: usize) -> Option<LogSpan> {
+        // Words behind the table would be read as a log.
         if at >= self.word(4)? as usize {
             return None;
         }

@@ -54,6 +54,7 @@ pub(crate) fn log_query(value: &[u8], rules: Rules) -> Decoded<LogQuery> {
     for (key, value) in members(value) {
         input.set(key, value, rules)?;
     }
+    // Go decodes the whole object first, and then returns the first of these errors.
     if let Some(wrong) = input.passed_over {
         return Err(wrong);
     }
@@ -98,6 +99,7 @@ impl<'a> Input<'a> {
     fn range(&self) -> Decoded<LogRange> {
         match (self.block_hash, self.from, self.to) {
             (Some(hash), None, None) => Ok(LogRange::Block(hash)),
+            // A hash names one block, so bounds beside it can only contradict it.
             (Some(_), ..) => {
                 let what = "cannot specify both BlockHash and FromBlock/ToBlock";
                 Err(format!("{what}, choose one or the other").into())
@@ -130,6 +132,7 @@ fn addresses(value: &[u8], rules: Rules) -> Decoded<Vec<[u8; 20]>> {
             Err(why) => Err(format!("invalid address: {why}").into()),
         },
         Some(b'[') => {
+            // Only coreth has this limit.
             let too_many = elements(value).nth(ADDRESSES_MAX).is_some();
             if too_many && rules == Rules::BeforeHelicon {
                 return Err("exceed max addresses".into());

@@ -75,6 +75,7 @@ fn subscribe(
         ("eth", "newHeads") => Ok(new_heads(arguments, rules)?),
         ("eth", "logs") => logs(arguments, rules),
         ("eth", "newPendingTransactions" | "newAcceptedTransactions") => {
+            // Wrong parameters are the node's error, although the subscription is not served.
             arguments.optional(boolean)?;
             arguments.end()?;
             Err(NoQuery::NotServed)

@@ -212,7 +212,9 @@ fn complaint(parameters: &[Parameter], params: Option<&[u8]>, rules: Rules) -> R
     for parameter in parameters {
         match look(*parameter, &mut arguments, rules)? {
             Look::Checked(Checked::Fine) => {}
+            // A member that is not known here may be wrong for the node: it has to judge the rest.
             Look::Checked(Checked::Unknown) => return Ok(()),
+            // An error of the method: those of later parameters come before it.
             Look::Refused(error) => refused = Some(error),
         }
     }

@@ -171,6 +171,7 @@ impl Latch {
         let changed = self.disk.apply(op);
         match (&changed, op) {
             (Err(error), Op::Allocate { name, .. })
+                // Left over from a write that ended on a full disk: nothing refers to it.
                 if error.kind() == io::ErrorKind::AlreadyExists && name.ends_with(UNFINISHED) =>
             {
                 self.disk.apply(Op::Remove { name })?;
@@ -243,6 +244,7 @@ impl RealDisk {
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         if let Err(error) = reserve(&file, len) {
             drop(file);
+            // A file without its space would be taken for one that was begun.
             fs::remove_file(&path)?;
             return Err(error);
         }

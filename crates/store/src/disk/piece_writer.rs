@@ -23,6 +23,7 @@ impl<'w> PieceWriter<'w> {
 
     pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), Error> {
         self.crc.update(piece);
+        // A call of the kernel for each small piece would cost more than this copy.
         if piece.len() < LARGE {
             self.small.extend_from_slice(piece);
             return Ok(());

@@ -95,6 +95,7 @@ impl Seal {
         header: &SegmentHeader,
     ) -> Result<Option<Self>, FormatError> {
         let bytes = &page[SEAL_OFFSET..SEAL_OFFSET + SEAL_LEN];
+        // Never written: the segment is active, or was when neve stopped.
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }

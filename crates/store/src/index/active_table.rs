@@ -103,6 +103,7 @@ impl ActiveTable {
     /// Adds an entry. Only the one writer calls this.
     pub(crate) fn insert(&self, entry: Entry) {
         let len = self.len() + 1;
+        // Before the insertion: a probe ends at a free place, so there must always be one.
         if homes_for(len) > self.slots.load().len() {
             self.grow();
         }
@@ -156,6 +157,7 @@ fn place(slots: &Slots, (prefix, locator): Entry) {
         .find(|at| slots[*at][1].load(Ordering::Relaxed) == 0)
         .expect("a table is never more than two thirds full");
     slots[free][0].store(prefix, Ordering::Relaxed);
+    // The locator last: a reader that sees it sees the prefix, too.
     slots[free][1].store(locator.stored(), Ordering::Release);
 }
 

@@ -81,6 +81,7 @@ impl SealedLogs {
         let end = offset.checked_add(length);
         let Some(bytes) = end.and_then(|end| map.bytes(offset..end)) else { return Ok(None) };
         probe(map, bytes)?;
+        // Once for each segment: the checksum of an index takes milliseconds.
         let intact = *self.intact.get_or_init(|| {
             let intact = crc32fast::hash(bytes) == crc;
             if !intact {
@@ -129,6 +130,7 @@ impl ActiveLogs {
             runs.truncate(runs.len() - FANOUT);
             runs.push(Arc::new(merged));
         }
+        // At once: a reader has either the runs from before or all of these.
         self.runs.store(Arc::new(runs));
     }
 

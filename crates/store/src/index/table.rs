@@ -100,6 +100,7 @@ impl<'a> Table<'a> {
                 Ok(entry) => entry,
                 Err(cold) => return Some(Err(cold)),
             };
+            // Entries ascend: behind a larger one there is none of this prefix.
             if prefix > wanted {
                 return None;
             }
@@ -150,6 +151,7 @@ pub(crate) fn stream<E>(
     sink(&pair(homes, count as u64))?;
     let mut next = 0;
     for (prefix, locator) in entries.take(count) {
+        // No entry stands before its home, or a look-up would not meet it.
         for _ in next..home(prefix, homes) {
             sink(&[0; ENTRY_LEN])?;
         }

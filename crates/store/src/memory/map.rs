@@ -57,6 +57,7 @@ impl Map {
     /// Maps `len` bytes of `file` with nothing readable yet.
     pub(crate) fn new(file: &File, len: u64, first: u64, second: u64) -> io::Result<Self> {
         let found = reads::length(file)?;
+        // A touch of a page beyond the end of the file is a signal that ends neve.
         if found < len {
             let text = format!("file is cut short: {found} bytes of {len}");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
@@ -250,6 +251,7 @@ impl Map {
         let (len, mut into) = (bytes.len(), [IoSliceMut::new(&mut into[..bytes.len()])]);
         match preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT) {
             Ok(copied) if copied == len => NonblockingRead::All,
+            // A short read ends where the first page is missing.
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => NonblockingRead::NotNow,
             Err(_) => NonblockingRead::Unsupported,
         }

@@ -121,6 +121,7 @@ impl Pages {
     /// nothing is known.
     fn miss(&mut self, page: usize, looked: &RangeInclusive<usize>) {
         self.missing.note(self.now_ms);
+        // A page that was never met may be old, and says nothing of others.
         if self.was_here(page) {
             self.gone_ms = Some(self.now_ms);
         }
@@ -130,6 +131,7 @@ impl Pages {
     fn forget(&mut self, pages: &RangeInclusive<usize>) {
         for (group, wanted) in groups(pages) {
             let place = self.place(group);
+            // Two groups may have one place: the other one's pages are none of these.
             if self.known[place].group == group {
                 self.known[place].here &= !wanted;
             }

@@ -66,6 +66,7 @@ fn place() -> usize {
         static PLACE: Cell<Option<usize>> = const { Cell::new(None) };
     }
     PLACE.get().unwrap_or_else(|| {
+        // In turns: threads that start together, as serving threads do, get places of their own.
         let place = NEXT.fetch_add(1, Ordering::Relaxed) % count();
         PLACE.set(Some(place));
         place

@@ -36,6 +36,7 @@ fn constant(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let permissions = words.next()?;
+    // What can be written to is anonymous memory, which has no disk to come back from.
     let wanted = ["r--p", "r-xp"].contains(&permissions) && words.nth(3)?.starts_with('/');
     let address = |hex| usize::from_str_radix(hex, 16).ok();
     wanted.then_some(address(start)?..address(end)?)

@@ -346,6 +346,7 @@ fn copy(map: &Map, bytes: &[u8], into: &mut [u8]) -> Result<(), Cold> {
     }
     if map::missing(bytes).is_some() {
         PAGES.with_borrow_mut(|pages| pages.lose(bytes));
+    // All of it is in memory, so this does not wait.
     } else if copied == NonblockingRead::Unsupported && map.copy_waiting(bytes, into).is_ok() {
         return Ok(());
     }

@@ -46,6 +46,7 @@ impl Watermarks {
         let readable = |start, end: &AtomicU64| {
             range.start >= start && range.end <= end.load(Ordering::Acquire)
         };
+        // A damaged slot may name any range.
         range.start <= range.end
             && (readable(self.second, &self.second_end) || readable(self.first, &self.first_end))
     }

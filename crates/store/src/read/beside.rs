@@ -50,6 +50,7 @@ fn covers(view: &View, heights: &RangeInclusive<u64>, criteria: Option<&Criteria
         let holder = || view.holder(next).map(Segment::end_height).filter(|end| *end > next);
         match without.or_else(holder) {
             Some(end) => next = end,
+            // A height that nothing has: the answer would be incomplete.
             None => return false,
         }
     }

@@ -79,6 +79,7 @@ impl Criteria {
             of_key.filter(|list| list.len() > 0).collect()
         };
         let mut plan: Vec<Vec<U32List<'_>>> = self.0.iter().map(lists).collect();
+        // The rarest first: each other list is only probed for what it left.
         plan.sort_by_key(|lists| total(lists));
         let postings: usize = plan.iter().map(|lists| total(lists)).sum();
         let mut plan = plan.iter();
@@ -105,6 +106,7 @@ fn union(lists: &[U32List<'_>]) -> Vec<u32> {
 
 /// Keeps what is in one of `lists`.
 fn thin_out(found: &mut Vec<u32>, lists: &[U32List<'_>]) {
+    // A probe is a binary search: for few candidates it reads less than a pass over the lists.
     if found.len() * lists.len() * PROBE_COST < total(lists) {
         return found.retain(|ordinal| lists.iter().any(|list| list.contains(*ordinal)));
     }

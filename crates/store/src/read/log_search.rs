@@ -162,6 +162,7 @@ impl Candidates {
                 return None;
             }
             let looked_up = self.window();
+            // Over: the logs of a window that was not finished would be an incomplete answer.
             if looked_up.is_err() || !examine(self.found.examined as u64) {
                 self.found.logs.clear();
                 self.heights = RangeInclusive::new(1, 0);
@@ -254,6 +255,7 @@ impl Segment {
             Ok(candidates) => candidates,
             Err(damage) => {
                 damage.unless_cold()?;
+                // Without its index each height is unpacked: slower, and as complete.
                 self.checked.note_sections(self.base(), &damage.to_string());
                 heights.clone().collect()
             }
@@ -298,6 +300,7 @@ fn look_up(
     let before = |at: u64| index.before.get(at as usize).unwrap_or_default();
     let start = heights.start - run;
     let last = (heights.end - run).min(index.heights().into());
+    // A window of so many logs, and at least of one height.
     let over = index.before.below((before(start) + 1).saturating_add(WINDOW_LOGS)) as u64;
     let end = (over - 1).clamp(start + 1, last);
     let mut at = start;

@@ -65,6 +65,7 @@ impl LockedTail {
     pub fn keep(&mut self, reader: &Reader) -> io::Result<()> {
         let mut refused = Ok(());
         while let Err(error) = self.lock(newest(&reader.view(), self.steps_max)) {
+            // The limit may allow less, and how much the kernel does not say.
             self.steps_max /= 2;
             refused = Err(error);
         }
@@ -85,6 +86,8 @@ impl LockedTail {
         let locked = new.try_for_each(|step| step.map.lock(step.bytes()));
         match locked {
             Ok(()) => self.locked = wanted,
+            // Also the steps that were locked before: some of `new` may be locked, and which is not
+            // known.
             Err(_) => wanted.iter().for_each(|step| step.map.unlock(step.bytes())),
         }
         locked
@@ -104,6 +107,7 @@ fn newest(view: &View, steps_max: u64) -> Vec<Step> {
     let mut steps = Vec::new();
     for segment in view.segments.iter().rev().filter(|segment| !segment.is_packed()) {
         let left = steps_max.saturating_sub(steps.len() as u64);
+        // A segment takes a step of its index and at least one of its records.
         if left < 2 {
             break;
         }

@@ -37,6 +37,7 @@ impl Resident<'_> {
     pub fn transaction(self, hash: &Hash) -> Result<Option<(RecordRef, usize)>, Cold> {
         self.view.load().find(hash, |record, locator| {
             let Some(at) = locator.position() else { return Ok(None) };
+            // Tables have 8 bytes of a hash: only the record has all of it.
             let same = record.is_transaction(at, hash)?;
             Ok(same.then_some((record, at)))
         })

@@ -28,6 +28,7 @@ impl Repair {
             return Options { span: old.count(), ..options };
         }
         let records = old.header.capacity - old.header.data_offset;
+        // A record that is fetched again may be longer, as precompressed parts can be added.
         let segment_bytes = (2 * records).max(Options::SEGMENT_BYTES_MIN);
         Options { span: old.count(), segment_bytes, ..options }
     }

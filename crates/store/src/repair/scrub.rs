@@ -56,6 +56,7 @@ impl Scrub<'_> {
 
     /// Notes the misplaced height as damaged, unless its record is `intact`.
     fn settle(&mut self, intact: Option<u64>) {
+        // A record may be intact where another slot has it: then only the place is wrong.
         let misplaced = self.misplaced.take().filter(|height| intact != Some(*height));
         if let Some(at) = misplaced.and_then(|height| self.slot(height)) {
             self.segment.checked.note_damaged(

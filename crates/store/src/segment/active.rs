@@ -366,6 +366,7 @@ impl Active {
         let offset = SEAL_OFFSET as u64;
         reads::again(reads::is_disk_failure, || reads::read_exact(file, &mut seal, offset))
             .map_err(|error| Error::read(latch.dir().join(&self.name), error))?;
+        // Nearly always: no seal was begun, and nothing need be written.
         if seal == [0; SEAL_LEN] {
             return Ok(());
         }
@@ -389,6 +390,7 @@ impl Active {
             self.segment.end_height()
         ));
         let offset = slot_offset(self.segment.count());
+        // A later start would else take old slots behind new ones for records.
         let zeros = vec![0; dropped * SLOT_LEN];
         latch.apply(Op::Write { name: &self.name, offset, bytes: &zeros })?;
         self.sync(latch)

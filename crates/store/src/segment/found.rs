@@ -93,6 +93,7 @@ impl Segment {
             self.checked.note_damaged(self.base(), at, "packed height cannot be read");
         }
         damage.unless_cold()?;
+        // Says nothing of the file: the height is a miss now, and may be read later.
         if let PackedDamage::NoMemory(error) = damage {
             tracing::debug!(height, error, "no memory to unpack");
         } else {

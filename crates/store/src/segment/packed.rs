@@ -155,6 +155,7 @@ impl Packed {
             let record = self.range.record(height)?;
             entries.extend(entries_of(&record));
         }
+        // Tables are built and merged from ascending entries.
         entries.sort_unstable();
         Ok(entries)
     }
@@ -211,6 +212,7 @@ impl Kept {
     }
 
     fn put(&mut self, key: Key, record: &RecordRef) {
+        // A large one would drive out all others.
         if record.stored_len() > KEPT_BYTES / 4 || self.get(key).is_some() {
             return;
         }

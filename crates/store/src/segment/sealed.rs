@@ -122,6 +122,7 @@ impl SealedFile {
 /// Opens a file and reads its start; `None` if there is no such file.
 fn start_of(path: &Path, start: &mut [u8]) -> Result<Option<File>, Error> {
     let file = match reads::open_regular(path) {
+        // Evicted since it was listed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(|error| Error::read(path, error))?,
     };

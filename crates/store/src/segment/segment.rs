@@ -80,6 +80,7 @@ impl Segment {
         seal: &Seal,
     ) -> Result<Self, Error> {
         let (map, disk_bytes) = map_file(path, &header)?;
+        // All at once: a sealed file never changes.
         map.publish(slot_offset(seal.count), seal.end);
         Ok(Self::sealed(header, Arc::new(map), seal, disk_bytes))
     }
@@ -366,6 +367,7 @@ impl Segment {
         found: impl FnMut(Locator) -> Option<Result<T, Cold>>,
     ) -> Option<Result<T, Cold>> {
         packed.find(hash, found).unwrap_or_else(|damage| {
+            // Cold is no damage: another thread reads it.
             if let Err(cold) = damage.unless_cold() {
                 return Some(Err(cold));
             }

@@ -37,6 +37,7 @@ impl SegmentSlice {
             return false;
         };
         let joins = next.offset == end + 1
+            // Bytes between the two must be the comma alone, or the list would be no JSON.
             && self.map.same(&next.map)
             && self.map.bytes(end..end + 1) == Some(&[between]);
         if joins {

@@ -20,6 +20,7 @@ use crate::segment::{OpenedSegment, PackedCodec, inspect};
 /// Bytes that verifying `path`, a store or one segment file, will look at.
 pub fn total_bytes(path: &Path) -> Result<u64, Error> {
     let read = |error| Error::read(path, error);
+    // `neve verify --segment` has a file.
     if !path.is_dir() {
         return reads::length_of(path).map_err(read);
     }

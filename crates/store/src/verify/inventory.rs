@@ -83,6 +83,7 @@ pub fn inventory(dir: &Path, codec: &dyn PackedCodec) -> Result<Vec<StoredFile>,
         let Some((tier, heights)) = look(&path, &name, codec) else { continue };
         match disk_bytes(&path) {
             Ok(bytes) => found.push(StoredFile { name, tier, heights, bytes }),
+            // A server that runs meanwhile evicts and packs.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::read(path, error)),
         }

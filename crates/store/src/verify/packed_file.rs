@@ -75,6 +75,7 @@ fn bytes_of(
         let damage = format!("the file has {len} bytes, its header says {said}");
         return Ok(Err(PackedDamage::Damaged(damage)));
     }
+    // Each height reads the tables of the file: from memory as long as that is small enough.
     if len > IN_MEMORY_MAX {
         return Ok(Ok(PackedBytes::on_disk(file, len)));
     }
@@ -155,6 +156,7 @@ impl Check<'_> {
             Ok(record) => record,
             Err(damage) => {
                 self.report(Some(height), "record", damage.to_string());
+                // The next height has nothing to be compared with.
                 self.before = None;
                 return None;
             }

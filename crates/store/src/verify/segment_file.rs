@@ -252,6 +252,7 @@ impl Check<'_> {
         let height = header.base_height + u64::from(at);
         let mut parsed = Slot::parse(&slot, height, header.capacity);
         for _ in 0..REREADS_MAX {
+            // A server may be writing the slot just now: a torn read of it is no damage.
             if parsed.is_ok() || self.outcome.sealed {
                 break;
             }
@@ -306,6 +307,7 @@ impl Check<'_> {
         let bytes = self.read(section.offset, section.length as usize)?;
         if crc32fast::hash(&bytes) != section.crc {
             self.report(None, section.offset, "hash_table", "hash table fails its checksum");
+        // A checksum only tells that the bytes are as they were written.
         } else if bytes != table::build(&self.entries) {
             let detail = "hash table is not that of the segment's blocks and transactions";
             self.report(None, section.offset, "hash_table", detail);

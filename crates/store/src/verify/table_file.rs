@@ -28,6 +28,7 @@ pub(super) fn verify(
     let path = dir.join(name);
     let file = match reads::open_regular(&path) {
         Ok(file) => file,
+        // A server that runs meanwhile merges tables into larger ones.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(Error::read(path, error)),
     };

@@ -248,6 +248,7 @@ impl Opening {
     fn inspect_packed(&mut self, base: u64) -> Result<Option<Candidate>, Error> {
         let name = packed_name(base);
         let path = self.latch.dir().join(&name);
+        // Without a codec it cannot be told from damage, and must not be set aside.
         let Some(codec) = &self.codec else { return Err(Error::OtherVersion { path }) };
         let damage = match Packed::open(&path, codec) {
             Ok(Ok(opened)) if opened.packed.header().first == base => {
@@ -259,6 +260,7 @@ impl Opening {
             Ok(Err(PackedDamage::OtherVersion(_))) => return Err(Error::OtherVersion { path }),
             Ok(Err(damage)) => damage.to_string(),
             Err(error) if error.is_disk_failure() => NOT_DELIVERED.to_owned(),
+            // The file is at fault, and not the disk: others can still be served.
             Err(Error::Read { source, .. }) if is_of_the_file(&source) => source.to_string(),
             Err(error) => return Err(error),
         };

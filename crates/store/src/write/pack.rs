@@ -193,6 +193,7 @@ fn add(group: &mut Vec<Arc<Segment>>, segment: &Arc<Segment>, range_blocks: u32)
     let joins = group.first().is_some_and(|next| {
         next.base() == segment.end_height() && range(next.base()) == range(segment.base())
     });
+    // A gap, or another range: what was gathered above it cannot become one file with it.
     if !joins {
         group.clear();
     }
@@ -265,8 +266,10 @@ impl Packing {
             let offset = (at * WRITTEN_AT_ONCE) as u64;
             self.latch.apply(Op::Write { name: &unfinished, offset, bytes })?;
         }
+        // Before the rename: the name promises a whole file, also after a loss of power.
         self.latch.apply(Op::Sync { name: &unfinished })?;
         let path = self.latch.dir().join(&unfinished);
+        // Segments are removed for it, so it is read once as any other.
         let opened = match Packed::open(&path, &self.codec)? {
             Ok(opened) => opened,
             Err(damage) => return Ok(Err(damage.to_string())),

@@ -142,6 +142,7 @@ impl PartialSegment {
     /// Takes the next bytes. False if they cannot be those of such a segment.
     pub fn write(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         let Some(page) = &self.page else { return self.write_start(bytes) };
+        // The source sends more than its header says.
         if self.have + bytes.len() as u64 > page.bytes {
             return Ok(false);
         }
@@ -207,6 +208,7 @@ impl PartialSegment {
         };
         self.latch.apply(Op::Sync { name: &self.name })?;
         let offset = seal.end.next_multiple_of(PAGE as u64);
+        // The source's segment has room for more records, which a sealed one never gets.
         self.latch.apply(Op::Punch { name: &self.name, offset })?;
         let last = (header.base_height + u64::from(seal.count) - 1, seal.last_hash);
         Ok((Segment::open_sealed(&path, header, &seal)?, last))

@@ -120,6 +120,7 @@ impl Aside {
             disk_bytes: metadata.blocks() * 512,
             last_timestamp: whole
                 .as_ref()
+                // Unreadable: the newest block in it is at most as new as the file.
                 .map_or(metadata.mtime().unsigned_abs(), Whole::last_timestamp),
             range: None,
         };

@@ -75,6 +75,7 @@ pub(crate) fn note_ranges(sealed: &mut [SegmentFacts], blocks: u32) {
     for group in sealed.chunk_by_mut(|a, b| a.base / blocks == b.base / blocks) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let (begin, end) = (first.base / blocks * blocks, last.end_height);
+        // The active segment, which is not in the list, may complete the range.
         let is_growing = end == newest && end < begin + blocks;
         let is_whole = first.base == begin && (end == begin + blocks || is_growing);
         group.iter_mut().for_each(|facts| facts.range = is_whole.then_some(begin));
