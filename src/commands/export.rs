@@ -74,6 +74,7 @@ fn print(line: &[u8]) -> Result<bool, String> {
     let mut out = io::stdout().lock();
     match out.write_all(line).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
+        // `neve export | head` is no failure.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(format!("cannot write to standard output: {error}")),
     }
@@ -149,6 +150,7 @@ impl Server {
         let text = self.call(method, &format!("\"{block}\",true")).await.map_err(named)?;
         let receipts = self.call("eth_getBlockReceipts", &format!("\"{block}\"")).await;
         let receipts = receipts.map_err(named)?;
+        // A line feed between two members would break the line in two.
         if [&text, &receipts].iter().any(|part| part.get().contains('\n')) {
             return Err(named("the response has line feeds".to_owned()));
         }
@@ -185,6 +187,7 @@ fn encoded(text: &[u8]) -> Result<Vec<u8>, String> {
     }
     let named: Named = serde_json::from_slice(text).map_err(|_| "it has no hash".to_owned())?;
     let header = raw_header(text).map_err(|error| error.to_string())?;
+    // RLP has no hash beside it by which a reader could notice a member that was lost here.
     if keccak256(&header) != named.hash {
         return Err(format!("its header has not the hash {}", named.hash));
     }

@@ -34,6 +34,7 @@ fn look(dir: &Path) -> Result<Vec<StoredFile>, String> {
     if !dir.is_dir() {
         return Err(no_store(if dir.exists() { "not a directory" } else { "no such directory" }));
     }
+    // An empty list would look like an empty store.
     if !is_store(dir).map_err(|error| error.to_string())? {
         return Err(no_store("no store, it has no segments"));
     }

@@ -24,6 +24,7 @@ pub fn hash(name: &str) -> ExitCode {
 /// Reads a key: a word that can stand in a path as it is. The error does not show it.
 fn read(from: impl Read) -> Result<String, String> {
     let mut text = String::new();
+    // A byte too many, and a line end: enough to see that a key is too long.
     let read = from.take(LEN_MAX as u64 + 3).read_to_string(&mut text);
     read.map_err(|error| format!("standard input: {error}"))?;
     let key = text.trim_end_matches(['\r', '\n']);

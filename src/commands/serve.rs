@@ -57,6 +57,7 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
 
 async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Result<(), StartError> {
     let mut signals = Signals::new()?;
+    // Before anything is opened: without mincore(2) each read would wait for the disk.
     neve_store::residency::check_kernel().map_err(StartError::Mincore)?;
     let place = StoreDir::of(&config)?;
     let rules = config.misses.relay.as_ref().map_or(&[][..], |relay| &relay.rules[..]);
@@ -71,12 +72,15 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     }
     describe_store(&serving, place.path());
     if chain.endpoints.is_empty() {
+        // A replica without upstreams never hears of a head: its tags are misses with a reason of
+        // their own.
         serving.freshness.follow_nobody();
     }
     let mut parts = Parts::of(&config, &place, chain, &serving, &reload.rates)?;
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let follower = parts.follower(&config, ingest.clone());
+    // Before the threads: handles that they make earlier would count into nothing.
     let metrics = observe::metrics::install();
     let (below, _reading) = below(&parts, &config, &place)?;
     #[cfg(feature = "archive")]
@@ -95,6 +99,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let reloaded = (keys, access, reload.live.subscribe());
     let serving_of = (&serving, below);
     let front = Listeners::start(&config, serving_of, reloaded, inherited, admin).await?;
+    // A program reads the lines of the access log there.
     if config.log.access != Some(AccessTarget::Stdout) {
         front.greet(&parts.chain, config.archive.as_ref());
     }
@@ -111,6 +116,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         following = following.again(&mut parts, &config, &source, (&ingest, &mut reload)).await;
     }
     service_manager::stopping();
+    // First: heights that are fetched now would be stored, and wait for the drain.
     following.end().await;
     front.drain(reload.drain_timeout).await;
     finish(ingest, writer, reload.drain_timeout).await;

@@ -156,6 +156,8 @@ impl Check {
         let (assembled, differences) = match audit(stored, &checks) {
             Ok(audited) => audited,
             Err(refusal) => {
+                // A record that is not proven settles nothing, and the next has no parent to be
+                // compared with.
                 self.last = None;
                 return self.report(stored, refusal.reason(), refusal.to_string());
             }

@@ -102,6 +102,7 @@ impl Endpoint {
             _ => return Err(format!("neither http nor https; {example}")),
         };
         let authority = uri.authority().ok_or_else(|| format!("no host; {example}"))?;
+        // hyper would not send them, and a log could show them.
         if authority.as_str().contains('@') {
             let instead = "use --upstream-header-file for a secret";
             return Err(format!("user names in the address are not supported; {instead}"));
@@ -126,6 +127,7 @@ impl Endpoint {
             let (before, rest) = endpoints.split_at_mut(at);
             let Some(endpoint) = rest.first_mut() else { return };
             let shown = endpoint.rpc.to_string();
+            // Without their keys two addresses of one provider look the same in metrics.
             let same = before.iter().filter(|other| other.rpc.to_string() == shown).count();
             endpoint.name = if same == 0 { shown } else { format!("{shown}#{}", same + 1) };
         }

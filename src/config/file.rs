@@ -56,6 +56,7 @@ impl SettingsFile {
             let at = line(key.span().start);
             match entry(key.get_ref(), value.get_ref(), groups) {
                 Ok((setting, texts)) => drop(entries.insert(setting.name, (texts, at))),
+                // All of them at once, or a file with three would need three starts.
                 Err(why) => mistakes.push((at, why)),
             }
         }
@@ -99,6 +100,7 @@ fn entry(
     })?;
     for text in &texts {
         setting.kind.check(text).map_err(|why| {
+            // The error goes to a terminal or a log.
             let value = if setting.kind.secret { "..." } else { &shown(text) };
             format!("{key} = {value}: {why}")
         })?;

@@ -66,6 +66,7 @@ impl SettingsSource {
 /// Tells whether the settings of a command want a log of JSON lines, as far as that can be told: another
 /// setting may be wrong.
 pub fn wants_json_log(groups: &'static [Group], matches: &ArgMatches) -> bool {
+    // Flags and variables win over the file, which need not be read then.
     if let Some(format) = matches.get_one::<String>(FORMAT) {
         return format == JSON;
     }

@@ -199,6 +199,7 @@ impl FromStr for IpNetwork {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
         match network {
+            // Addresses of clients are compared in their IPv4 form: such a network would hold none.
             Ok(IpNet::V6(network)) if network.addr().to_ipv4_mapped().is_some() => {
                 Err(ParseError("write the IPv4 network itself, for example 10.0.0.0/8"))
             }

@@ -217,6 +217,7 @@ fn given(setting: &Setting, matches: Option<&ArgMatches>, file: Option<&Settings
         Some((_, ValueSource::EnvVariable)) => Some(Origin::Variable),
         _ => None,
     };
+    // clap's own default is no origin: a value of the file comes before it.
     if let (Some((matches, _)), Some(origin)) = (source, origin) {
         return Given { texts: typed(setting, matches), origin };
     }

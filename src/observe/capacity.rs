@@ -97,6 +97,7 @@ pub(super) fn time_to_full(
         Some(room) if room <= of_disk => (room, "retention"),
         _ => (of_disk, "disk"),
     };
+    // Heights that are there to be fetched take this much of it at once.
     let room = (room as f64 - missing as f64 * growth.height_bytes).max(0.0);
     let seconds = room / (growth.height_bytes * growth.pace);
     seconds.is_finite().then_some(TimeToFull { seconds, by })

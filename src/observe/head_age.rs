@@ -60,6 +60,7 @@ pub(crate) async fn start(serving: Arc<Serving>, status: Arc<Status>, ready: Liv
 /// Compares the head's age with its limit for ever, and says so when it crosses it.
 pub(crate) async fn run(serving: Arc<Serving>, ready: LiveReady) {
     let mut tick = interval(EVERY);
+    // After a suspended machine wakes, the ticks that it missed must not come at once.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_stale = false;
     loop {
@@ -67,6 +68,7 @@ pub(crate) async fn run(serving: Arc<Serving>, ready: LiveReady) {
         let ready = **ready.load();
         let is_stale = stale_age(&ready, &serving).is_some();
         serving.freshness.miss_head(is_stale && ready.misses_stale_heads);
+        // Only a change is news: the comparison is made each second.
         if is_stale != was_stale {
             tell(&serving, is_stale);
             was_stale = is_stale;

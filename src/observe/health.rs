@@ -79,6 +79,7 @@ impl Admin {
                 text: self.metrics(),
             },
             "/ready" => self.ready(),
+            // Clients need not know paths, upstreams and sizes of this machine.
             _ if pages == Pages::Public => json_page(StatusCode::OK, &self.short_health()),
             _ => json_page(StatusCode::OK, &self.health()),
         }

@@ -36,6 +36,7 @@ fn write_series(page: &mut String, series: &LatencySeries) {
         let le = seconds(bound);
         let _ = writeln!(page, "{LATENCIES}_bucket{{{labels},le=\"{le}\"}} {sum}");
     }
+    // The last bucket has no bound: it is the rest above all others.
     sum += counts.last().copied().unwrap_or(0);
     let _ = writeln!(page, "{LATENCIES}_bucket{{{labels},le=\"+Inf\"}} {sum}");
     let _ = writeln!(page, "{LATENCIES}_sum{{{labels}}} {}", seconds(*nanoseconds));

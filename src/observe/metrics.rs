@@ -182,6 +182,7 @@ pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// Runs the recorder's upkeep for ever, whether anybody scrapes or not.
 pub(crate) async fn keep_up(every: Duration, upkeep: impl Fn()) {
     let mut tick = interval(every);
+    // One upkeep takes all samples that wait: several at once would find none.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

@@ -92,6 +92,7 @@ impl Show {
         let all = bars();
         for (bar, task) in self.bars.iter_mut().zip(tasks) {
             let begun = bar.is_some();
+            // A bar that has begun stays to its end: near the bound it would come and go.
             match task.filter(|task| task.left >= if begun { 1 } else { LEFT_MIN }) {
                 Some(task) => {
                     let bar = bar.get_or_insert_with(|| all.add(new_bar(task)));

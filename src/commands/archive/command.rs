@@ -110,6 +110,7 @@ async fn verified(
         }
     };
     let verified = verify(&archive, local.as_deref(), proving, &mut found).await.map_err(text)?;
+    // After the work: a closed pipe must not leave a repair half done.
     unwritten?;
     let line =
         if place.json { verified_json(&verified).to_string() } else { verified_text(&verified) };

@@ -117,6 +117,7 @@ fn goal(
         let segment = manifest.segment_of(below);
         segment.is_some_and(|segment| segment.first + u64::from(manifest.range) == begin)
     };
+    // Segments come whole and join at their end: between two of them nothing can be added.
     if below.is_some_and(|below| !joins(below)) {
         let range = manifest.range;
         return Err(format!(
@@ -147,6 +148,7 @@ impl Pull {
             if let Some(why) = archive.error.or(self.status.words().store_error.clone()) {
                 return Err(why);
             }
+            // An archive that sends nothing any more would otherwise be waited for without an end.
             if moved.elapsed() > STALLED || self.status.phase() == Phase::Stopped {
                 return Err(format!("no segment came within {STALLED:?}; see the log"));
             }

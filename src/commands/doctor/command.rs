@@ -52,6 +52,7 @@ fn look(config: &Config, source: &SettingsSource, front: Option<&str>) -> Vec<Fi
 
 fn settings(source: &SettingsSource) -> Finding {
     let unknown = unknown_variables(&config::command(GROUPS));
+    // A misspelled variable has no effect, and nothing else would say so.
     if !unknown.is_empty() {
         let text = format!("unknown variables: {}", unknown.join(", "));
         return Finding::warning("settings", text, "correct or remove them");

@@ -51,6 +51,7 @@ fn locked_memory(config: &Config) -> Finding {
     let privileged =
         capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     match getrlimit(Resource::Memlock).current {
+        // With CAP_IPC_LOCK the kernel applies no limit.
         _ if privileged => Finding::ok("memlock", "no limit: this user may lock all memory"),
         Some(limit) if limit < wanted => {
             let (limit, wanted) = (Human(limit), Human(wanted));
@@ -100,11 +101,13 @@ fn port(setting: &'static str, address: &ListenAddress) -> Finding {
     };
     match bound {
         Ok(()) => Finding::ok(setting, format!("{address} is free")),
+        // The doctor is also for a neve that runs: its own ports are no problem.
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_neve(address) => {
             Finding::ok(setting, format!("{address} is in use by a neve"))
         }
         Err(error) => {
             let why = not_bound(&error);
+            // The texts of errors name the next step behind a semicolon.
             let (text, advice) = why.split_once("; ").unwrap_or((&why, "choose another address"));
             Finding::problem(setting, format!("{address}: {text}"), advice)
         }

@@ -147,6 +147,7 @@ impl Node<'_> {
         let name = self.name;
         let height = quantity(&head.height).unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        // Blocks have times of the past, so a head of the future shows a clock that is slow here.
         if head.seconds > now + AHEAD_SECONDS_MAX {
             let ahead = head.seconds - now;
             let text = format!("{name}: its newest block is {ahead} s ahead of this clock");
@@ -155,6 +156,7 @@ impl Node<'_> {
         let age = Duration::from_secs(now.saturating_sub(head.seconds));
         let shown = humantime::format_duration(age);
         let text = format!("{name}: chain {chain}, head {height}, {shown} old");
+        // Only mainnet is never without blocks for long: on Fuji an old head may be the newest.
         if age > AGE_MAX && network_of(chain) == Some(Network::Mainnet) {
             let advice = "wait until the node has caught up, or see its log and this clock";
             return Finding::warning("upstream", text, advice);
@@ -175,6 +177,7 @@ impl Node<'_> {
             return Finding::ok("methods", format!("{name}: {all}"));
         }
         let text = format!("{name}: fails {}", lacking.join(", "));
+        // neve can do without this one: see `with_each_receipt`.
         if lacking.iter().all(|lacking| lacking.starts_with(RECEIPTS)) {
             let advice = "neve requests receipts one by one; a node of your own is faster";
             return Finding::warning("methods", text, advice);

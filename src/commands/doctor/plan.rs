@@ -153,6 +153,7 @@ fn catch_up(config: &Config) -> String {
         if is_public { (Some(PUBLIC_API_RATE), PUBLIC_API_REQUESTS) } else { (None, REQUESTS) };
     let limit = config.fetch.requests_per_second.unwrap_or(default);
     let rate = limit.map_or(CATCH_UP_RATE, |limit| (limit / requests).min(CATCH_UP_RATE));
+    // Slower than mainnet at its busiest, it may never catch up: a time would be a promise.
     if rate < BUSY_RATE {
         return format!("at most {rate:.1} blocks a second; mainnet makes up to {BUSY_RATE}");
     }

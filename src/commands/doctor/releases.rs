@@ -39,6 +39,7 @@ pub(super) fn node(
     if release < SUPPORTED[0] {
         return Finding::warning("release", text, format!("upgrade the node to 1.{low} or later"));
     }
+    // A warning only: neve checks each block, and rejects what it does not know.
     if release > SUPPORTED[1] {
         let text = format!("{text}, newer than this neve supports (1.{low} to 1.{high})");
         return Finding::warning("release", text, "look for a newer neve");

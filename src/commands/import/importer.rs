@@ -134,6 +134,7 @@ impl Importer {
         let mut end = None;
         while end.is_none() || !proving.is_empty() {
             let alone = proving.is_empty();
+            // Behind a wrong line nothing is read: those before it are still stored.
             let room = if end.is_none() { self.budget.take(alone) } else { None };
             let is_full = room.is_none();
             tokio::select! {
@@ -282,6 +283,7 @@ impl Importer {
             return Ok(why);
         };
         let from = self.begin.last.map_or(*from, |(last, _)| last.saturating_add(1).max(*from));
+        // The store had all of them before the import.
         if from > *through {
             return Ok(why);
         }

@@ -33,6 +33,7 @@ pub(super) fn start(file: Option<&Path>) -> io::Result<mpsc::Receiver<ReadLine>>
 fn opened(path: &Path) -> io::Result<File> {
     let named = |error| io::Error::other(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(named)?;
+    // A folder can be opened, and fails only when it is read.
     if file.metadata().map_err(named)?.is_dir() {
         return Err(named(io::ErrorKind::IsADirectory.into()));
     }

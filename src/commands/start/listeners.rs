@@ -118,6 +118,8 @@ impl Listeners {
             (None, AdminListen::Off) => return Ok(()),
             (None, AdminListen::Given(address)) => bind(address, &named).await?,
             (None, AdminListen::Default(address)) => match bind(address, &named).await {
+                // The address is neve's own choice: another program there must not keep neve from
+                // serving.
                 Err(StartError::Setting(_, error)) => {
                     warn!(%address, error, "no admin listener");
                     return Ok(());
@@ -206,6 +208,7 @@ impl Listeners {
                 sleep(Duration::from_millis(10)).await;
             }
         };
+        // With connections left the threads do not end: the process takes them with it.
         if timeout(limit, empty).await.is_ok() {
             workers.into_iter().for_each(Workers::join);
         } else {
@@ -226,6 +229,7 @@ async fn bind_all(addresses: &[ListenAddress], named: &str) -> Result<Vec<Listen
     for address in addresses {
         let bound = bind(address, named).await;
         listeners.push(bound.map_err(|error| match error {
+            // One value of a list: the name of the setting does not say which.
             StartError::Setting(named, why) if addresses.len() > 1 => {
                 StartError::Setting(named, format!("{address}: {why}"))
             }

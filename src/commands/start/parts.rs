@@ -227,6 +227,7 @@ fn memory_budget(limits: &Limits) -> Arc<MemoryBudget> {
 
 /// Lets the writer store what waits, and sync, and waits for it. False if it did not end as it should.
 pub(crate) async fn finish(ingest: Ingest, writer: JoinHandle<()>, limit: Duration) -> bool {
+    // The writer ends when the last handle is gone.
     drop(ingest);
     let joined = tokio::task::spawn_blocking(move || writer.join());
     let joined = timeout(limit, joined).await;

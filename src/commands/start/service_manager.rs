@@ -27,6 +27,7 @@ pub(crate) async fn run(serving: Arc<Serving>, handoffs: Vec<Handoff>) {
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
     if let Some(limit) = sd_notify::watchdog_enabled() {
         info!(?limit, "watchdog");
+        // sd_watchdog_enabled(3) recommends half of the time.
         watch(limit / 2, &handoffs).await;
     }
 }
@@ -36,6 +37,7 @@ async fn wait_for_block(serving: &Serving) {
     while serving.reader.range().is_none() {
         if looks % LOOKS_BETWEEN == 0 {
             let status = NotifyState::Status("waiting for a first block of the upstream");
+            // systemd would end a start that takes longer than TimeoutStartSec.
             notify(&[NotifyState::ExtendTimeoutUsec(MORE_TIME), status]);
         }
         looks += 1;
@@ -46,6 +48,7 @@ async fn wait_for_block(serving: &Serving) {
 /// Says that neve goes on, as long as each serving thread answers.
 async fn watch(every: Duration, handoffs: &[Handoff]) {
     let mut tick = interval(every);
+    // A late tick must not be followed by others at once: they would ask threads that are busy.
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

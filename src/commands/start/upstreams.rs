@@ -88,6 +88,8 @@ fn with_headers(
 ) -> Result<WithHeaders, StartError> {
     let (count, mut used) = (followed.len(), Vec::new());
     for (at, endpoint) in followed.iter_mut().chain(&mut relayed_only).enumerate() {
+        // One file is for all followed upstreams. Those that are only relayed to are other
+        // services: theirs are named one by one.
         let file = if files.len() == 1 && at < count { files.first() } else { files.get(at) };
         let Some(file) = file.filter(|file| file.as_os_str() != "none") else { continue };
         let wrong = |why| StartError::Headers { file: file.clone(), why };

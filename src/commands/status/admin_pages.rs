@@ -88,6 +88,7 @@ async fn by_tcp(client: &StreamClient, path: &'static str) -> Result<Bytes, Stri
 /// Asks by a socket in the file system. neve closes the connection behind the response.
 async fn by_socket(socket: &Path, path: &str) -> Result<Bytes, String> {
     let response = exchange(socket, path).await.map_err(|error| error.to_string())?;
+    // The connection is closed behind the response, so all that follows is the body.
     let end = memchr::memmem::find(&response, b"\r\n\r\n").ok_or("no HTTP response")?;
     let line = response.split(|b| *b == b'\r').next().unwrap_or_default();
     if !line.starts_with(b"HTTP/1.1 200 ") {

@@ -45,6 +45,7 @@ fn address(source: &SettingsSource) -> Result<ListenAddress, String> {
     };
     let none = "no admin listener; start neve with --admin-listen HOST:PORT";
     let address = address.ok_or(none)?;
+    // The settings do not tell which port the kernel chose for the running neve.
     if address.is_any_port() {
         return Err("the port is any free one; name it with --admin-listen HOST:PORT".to_owned());
     }
@@ -61,6 +62,7 @@ async fn show(address: &ListenAddress, watch: bool) -> Result<ExitCode, String> 
         let text =
             page(&health, calls, before) + &call_lines(metrics.as_deref().unwrap_or_default());
         before = calls;
+        // In a file or a pipe the escape sequence would be text.
         let clear = if watch && io::stdout().is_terminal() { CLEAR } else { "" };
         let mut out = io::stdout();
         let printed = write!(out, "{clear}{text}").and_then(|()| out.flush());

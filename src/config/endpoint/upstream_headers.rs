@@ -101,6 +101,7 @@ fn header(line: &str) -> Result<(HeaderName, HeaderValue), &'static str> {
     let name = name.map_err(|_| "the name is none of an HTTP header")?;
     let mut value =
         HeaderValue::from_str(value.trim()).map_err(|_| "the value is none of a header")?;
+    // `Debug` then hides it: it may be a key.
     value.set_sensitive(true);
     if OWN_HEADERS.contains(&name.as_str()) || name.as_str().starts_with("sec-websocket-") {
         return Err("neve sets this header itself");

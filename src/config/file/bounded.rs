@@ -33,6 +33,7 @@ pub(crate) fn read_text(path: &Path, bytes_max: u64) -> Result<String, String> {
 fn read_open(file: File, len: u64, bytes_max: u64) -> Result<String, String> {
     let mut text = Vec::new();
     file.take(bytes_max + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    // One byte beyond the bound was read, which shows that there is more.
     if text.len() as u64 > bytes_max {
         let len = if len > bytes_max { len.to_string() } else { format!("more than {bytes_max}") };
         return Err(format!("{len} bytes; allowed: {bytes_max}"));

@@ -127,6 +127,7 @@ impl Config {
             source: source(&values)?,
             values,
         };
+        // Only a development chain may lose its blocks with the process.
         if config.data_dir.is_none() && matches!(config.source, UpstreamConfig::Upstream { .. }) {
             return Err(ConfigError::NoDataDir);
         }

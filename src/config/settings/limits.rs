@@ -297,6 +297,7 @@ fn work(values: &Values) -> Result<WorkLimits, ConfigError> {
 fn queue(values: &Values) -> Result<QueueLimits, ConfigError> {
     let address_max = values.count("queued-requests-address-max")?;
     let total_max = values.count("queued-requests-total-max")?;
+    // A share above the whole would never bound anything.
     if address_max > total_max {
         let why = format!("allowed: 1 to {total_max}, which is --queued-requests-total-max");
         return values.refuse("queued-requests-address-max", why);

@@ -201,6 +201,7 @@ impl ArchiveConfig {
             }
             return Ok(None);
         };
+        // The setting is known also without the feature, so that the error can name it.
         if cfg!(not(feature = "archive")) {
             return values.refuse("archive", "this neve was built without the feature `archive`");
         }

@@ -231,6 +231,7 @@ impl SocketLimits {
         let total_max: usize = values.count("relayed-sockets-total-max")?;
         let message_bytes_max = values.bytes("relayed-message-bytes-max")?;
         let unsent_bytes_max = values.bytes("relayed-unsent-bytes-max")?;
+        // The longest message that is allowed could never be passed on.
         if unsent_bytes_max < message_bytes_max {
             let why = format!("allowed: {message_bytes_max} or more, --relayed-message-bytes-max");
             return values.refuse("relayed-unsent-bytes-max", why);
@@ -347,6 +348,7 @@ fn methods(values: &Values) -> Result<RelayMethods, ConfigError> {
 fn rules(values: &Values, methods: &RelayMethods) -> Result<Arc<[RelayRule]>, ConfigError> {
     let rules: Vec<RelayRule> = values.list("relay-to")?;
     for (rule, text) in rules.iter().zip(values.texts("relay-to")) {
+        // A rule of a method that is not relayed has no effect, which is hardly meant.
         if !methods.0.iter().any(|method| rule.has_method(method)) {
             let why = "--relay-methods has no such method; name each method there too";
             return Err(values.wrong("relay-to", text, why));
@@ -387,6 +389,7 @@ fn paths(values: &Values) -> Result<Arc<[String]>, ConfigError> {
         }
         let is_own =
             |own: &&str| rest.strip_prefix("ext/").unwrap_or(rest).eq_ignore_ascii_case(own);
+        // A whole API passed on by its path would evade the list of methods.
         if OWN_API.iter().any(is_own) {
             return wrong("neve's own API; name methods with --relay-methods");
         }

@@ -117,6 +117,7 @@ pub(super) fn retention(values: &Values) -> Result<Retention, ConfigError> {
     let blocks = values.get("retain-blocks")?;
     let age = values.get("retain-age")?.map(|DurationArg(age)| age);
     let bounded = blocks.is_some() || age.is_some();
+    // Either other rule bounds the disk by what the operator knows: no bound in bytes is added.
     let default = if bounded { None } else { Some(RETAIN_BYTES_DEFAULT) };
     let bytes = values.get("retain-bytes")?.map_or(default, |ByteCount(bytes)| bytes);
     Ok(Retention { blocks, bytes, age })
@@ -124,6 +125,7 @@ pub(super) fn retention(values: &Values) -> Result<Retention, ConfigError> {
 
 /// Returns the options of the store.
 pub(super) fn options(values: &Values, retention: Retention) -> Result<Options, ConfigError> {
+    // Whole segments are evicted: few large ones would drop much of a small store at once.
     let share = retention.bytes.map_or(u64::MAX, |bytes| bytes / SEGMENTS_MIN);
     let default = SEGMENT_BYTES_DEFAULT.min(share).max(Options::SEGMENT_BYTES_MIN);
     let given = values.get("segment-bytes")?.and_then(|ByteCount(bytes)| bytes);

@@ -263,6 +263,7 @@ impl UpstreamConfig {
         header_files(values, endpoints.len(), relayed_only.len())?;
         other_paths(values, &endpoints)?;
         let upstreams = endpoints.len().max(1);
+        // More than there are could never agree, and no height would be believed.
         if !(1..=upstreams).contains(&values.count("upstream-quorum")?) {
             let why = format!("allowed: 1 to {upstreams}, the number of upstreams");
             return values.refuse("upstream-quorum", why);
@@ -304,6 +305,7 @@ fn endpoints(
         _ => "https://api.avax.network",
     };
     let urls = match (values.texts("upstream"), mirror, network) {
+        // With a mirror source the public API is not asked unless it is named.
         ([], Some(_), _) => Vec::new(),
         ([], None, None) if values.is_given("archive") => Vec::new(),
         ([], None, None) => return Err(ConfigError::NoSource),

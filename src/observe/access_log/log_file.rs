@@ -54,6 +54,7 @@ impl LogFile {
 
     /// Writes whole lines. After an error the rest of them is lost.
     pub(super) fn write(&mut self, lines: &[u8]) -> Outcome {
+        // The last write ended amid a line: a new one must not be joined to it.
         let cut = if self.is_cut { &b"\n"[..] } else { b"" };
         let mut left = lines;
         let mut result = self.file.write_all(cut);

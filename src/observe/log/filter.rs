@@ -16,6 +16,7 @@ pub(super) fn filter(config: &LogConfig) -> EnvFilter {
     let given = given(config).map(|text| EnvFilter::new(of_neve(&text)));
     let of_variable = || {
         let text = env::var(EnvFilter::DEFAULT_ENV).ok()?;
+        // A variable of other programs too: a wrong one must not keep neve from starting.
         EnvFilter::try_new(of_neve(&text)).ok()
     };
     given.or_else(of_variable).unwrap_or_else(|| EnvFilter::new(of_neve(DEFAULT)))

@@ -102,6 +102,7 @@ struct StandardError {
 
 impl LineSink for StandardError {
     fn write(&mut self, lines: &[u8]) {
+        // A line that this thread logs meanwhile goes out itself: the queue waits for this thread.
         WRITES.set(true);
         write_out(lines);
         let dropped = LOST_LINES.load(Ordering::Relaxed);

@@ -122,6 +122,7 @@ impl Batch {
             return;
         }
         sink.write(&self.lines);
+        // After the write: until then the lines take memory.
         queued.fetch_sub(self.queued, Ordering::Relaxed);
         self.lines.clear();
         self.queued = 0;

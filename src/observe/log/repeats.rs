@@ -48,6 +48,7 @@ impl Place {
     fn take(&mut self, warning: u64, now: Instant) -> Option<u64> {
         self.recent.retain(|(_, at)| now.saturating_duration_since(*at) < APART);
         let repeats = self.recent.iter().any(|(recent, _)| *recent == warning);
+        // A text that differs each time, such as one with an address, would evade the comparison.
         if repeats || self.recent.len() >= OF_PLACE_MAX {
             self.left_out += 1;
             return None;
@@ -64,6 +65,7 @@ impl<F> Unrepeated<F> {
 
     fn take(&self, event: &Event<'_>) -> Option<u64> {
         let metadata = event.metadata();
+        // Notes come once each, though all of them from one place of the code.
         if *metadata.level() > Level::WARN || [TARGET, NOTES].contains(&metadata.target()) {
             return Some(0);
         }
