@@ -80,6 +80,7 @@ impl<'a> Bytes<'a> {
             }
             value |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
+                // A number has one form only: files of equal heights are equal to the byte.
                 let shortest = byte != 0 || shift == 0;
                 return if shortest { Ok(value) } else { Err(self.error("padded varint")) };
             }

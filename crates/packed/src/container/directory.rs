@@ -57,6 +57,7 @@ pub(crate) fn check(section: &[u8], heights: usize, frames: u64) -> Result<(), P
     let mut last = 0;
     while !bytes.is_empty() {
         let Entry { end, .. } = entry(&mut bytes)?;
+        // A frame has at least its form: an empty one would be two heights at one place.
         if end <= last {
             return Err(bytes.error("frames that do not ascend"));
         }

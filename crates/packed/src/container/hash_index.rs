@@ -94,6 +94,7 @@ pub(crate) fn write(hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError> {
 fn write_as(form: Form, hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError> {
     let mut entries: Vec<(usize, u64)> = Vec::with_capacity(hashes.len());
     entries.extend(hashes.iter().map(|(hash, at)| (form.bucket(*hash), form.entry(*hash, *at))));
+    // Whatever the order of the hashes: a file is a function of its heights only.
     entries.sort_unstable();
     let count = u32::try_from(entries.len()).map_err(|_| PackError::TooLarge("2^32 hashes"))?;
     let buckets = 1_usize << form.bucket_bits;
@@ -135,6 +136,7 @@ pub(crate) fn candidates<'s>(
     let (wanted, shift) = (form.remainder(prefix), form.height_bits + form.ordinal_bits);
     let entries = entries.chunks_exact(form.entry_bytes).map(wide);
     let found = entries.filter(|entry| entry.checked_shr(shift).unwrap_or(0) == wanted);
+    // A forged index could name every entry, and each costs the caller a frame.
     Ok(found.map(|entry| form.locator(entry)).take(CANDIDATES_MAX).collect())
 }
 

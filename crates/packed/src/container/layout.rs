@@ -171,6 +171,7 @@ impl FileHeader {
         let mut bytes = Bytes::new(page, PLACE);
         bytes.take(MAGIC.len())?;
         let version = bytes.u32()?;
+        // Before the checksum: where it stands may differ between versions.
         if version != VERSION {
             return Err(PackedError::Version(version));
         }
@@ -201,6 +202,7 @@ fn places(mut bytes: Bytes<'_>, length: u64) -> Result<[Place; 6], PackedError> 
     for (section, place) in Section::ALL.into_iter().zip(&mut places) {
         let (kind, crc) = (bytes.u32()?, bytes.u32()?);
         let (offset, size) = (bytes.u64()?, bytes.u64()?);
+        // Back to back: no byte of a file is outside of a checksum.
         if kind != section as u32 + 1 || offset != end {
             return Err(bytes.error("sections that are not back to back"));
         }

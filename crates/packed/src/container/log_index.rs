@@ -83,6 +83,7 @@ fn put_term(out: &mut Vec<u8>, pairs: &[(u64, u32)], bucket_bits: u32, heights: 
     let rest = pairs[0].0 >> bucket_bits;
     out.extend_from_slice(&rest.to_le_bytes()[..rest_bytes(bucket_bits)]);
     put_varint(out, pairs.len() as u64);
+    // From an eighth of the heights on a bit for each takes less than the distances.
     if let Some(bytes) = bitmap_bytes(heights, pairs.len()) {
         let start = out.len();
         out.resize(start + bytes, 0);
@@ -176,6 +177,7 @@ fn read_heights(bytes: &mut Bytes<'_>, heights: usize) -> Result<Vec<u32>, Packe
     for at in 0..count {
         let step = bytes.count(heights)?;
         last += step;
+        // A height twice would be searched twice, and its logs come twice.
         if last >= heights || (at > 0 && step == 0) {
             return Err(bytes.error("heights that do not ascend"));
         }

@@ -89,6 +89,7 @@ impl Dictionary {
     /// Unpacks a frame that lacks its magic number, to exactly `length` bytes.
     pub(crate) fn unpack(&self, frame: &[u8], length: usize) -> Result<Vec<u8>, PackedError> {
         let mut whole = Vec::with_capacity(MAGIC.len() + frame.len());
+        // Each frame of a file would begin with these bytes: they are left out there.
         whole.extend_from_slice(&MAGIC);
         whole.extend_from_slice(frame);
         let mut out = Vec::with_capacity(length);

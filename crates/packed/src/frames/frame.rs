@@ -134,6 +134,7 @@ impl<'f> Frame<'f> {
         let mut bytes = Bytes::new(frame, PLACE);
         let (txs, logs) = (bytes.count(TRANSACTIONS_MAX)?, bytes.count(LOGS_MAX)?);
         let count = bytes.count(TRANSACTIONS_MAX)?;
+        // The count is the file's: it must not decide how much memory is taken.
         let mut groups = Vec::with_capacity(count.min(64));
         let (mut start, mut end) = (Start::default(), 0);
         for at in 0..count {
@@ -150,6 +151,7 @@ impl<'f> Frame<'f> {
         if count == 0 || start.tx > txs {
             return Err(bytes.error("groups that do not fit the transactions"));
         }
+        // Before anything is unpacked: small frames could unpack to gigabytes.
         if groups.iter().map(|group| group.content).sum::<usize>() > TEXT_BYTES_MAX {
             return Err(PackedError::OutputLimit(TEXT_BYTES_MAX));
         }
@@ -212,6 +214,7 @@ impl Content {
         let at = content.len() - bytes.rest().len();
         bytes.take(symbols)?;
         let count = bytes.count(TRANSACTIONS_MAX)?;
+        // The count is the file's, as above.
         let mut chunks = Vec::with_capacity(count.min(64));
         let mut place = 0;
         for _ in 0..count {

@@ -63,6 +63,7 @@ impl Kept {
         while self.bytes > bytes_max
             && let Some(oldest) = self.slots.pop_front()
         {
+            // Each is spared once a pass at most, or files that are all in use would never end it.
             if oldest.used.swap(false, Ordering::Relaxed) && spared > 0 {
                 spared -= 1;
                 self.slots.push_back(oldest);

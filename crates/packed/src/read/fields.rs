@@ -151,6 +151,7 @@ impl<'f> Fields<'f> {
                 None => &*header.insert(self.header_of(&group)?),
             };
             let depth = match depth {
+                // A bloom that is not stored follows from all logs.
                 Depth::Bloom if header.bloom_derived => Depth::All,
                 Depth::Bloom => Depth::Transactions,
                 depth => depth,
@@ -181,6 +182,7 @@ impl<'f> Fields<'f> {
             (held, memory) = (held + chunk.data.len(), memory + chunk.bytes());
             waiting.push((at, chunk, signatures.len(), blooms));
             let is_last = number + 1 == group.chunks.len();
+            // Several chunks are hashed together, as long as they take little memory.
             if !is_last && held + messages.bytes() < HASHED_BYTES && memory < WAITING_BYTES {
                 continue;
             }

@@ -77,6 +77,7 @@ impl<S: Source> PackedFile<S> {
         let page = read(&source, 0, HEADER_BYTES.min(source.len() as usize))?;
         let (header, places) = FileHeader::read(&page, source.len())?;
         drop(page);
+        // Opening reads these three whole: a forged header must not take any amount of memory.
         if places[..3].iter().any(|place| place.bytes > OPENED_BYTES_MAX) {
             return Err(PackedError::malformed("file header", "tables over 16 MiB"));
         }

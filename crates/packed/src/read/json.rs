@@ -218,6 +218,7 @@ pub(crate) fn log(
     list(out, log.topics());
     put(out, b",\"data\":\"0x");
     hex(out, chunk.data.get(log.data.clone()).unwrap_or_default());
+    // Logs of one transaction share this text: from the second on it is copied.
     if let Some(place) = shared {
         out.extend_from_within(place.clone());
     } else {

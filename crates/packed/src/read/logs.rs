@@ -33,6 +33,7 @@ impl Fields<'_> {
             for at in &group.chunks {
                 let chunk = self.chunk(&group, at, Depth::All)?;
                 let logs = matching(&chunk, &mut matches);
+                // Without a match no hash of a transaction is needed, which is most of the work.
                 if logs.is_empty() {
                     continue;
                 }
@@ -87,6 +88,7 @@ impl Fields<'_> {
                     let place = self.at(at.start.tx + tx, hash);
                     out.begin();
                     json::log(&mut out.text, chunk, log, index, place, &mut shared);
+                    // The text of a small file may be large: it is bounded as it grows.
                     limit(out.logs())?;
                     out.end(index as u32);
                 }

@@ -55,6 +55,7 @@ impl Fields<'_> {
         Self::only(&mut chunk, place);
         let signatures = self.frame.signatures(at, 1);
         let hashes = derive::hashes(&chunk, signatures);
+        // The index has a few bits of a hash: the place may be that of another transaction.
         if wanted.is_some_and(|wanted| hashes.first() != Some(wanted)) {
             return Ok(false);
         }

@@ -183,6 +183,7 @@ impl Texts {
         for member in members {
             let (mut start, mut end) = (member.start as usize, member.end as usize);
             match self.block.get(end) {
+                // A comma goes with its member: behind it, or before it for the last one.
                 Some(b',') => end += 1,
                 _ => start = start.saturating_sub(1),
             }

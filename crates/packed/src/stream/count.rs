@@ -119,6 +119,8 @@ fn likeliest<S: Hash + Eq + Copy>(
         let Some((id, best)) = id.zip(of.get(shape).and_then(|at| best.get_mut(*at))) else {
             continue;
         };
+        // Among equals the lowest number: maps have no order, and a file is a function of its
+        // heights.
         if *times > best.0 || (*times == best.0 && id < best.1) {
             *best = (*times, id);
         }

@@ -106,6 +106,7 @@ fn encode(chunk: &Chunk, tx: &Tx, signature: &[u8; 64], fields: &mut Vec<u8>, ou
             fields.push(0x80 + 20);
             fields.extend_from_slice(address(to));
         }
+        // The creation of a contract: the address is the empty string.
         None => fields.push(0x80),
     }
     word(fields, &tx.value);
@@ -289,6 +290,7 @@ impl Blooms {
     /// Returns the number of the unknown word with this name: `next`, unless it was met. Words of tables are
     /// known from their first use on.
     fn first_use(&mut self, name: u32, topic: bool, next: usize) -> usize {
+        // Words of tables keep their bits from one chunk to the next: see `finish`.
         let Some(recent) = name.checked_sub(RECENT_NAME) else { return next };
         let recent = recent as usize;
         if self.met.len() <= recent {

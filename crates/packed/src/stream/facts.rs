@@ -146,6 +146,7 @@ pub(crate) fn signature(tx: &Transaction<'_>) -> Result<[u8; 64], Reason> {
     let mut out = [0; 64];
     out[..32].copy_from_slice(&tx.r.to_be_bytes::<32>());
     out[32..].copy_from_slice(&tx.s.to_be_bytes::<32>());
+    // The bit is free in signatures of the chain (EIP-2: a low s): the parity takes it.
     if out[32] >> 7 == 1 {
         return Err(Reason::Signature);
     }

@@ -161,6 +161,8 @@ impl<'v> Values<'v> {
                 Some(value) if at == LOGS_BLOOM && value == bloom => symbols.push(DERIVED),
                 Some(value) => {
                     let short = self.related(at, *kind, template, height);
+                    // The shortest form, and the literal if none is shorter: each packer must
+                    // choose the same.
                     match short.filter(|(_, bytes)| bytes.len() < value.len()) {
                         Some((symbol, bytes)) => {
                             symbols.push(symbol);

@@ -80,6 +80,7 @@ impl<'t> Writer<'t> {
             }
         }
         self.lane.literals.extend_from_slice(literal.part(word));
+        // A short word costs no more than a reference to it.
         if literal.bytes() >= word::RECENT_BYTES_MIN {
             self.recent.insert(*word, self.recent_count);
             self.recent_count += 1;

@@ -182,6 +182,7 @@ fn put_tx_shape(out: &mut Vec<u8>, shape: &TxShape, ids: &FoldMap<Word, u64>) {
 
 fn read_tx_shape(bytes: &mut Bytes<'_>, words: &[Word]) -> Result<TxShape, PackedError> {
     let flags = bytes.byte()?;
+    // A later form could give other bits a meaning: they must not be passed over.
     if flags > 15 {
         return Err(bytes.error("unknown flags of a shape"));
     }
