@@ -98,6 +98,7 @@ impl HashFilter {
         let first = u64::from(word(&bytes, 16)) | u64::from(word(&bytes, 20)) << 32;
         Span::empty(first, word(&bytes, 12), word(&bytes, 24))?;
         let (entries, bits) = (word(&bytes, 28) as usize, word(&bytes, 32));
+        // The count of bits is the file's: a larger one would overflow the shift.
         let length = HEADER_BYTES + (4 << bits.min(BUCKET_BITS_MAX)) + entries.div_ceil(2) * 5;
         if bits > BUCKET_BITS_MAX || bytes.len() != length {
             return Err(malformed("a length that does not fit"));

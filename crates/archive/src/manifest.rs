@@ -287,6 +287,7 @@ impl Manifest {
             }
         }
         for (below, above) in self.segments.iter().zip(self.segments.iter().skip(1)) {
+            // Replicas take segments one behind the other: a gap would end them there.
             if below.first.checked_add(range) != Some(above.first) {
                 return wrong(above.first, "not behind the one before");
             }

@@ -206,6 +206,7 @@ impl PageLists {
             .map(|(front, pages)| Ok(SegmentPages { front, pages: rest.list(pages)? }));
         let segments = segments.collect::<Result<Vec<_>, ArchiveError>>()?;
         let is_sorted = terms.as_ref().is_none_or(|terms| terms.fences.is_sorted());
+        // A search among fences that do not ascend would miss hashes that are there.
         if !rest.0.is_empty() || !fences.is_sorted() || !is_sorted {
             return Err(ArchiveError::malformed(WHAT, "bytes that no writer makes"));
         }

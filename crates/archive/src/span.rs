@@ -76,6 +76,7 @@ impl Span {
             entries.push(self.entry(&key.hash[..PREFIX_BYTES], key.at)?);
         }
         entries.sort_unstable();
+        // Both may have the heights that they share.
         entries.dedup();
         let table = entries.concat();
         if object_bytes(table.len()) > OBJECT_BYTES_MAX {
@@ -107,6 +108,7 @@ impl Span {
         let outside = || ArchiveError::malformed(WHAT, format!("height {} is outside", at.height));
         let index = at.height.checked_sub(self.first).filter(|index| *index < self.heights());
         let index = u16::try_from(index.ok_or_else(outside)?).map_err(|_| outside())?;
+        // Zero is the block itself.
         let ordinal = at.transaction.map_or(Some(0), |number| number.checked_add(1));
         let ordinal = ordinal.ok_or_else(outside)?;
         let mut entry = [0; ENTRY_BYTES];

@@ -52,6 +52,7 @@ impl Terms {
         let allowed = bits_of(first, range, segments);
         for (key, bits) in other.into_iter().flat_map(Self::entries) {
             let kept = bits & allowed;
+            // Segments that the span has no more take their terms with them.
             if kept != 0 {
                 *table.entry(key).or_default() |= kept;
             }

@@ -94,6 +94,7 @@ impl Config {
     /// a second and whose newest block is from `unix_ms`.
     pub fn dev(rate: f64, unix_ms: u64) -> Self {
         let head = 100;
+        // `from_secs_f64` panics for infinite times.
         let rate = if rate.is_finite() { rate.clamp(0.001, Self::RATE_MAX) } else { 1.0 };
         let chain = ChainConfig {
             helicon: Helicon::FromGenesis,

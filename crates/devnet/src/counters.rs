@@ -78,6 +78,7 @@ impl Counters {
             *count += 1;
             return;
         }
+        // A fuzzer calls any number of names.
         let own = calls.len() < NAMES_MAX && method.len() <= NAME_BYTES_MAX;
         let name = if own { method } else { Self::OTHER };
         *calls.entry(name.to_owned()).or_default() += 1;

@@ -46,6 +46,7 @@ impl Devnet {
         let runtime = Handle::current();
         let made = runtime.clone();
         let node = move || Node::new(config, Faults::new(), made);
+        // The first blocks take a second of computation, which must not hold the runtime up.
         let node = Arc::new(runtime.spawn_blocking(node).await.map_err(io::Error::other)?);
         let counters = Arc::new(Counters::default());
         let (shutdown, ended) = watch::channel(false);

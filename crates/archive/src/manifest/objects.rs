@@ -67,6 +67,7 @@ impl Manifest {
             deleted.insert((name.digest, name.first));
         }
         let is_named = |(name, _): (ObjectName, u64)| deleted.contains(&(name.digest, name.first));
+        // The deletion would take away what readers of this manifest need.
         if !objects.is_empty() && self.objects().any(is_named) {
             return wrong("an object that the manifest names");
         }

@@ -103,6 +103,8 @@ impl Generator {
         let settled = self.schedule.settled(frame.height);
         window.forget(before);
         for height in before + 1..=settled {
+            // After a jump to any height the window is empty: the outcomes before it are made
+            // again.
             if window.get(height).is_none() {
                 window.outcomes.push_back((height, self.outcome(height)));
             }

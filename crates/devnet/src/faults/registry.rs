@@ -151,6 +151,7 @@ impl Active {
             return false;
         }
         let one_less = |left: u64| left.checked_sub(1);
+        // Requests come from many threads: a fault of n times must not strike n + 1 times.
         let used = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok();
         self.hits.fetch_add(u64::from(used), Ordering::AcqRel);
         used

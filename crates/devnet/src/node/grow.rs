@@ -60,6 +60,7 @@ impl Node {
             state.accepted = state.accepted.max(height);
         }
         let asynchronous = block.header().settles().is_some();
+        // A synchronous block is executed before it is accepted.
         if !asynchronous {
             self.execute(height);
         } else if !*self.held.borrow() {

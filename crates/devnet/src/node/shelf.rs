@@ -82,6 +82,7 @@ impl Shelf {
         for hash in self.hashes.drain(left.min(self.hashes.len())..) {
             self.heights.remove(&prefix(&hash));
         }
+        // Blocks that were made again may be of the old branch.
         self.again.clear();
     }
 
@@ -105,6 +106,7 @@ impl Shelf {
 
     /// Takes a block that was made again, unless the chain is another by now.
     pub(crate) fn put_back(&mut self, block: Arc<Block>) {
+        // It was made without the lock: the chain may have branched meanwhile.
         if self.hash(block.number()) != Some(block.hash()) {
             return;
         }

@@ -107,6 +107,7 @@ async fn before(
     subjects: &[Subject<'_>],
 ) -> io::Result<Option<Answer>> {
     let faults = &shared.node.faults;
+    // Before any other fault: a reset connection has no response to change.
     if faults.strikes(&Fault::Reset, subjects) {
         fuse.blow();
         return Err(io::ErrorKind::ConnectionReset.into());

@@ -106,6 +106,7 @@ impl Transaction {
         let length = fields.len();
         if self.kind == Kind::Legacy {
             chain_id.encode(fields);
+            // EIP-155: the chain id and two zeros stand where the signature will be.
             fields.extend([EMPTY_STRING_CODE; 2]);
         }
         let mut encoding = Vec::with_capacity(fields.len() + 8);

@@ -110,6 +110,7 @@ impl Draw<'_> {
     /// lets it end the block.
     fn fits(&mut self, transaction: &Transaction) -> bool {
         let used = self.body.receipts.last().map_or(0, |receipt| receipt.gas_used);
+        // ACP-194: a block is accepted before it is executed, so its limit counts what may be used.
         let gas = if self.asynchronous { transaction.gas } else { used };
         if let Some(left) = self.gas_left.checked_sub(gas) {
             self.gas_left = left;
@@ -227,6 +228,7 @@ impl Draw<'_> {
         fields.clear();
         transaction.encode_fields(chain_id, self.body.at(&transaction.input), fields);
         let real = signer.is_real();
+        // The hash costs more than all else here, and a filler signature signs nothing.
         let hash = if real { transaction.signing_hash(chain_id, fields) } else { B256::ZERO };
         let signature = signer.sign(account, hash, &mut self.random);
         self.body.encodings.push(|out| transaction.finish(signature, chain_id, fields, out));

@@ -21,6 +21,7 @@ pub(crate) fn draw(
     for _ in 0..count {
         let event = scene.world.event(topic_count(profile, random), random);
         let data_start = body.bytes.len();
+        // Many long logs together would make a block that no upstream may send.
         let room = Profile::BLOCK_BYTES_MAX.saturating_sub(data_start);
         let data_end = data_start + data_length(event, profile, random).min(room);
         scene.words(data_end, random, &mut body.bytes);
