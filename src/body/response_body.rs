@@ -76,6 +76,7 @@ impl ResponseBody {
     /// Sees to it that `bytes` are reserved for it, as it is not sent at once; false if too few are
     /// left.
     pub(crate) fn reserve(&mut self, account: Account<'_>, bytes: usize) -> bool {
+        // One reservation, which grows: two would both be counted.
         if let Some(reserved) = &mut self.reserved {
             return reserved.grow_to(bytes);
         }

@@ -22,6 +22,7 @@ pub(crate) enum FetchError {
 
 impl From<CallError> for FetchError {
     fn from(error: CallError) -> Self {
+        // An upstream that has not got there yet is asked again, and not penalized.
         if !error.is_absent() {
             return Self::Call(error);
         }

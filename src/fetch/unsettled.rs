@@ -62,6 +62,7 @@ async fn height(
     purpose: Priority,
     checks: Checks,
 ) -> (Assembled, Option<usize>) {
+    // A damaged record is fetched instead, like one that was evicted.
     if let Some(assembled) = stored(reader, height, checks) {
         return (assembled, None);
     }

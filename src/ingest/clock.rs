@@ -47,6 +47,7 @@ fn jump(before: (Instant, SystemTime), now: (Instant, SystemTime)) -> Option<(bo
 }
 
 fn behind(now: SystemTime, newest: Option<u64>) -> Option<String> {
+    // A block's time is 64 bits wide, and an addition beyond the clock's range panics.
     let newest = SystemTime::UNIX_EPOCH + Duration::from_secs(newest?.min(1 << 40));
     let behind = newest.duration_since(now).ok().filter(|behind| *behind > TOLERANCE)?;
     Some(format!("{} s behind the newest block", behind.as_secs()))

@@ -20,6 +20,7 @@ impl Step {
     /// copy unless the disk was still full after a pause in which nothing else went.
     pub(super) fn after(evicted: &Evicted, has_paused: bool) -> Self {
         match evicted {
+            // Something went, so there may be room at once.
             Evicted { segments, quarantined, .. } if segments + quarantined > 0 => Self::Append,
             Evicted { held: 1.., .. } if has_paused => Self::EvictHeld,
             _ => Self::Pause,

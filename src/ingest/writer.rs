@@ -232,6 +232,7 @@ impl Loop {
     }
 
     fn disk_full(&self, error: &Error) {
+        // One line when it begins: the append is tried again and again.
         if self.setup.status.words().store_error.is_none() {
             error!(%error, "storing paused");
         }
@@ -344,6 +345,7 @@ impl Loop {
     }
 
     fn begin_merge(&mut self) {
+        // One merge at a time: the next one depends on what this one leaves.
         if self.merging.is_none() {
             let due = self.setup.writer.begin_merge();
             self.merging = due.map(|due| tokio::task::spawn_blocking(move || due.run()));

@@ -95,6 +95,7 @@ pub(super) struct Tried {
 impl Tried {
     /// Notes an upstream that may not be asked now.
     fn refused(&mut self, failure: Failure) {
+        // The failure of an upstream that was asked says more than the limit of another.
         if self.failures == 0 {
             self.failure = failure;
         }
@@ -245,6 +246,7 @@ impl Relay {
     /// True if the upstream lacks what a call needs, so that another one may have it. It has done
     /// nothing then.
     fn is_lacking(&self, candidate: &Candidate, request: &RelayRequest, reply: &Reply) -> bool {
+        // Errors are short: of a long response nothing need be parsed.
         let short = reply.body.short().filter(|_| request.path.is_none());
         let RelayRequest { calls, address, .. } = request;
         short.is_some_and(|short| self.state.learn(candidate.place, calls, short, *address))

@@ -53,6 +53,7 @@ impl Gate {
         now: Instant,
     ) -> Result<(), Failure> {
         self.enter_unmeasured(following, now)?;
+        // For a while no other request tries it: see `rank`.
         if self.is_due(now) {
             self.probed = Some(now + PROBE);
         }

@@ -158,6 +158,7 @@ impl RelayState {
 
     /// Places of the upstreams whose rules have these calls.
     fn ruled(&self, head: u64, calls: &CallFacts) -> Vec<usize> {
+        // A tag means the head that the client may have seen.
         let height = calls.height.or(calls.at_head.then_some(head));
         let rules = self.config.rules.iter().zip(&self.rule_places);
         let ruled = rules.filter(|(rule, _)| rule.matches(&calls.methods, height));

@@ -157,6 +157,7 @@ impl Split {
     /// Refuses a message; `error` has the error of a call and its data.
     pub(super) fn refused(&mut self, message: &Message<'_>, error: Option<(RpcError, String)>) {
         self.refused += 1;
+        // A refused notification has no response, but makes the batch a miss.
         if let Some((error, data)) = error {
             envelope::error_with_data(self.out.text(), message.id(), &error, &data);
             self.answers += 1;

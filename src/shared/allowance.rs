@@ -19,6 +19,8 @@ impl Allowance {
     /// Takes `calls`, or says how long none is left.
     pub(crate) fn take(&mut self, calls: u32, now: Instant) -> Result<(), Duration> {
         self.ready(now)?;
+        // A large batch may take it below zero, and the client waits longer then. Zero calls are a
+        // request, too.
         self.left -= f64::from(calls.max(1));
         Ok(())
     }

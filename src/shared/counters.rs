@@ -304,6 +304,7 @@ impl ThreadCounters {
     /// Counts a response.
     pub(crate) fn respond(&self, status: u16) {
         let at = usize::from(status.wrapping_sub(*STATUSES.start()));
+        // Statuses outside of HTTP's range come from nowhere: no panic for them.
         if let Some(count) = self.responses.get(at) {
             add(count, 1);
         }
@@ -369,6 +370,7 @@ impl ThreadCounters {
     pub(crate) fn ws_subscriptions(&self, kind: WsKind) -> u64 {
         let [opened, ended] = &self.ws_subscribed[kind as usize];
         let ended = ended.load(Ordering::Relaxed);
+        // Two counts of another thread, read one after the other: the difference may be below zero.
         opened.load(Ordering::Relaxed).saturating_sub(ended)
     }
 

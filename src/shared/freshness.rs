@@ -86,6 +86,7 @@ impl Freshness {
     /// Notes a new head, which may be near the upstream's for the first time.
     pub(crate) fn reaches(&self, head: u64) {
         let goal = self.goal.load(Ordering::Relaxed);
+        // Once only: later a lag has metrics, and calls about the head are hits again.
         if goal != REACHED && goal != UNKNOWN && head >= goal {
             self.goal.store(REACHED, Ordering::Relaxed);
             self.set(BEHIND, false);

@@ -237,6 +237,7 @@ impl<'m> Meter<'m> {
 
     #[cold]
     fn reserve(&self, bytes: usize) -> bool {
+        // In steps: else each append would touch counts that threads share.
         let bytes = bytes.next_multiple_of(RESPONSE_STEP);
         let fits = self.account.hold(&mut self.held.borrow_mut(), Holder::Response, bytes);
         if fits {

@@ -230,6 +230,7 @@ impl Status {
         let mut words = self.lock();
         words.phase = phase;
         if matches!(phase, Phase::CatchingUp | Phase::Following) {
+            // Heights come again, so the last failure is over.
             words.upstream_error = None;
         }
     }
@@ -329,6 +330,7 @@ impl Status {
     pub(crate) fn retry_in(&self) -> Option<Duration> {
         let upstreams = lock(&self.upstreams);
         let none_is_asked = !upstreams.iter().any(UpstreamStatus::is_asked);
+        // With one that works neve does not wait.
         upstreams.iter().filter_map(UpstreamStatus::retry_in).min().filter(|_| none_is_asked)
     }
 

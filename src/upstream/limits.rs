@@ -162,6 +162,7 @@ impl RateLimiter {
     /// Notes that so many requests were made. Those that could not wait make the next ones wait
     /// longer.
     pub(crate) fn made(&mut self, requests: u32) {
+        // Without a limit nothing is owed when a reload sets one.
         if self.rate.get().is_some() {
             self.left -= f64::from(requests);
         }

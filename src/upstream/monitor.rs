@@ -193,6 +193,8 @@ impl UpstreamMonitor {
     async fn told(&self, chain_id: u64) -> Option<Identity> {
         let peer = self.upstream.peer.as_ref()?;
         let known = [self.expected, self.serving.identity()];
+        // A mirror source without files does not name its chain: its blocks are held against the
+        // known one.
         let told = peer.identity().await.or(known.into_iter().flatten().next());
         told.filter(|told| told.chain_id == chain_id)
     }

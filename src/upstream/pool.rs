@@ -112,6 +112,7 @@ impl UpstreamPool {
 
     /// The chain has an asynchronous block.
     pub(crate) fn note_asynchronous(&self) {
+        // Once: each change wakes all sessions and monitors.
         if !self.asynchronous.swap(true, Ordering::Relaxed) {
             self.changed(false);
         }

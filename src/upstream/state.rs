@@ -267,6 +267,7 @@ impl Upstream {
     /// Waits until it failed.
     pub(crate) async fn failure(&self) -> CallError {
         loop {
+            // Before the wait: it may have failed before anything waited for it.
             if let Some(error) = self.state().failure.take() {
                 return error;
             }
@@ -291,6 +292,7 @@ impl Upstream {
         self.fault("missing_height");
         let mut state = self.state();
         let before = state.lacks.map_or(0, |(below, _)| below);
+        // A node that lacks a height lacks those below, too. For a while only: it may catch up.
         state.lacks = Some((before.max(height + 1), Instant::now() + LACKS));
     }
 

@@ -84,6 +84,7 @@ fn below(manifest: &Manifest, first: u64) -> u64 {
     let Some(last) = first.checked_sub(1) else { return 0 };
     match (manifest.segment_of(last), manifest.heights()) {
         (Some(holder), _) => holder.first,
+        // Above its newest segment the archive has nothing to join: these heights come one by one.
         (None, Some((_, newest))) if newest < last => newest + 1,
         _ => 0,
     }

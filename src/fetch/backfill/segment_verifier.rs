@@ -109,6 +109,7 @@ impl SegmentVerifier {
 
     /// A damaged file. What was wrong first is told.
     fn damaged(&mut self, at: u64, reason: &'static str, height: Option<u64>, detail: String) {
+        // The first fault is the cause: later ones may only follow from it.
         if self.wrong.is_none() {
             self.wrong = Some(SegmentError { reason, height, detail, texts: None });
             self.damaged_at = Some(at);

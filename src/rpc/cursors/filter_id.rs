@@ -26,6 +26,7 @@ pub(crate) fn new_filter_id(chain: &Identity) -> String {
 pub(crate) fn is_filter_id(id: &str, chain: &Identity) -> bool {
     let digits = id.strip_prefix("0x").unwrap_or_default();
     u128::from_str_radix(digits, 16)
+        // One spelling: ids are compared as texts.
         .is_ok_and(|number| number == with_tag(number, chain) && id == format!("{number:#x}"))
 }
 

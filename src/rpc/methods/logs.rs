@@ -21,6 +21,7 @@ pub(crate) fn wanted(
     filter: &LogFilter,
     out: &BodyBuilder,
 ) -> Result<LogMatcher, QueryError> {
+    // Before it is made: a client chooses how many addresses and topics there are.
     if !context.memory.covers(out.held() + LogMatcher::bytes_of(&filter.addresses, &filter.topics))
     {
         return Err(QueryError::NoRoom);

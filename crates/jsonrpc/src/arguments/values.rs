@@ -160,6 +160,7 @@ fn byte_digits(text: &[u8]) -> Result<&[u8], &'static str> {
     match without_prefix(text) {
         Some(digits) if digits.len() % 2 == 1 => Err(ODD),
         Some(digits) => Ok(digits),
+        // hexutil takes an empty string for no bytes.
         None if text.is_empty() => Ok(text),
         None => Err(NO_PREFIX),
     }

@@ -42,6 +42,7 @@ impl Nesting {
     pub(crate) fn pop(&mut self) {
         self.depth -= 1;
         self.newest >>= 1;
+        // The word has no level left: the one before it is the newest again.
         if self.depth.is_multiple_of(Self::WORD) {
             self.newest = self.older.pop().unwrap_or_default();
         }

@@ -47,6 +47,7 @@ impl From<LogBound> for End {
 fn goes_together(from: LogBound, to: LogBound) -> bool {
     match (End::from(from), End::from(to)) {
         (End::Number(from), End::Number(to)) => from <= to,
+        // The orders that both nodes accept: numbers before the head, and the head before pending.
         (End::Number(_) | End::Latest, End::Latest) => true,
         (from, End::Pending) => from != End::Other,
         _ => false,
