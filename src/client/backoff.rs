@@ -20,6 +20,7 @@ impl Backoff {
     pub(crate) fn wait(&mut self) -> Duration {
         let whole = self.next;
         self.next = (whole * 2).min(self.max);
+        // Drawn from its upper half: clients of one failed server must not come back together.
         whole.mul_f64(fastrand::f64().mul_add(0.5, 0.5))
     }
 

@@ -69,6 +69,7 @@ fn garbage(error: &serde_json::Error, body: &[u8]) -> CallError {
 /// second answer begins: inside a string its quotes would be escaped, and whoever sends it
 /// elsewhere sends what is no block.
 pub(super) fn split_pair(body: &Bytes, first: u64) -> Result<[CallResult; 2], CallError> {
+    // A block is megabytes: a parser would read all of it only to find its end.
     if let Some(pair) = known_pair(body, first) {
         return Ok(pair);
     }

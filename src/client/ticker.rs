@@ -77,6 +77,7 @@ impl Ticker {
     /// Begins a wait; returns its place.
     fn begin(&self, context: &Context<'_>) -> usize {
         let mut waits = lock(&self.0);
+        // The task ends when nothing waits, so that an idle thread sleeps.
         if !std::mem::replace(&mut waits.runs, true) {
             tokio::spawn(self.clone().run());
         }
@@ -152,6 +153,7 @@ impl Tick {
 impl Drop for Tick {
     fn drop(&mut self) {
         if let Some(place) = self.place {
+            // The task would wake work that has ended.
             lock(&self.ticker.0).all.remove(place);
         }
     }

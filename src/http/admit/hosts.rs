@@ -27,6 +27,7 @@ pub(crate) enum BadHost {
 impl Hosts {
     /// From the names as typed; `*` stands for any.
     pub(crate) fn new(names: &[String]) -> Self {
+        // As in avalanchego, one `*` among other names allows all.
         if names.iter().any(|name| name == "*") {
             return Self::Any;
         }

@@ -46,6 +46,7 @@ impl Responder {
     /// Returns the class of a request that is offloaded.
     fn class(&self, question: &OffloadedRequest) -> Class {
         match self.rpc.class(question.body()) {
+            // Nothing is read from the disk: these threads may be as many as processors.
             Class::ColdRead if question.unpacks => Class::Unpack,
             class => class,
         }

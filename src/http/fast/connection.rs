@@ -156,6 +156,7 @@ impl FastConnection {
 
     /// Takes the socket back, with the rest of a response.
     pub(crate) fn answered(&mut self, mut left: UnsentResponse, now: Instant) {
+        // A client that takes nothing must not get more time by having its response offloaded.
         if left.out.has_moved() {
             self.sent = now;
         }

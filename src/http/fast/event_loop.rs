@@ -325,6 +325,7 @@ fn due(
 
 /// Logs a failure of `poll`, unless a signal interrupted it.
 fn complain(error: &io::Error) {
+    // Signals for neve end `poll` early, and are no failure.
     if error.kind() != ErrorKind::Interrupted {
         error!(%error, "cannot wait for connections");
         thread::park_timeout(PAUSE);

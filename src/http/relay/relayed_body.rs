@@ -59,6 +59,7 @@ impl Body for RelayedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match Pin::new(&mut self.body).poll_frame(context) {
+            // Only while nothing comes: a write to a closed socket fails by itself.
             Poll::Pending if self.poll_gone(context) => {
                 Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into())))
             }

@@ -61,6 +61,7 @@ impl CopiedBody {
 
     /// Names the client for which what is left takes memory.
     pub(crate) fn charge(&mut self, memory: &Arc<MemoryBudget>, address: ClientAddress) {
+        // What is left fits into one copy otherwise, which each connection may have.
         if self.left > WINDOW {
             self.client = Some((Arc::clone(memory), address));
         }

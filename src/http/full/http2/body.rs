@@ -94,6 +94,7 @@ impl Http2Body {
 
     /// Waits until the end may go out.
     fn poll_end(&mut self, context: &Context<'_>) -> Poll<()> {
+        // A short body fits into the client's window whole, so its end cannot wait.
         if !self.ends_apart {
             return Poll::Ready(());
         }

@@ -79,6 +79,7 @@ impl SendMemory {
 
     /// Takes memory for a piece: of the connection if there is enough, else of the client's share.
     pub(super) fn take(self: &Arc<Self>, address: ClientAddress, bytes: usize) -> Option<Taken> {
+        // The connection's own first: no count that threads share is touched.
         if self.take_own(bytes) {
             return Some(Taken::OfConnection(Arc::clone(self), bytes));
         }

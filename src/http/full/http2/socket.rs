@@ -269,6 +269,7 @@ impl AsyncWrite for Http2Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper polls again until it ends: the FIN goes out once.
         if !self.is_shut {
             ready!(Pin::new(&mut self.io).poll_shutdown(context))?;
             (self.is_shut, self.stalled) = (true, None);

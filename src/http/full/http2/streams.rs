@@ -171,6 +171,7 @@ impl Stream {
     /// such note on, while it leaves any of these pieces.
     pub(super) fn waits(&self, pieces: &Arc<StreamPieces>) {
         let mut phase = lock(&self.phase);
+        // A later note must not give the client more time.
         if !matches!(*phase, Phase::Waiting(..)) {
             *phase = Phase::Waiting(self.line.now(), Arc::clone(pieces));
         }
