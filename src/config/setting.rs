@@ -98,7 +98,7 @@ pub(super) fn variable(name: &str) -> String {
 pub enum Unit {
     /// A length of time.
     Duration,
-    /// Bytes.
+    /// A number of bytes, with a unit or without.
     Bytes,
     /// A whole number.
     Count,
@@ -177,7 +177,7 @@ const fn number<T: FromStr<Err: Display>>(
     SettingKind { bounds: Some(Bounds { unit, min, max, none: false }), ..text::<T>(shown) }
 }
 
-/// Bytes.
+/// Makes the kind of a number of bytes.
 pub(crate) const fn bytes(min: &'static str, max: &'static str) -> SettingKind {
     number::<ByteCount>("BYTES", Unit::Bytes, min, max)
 }
@@ -211,7 +211,7 @@ pub(crate) const fn height<T: FromStr<Err: Display>>(
 }
 
 impl SettingKind {
-    /// Allows `none`.
+    /// Also allows `none`, which stands for no bound.
     pub(crate) const fn or_none(mut self, shown: &'static str) -> Self {
         self.shown = shown;
         if let Some(bounds) = &mut self.bounds {

@@ -98,7 +98,7 @@ pub enum ListenAddress {
     Tcp {
         /// Name or address of a host.
         host: String,
-        /// TCP port.
+        /// Port; 0 stands for any free one.
         port: u16,
     },
     /// A socket in the file system.

@@ -37,7 +37,7 @@ const WAITING_THREADS: usize = 16;
 /// Two threads that serve connections.
 pub(crate) struct Worker {
     handoff: Handoff,
-    /// Open connections.
+    /// Number of connections that either thread has.
     open: Arc<AtomicUsize>,
     threads: [JoinHandle<()>; 2],
     /// Services of the threads, and the counters of both.

@@ -56,9 +56,9 @@ impl RpcResponse {
 
 /// Response to a frame of a WebSocket.
 pub(crate) enum WsResponse {
-    /// A response.
+    /// A response that is sent as a message.
     Answer(ResponseBody),
-    /// Nothing.
+    /// No message: all of the frame was notifications or responses.
     Nothing,
     /// An upstream must be asked.
     Relay(Outbound),

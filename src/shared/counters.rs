@@ -80,9 +80,9 @@ pub(crate) const MISS_REASONS: [(MissReason, &str); 11] = [
 /// Kind of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WsKind {
-    /// New heads.
+    /// A new head (`newHeads`).
     Heads,
-    /// Logs.
+    /// A log that matches (`logs`).
     Logs,
     /// Those that an upstream has.
     Relayed,

@@ -11,7 +11,7 @@ pub(crate) const NOTICE: Duration = Duration::from_hours(24 * 60);
 
 /// An upgrade of the network.
 pub(crate) struct Upgrade {
-    /// Name.
+    /// Name as avalanchego announces it.
     pub(crate) name: &'static str,
     /// Key in the node's answer to `info.upgrades`.
     pub(crate) key: &'static str,

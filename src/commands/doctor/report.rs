@@ -31,9 +31,9 @@ impl Level {
 pub(super) struct Finding {
     /// Name of the check, or of the setting that it is about.
     pub(super) check: &'static str,
-    /// Gravity.
+    /// Gravity, which decides the exit code.
     pub(super) level: Level,
-    /// Facts.
+    /// Facts that the check found, in one line.
     pub(super) text: String,
     /// Next step of the operator, unless all is well.
     pub(super) advice: Option<String>,

@@ -74,7 +74,7 @@ pub enum LogLevel {
     Info,
     /// Each request or height.
     Debug,
-    /// All.
+    /// Everything that the code tells.
     Trace,
 }
 

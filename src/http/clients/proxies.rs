@@ -30,7 +30,7 @@ impl Proxies {
         Self { networks, source: config.client_address_from }
     }
 
-    /// No proxies.
+    /// Makes an empty list: no peer is trusted.
     pub(crate) fn none() -> Self {
         Self { networks: [].into(), source: AddressSource::default() }
     }

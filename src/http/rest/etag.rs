@@ -15,11 +15,11 @@ pub(crate) enum Shown {
     Full(BlockForm),
     /// The block with transaction hashes.
     Hashes(BlockForm),
-    /// The header.
+    /// The header, without transactions.
     Header(BlockForm),
     /// The transaction at this position.
     Transaction(usize),
-    /// All receipts.
+    /// The receipts of all transactions.
     Receipts,
     /// The receipt at this position.
     Receipt(usize),

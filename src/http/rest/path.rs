@@ -15,7 +15,7 @@ pub(crate) enum Resource {
     Full(BlockId),
     /// A block with transaction hashes.
     Hashes(BlockId),
-    /// A header.
+    /// A header, without transactions.
     Header(BlockId),
     /// A block's receipts.
     Receipts(BlockId),

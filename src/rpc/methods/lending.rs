@@ -11,11 +11,11 @@ use crate::shared::ClientAddress;
 /// Heights that a call needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// A block.
+    /// The block of this height.
     Height(u64),
     /// A block or a transaction.
     Hash([u8; 32]),
-    /// Neighboring blocks.
+    /// All blocks of these heights.
     Heights(RangeInclusive<u64>),
     /// Logs with a key of each list.
     Logs(LogsAt, Vec<Vec<u64>>),
@@ -24,9 +24,9 @@ pub(crate) enum Want {
 /// Blocks of logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LogsAt {
-    /// Neighboring blocks.
+    /// Logs of all blocks of these heights.
     Heights(RangeInclusive<u64>),
-    /// A block.
+    /// Logs of the block with this hash.
     Block([u8; 32]),
 }
 
