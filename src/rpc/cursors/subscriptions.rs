@@ -180,7 +180,6 @@ impl Subscriptions {
             }
         };
         let next = next(from, served.as_ref())?;
-        // Only subscriptions at the head can lag: a replay begins far behind it.
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
         let reservation = account.reserve(Holder::Filter, topic.bytes());
         let reservation = reservation.ok_or_else(|| NotOpened::Error(no_room()))?;
