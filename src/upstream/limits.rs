@@ -189,6 +189,7 @@ impl Pause {
 
     pub(crate) fn at_least(&mut self, time: Duration, now: Instant) {
         let until = now + time;
+        // Responses in flight may ask for less time than one before: the longest counts.
         self.until = Some(self.until.map_or(until, |before| before.max(until)));
     }
 

@@ -69,7 +69,7 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, ArchiveError> {
         let malformed =
             || ArchiveError::malformed("digest", "not 64 lower-case hexadecimal digits");
-        // Without an early end the compiler looks at many bytes at once. The decoder refuses all else.
+        // One spelling: names of objects are compared as texts. Without an early end the compiler looks at many bytes at once. The decoder refuses all else.
         let is_upper = text.bytes().fold(false, |is, byte| is | byte.is_ascii_uppercase());
         if text.len() != 64 || is_upper {
             return Err(malformed());

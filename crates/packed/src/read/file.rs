@@ -86,6 +86,7 @@ impl<S: Source> PackedFile<S> {
         let (hashes, terms) = (OnceLock::new(), OnceLock::new());
         let model = CachedModel::new(cache);
         let file = Self { source, header, places, model, directory, hashes, terms };
+        // Here, and not at the first read: an opened file has tables that can be read.
         file.model.get_or(|| file.read_model(section))?;
         Ok(file)
     }

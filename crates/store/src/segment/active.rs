@@ -347,6 +347,7 @@ impl Active {
         let header = &self.segment.header;
         let height = self.segment.end_height();
         let slot = Slot::parse(&array(slot, 0), height, header.capacity).ok();
+        // Records follow one another: elsewhere there is an older one, or damage.
         let Some(slot) = slot.filter(|slot| slot.offset == self.position) else { return Ok(None) };
         let mut bytes = vec![0; slot.length as usize];
         let mut read = || reads::read_exact(file, &mut bytes, slot.offset);

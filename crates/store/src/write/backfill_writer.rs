@@ -118,6 +118,7 @@ impl BackfillWriter {
     }
 
     fn begins_range(&self, height: u64) -> bool {
+        // Whole ranges are packed: a segment over the end of one could not be.
         self.codec.is_some() && height.is_multiple_of(range_blocks(self.options.span).into())
     }
 

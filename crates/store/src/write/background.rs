@@ -55,6 +55,7 @@ impl Writer {
         let due = self.due_merge()?;
         let view = self.view.load();
         let (first, last) = due.heights(&view.tables)?;
+        // It tells at opening whether a table is of these very blocks: hashes chain.
         let last_hash = view.holder(last)?.read_hash(last).ok()?; // tried again later
         let header = MergedHeader {
             level: due.level(),

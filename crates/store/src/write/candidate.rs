@@ -103,6 +103,7 @@ impl Candidate {
         }
         let failed = |_| Error::not_delivered(dir.join(packed.name()));
         let tip = packed.read_tip().map_err(failed)?;
+        // With the same last block all below it are the same: hashes chain.
         Ok(at == packed.end_height() && last.is_some() && last == tip)
     }
 }

@@ -110,6 +110,7 @@ impl PartialSegment {
         let mut bytes = vec![0; codec.start_bytes()];
         self.fill(&mut bytes, 0)?;
         let page = SealedPage::packed(codec, &bytes).filter(|page| page.base == self.base)?;
+        // The length in the header is the sender's: it must not decide how much memory is taken.
         if page.bytes > reads::length_of(&self.path()).ok()? {
             return None;
         }
