@@ -146,6 +146,7 @@ pub(crate) fn is_there(path: &Path) -> io::Result<bool> {
 }
 
 #[cfg(test)]
+#[cfg_attr(any(loom, miri), allow(dead_code, reason = "read_tests.rs is not built there"))]
 pub(crate) mod fault {
     //! Calls that a test makes fail.
 

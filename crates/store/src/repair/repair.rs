@@ -43,12 +43,11 @@ impl Repair {
         Some(self.old.tip()?.1)
     }
 
-    /// Heights whose records are damaged, ascending. It reads those that were not read yet, all packed ones, and again
-    /// those that failed.
+    /// Heights whose records are damaged, ascending. It reads those that were not read yet, and all packed ones.
     pub fn damaged(&self) -> Vec<u64> {
         let is_damaged = |height: &u64| {
             let record = residency::loading(|| self.old.proven(*height));
-            !matches!(record, Ok(Some(_))) && self.old.intact_now(*height).is_none()
+            record.map_or(true, |record| record.is_none())
         };
         self.heights().filter(is_damaged).collect()
     }

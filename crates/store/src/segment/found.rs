@@ -3,7 +3,7 @@
 use super::packed_codec::{LogTest, PackedDamage, PackedLogs, Wanted};
 use super::record_ref::RecordRef;
 use super::segment::Segment;
-use crate::format::{RecordHeader, Slot};
+use crate::format::Slot;
 use crate::id::Hash;
 use crate::memory::residency;
 use crate::memory::residency::{Cold, ReadFailed};
@@ -129,14 +129,6 @@ impl Segment {
         let read = reads::again(reads::is_disk_failure, read);
         let note = |_: &_| self.checked.note_damaged(self.base(), at, "record cannot be read");
         Some((slot, read.inspect_err(note).ok()?))
-    }
-
-    /// Header and length of the record at `height` if it passes its checks now, whatever it did before: the disk may
-    /// have failed for a moment.
-    pub(crate) fn intact_now(&self, height: u64) -> Option<(RecordHeader, u64)> {
-        let (slot, bytes) = self.stored(height)?;
-        let head = RecordHeader::read(&bytes).filter(|head| head.fits(height, &slot))?;
-        (crc32fast::hash(&bytes) == slot.record_crc).then(|| (head, u64::from(slot.length)))
     }
 
     /// Height and hash of the newest record, which need not be intact.

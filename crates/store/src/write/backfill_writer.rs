@@ -14,6 +14,7 @@ use crate::disk::{Latch, UNFINISHED};
 use crate::error::Error;
 use crate::format::{Record, RecordHeader, SegmentHeader};
 use crate::id::{Hash, Identity};
+use crate::memory::residency;
 use crate::segment::{Active, PackedCodec, Segment};
 
 /// Builds segments of an interval of heights.
@@ -81,7 +82,11 @@ impl BackfillWriter {
 
     /// Adds the next height as `from` has it. False if it is damaged there: nothing is added.
     pub(crate) fn append_stored(&mut self, from: &Segment, height: u64) -> Result<bool, Error> {
-        let Some((head, len)) = from.intact_now(height) else { return Ok(false) };
+        let read = || {
+            let stored = from.proven(height).ok()??;
+            Some((stored.stored_len(), stored.header().ok()?))
+        };
+        let Some((len, head)) = residency::loaded(read) else { return Ok(false) };
         let (parent, hash) = (head.parent, head.hash);
         // A damaged header could name any parent, so a break of the chain counts as damage.
         let follows = self.head.is_none_or(|(last, head)| (last + 1, head) == (height, parent));
