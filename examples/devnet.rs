@@ -74,7 +74,7 @@ struct Args {
     /// Calls a second beyond which it does so: each call of a batch counts.
     #[arg(long, conflicts_with = "requests_per_second")]
     calls_per_second: Option<u32>,
-    /// Has no eth_getBlockReceipts, so that receipts are asked for one by one.
+    /// Has no `eth_getBlockReceipts`, so that receipts are asked for one by one.
     #[arg(long)]
     no_block_receipts: bool,
 }

@@ -23,7 +23,7 @@ impl Allowance {
     pub(super) fn take(&self, calls: usize, now: Instant) -> bool {
         let cost = match self.limit.counts {
             Counted::Requests => 1.0,
-            Counted::Calls => calls.max(1) as f64,
+            Counted::Calls => f64::from(u32::try_from(calls.max(1)).unwrap_or(u32::MAX)),
         };
         let mut left = lock(&self.left);
         let (before, since) = *left;
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn second_brings_no_more_than_the_limit() {
         let allowance = Allowance::new(RateLimit { per_second: 20.0, counts: Counted::Requests });
-        let later = Instant::now() + Duration::from_secs(3600);
+        let later = Instant::now() + Duration::from_hours(1);
         let taken = (0..100).filter(|_| allowance.take(1, later)).count();
         assert_eq!(taken, 20);
     }
