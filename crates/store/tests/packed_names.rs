@@ -16,7 +16,7 @@ use neve_store::verify::inventory;
 use neve_store::{Opened, Options, PackEnd, Record, Retention};
 use support::toy::Toy;
 use support::{
-    Done, IDENTITY, Recorder, assert_clean, assert_exactly, block, files, open_as, small,
+    Done, IDENTITY, Recorder, assert_clean, assert_exactly, block, files, open_as, rewrite, small,
 };
 
 fn options() -> Options {
@@ -51,9 +51,7 @@ fn segment_that_is_written_while_a_name_is_synced_is_not_removed() {
     let listed = inventory(dir.path(), &Toy).unwrap();
     let heights = listed.iter().filter_map(|file| file.heights).map(|(from, to)| to + 1 - from);
     assert_eq!(heights.sum::<u64>(), 20, "{listed:?}");
-    let mut repair = store.writer.repair(4).unwrap().unwrap();
-    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
-    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    rewrite(&mut store, 4);
     store.writer.remove_packed(name.run()).unwrap();
     assert_exactly(&store.reader, &records);
     drop(store);
@@ -132,9 +130,7 @@ fn segments_inside_a_longer_one_are_removed_and_no_history_is_set_aside() {
     let path = |base: u64| dir.path().join(format!("{base:020}.seg"));
     let sources = [9, 10, 11].map(|base| (base, fs::read(path(base)).unwrap()));
     assert_eq!(pack(&mut store, 21), 16);
-    let mut repair = store.writer.repair(8).unwrap().unwrap();
-    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
-    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    rewrite(&mut store, 8);
     drop(store);
     sources.iter().for_each(|(base, bytes)| fs::write(path(*base), bytes).unwrap());
     assert_clean(dir.path());

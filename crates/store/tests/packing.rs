@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::{Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, Wanted};
 use support::{
-    IDENTITY, assert_clean, assert_exactly, block, every, files, logs, naive_logs, open_as, small,
-    verify,
+    IDENTITY, assert_clean, assert_exactly, block, every, files, logs, naive_logs, open_as,
+    rewrite, small, verify,
 };
 
 /// A disk of which one change fails.
@@ -250,9 +250,7 @@ fn packed_range_in_which_a_table_ends_is_repaired_and_withdrawn() {
     }
     assert_eq!(store.writer.merge_tables().unwrap(), 2, "2 to 9, and 10 to 17");
     assert_eq!(pack(&mut store, 17), 12, "4 to 15");
-    let mut repair = store.writer.repair(8).unwrap().expect("it is there");
-    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
-    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    rewrite(&mut store, 8);
     assert_exactly(&store.reader, &records);
     store.writer.sync().unwrap();
     assert_clean(dir.path());
@@ -357,9 +355,7 @@ fn packed_heights_are_evicted_withdrawn_and_repaired() {
     let keep = Retention { blocks: Some(13), ..Retention::default() };
     let evicted = store.writer.evict(&keep, 0).unwrap();
     assert_eq!((evicted.segments, evicted.heights), (2, 6), "2 to 3, and 4 to 7");
-    let mut repair = store.writer.repair(8).unwrap().unwrap();
-    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
-    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    rewrite(&mut store, 8);
     assert_eq!(files(dir.path(), ".pack").len(), 2, "12 and 16");
     assert_exactly(&store.reader, &records[6..]);
     store.writer.withdraw(18).unwrap();

@@ -13,7 +13,8 @@ use neve_store::verify::inventory;
 use neve_store::{NewPartNames, Opened, Options, Retention};
 use support::toy::Toy;
 use support::{
-    Done, Recorder, assert_clean, assert_exactly, every, files, fill_across, open_as, small, verify,
+    Done, Recorder, assert_clean, assert_exactly, every, files, fill_across, open_as, rewrite,
+    small, verify,
 };
 
 fn options() -> Options {
@@ -118,9 +119,7 @@ fn segment_that_goes_while_it_is_split_leaves_no_part() {
     assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
     // A repair, while the names of the parts become durable.
     let names = show_parts(&mut store, 12);
-    let mut repair = store.writer.repair(8).unwrap().unwrap();
-    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
-    assert!(store.writer.replace(repair.finish().unwrap()).unwrap());
+    rewrite(&mut store, 8);
     store.writer.end_split(names.run()).unwrap();
     assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
     assert_exactly(&store.reader, &records[6..]);

@@ -132,6 +132,13 @@ pub fn fill_across(opened: &mut Opened) -> Vec<Record> {
     records
 }
 
+/// Writes a segment anew, of which no record is damaged, as a repair does.
+pub fn rewrite(opened: &mut Opened, base: u64) {
+    let mut repair = opened.writer.repair(base).unwrap().expect("it is there");
+    repair.heights().for_each(|height| assert!(repair.keep(height).unwrap()));
+    assert!(opened.writer.replace(repair.finish().unwrap()).unwrap());
+}
+
 /// Number that a variable has, or this one.
 pub fn from_variable(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |number| number.parse().unwrap())
