@@ -1,14 +1,17 @@
 //! A height from whichever upstream has it: complete and proven, however often it takes.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use hyper::StatusCode;
 use metrics::counter;
 use neve_chain::{Checks, TotalDifficulty};
 use neve_jsonrpc::Rules;
 use neve_record::assemble::Assembled;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use super::error::{FetchError, refuse};
@@ -284,9 +287,27 @@ impl HeightFetcher {
         if self.pool.sight().borrow().admitted < 2 {
             return ask.await;
         }
+        self.unless_stalled(upstream, ask).await
+    }
+
+    /// Waits for texts as long as the upstream may take. One that throttles is waited for, unless another is free.
+    async fn unless_stalled(
+        &self,
+        upstream: &Upstream,
+        ask: impl Future<Output = Result<Payload, FetchError>>,
+    ) -> Result<Payload, FetchError> {
         let mean = Duration::from_secs_f64(upstream.state().window.mean());
-        let answers = tokio::time::timeout(STALL_MIN.max(STALLS * mean), ask).await;
-        answers.unwrap_or(Err(FetchError::Stalled))
+        let (limit, mut ask) = (STALL_MIN.max(STALLS * mean), pin!(ask));
+        loop {
+            if let Ok(texts) = timeout(limit, &mut ask).await {
+                return texts;
+            }
+            let Some(left) = upstream.resting() else { return Err(FetchError::Stalled) };
+            if self.pool.admitted().into_iter().any(|(_, one)| one.resting().is_none()) {
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                return Err(CallError::Throttled { status, after: Some(left) }.into());
+            }
+        }
     }
 
     /// A proven block, if it is the one that was asked for.

@@ -19,8 +19,8 @@ use crate::upstream::{BlockName, Upstream};
 /// Receipts asked for in one batch where there is no call for all of them.
 const RECEIPTS_A_BATCH: usize = 100;
 
-/// Repetitions of a throttled batch of receipts before the height goes elsewhere. With the waits of
-/// [`Upstream::throttles`] that is a minute.
+/// Repetitions of a throttled batch of receipts before the height is begun anew. With the waits of
+/// [`Upstream::throttles`] that is up to a minute, with `Retry-After` up to eight.
 const THROTTLED_MAX: u32 = 8;
 
 /// A block and its receipts, as they came.
@@ -117,8 +117,12 @@ async fn batch_of_receipts(
     for _ in 0..THROTTLED_MAX {
         match upstream.client.batch("eth_getTransactionReceipt", hashes).await {
             Err(CallError::Throttled { after, .. }) => {
+                debug!(upstream = upstream.name, ?after, "receipts throttled");
                 upstream.throttles(after);
-                sleep(upstream.resting().unwrap_or_default()).await;
+                // Other heights may be throttled meanwhile, and lengthen the pause.
+                while let Some(left) = upstream.resting() {
+                    sleep(left).await;
+                }
                 upstream.charge(1);
             }
             answered => return answered,

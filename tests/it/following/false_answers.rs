@@ -327,6 +327,27 @@ fn upstream_that_limits_the_calls_of_batches_is_followed() {
     assert!(!neve.log().contains("upstream failed"), "{}", neve.log());
 }
 
+/// Its heights go to the other one, and it is not taken for one that stalls.
+#[test]
+fn upstream_that_throttles_beside_a_free_one_is_not_penalized() {
+    let mut config = config(Helicon::FromGenesis);
+    config.chain.profile = Profile::many_logs();
+    let free = start(config.clone());
+    config.rate_limit = Some(RateLimit { per_second: 20.0, counts: Counted::Calls });
+    let throttling = start(config);
+    throttling.faults().inject(Fault::NoBlockReceipts);
+    let (dir, urls) = (fresh_dir(), [&throttling, &free].map(|node| node.base_url()));
+    let arguments = ["--upstream", &urls[0], "--upstream", &urls[1], "--start", "0"];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_head(HEAD);
+    let faults = |reason| {
+        let labels = format!("upstream=\"{}\",reason=\"{reason}\"", urls[0]);
+        neve.count(&format!("neve_upstream_faults_total{{{labels}}}"))
+    };
+    assert!(faults("throttled") > 0);
+    assert_eq!(faults("stalled"), 0);
+}
+
 /// Another continuation of the chain takes the place of heights that no header has settled.
 #[test]
 fn unproven_heights_that_the_upstream_has_otherwise_are_replaced() {
