@@ -195,6 +195,9 @@ impl Pause {
 
     /// Notes a request that was throttled, to be repeated `after` that time.
     pub(crate) fn throttled(&mut self, after: Option<Duration>, now: Instant) {
+        if self.until.is_some_and(|until| now > until + 2 * THROTTLED_MAX) {
+            self.waits.reset(); // a standby may never give a height
+        }
         // Those that were in flight together are throttled together: only the first lengthens the next wait.
         let own = if self.until(now).is_some() { Duration::ZERO } else { self.waits.wait() };
         self.at_least(own.max(after.unwrap_or_default()), now);
@@ -232,7 +235,12 @@ mod tests {
         assert!(second >= 250 * MS && second <= 500 * MS, "{second:?}");
         pause.gave_height();
         assert!(paused(&mut pause) <= 250 * MS);
+        assert!(paused(&mut pause) > 250 * MS / 2);
+        now += 61 * Duration::from_secs(1);
         assert_eq!(pause.until(now), None);
+        pause.throttled(None, now);
+        let long_after = pause.until(now).expect("a pause").duration_since(now);
+        assert!(long_after <= 250 * MS, "{long_after:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::StatusCode;
 use neve_chain::{Block, Checks, TotalDifficulty};
 use neve_jsonrpc::Rules;
 use neve_store::residency::loaded;
@@ -295,8 +296,11 @@ impl UpstreamMonitor {
             return Ok(());
         }
         match self.ask_for_head(connected).await {
-            Err(EjectReason::Call(CallError::Throttled { after: Some(after), .. })) => {
-                self.upstream.throttles(Some(after));
+            // A 503 without a time may come from a front whose node is dead.
+            Err(EjectReason::Call(CallError::Throttled { after, status }))
+                if after.is_some() || status == StatusCode::TOO_MANY_REQUESTS =>
+            {
+                self.upstream.throttles(after);
                 Ok(())
             }
             looked => looked,
