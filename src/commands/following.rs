@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -11,24 +12,32 @@ use super::reload::Reload;
 use super::start::{Parts, Upstreams};
 use crate::config::settings::{Config, UpstreamConfig};
 use crate::fetch::Follower;
+use crate::http::listener::Reloaded;
+use crate::http::relay::RelayShared;
 use crate::ingest::Ingest;
-use crate::upstream::watch_upgrades;
+use crate::upstream::{PoolSlot, watch_upgrades};
 
 /// Time between the end of following and its next begin: backfill that was cut off leaves a thread that ends
 /// by itself, and waits as long after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Time in which one of other upstreams should be admitted.
+const ADMISSION_MAX: Duration = Duration::from_secs(10);
+/// Time between looks at whether one is.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Tasks that follow upstreams.
 pub(crate) struct Following {
     following: JoinHandle<()>,
     _upgrades: AbortOnDropHandle<()>,
+    /// Waits to relay to other upstreams.
+    _relay: Option<AbortOnDropHandle<()>>,
 }
 
 impl Following {
     pub(crate) fn start(follower: Follower) -> Self {
         let upgrades = watch_upgrades(follower.endpoints.clone(), follower.tls.clone());
         let upgrades = AbortOnDropHandle::new(tokio::spawn(upgrades));
-        Self { following: tokio::spawn(follower.run()), _upgrades: upgrades }
+        Self { following: tokio::spawn(follower.run()), _upgrades: upgrades, _relay: None }
     }
 
     /// Follows other upstreams from now on. The next session begins behind what the writer has: no height is
@@ -65,16 +74,11 @@ impl Following {
         sleep(PAUSE).await;
         reload.header_files.clone_from(&chain.header_files);
         parts.set_upstreams(chain);
-        let relay = parts.relay(config);
-        reload.live.send_modify(|live| {
-            if let (Some(relay), Some(earlier)) = (&relay, &live.relay) {
-                relay.take_filters(earlier);
-            }
-            live.relay = relay;
-        });
+        let relaying = relay_once_admitted(reload.live.clone(), parts.relay(config), parts.pool());
         reload.source_due = false;
         info!(upstreams = parts.chain.shown(), "upstreams replaced");
-        Self::start(parts.follower(config, ingest.clone()))
+        let following = Self::start(parts.follower(config, ingest.clone()));
+        Self { _relay: Some(AbortOnDropHandle::new(tokio::spawn(relaying))), ..following }
     }
 
     /// Ends following.
@@ -82,4 +86,24 @@ impl Following {
         self.following.abort();
         let _ = self.following.await; // it was aborted, or has ended
     }
+}
+
+/// Relays misses to other upstreams once one of them is admitted. Until then the earlier ones answer.
+async fn relay_once_admitted(
+    live: watch::Sender<Reloaded>,
+    relay: Option<RelayShared>,
+    pool: PoolSlot,
+) {
+    let admitted = async {
+        while !pool.get().is_some_and(|pool| pool.sight().borrow().admitted > 0) {
+            sleep(LOOK).await;
+        }
+    };
+    let _ = timeout(ADMISSION_MAX, admitted).await;
+    live.send_modify(|live| {
+        if let (Some(relay), Some(earlier)) = (&relay, &live.relay) {
+            relay.take_filters(earlier);
+        }
+        live.relay = relay;
+    });
 }

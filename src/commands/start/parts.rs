@@ -122,6 +122,11 @@ impl Parts {
         self.pool = PoolSlot::default();
     }
 
+    /// Place of the upstreams that followers and relays share.
+    pub(crate) fn pool(&self) -> PoolSlot {
+        Arc::clone(&self.pool)
+    }
+
     /// The relay of misses, if there is one.
     pub(crate) fn relay(&self, config: &Config) -> Option<RelayShared> {
         let relay = config.misses.relay.as_ref()?;

@@ -294,8 +294,9 @@ fn connection_has_the_upstreams_of_a_reload() {
         assert_eq!((ask().await, second.counters().calls("eth_getBalance")), (200, 0));
         settings(&second.base_url());
         neve.signal(Signal::HUP);
-        neve.wait_for_log("upstreams replaced");
-        is_up();
-        assert_eq!((ask().await, second.counters().calls("eth_getBalance")), (200, 1));
+        // The earlier one answers until the other one is admitted.
+        while second.counters().calls("eth_getBalance") == 0 {
+            assert_eq!(ask().await, 200);
+        }
     });
 }
