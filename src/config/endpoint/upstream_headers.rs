@@ -1,6 +1,5 @@
 //! HTTP headers that go with each request to an upstream, from a file.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +11,8 @@ use crate::config::read_text;
 
 /// Bytes of an `--upstream-header-file`.
 const HEADER_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Replaced keys that responses are searched for. A key that is rotated each hour must not make them slower each time.
+const EARLIER_KEYS_MAX: usize = 16;
 
 /// HTTP headers that go with each request to an upstream. Their values are never shown.
 ///
@@ -23,9 +24,9 @@ pub(crate) struct UpstreamHeaders(Arc<ArcSwap<Sent>>);
 #[derive(Default)]
 pub(crate) struct Sent {
     headers: HeaderMap,
-    /// Values that may be keys, also those of headers that were replaced: a response to an earlier request may
+    /// Values that may be keys, then those of headers that were replaced: a response to an earlier request may
     /// still come.
-    keys: BTreeSet<String>,
+    keys: Vec<String>,
 }
 
 impl Sent {
@@ -38,6 +39,18 @@ impl Sent {
     /// Values that may be keys.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(String::as_str)
+    }
+
+    /// Adds the keys of headers that these replace, the newest first.
+    fn after(mut self, earlier: &Self) -> Self {
+        let kept = self.keys.len() + EARLIER_KEYS_MAX;
+        for key in &earlier.keys {
+            if !self.keys.contains(key) {
+                self.keys.push(key.clone());
+            }
+        }
+        self.keys.truncate(kept);
+        self
     }
 }
 
@@ -77,9 +90,8 @@ impl UpstreamHeaders {
 
     /// Takes the headers of another one, for all requests from now on.
     pub(crate) fn replace(&self, newer: &Self) {
-        let mut sent = Sent::new(newer.0.load().headers.clone());
-        sent.keys.extend(self.0.load().keys.iter().cloned());
-        self.0.store(Arc::new(sent));
+        let sent = Sent::new(newer.0.load().headers.clone());
+        self.0.store(Arc::new(sent.after(&self.0.load())));
     }
 
     /// Puts them into a request.
@@ -139,6 +151,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn newest_of_the_replaced_keys_are_kept() {
+        let of = |number: u32| {
+            let text = format!("Accept: text/plain\nX-Key: key-{number}\nX-Fixed: fixed");
+            UpstreamHeaders::parse(&text).unwrap()
+        };
+        let headers = of(0);
+        (1..=40).for_each(|number| headers.replace(&of(number)));
+        let mut expected = vec!["key-40".to_owned(), "fixed".to_owned()];
+        expected.extend((24..40).rev().map(|number| format!("key-{number}")));
+        assert!(headers.sent().keys().eq(expected.iter().map(String::as_str)));
+    }
+
+    #[test]
     fn headers_are_read_from_lines_and_never_shown() {
         let text = "# a comment\n\nAuthorization: Bearer SECRET\r\nX-Key : SECRET:2\nx-key: b";
         let headers = UpstreamHeaders::parse(text).unwrap();
@@ -173,6 +198,6 @@ mod tests {
             headers.clone().replace(&newer);
             assert!(headers == newer);
         }
-        assert_eq!(keys(&headers), ["first", "second", "third"]);
+        assert_eq!(keys(&headers), ["third", "second", "first"]);
     }
 }
