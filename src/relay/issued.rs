@@ -103,7 +103,7 @@ impl Issued {
         }
         self.old = std::mem::take(&mut self.young);
         self.shares.clear();
-        // No request has come for two ages: the young generation is an old one, too.
+        // No filter was asked for since the young generation had its age.
         if age >= 2 * AGE {
             self.old.clear();
         }

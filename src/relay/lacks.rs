@@ -84,7 +84,7 @@ impl Lacks {
             }
             (Lack::State, _, Some(height)) => {
                 let known = self.states.filter(|(_, until)| now < *until);
-                // A node prunes from below: it lacks the states under one that it lacks.
+                // Nearly always: a node prunes from below. A wrong guess only makes it asked last.
                 let height = known.map_or(height, |(known, _)| known.max(height));
                 self.states = Some((height, until));
             }

@@ -55,7 +55,7 @@ pub(crate) const UPGRADES: [Upgrade; 15] = [
 #[expect(clippy::option_option, reason = "an unknown upgrade may have a time that cannot be read")]
 pub(crate) fn time_left(key: &str, time: &str, now: SystemTime) -> Option<Option<Duration>> {
     let is_known = UPGRADES.iter().any(|upgrade| upgrade.key == key);
-    // Other keys of the answer are heights and settings of upgrades.
+    // Known upgrades, other kinds of keys, and upgrades without a date say nothing.
     if is_known || !key.ends_with("Time") || time.starts_with(UNSCHEDULED) {
         return None;
     }

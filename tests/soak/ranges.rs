@@ -57,7 +57,7 @@ impl Asker<'_> {
     /// Base fees of some heights, each of which its header has.
     pub(crate) fn ask_fees(&mut self, range: (u64, u64)) -> ControlFlow<()> {
         // Not at the head: the fee behind it depends on the clock, and is a miss while blocks come late.
-        let (first, last) = self.heights((range.0, range.1.saturating_sub(8).max(range.0)));
+        let (first, last) = self.heights((range.0, range.1.saturating_sub(1).max(range.0)));
         let count = last - first + 1;
         let body =
             call(&format!("\"eth_feeHistory\",\"params\":[\"{count:#x}\",\"{last:#x}\",[10,90]]"));

@@ -81,7 +81,7 @@ fn zstd_blocks(plain: &[u8]) -> io::Result<Vec<u8>> {
     context.compress2(&mut frame, plain).map_err(failed)?;
     let mut blocks = frame.split_off(ZSTD_HEAD_LEN.min(frame.len()));
     let last = last_block(&blocks).ok_or_else(|| io::Error::other("an unknown form of frame"))?;
-    // More blocks follow in a response, so this one must not end the frame (RFC 8878, 3.1.1.2.2).
+    // More blocks follow in a response, so this one must not end the frame (RFC 8878, 3.1.1.2.1).
     blocks[last] &= !1;
     Ok(blocks)
 }

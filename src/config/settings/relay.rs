@@ -77,13 +77,13 @@ pub(super) const MISSES: Group = Group {
         Setting::new(
             "relayed-requests-total-max",
             count("1", "65536"),
-            "Relayed requests in flight. Beyond it: HTTP 429.",
+            "Relayed requests in flight. A batch counts once. Beyond it: HTTP 429.",
         )
         .or("256"),
         Setting::new(
             "relayed-requests-address-max",
             count("1", "65536"),
-            "Relayed requests in flight of one client address. Beyond it: HTTP 429.",
+            "Relayed requests in flight of one client address. A batch counts once. Beyond it: HTTP 429.",
         )
         .otherwise("a quarter of --relayed-requests-total-max, at least 1"),
         Setting::new(

@@ -18,7 +18,7 @@ pub(crate) fn transaction(value: &[u8]) -> Decoded<Checked> {
         return Err(DecodeError::kind(kind(value), "ethapi.TransactionArgs"));
     }
     for (key, value) in members(value) {
-        // `encoding/json` leaves a member as it is when its value is null.
+        // `encoding/json` takes null for an absent member.
         if value != b"null" && member(key, value)? == Checked::Unknown {
             return Ok(Checked::Unknown);
         }

@@ -114,7 +114,7 @@ impl SendMemory {
     ) -> Poll<io::Result<Taken>> {
         match self.take(address, bytes) {
             Some(taken) => Poll::Ready(Ok(taken)),
-            // No piece is left whose end would wake the stream: it would wait for ever.
+            // No piece is left whose end would wake the stream soon.
             None if self.pieces.load(Ordering::Relaxed) == 0 => {
                 Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()))
             }
