@@ -51,7 +51,7 @@ pub(crate) struct Verified {
     pub(crate) dropped: u64,
     /// First and last height.
     pub(crate) heights: Option<(u64, u64)>,
-    /// First and last height of the blocks that are proven, if that is wanted.
+    /// First and last height of the blocks that are proven with their receipts, if that is wanted.
     pub(crate) proven: Option<(u64, u64)>,
     /// Digest of the manifest.
     pub(crate) manifest: Option<Digest>,

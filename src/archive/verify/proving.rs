@@ -1,7 +1,7 @@
 //! Proof of archived blocks: each is made again from its texts with the proofs of ingest, and linked by parent hashes to
-//! the blocks above it.
+//! the blocks above it. From Helicon on a later header commits to its receipts.
 
-use neve_chain::{AdmittedKeys, CheckedHeader, Checks, Settlement};
+use neve_chain::{AdmittedKeys, CheckedHeader, Checks, Proof, Settlement};
 use neve_record::assemble::assemble;
 use neve_record::parts::{FULL, RECEIPTS};
 use neve_store::{Hash, PackedKeys};
@@ -18,28 +18,43 @@ const WINDOW_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Proving {
     /// A block that is known to be in the chain.
     anchor: Option<Anchor>,
+    /// Bytes of receipts that wait for their settling header.
+    window_bytes_max: usize,
     window: Settlement,
-    /// First and last height of proven blocks, each the parent of the next one.
+    /// First and last height of blocks of which each is the parent of the next one.
     linked: Option<(u64, u64)>,
-    /// Those of them that lead to the anchor.
-    anchored: Option<(u64, u64)>,
+    /// Height from which on the receipts of linked blocks are compared with the headers that settle them.
+    from: u64,
+    /// First and last height of linked blocks whose receipts are settled, up to the anchor if there is one.
+    proven: Option<(u64, u64)>,
+    /// True if a block was the anchor.
+    has_anchor: bool,
 }
 
 impl Proving {
     /// Begins a proof that leads to `anchor`, if there is one.
     pub(crate) fn new(anchor: Option<Anchor>) -> Self {
         let window = Settlement::new(WINDOW_BYTES_MAX);
-        Self { anchor, window, linked: None, anchored: None }
+        let (window_bytes_max, linked, proven) = (WINDOW_BYTES_MAX, None, None);
+        Self { anchor, window_bytes_max, window, linked, from: 0, proven, has_anchor: false }
     }
 
-    /// Returns first and last height of the blocks that lead to the anchor, or without one to the newest block.
+    /// Keeps receipts in so much memory.
+    #[cfg(test)]
+    pub(crate) fn with_window(mut self, bytes_max: usize) -> Self {
+        self.window_bytes_max = bytes_max;
+        self
+    }
+
+    /// Returns first and last height of the blocks whose receipts are settled by a header that leads to the anchor, or
+    /// without one to the newest block. Receipts above them are those of no header.
     pub(super) fn proven(&self) -> Option<(u64, u64)> {
-        if self.anchor.is_some() { self.anchored } else { self.linked }
+        self.proven
     }
 
     /// Returns the height of an anchor that no block was.
     pub(super) fn missed_anchor(&self) -> Option<u64> {
-        self.anchor.filter(|_| self.anchored.is_none()).map(|anchor| anchor.height)
+        self.anchor.filter(|_| !self.has_anchor).map(|anchor| anchor.height)
     }
 
     /// Proves a segment. One that fails changes nothing, so that the next one has no link to the blocks below.
@@ -53,7 +68,8 @@ impl Proving {
     fn prove(&mut self, opened: &Opened) -> Result<(), Fault> {
         let header = opened.header();
         if self.linked.is_none_or(|(_, last)| last + 1 != header.first) {
-            (self.window, self.linked) = (Settlement::new(WINDOW_BYTES_MAX), None);
+            self.window = Settlement::new(self.window_bytes_max);
+            (self.linked, self.from) = (None, 0);
         }
         let chain_id = header.identity.chain_id;
         let checks = Checks { chain_id, senders: false, admitted: AdmittedKeys::default() };
@@ -81,13 +97,16 @@ impl Proving {
             return Err(fault("hash", "its block is another one".to_owned()));
         }
         let settled = self.window.settle(&CheckedHeader::of(&made.header));
-        settled.map_err(|disproof| fault(disproof.reason(), disproof.to_string()))?;
+        let proof = settled.map_err(|disproof| fault(disproof.reason(), disproof.to_string()))?;
+        if let Proof::Unprovable { through, .. } = proof {
+            self.from = through.saturating_add(1); // receipts below a gap, or beyond the memory
+        }
         made.unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
         keys.add(&made.record);
         self.link(height, made.record.hash).map_err(|why| fault("anchor", why))
     }
 
-    /// Notes that the block is proven. Fails if it is not the anchor's and should be.
+    /// Links the block to those below it. Fails if it is not the anchor's and should be.
     fn link(&mut self, height: u64, hash: Hash) -> Result<(), String> {
         let first = self.linked.map_or(height, |(first, _)| first);
         self.linked = Some((first, height));
@@ -95,8 +114,19 @@ impl Proving {
             if anchor.hash.0 != hash.0 {
                 return Err(format!("its block is {hash}, not that of --archive-anchor"));
             }
-            self.anchored = self.linked;
+            self.has_anchor = true;
+        }
+        // Nothing says that a header above the anchor is in the chain, nor what it settles.
+        if self.anchor.is_none_or(|anchor| anchor.height == height) {
+            self.proven = self.settled(first, height);
         }
         Ok(())
+    }
+
+    /// Heights from `first` on whose receipts the headers up to `height` settle.
+    fn settled(&self, first: u64, height: u64) -> Option<(u64, u64)> {
+        let through = self.window.settled().map_or(height, |settled| settled.min(height));
+        let from = self.from.max(first);
+        (from <= through).then_some((from, through))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use neve_archive::Chain as ArchivedChain;
-use neve_devnet::{Chain, Config, Part};
+use neve_devnet::{Chain, Config, Helicon, Part};
 use neve_jsonrpc::Rules;
 use neve_packed::{HeightTexts, Identity, pack};
 use tempfile::TempDir;
@@ -40,8 +40,23 @@ impl PackedDir {
 
     /// Packs so many ranges after the receipts of each height were changed.
     pub(super) fn forged(ranges: usize, length: u32, change: impl Fn(u64, &mut Vec<u8>)) -> Self {
+        Self::of_chain(Helicon::Never, ranges, length, change)
+    }
+
+    /// Packs so many ranges of a chain whose later headers settle receipts, after these were changed.
+    pub(super) fn settled_later(ranges: usize, change: impl Fn(u64, &mut Vec<u8>)) -> Self {
+        Self::of_chain(Helicon::FromGenesis, ranges, RANGE, change)
+    }
+
+    fn of_chain(
+        helicon: Helicon,
+        ranges: usize,
+        length: u32,
+        change: impl Fn(u64, &mut Vec<u8>),
+    ) -> Self {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut chain = Chain::new(Config::test().chain);
+        let mut chain = Chain::new(Config::test().with_helicon(helicon).chain);
+        let rules = if helicon == Helicon::Never { Rules::BeforeHelicon } else { Rules::Helicon };
         let blocks: Vec<_> = (0..ranges * length as usize).map(|_| chain.next_block()).collect();
         let identity = Identity { chain_id: 43_112, genesis: blocks[0].hash() };
         let mut files = Vec::new();
@@ -51,7 +66,7 @@ impl PackedDir {
                 .map(|block| {
                     let mut receipts = block.receipts().to_vec();
                     change(block.number(), &mut receipts);
-                    (block.answer(Part::Full, Rules::BeforeHelicon), receipts)
+                    (block.answer(Part::Full, rules), receipts)
                 })
                 .collect();
             let heights: Vec<_> =

@@ -5,7 +5,10 @@ use std::fs;
 use std::sync::Arc;
 
 use neve_archive::Digest;
+use neve_devnet::{Block, Chain, Config, Helicon, Part};
+use neve_jsonrpc::Rules;
 use neve_record::packed::Codec;
+use serde_json::Value;
 
 use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::{PackedDir, RANGE, write};
@@ -55,18 +58,107 @@ fn blocks_are_proven_up_to_the_anchor_and_another_block_is_a_fault() {
 /// All digests and checksums are those of the forged bytes.
 #[test]
 fn forged_receipts_pass_a_check_of_digests_and_fail_the_proof() {
-    let status = b"\"status\":\"0x1\"";
-    let forged = PackedDir::forged(3, RANGE, |height, receipts| {
-        let at = receipts.windows(status.len()).position(|text| text == status);
-        if let (true, Some(at)) = (height == 5, at) {
-            receipts[at + status.len() - 2] = b'0';
-        }
-    });
+    let forged = PackedDir::forged(3, RANGE, fail_at(5));
     assert_eq!(checked(&forged, None).0.findings, 0);
     let (found, faults) = checked(&forged, Some(Proving::new(None)));
     assert_eq!((found.findings, found.proven), (1, Some((8, 11))), "{faults:?}");
     assert!(faults[0].object.contains("/segment-4-"), "{faults:?}");
     assert!(faults[0].detail.starts_with("height 5: "), "{faults:?}");
+}
+
+/// Blocks of the chain whose later headers settle receipts.
+fn blocks_settled_later(count: usize) -> Vec<Block> {
+    let mut chain = Chain::new(Config::test().with_helicon(Helicon::FromGenesis).chain);
+    (0..count).map(|_| chain.next_block()).collect()
+}
+
+/// Height that the header of each block settles.
+fn settled_heights(blocks: &[Block]) -> Vec<u64> {
+    let settled = |block: Value| {
+        let digits = block["settledHeight"].as_str().expect("it has one").trim_start_matches("0x");
+        u64::from_str_radix(digits, 16).expect("a number")
+    };
+    let texts = blocks.iter().map(|block| block.answer(Part::Full, Rules::Helicon));
+    texts.map(|text| settled(serde_json::from_slice(&text).expect("JSON"))).collect()
+}
+
+const SUCCEEDS: &[u8] = b"\"status\":\"0x1\"";
+
+fn success(receipts: &[u8]) -> Option<usize> {
+    receipts.windows(SUCCEEDS.len()).position(|text| text == SUCCEEDS)
+}
+
+/// Makes a transaction of a block fail.
+fn fail_at(forged: u64) -> impl Fn(u64, &mut Vec<u8>) {
+    move |height, receipts| {
+        if height == forged {
+            let at = success(receipts).expect("one succeeds");
+            receipts[at + SUCCEEDS.len() - 2] = b'0';
+        }
+    }
+}
+
+/// Nothing commits to the receipts of the newest blocks: whoever writes the archive can forge them.
+#[test]
+fn receipts_are_proven_up_to_the_height_that_the_anchor_settles() {
+    let blocks = blocks_settled_later(12);
+    let settled = settled_heights(&blocks);
+    assert!(settled[11] < 11 && settled[7] < 7 && settled[7] > 0, "{settled:?}");
+    let mut newest = (settled[11] + 1..12).rev();
+    let newest = newest.find(|at| success(blocks[*at as usize].receipts()).is_some());
+    for change in [fail_at(99), fail_at(newest.expect("transactions succeed"))] {
+        let packed = PackedDir::settled_later(3, change);
+        let anchors = [(7, last(&packed, 1)), (11, last(&packed, 2))];
+        for (height, hash) in anchors {
+            let (found, faults) = checked(&packed, Some(up_to(height, hash)));
+            let proven = Some((0, settled[height as usize]));
+            assert_eq!((found.proven, faults), (proven, Vec::new()), "up to {height}");
+        }
+        let (found, faults) = checked(&packed, Some(Proving::new(None)));
+        assert_eq!((found.proven, faults), (Some((0, settled[11])), Vec::new()));
+    }
+}
+
+/// The header that settles them disproves them, in a later segment.
+#[test]
+fn forged_receipts_that_a_later_header_settles_are_a_fault() {
+    let (settled, forged) = (settled_heights(&blocks_settled_later(12)), 5);
+    assert!(settled[7] < forged && settled[11] > forged, "{settled:?}");
+    let packed = PackedDir::settled_later(3, fail_at(forged));
+    let (found, faults) = checked(&packed, Some(Proving::new(None)));
+    assert_eq!((found.findings, found.proven), (1, Some((0, settled[7]))), "{faults:?}");
+    assert_eq!(faults[0].kind, "settled_receipts_root", "{faults:?}");
+    let (found, _) = checked(&packed, Some(up_to(11, last(&packed, 2))));
+    assert_eq!((found.findings, found.proven), (1, None));
+}
+
+/// The first headers behind a gap settle receipts below it, which are not seen again.
+#[test]
+fn receipts_behind_a_segment_that_fails_are_proven_from_the_first_whole_range_on() {
+    let settled = settled_heights(&blocks_settled_later(24));
+    let name = b"\"transactionHash\":\"0x";
+    let packed = PackedDir::settled_later(6, |height, receipts| {
+        let at = receipts.windows(name.len()).position(|text| text == name);
+        if height == 1 {
+            let digit = &mut receipts[at.expect("there are transactions") + name.len()];
+            *digit = if *digit == b'1' { b'2' } else { b'1' };
+        }
+    });
+    let (found, faults) = checked(&packed, Some(Proving::new(None)));
+    let from =
+        (4..24).filter(|at| *at == 4 || settled[at - 1] < 3 && settled[*at] > settled[at - 1]);
+    let from = from.map(|at| settled[at] + 1).max().expect("there are some").max(4);
+    let proven = Some((from, settled[23]));
+    assert_eq!((found.findings, found.proven), (1, proven), "{faults:?}, {settled:?}");
+}
+
+/// A window that holds no receipts proves none.
+#[test]
+fn receipts_that_were_forgotten_before_a_header_settles_them_are_not_proven() {
+    let packed = PackedDir::settled_later(3, fail_at(5));
+    let anchor = up_to(11, last(&packed, 2)).with_window(1);
+    let (found, faults) = checked(&packed, Some(anchor));
+    assert_eq!((found.proven, faults), (None, Vec::new()), "the blocks lead to the anchor");
 }
 
 /// CRC-32 of IEEE.
