@@ -8,12 +8,14 @@ use neve_archive::Digest;
 use neve_devnet::{Block, Chain, Config, Helicon, Part};
 use neve_jsonrpc::Rules;
 use neve_record::packed::Codec;
+use object_store::ObjectStoreExt;
+use object_store::path::Path;
 use serde_json::Value;
 
 use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::{PackedDir, RANGE, write};
 use super::support::{archive, pushed, run};
-use crate::archive::local::Opened;
+use crate::archive::local::{Opened, packed_files};
 use crate::archive::verify::{Finding, Proving, Verified, verify};
 use crate::config::Anchor;
 
@@ -159,6 +161,27 @@ fn receipts_that_were_forgotten_before_a_header_settles_them_are_not_proven() {
     let anchor = up_to(11, last(&packed, 2)).with_window(1);
     let (found, faults) = checked(&packed, Some(anchor));
     assert_eq!((found.proven, faults), (None, Vec::new()), "the blocks lead to the anchor");
+}
+
+/// The file on the disk has the same forged receipts.
+#[test]
+fn segment_that_is_put_again_and_not_proven_is_a_fault() {
+    let packed = PackedDir::forged(3, RANGE, fail_at(5));
+    let store = Arc::new(FaultStore::new(Fault::None));
+    run(async {
+        let archive = archive(&store);
+        pushed(&archive, packed.path()).await.expect("it can be pushed");
+        let names = store.names().await;
+        let segment = names.iter().find(|name| name.contains("/segment-4-")).expect("it is there");
+        store.inner.delete(&Path::from(segment.as_str())).await.expect("it can be deleted");
+        let local = packed_files(packed.path()).expect("they can be read").files;
+        let (mut faults, proving) = (Vec::new(), Some(Proving::new(None)));
+        let found = verify(&archive, Some(&local), proving, |fault| faults.push(fault)).await;
+        let found = found.expect("it can be read");
+        assert_eq!((found.repaired, found.findings), (1, 1), "{faults:?}");
+        let kinds: Vec<_> = faults.iter().map(|fault| (fault.kind, fault.repaired)).collect();
+        assert!(kinds[0] == ("absent", true) && !kinds[1].1, "{kinds:?}");
+    });
 }
 
 /// CRC-32 of IEEE.
