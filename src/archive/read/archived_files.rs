@@ -201,7 +201,7 @@ impl ArchivedFiles {
         pages: &BTreeSet<usize>,
         budget: &Budget<'_>,
     ) -> Result<(), NotRead> {
-        budget.take(file.absent(pages))?;
+        budget.take(file.absent(pages, self.pages.run_pages_max()))?;
         self.pages.ensure_pages(file, pages, budget.payer).await
     }
 
@@ -243,7 +243,8 @@ impl ArchivedFiles {
         let file = self.pages.file(name, entry.bytes, &pages.pages).await?;
         let front = file.pages(0..u64::from(pages.front));
         let behind = front.end..pages.pages.len().min(front.end + self.beside_max());
-        let is_absent = || file.absent(&behind.clone().collect()).1 == behind.len();
+        let run_max = self.pages.run_pages_max();
+        let is_absent = || file.absent(&behind.clone().collect(), run_max).1 == behind.len();
         let beside = if searches && is_absent() { behind.collect() } else { Vec::new() };
         self.bring_with(&file, &front.collect(), beside, budget).await?;
         let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));

@@ -11,7 +11,7 @@ use neve_store::{ArchivedSegment, PackedPages, WithoutLogs};
 use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known};
 use super::budget::{Budget, PAGES_MAX};
 use super::fetch::NotRead;
-use super::page_file::PageFile;
+use super::page_file::{PageFile, joins};
 use crate::rpc::methods::LogsBeyond;
 
 /// Segments that are read at a time.
@@ -107,8 +107,8 @@ impl ArchivedFiles {
     ) -> Result<u64, NotRead> {
         let (file, segment) = self.open(&known.manifest, entry, true, request).await?;
         let (heights, keys) = (known.heights_in(entry, heights), Arc::clone(keys));
-        let reads_max = self.logs_reads_max;
-        let fitting = move || fitting_end(&segment, &file, &keys, heights, reads_max);
+        let limits = (self.logs_reads_max, self.pages.run_pages_max());
+        let fitting = move || fitting_end(&segment, &file, &keys, heights, limits);
         self.pages.compute(fitting).await?.ok_or(NotRead::Changed)
     }
 
@@ -191,25 +191,26 @@ impl ArchivedFiles {
     }
 }
 
-/// Height behind the heights whose frames take at most so many reads, also where none of their pages is here:
-/// another replica may get the next call. `None` if the segment is damaged.
+/// Height behind the heights whose frames take at most so many reads, of so many pages each, also where none of their
+/// pages is here: another replica may get the next call. `None` if the segment is damaged.
 fn fitting_end(
     segment: &ArchivedSegment,
     file: &PageFile,
     keys: &Keys,
     heights: Range<u64>,
-    reads_max: usize,
+    (reads_max, run_max): (usize, usize),
 ) -> Option<u64> {
     let reads_max = reads_max.saturating_sub(SEGMENT_READS).max(1);
     let found = segment.candidates(keys, heights.clone());
-    let (mut reads, mut count, mut end) = (0, 0, 0);
+    let (mut reads, mut count, mut run) = (0, 0, 0..0);
     for height in found.unwrap_or_else(|| heights.clone().collect()) {
         let (offset, len) = segment.extent(height)?;
         let pages = file.pages(offset..offset + len as u64);
         // Frames ascend, and neighbors may share a page.
-        reads += usize::from(pages.start > end || count == 0);
-        count += pages.end.saturating_sub(pages.start.max(end));
-        end = end.max(pages.end);
+        for page in pages.start.max(run.end)..pages.end {
+            reads += usize::from(!joins(&mut run, page, run_max));
+            count += 1;
+        }
         if reads > reads_max || count > PAGES_MAX {
             return Some(height);
         }

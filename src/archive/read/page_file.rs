@@ -113,14 +113,17 @@ impl PageFile {
         word.is_some_and(|word| word.load(Ordering::Acquire) & bit(page) != 0)
     }
 
-    /// Pages of these that are not here, and that nobody brings: the number of reads that they take, and their own.
-    pub(super) fn absent(&self, pages: &BTreeSet<usize>) -> (usize, usize) {
+    /// Pages of these that are not here, and that nobody brings: the number of reads of so many that they take, and
+    /// their own.
+    pub(super) fn absent(&self, pages: &BTreeSet<usize>, run_max: usize) -> (usize, usize) {
         let landings = lock(&self.landings);
         let is_absent = |page: &usize| !self.is_proven(*page) && !landings.contains_key(page);
-        let absent: BTreeSet<_> = pages.iter().copied().filter(is_absent).collect();
-        let begins =
-            |page: &&usize| page.checked_sub(1).is_none_or(|before| !absent.contains(&before));
-        (absent.iter().filter(begins).count(), absent.len())
+        let (mut reads, mut count, mut run) = (0, 0, 0..0);
+        for page in pages.iter().copied().filter(is_absent) {
+            reads += usize::from(!joins(&mut run, page, run_max));
+            count += 1;
+        }
+        (reads, count)
     }
 
     /// Pages between absent ones of these, if all of them are absent too and no gap has more than so many: one read
@@ -293,6 +296,13 @@ fn serves() -> bool {
     ["http-", "admin-"].iter().any(|serving| name.starts_with(serving))
 }
 
+/// Adds a page to a run that ends before it, unless the run has so many pages. Otherwise begins a run, and returns false.
+pub(super) fn joins(run: &mut Range<usize>, page: usize, run_max: usize) -> bool {
+    let is_next = run.end == page && (1..run_max).contains(&run.len());
+    *run = if is_next { run.start..page + 1 } else { page..page + 1 };
+    is_next
+}
+
 fn bit(page: usize) -> u64 {
     1 << (page % u64::BITS as usize)
 }
@@ -319,7 +329,8 @@ mod tests {
         };
         let first = file.board(&BTreeSet::from([0, 1, 3]), RUN_PAGES_MAX);
         assert_eq!((runs(&first), first.landings.len()), (vec![(0, 2), (3, 4)], 2));
-        assert_eq!(file.absent(&BTreeSet::from([0, 1, 2, 3, 4])), (2, 2), "those on their way");
+        let all = BTreeSet::from([0, 1, 2, 3, 4]);
+        assert_eq!(file.absent(&all, RUN_PAGES_MAX), (2, 2), "those on their way");
         let second = file.board(&BTreeSet::from([1, 2, 3]), RUN_PAGES_MAX);
         assert_eq!((runs(&second), second.landings.len()), (vec![(2, 3)], 3));
         for flight in first.mine.into_iter().chain(second.mine) {
@@ -340,6 +351,9 @@ mod tests {
     #[test]
     fn long_run_is_several_reads() {
         let file = file(RUN_PAGES_MAX + 1);
+        let all = (0..=RUN_PAGES_MAX).collect();
+        assert_eq!(file.absent(&all, RUN_PAGES_MAX), (2, RUN_PAGES_MAX + 1));
+        assert_eq!(file.absent(&all, RUN_PAGES_MAX + 1), (1, RUN_PAGES_MAX + 1));
         let boarding = file.board(&(0..=RUN_PAGES_MAX).collect(), RUN_PAGES_MAX);
         let runs: Vec<_> = boarding.mine.iter().map(Flight::pages).collect();
         assert_eq!(runs, [0..RUN_PAGES_MAX, RUN_PAGES_MAX..RUN_PAGES_MAX + 1]);
@@ -352,13 +366,13 @@ mod tests {
         let mut waiting = file.board(&pages, RUN_PAGES_MAX).landings;
         drop(first.mine);
         assert!(waiting.iter_mut().all(|(landing, _)| landing.has_changed().is_err()), "told");
-        assert_eq!(file.absent(&pages), (1, 2));
+        assert_eq!(file.absent(&pages, RUN_PAGES_MAX), (1, 2));
         let next = file.board(&pages, RUN_PAGES_MAX);
         let [next] = <[Flight; 1]>::try_from(next.mine).ok().expect("one flight");
         assert_eq!(next.pages(), 0..2);
         // One that ended says no more of its pages.
         next.ended(Err(NotRead::Failed));
         let again = file.board(&pages, RUN_PAGES_MAX);
-        assert_eq!((again.mine.len(), file.absent(&pages)), (1, (0, 0)));
+        assert_eq!((again.mine.len(), file.absent(&pages, RUN_PAGES_MAX)), (1, (0, 0)));
     }
 }

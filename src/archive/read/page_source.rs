@@ -372,7 +372,7 @@ mod tests {
         let request = source.ensure_pages(&file, &pages, Payer::Client(address));
         assert_eq!(join(ahead, request).await, (Err(NotRead::Refused), Ok(())));
         assert_eq!(store.longest(), 4 * PAGE_BYTES as u64, "a quarter of a second");
-        assert_eq!(file.absent(&pages), (0, 0));
+        assert_eq!(file.absent(&pages, RUN_PAGES_MAX), (0, 0));
     }
 
     /// The page of a client is compared with its digest in a turn, beside others of the process.

@@ -160,7 +160,7 @@ async fn bring(
     let budget = Budget::of_a_request(payer, 0);
     let (file, _) = files.open(&known.manifest, entry, false, &budget).await?;
     let pages = file.pages(0..entry.bytes);
-    if file.absent(&pages.clone().collect()).0 == 0 {
+    if file.absent(&pages.clone().collect(), files.pages.run_pages_max()).0 == 0 {
         return Ok(false);
     }
     let mut pages = pages.peekable();
