@@ -189,7 +189,7 @@ impl ArchivedFiles {
         let wanted = self.pages.compute(move || wanted_pages(&of, &over, &keys, heights)).await?;
         let wanted = wanted.ok_or(NotRead::Changed)?;
         let gap_max = if searches { self.beside_max() } else { 0 };
-        self.bring_with(&file, &wanted, file.between(&wanted, gap_max), budget).await?;
+        self.bring_with(&file, &wanted, || file.between(&wanted, gap_max), budget).await?;
         self.pages.dir.touch(&file.name);
         Ok(segment)
     }
@@ -242,10 +242,11 @@ impl ArchivedFiles {
         let name = manifest.segment_name(entry);
         let file = self.pages.file(name, entry.bytes, &pages.pages).await?;
         let front = file.pages(0..u64::from(pages.front));
-        let behind = front.end..pages.pages.len().min(front.end + self.beside_max());
+        let behind_max = if searches { self.beside_max() } else { 0 };
+        let behind = front.end..pages.pages.len().min(front.end + behind_max);
         let run_max = self.pages.run_pages_max();
         let is_absent = || file.absent(&behind.clone().collect(), run_max).1 == behind.len();
-        let beside = if searches && is_absent() { behind.collect() } else { Vec::new() };
+        let beside = || if is_absent() { behind.clone().collect() } else { Vec::new() };
         self.bring_with(&file, &front.collect(), beside, budget).await?;
         let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
         let named = Named::of(manifest, entry);

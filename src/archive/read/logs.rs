@@ -117,18 +117,26 @@ impl ArchivedFiles {
         (self.pages.run_pages_max() / BESIDE_PART).min(BESIDE_PAGES_MAX)
     }
 
-    /// Brings pages, and others in the same reads, as far as the request may. Others that are damaged do no harm.
+    /// Brings pages, and others in the same reads, as far as the request may. Others cause no read, and fail none.
     pub(super) async fn bring_with(
         &self,
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
-        beside: Vec<usize>,
+        beside: impl FnOnce() -> Vec<usize>,
         budget: &Budget<'_>,
     ) -> Result<(), NotRead> {
-        if !beside.is_empty() && budget.spare(beside.len()) {
-            let all = pages.iter().copied().chain(beside).collect();
+        // Else a page beside them would send for pages that the disk has.
+        self.pages.recall(file, pages).await?;
+        let run_max = self.pages.run_pages_max();
+        let reads = file.absent(pages, run_max).0;
+        let beside = if reads > 0 { beside() } else { Vec::new() };
+        let count = beside.len();
+        let all: BTreeSet<_> = pages.iter().copied().chain(beside).collect();
+        let saves = count > 0 && file.absent(&all, run_max).0 <= reads;
+        if saves && budget.spare(count) {
             match self.bring(file, &all, budget).await {
-                Err(NotRead::Changed) => {}
+                // A shorter read may be done in time, and has less of the rate.
+                Err(NotRead::Changed | NotRead::Failed | NotRead::Refused) => {}
                 brought => return brought,
             }
         }

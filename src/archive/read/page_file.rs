@@ -176,10 +176,21 @@ impl PageFile {
         pages.for_each(|page| drop(landings.remove(&page)));
     }
 
+    /// Finds out which of these pages the disk has, page by page. Pages that are here or on their way are left out.
+    pub(super) fn recall(&self, pages: &BTreeSet<usize>) {
+        let is_flying = |page: &usize| lock(&self.landings).contains_key(page);
+        for page in pages.iter().copied().filter(|page| !self.is_proven(*page) && !is_flying(page))
+        {
+            self.recheck(page..page + 1);
+        }
+    }
+
     /// Compares the pages of the disk with the list. True if all are right.
     pub(super) fn recheck(&self, pages: Range<usize>) -> bool {
         pages.into_iter().all(|page| {
             let found = self.on_disk(self.extent(&(page..page + 1)));
+            // A hole of the file reads as zeros, and costs no digest.
+            let found = found.filter(|bytes| bytes.iter().any(|byte| *byte != 0));
             let is_right =
                 found.is_some_and(|bytes| turns::compute(|| self.list.proves(page, &bytes)));
             if is_right {

@@ -86,6 +86,19 @@ impl PageSource {
         Err(NotRead::Refused)
     }
 
+    /// Finds out which of these pages the disk has since before the start. Reads beside them are none of their own then.
+    pub(super) async fn recall(
+        &self,
+        file: &Arc<PageFile>,
+        pages: &BTreeSet<usize>,
+    ) -> Result<(), NotRead> {
+        if file.absent(pages, RUN_PAGES_MAX).1 == 0 || !self.dir.has(&file.name) {
+            return Ok(());
+        }
+        let (file, pages) = (Arc::clone(file), pages.clone());
+        self.off(move || file.recall(&pages)).await
+    }
+
     /// Brings pages. An error says whether a flight of the caller failed.
     async fn fly(
         self: &Arc<Self>,

@@ -42,6 +42,36 @@ fn height_takes_one_range_of_few_pages() {
     replica.stop_in_time();
 }
 
+/// After a start neve knows no page, and reads ahead of none that it needs.
+#[test]
+fn logs_whose_pages_are_on_the_disk_need_no_store_after_a_restart() {
+    let bucket = Bucket::of_long_inputs();
+    let dir = fresh_dir();
+    let replica = bucket.replica(dir.path(), &[]);
+    let all =
+        bucket.source.client().result("eth_getLogs", r#"[{"fromBlock":"0x0","toBlock":"0x1f"}]"#);
+    let log = &all.as_array().expect("a list")[0];
+    let at = log["blockNumber"].as_str().expect("a number");
+    let height = u64::from_str_radix(at.trim_start_matches("0x"), 16).expect("a number");
+    // The block alone brings the front without the pages behind it.
+    assert_eq!(block(&replica, height).0, 200);
+    let logs = format!(r#"[{{"fromBlock":"{at}","toBlock":"{at}","address":{}}}]"#, log["address"]);
+    let theirs = bucket.source.client().call("eth_getLogs", &logs).text();
+    let ask = |replica: &Neve| {
+        let answer = replica.client().call("eth_getLogs", &logs);
+        (answer.status, answer.text())
+    };
+    assert_eq!(ask(&replica), (200, theirs.clone()));
+    replica.stop_in_time();
+    let segment = &bucket.objects("segment")[0];
+    fs::rename(segment, segment.with_extension("away")).expect("it is ours");
+    let replica = bucket.replica(dir.path(), &[]);
+    assert_eq!(ask(&replica), (200, theirs));
+    assert_eq!(reads(&replica, "segment"), 0);
+    assert_eq!(block(&replica, (height + 16) % 32).0, 421, "the store lacks the others");
+    replica.stop_in_time();
+}
+
 #[test]
 fn reader_in_order_gets_the_segment_and_the_next() {
     let bucket = Bucket::large();
