@@ -150,7 +150,7 @@ impl Rpc {
         if !is_call {
             split.take_back(before);
         }
-        if self.misses.relays(&message.method()) {
+        if self.relays(message) {
             split.leave(message);
         } else {
             let error = is_call.then(|| self.refusal(why));
@@ -179,8 +179,7 @@ impl Rpc {
             caller.calls.note(method, outcome);
         }
         let relays = |message: &Message<'_>| {
-            !matches!(message.kind(), Kind::Call | Kind::Notification)
-                || self.misses.relays(&message.method())
+            !matches!(message.kind(), Kind::Call | Kind::Notification) || self.relays(message)
         };
         if self.misses.relay.is_some() && messages.iter().all(relays) {
             return relayed_whole(messages, caller.accepts());

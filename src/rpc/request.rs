@@ -14,7 +14,7 @@ use super::missing::{Missing, Unanswered};
 use super::outbound::Outbound;
 use super::response::{RpcResponse, lone_error};
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
-use crate::rpc::cursors::FilterKind;
+use crate::rpc::cursors::{FilterKind, is_filter_id};
 use crate::rpc::methods::Miss;
 use crate::shared::{Class, ClientAddress, MethodLabel, MissReason, Outcome, Stop, Work};
 
@@ -189,10 +189,28 @@ impl Rpc {
         // upstream's cannot.
         let subscribes =
             matches!(why, Missing::Method(_)) && self.misses.relays_subscription(&method);
-        if subscribes || self.misses.relays(&method) {
+        if subscribes || self.relays(message) {
             return RpcResponse::Relay(Outbound::single(message));
         }
         self.refuse(message, why)
+    }
+
+    /// True if an upstream may answer a missed call. No upstream knows a filter that neve made: it would say that the
+    /// filter is gone.
+    pub(super) fn relays(&self, message: &Message<'_>) -> bool {
+        self.misses.relays(&message.method()) && !self.is_about_own_filter(message)
+    }
+
+    fn is_about_own_filter(&self, message: &Message<'_>) -> bool {
+        if !matches!(message.served(), Some(Method::FilterLogs | Method::FilterChanges)) {
+            return false;
+        }
+        match (message.query(self.serving.rules()), self.serving.identity()) {
+            (Ok((_, Query::FilterLogs(id) | Query::FilterChanges(id))), Some(chain)) => {
+                is_filter_id(&id, &chain)
+            }
+            _ => false,
+        }
     }
 
     /// True if the miss is for a price that an upstream can give in a moment.

@@ -6,6 +6,7 @@ use neve_devnet::Helicon;
 use serde_json::json;
 
 use super::bucket::{Bucket, FIRST, reads};
+use super::object_server::{Mode, ObjectServer};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::serves;
 use crate::support::ws::Ws;
@@ -105,10 +106,15 @@ fn logs_fees_batches_documents_and_messages_are_those_of_the_tail() {
 
 /// A replica that follows the node, with a tail from 70 on.
 fn following(bucket: &Bucket, dir: &Path) -> Neve {
-    let (url, place, trust) = (bucket.node.base_url(), bucket.place(), bucket.trust());
-    let from = ["--archive", &place, "--archive-trust", &trust, "--upstream", &url];
+    following_of(bucket, dir, &[], &["--archive", &bucket.place()])
+}
+
+/// A replica in this way, started by a command that becomes the binary.
+fn following_of(bucket: &Bucket, dir: &Path, starter: &[&str], place: &[&str]) -> Neve {
+    let (url, trust) = (bucket.node.base_url(), bucket.trust());
+    let from = ["--archive-trust", &trust, "--upstream", &url];
     let tail = ["--start", "70", "--backfill-to", "none"];
-    let replica = Neve::start(dir, &[&from[..], &tail].concat());
+    let replica = Neve::start_by(starter, dir, &[place, &from, &tail].concat());
     replica.wait_for_head(bucket.node.latest());
     replica.wait("archived heights and filters", |health| {
         let answers = &health["archive"]["answers"];
@@ -149,6 +155,46 @@ fn filters_reach_archived_heights_as_logs_do() {
         assert_eq!(our_socket.call("eth_getFilterLogs", &our_id), their_message, "{filter}");
         assert_eq!(ours.result("eth_getFilterChanges", &our_id), json!([]), "{filter}");
     }
+    replica.stop_in_time();
+}
+
+/// A full node does not know the filter, and would say that it is gone.
+#[test]
+fn filter_of_archived_logs_is_not_relayed_while_the_archive_fails() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (server, dir) = (ObjectServer::start(bucket.dir.path()), fresh_dir());
+    let env = ["env", "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_REGION=c"];
+    let endpoint = server.endpoint();
+    let place = ["--archive", "s3://bucket", "--archive-endpoint", &endpoint, "--on-miss", "relay"];
+    let replica = following_of(&bucket, dir.path(), &env, &place);
+    let (mut ours, mut theirs) = (replica.client(), bucket.source.client());
+    let filter = r#"[{"fromBlock":"0x0","toBlock":"0x1f"}]"#;
+    let id = ours.result("eth_newFilter", filter);
+    server.set(Mode::Closes);
+    let missed = ours.call("eth_getFilterLogs", &format!("[{id}]"));
+    assert_eq!(
+        (missed.status, missed.header("retry-after")),
+        (421, Some("1")),
+        "{}",
+        missed.text()
+    );
+    let call = |id: u64, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    };
+    let logs = call(1, "eth_getFilterLogs", &format!("[{id}]"));
+    let batch = format!("[{logs},{}]", call(2, "eth_blockNumber", "[]"));
+    let both = ours.post(&batch).text();
+    assert!(both.contains("header not found") && !both.contains("filter not found"), "{both}");
+    assert_eq!(bucket.node.counters().calls("eth_getFilterLogs"), 0);
+    // Another id may be a full node's.
+    assert_eq!(ours.call("eth_getFilterLogs", r#"["0x1"]"#).header("x-neve"), Some("relay"));
+    assert_eq!(bucket.node.counters().calls("eth_getFilterLogs"), 1);
+    server.set(Mode::Serves);
+    let logs = theirs.result("eth_getLogs", filter);
+    replica.wait("the filter", |_| {
+        let answer = ours.call("eth_getFilterLogs", &format!("[{id}]"));
+        (answer.status == 200).then(|| assert_eq!(answer.json()["result"], logs))
+    });
     replica.stop_in_time();
 }
 

@@ -96,6 +96,11 @@ fn stopped_root_is_seen_by_a_mirror_of_a_mirror() {
     wait_until_ready(&third, true);
     assert_eq!(call(&third, "eth_blockNumber", "[]"), 200);
     let filter = third.client().result("eth_newBlockFilter", "[]");
+    let relays =
+        ["--upstream", &url, "--start", "0", "--stale-heads", "miss", "--on-miss", "relay"];
+    let (_relaying_dir, relaying) = serve(&relays);
+    wait_until_ready(&relaying, true);
+    let own_filter = relaying.client().result("eth_newBlockFilter", "[]");
 
     chain.set_rate(0.0);
     wait_until_ready(&third, false);
@@ -116,6 +121,12 @@ fn stopped_root_is_seen_by_a_mirror_of_a_mirror() {
         assert_eq!(call(&first, method, params), 200, "{method} {params} of --stale-heads serve");
     }
     assert_eq!(call(&third, "eth_getFilterChanges", &format!("[{filter}]")), 421);
+    // The node does not know the filter, and would say that it is gone.
+    let own_filter = format!("[{own_filter}]");
+    relaying.wait("a miss", |_| {
+        (call(&relaying, "eth_getFilterChanges", &own_filter) == 421).then_some(())
+    });
+    assert_eq!(chain.counters().calls("eth_getFilterChanges"), 0);
     for method in PRICES {
         let text = third.client().call(method, "[]").text();
         assert!(text.contains("the newest block is too old"), "{method}: {text}");
