@@ -360,6 +360,20 @@ mod tests {
     }
 
     #[test]
+    fn short_gaps_are_between_absent_pages_and_have_none_that_is_here_or_on_its_way() {
+        let (file, pages) = (file(9), BTreeSet::from([0, 2, 8]));
+        assert_eq!(file.between(&pages, 1), [1]);
+        assert_eq!(file.between(&pages, 0), [0; 0]);
+        assert_eq!(file.between(&pages, 5), [1, 3, 4, 5, 6, 7]);
+        let mut flights = file.board(&BTreeSet::from([1]), RUN_PAGES_MAX).mine;
+        assert_eq!(file.between(&pages, 5), [3, 4, 5, 6, 7], "one is on its way");
+        drop(flights.pop());
+        file.note_proven(2);
+        assert_eq!(file.between(&pages, 6), [0; 0], "no read has a side there");
+        assert_eq!(file.between(&pages, 7), [0; 0], "one of the gap is here");
+    }
+
+    #[test]
     fn long_run_is_several_reads() {
         let file = file(RUN_PAGES_MAX + 1);
         let all = (0..=RUN_PAGES_MAX).collect();

@@ -165,7 +165,8 @@ fn in_segments(logs: &Value, segments: usize) -> Option<Value> {
     Some(if key.0 == 0 { json!({ "address": key.1 }) } else { json!({ "topics": topics }) })
 }
 
-/// Counted at the store, with segments whose front, log index and frames lie in different pages.
+/// Counted at the store. The segments have three or four pages: the read of the front brings the log index and frames. Unit
+/// tests of `page_file` have reads through gaps.
 #[test]
 fn rare_topic_in_six_segments_takes_at_most_twelve_reads() {
     const LAST: u64 = 8 * 32 - 1;
