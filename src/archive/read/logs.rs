@@ -20,7 +20,8 @@ const SEGMENTS_MAX: usize = 16;
 /// page lists, front and log index.
 const SEGMENT_READS: usize = 3;
 /// Pages that are read through, or ahead, to save a read: 1 MiB takes about as long as a read of nothing, and the index
-/// of logs of a mainnet segment ends within it behind the front. At most this part of a read.
+/// of logs of a mainnet segment ends within it behind the front. At most this part of a read. `SPARE_MAX` bounds them in
+/// a request: with 16 in each segment none are left for the 17th.
 const BESIDE_PAGES_MAX: usize = 16;
 const BESIDE_PART: usize = 4;
 /// Terms that are looked for in spans. With more of them most segments have one.
