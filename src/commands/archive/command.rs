@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use neve_archive::{Digest, Manifest, ObjectName};
+use rustix::process::{getpriority_process, setpriority_process};
 use serde_json::{Value, json};
 
 use super::output::{complain, heights_text, opened, say, write_options};
@@ -68,8 +69,11 @@ async fn command(command: &ArchiveCommand) -> Result<u64, String> {
 /// Pushes. Returns the number of packed files that were set aside.
 async fn pushed(dir: &Path, writer: &ArchiveWriter, place: &ArchivePlace) -> Result<u64, String> {
     let text = |failed: Failed| failed.to_string();
-    // Threads that this one starts have its priority. A push at the usual one is a push, too.
-    let _ = rustix::process::setpriority_process(None, PUSH_NICE);
+    // Threads that this one starts have its priority. A push at the usual one is a push, too. The call sets a value: it
+    // would make the push of `nice -n 19` quicker.
+    if getpriority_process(None).is_ok_and(|nice| nice < PUSH_NICE) {
+        let _ = setpriority_process(None, PUSH_NICE);
+    }
     let (archive, options) = (opened(place)?, write_options(writer, place, Some(dir))?);
     let writer = Writer::begin(&archive, &options).await.map_err(text)?;
     let progress = |event: Progress<'_>| match event {
