@@ -53,11 +53,14 @@ impl Rpc {
         let range = self.serving.reader.range()?;
         match query {
             Query::Logs(LogQuery { range: of, filter }) => {
-                let matcher = LogMatcher::new(&filter.addresses, &filter.topics);
-                self.want_logs(of, &matcher, &range)
+                // A list of topics of 4.9 MB takes long, and most ranges are here.
+                let keys = || LogMatcher::new(&filter.addresses, &filter.topics).keys().to_vec();
+                self.want_logs(of, keys, &range)
             }
             Query::FilterLogs(id) => match &self.filters.get(&id, Instant::now())?.topic {
-                FilterKind::Logs(of, matcher) => self.want_logs(*of, matcher, &range),
+                FilterKind::Logs(of, matcher) => {
+                    self.want_logs(*of, || matcher.keys().to_vec(), &range)
+                }
                 FilterKind::Blocks => None,
             },
             Query::FeeHistory { count, newest, .. } => want_fees(count, newest, &range),
@@ -69,7 +72,7 @@ impl Rpc {
     fn want_logs(
         &self,
         of: LogRange,
-        matcher: &LogMatcher,
+        keys: impl FnOnce() -> Vec<Vec<u64>>,
         served: &RangeInclusive<u64>,
     ) -> Option<Want> {
         let at = match of {
@@ -83,7 +86,7 @@ impl Rpc {
                 LogsAt::Heights(heights)
             }
         };
-        Some(Want::Logs(at, matcher.keys().to_vec()))
+        Some(Want::Logs(at, keys()))
     }
 
     /// Answers also from heights that another place has lent. What they do not have is a miss.
