@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::iter::once;
 
 use neve_devnet::Helicon;
 use serde_json::{Value, json};
@@ -19,24 +20,42 @@ fn all_reads(neve: &Neve) -> u64 {
     ["segment", "span", "pages", "terms"].map(|kind| reads(neve, kind)).iter().sum()
 }
 
-/// A filter by the topic or address that the fewest segments have, and their number.
-fn rarest(logs: &Value) -> (Value, usize) {
-    let mut segments: HashMap<(usize, String), BTreeSet<u64>> = HashMap::new();
+/// Position of a value in a log, with the address at 0 and topics behind it, and the value.
+type Place = (usize, String);
+
+/// Heights with each address and topic.
+fn heights_of_values(logs: &Value) -> HashMap<Place, BTreeSet<u64>> {
+    let mut found: HashMap<_, BTreeSet<u64>> = HashMap::new();
     for log in logs.as_array().expect("a list") {
-        let height = height_of(log);
         let topics = log["topics"].as_array().expect("topics").iter();
-        for (position, value) in std::iter::once(&log["address"]).chain(topics).enumerate() {
+        for (position, value) in once(&log["address"]).chain(topics).enumerate() {
             let value = value.as_str().expect("text").to_owned();
-            segments.entry((position, value)).or_default().insert(height / 32);
+            found.entry((position, value)).or_default().insert(height_of(log));
         }
     }
-    let rarest = segments.into_iter().min_by_key(|(key, found)| (found.len(), key.clone()));
-    let ((position, value), found) = rarest.expect("there are logs");
-    let mut topics = vec![Value::Null; position.saturating_sub(1)];
+    found
+}
+
+fn filter_of((position, value): &Place) -> Value {
+    if *position == 0 {
+        return json!({ "address": value });
+    }
+    let mut topics = vec![Value::Null; position - 1];
     topics.push(json!(value));
-    let filter =
-        if position == 0 { json!({ "address": value }) } else { json!({ "topics": topics }) };
-    (filter, found.len())
+    json!({ "topics": topics })
+}
+
+/// Number of segments with these heights.
+fn segments_of(heights: &BTreeSet<u64>) -> usize {
+    heights.iter().map(|height| height / 32).collect::<BTreeSet<_>>().len()
+}
+
+/// A filter by the topic or address that the fewest segments have, and their number.
+fn rarest(logs: &Value) -> (Value, usize) {
+    let found = heights_of_values(logs).into_iter();
+    let found = found.map(|(place, heights)| (segments_of(&heights), place));
+    let (segments, place) = found.min().expect("there are logs");
+    (filter_of(&place), segments)
 }
 
 fn params(mut filter: Value, last: u64) -> String {
@@ -146,23 +165,11 @@ fn batch_of_too_long_logs_and_an_archived_block_has_both_answers() {
 
 /// A filter by the topic or address that exactly so many segments have, in the fewest blocks.
 fn in_segments(logs: &Value, segments: usize) -> Option<Value> {
-    let mut found: HashMap<(usize, String), BTreeSet<u64>> = HashMap::new();
-    for log in logs.as_array().expect("a list") {
-        let topics = log["topics"].as_array().expect("topics").iter();
-        for (position, value) in std::iter::once(&log["address"]).chain(topics).enumerate() {
-            let value = value.as_str().expect("text").to_owned();
-            found.entry((position, value)).or_default().insert(height_of(log));
-        }
-    }
-    let count = |heights: &BTreeSet<u64>| {
-        heights.iter().map(|height| height / 32).collect::<BTreeSet<_>>().len()
-    };
-    let of_them = found.into_iter().filter(|(_, heights)| count(heights) == segments);
-    let (key, heights) = of_them.min_by_key(|(key, heights)| (heights.len(), key.clone()))?;
-    println!("{key:?} in blocks {heights:?}");
-    let mut topics = vec![Value::Null; key.0.saturating_sub(1)];
-    topics.push(json!(key.1));
-    Some(if key.0 == 0 { json!({ "address": key.1 }) } else { json!({ "topics": topics }) })
+    let found = heights_of_values(logs).into_iter();
+    let found = found.filter(|(_, heights)| segments_of(heights) == segments);
+    let (place, heights) = found.min_by_key(|(place, heights)| (heights.len(), place.clone()))?;
+    println!("{place:?} in blocks {heights:?}");
+    Some(filter_of(&place))
 }
 
 /// Counted at the store. The segments have three or four pages: the read of the front brings the log index and frames. Unit
@@ -197,27 +204,14 @@ const APART: u64 = 5;
 
 /// A filter by the value that is in the most heights that are apart from the next one.
 fn scattered(logs: &Value) -> (Value, Vec<u64>) {
-    let mut heights: HashMap<(usize, String), BTreeSet<u64>> = HashMap::new();
-    for log in logs.as_array().expect("a list") {
-        let topics = log["topics"].as_array().expect("topics").iter();
-        for (position, value) in std::iter::once(&log["address"]).chain(topics).enumerate() {
-            let value = value.as_str().expect("text").to_owned();
-            heights.entry((position, value)).or_default().insert(height_of(log));
-        }
-    }
     let runs = |found: &BTreeSet<u64>| {
-        found
-            .iter()
-            .filter(|height| found.range(**height + 1..=**height + APART).next().is_none())
-            .count()
+        let is_last = |height: &&u64| found.range(**height + 1..=**height + APART).next().is_none();
+        found.iter().filter(is_last).count()
     };
-    let most = heights.into_iter().max_by_key(|(key, found)| (runs(found), key.clone()));
-    let ((position, value), found) = most.expect("there are logs");
-    let mut topics = vec![Value::Null; position.saturating_sub(1)];
-    topics.push(json!(value));
-    let filter =
-        if position == 0 { json!({ "address": value }) } else { json!({ "topics": topics }) };
-    (filter, found.into_iter().collect())
+    let found = heights_of_values(logs).into_iter();
+    let most = found.max_by_key(|(place, found)| (runs(found), place.clone()));
+    let (place, found) = most.expect("there are logs");
+    (filter_of(&place), found.into_iter().collect())
 }
 
 fn height_of(log: &Value) -> u64 {
