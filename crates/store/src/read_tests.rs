@@ -16,9 +16,12 @@ mod checks;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use self::checks::{assert_all, assert_named, assert_right, contents, heal, quarantined, walk};
+use self::checks::{
+    assert_all, assert_named, assert_right, contents, failing, heal, quarantined, walk, whole,
+};
 use self::support::toy::Toy;
 use self::support::{Heard, IDENTITY, assert_clean, block, fork, pack, small};
+use crate::residency::with_blocking_reads;
 use crate::verify::{self, inventory};
 use crate::{
     Error, Opened, Options, PackedCodec as _, PartialSegment, Record, SealedFile, open_with,
@@ -227,6 +230,20 @@ fn writing_survives_a_read_error_at_every_call() {
         },
     );
     assert!(calls > 20, "{calls}");
+}
+
+#[test]
+fn segment_that_was_written_anew_is_damaged_when_the_disk_loses_a_record() {
+    let store = store(true);
+    let mut opened = open(store.path()).unwrap();
+    fs::remove_file(store.path().join(format!("{:020}.seg", 12))).unwrap();
+    assert_eq!(opened.writer.restore_lost().unwrap(), Some(12));
+    let reader = opened.reader.clone();
+    let read = || with_blocking_reads(|| Some(whole(&reader.record(13)?)));
+    assert!(failing(0, LASTING, read).0.is_err());
+    assert_eq!(reader.damaged().first().map(|damaged| damaged.base), Some(12));
+    heal(&mut opened, &records(), "written anew");
+    assert_all(&opened, &records());
 }
 
 /// Sends a file to another store, in pieces, with a restart between them. False if it could not be sent or taken.

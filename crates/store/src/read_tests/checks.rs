@@ -16,7 +16,7 @@ use crate::reads::fault;
 use crate::residency::with_blocking_reads;
 use crate::{Error, Found, Hash, Opened, Reader, Record, RecordRef, Wanted};
 
-fn copy(from: &Path) -> TempDir {
+pub(super) fn copy(from: &Path) -> TempDir {
     let to = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -46,6 +46,20 @@ pub(super) fn quarantined(dir: &Path) -> Vec<String> {
     names.filter(|name| name.contains(".quarantined-")).collect()
 }
 
+/// Does work of which so many calls fail, from number `first` on, on a thread of its own: that knows of no page that it
+/// is in memory. Returns the number of calls, too.
+pub(super) fn failing<T: Send>(
+    first: usize,
+    times: usize,
+    work: impl FnOnce() -> T + Send,
+) -> (T, usize) {
+    let work = || {
+        READS_AGAIN.set(true);
+        fault::at(first, times, work)
+    };
+    thread::scope(|scope| scope.spawn(work).join().unwrap())
+}
+
 /// Does work for each call that it makes, with that call failing, on a copy of a store. `prepare` goes before and is
 /// spared; `check` comes after. Returns the number of calls.
 pub(super) fn walk<S: Send>(
@@ -61,14 +75,7 @@ pub(super) fn walk<S: Send>(
         for times in times {
             let dir = copy(store.path());
             let mut state = prepare(dir.path());
-            // A thread of its own knows of no page that it is in memory.
-            let calls = thread::scope(|scope| {
-                let work = || {
-                    READS_AGAIN.set(true);
-                    fault::at(first, times, || work(&mut state, dir.path())).1
-                };
-                scope.spawn(work).join().unwrap()
-            });
+            let ((), calls) = failing(first, times, || work(&mut state, dir.path()));
             check(state, dir.path(), times, &format!("call {first} of {calls}, {times} times"));
             if first >= calls {
                 println!("{calls} calls");
@@ -160,7 +167,7 @@ fn assert_part(reader: &Reader, record: &Record, what: &str) {
 
 type Whole = (Hash, Hash, u64, Vec<Vec<u8>>);
 
-fn whole(found: &RecordRef) -> Whole {
+pub(super) fn whole(found: &RecordRef) -> Whole {
     let part = |at| {
         let slice = found.part(at).slice;
         slice.probe().map_or(Vec::new(), |()| slice.as_ref().to_vec())

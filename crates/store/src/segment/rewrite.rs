@@ -6,16 +6,32 @@
 use std::path::Path;
 
 use super::active::{Active, LastBlock};
-use super::opened_segment::{OpenedSegment, inspect};
 use super::segment::Segment;
-use crate::disk::{Latch, Op, UNFINISHED, segment_name};
+use crate::disk::{Latch, Op, UNFINISHED};
 use crate::error::Error;
 use crate::format::{RecordHeader, SegmentHeader, TERMS_MAX};
 use crate::memory::residency::{self, ReadFailed};
 use crate::reads;
 
+/// A sealed copy of a segment whose file has an unfinished name.
+pub(crate) struct SealedCopy {
+    active: Active,
+    sealed: Segment,
+}
+
 /// Writes a copy of `cut` that holds just its served records, sealed, over its file.
 pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error> {
+    let sealed = copy_aside(latch, cut)?.take_name(latch)?; // durable before the only other copy goes
+    if cut.is_packed() {
+        // Opening prefers the packed file: until it goes, a crash undoes the cut, and no more.
+        latch.apply(Op::Remove { name: &cut.name() })?;
+        latch.apply(Op::SyncDir)?;
+    }
+    Ok(sealed)
+}
+
+/// Writes such a copy aside: the file of `cut` stays as it is.
+pub(crate) fn copy_aside(latch: &mut Latch, cut: &Segment) -> Result<SealedCopy, Error> {
     // A seal without the hash of its newest block would part the next block from it.
     let old = latch.dir().join(cut.name());
     let tip = cut.read_tip().map_err(|_| Error::not_delivered(&old))?;
@@ -26,15 +42,17 @@ pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error
     if let (Some(tip), Some((height, hash))) = (active.tip, tip) {
         active.tip = Some(LastBlock { height, hash, ..tip });
     }
-    active.seal(latch)?;
-    active.take_name(latch)?; // durable before the only other copy goes
-    if cut.is_packed() {
-        // Opening prefers the packed file: until it goes, a crash undoes the cut, and no more.
-        latch.apply(Op::Remove { name: &cut.name() })?;
-        latch.apply(Op::SyncDir)?;
+    // The map that was written is kept: it notes what it cannot read later where the copy noted what was damaged.
+    let sealed = active.seal(latch)?;
+    Ok(SealedCopy { active, sealed })
+}
+
+impl SealedCopy {
+    /// Gives the file the name of a segment, in place of whatever had it.
+    pub(crate) fn take_name(mut self, latch: &mut Latch) -> Result<Segment, Error> {
+        self.active.take_name(latch)?;
+        Ok(self.sealed)
     }
-    // A record that could not be copied is known to be missing, and is repaired before a client asks for it.
-    Ok(reopen(latch.dir(), cut.base())?.with_checked(&active.segment))
 }
 
 /// The header of a segment with room for the records of `cut` and no more, as far as their lengths can be read.
@@ -62,12 +80,4 @@ fn room(cut: &Segment, height: u64) -> u64 {
         ..head
     };
     Active::bytes_for(record.stored_len(), &head)
-}
-
-fn reopen(dir: &Path, base: u64) -> Result<Segment, Error> {
-    let path = dir.join(segment_name(base));
-    match inspect(&path, base)? {
-        OpenedSegment::Sealed(header, seal) => Segment::open_sealed(&path, header, &seal),
-        _ => Err(Error::read(path, std::io::Error::other("a rewritten segment is not sealed"))),
-    }
 }
