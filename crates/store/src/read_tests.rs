@@ -246,6 +246,22 @@ fn segment_that_was_written_anew_is_damaged_when_the_disk_loses_a_record() {
     assert_all(&opened, &records());
 }
 
+#[test]
+fn withdrawal_with_failed_reads_is_followed_by_a_deeper_one() {
+    let store = store(true);
+    let mut opened = open(store.path()).unwrap();
+    let withdrawn = failing(0, LASTING, || opened.writer.withdraw(34)).0;
+    assert!(withdrawn.is_err_and(|error| error.is_disk_failure()));
+    assert_eq!(opened.writer.head(), Some((33, block(33, 0).hash)));
+    opened.writer.withdraw(30).unwrap();
+    assert_eq!(opened.writer.head(), Some((29, block(29, 0).hash)));
+    opened.writer.append(&fork(30, 1, 0)).unwrap();
+    let written: Vec<_> = (0..30).map(|height| block(height, 0)).chain([fork(30, 1, 0)]).collect();
+    assert_all(&opened, &written);
+    drop(opened);
+    assert_all(&open(store.path()).unwrap(), &written);
+}
+
 /// Sends a file to another store, in pieces, with a restart between them. False if it could not be sent or taken.
 fn transfer(from: &Path, to: &mut Opened, packed: bool) -> Result<bool, Error> {
     let (base, other) = (8, Error::not_delivered(from));

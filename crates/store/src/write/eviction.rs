@@ -37,7 +37,7 @@ impl Writer {
         hold: Option<&Hold>,
         now: u64,
     ) -> Result<Evicted, Error> {
-        let end_height = self.head.map_or(0, |(height, _)| height + 1);
+        let end_height = self.head().map_or(0, |(height, _)| height + 1);
         // A system clock that jumps ahead must not empty the store.
         let now = self.newest_timestamp().map_or(now, |newest| newest.min(now));
         let mut bytes = self.view.load().disk_bytes();
@@ -65,7 +65,7 @@ impl Writer {
         evicted: &mut Evicted,
     ) -> Result<(), Error> {
         let (mut segments, mut tables) = self.lists();
-        let end_height = self.head.map_or(0, |(height, _)| height + 1);
+        let end_height = self.head().map_or(0, |(height, _)| height + 1);
         let mut held: Vec<SegmentFacts> = segments
             .iter()
             .filter(|segment| !segment.is_active())

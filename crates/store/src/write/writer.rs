@@ -57,7 +57,8 @@ impl Writer {
 
     /// Height and hash of the newest record.
     pub fn head(&self) -> Option<(u64, Hash)> {
-        self.head
+        // The disk may have failed at a withdrawal.
+        self.head.or_else(|| self.newest().ok().flatten())
     }
 
     /// Binds the directory to a chain, for good, and notes the caller's rules. Refuses another
@@ -328,10 +329,11 @@ impl Writer {
     /// Takes heights from `from` on back: readers stop seeing them at once, then the files follow.
     /// The next record must have height `from`, or may have any if nothing is left.
     pub fn withdraw(&mut self, from: u64) -> Result<(), Error> {
-        if self.head.is_none_or(|(height, _)| height < from) {
+        let (mut segments, mut tables) = self.lists();
+        // The view and not the head, which is unknown if the disk failed at the withdrawal before.
+        if segments.last().is_none_or(|newest| newest.end_height() <= from) {
             return Ok(());
         }
-        let (mut segments, mut tables) = self.lists();
         let stale: Vec<_> = tables.extract_if(.., |table| table.header.last >= from).collect();
         let gone: Vec<_> = segments.extract_if(.., |segment| segment.base() >= from).collect();
         let cut = segments.pop_if(|segment| segment.end_height() > from);
