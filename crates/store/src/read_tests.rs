@@ -17,14 +17,15 @@ mod checks;
 mod support;
 
 use self::checks::{
-    assert_all, assert_named, assert_right, contents, failing, heal, quarantined, walk, whole,
+    assert_all, assert_named, assert_right, contents, copy, failing, heal, quarantined, walk, whole,
 };
 use self::support::toy::Toy;
-use self::support::{Heard, IDENTITY, assert_clean, block, fork, pack, small};
+use self::support::{Heard, IDENTITY, Recorder, assert_clean, block, every, fork, pack, small};
 use crate::residency::with_blocking_reads;
 use crate::verify::{self, inventory};
 use crate::{
-    Error, Opened, Options, PackedCodec as _, PartialSegment, Record, SealedFile, open_with,
+    Error, Opened, Options, PackedCodec as _, PartialSegment, Record, SealedFile, open_on_with,
+    open_with,
 };
 
 /// A store of these heights: packed ones, sealed ones, and three in the active segment.
@@ -97,6 +98,31 @@ fn opening_survives_a_read_error_at_every_call() {
         },
     );
     assert!(calls > 100, "{calls}");
+}
+
+/// Records that were synced are not lost to a file that could be copied later.
+#[test]
+fn opening_on_a_full_disk_leaves_a_file_that_it_cannot_copy() {
+    let store = store(true);
+    let (mut first, mut full) = (0, 0);
+    loop {
+        let dir = copy(store.path());
+        let disk = Recorder::new(dir.path());
+        *disk.free.lock().unwrap() = Some(0);
+        let options = Options { disk_reserve_bytes: 1, ..options() };
+        let opening = || open_on_with(disk, options, Arc::new(Toy)).err();
+        let (failed, calls) = failing(first, 3, opening);
+        if matches!(failed, Some(Error::DiskFull { .. })) {
+            full += 1;
+            assert_eq!(quarantined(dir.path()), Vec::<String>::new(), "call {first}");
+            assert_all(&open(dir.path()).unwrap(), &records());
+        }
+        if first >= calls {
+            break;
+        }
+        first += every();
+    }
+    assert!(full > 0 || every() > 1, "records are copied");
 }
 
 #[test]

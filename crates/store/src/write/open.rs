@@ -27,8 +27,8 @@ use crate::index::merged_table::Merged;
 use crate::read::{Reader, View};
 use crate::reads;
 use crate::segment::{
-    Active, OpenedSegment, Packed, PackedCodec, PackedDamage, Recovered, Segment, inspect, recover,
-    rewrite,
+    Active, OpenedSegment, Packed, PackedCodec, PackedDamage, Recovered, Segment, copy_aside,
+    inspect, recover,
 };
 use crate::sync::ArcSwap;
 
@@ -350,9 +350,12 @@ impl Opening {
             Recovered::Nothing => self.latch.apply(Op::Remove { name: &name })?, // the next may differ
             Recovered::Doubtful => self.set_aside(&name, "its first record is damaged")?,
             Recovered::NotDelivered(active) => {
+                // The copy first: an opening that ends half-way leaves the file in its place.
+                let latch = &mut self.latch;
+                let copy = active.tip.map(|_| copy_aside(latch, &active.segment)).transpose()?;
                 self.set_aside(&name, NOT_DELIVERED)?;
-                if active.tip.is_some() {
-                    let below = rewrite(&mut self.latch, &active.segment)?;
+                if let Some(copy) = copy {
+                    let below = copy.take_name(&mut self.latch)?;
                     return Ok((Some(Arc::new(below)), None));
                 }
             }
