@@ -6,6 +6,7 @@
 
 #![cfg(test)]
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -73,6 +74,7 @@ fn opening_survives_a_read_error_at_every_call() {
     let before = contents(store.path());
     let tables = support::files(store.path(), ".idx");
     assert_eq!(tables.len(), 1);
+    let copied = Cell::new(false);
     let opening = |opened: &mut Option<Opened>, dir: &Path| {
         *opened = open(dir).inspect_err(|error| assert_named(error, dir, "opening")).ok();
     };
@@ -94,10 +96,12 @@ fn opening_survives_a_read_error_at_every_call() {
             let lost_active = aside.iter().any(|name| name.contains(&format!("{ACTIVE:020}")));
             let end = opened.reader.range().map_or(0, |range| range.end() + 1);
             assert!(end == HEIGHTS || lost_active && end >= ACTIVE, "{what}: {end}, {aside:?}");
+            copied.set(copied.get() || (ACTIVE + 1..HEIGHTS).contains(&end));
             assert_all(&opened, &records()[..end as usize]);
         },
     );
     assert!(calls > 100, "{calls}");
+    assert!(copied.get() || every() > 1, "records before one that fails are served");
 }
 
 /// Records that were synced are not lost to a file that could be copied later.
