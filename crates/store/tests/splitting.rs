@@ -153,6 +153,27 @@ fn damaged_segment_is_not_split() {
 }
 
 #[test]
+fn split_without_room_for_the_parts_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let recorder = Recorder::new(dir.path());
+    let store = recorder.open_as(Options { disk_reserve_bytes: 1, ..options() }, true);
+    let before = recorder.len();
+    drop(store.writer.begin_split(12, 0).expect("8 to 12").run(&mut || true));
+    let allocated = recorder.done.lock().unwrap()[before..].iter().find_map(|op| match op {
+        Done::Allocate(_, bytes) => Some(*bytes),
+        _ => None,
+    });
+    // One part has room, and the part behind it would take what the first one has not given back.
+    *recorder.free.lock().unwrap() = Some(allocated.unwrap() + 1);
+    let before = recorder.len();
+    let parts = store.writer.begin_split(12, 0).expect("8 to 12").run(&mut || true);
+    assert!(parts.is_err_and(|error| error.is_disk_full()));
+    assert_eq!(recorder.done.lock().unwrap()[before..], []);
+    assert_exactly(&store.reader, &records);
+}
+
+#[test]
 fn fault_at_any_change_leaves_all_heights() {
     let failing = |dir: &Path, at: usize| {
         let recorder = Recorder::new(dir);

@@ -40,8 +40,16 @@ impl Splitting {
     /// Writes the parts aside. `proceed` is called before each height; it may wait, and splitting ends when it
     /// returns false. `None` if it ended, or if a record is damaged, which is repaired first.
     pub fn run(mut self, proceed: &mut dyn FnMut() -> bool) -> Result<Option<NewParts>, Error> {
-        for height in self.old.base()..self.old.end_height() {
-            if !proceed() || !self.history.append_stored(&self.old, height)? {
+        let base = self.old.base();
+        self.history.check_room(self.old.disk_bytes)?; // without it all that is written would be for nothing
+        for height in base..self.old.end_height() {
+            if !proceed() {
+                return Ok(None);
+            }
+            if !self.history.append_stored(&self.old, height)? {
+                // Noted, so that a repair comes next and not this split again.
+                let at = (height - base) as u32;
+                self.old.checked.note_damaged(base, at, "record does not follow the one before");
                 return Ok(None);
             }
         }

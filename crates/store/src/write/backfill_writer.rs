@@ -57,6 +57,11 @@ impl BackfillWriter {
         Self { unfinished, ..self }
     }
 
+    /// Fails if the disk has no room for `bytes` beside a segment that is being written.
+    pub(crate) fn check_room(&self, bytes: u64) -> Result<(), Error> {
+        self.latch.check_room(bytes + self.options.segment_bytes)
+    }
+
     /// Height and hash of the newest record.
     pub fn head(&self) -> Option<(u64, Hash)> {
         self.head
