@@ -74,6 +74,7 @@ impl Writer {
                 end_height: segment.end_height(),
                 disk_bytes: segment.disk_bytes,
                 last_timestamp: segment.last_timestamp,
+                is_packed: segment.is_packed(),
                 range: None,
             })
             .collect();

@@ -122,6 +122,7 @@ impl Aside {
                 .as_ref()
                 // Unreadable: the newest block in it is at most as new as the file.
                 .map_or(metadata.mtime().unsigned_abs(), Whole::last_timestamp),
+            is_packed: false, // eviction asks for the ranges of served segments only
             range: None,
         };
         Some(Self { name: name.to_owned(), base, held, whole })

@@ -62,23 +62,22 @@ pub(crate) struct SegmentFacts {
     pub(crate) end_height: u64,
     pub(crate) disk_bytes: u64,
     pub(crate) last_timestamp: u64,
-    /// First height of the whole range that the segment is a part of. No copy is made of other segments, unless they
-    /// are split.
+    /// True if the heights are in a packed file.
+    pub(crate) is_packed: bool,
+    /// First height of a whole range that the segment is a part of. No copy is made of other segments.
     pub(crate) range: Option<u64>,
 }
 
-/// Notes the whole range of `blocks` heights that each segment is a part of. `sealed` are all sealed segments
-/// of a store: the active one completes the range of the newest.
+/// Notes a whole range of `blocks` heights that each segment is a part of: the newest one that begins at or before its
+/// last height. `sealed` are all sealed segments of a store, without a gap: the active one completes the newest range.
 pub(crate) fn note_ranges(sealed: &mut [SegmentFacts], blocks: u32) {
     let blocks = u64::from(blocks);
-    let newest = sealed.last().map_or(0, |facts| facts.end_height);
-    for group in sealed.chunk_by_mut(|a, b| a.base / blocks == b.base / blocks) {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-        let (begin, end) = (first.base / blocks * blocks, last.end_height);
-        // The active segment, which is not in the list, may complete the range.
-        let is_growing = end == newest && end < begin + blocks;
-        let is_whole = first.base == begin && (end == begin + blocks || is_growing);
-        group.iter_mut().for_each(|facts| facts.range = is_whole.then_some(begin));
+    let oldest = sealed.first().map_or(0, |facts| facts.base);
+    for facts in sealed {
+        let begin = facts.end_height.saturating_sub(1) / blocks * blocks;
+        // A segment across ranges is split. A packed file never is: no copy is made of one of other ranges.
+        let is_part = !facts.is_packed || begin <= facts.base;
+        facts.range = (oldest <= begin && is_part).then_some(begin);
     }
 }
 
@@ -132,6 +131,7 @@ mod tests {
             end_height: at * 100,
             disk_bytes: 1000,
             last_timestamp: at * 100,
+            is_packed: false,
             range: Some(at * 100 - 100),
         };
         (1..=10).map(segment).collect()
@@ -221,23 +221,29 @@ mod tests {
 
     #[test]
     fn ranges_of_segments_are_whole_or_none() {
-        let ranges = |ends: &[u64]| {
+        let noted = |ends: &[u64], is_packed: bool| {
             let facts = |(base, end): (&u64, &u64)| SegmentFacts {
                 base: *base,
                 end_height: *end,
                 disk_bytes: 1,
                 last_timestamp: 0,
+                is_packed,
                 range: None,
             };
             let mut sealed: Vec<_> = ends.iter().zip(&ends[1..]).map(facts).collect();
             note_ranges(&mut sealed, 32);
             sealed.into_iter().map(|facts| facts.range).collect::<Vec<_>>()
         };
+        let ranges = |ends: &[u64]| noted(ends, false);
         assert_eq!(ranges(&[5, 32, 64]), [None, Some(32)], "a store that begins at 5");
         assert_eq!(ranges(&[32, 40, 64, 70]), [Some(32), Some(32), Some(64)], "70 is active");
         assert_eq!(ranges(&[36, 40]), [None], "no beginning");
-        assert_eq!(ranges(&[0, 20, 40, 64, 96]), [None, None, None, Some(64)], "one of two ranges");
-        assert_eq!(ranges(&[0, 96]), [None], "one of three ranges");
+        let across = [Some(0), Some(32), Some(32), Some(64)];
+        assert_eq!(ranges(&[0, 20, 40, 64, 96]), across, "one of two ranges is split");
+        assert_eq!(ranges(&[5, 40, 64]), [Some(32), Some(32)], "its end begins a range");
+        assert_eq!(ranges(&[0, 80, 96]), [Some(64), Some(64)], "one of three ranges");
+        assert_eq!(noted(&[32, 64, 96], true), [Some(32), Some(64)], "packed");
+        assert_eq!(noted(&[0, 96], true), [None], "packed by another length");
         assert!(ranges(&[0]).is_empty());
     }
 
