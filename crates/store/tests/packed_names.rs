@@ -167,6 +167,24 @@ fn segment_of_other_blocks_inside_a_longer_one_is_set_aside() {
 fn packing_that_fails_leaves_no_unfinished_file() {
     let dir = tempfile::tempdir().unwrap();
     let records = fill(dir.path());
+#[test]
+fn full_disk_at_the_name_of_a_packed_file_leaves_its_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
+    let recorder = Recorder::new(dir.path());
+    let mut store = recorder.open_as(options(), true);
+    let made = store.writer.begin_pack(21, 0).expect("16 to 19").run(&mut || true);
+    *recorder.fail.lock().unwrap() = Some(Box::new(|op| {
+        matches!(op, Done::Rename(..)).then(|| io::ErrorKind::StorageFull.into())
+    }));
+    assert!(matches!(store.writer.end_pack(made), Ok(PackEnd::NotPacked)));
+    assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
+    assert_exactly(&store.reader, &records);
+    *recorder.fail.lock().unwrap() = None;
+    assert_eq!(pack(&mut store, 21), 16);
+    assert_exactly(&store.reader, &records);
+}
+
     let recorder = Recorder::new(dir.path());
     let store = recorder.open_as(options(), true);
     for failing in ["write", "sync"] {

@@ -174,6 +174,31 @@ fn split_without_room_for_the_parts_writes_nothing() {
 }
 
 #[test]
+fn full_disk_at_the_name_of_a_part_leaves_the_whole_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let longer = Options { span: 9, ..small() };
+    let records = support::fill(&mut open_as(Arc::new(RealDisk::new(dir.path())), longer, false));
+    let recorder = Recorder::new(dir.path());
+    let mut store = recorder.open_as(options(), true);
+    let (part, names) = ("00000000000000000008.seg", files(dir.path(), ".seg"));
+    *recorder.fail.lock().unwrap() = Some(Box::new(move |op| {
+        let is_full = matches!(op, Done::Rename(_, to) if to == part);
+        is_full.then(|| io::ErrorKind::StorageFull.into())
+    }));
+    let due = store.writer.begin_split(10, 0).expect("2 to 10");
+    assert!(store.writer.show_parts(due.run(&mut || true)).unwrap().is_none());
+    assert_eq!(files(dir.path(), ".seg"), names, "4 to 7 is removed");
+    assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
+    assert_exactly(&store.reader, &records);
+    *recorder.fail.lock().unwrap() = None;
+    let names = show_parts(&mut store, 10);
+    store.writer.end_split(names.run()).unwrap();
+    assert_exactly(&store.reader, &records);
+    drop(store);
+    assert_clean(dir.path());
+}
+
+#[test]
 fn fault_at_any_change_leaves_all_heights() {
     let failing = |dir: &Path, at: usize| {
         let recorder = Recorder::new(dir);

@@ -104,8 +104,16 @@ impl Writer {
         let (Some(at), Some((first, unfinished))) = (at, built.segments.first().cloned()) else {
             return Ok(None);
         };
-        for (segment, unfinished) in &built.segments[1..] {
-            self.latch.apply(Op::Rename { from: unfinished, to: &segment.name() })?;
+        for part in 1..built.segments.len() {
+            let (segment, unfinished) = &built.segments[part];
+            match self.latch.apply(Op::Rename { from: unfinished, to: &segment.name() }) {
+                Err(error) if error.is_disk_full() => {
+                    tracing::warn!(%error, "segment not split");
+                    let named = built.segments.drain(1..part).map(|(segment, _)| segment.name());
+                    return self.remove_segments(named).map(|()| None);
+                }
+                renamed => renamed?,
+            }
         }
         let parts = std::mem::take(&mut built.segments);
         segments.splice(at..=at, parts.into_iter().map(|(part, _)| part));

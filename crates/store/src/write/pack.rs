@@ -152,7 +152,14 @@ impl Writer {
         let Some(at) = at.filter(same) else {
             return self.latch.apply(Op::Remove { name: &unfinished }).map(|()| PackEnd::Overtaken);
         };
-        self.latch.apply(Op::Rename { from: &unfinished, to: &name })?;
+        match self.latch.apply(Op::Rename { from: &unfinished, to: &name }) {
+            Err(error) if error.is_disk_full() => {
+                tracing::warn!(%error, "range not packed");
+                let removed = self.latch.apply(Op::Remove { name: &unfinished });
+                return removed.map(|()| PackEnd::NotPacked);
+            }
+            renamed => renamed?,
+        }
         let packed = PackedHeights {
             first: segment.base(),
             heights: segment.count().into(),
