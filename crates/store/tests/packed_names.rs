@@ -17,6 +17,7 @@ use neve_store::{Opened, Options, PackEnd, Record, Retention};
 use support::toy::Toy;
 use support::{
     Done, IDENTITY, Recorder, assert_clean, assert_exactly, block, files, open_as, rewrite, small,
+    verify,
 };
 
 fn options() -> Options {
@@ -157,16 +158,15 @@ fn segment_of_other_blocks_inside_a_longer_one_is_set_aside() {
     drop(store);
     let name = "00000000000000000009.seg";
     fs::copy(other.path().join(name), dir.path().join(name)).unwrap();
+    let found = verify(dir.path()).findings;
+    assert!(found.iter().any(|finding| finding.file == name), "{found:?}");
     let opened = open(dir.path());
     assert_exactly(&opened.reader, &records);
+    assert_clean(dir.path());
     assert_eq!(files(dir.path(), ".quarantined-0"), ["00000000000000000009.seg.quarantined-0"]);
     assert!(opened.notes.iter().any(|note| note.contains("before it")), "{:?}", opened.notes);
 }
 
-#[test]
-fn packing_that_fails_leaves_no_unfinished_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let records = fill(dir.path());
 #[test]
 fn full_disk_at_the_name_of_a_packed_file_leaves_its_segments() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,6 +185,10 @@ fn full_disk_at_the_name_of_a_packed_file_leaves_its_segments() {
     assert_exactly(&store.reader, &records);
 }
 
+#[test]
+fn packing_that_fails_leaves_no_unfinished_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = fill(dir.path());
     let recorder = Recorder::new(dir.path());
     let store = recorder.open_as(options(), true);
     for failing in ["write", "sync"] {

@@ -15,7 +15,7 @@ use crate::disk::{
 use crate::error::Error;
 use crate::id::Hash;
 use crate::reads;
-use crate::segment::{OpenedSegment, PackedCodec, inspect};
+use crate::segment::{OpenedSegment, PackedCodec, Segment, inspect};
 
 /// Bytes that verifying `path`, a store or one segment file, will look at.
 pub fn total_bytes(path: &Path) -> Result<u64, Error> {
@@ -94,8 +94,8 @@ pub fn directory(dir: &Path, visitor: &mut dyn Visitor) -> Result<Summary, Error
         names.iter().filter_map(|name| nothing_but(name)).for_each(|found| visitor.finding(found));
     }
     let edges = TableEdges::of(names.iter().filter_map(|name| parse_table_name(name)));
-    let outcomes = Vec::new();
-    let mut walk = Walk { visitor, stamp, edges, before: None, outcomes, packed_end: None };
+    let (before, before_name, outcomes, packed_end) = (None, String::new(), Vec::new(), None);
+    let mut walk = Walk { visitor, stamp, edges, before, before_name, outcomes, packed_end };
     for name in names.iter().filter(|name| base_of(name).is_some()) {
         walk.segment(dir, name)?;
     }
@@ -141,6 +141,8 @@ struct Walk<'v> {
     edges: TableEdges,
     /// The newest record of the segment before.
     before: Option<(u64, Hash)>,
+    /// Name of its file.
+    before_name: String,
     outcomes: Vec<Outcome>,
     /// Height after the newest packed one.
     packed_end: Option<u64>,
@@ -178,22 +180,32 @@ impl Walk<'_> {
         if parse_packed_name(name).is_some() {
             self.packed_end = outcome.tip().map(|(height, _)| height + 1);
         }
-        self.before = outcome.tip().or(self.before);
+        if let Some(tip) = outcome.tip() {
+            (self.before, self.before_name) = (Some(tip), name.to_owned());
+        }
         self.outcomes.push(outcome);
         Ok(())
     }
 
-    /// True if a sealed segment has no height that the file before it lacks: it waits for its removal, or is a part of
-    /// the file before it, which waits for its end.
+    /// True if a sealed segment has no block that the sealed segment before it lacks: it waits for its removal, or is a
+    /// part of the one before it, which waits for its end.
     fn is_left_behind(&self, dir: &Path, name: &str) -> bool {
         let Some((base, (last, _))) = parse_segment_name(name).zip(self.before) else {
             return false;
         };
-        let end = || match inspect(&dir.join(name), base) {
-            Ok(OpenedSegment::Sealed(_, seal)) => base + u64::from(seal.count),
-            _ => u64::MAX,
+        let sealed = |name: &str| match inspect(&dir.join(name), parse_segment_name(name)?) {
+            Ok(OpenedSegment::Sealed(header, seal)) => Some((header, seal)),
+            _ => None,
         };
-        base <= last && end() <= last + 1
+        // As opening does: of other blocks there, it is set aside. Hashes chain, so the newest one decides.
+        let is_copy = || {
+            let (header, seal) = sealed(name)?;
+            let newest = (header.base_height + u64::from(seal.count)).checked_sub(1)?;
+            let (header, whole) = sealed(&self.before_name)?;
+            let before = Segment::open_sealed(&dir.join(&self.before_name), header, &whole).ok()?;
+            Some(newest <= last && before.hash_at(newest) == Some(seal.last_hash))
+        };
+        base <= last && is_copy() == Some(true)
     }
 
     fn check_identity(&mut self, name: &str, outcome: &Outcome) {
