@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::checks::heal;
-use super::support::{assert_exactly, block, fork, open_as};
-use super::{open, options};
+use super::checks::{assert_right, heal, walk};
+use super::support::{assert_clean, assert_exactly, block, fill_across, fork, open_as, pack};
+use super::{assert_named, open, options};
 use crate::Options;
 use crate::disk::RealDisk;
 
@@ -37,4 +37,29 @@ fn record_that_does_not_follow_is_damaged_when_its_segment_is_split() {
     heal(&mut opened, &records, "repaired");
     assert_exactly(&opened.reader, &records);
     assert!(opened.writer.begin_split(7, 0).is_some());
+}
+
+#[test]
+fn splitting_survives_a_read_error_at_every_call() {
+    let store = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RealDisk::new(store.path()));
+    let records = fill_across(&mut open_as(disk, Options { span: 5, ..options() }, false));
+    let calls = walk(
+        &store,
+        |dir| open(dir).unwrap(),
+        |opened, dir| {
+            pack(opened, 12).map(drop).unwrap_or_else(|error| assert_named(&error, dir, "split"));
+        },
+        |mut opened, dir, _, what| {
+            assert_right(&opened.reader, &records, what);
+            heal(&mut opened, &records, what);
+            assert!(pack(&mut opened, 12).is_ok(), "{what}");
+            assert_eq!(opened.reader.usage().packed_blocks, 8, "{what}");
+            assert_exactly(&opened.reader, &records);
+            drop(opened);
+            assert_exactly(&open(dir).unwrap().reader, &records);
+            assert_clean(dir);
+        },
+    );
+    assert!(calls > 50, "{calls}");
 }
