@@ -123,7 +123,7 @@ fn segment_that_goes_while_it_is_split_leaves_no_part() {
     store.writer.end_split(names.run()).unwrap();
     assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
     assert_exactly(&store.reader, &records[6..]);
-    // An eviction and a withdrawal, meanwhile.
+    // An eviction, and a withdrawal above the segment: settled heights are not withdrawn.
     let names = show_parts(&mut store, 17);
     let keep = Retention { blocks: Some(6), ..Retention::default() };
     assert_eq!(store.writer.evict(&keep, 0).unwrap().heights, 8, "8 to 15");

@@ -85,7 +85,7 @@ impl Writer {
 
     /// Takes the result of [`Splitting::run`]: readers see the parts. The caller runs the returned value on another
     /// thread, and gives its result to [`Writer::end_split`]. `None` if there are no parts, or if the segment was
-    /// evicted or replaced meanwhile. Nothing here waits for the disk.
+    /// evicted or replaced meanwhile: then the parts are removed. Otherwise nothing here waits for the disk.
     pub fn show_parts(
         &mut self,
         parts: Result<Option<NewParts>, Error>,
@@ -126,7 +126,7 @@ impl Writer {
     pub fn end_split(&mut self, named: Result<NewPartNames, Error>) -> Result<Replaced, Error> {
         let NewPartNames { old, first, unfinished, .. } =
             named.inspect_err(|error| self.latch.stop(error))?;
-        // An eviction, a repair or a withdrawal may have taken the name meanwhile.
+        // An eviction or a repair may have taken the name meanwhile. Settled heights are not withdrawn.
         if self.lists().0.iter().any(|segment| Arc::ptr_eq(segment, &first)) {
             self.latch.apply(Op::Rename { from: &unfinished, to: &first.name() })?;
         } else {

@@ -68,8 +68,8 @@ impl Candidate {
         }
     }
 
-    /// True if the heights of this sealed segment are also in `before` and in the one that follows `before`, which
-    /// `bases` names.
+    /// True if the heights of this sealed segment are in `before`, or reach into a file that begins where `before` ends,
+    /// which `bases` names.
     fn is_left_behind(&self, before: &Self, bases: &[u64]) -> bool {
         let (Self::Sealed(header, _), Self::Sealed(..)) = (self, before) else { return false };
         let end = before.end_height();

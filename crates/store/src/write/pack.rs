@@ -80,7 +80,7 @@ pub struct NewName {
     sources: Vec<Arc<Segment>>,
 }
 
-/// Segments of which a packed file has the heights for good. Dropping the last reference gives their maps and their
+/// Segments of which a packed file, or parts, have the heights for good. Dropping the last reference gives their maps and their
 /// bytes on disk back, which may take long.
 pub struct Replaced(pub(crate) Vec<Arc<Segment>>);
 

@@ -135,7 +135,7 @@ impl Writer {
 
     /// Writes the first segment anew, from its map, whose file another program removed. Returns its
     /// base height, or `None` if all files are there. To be called from time to time: readers do
-    /// not notice, but the next opening would.
+    /// not notice, but the next opening would. Seals an active segment with a damaged record first.
     pub fn restore_lost(&mut self) -> Result<Option<u64>, Error> {
         self.drop_unreadable_tables()?;
         // Only sealed segments are repaired.
