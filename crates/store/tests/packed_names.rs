@@ -12,12 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use neve_store::disk::RealDisk;
-use neve_store::verify::inventory;
 use neve_store::{Opened, Options, PackEnd, Record, Retention};
-use support::toy::Toy;
 use support::{
-    Done, IDENTITY, Recorder, assert_clean, assert_exactly, block, files, open_as, rewrite, small,
-    verify,
+    Done, IDENTITY, Recorder, assert_clean, assert_exactly, assert_listed, block, files, open_as,
+    rewrite, small, verify,
 };
 
 fn options() -> Options {
@@ -49,9 +47,7 @@ fn segment_that_is_written_while_a_name_is_synced_is_not_removed() {
     assert_eq!((packed.first, packed.heights), (4, 4));
     assert_exactly(&store.reader, &records);
     assert_eq!(files(dir.path(), ".seg").len(), 6, "all names are there until the new one is safe");
-    let listed = inventory(dir.path(), &Toy).unwrap();
-    let heights = listed.iter().filter_map(|file| file.heights).map(|(from, to)| to + 1 - from);
-    assert_eq!(heights.sum::<u64>(), 20, "{listed:?}");
+    assert_listed(dir.path(), 20);
     rewrite(&mut store, 4);
     store.writer.remove_packed(name.run()).unwrap();
     assert_exactly(&store.reader, &records);
@@ -135,9 +131,7 @@ fn segments_inside_a_longer_one_are_removed_and_no_history_is_set_aside() {
     drop(store);
     sources.iter().for_each(|(base, bytes)| fs::write(path(*base), bytes).unwrap());
     assert_clean(dir.path());
-    let listed = inventory(dir.path(), &Toy).unwrap();
-    let heights = listed.iter().filter_map(|file| file.heights).map(|(from, to)| to + 1 - from);
-    assert_eq!(heights.sum::<u64>(), 20, "{listed:?}");
+    assert_listed(dir.path(), 20);
     let store = open(dir.path());
     assert_exactly(&store.reader, &records);
     assert!(path(8).exists() && [9, 10, 11].iter().all(|base| !path(*base).exists()));

@@ -9,12 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use neve_store::disk::RealDisk;
-use neve_store::verify::inventory;
 use neve_store::{NewPartNames, Opened, Options, Retention};
-use support::toy::Toy;
 use support::{
-    Done, Recorder, assert_clean, assert_exactly, every, files, fill_across, open_as, rewrite,
-    small, verify,
+    Done, Recorder, assert_clean, assert_exactly, assert_listed, every, files, fill_across,
+    open_as, rewrite, small, verify,
 };
 
 fn options() -> Options {
@@ -80,9 +78,7 @@ fn old_segment_is_replaced_when_the_names_of_its_parts_are_durable() {
     assert_eq!(recorder.done.lock().unwrap()[before..], [rename(12)]);
     assert_exactly(&store.reader, &records);
     assert_clean(dir.path());
-    let listed = inventory(dir.path(), &Toy).unwrap();
-    let heights = listed.iter().filter_map(|file| file.heights).map(|(from, to)| to + 1 - from);
-    assert_eq!(heights.sum::<u64>(), 20, "{listed:?}");
+    assert_listed(dir.path(), 20);
     let names = names.run();
     assert_eq!(recorder.done.lock().unwrap()[before + 1..], [Done::SyncDir]);
     store.writer.end_split(names).unwrap();

@@ -234,6 +234,13 @@ pub fn assert_clean(dir: &Path) {
     assert!(heard.findings.is_empty(), "{:#?}", heard.findings);
 }
 
+/// Asserts that the list of the files in `dir` has each of so many heights once.
+pub fn assert_listed(dir: &Path, heights: u64) {
+    let listed = verify::inventory(dir, &toy::Toy).unwrap();
+    let found = listed.iter().filter_map(|file| file.heights).map(|(from, to)| to + 1 - from);
+    assert_eq!(found.sum::<u64>(), heights, "{listed:?}");
+}
+
 /// Names of the files in `dir` that end like this, ascending.
 pub fn files(dir: &Path, ending: &str) -> Vec<String> {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
