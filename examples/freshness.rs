@@ -19,15 +19,20 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
-use tokio_tungstenite::connect_async;
+use tokio::time::{sleep, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 type Failed = Box<dyn Error + Send + Sync>;
 
 /// A node makes a block every two seconds.
 const SILENCE_MAX: Duration = Duration::from_mins(2);
+/// Time between attempts to subscribe.
+const AGAIN: Duration = Duration::from_millis(100);
+
+type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failed> {
@@ -45,12 +50,13 @@ async fn main() -> Result<(), Failed> {
     let mut there = subscribe(node).await?;
     let (mut told, asking) = (HashMap::new(), Asking::new(rpc));
     let mut told_here: HashMap<u64, Here> = HashMap::new();
-    let mut shown = 0;
+    let (mut shown, mut last) = (0, Instant::now());
     while shown < heads {
         let height = tokio::select! {
             biased;
-            head = timeout(SILENCE_MAX, there.recv()) => {
-                let (height, at) = head?.ok_or("the node ended the subscription")?;
+            () = sleep_until((last + SILENCE_MAX).into()) => return Err("no head came from both".into()),
+            head = there.recv() => {
+                let (height, at) = head.ok_or("the node ended the subscription")?;
                 told.insert(height, at);
                 height
             }
@@ -64,7 +70,7 @@ async fn main() -> Result<(), Failed> {
             && let Some(here) = told_here.remove(&height)
         {
             println!("{}", row(height, told[&height], unix_ms(told[&height])?, &here));
-            shown += 1;
+            (shown, last) = (shown + 1, Instant::now());
         }
     }
     Ok(())
@@ -94,12 +100,32 @@ fn row(height: u64, there: Instant, unix_ms: f64, here: &Here) -> Value {
     })
 }
 
+/// Opens a subscription. A neve that has just begun refuses one until it is at the head.
+async fn opened(socket: &mut Socket) -> Result<(), Failed> {
+    let subscribe = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
+    loop {
+        socket.send(Message::text(subscribe)).await?;
+        let answer = loop {
+            // Pings come too.
+            if let Message::Text(text) =
+                socket.next().await.ok_or("no answer to the subscription")??
+            {
+                break serde_json::from_str::<Value>(&text)?;
+            }
+        };
+        if answer["result"].is_string() {
+            return Ok(());
+        }
+        sleep(AGAIN).await;
+    }
+}
+
 /// Heads from a WebSocket, each with the moment when it came.
 async fn subscribe(url: &str) -> Result<mpsc::Receiver<(u64, Instant)>, Failed> {
     let mut socket = connect_async(url).await?.0;
-    let subscribe = r#"{"jsonrpc":"2.0","id":1,"method":"eth_subscribe","params":["newHeads"]}"#;
-    socket.send(Message::text(subscribe)).await?;
-    socket.next().await.ok_or("no answer to the subscription")??;
+    timeout(SILENCE_MAX, opened(&mut socket))
+        .await
+        .map_err(|_| format!("{url}: no subscription"))??;
     let (out, heads) = mpsc::channel(1024);
     tokio::spawn(async move {
         while let Some(Ok(message)) = socket.next().await {
