@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Tasks that follow upstreams.
 pub(crate) struct Following {
-    following: JoinHandle<()>,
+    task: JoinHandle<()>,
     _upgrades: AbortOnDropHandle<()>,
     /// Waits to relay to other upstreams.
     _relay: Option<AbortOnDropHandle<()>>,
@@ -37,7 +37,7 @@ impl Following {
     pub(crate) fn start(follower: Follower) -> Self {
         let upgrades = watch_upgrades(follower.endpoints.clone(), follower.tls.clone());
         let upgrades = AbortOnDropHandle::new(tokio::spawn(upgrades));
-        Self { following: tokio::spawn(follower.run()), _upgrades: upgrades, _relay: None }
+        Self { task: tokio::spawn(follower.run()), _upgrades: upgrades, _relay: None }
     }
 
     /// Follows other upstreams from now on. The next session begins behind what the writer has: no height is
@@ -83,8 +83,8 @@ impl Following {
 
     /// Ends following.
     pub(crate) async fn end(self) {
-        self.following.abort();
-        let _ = self.following.await; // it was aborted, or has ended
+        self.task.abort();
+        let _ = self.task.await; // it was aborted, or has ended
     }
 }
 
@@ -95,7 +95,7 @@ async fn relay_once_admitted(
     pool: PoolSlot,
 ) {
     let admitted = async {
-        while !pool.get().is_some_and(|pool| pool.sight().borrow().admitted > 0) {
+        while pool.get().is_none_or(|pool| pool.sight().borrow().admitted == 0) {
             sleep(LOOK).await;
         }
     };
