@@ -327,7 +327,7 @@ fn upstream_that_limits_the_calls_of_batches_is_followed() {
     assert!(!neve.log().contains("upstream failed"), "{}", neve.log());
 }
 
-/// Its heights go to the other one, and it is not taken for one that stalls.
+/// Gives its heights to the other one, and does not take it for one that stalls.
 #[test]
 fn upstream_that_throttles_beside_a_free_one_is_not_penalized() {
     let mut config = config(Helicon::FromGenesis);
