@@ -269,7 +269,7 @@ fn options() -> neve_store::Options {
 type History = (Vec<Done>, Vec<Known>);
 
 fn each_kill(packs: bool, history: impl Fn(&Path) -> History) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     let (done, known) = history(&dir.path().join("live"));
     let mut image = Image::new();
     for ops in 0..=done.len() {
@@ -286,7 +286,7 @@ fn each_kill(packs: bool, history: impl Fn(&Path) -> History) {
 }
 
 fn each_torn_write(packs: bool) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     let (done, known) = history(&dir.path().join("live"), packs);
     let mut image = Image::new();
     for (ops, next) in done.iter().enumerate() {
@@ -307,7 +307,7 @@ fn each_torn_write(packs: bool) {
 }
 
 fn each_loss_of_power(packs: bool, history: impl Fn(&Path) -> History) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     let (done, known) = history(&dir.path().join("live"));
     let mut image = Image::new();
     let mut state = support::from_variable("NEVE_POWER_SEED", 1);
@@ -373,7 +373,7 @@ fn power_lost_after_any_operation_of_a_store_that_packs() {
 /// Recovery writes too: kill it after each of its own operations.
 #[test]
 fn killed_during_recovery() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     let (done, known) = history(&dir.path().join("live"), false);
     let mut image = Image::new();
     for (ops, next) in done.iter().enumerate() {

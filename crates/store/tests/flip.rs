@@ -5,6 +5,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use neve_store::Options;
@@ -42,26 +43,25 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn any_flipped_byte_is_found_or_unused() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     store(dir.path());
     let (mut found, mut unused) = (0, 0);
     for path in files(dir.path()) {
         let good = fs::read(&path).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
         let end = unused_from(&path, &good);
         unused += good.len() - end;
         // Of the unused bytes a few: the first, the last, and one in the middle.
         let beyond = [end, usize::midpoint(end, good.len()), good.len().wrapping_sub(1)];
         let used = (0..end).step_by(every());
         for at in used.chain(beyond.into_iter().filter(|at| (end..good.len()).contains(at))) {
-            let mut bad = good.clone();
-            bad[at] ^= 1 << (at % 8);
-            fs::write(&path, &bad).unwrap();
+            file.write_all_at(&[good[at] ^ (1 << (at % 8))], at as u64).unwrap();
             let findings = verify(dir.path()).findings;
             let what = format!("byte {at} of {}", path.display());
             assert_eq!(findings.is_empty(), at >= end, "{what}: {findings:?}");
             found += usize::from(!findings.is_empty());
+            file.write_all_at(&[good[at]], at as u64).unwrap();
         }
-        fs::write(&path, &good).unwrap();
     }
     assert!(found * every() > 10_000, "only {found} bytes were found");
     assert!(unused > 0);
@@ -71,7 +71,7 @@ fn any_flipped_byte_is_found_or_unused() {
 /// Checks opening too: every byte that is served was stored.
 #[test]
 fn a_flipped_byte_never_makes_opening_panic_or_serve_another_block() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     let live = dir.path().join("live");
     store(&live);
     for path in files(&live) {
@@ -101,7 +101,7 @@ fn a_flipped_byte_never_makes_opening_panic_or_serve_another_block() {
 
 #[test]
 fn one_copied_segment_file_can_be_verified_alone() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     store(dir.path());
     let copy = dir.path().join("somewhere-else.bin");
     fs::copy(dir.path().join("00000000000000000004.seg"), &copy).unwrap();
@@ -120,7 +120,7 @@ fn one_copied_segment_file_can_be_verified_alone() {
 
 #[test]
 fn a_missing_segment_and_a_foreign_one_are_findings() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     store(dir.path());
     let gone = dir.path().join("00000000000000000004.seg");
     let aside = dir.path().join("aside");
@@ -137,7 +137,7 @@ fn a_missing_segment_and_a_foreign_one_are_findings() {
 /// A merged table that speaks of other blocks at the same heights would hide those that are here.
 #[test]
 fn a_table_of_other_blocks_is_a_finding_and_is_removed_at_opening() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     let (here, there) = (dir.path().join("here"), dir.path().join("there"));
     for (dir, branch) in [(&here, 0), (&there, 1)] {
         let mut opened = open(dir, Options { span: 2, ..small() });

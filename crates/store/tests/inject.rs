@@ -156,7 +156,7 @@ fn open(disk: Arc<dyn Disk>, packs: bool) -> Result<Opened, Error> {
 
 /// A run. Returns how many operations it took, and whether anything failed.
 fn run(fault: Fault, first: usize, times: usize, packs: bool) -> (usize, usize) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = support::fresh_dir();
     let real = RealDisk::new(dir.path());
     let (done, unsynced) = Default::default();
     let disk = Arc::new(Faulty { real, fault, first, times, done, unsynced });

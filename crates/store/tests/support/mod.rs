@@ -16,6 +16,7 @@ use neve_store::{
     Hash, Identity, Opened, Options, PackEnd, PackedCodec, Part, Reader, Record, Terms, open_on,
     open_on_with,
 };
+use tempfile::TempDir;
 
 pub const IDENTITY: Identity = Identity { chain_id: 43112, genesis: Hash([9; 32]) };
 
@@ -68,6 +69,14 @@ pub fn terms(height: u64, at: u64) -> Terms {
 /// Like `block`, but following the block at `height - 1` of another branch.
 pub fn fork(height: u64, branch: u64, from: u64) -> Record {
     Record { parent: hash((height - 1) * 1000, from), ..block(height, branch) }
+}
+
+/// A directory in memory, if there is room: for what is tried thousands of times, and needs no disk.
+pub fn fresh_dir() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let roomy = RealDisk::new(memory).free_bytes().is_ok_and(|bytes| bytes >= 256 << 20);
+    let in_memory = roomy.then(|| tempfile::tempdir_in(memory).ok()).flatten();
+    in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap())
 }
 
 pub fn small() -> Options {
