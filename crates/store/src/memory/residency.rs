@@ -156,7 +156,7 @@ pub fn not_here() -> Result<(), Cold> {
     if must_not_wait() {
         MODE.set(Mode::Cold);
     }
-    if is_cold() { Err(Cold) } else { Ok(()) }
+    if has_failed_probe() { Err(Cold) } else { Ok(()) }
 }
 
 /// Adds to the weight of the work inside [`if_resident`]. If all of it weighs more than `most`, the work of a
@@ -191,7 +191,7 @@ pub(crate) fn end_as_cold() {
 }
 
 /// True if the work inside [`if_resident`] or [`with_blocking_reads`] met bytes that it did not touch.
-pub(crate) fn is_cold() -> bool {
+pub(crate) fn has_failed_probe() -> bool {
     matches!(MODE.get(), Mode::Cold | Mode::Failed)
 }
 

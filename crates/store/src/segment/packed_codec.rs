@@ -100,7 +100,11 @@ impl PackedDamage {
     /// Fails if it says nothing about the bytes, because this thread did not get to read them. The codec
     /// may have any other error for that.
     pub(crate) fn unless_cold(&self) -> Result<(), Cold> {
-        if matches!(self, Self::Cold(_)) || residency::is_cold() { Err(Cold) } else { Ok(()) }
+        if matches!(self, Self::Cold(_)) || residency::has_failed_probe() {
+            Err(Cold)
+        } else {
+            Ok(())
+        }
     }
 }
 
