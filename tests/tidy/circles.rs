@@ -9,19 +9,23 @@ use crate::Finding;
 use crate::imports::{Row, paths, rows};
 use crate::source::{Tree, code};
 
-/// Imports by the place that has them: a file, or a module.
-type Edges = BTreeMap<String, BTreeSet<String>>;
+/// Imports by the place that has them, a file or a module, each with the first `path:line` that has it.
+type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Every import between two files of one circle, or two modules: an exception names the place to mend.
+/// Every import between two files of one circle, or two modules.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let files = edges(tree);
     let rows = rows(tree);
     let mut modules = Edges::new();
     for (file, targets) in &files {
         let own = place(&rows, file);
-        let others = targets.iter().map(|target| place(&rows, target));
-        let others = others.filter(|target| *target != own).collect::<Vec<_>>();
-        modules.entry(own.clone()).or_default().extend(others);
+        let module = modules.entry(own.clone()).or_default();
+        for (target, at) in targets {
+            let target = place(&rows, target);
+            if target != own {
+                module.entry(target).or_insert_with(|| at.clone());
+            }
+        }
     }
     let mut found = [circles(&files), circles(&modules)].concat();
     found.sort();
@@ -42,11 +46,11 @@ fn circles(edges: &Edges) -> Vec<Finding> {
         edges.keys().map(|from| (from.as_str(), reached(edges, from))).collect();
     let mut found = Vec::new();
     for (from, targets) in edges {
-        let back = |target: &&String| {
-            ahead.get(target.as_str()).is_some_and(|far| far.contains(from.as_str()))
-        };
-        let circle = targets.iter().filter(back);
-        found.extend(circle.map(|target| format!("{from}: imports {target}, which leads back")));
+        let back = |target: &str| ahead.get(target).is_some_and(|far| far.contains(from.as_str()));
+        let circle = targets.iter().filter(|(target, _)| back(target));
+        let told =
+            circle.map(|(target, at)| format!("{at}: {from} imports {target}, which leads back"));
+        found.extend(told);
     }
     found
 }
@@ -54,10 +58,11 @@ fn circles(edges: &Edges) -> Vec<Finding> {
 /// All files that `file` imports, directly or through others.
 fn reached<'e>(edges: &'e Edges, file: &str) -> BTreeSet<&'e str> {
     let mut reached = BTreeSet::new();
-    let mut ahead: Vec<&str> = edges.get(file).into_iter().flatten().map(String::as_str).collect();
+    let of = |file: &str| edges.get(file).into_iter().flat_map(|targets| targets.keys());
+    let mut ahead: Vec<&str> = of(file).map(String::as_str).collect();
     while let Some(next) = ahead.pop() {
         if reached.insert(next) {
-            ahead.extend(edges.get(next).into_iter().flatten().map(String::as_str));
+            ahead.extend(of(next).map(String::as_str));
         }
     }
     reached
@@ -67,10 +72,13 @@ fn edges(tree: &Tree) -> Edges {
     let files = tree.below("").filter(|(path, _)| crate_of(path).is_some() && !is_door(path));
     files
         .map(|(path, text)| {
-            let mut targets: BTreeSet<String> = paths(&code(text))
-                .into_iter()
-                .filter_map(|named| file_of(tree, absolute(path, named)?, 0))
-                .collect();
+            let mut targets = BTreeMap::new();
+            for (at, named) in paths(&code(text)) {
+                if let Some(file) = absolute(path, named).and_then(|named| file_of(tree, named, 0))
+                {
+                    targets.entry(file).or_insert_with(|| format!("{path}:{at}"));
+                }
+            }
             targets.remove(path);
             (path.to_owned(), targets)
         })
@@ -129,7 +137,7 @@ fn file_of(tree: &Tree, mut path: Vec<String>, depth: usize) -> Option<String> {
 /// Paths that a door hands out, as leaves, relative to its folder.
 fn paths_of_door(text: &str) -> Vec<Vec<String>> {
     let code = code(text).replace("use ", "use super::");
-    let mut paths = paths(&code);
+    let mut paths: Vec<_> = paths(&code).into_iter().map(|(_, path)| path).collect();
     paths.iter_mut().for_each(|path| drop(path.remove(0)));
     paths
 }
@@ -148,13 +156,13 @@ fn circles_of_files_and_of_modules_are_reported() {
         ("crates/k/src/q.rs", "use crate::P;"),
     ]);
     let expected = [
-        "crates/k/src/p.rs: imports crates/k/src/q.rs, which leads back",
-        "crates/k/src/q.rs: imports crates/k/src/p.rs, which leads back",
-        "src/a/x.rs: imports src/a/y.rs, which leads back",
-        "src/a/y.rs: imports src/b/w.rs, which leads back",
-        "src/a: imports src/b, which leads back",
-        "src/b/w.rs: imports src/a/x.rs, which leads back",
-        "src/b: imports src/a, which leads back",
+        "crates/k/src/p.rs:1: crates/k/src/p.rs imports crates/k/src/q.rs, which leads back",
+        "crates/k/src/q.rs:1: crates/k/src/q.rs imports crates/k/src/p.rs, which leads back",
+        "src/a/x.rs:1: src/a/x.rs imports src/a/y.rs, which leads back",
+        "src/a/y.rs:1: src/a imports src/b, which leads back",
+        "src/a/y.rs:1: src/a/y.rs imports src/b/w.rs, which leads back",
+        "src/b/w.rs:1: src/b imports src/a, which leads back",
+        "src/b/w.rs:1: src/b/w.rs imports src/a/x.rs, which leads back",
     ];
     assert_eq!(check(&tree), expected);
 }

@@ -9,15 +9,15 @@ const TABLE: &str = "docs/ARCHITECTURE.md";
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let text = tree.files.get(TABLE).map_or("", String::as_str);
-    let rows: BTreeMap<&str, &str> = text.lines().filter_map(row).collect();
+    let rows: BTreeMap<&str, (usize, &str)> = text.lines().enumerate().filter_map(row).collect();
     let mut found = Vec::new();
     for (path, text) in tree.below("src/") {
         let Some(folder) = path.strip_suffix("mod.rs") else { continue };
         let duty = duty(text);
         match rows.get(folder) {
-            None => found.push(format!("{TABLE}: no row for `{folder}`")),
-            Some(told) if *told != duty => {
-                found.push(format!("{TABLE}: `{folder}` is not what {path} says: {duty}"));
+            None => found.push(format!("{path}:1: no row for `{folder}` in {TABLE}")),
+            Some((at, told)) if *told != duty => {
+                found.push(format!("{TABLE}:{at}: `{folder}` is not what {path} says: {duty}"));
             }
             Some(_) => {}
         }
@@ -25,11 +25,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// A row of the table of modules: a folder, and its duty.
-fn row(line: &str) -> Option<(&str, &str)> {
+/// A row of the table of modules: a folder, its line, and its duty.
+fn row((at, line): (usize, &str)) -> Option<(&str, (usize, &str))> {
     let (folder, duty) = line.strip_prefix("| `")?.split_once("/` | ")?;
     let folder = line.get(3..3 + folder.len() + 1)?;
-    Some((folder, duty.strip_suffix(" |")?))
+    Some((folder, (at + 1, duty.strip_suffix(" |")?)))
 }
 
 /// The first sentence of the docs of a module.
@@ -50,11 +50,11 @@ fn duty_that_differs_is_reported() {
         ("src/a/c/mod.rs", "//! Does c."),
     ]);
     let expected = [
-        "docs/ARCHITECTURE.md: no row for `src/a/c/`",
-        "docs/ARCHITECTURE.md: no row for `src/b/`",
+        "src/a/c/mod.rs:1: no row for `src/a/c/` in docs/ARCHITECTURE.md",
+        "src/b/mod.rs:1: no row for `src/b/` in docs/ARCHITECTURE.md",
     ];
     assert_eq!(check(&tree), expected);
     let tree = Tree::of(&[(TABLE, table), ("src/a/mod.rs", "//! Does b.")]);
-    let expected = ["docs/ARCHITECTURE.md: `src/a/` is not what src/a/mod.rs says: Does b."];
+    let expected = ["docs/ARCHITECTURE.md:1: `src/a/` is not what src/a/mod.rs says: Does b."];
     assert_eq!(check(&tree), expected);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Finding;
-use crate::source::{Tree, code, without_text};
+use crate::source::{Tree, code, line, without_text};
 
 const LINES_MAX: usize = 500;
 /// Lines of a file of sources.
@@ -24,43 +24,63 @@ fn doors(tree: &Tree) -> Vec<Finding> {
     for (path, text) in tree.below("").filter(|(path, _)| is_source(path)) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let code = code(text);
-        if !path.ends_with("/mod.rs") {
-            let inside = folder.rsplit_once("src/").map_or("", |(_, inside)| inside);
-            let own = format!("crate::{}::", inside.replace('/', "::"));
-            let through = |rest: &str| rest.starts_with(|c: char| c.is_uppercase() || c == '{');
-            if !inside.is_empty() && code.split(&own).skip(1).any(through) {
-                found.push(format!("{path}: imports through its own mod.rs"));
-            }
-            continue;
+        if path.ends_with("/mod.rs") {
+            found.extend(statements(tree, path, folder, &code));
+        } else {
+            found.extend(through_own_door(path, folder, &code));
         }
-        let code = without_attributes(&code);
-        for statement in code.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            let words = statement.split_whitespace();
-            let words: Vec<&str> = words.skip_while(|word| word.starts_with("pub")).collect();
-            match words[..] {
-                [] | ["mod", _] => {}
-                ["use", first, ..] => {
-                    let inner = first.split(':').next().unwrap_or_default();
-                    if tree.has(&format!("{folder}/{inner}/mod.rs")) {
-                        found.push(format!("{path}: re-exports the inner folder {inner}"));
-                    }
+    }
+    found
+}
+
+/// Imports of a file through the door of its own folder.
+fn through_own_door(path: &str, folder: &str, code: &str) -> Vec<Finding> {
+    let inside = folder.rsplit_once("src/").map_or("", |(_, inside)| inside);
+    let own = format!("crate::{}::", inside.replace('/', "::"));
+    let is_item = |rest: &str| rest.starts_with(|c: char| c.is_uppercase() || c == '{');
+    let named = code.match_indices(&own).filter(|(at, _)| is_item(&code[at + own.len()..]));
+    let told =
+        named.map(|(at, _)| format!("{path}:{}: imports through its own mod.rs", line(code, at)));
+    if inside.is_empty() { Vec::new() } else { told.collect() }
+}
+
+/// Statements of a door that are no `mod` line, and `use` lines of inner folders.
+fn statements(tree: &Tree, path: &str, folder: &str, code: &str) -> Vec<Finding> {
+    let (mut found, mut at) = (Vec::new(), 0);
+    let code = without_attributes(code);
+    for statement in code.split(';') {
+        let begin = at + statement.len() - statement.trim_start().len();
+        at += statement.len() + 1;
+        let here = format!("{path}:{}", line(&code, begin));
+        let words = statement.split_whitespace();
+        let words: Vec<&str> = words.skip_while(|word| word.starts_with("pub")).collect();
+        match words[..] {
+            [] | ["mod", _] => {}
+            ["use", first, ..] => {
+                let inner = first.split(':').next().unwrap_or_default();
+                if tree.has(&format!("{folder}/{inner}/mod.rs")) {
+                    found.push(format!("{here}: re-exports the inner folder {inner}"));
                 }
-                _ => {
-                    found.push(format!("{path}: has code"));
-                    break;
-                }
+            }
+            _ => {
+                found.push(format!("{here}: has code"));
+                break;
             }
         }
     }
     found
 }
 
-/// `code` without attributes; none of those in doors has brackets inside.
+/// `code` with spaces for attributes; none of those in doors has brackets inside.
 fn without_attributes(code: &str) -> String {
-    let mut pieces = code.split("#[");
-    let first = pieces.next().unwrap_or_default();
-    let rest = pieces.filter_map(|piece| Some(piece.split_once(']')?.1));
-    std::iter::once(first).chain(rest).collect()
+    let mut code = code.to_owned();
+    while let Some(at) = code.find("#[") {
+        let end = code[at..].find(']').map_or(code.len(), |end| at + end + 1);
+        let blank =
+            code[at..end].chars().map(|c| if c == '\n' { c } else { ' ' }).collect::<String>();
+        code.replace_range(at..end, &blank);
+    }
+    code
 }
 
 fn is_source(path: &str) -> bool {
@@ -89,7 +109,7 @@ fn orphans(tree: &Tree) -> Vec<Finding> {
         let outer = tree.files.get(&format!("{folder}.rs"));
         let has_outer = outer.is_some_and(|text| without_text(text).contains(&line));
         if !has_outer && !parents.iter().any(names) {
-            found.push(format!("{path}: no mod line names it"));
+            found.push(format!("{path}:1: no mod line names it"));
         }
     }
     found
@@ -99,21 +119,11 @@ fn lengths(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
     for (path, text) in tree.below("") {
-        let lines = text.lines().count();
         let max = if is_source(path) { SOURCE_LINES_MAX } else { LINES_MAX };
-        if lines > max {
-            found.push(format!("{path}: over {max} lines"));
+        if text.lines().count() > max {
+            found.push(format!("{path}:{}: over {max} lines", max + 1));
         }
-        let code = without_text(text);
-        let columns = text.lines().zip(code.lines()).map(|(line, code)| {
-            let is_comment = line.trim_start().starts_with("//");
-            let has_literal = !is_comment && code.trim_end() != line.trim_end();
-            let max = if has_literal { LITERAL_COLUMNS_MAX } else { COLUMNS_MAX };
-            (!is_comment && line.chars().count() > max).then_some(max)
-        });
-        if let Some(max) = columns.flatten().min() {
-            found.push(format!("{path}: a line is over {max} columns"));
-        }
+        found.extend(columns(path, text));
         if is_source(path) {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             *folders.entry(folder).or_default() += usize::from(!path.ends_with("mod.rs"));
@@ -121,6 +131,21 @@ fn lengths(tree: &Tree) -> Vec<Finding> {
     }
     let full = folders.into_iter().filter(|(_, files)| *files > FILES_MAX);
     found.extend(full.map(|(folder, _)| format!("{folder}: over {FILES_MAX} files")));
+    found
+}
+
+/// Lines that are too long. Comments are none of them: their sentences are bounded in words.
+fn columns(path: &str, text: &str) -> Vec<Finding> {
+    let code = without_text(text);
+    let mut found = Vec::new();
+    for (at, (line, code)) in text.lines().zip(code.lines()).enumerate() {
+        let is_comment = line.trim_start().starts_with("//");
+        let has_literal = code.trim_end() != line.trim_end();
+        let max = if has_literal { LITERAL_COLUMNS_MAX } else { COLUMNS_MAX };
+        if !is_comment && line.chars().count() > max {
+            found.push(format!("{path}:{}: over {max} columns", at + 1));
+        }
+    }
     found
 }
 
@@ -132,9 +157,9 @@ fn door_with_code_and_own_door_are_reported() {
         ("src/a/c/mod.rs", "mod d;\npub(crate) use d::X;\n"),
     ]);
     let expected = [
-        "src/a/b.rs: imports through its own mod.rs",
-        "src/a/mod.rs: re-exports the inner folder c",
-        "src/a/mod.rs: has code",
+        "src/a/b.rs:1: imports through its own mod.rs",
+        "src/a/mod.rs:4: re-exports the inner folder c",
+        "src/a/mod.rs:5: has code",
     ];
     assert_eq!(doors(&tree), expected);
 }
@@ -148,7 +173,7 @@ fn file_without_a_mod_line_is_reported() {
         ("crates/k/src/a/b/tests.rs", ""),
         ("crates/k/src/a/c.rs", ""),
     ]);
-    assert_eq!(orphans(&tree), ["crates/k/src/a/c.rs: no mod line names it"]);
+    assert_eq!(orphans(&tree), ["crates/k/src/a/c.rs:1: no mod line names it"]);
 }
 
 #[test]
@@ -161,9 +186,9 @@ fn long_file_and_full_folder_are_reported() {
     let long = format!("{literal}{literal}");
     (files[1].1, files[2].1, files[3].1) = (&code, &literal, &long);
     let expected = [
-        "src/a/f0.rs: over 450 lines",
-        "src/a/f1.rs: a line is over 100 columns",
-        "src/a/f3.rs: a line is over 160 columns",
+        "src/a/f0.rs:451: over 450 lines",
+        "src/a/f1.rs:1: over 100 columns",
+        "src/a/f3.rs:1: over 160 columns",
         "src/a: over 12 files",
     ];
     assert_eq!(lengths(&Tree::of(&files)), expected);

@@ -1,22 +1,18 @@
 //! Rules of the repository that no compiler checks: imports, doors, lengths, places, names in the chart.
 //!
-//! Each rule is a function from a [`Tree`] to findings. `exceptions.rs` lists today's findings. The list may
-//! only shrink: an exception that no longer occurs fails too.
+//! Each rule is a function from a [`Tree`] to findings. There is no exception.
 
 mod chart;
 mod circles;
 mod duties;
-mod exceptions;
 mod imports;
 mod layout;
 mod places;
 mod source;
 
-use std::collections::BTreeSet;
-
 use source::Tree;
 
-/// Broken rule, as `path: text`. It has no line, so that an exception survives edits above it.
+/// Broken rule, as `path:line: text`. A finding of a whole folder has no line.
 type Finding = String;
 
 /// All rules.
@@ -32,12 +28,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
 }
 
 #[test]
-fn repository_breaks_no_rule_except_the_listed_ones() {
-    let found: BTreeSet<Finding> = findings(&Tree::of_repository().unwrap()).into_iter().collect();
-    let allowed: BTreeSet<Finding> =
-        exceptions::EXCEPTIONS.iter().map(|line| (*line).to_owned()).collect();
-    let new: Vec<_> = found.difference(&allowed).map(String::as_str).collect();
-    let gone: Vec<_> = allowed.difference(&found).map(String::as_str).collect();
-    assert!(new.is_empty(), "broken rules:\n{}", new.join("\n"));
-    assert!(gone.is_empty(), "remove these lines from exceptions.rs:\n{}", gone.join("\n"));
+fn repository_breaks_no_rule() {
+    let found = findings(&Tree::of_repository().unwrap());
+    assert!(found.is_empty(), "broken rules:\n{}", found.join("\n"));
 }

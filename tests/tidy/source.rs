@@ -62,6 +62,11 @@ impl Tree {
     }
 }
 
+/// Number of the line of the byte at `at`.
+pub(crate) fn line(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
 /// `text` up to its module of tests, with spaces for comments, strings and items of tests.
 pub(crate) fn code(text: &str) -> String {
     let mut code = without_text(text);
