@@ -121,6 +121,38 @@ fn path_in_backticks_exists() {
     compare("paths that do not exist", &found, &[]);
 }
 
+/// Comments of Rust, each line without its slashes.
+fn comments(text: &str) -> String {
+    let slashes = |line: &str| Some(line.trim_start().strip_prefix("//")?.to_owned());
+    text.lines().filter_map(slashes).collect::<Vec<_>>().join("\n")
+}
+
+/// True if `path` exists below the root, or below the crate of `file`.
+fn exists(file: &str, path: &str) -> bool {
+    let own = file.strip_prefix("crates/").and_then(|rest| rest.split('/').next());
+    let own = own.map(|name| root().join("crates").join(name).join(path));
+    root().join(path).exists() || own.is_some_and(|path| path.exists())
+}
+
+#[test]
+fn path_in_a_comment_exists() {
+    let folders = ["src", "crates", "tests", "benches", "examples", "fuzz"];
+    let mut found = Vec::new();
+    for (file, text) in Files::below(&folders, &[".rs"]).iter() {
+        let missing = paths(&comments(text)).into_iter().filter(|path| !exists(file, path));
+        found.extend(missing.map(|path| (file.to_owned(), path)));
+    }
+    compare("paths in comments that do not exist", &found, &[]);
+}
+
+#[test]
+fn missing_path_in_a_comment_is_found() {
+    let text = "/// See `src/no.rs`.\nlet a = \"`src/b.rs`\"; // `src/c.rs`\n    // `tests/x`\n";
+    assert_eq!(paths(&comments(text)), ["src/no.rs", "tests/x"]);
+    assert!(exists("crates/store/src/disk/disk.rs", "tests/crash.rs"));
+    assert!(!exists("src/main.rs", "tests/crash.rs") && exists("src/main.rs", "tests/words"));
+}
+
 #[test]
 fn dead_link_and_missing_path_are_found() {
     let text = "# A b, c\n\n[one](README.md) [two](nowhere.md) [three](#a-b-c) [four](#d) [five](https://x.invalid/)\n";
