@@ -83,7 +83,7 @@ fn without_attributes(code: &str) -> String {
     code
 }
 
-fn is_source(path: &str) -> bool {
+pub(crate) fn is_source(path: &str) -> bool {
     path.starts_with("src/") || path.contains("/src/")
 }
 

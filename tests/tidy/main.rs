@@ -4,6 +4,7 @@
 
 mod chart;
 mod circles;
+mod counts;
 mod duties;
 mod imports;
 mod layout;
