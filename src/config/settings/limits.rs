@@ -176,7 +176,7 @@ pub(super) const CLIENTS: Group = Group {
             "write-timeout",
             duration("100ms", "1h"),
             "Time that a client may leave its response unread. Beyond it: neve closes the \
-             connection; over HTTP/2 it resets the stream. The last pieces of a response over \
+             connection; over HTTP/2 it resets the stream. The last slices of a response over \
              HTTP/2 have four times as long.",
         )
         .or("30s")

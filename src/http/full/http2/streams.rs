@@ -21,7 +21,7 @@ use crate::shared::lock::lock;
 
 /// Bytes that a client takes of a stream before it says so, unless its SETTINGS say otherwise (RFC 9113, 6.9.2).
 const WINDOW: u32 = 65_535;
-/// Write deadlines within which a client takes the last pieces of a response. They are up to five times as long
+/// Write deadlines within which a client takes the last slices of a response. They are up to five times as long
 /// as a part of it, and a client with a small window for all streams serves one after the other.
 pub(super) const TAKEN_WITHIN: u32 = 4;
 
