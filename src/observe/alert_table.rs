@@ -313,14 +313,14 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         ]
         fires [("neve_archive_breaker_state{job=\"neve\", instance=\"a\"}", "1 2x59")]
     Ticket "NeveArchiveReadsFail" for "10m"
-        if "sum by (job, instance) (rate(neve_archive_read_errors_total{reason!=\"resting\"}[5m])) > 0.1":
+        if "sum by (job, instance) (rate(neve_archive_read_errors_total{reason!=\"paused\"}[5m])) > 0.1":
         "Reads from the archive fail, and some archived heights are misses."
         [
             "The label `reason` says why. `denied`: compare credentials and rights with [Archive](../operating/archive.md#rights).",
             "`absent` or `changed`: `neve archive verify --repair-from DIR` puts the objects again.",
-            "`slow` or `failed`: look at the network and the status page of the object store.",
+            "`timeout` or `failed`: look at the network and the status page of the object store.",
         ]
-        fires [("neve_archive_read_errors_total{job=\"neve\", instance=\"a\", reason=\"slow\"}", "0+60x60")]
+        fires [("neve_archive_read_errors_total{job=\"neve\", instance=\"a\", reason=\"timeout\"}", "0+60x60")]
     Ticket "NeveArchiveReadsSlow" for "10m"
         if "histogram_quantile(0.95, sum by (job, instance, le) (rate(neve_archive_read_duration_seconds_bucket[5m]))) > 1":
         "Of the reads from the archive 5 % take over a second."

@@ -128,7 +128,7 @@ fn quiet() -> String {
         ("neve_archive_manifest_put_timestamp_seconds", "0x60"),
         ("neve_archive_breaker_state", "0x60"),
         ("neve_archive_read_errors_total{reason=\"failed\"}", "0+5x60"),
-        ("neve_archive_read_errors_total{reason=\"resting\"}", "0+60x60"),
+        ("neve_archive_read_errors_total{reason=\"paused\"}", "0+60x60"),
         ("neve_archive_read_duration_seconds_bucket{le=\"1\"}", "0+60x60"),
         ("neve_archive_read_duration_seconds_bucket{le=\"+Inf\"}", "0+60x60"),
         ("neve_archive_refused_reads_total", "7x60"),

@@ -64,7 +64,7 @@ macro_rules! metrics {
 const UPSTREAM: &str = "(scheme, host and port of the upstream)";
 const METHOD: &str = "(name of a JSON-RPC method; `other` for a name that no node knows)";
 const SERVED: &str = "(name of a served JSON-RPC method; `other` for any other name)";
-const MISSES: &str = "not_served below_range above_head unknown_hash empty stale_head no_value unknown_filter unreadable in_batch no_room";
+const MISSES: &str = "not_served below_range above_head unknown_hash empty stale_head no_value unknown_filter unreadable in_batch no_memory";
 const CALL: &str = "(name of the JSON-RPC method)";
 const KEY: &str = "(name of the key in the file of --keys)";
 const STATUS: &str = "(HTTP status code)";
@@ -73,8 +73,8 @@ const POOLS: &str = "cold_read unpack search";
 const CALL_ERRORS: &str =
     "unreachable timeout throttled not_served http_status too_large invalid_json rpc_error";
 const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status too_large invalid_json no_length secret not_served loop abandoned";
-const HEDGE: &str = "won lost failed no_budget refused abandoned";
-const BROADCAST: &str = "ok refused no_upstream limited unreachable timeout http_status too_large invalid_json no_length secret not_served";
+const HEDGE: &str = "won lost failed no_budget no_upstream abandoned";
+const BROADCAST: &str = "ok rejected no_upstream limited unreachable timeout http_status too_large invalid_json no_length secret not_served";
 const FAULTS: &str = "(a reason of `neve_upstream_call_errors_total` or `neve_blocks_rejected_total`, or `stalled`, \
      `missing_height`, `wrong_chain`, `disagrees`, `inconsistent`, `false_head`)";
 const TEXT_REASONS: &str = "receipts_text block_form signature quantity total_difficulty block_differs receipts_differ too_large";
@@ -207,8 +207,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Reads from the archive for requests; manifest: probes of a store that failed"
     Counter Bytes "neve_archive_read_bytes_total" []
         "Bytes read from the archive for requests"
-    Counter Count "neve_archive_read_errors_total" ["reason": "absent changed slow denied failed resting"]
-        "Reads from the archive that failed; resting: none began, as the ones before had failed"
+    Counter Count "neve_archive_read_errors_total" ["reason": "absent changed timeout denied failed paused"]
+        "Reads from the archive that failed; paused: none began, as the ones before had failed"
     Histogram Seconds "neve_archive_read_duration_seconds" ["kind": "segment span pages filter terms"]
         "Times of reads from the archive for requests"
     Counter Count "neve_archive_hedges_total" []

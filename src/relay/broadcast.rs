@@ -137,7 +137,7 @@ async fn ask<E>(
 fn count(outcome: Result<bool, Failure>) {
     let outcome = match outcome {
         Ok(true) => "ok",
-        Ok(false) => "refused",
+        Ok(false) => "rejected",
         Err(failure) => failure.label(),
     };
     counter!("neve_relay_broadcasts_total", "outcome" => outcome).increment(1);

@@ -97,7 +97,7 @@ impl Relay {
         }
         let entered = rest.next_if(|next| self.state.enter(next, Instant::now()).is_ok());
         if entered.is_none() {
-            hedge.outcome = "refused";
+            hedge.outcome = "no_upstream";
         }
         entered
     }

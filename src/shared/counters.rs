@@ -74,7 +74,7 @@ pub(crate) const MISS_REASONS: [(MissReason, &str); 11] = [
     (MissReason::UnknownFilter, "unknown_filter"),
     (MissReason::Unreadable, "unreadable"),
     (MissReason::InBatch, "in_batch"),
-    (MissReason::NoRoom, "no_room"),
+    (MissReason::NoRoom, "no_memory"),
 ];
 
 /// Kind of a notification.

@@ -62,7 +62,7 @@ pub(crate) struct StatusText {
 pub(crate) struct UpstreamStatus {
     /// Address, without a query.
     pub url: String,
-    /// `asked`, `doubted`, `resting`, or why it is not asked.
+    /// `up`, `penalized`, `paused`, or why neve does not use it.
     pub state: &'static str,
     /// Last error, until it works again.
     pub error: Option<String>,

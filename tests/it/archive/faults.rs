@@ -238,8 +238,8 @@ fn store_that_fails_is_a_miss_in_bounded_time_and_the_tail_goes_on() {
             assert_eq!(answer.header("retry-after"), Some("1"));
             assert!(begun.elapsed() < Duration::from_secs(30), "attempt {attempt}");
         }
-        let resting = "neve_archive_read_errors_total{reason=\"resting\"}";
-        assert!(replica.metric(resting) > Some(0.0), "the store is left alone");
+        let paused = "neve_archive_read_errors_total{reason=\"paused\"}";
+        assert!(replica.metric(paused) > Some(0.0), "the store is left alone");
         assert_ne!(replica.health()["archive"]["breaker"], "closed");
         assert_eq!(replica.count("neve_archive_breaker_openings_total"), 1);
         let asked = server.gets();

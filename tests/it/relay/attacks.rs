@@ -88,7 +88,7 @@ fn transaction_goes_to_all_upstreams_once_and_the_first_result_is_the_response()
     let stall = nodes[1].faults().inject(Fault::Stall.on(send));
     let sent = neve.client().call(send, raw);
     assert_eq!((sent.status, sent.json()["result"].is_string()), (200, true), "{}", sent.text());
-    neve.wait("the refusal", |_| (outcome("refused") == 1).then_some(()));
+    neve.wait("the refusal", |_| (outcome("rejected") == 1).then_some(()));
     stall.clear();
     neve.wait("the late one", |_| (outcome("ok") == 5).then_some(()));
     // Without a result, the response is an error of a node.

@@ -113,7 +113,7 @@ impl ObjectReader {
             biased;
             // Whoever waits is not held up by a store that fails.
             () = self.breaker.opened() => {
-                count_error("resting");
+                count_error("paused");
                 return Err(NotRead::Failed);
             }
             read = reading => read.map_err(|reason| refused(reason, payer))?,
@@ -221,7 +221,7 @@ fn answer_of(failed: &Failed) -> (Answer, NotRead, &'static str) {
         Failed::Objects(Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) => {
             (Answer::Forbidden, NotRead::Failed, "denied")
         }
-        Failed::Slow(_) => (Answer::None, NotRead::Failed, "slow"),
+        Failed::Slow(_) => (Answer::None, NotRead::Failed, "timeout"),
         _ => (Answer::None, NotRead::Failed, "failed"),
     }
 }
