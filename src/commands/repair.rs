@@ -30,7 +30,7 @@ pub fn run(config: Config) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            error!("{error}");
+            error!(%error, "cannot repair");
             ExitCode::from(COULD_NOT_LOOK)
         }
     }

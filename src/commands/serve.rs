@@ -49,7 +49,7 @@ pub fn run(config: Config, source: SettingsSource) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error!("{error}");
+            error!(%error, "cannot serve");
             ExitCode::FAILURE
         }
     }

@@ -99,7 +99,8 @@ impl Endpoint {
         let ws_scheme = match uri.scheme_str() {
             Some("http") => "ws",
             Some("https") => "wss",
-            _ => return Err(format!("neither http nor https; {example}")),
+            Some(_) => return Err(format!("neither http nor https; {example}")),
+            None => return Err(format!("no URL; {example}")),
         };
         let authority = uri.authority().ok_or_else(|| format!("no host; {example}"))?;
         // hyper would not send them, and a log could show them.

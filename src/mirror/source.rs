@@ -226,9 +226,9 @@ impl MirrorSource {
             return;
         }
         if let Some(error) = why {
-            warn!(peer, means = name, %error, "mirror source unusable, using JSON-RPC");
+            warn!(upstream = peer, means = name, %error, "mirror source unusable, using JSON-RPC");
         } else {
-            info!(peer, means = name, "mirror source usable");
+            info!(upstream = peer, means = name, "mirror source usable");
         }
         *said = Some(text);
     }

@@ -36,7 +36,7 @@ pub fn run(config: &Config, args: &ImportArgs) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            error!("{error}");
+            error!(%error, "cannot import");
             ExitCode::from(COULD_NOT_OPEN)
         }
     }

@@ -147,7 +147,7 @@ async fn take_all(
             Err(TransferError::Full) => return Ok(BackfillStep::Ask { from: listed.base }),
             Err(TransferError::BackfillError(stop)) => return Err(stop),
             Err(TransferError::MirrorSource(why)) => {
-                warn!(base = listed.base, peer = peer.name, error = %why, "segment not downloaded");
+                warn!(base = listed.base, upstream = peer.name, error = %why, "segment not downloaded");
                 return Ok(BackfillStep::Ask { from: listed.base });
             }
             Err(TransferError::SegmentError(wrong)) => {
@@ -162,7 +162,7 @@ async fn take_all(
 
 /// A segment did not check out: it is left alone, and what is wrong of it is kept.
 fn refuse(follower: &Follower, peer: &MirrorSource, listed: Listed, wrong: &SegmentError) {
-    warn!(base = listed.base, peer = peer.name, error = %wrong, "segment rejected");
+    warn!(base = listed.base, upstream = peer.name, error = %wrong, "segment rejected");
     counter!("neve_mirror_received_segments_total", "outcome" => "rejected").increment(1);
     peer.refuse(listed.base);
     keep_evidence(follower, &peer.name, listed.base, wrong);
@@ -307,7 +307,7 @@ impl SegmentTransfer<'_> {
             incoming = tokio::task::spawn_blocking(move || incoming.restart().map(|()| incoming))
                 .await??;
         }
-        info!(base, from, peer = self.peer.name, "segment requested");
+        info!(base, from, upstream = self.peer.name, "segment requested");
         let (out, arrived) = mpsc::channel(PIECES_AHEAD);
         let writing = tokio::task::spawn_blocking(move || write(incoming, arrived));
         let broken = loop {

@@ -102,7 +102,7 @@ impl StreamFollower {
     }
 
     fn withdrawn(&self, from: u64) {
-        info!(from, peer = self.peer.name, "mirror source withdrew heights");
+        info!(from, upstream = self.peer.name, "mirror source withdrew heights");
         self.peer.feed.withdraw(from);
         {
             let mut state = self.upstream.state();

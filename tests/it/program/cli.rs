@@ -55,7 +55,7 @@ fn addresses_that_are_none_are_named() {
     };
     upstream(
         "127.0.0.1:9650",
-        "--upstream 127.0.0.1:9650 (flag): neither http nor https; write http://127.0.0.1:9650",
+        "--upstream 127.0.0.1:9650 (flag): no URL; write http://127.0.0.1:9650",
     );
     upstream("ftp://host", "neither http nor https");
     upstream("http://", "--upstream http:// (flag): no address");
