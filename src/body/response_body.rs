@@ -136,25 +136,25 @@ impl ResponseBody {
     }
 
     /// The next part of the body that is to be sent at once.
-    pub(crate) fn frame(&mut self) -> WriteBuf {
-        let frame = self.next_frame();
+    pub(crate) fn next_write(&mut self) -> WriteBuf {
+        let frame = self.take_write();
         self.remaining -= frame.remaining();
         frame
     }
 
     /// Makes the next frame, unless that touches bytes that are not in memory.
-    pub(crate) fn frame_if_resident(&mut self) -> Result<WriteBuf, Cold> {
+    pub(crate) fn next_write_if_resident(&mut self) -> Result<WriteBuf, Cold> {
         residency::if_resident(|| self.probe())?;
-        Ok(self.frame())
+        Ok(self.next_write())
     }
 
     /// Does this on a thread that may wait for the disk.
-    pub(crate) fn frame_loading(&mut self) -> Result<WriteBuf, ReadFailed> {
+    pub(crate) fn next_write_loading(&mut self) -> Result<WriteBuf, ReadFailed> {
         residency::loading(|| self.probe())?;
-        Ok(self.frame())
+        Ok(self.next_write())
     }
 
-    fn next_frame(&mut self) -> WriteBuf {
+    fn take_write(&mut self) -> WriteBuf {
         if self.pieces.len() <= FRAME_PIECES {
             // Where it lies: what an iterator of a vector has left is a vector again without a copy.
             let pieces = mem::take(&mut self.pieces).collect();
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn any_way_of_sending_gives_the_same_bytes() {
         for step in 1..9 {
-            let mut buf = body(&["ab", "c", "defgh"]).frame();
+            let mut buf = body(&["ab", "c", "defgh"]).next_write();
             let mut sent = Vec::new();
             while buf.has_remaining() {
                 let step = step.min(buf.remaining());
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(body.len(), expected.len());
         let (mut sent, mut frames) = (Vec::new(), 0);
         while body.len() > 0 {
-            let mut frame = body.frame();
+            let mut frame = body.next_write();
             assert!(frame.remaining() < COPIED_BYTES + COPIED_BELOW, "{}", frame.remaining());
             sent.extend_from_slice(&frame.copy_to_bytes(frame.remaining()));
             frames += 1;

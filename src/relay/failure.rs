@@ -56,7 +56,7 @@ pub(crate) enum Failure {
     Loop,
     /// The upstream is a neve that does not have it.
     #[error("header not found: the upstream does not have it; {}", RpcError::NOT_AVAILABLE)]
-    NotHeld,
+    NotServed,
 }
 
 impl Failure {
@@ -73,7 +73,7 @@ impl Failure {
             Self::NoLength => "no_length",
             Self::Secret => "secret",
             Self::Loop => "loop",
-            Self::NotHeld => "not_served",
+            Self::NotServed => "not_served",
         }
     }
 
@@ -81,7 +81,7 @@ impl Failure {
     /// the call, and a status below 500 may.
     pub(super) fn blame(self) -> Blame {
         match self {
-            Self::TooLong(_) | Self::NotHeld | Self::Loop => Blame::Call,
+            Self::TooLong(_) | Self::NotServed | Self::Loop => Blame::Call,
             Self::Status(status) if status < 500 => Blame::Doubt,
             Self::Secret => Blame::Doubt, // most likely the key is wrong
             Self::Limited | Self::NoUpstream | Self::TimedOut => Blame::Noted,
@@ -101,7 +101,7 @@ impl Failure {
             | Self::NotJson
             | Self::NoLength
             | Self::Secret => Some(StatusCode::BAD_GATEWAY),
-            Self::NotHeld | Self::Loop => None,
+            Self::NotServed | Self::Loop => None,
         }
     }
 
@@ -111,7 +111,7 @@ impl Failure {
             Self::Limited => LIMIT_EXCEEDED,
             Self::TimedOut => RpcError::TIMED_OUT.code,
             Self::TooLong(_) => RpcError::RESPONSE_TOO_LARGE.code,
-            Self::NotHeld | Self::Loop => -32000,
+            Self::NotServed | Self::Loop => -32000,
             Self::NoUpstream
             | Self::Unreachable
             | Self::Status(_)

@@ -194,7 +194,7 @@ mod tests {
         wrong.misanswered(Failure::NoLength, now + second);
         assert!(wrong.enter(None, now + 2 * second).is_err());
         wrong.enter(None, now + 3 * second).unwrap();
-        wrong.misanswered(Failure::NotHeld, now + 3 * second);
+        wrong.misanswered(Failure::NotServed, now + 3 * second);
         assert!((0..9).all(|_| wrong.enter(None, now + 3 * second).is_ok()), "it works");
     }
 
@@ -202,7 +202,7 @@ mod tests {
     fn call_at_fault_keeps_no_upstream_from_others() {
         let now = Instant::now();
         let mut gate = gate(now);
-        for failure in [Failure::TooLong(1), Failure::NotHeld, Failure::Status(400)] {
+        for failure in [Failure::TooLong(1), Failure::NotServed, Failure::Status(400)] {
             (0..99).for_each(|_| gate.misanswered(failure, now));
             assert!(gate.enter(None, now).is_ok(), "{failure:?}");
         }

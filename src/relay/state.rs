@@ -281,7 +281,7 @@ impl RelayState {
                 self.pause(place, headers);
                 return Err(Failure::Limited);
             }
-            StatusCode::MISDIRECTED_REQUEST => return Err(Failure::NotHeld),
+            StatusCode::MISDIRECTED_REQUEST => return Err(Failure::NotServed),
             status => return Err(Failure::Status(status.as_u16())),
         }
         let json = headers.get(CONTENT_TYPE).is_some_and(|value| is_json(value.as_bytes()));

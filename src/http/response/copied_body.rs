@@ -129,7 +129,7 @@ impl Uncopied {
     /// Copies what comes next, unless some of it is not in memory.
     fn copy(&mut self) -> Result<Bytes, Cold> {
         if !self.frame.has_remaining() {
-            self.frame = self.body.frame_if_resident()?;
+            self.frame = self.body.next_write_if_resident()?;
         }
         let (frame, mut room) = (&self.frame, vec![0; self.frame.remaining().min(WINDOW)]);
         let copied = residency::if_sendable(|| frame.copy(&mut room))?;
@@ -140,7 +140,7 @@ impl Uncopied {
     /// Does this on a thread that may wait for the disk.
     fn copy_loading(mut self: Box<Self>) -> Result<(Box<Self>, Bytes), ReadFailed> {
         if !self.frame.has_remaining() {
-            self.frame = self.body.frame_loading()?;
+            self.frame = self.body.next_write_loading()?;
         }
         residency::loading(|| self.frame.probe(ASKED))?;
         let bytes = self.frame.copy_to_bytes(self.frame.remaining().min(WINDOW));

@@ -81,7 +81,7 @@ impl ResponseWriter {
     /// Makes the writer of a body after these bytes.
     pub(crate) fn with_head(mut head: Vec<u8>, mut body: ResponseBody) -> Self {
         let body_len = body.len();
-        let mut frame = body.frame();
+        let mut frame = body.next_write();
         frame.give_text(&mut head, TEXT_MAX);
         Self { head: Cursor::new(head), frame, body, body_len, aged: false, moved: false }
     }
@@ -134,8 +134,11 @@ impl ResponseWriter {
     /// memory.
     fn is_next_frame_here(&mut self) -> bool {
         if self.is_between_frames() {
-            let next =
-                if self.aged { self.body.frame_if_resident() } else { Ok(self.body.frame()) };
+            let next = if self.aged {
+                self.body.next_write_if_resident()
+            } else {
+                Ok(self.body.next_write())
+            };
             let Ok(next) = next else { return false };
             self.frame = next;
         }
@@ -168,7 +171,7 @@ impl ResponseWriter {
         self.aged = true;
         while self.left() > 0 {
             if self.is_between_frames() {
-                self.frame = self.body.frame_loading().map_err(io::Error::other)?;
+                self.frame = self.body.next_write_loading().map_err(io::Error::other)?;
             }
             residency::loading(|| self.frame.probe(WINDOW)).map_err(io::Error::other)?;
             self.frame.load(WINDOW);
