@@ -135,15 +135,26 @@ async fn talk(
     if let Some(accepted) = upgrade.take() {
         return ConnectionEnd::WebSocket(accepted);
     }
-    let Some(parts) = connection.into_parts() else { return ConnectionEnd::Nothing };
-    let socket = parts.io.into_inner();
+    match connection.into_parts() {
+        Some(parts) => left(&quiet, parts.io.into_inner(), &parts.read_buf, ended).await,
+        None => ConnectionEnd::Nothing,
+    }
+}
+
+/// Takes a socket that hyper left: an idle one goes on, any other one closes.
+async fn left(
+    quiet: &IdleState,
+    socket: Socket,
+    read: &[u8],
+    ended: hyper::Result<()>,
+) -> ConnectionEnd {
     if quiet.ends_with_connection() && ended.as_ref().is_err_and(hyper::Error::is_user) {
         socket.reset(); // a body broke off, and it may have had no length
         return ConnectionEnd::Nothing;
     }
     if ended.is_ok() && quiet.is_parked() {
         // A copy: hyper's buffer may have the capacity of a whole request head.
-        let read = Bytes::copy_from_slice(&parts.read_buf);
+        let read = Bytes::copy_from_slice(read);
         return ConnectionEnd::IdleState(Box::new(socket.with_read(read)));
     }
     // The client may still be sending. A close with unread bytes would reset the connection, and the
