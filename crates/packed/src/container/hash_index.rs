@@ -123,6 +123,7 @@ pub(crate) fn candidates<'s>(
     let bucket = form.bucket(prefix);
     let is_last = bucket + 1 == 1 << form.bucket_bits;
     let at = (HEAD_BYTES + 4 * bucket) as u64;
+    // The last bucket ends with the entries: no start of another one stands behind its own.
     let starts = read(at..at + if is_last { 4 } else { 8 })?;
     let mut starts = Bytes::new(&starts, Section::Hashes.name());
     let start = starts.u32()? as usize;

@@ -26,6 +26,7 @@ pub(crate) struct Compressor(CCtx<'static>);
 impl Compressor {
     pub(crate) fn new(dictionary: &[u8]) -> Result<Self, PackError> {
         let mut context = CCtx::create();
+        // The file has lengths, digests and its one dictionary: a frame need not repeat them.
         for parameter in [
             CParameter::CompressionLevel(LEVEL),
             CParameter::ContentSizeFlag(false),

@@ -90,6 +90,7 @@ pub(crate) fn write(
     for (at, (group, packed)) in groups.iter().enumerate() {
         put_varint(out, packed.len() as u64);
         put_varint(out, group.content.len() as u64);
+        // The sums say where the next group begins, and behind the last one is none.
         if at + 1 < groups.len() {
             [group.txs as u64, group.logs as u64, group.gas]
                 .into_iter()
@@ -235,6 +236,7 @@ impl Content {
         if start.tx != end || place != bytes.rest().len() {
             return Err(bytes.error("chunks that do not fill it"));
         }
+        // The streams begin behind the directory, whose end is known now.
         for lane in chunks.iter_mut().flat_map(|chunk| &mut chunk.lanes) {
             *lane = lane.start + streams..lane.end + streams;
         }

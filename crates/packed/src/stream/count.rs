@@ -23,6 +23,7 @@ struct Seen {
 impl Seen {
     fn add(&mut self, block: u32) {
         self.times += 1;
+        // Blocks come in order, so the last one tells whether this one is new.
         if self.last_block != block {
             self.last_block = block;
             self.blocks += 1;
@@ -130,6 +131,7 @@ fn likeliest<S: Hash + Eq + Copy>(
 
 impl Sink for Counter {
     fn word(&mut self, word: &Word) {
+        // A slot takes one symbol, as a place in the table would.
         if self.slots.contains(word) {
             return;
         }

@@ -19,6 +19,7 @@ pub(crate) struct Signature {
 impl Signature {
     pub(crate) fn of(bytes: &[u8; 64]) -> Self {
         let [r, mut s] = [0, 1].map(|half| bytes.as_chunks::<32>().0[half]);
+        // The top bit is free for it: by EIP-2 each valid `s` is below 2^255.
         let parity = u64::from(s[0] >> 7);
         s[0] &= 0x7f;
         Self { r, s, parity }
@@ -28,6 +29,7 @@ impl Signature {
         match tx.kind {
             kind::UNPROTECTED => 27 + self.parity,
             kind::LEGACY => {
+                // EIP-155. A forged chain id saturates, and then the hash differs.
                 tx.chain_id.saturating_mul(2).saturating_add(35).saturating_add(self.parity)
             }
             _ => self.parity,
@@ -118,6 +120,7 @@ fn encode(chunk: &Chunk, tx: &Tx, signature: &[u8; 64], fields: &mut Vec<u8>, ou
     small(fields, signature.v(tx));
     word(fields, &signature.r);
     word(fields, &signature.s);
+    // EIP-2718: the type stands before the list.
     if tx.kind >= kind::ACCESS_LIST {
         out.push(tx.tx_type());
     }
@@ -133,6 +136,7 @@ fn small(out: &mut Vec<u8>, value: u64) {
         return out.push(if value == 0 { 0x80 } else { value as u8 });
     }
     let end = out.len() + 1 + 8 - zeros as usize;
+    // Eight bytes are copied and the rest is cut off: a copy of fixed length needs no loop.
     out.push(0x80 + 8 - zeros as u8);
     out.extend_from_slice(&(value << (8 * zeros)).to_be_bytes());
     out.truncate(end);
@@ -170,6 +174,7 @@ fn long(out: &mut Vec<u8>, bytes: &[u8]) {
 fn encode_access(access: &[(Word, Vec<Word>)], out: &mut Vec<u8>) {
     let mut list = Vec::new();
     for (of, keys) in access {
+        // A string of 32 bytes, or of 20, has a head of one byte.
         let keys_length = keys.len() * 33;
         let keys_head = Header { list: true, payload_length: keys_length };
         let payload_length = 21 + keys_head.length() + keys_length;

@@ -78,6 +78,7 @@ impl<'a> Reader<'a> {
         if symbol < WIDE {
             return Ok(usize::from(symbol - first));
         }
+        // Two bytes for a rare entry, so that a frequent one takes one.
         let low = usize::from(self.symbols.byte()?);
         Ok(usize::from(WIDE - first) + (usize::from(symbol - WIDE) << 8 | low))
     }
@@ -165,6 +166,7 @@ impl<'a> Reader<'a> {
         let (shape, id) = self.tx_shape()?;
         let other = shape.flags & TxShape::OTHER_CHAIN != 0;
         let chain_id = if other { self.number_64()? } else { self.chain_id };
+        // In the order of the writer: the words behind may refer to a slot.
         self.slots[slot::TO] = (shape.to, 0);
         let from = self.word()?;
         self.slots[slot::FROM] = from;
@@ -185,6 +187,7 @@ impl<'a> Reader<'a> {
         let to = (shape.flags & TxShape::HAS_TO != 0).then_some(shape.to);
         self.known.push(([from.1, 0, value.1], id));
         let kind = shape.kind();
+        // The signature of such a transaction names no chain (before EIP-155).
         let chain_id = if kind == kind::UNPROTECTED { 0 } else { chain_id };
         let (from, value) = (as_address(from.0), value.0);
         self.chunk.txs.push(Tx {
@@ -206,6 +209,7 @@ impl<'a> Reader<'a> {
     fn access_list(&mut self) -> Result<Vec<(Word, Vec<Word>)>, PackedError> {
         let mut list = Vec::new();
         for _ in 0..self.number_64()? {
+            // Before each entry: the count is the file's, and must not decide how much memory is taken.
             self.take_room(size_of::<(Word, Vec<Word>)>())?;
             let address = as_address(self.word()?.0);
             let mut keys = Vec::new();
@@ -253,6 +257,7 @@ impl<'a> Reader<'a> {
         let Some((tx, (names, shape))) = tx else {
             return Err(self.symbols.error("a receipt without a transaction"));
         };
+        // The slots are those of the chunk's last transaction: receipts come behind all of them.
         self.slots[slot::FROM] = (tx.from, names[0]);
         self.slots[slot::TO] = (tx.to.unwrap_or_default(), names[1]);
         self.slots[slot::VALUE] = (tx.value, names[2]);

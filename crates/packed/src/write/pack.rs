@@ -150,6 +150,7 @@ impl Packer {
             let of_log = log_index::terms(&log.address[..], &log.topics);
             self.terms.extend(of_log.map(|term| (term, index as u32)));
         }
+        // At once for each height: with the doubles of a whole range the list would be several times as long.
         self.terms[start..].sort_unstable();
         dedup_from(&mut self.terms, start);
         let height = Height::of(&block, &receipts);
@@ -187,6 +188,7 @@ impl Packer {
             go_on(proceed)?;
             let encoded = match encoded {
                 Ok(Some(encoded)) => Ok(encoded),
+                // It found no room, so its streams are made again.
                 Ok(None) => encoder.encode(number, None, texts),
                 Err(reason) => Err(reason),
             };
@@ -234,6 +236,7 @@ impl Encoder<'_> {
             go_on(proceed)?;
             let is_sample = height.is_ok() && packed % DICTIONARY_STEP == 0;
             packed += usize::from(height.is_ok());
+            // A sample without room is encoded too: the dictionary must not depend on the memory.
             encoded.push(match height {
                 Err(reason) => Err(reason),
                 Ok(None) if !is_sample => Ok(None),
@@ -347,6 +350,7 @@ impl Frames {
             model: Arc::clone(&self.model),
         };
         encode::compare(&height, block, texts)?;
+        // It borrows the frame.
         drop(height);
         Ok(frame)
     }
