@@ -24,8 +24,8 @@ pub(super) const REQUESTS: Group = Group {
         Setting::new(
             "header-bytes-max",
             bytes("8KiB", "1MiB"),
-            "Bytes of a request's line and headers, up to the end of the empty line. Beyond it: \
-             HTTP 431. Over HTTP/2 at most 16 KiB.",
+            "Bytes of a request's line and headers, up to the end of the empty line; over HTTP/2 at \
+             most 16 KiB. Beyond it: HTTP 431.",
         )
         .or("64KiB")
         .reloads(),
@@ -129,8 +129,8 @@ pub(super) const CLIENTS: Group = Group {
         Setting::new(
             "connections-address-max",
             count("1", "10000000"),
-            "Open connections of one client address, of each listener. Beyond it: HTTP 503. \
-             Trusted proxies that name clients in a header are exempt.",
+            "Open connections of one client address, of each listener, except of trusted proxies that \
+             name clients in a header. Beyond it: HTTP 503.",
         )
         .otherwise("a quarter of --connections-max, at least 1")
         .reloads(),
@@ -175,9 +175,9 @@ pub(super) const CLIENTS: Group = Group {
         Setting::new(
             "write-timeout",
             duration("100ms", "1h"),
-            "Time that a client may leave its response unread. Beyond it: neve closes the \
-             connection; over HTTP/2 it resets the stream. The last slices of a response over \
-             HTTP/2 have four times as long.",
+            "Time that a client may leave its response unread; the last slices of a response over \
+             HTTP/2 have four times as long. Beyond it: neve closes the connection, or resets the \
+             stream of HTTP/2.",
         )
         .or("30s")
         .reloads(),

@@ -24,7 +24,7 @@ pub(super) const LISTEN: Group = Group {
             "listen",
             text::<ListenAddress>("ADDRESS").many(),
             "Addresses for JSON-RPC: HOST:PORT, or unix:PATH for a socket in the file system. Port 0 is \
-             any free port. All clients of a socket have the address 127.0.0.1. A socket of the \
+             any free port; clients of a socket have the address 127.0.0.1, and a socket of the \
              service manager (LISTEN_FDS) takes their place.",
         )
         .or("127.0.0.1:8545")
@@ -66,8 +66,8 @@ pub(super) const LISTEN: Group = Group {
             "keys",
             text::<PathBuf>("FILE"),
             "File of API keys: clients must name one, in the path (/k/KEY/...), in x-api-key or as a \
-             Bearer token. At most 4 MiB and 10,000 keys. SIGHUP reads it again; `neve keys hash` prints an \
-             entry.",
+             Bearer token. At most 4 MiB and 10,000 keys; SIGHUP reads it again, and `neve keys hash` prints \
+             an entry.",
         ),
         Setting::new(
             "rpc-paths",
@@ -83,7 +83,7 @@ pub(super) const LISTEN: Group = Group {
         Setting::new(
             "miss-status",
             count("200", "599"),
-            "HTTP status of a miss: 200, or 400 to 599. Some routers need another one than 421.",
+            "HTTP status of a miss: 200, or 400 to 599. Some fronts need another one than 421.",
         )
         .or("421"),
         Setting::new(

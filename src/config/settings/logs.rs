@@ -25,17 +25,17 @@ pub(super) const LOGS: Group = Group {
         Setting::new(
             "log-filter",
             text::<LogFilter>("FILTER"),
-            "Least level of log lines, also by module: `info`, `warn,neve::fetch=debug`. Libraries \
-             log errors only, unless named: `info,h2=debug`. Without it and without --log-level, the \
-             variable RUST_LOG has the filter.",
+            "Least level of log lines, also by module: `info`, `warn,neve::fetch=debug`, where \
+             libraries log errors only unless named: `info,h2=debug`. Without it and without \
+             --log-level, the variable RUST_LOG has the filter.",
         )
         .otherwise("--log-level")
         .reloads(),
         Setting::new(
             "access-log",
             text::<AccessTarget>("FILE|stdout"),
-            "File with a line for each request to the main listener and each WebSocket message. \
-             SIGHUP opens it anew. All requests then take the full path, which uses more CPU.",
+            "File with a line for each request to the main listener and each WebSocket message, \
+             which SIGHUP opens anew. All requests then take the full path, which uses more CPU.",
         ),
         Setting::new(
             "access-log-queue-bytes-max",
@@ -47,7 +47,7 @@ pub(super) const LOGS: Group = Group {
         Setting::new(
             "request-ids",
             SWITCH,
-            "Return the x-request-id of a request, or make one. Relayed requests go on with their \
+            "Return the x-request-id of a request, or make one; relayed requests go on with their \
              traceparent. All requests then take the full path, which uses more CPU.",
         ),
     ],

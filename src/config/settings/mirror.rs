@@ -60,8 +60,8 @@ pub(super) const ARCHIVE: Group = Group {
         Setting::new(
             "archive-trust",
             text::<ArchiveTrust>("WORD"),
-            "Archived heights below the served range that are answered. prove: those that this neve has \
-             proven before. ed25519:KEY: all of a manifest that the key signed. sha256:DIGEST: all of \
+            "Archived heights below the served range that are answered. `prove`: those that this neve has \
+             proven before; ed25519:KEY: all of a manifest that the key signed; sha256:DIGEST: all of \
              the manifest with the digest.",
         )
         .or("prove"),

@@ -35,7 +35,7 @@ pub(super) const MISSES: Group = Group {
         Setting::new(
             "relay-methods",
             text::<String>("METHOD").many(),
-            "Methods that may be relayed. `default` stands for a node's default API without \
+            "Methods that may be relayed; `default` stands for a node's default API without \
              eth_sendTransaction, eth_sign, eth_signTransaction, eth_fillTransaction and \
              eth_resend. admin_*, personal_* and keystore methods are refused.",
         )
@@ -77,13 +77,14 @@ pub(super) const MISSES: Group = Group {
         Setting::new(
             "relayed-requests-total-max",
             count("1", "65536"),
-            "Relayed requests in flight. A batch counts once. Beyond it: HTTP 429.",
+            "Relayed requests in flight, where a batch counts once. Beyond it: HTTP 429.",
         )
         .or("256"),
         Setting::new(
             "relayed-requests-address-max",
             count("1", "65536"),
-            "Relayed requests in flight of one client address. A batch counts once. Beyond it: HTTP 429.",
+            "Relayed requests in flight of one client address, where a batch counts once. Beyond it: \
+             HTTP 429.",
         )
         .otherwise("a quarter of --relayed-requests-total-max, at least 1"),
         Setting::new(

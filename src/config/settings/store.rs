@@ -93,13 +93,13 @@ pub(super) const RETENTION: Group = Group {
         Setting::new(
             "retain-blocks",
             count("1", "1000000000000000"),
-            "Newest blocks to keep. neve deletes whole segments beyond them. Of several bounds \
+            "Newest blocks to keep. Beyond them neve deletes whole segments; of several bounds \
              the strictest holds.",
         ),
         Setting::new(
             "retain-age",
             duration("1s", "36500d"),
-            "Age of blocks to keep. neve deletes whole segments beyond it. Of several bounds \
+            "Age of blocks to keep. Beyond it neve deletes whole segments; of several bounds \
              the strictest holds.",
         ),
     ],

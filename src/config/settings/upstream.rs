@@ -47,10 +47,10 @@ pub(super) const UPSTREAM: Group = Group {
         Setting::new(
             "upstream-header-file",
             text::<PathBuf>("FILE").many(),
-            "A file with a line `Name: value` for each HTTP header that goes with every request \
-             to the upstreams: for keys. One is for all that are followed; else the n-th is the n-th \
-             upstream's, then that of --mirror-from, then those of --relay-to, which may be left \
-             out. `none` stands for no file. A file has at most 64 KiB.",
+            "A file of at most 64 KiB with a line `Name: value` for each HTTP header that goes with \
+             every request to the upstreams: for keys. One is for all that are followed; else the n-th \
+             (or `none`) is the n-th upstream's, then that of --mirror-from, then those of --relay-to, \
+             which may be left out.",
         )
         .reloads(),
         Setting::new(

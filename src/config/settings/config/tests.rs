@@ -267,3 +267,11 @@ fn push_that_could_never_begin_is_refused() {
         assert!(error.contains("--archive-push") && error.contains(why), "{error}");
     }
 }
+
+#[test]
+fn help_of_a_setting_has_one_or_two_sentences() {
+    for Setting { name, help, .. } in all() {
+        let sentences = 1 + help.matches(". ").count();
+        assert!(sentences <= 2 && help.ends_with('.'), "{name}: {help}");
+    }
+}
