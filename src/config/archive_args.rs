@@ -56,7 +56,7 @@ pub enum ArchiveCommand {
         /// Heights of a segment of a new archive: a power of two.
         #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = range)]
         range: u32,
-        /// Sign the manifest with this digest, whoever signed it before: `neve archive verify` checks it and
+        /// Sign the manifest with this digest, also one of another signer: `neve archive verify` checks it and
         /// shows its digest, sha256: and 64 hexadecimal digits.
         #[arg(long, value_name = "DIGEST", requires = "archive_sign_key", value_parser = manifest_digest)]
         sign_existing: Option<[u8; 32]>,
@@ -170,7 +170,7 @@ pub struct ArchiveWriter {
     #[arg(long, env = "NEVE_ARCHIVE_SINGLE_WRITER", hide_env = true)]
     pub archive_single_writer: bool,
 
-    /// Lowest sequence of a manifest that is believed: an earlier one was put back by somebody.
+    /// Lowest sequence of a manifest that is believed: an attacker put an earlier one back.
     #[arg(long, value_name = "SEQUENCE", default_value_t = 0, hide_default_value = true)]
     pub archive_at_least: u64,
 }

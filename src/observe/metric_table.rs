@@ -219,7 +219,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Reads from the archive beyond --archive-reads-per-second, --archive-read-bytes-per-second (budget) or the half of one \
          address (share); queue: too many waited, of all or of one address; wait: waited for too long"
     Gauge Count "neve_archive_breaker_state" []
-        "Breaker of reads from the archive: 0 closed, 1 open, 2 half open, which is a probe under way"
+        "Breaker of reads from the archive: 0 closed, 1 open, 2 half open, which is a probe in flight"
     Counter Count "neve_archive_breaker_openings_total" []
         "Times that the breaker of reads from the archive opened"
     Counter Count "neve_archive_prefetched_segments_total" []

@@ -4,6 +4,7 @@
 
 mod comments;
 mod counts;
+mod glossary;
 mod links;
 mod markdown;
 mod names;
