@@ -29,12 +29,12 @@ const KNOWN_MAX: usize = 1024;
 
 /// Origin of rejected data. Each has a room of its own, so that none drives out the evidence of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum EvidenceOrigin {
     Upstream,
     Archive,
 }
 
-impl Origin {
+impl EvidenceOrigin {
     /// Bytes of all files of the room at most.
     fn bytes_max(self) -> usize {
         match self {
@@ -120,7 +120,7 @@ impl Evidence {
         files.sort_unstable(); // names begin with the time
         let mut state = State::default();
         for file in files {
-            state.room(Origin::of_file(&file.0)).files.push_back(file);
+            state.room(EvidenceOrigin::of_file(&file.0)).files.push_back(file);
         }
         Self(Arc::new(Inner { dir, state: Mutex::new(state) }))
     }
@@ -129,10 +129,12 @@ impl Evidence {
     pub(crate) fn keep(&self, answer: RejectedPayload, verdict: &'static str, why: &str) {
         let key = (answer.height, answer.upstream.clone(), verdict);
         let (height, why) = (answer.height, why.to_owned());
-        if self.admit(Origin::Upstream, key) {
-            self.write_later(Origin::Upstream, format!("{height}-{verdict}"), move |unix| {
-                contents(&answer, verdict, &why, unix)
-            });
+        if self.admit(EvidenceOrigin::Upstream, key) {
+            self.write_later(
+                EvidenceOrigin::Upstream,
+                format!("{height}-{verdict}"),
+                move |unix| contents(&answer, verdict, &why, unix),
+            );
         }
     }
 
@@ -141,15 +143,17 @@ impl Evidence {
     pub(crate) fn keep_page(&self, page: &RejectedPage<'_>) {
         let number = page.page;
         let key = (number as u64, page.object.clone(), ARCHIVE_PAGE);
-        if self.admit(Origin::Archive, key) {
+        if self.admit(EvidenceOrigin::Archive, key) {
             // A copy, as the page is a part of all that was read.
             let contents = page_contents(page, unix_now().as_secs());
-            self.write_later(Origin::Archive, format!("{number}-{ARCHIVE_PAGE}"), |_| contents);
+            self.write_later(EvidenceOrigin::Archive, format!("{number}-{ARCHIVE_PAGE}"), |_| {
+                contents
+            });
         }
     }
 
     /// True if it is to be kept: it is new, and few others wait for the disk.
-    fn admit(&self, origin: Origin, key: (u64, String, &'static str)) -> bool {
+    fn admit(&self, origin: EvidenceOrigin, key: (u64, String, &'static str)) -> bool {
         let mut state = lock(&self.0.state);
         let room = state.room(origin);
         if room.waiting >= WAITING_MAX {
@@ -165,7 +169,7 @@ impl Evidence {
 
     fn write_later(
         &self,
-        origin: Origin,
+        origin: EvidenceOrigin,
         name: String,
         contents: impl FnOnce(u64) -> Vec<u8> + Send + 'static,
     ) {
@@ -186,7 +190,7 @@ fn unix_now() -> Duration {
 impl Inner {
     fn write(
         &self,
-        origin: Origin,
+        origin: EvidenceOrigin,
         what: &str,
         contents: impl FnOnce(u64) -> Vec<u8>,
     ) -> io::Result<()> {
@@ -209,10 +213,10 @@ impl Inner {
 }
 
 impl State {
-    fn room(&mut self, origin: Origin) -> &mut Room {
+    fn room(&mut self, origin: EvidenceOrigin) -> &mut Room {
         match origin {
-            Origin::Upstream => &mut self.upstream,
-            Origin::Archive => &mut self.archive,
+            EvidenceOrigin::Upstream => &mut self.upstream,
+            EvidenceOrigin::Archive => &mut self.archive,
         }
     }
 }
@@ -236,7 +240,7 @@ fn contents(answer: &RejectedPayload, verdict: &str, why: &str, unix: u64) -> Ve
     });
     let mut bytes = format!("{head}\n").into_bytes();
     for text in [block, receipts] {
-        let room = Origin::Upstream.file_bytes_max().saturating_sub(bytes.len());
+        let room = EvidenceOrigin::Upstream.file_bytes_max().saturating_sub(bytes.len());
         // An upstream decides how long its texts are: a file is cut at its bound.
         bytes.extend_from_slice(&text[..text.len().min(room)]);
         bytes.push(b'\n');
@@ -255,7 +259,7 @@ fn page_contents(rejected: &RejectedPage<'_>, unix: u64) -> Vec<u8> {
         "bytes": bytes.len(),
     });
     let mut contents = format!("{head}\n").into_bytes();
-    let room = Origin::Archive.file_bytes_max().saturating_sub(contents.len());
+    let room = EvidenceOrigin::Archive.file_bytes_max().saturating_sub(contents.len());
     contents.extend_from_slice(&bytes[..bytes.len().min(room)]);
     contents
 }
@@ -267,7 +271,7 @@ mod tests {
     fn write(evidence: &Evidence, answer: &RejectedPayload) {
         let what = format!("{}-header_hash", answer.height);
         let contents = |unix| contents(answer, "header_hash", "w", unix);
-        evidence.0.write(Origin::Upstream, &what, contents).unwrap();
+        evidence.0.write(EvidenceOrigin::Upstream, &what, contents).unwrap();
     }
 
     fn answer(height: u64, len: usize) -> RejectedPayload {
@@ -304,7 +308,8 @@ mod tests {
             write(&evidence, &answer(height, 20 << 20));
         }
         let kept = files(dir.path());
-        let (all, one) = (Origin::Upstream.bytes_max(), Origin::Upstream.file_bytes_max());
+        let (all, one) =
+            (EvidenceOrigin::Upstream.bytes_max(), EvidenceOrigin::Upstream.file_bytes_max());
         assert!(kept.iter().map(|(_, len)| len).sum::<u64>() <= all as u64);
         assert!(kept.iter().all(|(_, len)| *len <= one as u64 + 4), "{kept:?}");
     }
@@ -315,7 +320,7 @@ mod tests {
         let page = RejectedPage { object: "segment-0".to_owned(), page, bytes: &bytes };
         let contents = |unix| page_contents(&page, unix);
         let name = format!("{}-{ARCHIVE_PAGE}", page.page);
-        evidence.0.write(Origin::Archive, &name, contents).unwrap();
+        evidence.0.write(EvidenceOrigin::Archive, &name, contents).unwrap();
     }
 
     #[cfg(feature = "archive")]
@@ -335,7 +340,10 @@ mod tests {
         let evidence = Evidence::new(dir.path());
         (0..50).for_each(|page| write_page(&evidence, page, 2 << 20));
         let (pages, others, longest) = counts();
-        assert_eq!((pages, others, longest), (16, 50, Some(Origin::Archive.file_bytes_max())));
+        assert_eq!(
+            (pages, others, longest),
+            (16, 50, Some(EvidenceOrigin::Archive.file_bytes_max()))
+        );
         (50..120).for_each(|height| write(&evidence, &answer(height, 10)));
         assert_eq!((counts().0, counts().1), (16, FILES_MAX), "over a restart too");
     }
@@ -347,10 +355,13 @@ mod tests {
         let key = |height| (height, "http://node".to_owned(), "header_hash");
         let admitted =
             |origin| (0..100).filter(|height| evidence.admit(origin, key(*height))).count();
-        assert_eq!([Origin::Archive, Origin::Upstream].map(admitted), [WAITING_MAX; 2]);
+        assert_eq!(
+            [EvidenceOrigin::Archive, EvidenceOrigin::Upstream].map(admitted),
+            [WAITING_MAX; 2]
+        );
         lock(&evidence.0.state).archive.waiting = 0;
-        assert!(!evidence.admit(Origin::Archive, key(0)), "it is known");
-        assert!(evidence.admit(Origin::Archive, key(99)), "it was not kept before");
+        assert!(!evidence.admit(EvidenceOrigin::Archive, key(0)), "it is known");
+        assert!(evidence.admit(EvidenceOrigin::Archive, key(99)), "it was not kept before");
     }
 
     #[test]

@@ -113,7 +113,7 @@ struct Shared {
 
 struct State {
     queue: QueueLimits,
-    shares: HashMap<ClientAddress, Share>,
+    shares: HashMap<ClientAddress, AddressJobs>,
     /// Addresses with jobs that wait, next first.
     turns: VecDeque<ClientAddress>,
     /// Jobs that wait.
@@ -143,7 +143,7 @@ impl State {
 
 /// Jobs of one address.
 #[derive(Default)]
-struct Share {
+struct AddressJobs {
     waiting: VecDeque<Job>,
     running: usize,
 }

@@ -107,11 +107,11 @@ pub(crate) struct Answered {
     /// Outcome of the work; nothing if sending failed.
     pub(crate) waited: Option<Waited>,
     /// Counts for the thread of the connection.
-    pub(crate) counted: Option<Counted>,
+    pub(crate) counted: Option<RequestCounts>,
 }
 
 /// Counts that another thread has of a request.
-pub(crate) struct Counted {
+pub(crate) struct RequestCounts {
     pub(crate) calls: Calls,
     /// Time that the calls took.
     pub(crate) took: Duration,

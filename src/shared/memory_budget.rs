@@ -67,11 +67,11 @@ pub(crate) struct MemoryBudget {
     shares: [Mutex<Shares>; SHARDS],
 }
 
-type Shares = HashMap<ClientAddress, Weak<Share>>;
+type Shares = HashMap<ClientAddress, Weak<AddressShare>>;
 
 /// Part of the budget that one address uses. It exists as long as the address has reservations.
 #[derive(Debug)]
-struct Share {
+struct AddressShare {
     budget: Arc<MemoryBudget>,
     address: ClientAddress,
     used: AtomicUsize,
@@ -82,14 +82,14 @@ struct Share {
 /// Bytes reserved for one thing, until dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation {
-    share: Arc<Share>,
+    share: Arc<AddressShare>,
     bytes: usize,
     holder: Holder,
 }
 
 /// Place of a filter among those of its address, until dropped.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<Share>);
+pub(crate) struct FilterPlace(Arc<AddressShare>);
 
 /// Client for which memory is reserved.
 #[derive(Debug, Clone, Copy)]
@@ -145,13 +145,13 @@ impl MemoryBudget {
         self.refused[holder as usize].load(Ordering::Relaxed)
     }
 
-    fn share(self: &Arc<Self>, address: ClientAddress) -> Arc<Share> {
+    fn share(self: &Arc<Self>, address: ClientAddress) -> Arc<AddressShare> {
         let mut shares = self.shard(address);
         if let Some(share) = shares.get(&address).and_then(Weak::upgrade) {
             return share;
         }
         let (used, filters) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let share = Arc::new(Share { budget: Arc::clone(self), address, used, filters });
+        let share = Arc::new(AddressShare { budget: Arc::clone(self), address, used, filters });
         shares.insert(address, Arc::downgrade(&share));
         share
     }
@@ -185,7 +185,7 @@ impl Account<'_> {
 impl Reservation {
     /// Reserves more bytes; false, and as many as before, if fewer are left.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
-        let Share { budget, used, .. } = &*self.share;
+        let AddressShare { budget, used, .. } = &*self.share;
         let fits = take(used, bytes, budget.address_max.load(Ordering::Relaxed))
             && (take(&budget.used, bytes, budget.total_max()) || {
                 // Taken from the share a moment ago, and the total has too few.
@@ -214,8 +214,8 @@ impl Reservation {
     }
 
     /// Counts a filter of this address; `None` if it has `max` already.
-    pub(crate) fn place(&self, max: usize) -> Option<Place> {
-        take(&self.share.filters, 1, max).then(|| Place(Arc::clone(&self.share)))
+    pub(crate) fn place(&self, max: usize) -> Option<FilterPlace> {
+        take(&self.share.filters, 1, max).then(|| FilterPlace(Arc::clone(&self.share)))
     }
 }
 
@@ -266,13 +266,13 @@ impl Drop for Reservation {
     }
 }
 
-impl Drop for Place {
+impl Drop for FilterPlace {
     fn drop(&mut self) {
         self.0.filters.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Drop for Share {
+impl Drop for AddressShare {
     fn drop(&mut self) {
         let mut shares = self.budget.shard(self.address);
         // Another share may have taken the place since the last reference to this one went.

@@ -26,7 +26,7 @@ pub(crate) use latency::{LatencySeries, add, bounds, latency_series};
 #[cfg(test)]
 pub(crate) use memory_budget::tests;
 pub(crate) use memory_budget::{
-    Account, FREE_BYTES, HOLDERS, Holder, MemoryBudget, Meter, Place, Reservation,
+    Account, FREE_BYTES, FilterPlace, HOLDERS, Holder, MemoryBudget, Meter, Reservation,
 };
 pub(crate) use serving::Serving;
 #[cfg(feature = "archive")]

@@ -78,11 +78,11 @@ struct HeadMessage {
 
 #[derive(Deserialize)]
 struct Params {
-    result: Head,
+    result: HeadNumber,
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct HeadNumber {
     number: String,
 }
 

@@ -57,7 +57,7 @@ struct Front {
 }
 
 /// A response of a front.
-struct Answer {
+struct FrontResponse {
     status: StatusCode,
     /// Value of the header of neve, if the front passes it on.
     source: Option<String>,
@@ -74,7 +74,7 @@ impl Front {
         vec![found, self.judge_miss(&self.call(MISS).await)]
     }
 
-    async fn call(&self, (method, params): (&str, &str)) -> Result<Answer, String> {
+    async fn call(&self, (method, params): (&str, &str)) -> Result<FrontResponse, String> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let answer = async {
             let sent = self.client.send(None, Some(Bytes::from(body)), HeaderMap::new()).await;
@@ -84,13 +84,13 @@ impl Front {
             let source = source.map(|text| PeerText::new(text).to_string());
             let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
             let body = body.map_err(|error| error.to_string())?.to_bytes();
-            Ok(Answer { status, source, body: serde_json::from_slice(&body).ok() })
+            Ok(FrontResponse { status, source, body: serde_json::from_slice(&body).ok() })
         };
         let answer = timeout(ANSWER_TIME_MAX, answer).await;
         answer.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_TIME_MAX:?}")))
     }
 
-    fn judge_hit(&self, answer: &Result<Answer, String>) -> Finding {
+    fn judge_hit(&self, answer: &Result<FrontResponse, String>) -> Finding {
         let (name, method) = (&self.name, HIT.0);
         match answer {
             Err(why) => {
@@ -101,10 +101,10 @@ impl Front {
                 let text = format!("{name}: {method} fails: {}", answer.shown());
                 Finding::problem("front", text, "see the log of the front, and curl neve itself")
             }
-            Ok(Answer { source: Some(source), .. }) if source == "hit" => {
+            Ok(FrontResponse { source: Some(source), .. }) if source == "hit" => {
                 Finding::ok("front", format!("{name}: {method} comes from neve"))
             }
-            Ok(Answer { source: Some(source), .. }) => {
+            Ok(FrontResponse { source: Some(source), .. }) => {
                 let text = format!("{name}: {method} does not come from neve, but by {source}");
                 Finding::warning("front", text, "see /ready of neve")
             }
@@ -116,7 +116,7 @@ impl Front {
         }
     }
 
-    fn judge_miss(&self, answer: &Result<Answer, String>) -> Finding {
+    fn judge_miss(&self, answer: &Result<FrontResponse, String>) -> Finding {
         let (name, method) = (&self.name, MISS.0);
         match answer {
             Ok(answer) if answer.has_result() => {
@@ -135,7 +135,7 @@ impl Front {
     }
 }
 
-impl Answer {
+impl FrontResponse {
     fn has_result(&self) -> bool {
         let body = self.body.as_ref().unwrap_or(&Value::Null);
         self.status == StatusCode::OK && body.get("result").is_some_and(|result| !result.is_null())
@@ -157,9 +157,9 @@ mod tests {
     use super::*;
 
     #[expect(clippy::unnecessary_wraps, reason = "as a call has it")]
-    fn answer(status: u16, source: Option<&str>, body: Value) -> Result<Answer, String> {
+    fn answer(status: u16, source: Option<&str>, body: Value) -> Result<FrontResponse, String> {
         let (status, source) = (StatusCode::from_u16(status).unwrap(), source.map(str::to_owned));
-        Ok(Answer { status, source, body: Some(body) })
+        Ok(FrontResponse { status, source, body: Some(body) })
     }
 
     #[test]

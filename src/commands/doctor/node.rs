@@ -64,7 +64,7 @@ async fn all(config: &Config) -> Vec<Finding> {
 }
 
 /// Height and time of a block.
-struct Head {
+struct NodeHead {
     height: String,
     seconds: u64,
 }
@@ -129,7 +129,7 @@ impl Node<'_> {
         }
     }
 
-    async fn head(&self) -> Result<Head, String> {
+    async fn head(&self) -> Result<NodeHead, String> {
         let block = self.rpc.call("eth_getBlockByNumber", "[\"latest\",false]").await;
         let block = block.map_err(|error| error.to_string())?;
         let block: Value = serde_json::from_slice(block.as_deref().unwrap_or(b"null"))
@@ -137,13 +137,13 @@ impl Node<'_> {
         let height = block["number"].as_str().filter(|text| quantity(text).is_some());
         let seconds = block["timestamp"].as_str().and_then(quantity);
         match (height, seconds) {
-            (Some(height), Some(seconds)) => Ok(Head { height: height.to_owned(), seconds }),
+            (Some(height), Some(seconds)) => Ok(NodeHead { height: height.to_owned(), seconds }),
             _ => Err("it has no number or no time".to_owned()),
         }
     }
 
     /// Chain, head and age. A head from the future tells of a wrong clock on this side.
-    fn standing(&self, chain: u64, head: &Head) -> Finding {
+    fn standing(&self, chain: u64, head: &NodeHead) -> Finding {
         let name = self.name;
         let height = quantity(&head.height).unwrap_or_default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -164,7 +164,7 @@ impl Node<'_> {
         Finding::ok("upstream", text)
     }
 
-    async fn methods(&self, head: &Head) -> Finding {
+    async fn methods(&self, head: &NodeHead) -> Finding {
         let mut lacking = Vec::new();
         for (method, params) in METHODS {
             if let Err(error) = self.rpc.call(method, &params.replace("{}", &head.height)).await {

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 
 use super::responder::Responder;
 use crate::http::response::{Persistence, ResponseWriter};
-use crate::http::{Answered, Counted, NotDone, OffloadedRequest, UnsentResponse, Waited};
+use crate::http::{Answered, NotDone, OffloadedRequest, RequestCounts, UnsentResponse, Waited};
 use crate::rpc::RpcResponse;
 use crate::shared::lock::lock;
 use crate::shared::{Began, Class, Work, add, has_gone};
@@ -66,13 +66,13 @@ impl Responder {
         let (reply, calls) = self.rpc.answer_waiting(body, accepts, address, &work)?;
         if reply.needs_upstream() {
             let waited = Some(Waited::Unanswered(stream, question.request));
-            let counted = Counted { calls, took: began.elapsed(), response: None };
+            let counted = RequestCounts { calls, took: began.elapsed(), response: None };
             return Some(Answered { waited, counted: Some(counted) });
         }
         let (out, status) = self.uncounted(reply, question.persistence);
         let (response, out) = (Some((status, out.body_len())), Box::new(out));
         let waited = UnsentResponse { stream, out }.send().map(Waited::Unsent);
-        let counted = Counted { calls, took: began.elapsed(), response };
+        let counted = RequestCounts { calls, took: began.elapsed(), response };
         Some(Answered { waited, counted: Some(counted) })
     }
 
@@ -80,7 +80,7 @@ impl Responder {
     /// may have the response already.
     pub(crate) fn count(&self, done: Answered) -> Option<Waited> {
         let counters = &self.rpc.counters;
-        if let Some(Counted { calls, took, response }) = done.counted {
+        if let Some(RequestCounts { calls, took, response }) = done.counted {
             calls.count(counters, took);
             if let Some((status, len)) = response {
                 counters.respond(status.as_u16());

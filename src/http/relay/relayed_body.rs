@@ -18,13 +18,13 @@ use crate::shared::Reservation;
 
 /// Place of a request among those of its address and of all, and its memory.
 pub(crate) struct Held {
-    pub(super) _place: Place,
+    pub(super) _place: RequestPlace,
     pub(super) memory: Reservation,
 }
 
 /// Place of a request, until dropped.
 #[expect(dead_code, reason = "they are held and not used")]
-pub(super) enum Place {
+pub(super) enum RequestPlace {
     Own(Seat, OwnedSemaphorePermit),
     /// Place of a request whose parts may outlive its client, and keep it, too.
     Shared(Kept),

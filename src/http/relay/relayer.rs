@@ -11,7 +11,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap};
 use tokio::sync::Semaphore;
 
 use super::paths::RelayPaths;
-use super::relayed_body::{Held, Place, RelayedBody};
+use super::relayed_body::{Held, RelayedBody, RequestPlace};
 use super::socket::{ClientSocket, Places};
 use crate::body::ResponseBody;
 use crate::client::{STREAM_READ_BYTES, Ticker};
@@ -319,10 +319,10 @@ impl Relayer {
         Ok(Held { _place: place, memory })
     }
 
-    fn place(&self, origin: &Origin<'_>) -> Result<Place, Failure> {
+    fn place(&self, origin: &Origin<'_>) -> Result<RequestPlace, Failure> {
         let seat = self.shared.seats.take(origin.address).ok_or(Failure::Limited)?;
         let permit = Arc::clone(&self.shared.permits).try_acquire_owned();
-        Ok(Place::Own(seat, permit.map_err(|_| Failure::Limited)?))
+        Ok(RequestPlace::Own(seat, permit.map_err(|_| Failure::Limited)?))
     }
 
     fn memory(&self, origin: &Origin<'_>) -> Option<Reservation> {
@@ -343,7 +343,7 @@ impl Relayer {
         let memory = memory.ok_or(NotRelayed::NoRoom)?;
         let kept: Kept = Arc::new((held, request.memory.take()));
         request.kept = Some(Arc::clone(&kept));
-        Ok(Held { _place: Place::Shared(kept), memory })
+        Ok(Held { _place: RequestPlace::Shared(kept), memory })
     }
 }
 

@@ -12,7 +12,7 @@ const FIRST_CONTROL: u8 = 8;
 /// Lengths of the buffers of a connection: one into which frames are read, and one that joins the
 /// frames of a message.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptBytes {
     /// Bytes of the frame header that is coming.
     head: [u8; HEAD_MAX],
     head_len: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Kept {
     message: usize,
 }
 
-impl Kept {
+impl KeptBytes {
     /// Counts received bytes, which may begin and end anywhere in a frame.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
         while let Some(first) = bytes.first() {
@@ -119,7 +119,7 @@ mod tests {
     /// Bytes that are kept after these, which must not depend on their fragments.
     fn kept(bytes: &[u8]) -> (usize, usize) {
         let after = |step: usize| {
-            let mut kept = Kept::default();
+            let mut kept = KeptBytes::default();
             bytes.chunks(step).for_each(|bytes| kept.add(bytes));
             (kept.longest, kept.message)
         };

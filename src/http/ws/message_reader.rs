@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 
-use super::kept_bytes::Kept;
+use super::kept_bytes::KeptBytes;
 use crate::http::response::{ResponseWriter, Sent, on_disk_thread};
 use crate::http::socket::{NO_ROOM, Socket as Tcp};
 use crate::shared::{FREE_BYTES, Holder, Reservation};
@@ -26,7 +26,7 @@ pub(crate) type Socket = WebSocketStream<MessageReader>;
 /// buffer into which it read the frame.
 pub(crate) struct MessageReader {
     io: Tcp,
-    kept: Kept,
+    kept: KeptBytes,
     held: Option<Reservation>,
     sending: Sending,
 }
@@ -45,7 +45,7 @@ enum Sending {
 impl MessageReader {
     /// Makes one of a connection from which these bytes were read already.
     pub(crate) fn new(tcp: Tcp, read: &[u8]) -> Self {
-        let mut kept = Kept::default();
+        let mut kept = KeptBytes::default();
         kept.add(read);
         Self { io: tcp, kept, held: None, sending: Sending::Nothing }
     }

@@ -18,7 +18,7 @@ const WARN_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Lines that a write left in the file, and lines that are lost.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct WrittenLines {
     pub(super) written: u64,
     pub(super) failed: u64,
 }
@@ -53,7 +53,7 @@ impl LogFile {
     }
 
     /// Writes whole lines. After an error the rest of them is lost.
-    pub(super) fn write(&mut self, lines: &[u8]) -> Outcome {
+    pub(super) fn write(&mut self, lines: &[u8]) -> WrittenLines {
         // The last write ended amid a line: a new one must not be joined to it.
         let cut = if self.is_cut { &b"\n"[..] } else { b"" };
         let mut left = lines;
@@ -74,7 +74,7 @@ impl LogFile {
         if let Err(error) = result {
             self.warn(&error);
         }
-        Outcome { written: count(done), failed: count(left) }
+        WrittenLines { written: count(done), failed: count(left) }
     }
 
     fn warn(&mut self, error: &io::Error) {
@@ -116,7 +116,7 @@ mod tests {
         let (path, old) = (dir.path().join("access.log"), dir.path().join("access.log.1"));
         fs::write(&path, "before\n").expect("a file");
         let mut log = LogFile::open(AccessTarget::File(path.clone())).expect("it opens");
-        assert_eq!(log.write(b"one\ntwo\n"), Outcome { written: 2, failed: 0 });
+        assert_eq!(log.write(b"one\ntwo\n"), WrittenLines { written: 2, failed: 0 });
         fs::rename(&path, &old).expect("a rotation");
         log.write(b"three\n");
         log.reopen();
@@ -133,7 +133,7 @@ mod tests {
     fn failed_write_is_counted_by_lines() {
         let full = AccessTarget::File("/dev/full".into());
         let mut log = LogFile::open(full).expect("it opens");
-        assert_eq!(log.write(b"one\ntwo\n"), Outcome { written: 0, failed: 2 });
+        assert_eq!(log.write(b"one\ntwo\n"), WrittenLines { written: 0, failed: 2 });
         assert!(log.warned.is_some() && !log.is_cut);
     }
 }

@@ -31,19 +31,19 @@ const CHANGING: [&str; 4] = ["height", "retry_in", "elapsed", "bytes"];
 /// Writes events, and leaves out warnings and errors that repeat.
 pub(super) struct Unrepeated<F> {
     format: F,
-    places: Mutex<HashMap<Identifier, Place>>,
+    places: Mutex<HashMap<Identifier, WarnSite>>,
 }
 
 /// Place in the code that warns.
 #[derive(Default)]
-struct Place {
+struct WarnSite {
     /// Warnings of the last second, with the time of each.
     recent: Vec<(u64, Instant)>,
     /// Lines left out since the last line.
     left_out: u64,
 }
 
-impl Place {
+impl WarnSite {
     /// Takes a warning. Returns the number of lines left out before it; `None` if it is to be left out too.
     fn take(&mut self, warning: u64, now: Instant) -> Option<u64> {
         self.recent.retain(|(_, at)| now.saturating_duration_since(*at) < APART);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn warning_is_taken_once_a_second_and_others_of_the_place_up_to_a_bound() {
-        let (mut place, begin) = (Place::default(), Instant::now());
+        let (mut place, begin) = (WarnSite::default(), Instant::now());
         let at = |milliseconds| begin + Duration::from_millis(milliseconds);
         assert_eq!(place.take(1, at(0)), Some(0));
         assert_eq!(place.take(1, at(999)), None);

@@ -14,7 +14,7 @@ use neve_jsonrpc::{LogRange, RpcError};
 use neve_record::log_matcher::LogMatcher;
 
 use crate::shared::lock::lock;
-use crate::shared::{Account, Holder, Place, Reservation};
+use crate::shared::{Account, FilterPlace, Holder, Reservation};
 
 /// Time without a poll after which a filter is removed.
 const IDLE_MAX: Duration = Duration::from_mins(5);
@@ -36,7 +36,7 @@ pub(crate) struct OpenFilter {
     /// First height that it has not delivered; `None` if the store was empty when it was made.
     next: Mutex<Option<u64>>,
     /// Memory, and its place among the filters of its address.
-    _held: (Reservation, Place),
+    _held: (Reservation, FilterPlace),
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Filters {
         held: &HashMap<String, Entry>,
         bytes: usize,
         account: Account<'_>,
-    ) -> Result<(Reservation, Place), RpcError> {
+    ) -> Result<(Reservation, FilterPlace), RpcError> {
         let max = self.max.load(Ordering::Relaxed);
         if held.len() >= max {
             return Err(too_many(max));

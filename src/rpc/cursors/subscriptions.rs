@@ -36,20 +36,20 @@ pub(crate) struct OpenSubscription {
     /// True while the response that has its id is not written: it is told nothing before.
     waits: bool,
     _reservation: Reservation,
-    _counted: Counted,
+    _counted: SubscriptionCount,
 }
 
 /// Counts a subscription for as long as it lives.
-struct Counted(Arc<ThreadCounters>, WsKind);
+struct SubscriptionCount(Arc<ThreadCounters>, WsKind);
 
-impl Counted {
+impl SubscriptionCount {
     fn new(counters: &Arc<ThreadCounters>, kind: WsKind) -> Self {
         counters.ws_subscribed(kind);
         Self(Arc::clone(counters), kind)
     }
 }
 
-impl Drop for Counted {
+impl Drop for SubscriptionCount {
     fn drop(&mut self) {
         self.0.ws_unsubscribed(self.1);
     }
@@ -110,7 +110,7 @@ impl Subscriptions {
             frame: 0, // no frame takes it back
             waits: false,
             _reservation: reservation,
-            _counted: Counted::new(&self.counters, topic.kind()),
+            _counted: SubscriptionCount::new(&self.counters, topic.kind()),
             topic,
         });
         true
@@ -183,7 +183,7 @@ impl Subscriptions {
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
         let reservation = account.reserve(Holder::Filter, topic.bytes());
         let reservation = reservation.ok_or_else(|| NotOpened::Error(no_room()))?;
-        let counted = Counted::new(&self.counters, topic.kind());
+        let counted = SubscriptionCount::new(&self.counters, topic.kind());
         self.held.push(OpenSubscription {
             id: new_id(),
             topic,

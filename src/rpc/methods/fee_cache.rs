@@ -13,10 +13,10 @@ const KEPT: usize = 2 * FEE_BLOCKS_MAX as usize;
 
 /// The fees that were last computed.
 #[derive(Default)]
-pub(crate) struct FeeCache(Mutex<Kept>);
+pub(crate) struct FeeCache(Mutex<CachedFees>);
 
 #[derive(Default)]
-struct Kept {
+struct CachedFees {
     fees: HashMap<(Hash, bool), Arc<BlockFees>>,
     order: VecDeque<(Hash, bool)>,
 }
@@ -48,7 +48,7 @@ impl FeeCache {
         Ok(fees)
     }
 
-    fn kept<R>(&self, look: impl FnOnce(&mut Kept) -> R) -> R {
+    fn kept<R>(&self, look: impl FnOnce(&mut CachedFees) -> R) -> R {
         look(&mut lock(&self.0))
     }
 }
