@@ -1,8 +1,9 @@
-//! Rules of the prose: sentences, names, doc comments, tables, links, paths. `cargo test --test words`.
+//! Rules of the prose: sentences, names, doc comments, tables, links, paths, commits. `cargo test --test words`.
 //!
 //! `cargo test --test words counts -- --nocapture` prints the length of the sentences.
 
 mod comments;
+mod commits;
 mod counts;
 mod glossary;
 mod links;
