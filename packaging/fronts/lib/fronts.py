@@ -45,12 +45,19 @@ class Front:
 
     def swaps(self):
         """Pieces of the shipped file, and what stands there in the test."""
-        port = lambda tap: f"127.0.0.1:{tap.address[1]}"
-        neves = {f"127.0.0.1:{8545 + index}": port(neve.tap) for index, neve in enumerate(self.rig.neves)}
-        return neves | {"127.0.0.1:9650": port(self.rig.node_tap), "127.0.0.1:8080": f"127.0.0.1:{self.address[1]}"}
+        ports = self.ports() | {8080: self.address[1]}
+        return {f"127.0.0.1:{shipped}": f"127.0.0.1:{real}" for shipped, real in ports.items()}
+
+    def ports(self):
+        """Shipped ports of the servers, and those of the test."""
+        neves = {8545 + index: neve.tap.address[1] for index, neve in enumerate(self.rig.neves)}
+        return neves | {9650: self.rig.node_tap.address[1]}
 
     def shipped(self):
-        return (PLACE / self.name / self.file).read_text()
+        return self.text(self.file)
+
+    def text(self, file):
+        return (PLACE / self.name / file).read_text()
 
     def configured(self):
         """Writes the shipped file with the addresses of the test."""
@@ -70,6 +77,12 @@ class Front:
 
     def end(self):
         self.process.end()
+
+
+def replaced(text, begin, end, piece):
+    """The text with a piece in the place of all from `begin` to `end`, or to the last line."""
+    before, rest = text.split(begin, 1)
+    return f"{before}\n{piece}" + (end + rest.split(end, 1)[1] if end else "")
 
 
 def found(*names):
@@ -97,9 +110,7 @@ class SeveralNginx(Nginx):
     """nginx before several neves: the block of several.conf is in the place of the one of neve.conf."""
 
     def shipped(self):
-        text, block = super().shipped(), (PLACE / "nginx/several.conf").read_text()
-        before, after = text.split("upstream neve {", 1)
-        return before + block[block.index("upstream neve {"):] + after.split("}", 1)[1]
+        return replaced(super().shipped(), "upstream neve {", "\n\n", self.text("several.conf"))
 
 
 class Haproxy(Front):
@@ -113,13 +124,12 @@ class Haproxy(Front):
 
 
 class SeveralHaproxy(Haproxy):
-    """HAProxy before several neves: the sections of several.cfg are in the place of two of neve.cfg."""
+    """HAProxy before several neves: the sections of several.cfg are in the place of three of neve.cfg."""
 
     def shipped(self):
-        text, sections = super().shipped(), (PLACE / "haproxy/several.cfg").read_text()
-        before, after = text.split("\nbackend calls\n", 1)
-        sections = sections.replace("abns@neves", f"abns@neves-{self.address[1]}")
-        return before + sections[sections.index("\nbackend calls"):] + "\n" + after[after.index("# Paths that only neve has"):]
+        # The name of a socket that has no file is one for the whole machine.
+        sections = self.text("several.cfg").replace("abns@neves", f"abns@neves-{self.address[1]}")
+        return replaced(super().shipped(), "\nbackend calls\n", "\nbackend node_only", sections)
 
 
 class Varnish(Front):
@@ -132,13 +142,19 @@ class Varnish(Front):
         return found("varnishd")
 
     def swaps(self):
-        neve, node = self.rig.neve.tap.address[1], self.rig.node_tap.address[1]
-        return {'.port = "8545"': f'.port = "{neve}"', '.port = "9650"': f'.port = "{node}"'}
+        return {f'.port = "{shipped}"': f'.port = "{real}"' for shipped, real in self.ports().items()}
 
     def command(self, path):
         address = f"127.0.0.1:{self.address[1]}"
         kept = ["-j", "none", "-s", "malloc,64m", "-n", str(self.directory / "n")]
         return [self.program(), "-F", *kept, "-a", address, "-f", str(path)]
+
+
+class SeveralVarnish(Varnish):
+    """Varnish before several neves: several.vcl is in the place of a backend and a subroutine of neve.vcl."""
+
+    def shipped(self):
+        return replaced(super().shipped(), "backend neve_ready {", "\nbackend node {", self.text("several.vcl"))
 
 
 class Caddy(Front):
@@ -155,6 +171,13 @@ class Caddy(Front):
         return [self.program(), "run", "--adapter", "caddyfile", "--config", str(path)]
 
 
+class SeveralCaddy(Caddy):
+    """Caddy before several neves: the snippet of several.Caddyfile is in the place of the one of Caddyfile."""
+
+    def shipped(self):
+        return replaced(super().shipped(), "(neves) {", "\n\n", self.text("several.Caddyfile"))
+
+
 class Envoy(Front):
     name, file = "envoy", "envoy.yaml"
     needs_check_if_stuck = True
@@ -162,12 +185,18 @@ class Envoy(Front):
     notices_s = 4
 
     def swaps(self):
-        ports = {8545: self.rig.neve.tap, 9650: self.rig.node_tap}
-        ports = {port: tap.address[1] for port, tap in ports.items()} | {8080: self.address[1]}
+        ports = self.ports() | {8080: self.address[1]}
         return {f"port_value: {shipped}": f"port_value: {real}" for shipped, real in ports.items()}
 
     def command(self, path):
         return [self.program(), "-c", str(path), "--use-dynamic-base-id", "--concurrency", "1", "-l", "warn"]
+
+
+class SeveralEnvoy(Envoy):
+    """Envoy before several neves: the clusters of several.yaml are in the place of those of envoy.yaml."""
+
+    def shipped(self):
+        return replaced(super().shipped(), "  clusters:\n", None, self.text("several.yaml"))
 
 
 class Worker(Front):
@@ -188,9 +217,13 @@ class Worker(Front):
 
     def command(self, path):
         os.environ["MINIFLARE"] = str(self.modules()) + "/"
-        neve, node = (f"http://127.0.0.1:{tap.address[1]}" for tap in (self.rig.neve.tap, self.rig.node_tap))
-        return [self.program(), str(PLACE / "lib/miniflare.mjs"), str(self.address[1]), str(path), neve, node]
+        url = lambda tap: f"http://127.0.0.1:{tap.address[1]}"
+        # One address, or several with spaces between.
+        neves = " ".join(url(neve.tap) for neve in self.rig.neves)
+        program = [self.program(), str(PLACE / "lib/miniflare.mjs")]
+        return [*program, str(self.address[1]), str(path), neves, url(self.rig.node_tap)]
 
 
 FRONTS = [Nginx, Varnish, Haproxy, Caddy, Worker, Envoy]
-SEVERAL = [SeveralNginx, SeveralHaproxy]
+# How each stands before several neves. The Worker's own file does.
+SEVERAL = {Nginx: SeveralNginx, Varnish: SeveralVarnish, Haproxy: SeveralHaproxy, Caddy: SeveralCaddy, Worker: Worker, Envoy: SeveralEnvoy}

@@ -14,6 +14,8 @@ from .tap import Tap
 START_S = 60
 # A head this old counts as old, so that a node that neve lost shows soon.
 AGE = 6
+# A head of this age is served by a neve that lags.
+LAGGING_AGE = 300
 
 
 # Set when the whole run is to end: no wait goes on, and no case begins.
@@ -93,13 +95,13 @@ def start_node(program, directory):
 class Neve:
     """A neve with a tap on each side. It has pages that no front may show."""
 
-    def __init__(self, program, node, directory, name, flags):
+    def __init__(self, program, node, directory, name, flags, age):
         self.upstream = Tap(node)
         self.address = free_address()
         command = [program, "serve", "--config", "none", "--upstream", f"http://127.0.0.1:{self.upstream.address[1]}"]
         command += ["--data-dir", str(directory / name), "--listen", f"127.0.0.1:{self.address[1]}", "--start", "0"]
         command += ["--disk-reserve-bytes", "1MiB", "--recover-senders", "never", "--threads", "1", "--serve-mirrors", "--admin-on-main"]
-        command += ["--trusted-proxies", "127.0.0.1", "--stale-heads", "miss", "--ready-age-max", f"{AGE}s"]
+        command += ["--trusted-proxies", "127.0.0.1", "--stale-heads", "miss", "--ready-age-max", f"{age}s"]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("NEVE_")}
         self.process = Process(command + flags, directory, name, env=environment)
         self.tap = Tap(self.address)
@@ -124,11 +126,13 @@ class Rig:
     """All that a front stands before: one node, and its own neves."""
 
     def __init__(self, program, node, directory, flags, neves=1):
+        # Of several neves one lags, and both serve their head.
+        age = AGE if neves == 1 else LAGGING_AGE
         self.node, self.node_tap, self.directory = node, Tap(node), directory
         self.neves = []
         try:
             for number in range(neves):
-                self.neves.append(Neve(program, node, directory, f"neve{number}", flags))
+                self.neves.append(Neve(program, node, directory, f"neve{number}", flags, age))
             for neve in self.neves:
                 neve.wait_until_ready()
         except BaseException:

@@ -16,7 +16,7 @@ vcl 4.1;
 
 import std;
 
-# For documents, which neve alone has.
+# For documents while neve is not ready: neve alone has them.
 backend neve {
     .host = "127.0.0.1";
     .port = "8545";
@@ -26,6 +26,9 @@ backend neve {
 }
 
 # For calls and sockets, which go to the node while neve is not ready.
+#
+# Several neves: several.vcl, beside this file, has parts in the place of this backend and of the
+# subroutine below.
 backend neve_ready {
     .host = "127.0.0.1";
     .port = "8545";
@@ -41,12 +44,22 @@ backend neve_ready {
     }
 }
 
+sub neve_of_client {
+    set req.backend_hint = neve_ready;
+}
+
 backend node {
     .host = "127.0.0.1";
     .port = "9650";
     .connect_timeout = 2s;
     # eth_call and the like may take the node's own 30 s.
     .first_byte_timeout = 40s;
+}
+
+sub node_if_none_is_ready {
+    if (!std.healthy(req.backend_hint)) {
+        set req.backend_hint = node;
+    }
 }
 
 sub vcl_recv {
@@ -58,11 +71,9 @@ sub vcl_recv {
 
     # Calls and WebSockets go to the same side: a client that hears of a head by one asks for it by the
     # other. The node has JSON-RPC at its own paths only; neve has it there too.
-    set req.backend_hint = neve_ready;
-    if (!std.healthy(neve_ready)) {
-        set req.backend_hint = node;
-    }
+    call neve_of_client;
     if (req.http.Upgrade ~ "(?i)^websocket$" && req.url ~ "^/(ws|ext/bc/(C|evm)/ws)?$") {
+        call node_if_none_is_ready;
         set req.url = "/ext/bc/C/ws";
         # The node refuses names that it does not know (its http-allowed-hosts).
         set req.http.Host = "localhost";
@@ -70,6 +81,7 @@ sub vcl_recv {
     }
     # Add the paths of --rpc-paths here.
     if (req.url ~ "^/(ext/bc/(C|evm)/rpc)?$") {
+        call node_if_none_is_ready;
         set req.url = "/ext/bc/C/rpc";
         set req.http.Host = "localhost";
         # Kept, so that a missed request can be sent once more: the limit of the node and of neve.
@@ -81,7 +93,9 @@ sub vcl_recv {
 
     # Paths that only neve has: its misses stay misses. All others are closed: /health, /metrics,
     # /mirror/, and the node's.
-    set req.backend_hint = neve;
+    if (!std.healthy(req.backend_hint)) {
+        set req.backend_hint = neve;
+    }
     if (req.url == "/ready") {
         return (pass);
     }
@@ -113,13 +127,13 @@ sub vcl_pipe {
 
 # A request that neve missed, or did not take, goes to the node, once.
 sub vcl_backend_fetch {
-    if (bereq.retries == 1 && bereq.backend == neve_ready) {
+    if (bereq.retries == 1) {
         set bereq.backend = node;
     }
 }
 
 sub vcl_backend_error {
-    if (bereq.retries == 0 && bereq.backend == neve_ready) {
+    if (bereq.retries == 0 && bereq.backend != node && bereq.url == "/ext/bc/C/rpc") {
         return (retry);
     }
     set beresp.status = 503;
@@ -129,7 +143,7 @@ sub vcl_backend_error {
 }
 
 sub vcl_backend_response {
-    if (bereq.retries == 0 && bereq.backend == neve_ready && (beresp.status == 421 || (beresp.status >= 502 && beresp.status <= 504))) {
+    if (bereq.retries == 0 && bereq.backend != node && bereq.url == "/ext/bc/C/rpc" && (beresp.status == 421 || (beresp.status >= 502 && beresp.status <= 504))) {
         return (retry);
     }
     if (bereq.uncacheable || bereq.url !~ "^/v1/") {
