@@ -22,7 +22,7 @@ pub(super) const FIRST: u64 = 64;
 pub(super) const LAST: u64 = 92;
 
 /// A chain, and a bucket with its heights 0 to 95, unless it has more ranges.
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     ranges: u64,
     pub(super) node: DevnetThread,
     pub(super) dir: TempDir,
@@ -32,7 +32,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    pub(super) fn new(helicon: Helicon) -> Self {
+    pub(crate) fn new(helicon: Helicon) -> Self {
         Self::of(Config::test().with_head(HEAD).with_helicon(helicon), RANGES)
     }
 
@@ -94,7 +94,7 @@ impl Bucket {
     }
 
     /// A replica without a node whose tail is the newest range.
-    pub(super) fn replica(&self, dir: &Path, more: &[&str]) -> Neve {
+    pub(crate) fn replica(&self, dir: &Path, more: &[&str]) -> Neve {
         let neve = self.start(&[], dir, &[&["--archive", &self.place()], more].concat());
         self.waits_for_answers(&neve, true);
         neve

@@ -7,10 +7,11 @@ use std::process::{Child, Command, Stdio};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use neve_devnet::DevnetThread;
+use neve_devnet::{DevnetThread, Helicon};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::archive::bucket::Bucket;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::node::wait::{Miss, wait_until};
 use crate::support::served::devnet;
@@ -201,6 +202,46 @@ fn pages_show_what_their_listener_has_in_a_browser() {
     let response = full.eval("document.querySelector('#upstreams td:nth-child(5)').textContent");
     assert!(response.as_str().is_some_and(|text| text.ends_with('s') && text != "0.0 s"));
     full.picture("page");
+}
+
+#[test]
+#[ignore = "needs chromium: ./check browser"]
+fn archived_heights_are_drawn_beside_those_of_the_store_in_a_browser() {
+    let (bucket, dir) = (Bucket::new(Helicon::Never), fresh_dir());
+    let replica = bucket.replica(dir.path(), &[]);
+    let label = "document.getElementById('archived').getAttribute('aria-label')";
+    let parts = "[...document.querySelectorAll('#archived rect')]\
+                 .map((part) => [part.className.baseVal, Math.round(part.width.baseVal.value)])";
+    let display = "getComputedStyle(document.getElementById('archived-part')).display";
+    let mut full = Page::open(replica.admin, WINDOW, "light");
+    let words = "heights 0 to 95 of archive and store: 64 only in the archive, answered; \
+                 32 in the archive and stored";
+    assert_eq!((full.eval(label), full.eval(display)), (json!(words), json!("block")));
+    assert_eq!(full.eval(parts), json!([["answered", 667], ["both", 333]]));
+    assert!(full.text().contains("64 only in the archive, answered</span>"));
+    // An archive that ends below the store, and one that goes on above it.
+    for (archive, words, kinds) in [
+        (
+            "{ min_height: 0, max_height: 99, answers: null }",
+            "heights 0 to 299 of archive and store: 100 only in the archive, not answered; \
+             100 in neither; 100 only stored",
+            vec!["archived", "absent", "served"],
+        ),
+        (
+            "{ min_height: 250, max_height: 399, answers: { min_height: 250, max_height: 399 } }",
+            "heights 200 to 399 of archive and store: 100 only in the archive, answered; \
+             50 in the archive and stored; 50 only stored",
+            vec!["served", "both", "answered"],
+        ),
+    ] {
+        let blocks = "{ min_height: 200, max_contiguous_height: 299 }";
+        let drawn = format!(
+            "archived({{ blocks: {blocks}, archive: {archive} }}), [{label}, {parts}.map((part) => part[0])]"
+        );
+        assert_eq!(full.eval(&drawn), json!([words, kinds]));
+    }
+    let mut main = Page::open(replica.address, WINDOW, "light");
+    assert_eq!((main.eval(display), main.eval(parts)), (json!("none"), json!([])));
 }
 
 #[test]
