@@ -51,7 +51,9 @@ pub(crate) struct Verified {
     pub(crate) dropped: u64,
     /// First and last height.
     pub(crate) heights: Option<(u64, u64)>,
-    /// First and last height of the blocks that are proven with their receipts, if that is wanted.
+    /// True if the blocks were to be proven.
+    pub(crate) is_proof: bool,
+    /// First and last height of the blocks that are proven with their receipts.
     pub(crate) proven: Option<(u64, u64)>,
     /// Digest of the manifest.
     pub(crate) manifest: Option<Digest>,
@@ -123,18 +125,12 @@ pub(crate) async fn verify(
         done.bytes += span.bytes + span.pages.bytes + span.filter.bytes + terms;
     }
     done.proven = proving.as_ref().and_then(Proving::proven);
+    done.is_proof = proving.is_some();
     // A fault that was found says more.
-    let missed = proving.as_ref().and_then(Proving::missed_anchor).filter(|_| done.findings == 0);
-    if let Some(height) = missed {
+    let unproven = proving.as_ref().and_then(Proving::unproven).filter(|_| done.findings == 0);
+    if let Some((kind, detail)) = unproven {
         done.findings += 1;
-        let detail =
-            format!("no block of the archive is that of --archive-anchor, at height {height}");
-        found(Finding {
-            object: MANIFEST_NAME.to_owned(),
-            kind: "anchor",
-            detail,
-            repaired: false,
-        });
+        found(Finding { object: MANIFEST_NAME.to_owned(), kind, detail, repaired: false });
     }
     Ok(done)
 }

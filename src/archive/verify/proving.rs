@@ -52,9 +52,24 @@ impl Proving {
         self.proven
     }
 
-    /// Returns the height of an anchor that no block was.
-    pub(super) fn missed_anchor(&self) -> Option<u64> {
-        self.anchor.filter(|_| !self.has_anchor).map(|anchor| anchor.height)
+    /// Says why no height is proven of segments without a fault.
+    pub(super) fn unproven(&self) -> Option<Fault> {
+        let (newest, name) = match self.anchor {
+            Some(anchor) if !self.has_anchor => {
+                let Anchor { height, .. } = anchor;
+                let why = format!(
+                    "no block of the archive is that of --archive-anchor, at height {height}"
+                );
+                return Some(("anchor", why));
+            }
+            Some(anchor) => (anchor.height, "that of --archive-anchor"),
+            None => (self.linked?.1, "the newest one"),
+        };
+        let why = format!(
+            "no height is proven: the header of height {newest}, {name}, settles no receipts of the heights that lead \
+             to it; prove again with a later block"
+        );
+        Some(("unproven", why)).filter(|_| self.proven.is_none())
     }
 
     /// Proves a segment. One that fails changes nothing, so that the next one has no link to the blocks below.

@@ -162,9 +162,8 @@ fn verified_text(verified: &Verified) -> String {
     let Verified { segments, spans, bytes, findings, repaired, dropped, heights, .. } = *verified;
     let (heights, sequence) = (heights_text(heights), verified.sequence);
     let manifest = verified.manifest.map(named).unwrap_or_default();
-    let proven = verified
-        .proven
-        .map_or(String::new(), |proven| format!(", {} proven", heights_text(Some(proven))));
+    let proven = format!(", {} proven", heights_text(verified.proven));
+    let proven = if verified.is_proof { proven } else { String::new() };
     format!(
         "{heights}: {segments} segments and {spans} spans of {bytes} bytes{proven}, {repaired} put again, \
          {dropped} dropped meanwhile, {findings} findings, manifest {sequence}, {manifest}"
@@ -205,4 +204,20 @@ fn listed_json(held: &Held) -> String {
         "last": heights.map(|heights| heights.1),
     });
     manifest.objects().map(line).collect::<String>() + &summary.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_says_plainly_if_no_height_is_proven() {
+        let checked = Verified { heights: Some((0, 7)), ..Verified::default() };
+        assert!(!verified_text(&checked).contains("proven"), "{}", verified_text(&checked));
+        let proof = Verified { is_proof: true, ..checked };
+        assert!(verified_text(&proof).contains(" bytes, no heights proven, "));
+        let proven = Verified { proven: Some((0, 5)), ..proof };
+        assert!(verified_text(&proven).contains(" bytes, heights 0 to 5 proven, "));
+        assert_eq!(verified_json(&proof)["proven"], Value::Null);
+    }
 }

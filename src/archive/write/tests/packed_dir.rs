@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use neve_archive::Chain as ArchivedChain;
-use neve_devnet::{Chain, Config, Helicon, Part};
+use neve_devnet::{Block, Chain, ChainConfig, Config, Helicon, Part};
 use neve_jsonrpc::Rules;
 use neve_packed::{HeightTexts, Identity, pack};
 use tempfile::TempDir;
@@ -18,6 +18,12 @@ pub(super) const RANGE: u32 = 4;
 /// Writes a file of a test.
 pub(super) fn write(path: &Path, bytes: impl AsRef<[u8]>) {
     fs::write(path, bytes).expect("it can be written");
+}
+
+/// The first blocks of a chain.
+fn blocks_of(config: ChainConfig, count: usize) -> Vec<Block> {
+    let mut chain = Chain::new(config);
+    (0..count).map(|_| chain.next_block()).collect()
 }
 
 /// A directory with packed files.
@@ -48,16 +54,35 @@ impl PackedDir {
         Self::of_chain(Helicon::FromGenesis, ranges, RANGE, change)
     }
 
+    /// Packs so many ranges, with the blocks of another chain from a height on.
+    pub(super) fn torn(ranges: usize, height: usize) -> Self {
+        let [mut blocks, other] = [1, 2].map(|seed| {
+            let config = ChainConfig { seed, ..Config::test().with_helicon(Helicon::Never).chain };
+            blocks_of(config, ranges * RANGE as usize)
+        });
+        blocks.truncate(height);
+        blocks.extend(other.into_iter().skip(height));
+        Self::of_blocks(&blocks, Rules::BeforeHelicon, RANGE, |_, _| ())
+    }
+
     fn of_chain(
         helicon: Helicon,
         ranges: usize,
         length: u32,
         change: impl Fn(u64, &mut Vec<u8>),
     ) -> Self {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut chain = Chain::new(Config::test().with_helicon(helicon).chain);
         let rules = if helicon == Helicon::Never { Rules::BeforeHelicon } else { Rules::Helicon };
-        let blocks: Vec<_> = (0..ranges * length as usize).map(|_| chain.next_block()).collect();
+        let config = Config::test().with_helicon(helicon).chain;
+        Self::of_blocks(&blocks_of(config, ranges * length as usize), rules, length, change)
+    }
+
+    fn of_blocks(
+        blocks: &[Block],
+        rules: Rules,
+        length: u32,
+        change: impl Fn(u64, &mut Vec<u8>),
+    ) -> Self {
+        let dir = tempfile::tempdir().expect("a directory can be made");
         let identity = Identity { chain_id: 43_112, genesis: blocks[0].hash() };
         let mut files = Vec::new();
         for range in blocks.chunks(length as usize) {

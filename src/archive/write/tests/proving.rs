@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path as DirPath;
 use std::sync::Arc;
 
 use neve_archive::Digest;
@@ -19,10 +20,14 @@ use crate::archive::local::{Opened, packed_files};
 use crate::archive::verify::{Finding, Proving, Verified, verify};
 use crate::config::Anchor;
 
+fn opened(packed: &PackedDir, file: usize) -> Opened {
+    let bytes = fs::read(&packed.files[file]).expect("it is there");
+    Opened::of(&Codec::default(), bytes).expect("it is whole")
+}
+
 /// Hash of the last block of a packed file.
 fn last(packed: &PackedDir, file: usize) -> Digest {
-    let bytes = fs::read(&packed.files[file]).expect("it is there");
-    Opened::of(&Codec::default(), bytes).expect("it is whole").last().expect("it has blocks")
+    opened(packed, file).last().expect("it has blocks")
 }
 
 /// Proof that leads to a block.
@@ -32,9 +37,14 @@ fn up_to(height: u64, hash: Digest) -> Proving {
 
 /// Pushes packed files and reads all of the archive.
 fn checked(packed: &PackedDir, proving: Option<Proving>) -> (Verified, Vec<Finding>) {
+    checked_in(packed.path(), proving)
+}
+
+/// Pushes the packed files of a directory and reads all of the archive.
+fn checked_in(dir: &DirPath, proving: Option<Proving>) -> (Verified, Vec<Finding>) {
     run(async {
         let archive = archive(&Arc::new(FaultStore::new(Fault::None)));
-        pushed(&archive, packed.path()).await.expect("it can be pushed");
+        pushed(&archive, dir).await.expect("it can be pushed");
         let mut faults = Vec::new();
         let verified = verify(&archive, None, proving, |fault| faults.push(fault)).await;
         (verified.expect("it can be read"), faults)
@@ -160,7 +170,37 @@ fn receipts_that_were_forgotten_before_a_header_settles_them_are_not_proven() {
     let packed = PackedDir::settled_later(3, fail_at(5));
     let anchor = up_to(11, last(&packed, 2)).with_window(1);
     let (found, faults) = checked(&packed, Some(anchor));
-    assert_eq!((found.proven, faults), (None, Vec::new()), "the blocks lead to the anchor");
+    assert_eq!((found.proven, found.findings), (None, 1), "the blocks lead to the anchor");
+    assert_eq!(faults[0].kind, "unproven", "{faults:?}");
+}
+
+/// The block is in the chain, and says nothing of the receipts that are here.
+#[test]
+fn anchor_that_settles_none_of_the_heights_is_a_finding() {
+    let packed = PackedDir::settled_later(2, fail_at(99));
+    let second = packed.some([1]);
+    let hash = Digest(opened(&packed, 1).record(4).expect("it is whole").hash.0);
+    let (found, faults) = checked_in(second.path(), Some(up_to(4, hash)));
+    assert_eq!((found.proven, found.findings), (None, 1), "{faults:?}");
+    let Finding { kind, detail, .. } = &faults[0];
+    assert_eq!(*kind, "unproven");
+    let start = "no height is proven: the header of height 4, that of --archive-anchor, settles no";
+    assert!(detail.starts_with(start) && detail.ends_with("with a later block"), "{detail}");
+    assert_eq!(checked_in(second.path(), None).0.findings, 0);
+}
+
+/// Each block is whole, and is the one that its index and its span name.
+#[test]
+fn forged_parent_link_in_a_segment_passes_a_check_of_digests_and_fails_the_proof() {
+    let torn = PackedDir::torn(3, 6);
+    assert_eq!(checked(&torn, None).0.findings, 0);
+    let (found, faults) = checked(&torn, Some(Proving::new(None)));
+    assert_eq!((found.findings, found.proven), (1, Some((8, 11))), "{faults:?}");
+    assert!(faults[0].object.contains("/segment-4-"), "{faults:?}");
+    assert_eq!(faults[0].kind, "settled_parent", "{faults:?}");
+    assert!(faults[0].detail.starts_with("height 6: header 6 has parent "), "{faults:?}");
+    let (found, _) = checked(&torn, Some(up_to(11, last(&torn, 2))));
+    assert_eq!((found.findings, found.proven), (1, Some((8, 11))), "no link to the blocks below");
 }
 
 /// The file on the disk has the same forged receipts.
