@@ -1,6 +1,7 @@
 //! Page lists: the digests of all pages of a span and of its segments, so that a page read alone is proven.
 
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use sha2::{Digest as _, Sha256};
 
@@ -93,6 +94,12 @@ impl PageList {
     pub fn proves(&self, page: usize, bytes: &[u8]) -> bool {
         let digest = self.digests.as_chunks::<DIGEST_BYTES>().0.get(page);
         digest.is_some_and(|digest| Digest::of(bytes).0 == *digest)
+    }
+
+    /// True if a page is whole and has zeros only. Computes one digest in a process.
+    pub fn is_of_zeros(&self, page: usize) -> bool {
+        static ZEROS: LazyLock<Digest> = LazyLock::new(|| Digest::of(&[0; PAGE_BYTES]));
+        self.digests.as_chunks::<DIGEST_BYTES>().0.get(page) == Some(&ZEROS.0)
     }
 }
 

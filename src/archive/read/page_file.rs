@@ -181,23 +181,33 @@ impl PageFile {
         let is_flying = |page: &usize| lock(&self.landings).contains_key(page);
         for page in pages.iter().copied().filter(|page| !self.is_proven(*page) && !is_flying(page))
         {
-            self.recheck(page..page + 1);
+            self.is_kept(page);
         }
     }
 
-    /// Compares the pages of the disk with the list. True if all are right.
-    pub(super) fn recheck(&self, pages: Range<usize>) -> bool {
-        pages.into_iter().all(|page| {
-            let found = self.on_disk(self.extent(&(page..page + 1)));
-            // A hole of the file reads as zeros, and costs no digest.
-            let found = found.filter(|bytes| bytes.iter().any(|byte| *byte != 0));
-            let is_right =
-                found.is_some_and(|bytes| turns::compute(|| self.list.proves(page, &bytes)));
-            if is_right {
-                self.note_proven(page);
-            }
-            is_right
-        })
+    /// Compares pages of the disk with the list, from both ends. Returns those from the first to the last one that the
+    /// disk lacks.
+    pub(super) fn recheck(&self, mut pages: Range<usize>) -> Range<usize> {
+        while pages.start < pages.end && self.is_kept(pages.start) {
+            pages.start += 1;
+        }
+        while pages.start < pages.end && self.is_kept(pages.end - 1) {
+            pages.end -= 1;
+        }
+        pages
+    }
+
+    /// Compares a page of the disk with the list.
+    fn is_kept(&self, page: usize) -> bool {
+        let found = self.on_disk(self.extent(&(page..page + 1)));
+        // A hole of the file reads as zeros, and costs no digest.
+        let is_hole = |bytes: &Vec<u8>| bytes.iter().all(|byte| *byte == 0);
+        let found = found.filter(|bytes| self.list.is_of_zeros(page) || !is_hole(bytes));
+        let is_right = found.is_some_and(|bytes| turns::compute(|| self.list.proves(page, &bytes)));
+        if is_right {
+            self.note_proven(page);
+        }
+        is_right
     }
 
     /// Those of these pages that `bytes` are not.

@@ -126,15 +126,16 @@ impl PageSource {
     async fn bring(
         self: &Arc<Self>,
         file: &Arc<PageFile>,
-        pages: Range<usize>,
+        mut pages: Range<usize>,
         payer: Payer,
     ) -> Result<(), NotRead> {
         if self.dir.has(&file.name) {
-            let (file, pages) = (Arc::clone(file), pages.clone());
-            let count = pages.len();
-            let kept = self.off(move || file.recheck(pages)).await;
-            if kept.unwrap_or(false) {
-                count_pages("hit", count);
+            let (over, all) = (Arc::clone(file), pages.clone());
+            let lacks = self.off(move || over.recheck(all)).await.unwrap_or(pages.clone());
+            count_pages("hit", pages.len() - lacks.len());
+            // One lost page must not send for those beside it: they may be a MiB.
+            pages = lacks;
+            if pages.is_empty() {
                 return Ok(());
             }
         }
@@ -353,6 +354,40 @@ mod tests {
                 (store.longest(), store.gets() - gets),
                 (4 << 20, if is_first { 3 } else { 0 })
             );
+        }
+    }
+
+    /// Reads of all pages after a start before which the disk lost some, and the bytes of the longest.
+    async fn restarted(dir: &Path, object: &[u8], lost: Range<usize>) -> (usize, u64) {
+        let (list, bytes) = (PageList::of(object), object.len() as u64);
+        let rates = Rates { reads: 1000, bytes: 1 << 40 };
+        let (source, store, name) = stored(dir, object, rates).await;
+        let file = source.file(name, bytes, &list).await.expect("the disk gives it");
+        let kept = source.dir.file(&name, bytes).expect("the disk gives it");
+        let zeros = vec![0; lost.len() * PAGE_BYTES];
+        kept.write_all_at(&zeros, file.extent(&lost).start).expect("the disk takes them");
+        let (before, pages) = (store.gets(), (0..list.len()).collect());
+        assert_eq!(source.ensure_pages(&file, &pages, Payer::Neve).await, Ok(()));
+        (store.gets() - before, store.longest())
+    }
+
+    /// After a start no page is known, so that one flight has all of them.
+    #[tokio::test]
+    async fn pages_that_the_disk_lost_are_read_without_those_beside_them_after_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let object = vec![7; 24 * PAGE_BYTES];
+        for lost in [0..24, 9..10, 9..12, 0..0] {
+            let expected = (usize::from(!lost.is_empty()), (lost.len() * PAGE_BYTES) as u64);
+            assert_eq!(restarted(dir.path(), &object, lost).await, expected);
+        }
+    }
+
+    /// A hole of the file has the bytes of such a page.
+    #[tokio::test]
+    async fn pages_of_zeros_need_no_store_after_a_restart() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        for reads in [1, 0] {
+            assert_eq!(restarted(dir.path(), &vec![0; 3 * PAGE_BYTES], 0..0).await.0, reads);
         }
     }
 
