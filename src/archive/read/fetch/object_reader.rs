@@ -85,7 +85,7 @@ impl ObjectReader {
         range: Range<u64>,
         payer: Payer,
     ) -> Result<Bytes, NotRead> {
-        self.read_range(name, &range, (payer, false)).await
+        self.read_range(name, &range, payer, Payment::Due).await
     }
 
     /// Reads a part of an object that was taken from the rate.
@@ -95,18 +95,19 @@ impl ObjectReader {
         range: Range<u64>,
         payer: Payer,
     ) -> Result<Bytes, NotRead> {
-        self.read_range(name, &range, (payer, true)).await
+        self.read_range(name, &range, payer, Payment::Made).await
     }
 
     async fn read_range(
         &self,
         name: &ObjectName,
         range: &Range<u64>,
-        (payer, is_paid): (Payer, bool),
+        payer: Payer,
+        payment: Payment,
     ) -> Result<Bytes, NotRead> {
         let length = range.end - range.start;
         let reading = async {
-            let _place = self.place(length, (payer, is_paid)).await?;
+            let _place = self.place(length, payer, payment).await?;
             Ok(self.hedged(name, range, payer).await)
         };
         let read = tokio::select! {
@@ -139,11 +140,12 @@ impl ObjectReader {
     async fn place(
         &self,
         length: u64,
-        (payer, is_paid): (Payer, bool),
+        payer: Payer,
+        payment: Payment,
     ) -> Result<Place<'_>, &'static str> {
         // What neve reads by itself comes one after the other.
         let _turn = payer.address().map(|address| self.queue.enter(address)).transpose()?;
-        if !is_paid {
+        if payment == Payment::Due {
             self.rate.take(payer, (1, length))?; // before the gate: a read beyond the rate waits for nothing
         }
         self.gate.enter(length, payer).await.ok_or("wait")
@@ -197,6 +199,15 @@ impl ObjectReader {
         histogram!("neve_archive_read_duration_seconds", "kind" => kind).record(begun.elapsed());
         read
     }
+}
+
+/// State of the payment of a read by the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Payment {
+    /// The read takes from the rate when it has its turn.
+    Due,
+    /// `pay` took all parts of the object before.
+    Made,
 }
 
 /// Answer of a store to a read that failed.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use neve_archive::{MANIFEST_NAME, Manifest};
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
+use tempfile::TempDir;
 
 use super::fault_store::{Fault, FaultStore, Point};
 use super::packed_dir::PackedDir;
@@ -19,6 +20,12 @@ use crate::archive::write::newest::Newest;
 use crate::archive::write::{GcOptions, gc, init, retain};
 
 const ALL: GcOptions = GcOptions { older_than: Duration::ZERO, is_dry: false };
+
+/// Packed files in so many ranges, an empty store, and a directory that remembers manifests.
+fn begun(ranges: usize) -> (PackedDir, Arc<FaultStore>, TempDir) {
+    let memory = tempfile::tempdir().expect("a directory can be made");
+    (PackedDir::new(ranges), Arc::new(FaultStore::new(Fault::None)), memory)
+}
 
 /// A writer with a key that remembers manifests in a directory. Each call stands for a process.
 fn writer(dir: Option<&Path>, at_least: u64) -> WriteOptions {
@@ -66,8 +73,7 @@ async fn refuses(
 /// Else `gc` deletes what later pushes added, and a push goes on from there.
 #[test]
 fn earlier_manifest_of_the_own_key_is_refused_by_each_writer_that_has_seen_a_later_one() {
-    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
-    let memory = tempfile::tempdir().expect("a directory can be made");
+    let (packed, store, memory) = begun(3);
     let dir = Some(memory.path());
     run(async {
         let archive = archive(&store);
@@ -98,8 +104,7 @@ fn earlier_manifest_of_the_own_key_is_refused_by_each_writer_that_has_seen_a_lat
 /// A server pushes while the answer to a `gc` with its directory is under way.
 #[test]
 fn manifest_that_is_overtaken_by_another_process_of_the_directory_is_read_again() {
-    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
-    let memory = tempfile::tempdir().expect("a directory can be made");
+    let (packed, store, memory) = begun(3);
     let dir = Some(memory.path());
     run(async {
         let archive = archive(&store);
@@ -117,8 +122,7 @@ fn manifest_that_is_overtaken_by_another_process_of_the_directory_is_read_again(
 
 #[test]
 fn absent_and_empty_manifests_are_earlier_ones() {
-    let (packed, store) = (PackedDir::new(2), Arc::new(FaultStore::new(Fault::None)));
-    let memory = tempfile::tempdir().expect("a directory can be made");
+    let (packed, store, memory) = begun(2);
     let dir = Some(memory.path());
     run(async {
         let archive = archive(&store);
@@ -166,8 +170,7 @@ fn manifest_that_goes_back_during_a_deletion_ends_it() {
 
 #[test]
 fn earlier_manifest_that_is_wanted_is_signed_on_purpose() {
-    let (packed, store) = (PackedDir::new(3), Arc::new(FaultStore::new(Fault::None)));
-    let memory = tempfile::tempdir().expect("a directory can be made");
+    let (packed, store, memory) = begun(3);
     let dir = Some(memory.path());
     run(async {
         let archive = archive(&store);
