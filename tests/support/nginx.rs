@@ -26,9 +26,34 @@ pub(crate) struct Nginx {
 impl Nginx {
     /// Starts it in front of neve and a node, which is given by its base address.
     pub(crate) fn start(neve: SocketAddr, node: &str) -> Self {
+        let node = node.trim_start_matches("http://");
+        Self::with(
+            "neve.conf",
+            &[
+                ("server 127.0.0.1:8545;", &format!("server {neve};")),
+                ("server 127.0.0.1:9650;", &format!("server {node};")),
+                ("listen 127.0.0.1:8080;", "listen ADDRESS;"),
+            ],
+        )
+    }
+
+    /// Starts it as a cache for documents of neve.
+    pub(crate) fn of_documents(neve: SocketAddr) -> Self {
+        Self::with(
+            "documents.conf",
+            &[
+                ("server 127.0.0.1:8545;", &format!("server {neve};")),
+                ("listen 127.0.0.1:8081;", "listen ADDRESS;"),
+                ("/var/cache/neve-documents", "DIR/documents"),
+            ],
+        )
+    }
+
+    /// Starts it with a file that is shipped, after some texts were replaced.
+    fn with(file: &str, replaced: &[(&str, &str)]) -> Self {
         let dir = fresh_dir();
         let address = free_address();
-        write_configuration(dir.path(), neve, node, address);
+        write_configuration(dir.path(), file, replaced, address);
         let tested = command(dir.path()).arg("-t").output();
         let tested = tested.unwrap_or_else(|why| {
             panic!("nginx cannot be run ({why}): Debian has it as nginx-light")
@@ -76,20 +101,16 @@ fn command(dir: &Path) -> Command {
 }
 
 /// The shipped file with other addresses, and around it as little as nginx takes.
-fn write_configuration(dir: &Path, neve: SocketAddr, node: &str, listen: SocketAddr) {
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/fronts/nginx/neve.conf");
+fn write_configuration(dir: &Path, file: &str, replaced: &[(&str, &str)], listen: SocketAddr) {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/fronts/nginx").join(file);
     let mut text = fs::read_to_string(shipped).expect("the configuration is in the repository");
-    let node = node.trim_start_matches("http://");
-    for (shipped, real) in [
-        ("server 127.0.0.1:8545;", format!("server {neve};")),
-        ("server 127.0.0.1:9650;", format!("server {node};")),
-        ("listen 127.0.0.1:8080;", format!("listen {listen};")),
-    ] {
+    for (shipped, real) in replaced {
         assert_eq!(text.matches(shipped).count(), 1, "{shipped}");
-        text = text.replace(shipped, &real);
+        let real = real.replace("DIR", &dir.display().to_string());
+        text = text.replace(shipped, &real.replace("ADDRESS", &listen.to_string()));
     }
     let path = |name: &str| -> PathBuf { dir.join(name) };
-    fs::write(path("neve.conf"), text).expect("a file can be written");
+    fs::write(path(file), text).expect("a file can be written");
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temporary = temporary.map(|name| format!("{name}_temp_path {};", path(name).display()));
     let main = format!(
@@ -98,7 +119,7 @@ fn write_configuration(dir: &Path, neve: SocketAddr, node: &str, listen: SocketA
         path("nginx.pid").display(),
         path("error.log").display(),
         temporary.join(" "),
-        path("neve.conf").display(),
+        path(file).display(),
     );
     fs::write(path("nginx.conf"), main).expect("a file can be written");
 }
