@@ -191,6 +191,11 @@ impl Neve {
         wait_until(what, limit, look).unwrap_or_else(|why| panic!("{why}\n{}", self.log()))
     }
 
+    /// Waits until `/ready` answers 200. The head is served a moment earlier.
+    pub(crate) fn wait_until_ready(&self) {
+        self.wait("readiness", |_| (self.admin().get("/ready").status == 200).then_some(()));
+    }
+
     /// Waits until the head is at least `height`. The time starts anew with each head.
     pub(crate) fn wait_for_head(&self, height: u64) {
         let mut head = None;

@@ -18,11 +18,7 @@ pub(crate) type Tally = BTreeMap<String, usize>;
 /// Refused rows: method or kind, reason, and the number of rows of each of [`ALL`]. A row whose outcome
 /// changes makes a number wrong.
 const REFUSED: &[(&str, &str, [usize; 4])] = &[
-    (
-        "batches with any of these",
-        "a batch is refused whole: a router must not merge",
-        [1, 0, 0, 1],
-    ),
+    ("batches with any of these", "a batch is refused whole: a front must not merge", [1, 0, 0, 1]),
     ("eth_accounts", "a key store that only some configurations of v1.14 have", [2, 2, 2, 0]),
     ("eth_call", "execution", [3, 0, 0, 3]),
     (

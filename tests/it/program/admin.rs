@@ -25,6 +25,7 @@ fn keys(value: &Value) -> Vec<&str> {
 fn main_listener_names_no_path_and_no_upstream() {
     let (node, dir, neve) = start(&[]);
     neve.wait_for_head(339);
+    neve.wait_until_ready();
     assert_ne!(neve.admin, neve.address);
     let mut main = neve.client();
     let health = main.get("/health");
@@ -150,6 +151,7 @@ fn ready_answers_while_clients_hold_all_descriptors_that_they_may() {
         Neve::start_by(&["sh", "-c", "ulimit -n 320; exec \"$@\"", "sh"], dir.path(), &arguments);
     neve.wait_for_head(339);
     neve.wait_for_log("few descriptors, fewer connections connections_max=80");
+    neve.wait_until_ready();
     let held: Vec<_> = (0..400).map(|_| TcpStream::connect(neve.address).unwrap()).collect();
     for _ in 0..20 {
         assert_eq!(neve.admin().get("/ready").status, 200);
@@ -162,6 +164,7 @@ fn ready_answers_while_clients_hold_all_descriptors_that_they_may() {
 fn ready_answers_while_clients_hold_all_connections() {
     let (_node, _dir, neve) = start(&["--connections-max", "8"]);
     neve.wait_for_head(339);
+    neve.wait_until_ready();
     let held: Vec<_> = (0..20).map(|_| TcpStream::connect(neve.address).unwrap()).collect();
     for _ in 0..20 {
         assert_eq!(neve.admin().get("/ready").status, 200);

@@ -24,7 +24,7 @@ fn dev_serves_at_once_and_prints_what_to_try() {
     neve.wait("a proof", |health| (health["blocks"]["settled_height"].as_u64()? > 0).then_some(()));
     assert!(neve.greeting.contains("\nupstream http://127.0.0.1:"), "{}", neve.greeting);
     // On a busy machine neve lags at this rate: until it was near the upstream once, `latest` is a miss.
-    neve.wait("readiness", |_| (neve.client().get("/ready").status == 200).then_some(()));
+    neve.wait_until_ready();
     // The body that curl would post.
     let body = curl_line(&neve.greeting).split('\'').find(|text| text.starts_with('{'));
     let block = neve.client().post(body.expect("it has a body")).json();
@@ -44,7 +44,7 @@ fn printed_command_runs_in_a_shell() {
     let dir = fresh_dir();
     let neve = Neve::spawn(dir.path(), &[&DEV[..], &["20"]].concat());
     neve.wait_for_head(100);
-    neve.wait("readiness", |_| (neve.client().get("/ready").status == 200).then_some(()));
+    neve.wait_until_ready();
     let output = Command::new("sh").args(["-c", curl_line(&neve.greeting)]).output();
     let output = output.expect("there is a shell").stdout;
     let block: Value = serde_json::from_slice(&output).expect("curl prints JSON");
