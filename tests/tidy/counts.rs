@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::circles;
-use crate::imports::{self, paths};
+use crate::imports::paths;
 use crate::layout::is_source;
 use crate::source::{Tree, code};
 
@@ -24,15 +23,13 @@ fn named(tree: &Tree) -> usize {
 }
 
 #[test]
-fn counts_of_the_repository_are_those_of_a_house() {
+fn counts_see_the_sources() {
     let tree = Tree::of_repository().unwrap();
     let folders = folders(&tree);
     let fullest = folders.iter().max_by_key(|(_, files)| **files).unwrap();
     let files: Vec<_> = tree.below("").filter(|(path, _)| is_source(path)).collect();
     let longest = files.iter().map(|(path, text)| (text.lines().count(), path)).max().unwrap();
     println!("files: {}; folders: {}; fullest: {fullest:?}", files.len(), folders.len());
-    println!("imports in circles: {}", circles::check(&tree).len());
-    println!("imports against the table: {} of {}", imports::check(&tree).len(), named(&tree));
-    println!("longest file: {longest:?}");
-    assert!(folders.len() > 50 && named(&tree) > 1_000, "the counts see the sources");
+    println!("longest file: {longest:?}; imports: {}", named(&tree));
+    assert!(folders.len() > 50 && named(&tree) > 1_000, "none is seen");
 }
