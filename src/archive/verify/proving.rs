@@ -1,5 +1,5 @@
-//! Proof of archived blocks: each is assembled again from its stored text with the proofs of ingest, and linked by parent hashes to
-//! the blocks above it. From Helicon on a later header commits to its receipts.
+//! Proof of archived blocks: each is assembled again from its stored text with the proofs of ingest, and linked by parent
+//! hashes to the blocks above it. From Helicon on a later header commits to its receipts.
 
 use neve_chain::{AdmittedKeys, CheckedHeader, Checks, Proof, Settlement};
 use neve_record::assemble::assemble;

@@ -162,8 +162,11 @@ fn verified_text(verified: &Verified) -> String {
     let Verified { segments, spans, bytes, findings, repaired, dropped, heights, .. } = *verified;
     let (heights, sequence) = (heights_text(heights), verified.sequence);
     let manifest = verified.manifest.map(named).unwrap_or_default();
-    let proven = format!(", {} proven", heights_text(verified.proven));
-    let proven = if verified.is_proof { proven } else { String::new() };
+    let proven = if verified.is_proof {
+        format!(", {} proven", heights_text(verified.proven))
+    } else {
+        String::new()
+    };
     format!(
         "{heights}: {segments} segments and {spans} spans of {bytes} bytes{proven}, {repaired} put again, \
          {dropped} dropped meanwhile, {findings} findings, manifest {sequence}, {manifest}"

@@ -80,8 +80,8 @@ pub struct NewName {
     sources: Vec<Arc<Segment>>,
 }
 
-/// Segments of which a packed file, or parts, have the heights for good. Dropping the last reference gives their maps and their
-/// bytes on disk back, which may take long.
+/// Segments of which a packed file, or parts, have the heights for good. Dropping the last reference gives their maps
+/// and their bytes on disk back, which may take long.
 pub struct Replaced(pub(crate) Vec<Arc<Segment>>);
 
 impl NewName {
