@@ -5,6 +5,9 @@
 mod support;
 
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use neve_store::{Opened, PartialSegment, SealedFile, SealedPage, arriving};
 use support::{Heard, assert_clean, assert_exactly, block, every, open, small};
@@ -49,7 +52,8 @@ fn bytes_from_before_a_restart_are_kept_as_far_as_they_are_whole() {
     let (page, bytes) = file();
     let mut kept = 0;
     let cuts = (0..bytes.len()).step_by(bytes.len() / 23).step_by(every());
-    for cut in cuts.chain([SealedPage::BYTES, bytes.len()]) {
+    let within_the_index = SealedPage::BYTES + 100; // one slot of 64 bytes, and a part of the next one
+    for cut in cuts.chain([SealedPage::BYTES, within_the_index, bytes.len()]) {
         for damaged in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             let opened = begun(dir.path(), &page);
@@ -81,6 +85,36 @@ fn bytes_from_before_a_restart_are_kept_as_far_as_they_are_whole() {
         }
     }
     assert!(kept * every() > 20, "{kept}");
+}
+
+/// A transfer was given up, and a thread of it still writes, or looks at what came.
+#[test]
+fn a_second_transfer_of_a_segment_waits_for_the_first_one() {
+    let (page, bytes) = file();
+    let dir = tempfile::tempdir().unwrap();
+    let opened = begun(dir.path(), &page);
+    for is_whole in [false, true] {
+        let mut first = receive(&opened, &page);
+        first.restart().unwrap();
+        assert!(first.write(&bytes[..bytes.len() - 1]).unwrap());
+        let (begun, begins) = mpsc::channel();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                begun.send(()).unwrap();
+                receive(&opened, &page).have()
+            });
+            begins.recv().unwrap();
+            thread::sleep(Duration::from_millis(50));
+            assert!(!second.is_finished(), "both have the file");
+            assert!(first.write(&bytes[bytes.len() - 1..]).unwrap());
+            if is_whole {
+                drop(first.finish().unwrap()); // nobody publishes it, so its file goes
+            } else {
+                drop(first);
+            }
+            assert_eq!(second.join().unwrap() > 0, !is_whole);
+        });
+    }
 }
 
 #[test]

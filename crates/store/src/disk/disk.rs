@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use super::claims::{Claim, Claims};
 use super::names::UNFINISHED;
 use crate::error::Error;
 use crate::reads::{NONBLOCK, regular};
@@ -120,20 +121,30 @@ pub(crate) struct Latch {
     disk: Arc<dyn Disk>,
     reserve: u64,
     first: Option<String>,
+    claims: Arc<Claims>,
 }
 
 impl Latch {
     pub(crate) fn new(disk: Arc<dyn Disk>, reserve: u64) -> Self {
-        Self { disk, reserve, first: None }
+        Self { disk, reserve, first: None, claims: Arc::default() }
     }
 
     /// Returns this disk for files of another purpose: what fails there says nothing of these.
     pub(crate) fn beside(&self) -> Self {
-        Self::new(Arc::clone(&self.disk), self.reserve)
+        let (disk, claims) = (Arc::clone(&self.disk), Arc::clone(&self.claims));
+        Self { disk, reserve: self.reserve, first: None, claims }
     }
 
     pub(crate) fn dir(&self) -> &Path {
         self.disk.dir()
+    }
+
+    /// Waits until no other thread has the unfinished file `name`, and takes it.
+    pub(crate) fn claim(&self, name: &str) -> Result<Claim, Error> {
+        self.claims.take(name).ok_or_else(|| {
+            let source = io::Error::new(io::ErrorKind::ResourceBusy, "another thread has it");
+            Error::Write { action: "waiting for", name: name.to_owned(), source }
+        })
     }
 
     /// Takes no more changes, because of an error on files of the same purpose elsewhere.

@@ -1,5 +1,6 @@
 //! Names of the files of a store, and each change of one.
 
+mod claims;
 #[allow(clippy::module_inception, reason = "the file of the trait `Disk`")]
 mod disk;
 mod names;
@@ -10,6 +11,7 @@ pub use crate::reads::open_regular;
 pub use disk::{Disk, Op, RealDisk, free_bytes};
 pub use stamp::Stamp;
 
+pub(crate) use claims::Claim;
 pub(crate) use disk::{Latch, open_lock};
 pub(crate) use names::{
     LOCK_NAME, SPLIT, STAMP_NAME, UNFINISHED, list, packed_name, parse_packed_name,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::built_segments::{BuiltSegments, remove};
 use super::options::{Options, range_blocks};
 use super::partial_segment::PartialSegment;
-use crate::disk::{Latch, UNFINISHED};
+use crate::disk::{Claim, Latch, UNFINISHED, segment_name};
 use crate::error::Error;
 use crate::format::{Record, RecordHeader, SegmentHeader};
 use crate::id::{Hash, Identity};
@@ -36,6 +36,7 @@ pub struct BackfillWriter {
 struct Unfinished {
     latch: Latch,
     active: Active,
+    claim: Option<Claim>,
     kept: bool,
 }
 
@@ -46,7 +47,8 @@ impl BackfillWriter {
         identity: Identity,
         codec: Option<Arc<dyn PackedCodec>>,
     ) -> Self {
-        let built = BuiltSegments { latch: latch.beside(), segments: Vec::new(), last: None };
+        let (segments, claims) = (Vec::new(), Vec::new());
+        let built = BuiltSegments { latch: latch.beside(), segments, last: None, claims };
         let latch = latch.beside();
         let (active, head, unfinished) = (None, None, UNFINISHED);
         Self { latch, options, identity, built, active, codec, head, unfinished }
@@ -142,8 +144,10 @@ impl BackfillWriter {
     fn create(&mut self, base: u64, bytes_min: u64) -> Result<Unfinished, Error> {
         let bytes = self.options.segment_bytes.max(bytes_min);
         let header = SegmentHeader::new(self.identity, base, self.options.span, bytes);
+        // An interval that was given up may still remove its own.
+        let claim = self.latch.claim(&format!("{}{}", segment_name(base), self.unfinished))?;
         let active = Active::create_aside(&mut self.latch, header, self.unfinished)?;
-        Ok(Unfinished { latch: self.latch.beside(), active, kept: false })
+        Ok(Unfinished { latch: self.latch.beside(), active, claim: Some(claim), kept: false })
     }
 
     fn seal(&mut self) -> Result<(), Error> {
@@ -154,6 +158,7 @@ impl BackfillWriter {
         unfinished.kept = true;
         let name = unfinished.active.name().to_owned();
         self.built.segments.push((Arc::new(segment), name));
+        self.built.claims.extend(unfinished.claim.take());
         self.built.last = Some((tip.height, tip.hash));
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::disk::{Latch, Op};
+use crate::disk::{Claim, Latch, Op};
 use crate::id::Hash;
 use crate::segment::Segment;
 
@@ -14,6 +14,8 @@ pub struct BuiltSegments {
     pub(crate) segments: Vec<(Arc<Segment>, String)>,
     /// Height and hash of the newest record.
     pub(crate) last: Option<(u64, Hash)>,
+    /// Their names, until they are published or removed.
+    pub(crate) claims: Vec<Claim>,
 }
 
 impl BuiltSegments {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::built_segments::BuiltSegments;
 use crate::disk::{
-    Latch, Op, list, packed_name, parse_packed_name, parse_segment_name, segment_name,
+    Claim, Latch, Op, list, packed_name, parse_packed_name, parse_segment_name, segment_name,
 };
 use crate::error::Error;
 use crate::format::{PAGE, SLOT_LEN, Seal, SegmentHeader, Slot, aligned, array, slot_offset};
@@ -26,6 +26,7 @@ pub struct PartialSegment {
     latch: Latch,
     base: u64,
     name: String,
+    claim: Claim,
     /// Codec of the packed file; `None` if it is a segment.
     codec: Option<Arc<dyn PackedCodec>>,
     /// Content of the header page, once it is there.
@@ -44,7 +45,8 @@ pub fn arriving(dir: &Path) -> Result<Vec<u64>, Error> {
 }
 
 impl PartialSegment {
-    /// Opens the file that begins at `base`: a packed one if there is a codec.
+    /// Opens the file that begins at `base`: a packed one if there is a codec. Waits for whoever has it open: a transfer that
+    /// was given up may still write.
     pub(crate) fn open(
         latch: Latch,
         base: u64,
@@ -52,7 +54,8 @@ impl PartialSegment {
     ) -> Result<Self, Error> {
         let name = if codec.is_some() { packed_name(base) } else { segment_name(base) };
         let (name, start) = (format!("{name}{SUFFIX}"), Vec::new());
-        let mut incoming = Self { latch, base, name, codec, page: None, start, have: 0 };
+        let claim = latch.claim(&name)?;
+        let mut incoming = Self { latch, base, name, claim, codec, page: None, start, have: 0 };
         if incoming.is_there()? {
             let intact = match incoming.codec.clone() {
                 Some(codec) => incoming.intact_packed(&*codec),
@@ -91,9 +94,11 @@ impl PartialSegment {
         let mut slots = vec![0; seal.count as usize * SLOT_LEN];
         self.fill(&mut slots, slot_offset(0))?;
         let mut have = header.data_offset;
-        for (at, slot) in slots.chunks_exact(SLOT_LEN).enumerate() {
-            let height = header.base_height + at as u64;
-            let slot = Slot::parse(&array(slot, 0), height, header.capacity).ok()?;
+        let slot = |(height, slot)| Slot::parse(&array(slot, 0), height, header.capacity).ok();
+        let slots = (header.base_height..).zip(slots.chunks_exact(SLOT_LEN)).map(slot);
+        // The transfer may have ended within the index: then its last slots are not there.
+        let slots: Vec<_> = slots.collect::<Option<_>>()?;
+        for slot in slots {
             let mut bytes = vec![0; slot.length as usize];
             let read = self.fill(&mut bytes, slot.offset);
             // Records arrive in order, so the first gap or damage ends what the transfer may keep.
@@ -199,7 +204,12 @@ impl PartialSegment {
             None => self.finish_sealed()?,
         };
         let segments = vec![(Arc::new(segment), self.name)];
-        Ok(BuiltSegments { latch: self.latch, segments, last: Some(last) })
+        Ok(BuiltSegments {
+            latch: self.latch,
+            segments,
+            last: Some(last),
+            claims: vec![self.claim],
+        })
     }
 
     fn finish_sealed(&mut self) -> Result<(Segment, (u64, Hash)), Error> {
