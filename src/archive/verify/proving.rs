@@ -25,6 +25,8 @@ pub(crate) struct Proving {
     linked: Option<(u64, u64)>,
     /// Height from which on the receipts of linked blocks are compared with the headers that settle them.
     from: u64,
+    /// Lowest linked height whose receipts were forgotten before a header settled them.
+    forgotten: Option<u64>,
     /// First and last height of linked blocks whose receipts are settled, up to the anchor if there is one.
     proven: Option<(u64, u64)>,
     /// True if a block was the anchor.
@@ -35,8 +37,16 @@ impl Proving {
     /// Begins a proof that leads to `anchor`, if there is one.
     pub(crate) fn new(anchor: Option<Anchor>) -> Self {
         let window = Settlement::new(WINDOW_BYTES_MAX);
-        let (window_bytes_max, linked, proven) = (WINDOW_BYTES_MAX, None, None);
-        Self { anchor, window_bytes_max, window, linked, from: 0, proven, has_anchor: false }
+        Self {
+            anchor,
+            window_bytes_max: WINDOW_BYTES_MAX,
+            window,
+            linked: None,
+            from: 0,
+            forgotten: None,
+            proven: None,
+            has_anchor: false,
+        }
     }
 
     /// Keeps receipts in so much memory.
@@ -52,8 +62,16 @@ impl Proving {
         self.proven
     }
 
-    /// Says why no height is proven of segments without a fault.
+    /// Says why no height of segments without a fault is proven, or the lower ones are not.
     pub(super) fn unproven(&self) -> Option<Fault> {
+        if let (Some(from), Some((first, _))) = (self.forgotten, self.proven) {
+            let why = format!(
+                "heights below {first} are not proven: from height {from} on, over {} bytes of receipts wait for the \
+                 header that settles them",
+                self.window_bytes_max
+            );
+            return Some(("unproven", why)).filter(|_| from < first);
+        }
         let (newest, name) = match self.anchor {
             Some(anchor) if !self.has_anchor => {
                 let Anchor { height, .. } = anchor;
@@ -113,8 +131,10 @@ impl Proving {
         }
         let settled = self.window.settle(&CheckedHeader::of(&made.header));
         let proof = settled.map_err(|disproof| fault(disproof.reason(), disproof.to_string()))?;
-        if let Proof::Unprovable { through, .. } = proof {
+        if let Proof::Unprovable { from, through } = proof {
             self.from = through.saturating_add(1); // receipts below a gap, or beyond the memory
+            let begun = self.linked.map_or(height, |(first, _)| first);
+            self.forgotten = self.forgotten.or(from.filter(|from| *from >= begun));
         }
         made.unsettled.into_iter().for_each(|receipts| self.window.push(receipts));
         keys.add(&made.record);

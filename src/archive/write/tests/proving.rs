@@ -174,6 +174,20 @@ fn receipts_that_were_forgotten_before_a_header_settles_them_are_not_proven() {
     assert_eq!(faults[0].kind, "unproven", "{faults:?}");
 }
 
+/// The memory has no room for the receipts of some heights only.
+#[test]
+fn heights_below_receipts_that_were_forgotten_are_a_finding() {
+    let packed = PackedDir::settled_later(4, fail_at(99));
+    let proof = |bytes: usize| checked(&packed, Some(Proving::new(None).with_window(bytes)));
+    let is_partial = |(found, _): &(Verified, _)| found.proven.is_some_and(|(first, _)| first > 0);
+    let partial = (4000..9000).step_by(400).map(proof).find(is_partial);
+    let (found, faults) = partial.expect("a memory holds the receipts of some heights");
+    let (first, _) = found.proven.expect("it is a part");
+    assert_eq!((found.findings, faults[0].kind), (1, "unproven"), "{faults:?}");
+    let start = format!("heights below {first} are not proven: from height ");
+    assert!(faults[0].detail.starts_with(&start), "{faults:?}");
+}
+
 /// The block is in the chain, and says nothing of the receipts that are here.
 #[test]
 fn anchor_that_settles_none_of_the_heights_is_a_finding() {
