@@ -134,7 +134,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_relay_requests_total" ["outcome": RELAYED]
         "Requests relayed to upstreams"
     Counter Count "neve_relay_broadcasts_total" ["outcome": BROADCAST]
-        "Requests of --relay-broadcast to upstreams"
+        "Transactions of --relay-broadcast, each counted for each upstream"
     Counter Count "neve_relay_hedges_total" ["outcome": HEDGE]
         "Relayed reads that were due for a second upstream"
     Gauge Count "neve_relay_in_flight_requests" []

@@ -14,7 +14,8 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tokio::time::Instant;
 
 use super::failure::Failure;
-use crate::client::Tick;
+use crate::client::{STREAM_READ_BYTES, Tick};
+use crate::rpc::Transactions;
 
 /// Metrics of each call, looked up once.
 static IN_FLIGHT: LazyLock<Gauge> = LazyLock::new(|| gauge!("neve_relay_in_flight_requests"));
@@ -137,6 +138,20 @@ impl Drop for Counted {
 /// Bytes of a response that is read whole before it goes on: all errors of nodes are shorter.
 pub(super) const SHORT_BYTES: usize = 16 << 10;
 
+/// Bytes of a response that each further transaction of a batch may have: a hash has about 110 with its
+/// envelope, an error of a node about 200.
+const FURTHER_BYTES: usize = 256;
+
+/// Bytes of a response to transactions. A longer one is none.
+pub(super) fn transactions_bytes_max(sent: Transactions) -> usize {
+    SHORT_BYTES + FURTHER_BYTES * sent.count.saturating_sub(1)
+}
+
+/// Memory of a response to transactions while it is read, and put together with those of other upstreams.
+pub(super) fn transactions_bytes_held(sent: Transactions) -> usize {
+    STREAM_READ_BYTES + 4 * (transactions_bytes_max(sent) - SHORT_BYTES)
+}
+
 /// A body of which the begin has been read.
 pub(super) struct Begun {
     begin: Bytes,
@@ -151,8 +166,13 @@ impl Begun {
 
     /// Reads a short body whole. Of a long one nothing is read if its length is declared, else as
     /// much as a short one has.
-    pub(super) async fn read(mut body: Incoming) -> Result<Self, Failure> {
-        if body.size_hint().exact().is_some_and(|len| len > SHORT_BYTES as u64) {
+    pub(super) async fn read(body: Incoming) -> Result<Self, Failure> {
+        Self::read_up_to(body, SHORT_BYTES).await
+    }
+
+    /// Reads a body of up to `max` bytes whole.
+    pub(super) async fn read_up_to(mut body: Incoming, max: usize) -> Result<Self, Failure> {
+        if body.size_hint().exact().is_some_and(|len| len > max as u64) {
             return Ok(Self { begin: Bytes::new(), rest: Some(body) });
         }
         let (mut first, mut all) = (Bytes::new(), BytesMut::new());
@@ -167,7 +187,7 @@ impl Begun {
                 }
                 all.extend_from_slice(&data);
             }
-            if first.len().max(all.len()) > SHORT_BYTES {
+            if first.len().max(all.len()) > max {
                 let begin = if all.is_empty() { first } else { all.freeze() };
                 return Ok(Self { begin, rest: Some(body) });
             }

@@ -1,4 +1,5 @@
-//! A transaction for all upstreams (`--relay-broadcast`): the first that takes it answers.
+//! Transactions for all upstreams (`--relay-broadcast`): of each the first upstream that takes it answers.
+//! Those of a batch go in one batch, so that a node gets them in their order.
 //!
 //! A request goes on when the first response has come, and also when its client has gone. Until then
 //! it keeps the place and the memory of the client's request.
@@ -11,15 +12,17 @@ use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Response, StatusCode};
 use metrics::counter;
+use neve_jsonrpc::envelope;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
-use super::answer::{Answer, AnswerBody, Begun, Counted, SHORT_BYTES};
+use super::answer::{Answer, AnswerBody, Begun, Counted, transactions_bytes_max};
 use super::exchange::{Relay, RelayRequest, TokioInstant};
 use super::failure::Failure;
 use super::state::RelayState;
+use crate::rpc::{Transactions, answers_of};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -30,28 +33,89 @@ struct Outcome<'a> {
     result: Option<&'a RawValue>,
 }
 
+/// Word of one upstream on one transaction.
+struct Verdict {
+    /// All of it, or of an item of a batch what stands behind the id.
+    text: Bytes,
+    /// True if the upstream took the transaction.
+    is_result: bool,
+}
+
+/// Responses of one upstream to transactions, in their order.
+type Responses = Vec<Option<Verdict>>;
+
+/// Best response to each transaction so far.
+struct Best {
+    sent: Transactions,
+    found: Responses,
+    /// True if an upstream has responded.
+    answered: bool,
+}
+
+impl Best {
+    fn new(sent: Transactions) -> Self {
+        let found = (0..sent.count).map(|_| None).collect();
+        Self { sent, found, answered: false }
+    }
+
+    fn take(&mut self, responses: Responses) {
+        self.answered = true;
+        for (best, response) in self.found.iter_mut().zip(responses) {
+            let is_better =
+                |one: &Verdict| best.as_ref().is_none_or(|best| one.is_result && !best.is_result);
+            // An error counts only if all fail: one node may know the transaction already, or be full.
+            if response.as_ref().is_some_and(is_better) {
+                *best = response;
+            }
+        }
+    }
+
+    /// True if no upstream can improve it.
+    fn is_complete(&self) -> bool {
+        let is_taken = |one: &Option<Verdict>| one.as_ref().is_some_and(|one| one.is_result);
+        self.answered && self.found.iter().all(is_taken)
+    }
+
+    /// The response to all of them.
+    fn whole(self) -> Bytes {
+        if !self.sent.in_batch {
+            // A notification has no response.
+            return self.found.into_iter().flatten().next().map(|one| one.text).unwrap_or_default();
+        }
+        let (mut out, mut number) = (Vec::new(), itoa::Buffer::new());
+        for (at, one) in self.found.iter().enumerate() {
+            let Some(one) = one else { continue };
+            out.push(if out.is_empty() { b'[' } else { b',' });
+            envelope::write_id(&mut out, number.format(at).as_bytes());
+            out.extend_from_slice(&one.text);
+        }
+        out.extend_from_slice(if out.is_empty() { b"[]" } else { b"]" });
+        out.into()
+    }
+}
+
 impl Relay {
-    /// Sends a call to all upstreams. Returns the first response with a result; without any, the
-    /// first response; without any, the last failure.
+    /// Sends transactions to all upstreams. Returns of each the first response with a result; without any,
+    /// the first response. Without any response, returns the last failure.
     pub(super) async fn broadcast(
         &self,
         request: &RelayRequest,
+        sent: Transactions,
         mut counted: Counted,
     ) -> Result<Answer, Failure> {
         let deadline = TokioInstant::now() + self.state.config.timeout;
-        let mut outcomes = self.send_to_all(request, deadline);
-        let (mut refused, mut failure) = (None, Failure::NoUpstream);
-        while let Some(outcome) = outcomes.recv().await {
+        let mut outcomes = self.send_to_all(request, sent, deadline);
+        let (mut best, mut failure) = (Best::new(sent), Failure::NoUpstream);
+        while !best.is_complete()
+            && let Some(outcome) = outcomes.recv().await
+        {
             match outcome {
-                Ok(bytes) if is_result(&bytes) => return Ok(self.answer(bytes, deadline, counted)),
-                // An error counts only if all fail: one node may know the transaction already, or
-                // be full.
-                Ok(bytes) => _ = refused.get_or_insert(bytes),
+                Ok(responses) => best.take(responses),
                 Err(why) => failure = why,
             }
         }
-        if let Some(bytes) = refused {
-            return Ok(self.answer(bytes, deadline, counted));
+        if best.answered {
+            return Ok(self.answer(best.whole(), deadline, counted));
         }
         counted.outcome = failure.label();
         Err(failure)
@@ -61,8 +125,9 @@ impl Relay {
     fn send_to_all(
         &self,
         request: &RelayRequest,
+        sent: Transactions,
         deadline: TokioInstant,
-    ) -> mpsc::UnboundedReceiver<Result<Bytes, Failure>> {
+    ) -> mpsc::UnboundedReceiver<Result<Responses, Failure>> {
         let (tell, outcomes) = mpsc::unbounded_channel();
         let mut places = Vec::new();
         let now = Instant::now();
@@ -78,7 +143,7 @@ impl Relay {
             let permit = match entered {
                 Ok(permit) => permit,
                 Err(failure) => {
-                    count(Err(failure));
+                    count(sent, &Err(failure));
                     let _ = tell.send(Err(failure)); // the receiver is here
                     continue;
                 }
@@ -88,12 +153,13 @@ impl Relay {
             let (tell, kept) = (tell.clone(), request.kept.clone());
             tokio::spawn(async move {
                 let _held = (permit, kept);
-                let asking = ask(&state, candidate.place, client.send(None, body, more));
+                let asking = ask(&state, candidate.place, sent, client.send(None, body, more));
                 let outcome = timeout_at(deadline, asking).await.unwrap_or_else(|_| {
                     state.gate(candidate.place).timed_out(Instant::now());
                     Err(Failure::TimedOut)
                 });
-                count(outcome.as_ref().map(|bytes| is_result(bytes)).map_err(|why| *why));
+                let outcome = outcome.map(|bytes| responses(sent, bytes));
+                count(sent, &outcome);
                 let _ = tell.send(outcome); // the first response may have come before
             });
         }
@@ -101,8 +167,8 @@ impl Relay {
     }
 
     fn answer(&self, bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
-        let (begun, tick) = (Begun::whole(bytes), self.ticker.tick());
-        let body = AnswerBody::new(begun, SHORT_BYTES, deadline, tick, counted);
+        let (max, begun, tick) = (bytes.len(), Begun::whole(bytes), self.ticker.tick());
+        let body = AnswerBody::new(begun, max, deadline, tick, counted);
         Answer { status: StatusCode::OK, content_type: Some(JSON), lacks: false, body }
     }
 }
@@ -111,6 +177,7 @@ impl Relay {
 async fn ask<E>(
     state: &RelayState,
     place: usize,
+    sent: Transactions,
     sending: impl Future<Output = Result<Response<Incoming>, E>>,
 ) -> Result<Bytes, Failure> {
     let began = Instant::now();
@@ -118,9 +185,10 @@ async fn ask<E>(
         let response = sending.await.map_err(|_| Failure::Unreachable)?;
         let response = state.check(place, response, true)?;
         let took = began.elapsed();
-        let begun = Begun::read(response.into_body()).await?;
         // The response to a transaction is a hash or an error: a long one is neither.
-        let whole = begun.short().ok_or(Failure::TooLong(SHORT_BYTES))?;
+        let max = transactions_bytes_max(sent);
+        let begun = Begun::read_up_to(response.into_body(), max).await?;
+        let whole = begun.short().ok_or(Failure::TooLong(max))?;
         // Before any of it reaches the client.
         state.check_text(place, whole)?;
         Ok((whole.clone(), took))
@@ -133,14 +201,34 @@ async fn ask<E>(
     answered.map(|(whole, _)| whole)
 }
 
-/// Counts the outcome of one upstream: true if it took the transaction.
-fn count(outcome: Result<bool, Failure>) {
-    let outcome = match outcome {
-        Ok(true) => "ok",
-        Ok(false) => "rejected",
-        Err(failure) => failure.label(),
+/// The responses in that of one upstream.
+fn responses(sent: Transactions, bytes: Bytes) -> Responses {
+    if !sent.in_batch {
+        return vec![Some(Verdict { is_result: is_result(&bytes), text: bytes })];
+    }
+    let texts = answers_of(&bytes, sent.count).into_iter();
+    let response = |text: Bytes| {
+        let result = text.strip_prefix(b",\"result\":");
+        let is_result = result.is_some_and(|result| !result.starts_with(b"null"));
+        Verdict { text, is_result }
     };
-    counter!("neve_relay_broadcasts_total", "outcome" => outcome).increment(1);
+    texts.map(|text| text.map(response)).collect()
+}
+
+/// Counts the outcome of one upstream for each transaction. A notification has none.
+fn count(sent: Transactions, outcome: &Result<Responses, Failure>) {
+    let add = |outcome, transactions| {
+        counter!("neve_relay_broadcasts_total", "outcome" => outcome).increment(transactions);
+    };
+    let responses = match outcome {
+        Ok(responses) => responses.iter().take(sent.count),
+        Err(failure) => return add(failure.label(), sent.count as u64),
+    };
+    responses.for_each(|response| match response {
+        Some(Verdict { is_result: true, .. }) => add("ok", 1),
+        Some(_) => add("rejected", 1),
+        None => add(Failure::NotJson.label(), 1), // a batch without it
+    });
 }
 
 fn is_result(bytes: &[u8]) -> bool {
@@ -158,5 +246,48 @@ mod tests {
         {
             assert!(!is_result(other));
         }
+    }
+
+    #[test]
+    fn each_transaction_of_a_batch_gets_the_first_result_of_any_upstream() {
+        let sent = Transactions { in_batch: true, count: 4 };
+        let mut best = Best::new(sent);
+        let take = |best: &mut Best, body: &'static str| {
+            best.take(responses(sent, Bytes::from_static(body.as_bytes())));
+        };
+        assert!(!best.is_complete() && !best.answered);
+        // No batch, an item that was not sent, an error, and null.
+        take(&mut best, r#"{"jsonrpc":"2.0","id":0,"result":"no"}"#);
+        take(
+            &mut best,
+            r#"[{"jsonrpc":"2.0","id":4,"result":"no"},{"jsonrpc":"2.0","id":1,"error":{"code":1}},{"jsonrpc":"2.0","id":2,"result":null}]"#,
+        );
+        take(
+            &mut best,
+            r#"[{"result":"b","id":2},{"jsonrpc":"2.0","id":1,"error":{"code":2}},{"jsonrpc":"2.0","id":0,"result":"b"}]"#,
+        );
+        take(
+            &mut best,
+            r#"[{"jsonrpc":"2.0","id":0,"result":"c"},{"jsonrpc":"2.0","id":2,"error":{"code":3}}]"#,
+        );
+        assert!(!best.is_complete());
+        let expected = r#"[{"jsonrpc":"2.0","id":0,"result":"b"},{"jsonrpc":"2.0","id":1,"error":{"code":1}},{"jsonrpc":"2.0","id":2,"result":"b"}]"#;
+        assert_eq!(best.whole(), expected);
+    }
+
+    #[test]
+    fn batch_is_complete_with_a_result_of_each_transaction() {
+        let sent = Transactions { in_batch: true, count: 2 };
+        let mut best = Best::new(sent);
+        let response = |id: u32| format!(r#"[{{"jsonrpc":"2.0","id":{id},"result":"0x"}}]"#);
+        best.take(responses(sent, response(1).into()));
+        assert!(!best.is_complete());
+        best.take(responses(sent, response(0).into()));
+        assert!(best.is_complete());
+        // Notifications wait for any response.
+        let mut silent = Best::new(Transactions { in_batch: true, count: 0 });
+        assert!(!silent.is_complete());
+        silent.take(Responses::new());
+        assert!(silent.is_complete());
     }
 }

@@ -14,7 +14,7 @@ use super::failure::Failure;
 use super::hops::Hops;
 use super::state::{Candidate, RelayState};
 use crate::client::{StreamClient, Ticker};
-use crate::rpc::CallFacts;
+use crate::rpc::{CallFacts, Transactions};
 use crate::shared::{ClientAddress, Reservation};
 
 /// Clock of deadlines.
@@ -38,8 +38,8 @@ pub(crate) struct RelayRequest {
     pub(crate) repeatable: bool,
     /// Height that the upstream should have.
     pub(crate) head: u64,
-    /// True if it is one transaction: it may go to all upstreams.
-    pub(crate) sends: bool,
+    /// Transactions, if it has nothing else: they may go to all upstreams.
+    pub(crate) sends: Option<Transactions>,
     /// Neves that it came through.
     pub(crate) hops: Hops,
     /// Headers of the trace that it belongs to.
@@ -176,9 +176,9 @@ impl Relay {
     pub(crate) async fn send(&self, request: &RelayRequest) -> Result<Answer, Failure> {
         let now = TokioInstant::now();
         let mut counted = Counted::new(now);
-        if self.state.broadcasts(request.sends).is_some() {
+        if let Some(sent) = request.sends.filter(|_| self.state.config.broadcast) {
             // Boxed, as rare ways below: each call would have room for them, and move it.
-            return Box::pin(self.broadcast(request, counted)).await;
+            return Box::pin(self.broadcast(request, sent, counted)).await;
         }
         match self.ask(request, now, now + self.state.config.timeout).await {
             Ok(Reply { status, content_type, body, lacks }) => {

@@ -9,6 +9,7 @@ use hyper::{Response, StatusCode};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
+use super::answer::transactions_bytes_held;
 use super::failure::Failure;
 use super::gate::Gate;
 use super::hedge::HedgeBudget;
@@ -18,7 +19,7 @@ use super::lacks::Lack;
 use crate::client::{KeySearch, retry_after};
 use crate::config::settings::{LiveRate, LiveRates, RelayConfig};
 use crate::config::{Endpoint, RelayRule};
-use crate::rpc::CallFacts;
+use crate::rpc::{CallFacts, Transactions};
 use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 use crate::upstream::{PoolSlot, RateLimiter, Upstream};
@@ -103,10 +104,11 @@ impl RelayState {
         self.hedges.is_on() && self.gates.len() > 1
     }
 
-    /// Number of upstreams that a request goes to at once, if `sends` says that it is one transaction
+    /// Bytes that are read from all upstreams at once, if `sends` says that a request has transactions
     /// and these go to all.
-    pub(crate) fn broadcasts(&self, sends: bool) -> Option<usize> {
-        (sends && self.config.broadcast).then_some(self.gates.len())
+    pub(crate) fn broadcast_bytes(&self, sends: Option<Transactions>) -> Option<usize> {
+        let sent = sends.filter(|_| self.config.broadcast)?;
+        Some(self.gates.len().saturating_mul(transactions_bytes_held(sent)))
     }
 
     /// Reads the way of a request, unless it may not go on.

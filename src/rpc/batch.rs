@@ -25,13 +25,20 @@ const LOOK_EVERY: usize = 8;
 /// Reason why a batch stops before its end.
 enum Stopped {
     /// The batch as a whole has this reply.
-    With(RpcResponse),
+    With(Box<RpcResponse>),
     /// A call is a miss, and batches are not split.
     Missed(Missing),
     /// The messages from this one on get this error.
     From(usize, RpcError),
     /// Another thread does the whole batch again.
     Cold,
+}
+
+impl Stopped {
+    // Boxed: each call of a batch would have room for a response that is rare.
+    fn with(reply: RpcResponse) -> Self {
+        Self::With(Box::new(reply))
+    }
 }
 
 impl From<Cold> for Stopped {
@@ -59,7 +66,7 @@ impl Rpc {
         let mut split = Split::new(messages.len(), caller.accepts());
         match self.items(messages, caller, &mut split) {
             Ok(()) => split.end(),
-            Err(Stopped::With(reply)) => return Ok(reply),
+            Err(Stopped::With(reply)) => return Ok(*reply),
             Err(Stopped::Cold) => return Err(Cold),
             Err(Stopped::Missed(why)) => {
                 // The full node executes the whole batch again, so filters that it made here must go.
@@ -90,12 +97,12 @@ impl Rpc {
                 Some(Stop::Gone) => {
                     // No client will know the ids of filters that the batch made.
                     caller.changes.undo(&self.filters);
-                    return Err(Stopped::With(unheard()));
+                    return Err(Stopped::with(unheard()));
                 }
             }
             result_bytes += self.item(message, caller, split)?;
             if !caller.memory.covers(split.held()) {
-                return Err(Stopped::With(RpcResponse::NoRoom));
+                return Err(Stopped::with(RpcResponse::NoRoom));
             }
             if result_bytes > self.limits.batch_response_bytes_max {
                 return Err(Stopped::From(at + 1, RpcError::RESPONSE_TOO_LARGE));
@@ -129,17 +136,17 @@ impl Rpc {
             Err(Unanswered::Cold) => Err(Stopped::Cold),
             // The whole batch is answered again when the value or the heights have come.
             Err(Unanswered::Missed(why)) if self.awaits_prices(&why) => {
-                Err(Stopped::With(RpcResponse::Prices))
+                Err(Stopped::with(RpcResponse::Prices))
             }
             Err(Unanswered::Missed(why)) if self.is_below(&why) => {
-                Err(Stopped::With(RpcResponse::Below))
+                Err(Stopped::with(RpcResponse::Below))
             }
             Err(Unanswered::Missed(why)) if self.misses.split => {
                 self.missed_item(message, &why, before, split);
                 Ok(0)
             }
             Err(Unanswered::Missed(why)) => Err(Stopped::Missed(why)),
-            Err(Unanswered::NoRoom) => Err(Stopped::With(RpcResponse::NoRoom)),
+            Err(Unanswered::NoRoom) => Err(Stopped::with(RpcResponse::NoRoom)),
         }
     }
 
@@ -151,7 +158,7 @@ impl Rpc {
             split.take_back(before);
         }
         if self.relays(message) {
-            split.leave(message);
+            split.leave(message, self.misses.broadcasts);
         } else {
             let error = is_call.then(|| self.refusal(why));
             split.refused(message, error);
@@ -182,7 +189,7 @@ impl Rpc {
             !matches!(message.kind(), Kind::Call | Kind::Notification) || self.relays(message)
         };
         if self.misses.relay.is_some() && messages.iter().all(relays) {
-            return relayed_whole(messages, caller.accepts());
+            return relayed_whole(messages, caller.accepts(), self.misses.broadcasts);
         }
         // All items get one text. It names no method or block, which would be those of another call.
         let range = self.serving.reader.range();
@@ -200,15 +207,20 @@ impl Rpc {
     }
 }
 
-/// All of a batch for an upstream, or for several if calls name filters: those are put together again.
-fn relayed_whole(messages: &[Message<'_>], accepts: AcceptEncoding) -> RpcResponse {
+/// All of a batch for an upstream, or for several if calls name filters or a transaction goes to all: their
+/// responses are put together again.
+fn relayed_whole(
+    messages: &[Message<'_>],
+    accepts: AcceptEncoding,
+    broadcasts: bool,
+) -> RpcResponse {
     let whole = Outbound::batch(messages);
     // A filter is known only to the upstream that opened it.
-    if !whole.names_filters() {
+    if !whole.has_parts(messages, broadcasts) {
         return RpcResponse::Relay(whole);
     }
     let mut split = Split::new(messages.len(), accepts);
-    messages.iter().for_each(|message| split.leave_whole(message));
+    messages.iter().for_each(|message| split.leave_whole(message, broadcasts));
     split.end();
     split.outbound.end();
     RpcResponse::Split(Box::new(split))

@@ -3,15 +3,16 @@
 //! They are written anew from the parts that were checked. An upstream that reads odd JSON in
 //! another way, such as a key that stands twice, could take the client's own text for another call.
 
+mod parts;
+
 use neve_jsonrpc::{Kind, Message, Request, RpcError, envelope, parse_at_most};
 
+use self::parts::is_transaction;
+pub(crate) use self::parts::{Part, Transactions};
 use super::call_facts::{CallFacts, NamedFilter, only_reads};
 use super::caller::{Calls, RelayedCalls};
 use crate::config::settings::{is_never_relayed, is_subscription};
 use crate::shared::{Reservation, ThreadCounters};
-
-/// Method that sends a transaction.
-const SEND: &str = "eth_sendRawTransaction";
 
 /// Bytes of a call besides its method, its parameters and its id, and of the end of a batch.
 const CALL_BYTES: usize = 64;
@@ -21,8 +22,8 @@ const CALL_BYTES: usize = 64;
 pub(crate) enum Purpose {
     /// Any call, or a batch: one upstream answers it.
     Any,
-    /// Transaction alone, which may go to all upstreams.
-    Transaction,
+    /// Transactions alone, which may go to all upstreams.
+    Transactions,
     /// A subscription, which needs a WebSocket to the upstream.
     Subscription,
 }
@@ -40,16 +41,11 @@ pub(crate) struct Outbound {
     /// Ids of the calls, as the client wrote them.
     ids: Vec<Box<[u8]>>,
     batch: bool,
+    /// Transactions of the batch, if they go to all upstreams.
+    transactions: Option<Box<Part>>,
     /// Calls to count when it is relayed.
     pub(crate) calls: Option<Calls>,
     reserved: Option<Reservation>,
-}
-
-/// Calls of a batch for an upstream of their own.
-pub(crate) struct Part {
-    pub(crate) outbound: Outbound,
-    /// Numbers of the calls in the batch.
-    pub(crate) numbers: Vec<usize>,
 }
 
 impl Outbound {
@@ -57,10 +53,12 @@ impl Outbound {
     pub(crate) fn single(message: &Message<'_>) -> Self {
         let mut outbound = Self::empty(false);
         outbound.add(message);
-        outbound.purpose = match &*message.method() {
-            SEND if message.kind() == Kind::Call => Purpose::Transaction,
-            method if is_subscription(method) => Purpose::Subscription,
-            _ => Purpose::Any,
+        outbound.purpose = if is_transaction(message) {
+            Purpose::Transactions
+        } else if is_subscription(&message.method()) {
+            Purpose::Subscription
+        } else {
+            Purpose::Any
         };
         outbound
     }
@@ -89,9 +87,10 @@ impl Outbound {
 
     pub(super) fn empty(batch: bool) -> Self {
         let (body, ids) = (Vec::new(), Vec::new());
-        let (facts, calls) = (Box::default(), None);
+        let (facts, transactions, calls) = (Box::default(), None, None);
         let (repeatable, purpose) = (true, Purpose::Any);
-        Self { body, repeatable, purpose, facts, ids, batch, calls, reserved: None }
+        let reserved = None;
+        Self { body, repeatable, purpose, facts, ids, batch, transactions, calls, reserved }
     }
 
     fn add(&mut self, message: &Message<'_>) {
@@ -135,65 +134,6 @@ impl Outbound {
         }
     }
 
-    /// True if several calls of a batch name filters, which may be of several upstreams.
-    pub(super) fn names_filters(&self) -> bool {
-        self.facts.named.len() > 1
-    }
-
-    /// Takes calls that name filters of other issuers than that of the first known filter out of a batch
-    /// that has ended. `issuer` finds the issuer of a filter.
-    pub(crate) fn take_others(&mut self, issuer: impl Fn(&str) -> Option<usize>) -> Vec<Part> {
-        if !self.names_filters() {
-            return Vec::new(); // nearly always
-        }
-        let (mut own, mut parts) = (None, Vec::<(usize, Part)>::new());
-        let mut kept = Vec::with_capacity(self.body.len());
-        let mut at = 0;
-        for NamedFilter { filter, number, span } in std::mem::take(&mut self.facts.named) {
-            let Some(place) = issuer(&filter) else { continue };
-            if own.is_none() {
-                (own, self.facts.filter) = (Some(place), Some(filter));
-                continue;
-            }
-            if own == Some(place) {
-                continue;
-            }
-            let known = parts.iter().position(|(other, _)| *other == place);
-            let known = known.unwrap_or_else(|| {
-                parts.push((place, self.part(filter)));
-                parts.len() - 1
-            });
-            let (_, part) = &mut parts[known];
-            let out = &mut part.outbound.body;
-            out.push(if out.is_empty() { b'[' } else { b',' });
-            out.extend_from_slice(&self.body[span.clone()]);
-            part.numbers.push(number);
-            kept.extend_from_slice(&self.body[at..span.start - 1]); // without the comma before it
-            at = span.end;
-        }
-        if parts.is_empty() {
-            return Vec::new();
-        }
-        kept.extend_from_slice(&self.body[at..]);
-        if let Some(first) = kept.first_mut() {
-            *first = b'['; // a comma, if the first call is gone
-        }
-        self.body = kept;
-        let ended = parts.into_iter().map(|(_, mut part)| {
-            part.outbound.end();
-            part
-        });
-        ended.collect()
-    }
-
-    /// Calls of a batch that name filters of the issuer of this one; none yet.
-    fn part(&self, filter: Box<str>) -> Part {
-        let mut outbound = Self::empty(true);
-        outbound.repeatable = self.repeatable;
-        outbound.facts.filter = Some(filter);
-        Part { outbound, numbers: Vec::new() }
-    }
-
     /// Ends a batch.
     pub(super) fn end(&mut self) {
         if self.batch && !self.body.is_empty() {
@@ -202,8 +142,8 @@ impl Outbound {
     }
 
     /// True if nothing is in it.
-    pub(super) fn is_empty(&self) -> bool {
-        self.body.is_empty()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.body.is_empty() && self.transactions.is_none()
     }
 
     /// Ids of the calls, as the client wrote them.
@@ -214,7 +154,8 @@ impl Outbound {
     /// Bytes that it takes in memory.
     pub(crate) fn held(&self) -> usize {
         let ids = self.ids.iter().map(|id| id.len() + size_of::<Box<[u8]>>());
-        self.body.capacity() + ids.sum::<usize>()
+        let transactions = self.transactions.as_ref().map_or(0, |part| part.held());
+        self.body.capacity() + ids.sum::<usize>() + transactions
     }
 
     /// Keeps a reservation until the upstream has answered.
@@ -332,58 +273,6 @@ mod tests {
         }
         for body in ["", "[]", "x", "{}", "[1]", &with("a b"), &format!("[{call},{call},{call}]")] {
             assert_eq!(passed(body), None, "{body}");
-        }
-    }
-
-    #[test]
-    fn batch_is_parted_by_the_issuers_of_its_filters() {
-        let call = |id: u32, method: &str, params: &str| {
-            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
-        };
-        let poll =
-            |id: u32, filter: &str| call(id, "eth_getFilterChanges", &format!("[\"{filter}\"]"));
-        let made = |calls: &[String]| {
-            let body = format!("[{}]", calls.join(","));
-            let Request::Batch(messages) = parse(body.as_bytes()) else { panic!("{body}") };
-            let mut made = Outbound::empty(true);
-            messages.iter().for_each(|message| made.add_numbered(message));
-            made.end();
-            made
-        };
-        // Issuers by the second letter; "0x?" is unknown.
-        let issuer =
-            |id: &str| id[2..].starts_with(['a', 'b', 'c']).then(|| usize::from(id.as_bytes()[2]));
-        let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
-        let calls = [
-            poll(9, "0x?"),
-            poll(9, "0xB1"),
-            poll(9, "0xa1"),
-            call(9, "eth_call", "[]"),
-            poll(9, "0xb2"),
-            poll(9, "0xc1"),
-            poll(9, "0xa2"),
-        ];
-        let mut whole = made(&calls);
-        let parts = whole.take_others(issuer);
-        let kept = [poll(0, "0x?"), poll(1, "0xB1"), call(3, "eth_call", "[]"), poll(4, "0xb2")];
-        assert_eq!(text(&whole.body), format!("[{}]", kept.join(",")));
-        assert_eq!(whole.facts.filter.as_deref(), Some("0xb1"));
-        let found: Vec<_> = parts
-            .iter()
-            .map(|part| {
-                let Part { outbound, numbers } = part;
-                (text(&outbound.body), outbound.facts.filter.as_deref(), &numbers[..])
-            })
-            .collect();
-        let of_a = format!("[{},{}]", poll(2, "0xa1"), poll(6, "0xa2"));
-        let of_c = format!("[{}]", poll(5, "0xc1"));
-        assert_eq!(found, [(of_a, Some("0xa1"), &[2, 6][..]), (of_c, Some("0xc1"), &[5][..])]);
-        assert!(whole.take_others(issuer).is_empty());
-        // One issuer, or no known one.
-        for calls in [[poll(9, "0xa1"), poll(9, "0xa2")], [poll(9, "0x?"), poll(9, "0xa2")]] {
-            let mut whole = made(&calls);
-            let before = whole.body.clone();
-            assert!(whole.take_others(issuer).is_empty() && whole.body == before);
         }
     }
 

@@ -34,8 +34,8 @@ impl RpcResponse {
         split.outbound.end();
         if !split.outbound.is_empty() {
             let is_whole = split.served == 0 && split.refused == 0;
-            // Calls that name filters may go to several upstreams, whose answers must be joined.
-            if is_whole && !split.outbound.names_filters() {
+            // Calls that go to upstreams of their own have several responses, which must be joined.
+            if is_whole && !split.outbound.is_parted() {
                 return Ok(Self::Relay(Outbound::batch(messages)));
             }
             return Ok(Self::Split(Box::new(split)));

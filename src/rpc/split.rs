@@ -61,6 +61,8 @@ impl Mixed {
 pub(crate) struct Filling {
     /// Numbers of its calls. The first request is for all calls that no other one has.
     pub(crate) numbers: Vec<usize>,
+    /// True if the ids of its calls are their places among `numbers`, and not these.
+    pub(crate) by_place: bool,
     /// Response, or the error of each call.
     pub(crate) response: Result<Bytes, RpcError>,
     /// True if the upstream lacks the newest height that the client may have seen.
@@ -70,7 +72,12 @@ pub(crate) struct Filling {
 impl Filling {
     /// An error in place of each answer.
     pub(crate) fn failed(error: RpcError) -> Self {
-        Self { numbers: Vec::new(), response: Err(error), lacks: false }
+        Self { numbers: Vec::new(), by_place: false, response: Err(error), lacks: false }
+    }
+
+    /// Outcome of no request: other ones have all calls.
+    pub(crate) fn none() -> Self {
+        Self::failed(absent())
     }
 
     /// An error in place of each answer for which clients have no memory.
@@ -81,8 +88,14 @@ impl Filling {
 
     /// Answers to its calls among `count`.
     fn texts(&self, count: usize) -> Vec<Option<Bytes>> {
-        let response = self.response.as_ref();
-        response.map_or_else(|_| vec![None; count], |bytes| answers_of(bytes, count))
+        let Ok(bytes) = &self.response else { return vec![None; count] };
+        if !self.by_place {
+            return answers_of(bytes, count);
+        }
+        let mut texts = vec![None; count];
+        let answers = answers_of(bytes, self.numbers.len());
+        self.numbers.iter().zip(answers).for_each(|(number, text)| texts[*number] = text);
+        texts
     }
 }
 
@@ -125,9 +138,10 @@ impl Split {
         self.out.len() - before
     }
 
-    /// Leaves a message to an upstream. A notification leaves no gap.
-    pub(super) fn leave(&mut self, message: &Message<'_>) {
-        self.outbound.add_numbered(message);
+    /// Leaves a message to an upstream, or a transaction to all if `broadcasts` says so. A notification
+    /// leaves no gap.
+    pub(super) fn leave(&mut self, message: &Message<'_>, broadcasts: bool) {
+        self.outbound.add_to_part(message, broadcasts);
         if message.kind() == Kind::Call {
             self.answers += 1;
             let next = BodyBuilder::new(0, self.accepts);
@@ -137,18 +151,18 @@ impl Split {
         }
     }
 
-    /// Leaves all of a message to an upstream, as a part of a batch that none other answers.
-    pub(super) fn leave_whole(&mut self, message: &Message<'_>) {
+    /// Leaves all of a message to upstreams, as a part of a batch that none other answers.
+    pub(super) fn leave_whole(&mut self, message: &Message<'_>, broadcasts: bool) {
         let before = self.begin();
         match message.kind() {
-            Kind::Call => self.leave(message),
+            Kind::Call => self.leave(message, broadcasts),
             Kind::Invalid => {
                 envelope::error(self.out.text(), message.id(), &RpcError::INVALID_REQUEST);
                 self.served(before);
             }
             Kind::Notification => {
                 self.take_back(before);
-                self.leave(message);
+                self.leave(message, broadcasts);
             }
             Kind::Response => self.take_back(before),
         }
@@ -209,23 +223,23 @@ impl Split {
         for (filler, filling) in fillings.iter().enumerate() {
             filling.numbers.iter().for_each(|number| fillers[*number] = filler);
         }
-        let absent =
-            RpcError { code: -32603, message: "relay: the upstream did not answer".into() };
         let mut whole = BodyBuilder::new(0, self.accepts);
         let mut misses = self.refused;
         let gaps = self.outbound.ids().zip(fillers).enumerate();
         for (part, (number, (id, filler))) in self.parts.into_iter().zip(gaps) {
             whole.append(part);
-            let error = fillings[filler].response.as_ref().err().unwrap_or(&absent);
             if let Some(text) = texts[filler][number].take() {
                 envelope::write_id(whole.text(), id);
                 whole.text().extend_from_slice(&text);
             } else {
-                envelope::error(whole.text(), id, error);
+                let error = fillings[filler].response.as_ref().err().cloned();
+                envelope::error(whole.text(), id, &error.unwrap_or_else(absent));
                 misses += 1;
             }
         }
-        let answered = self.served > 0 || misses < self.refused + count;
+        // Notifications alone have no answers, and an upstream may have them all the same.
+        let is_heard = count == 0 && fillings.iter().any(|filling| filling.response.is_ok());
+        let answered = self.served > 0 || misses < self.refused + count || is_heard;
         whole.append(self.out);
         let mut body = whole.finish().ok()?;
         body.keep(self.reserved);
@@ -233,6 +247,11 @@ impl Split {
         let own = self.served + self.refused > 0;
         Some(Mixed { body, misses, answered, own, lacks })
     }
+}
+
+/// Error of a call that the response to its batch lacks.
+fn absent() -> RpcError {
+    RpcError { code: -32603, message: "relay: the upstream did not answer".into() }
 }
 
 /// An answer of a batch.
@@ -249,7 +268,7 @@ struct Numbered<'a> {
 const ITEMS_MORE_MAX: usize = 16;
 
 /// The answers in a batch's response, by their numbers, each from behind its id on.
-fn answers_of(bytes: &Bytes, count: usize) -> Vec<Option<Bytes>> {
+pub(crate) fn answers_of(bytes: &Bytes, count: usize) -> Vec<Option<Bytes>> {
     let mut found = vec![None; count];
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = json.deserialize_seq(Items { bytes, found: &mut found });
@@ -344,15 +363,15 @@ mod tests {
         let body = format!("[{}]", calls.collect::<Vec<_>>().join(","));
         let Request::Batch(messages) = parse(body.as_bytes()) else { panic!("{body}") };
         let mut split = Split::new(4, AcceptEncoding::default());
-        messages.iter().for_each(|message| split.leave_whole(message));
+        messages.iter().for_each(|message| split.leave_whole(message, false));
         split.end();
         let all = |text: &str| {
             let item = |id| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"{text}"}}"#);
             Ok(format!("[{}]", [0, 1, 2, 3].map(item).join(",")).into())
         };
         let fillings = [
-            Filling { numbers: Vec::new(), response: all("a"), lacks: false },
-            Filling { numbers: vec![1], response: all("b"), lacks: true },
+            Filling { response: all("a"), ..Filling::none() },
+            Filling { numbers: vec![1], response: all("b"), lacks: true, ..Filling::none() },
             Filling { numbers: vec![3], ..Filling::failed(RpcError::TIMED_OUT) },
         ];
         let mixed = split.fill(&fillings).unwrap().reserved(plenty().account(address(1))).unwrap();

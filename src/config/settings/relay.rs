@@ -57,8 +57,8 @@ pub(super) const MISSES: Group = Group {
         Setting::new(
             "relay-broadcast",
             SWITCH,
-            "Send each eth_sendRawTransaction outside a batch to all upstreams. The first result is \
-             the response.",
+            "Send each eth_sendRawTransaction to all upstreams, also those of a batch. The first \
+             result is the response.",
         ),
         Setting::new(
             "relay-requests-per-second",
@@ -169,6 +169,8 @@ pub(crate) struct MissPolicy {
     pub(crate) relay: Option<RelayMethods>,
     /// True if a batch with a miss is split.
     pub(crate) split: bool,
+    /// True if a relayed transaction goes to all upstreams.
+    pub(crate) broadcasts: bool,
 }
 
 impl MissPolicy {
@@ -282,7 +284,8 @@ impl MissConfig {
     /// The treatment of misses.
     pub(crate) fn policy(&self) -> MissPolicy {
         let relay = self.relay.as_ref().map(|relay| relay.methods.clone());
-        MissPolicy { relay, split: self.split }
+        let broadcasts = self.relay.as_ref().is_some_and(|relay| relay.broadcast);
+        MissPolicy { relay, split: self.split, broadcasts }
     }
 }
 

@@ -92,7 +92,7 @@ impl Service {
             body,
             repeatable,
             head: 0,
-            sends: false,
+            sends: None,
             hops,
             trace: origin.trace.clone(),
             calls: CallFacts::default(),

@@ -22,7 +22,7 @@ use crate::http::socket::IdleState;
 use crate::http::{NotDone, Offload};
 use crate::relay::sockets::Opening;
 use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState};
-use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Purpose, Split};
+use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Split};
 use crate::shared::{Account, Class, ClientAddress, Holder, Reservation};
 
 /// Memory of a relayed request besides its own bytes: what is read from the upstream, and as much on
@@ -180,7 +180,7 @@ impl Relayer {
     }
 
     /// Relays the rest of a batch, and makes the batch whole. Calls that name filters go to the issuers of
-    /// these, to all at once.
+    /// these, and transactions to all upstreams if they are asked for that: all at once.
     pub(crate) async fn fill(
         &self,
         mut split: Box<Split>,
@@ -188,7 +188,10 @@ impl Relayer {
         offload: &Offload,
     ) -> Result<Mixed, NotFilled> {
         let (fillings, held) = match self.place(&origin) {
-            Ok(_place) => self.fillings(&mut split, &origin).await.ok_or(NotFilled::NoRoom)?,
+            Ok(place) => {
+                let place: Kept = Arc::new(place);
+                self.fillings(&mut split, &origin, &place).await.ok_or(NotFilled::NoRoom)?
+            }
             Err(failure) => (vec![Filling::failed(failure.error())], Vec::new()),
         };
         let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
@@ -210,19 +213,24 @@ impl Relayer {
         &self,
         split: &mut Split,
         origin: &Origin<'_>,
+        place: &Kept,
     ) -> Option<(Vec<Filling>, Vec<Reservation>)> {
-        let others = split.outbound.take_others(|filter| self.shared.state.issuer(filter));
+        let parts = split.outbound.take_parts(|filter| self.shared.state.issuer(filter));
         let (mut others, numbers): (Vec<_>, Vec<_>) =
-            others.into_iter().map(|Part { outbound, numbers }| (outbound, numbers)).unzip();
+            parts.into_iter().map(|Part { outbound, numbers }| (outbound, numbers)).unzip();
         let texts = others.iter_mut().map(|outbound| (outbound.held(), outbound));
-        let asked = iter::once((0, &mut split.outbound)).chain(texts);
-        let filled = asked.map(|(text, outbound)| self.filling(outbound, text, origin));
+        let rest = (!split.outbound.is_empty()).then_some((0, &mut split.outbound));
+        // The first outcome is that of the rest, and a batch of transactions has none.
+        let has_rest = usize::from(rest.is_some());
+        let mut fillings: Vec<_> = iter::repeat_with(Filling::none).take(1 - has_rest).collect();
+        let mut held = Vec::new();
+        let asked = rest.into_iter().chain(texts);
+        let filled = asked.map(|(text, outbound)| self.filling(outbound, text, origin, place));
         let filled = join_all(filled).await;
         if filled.iter().all(Option::is_none) {
             return None;
         }
-        let (mut fillings, mut held) = (Vec::new(), Vec::new());
-        let numbers = iter::once(Vec::new()).chain(numbers);
+        let numbers = iter::repeat_n(Vec::new(), has_rest).chain(numbers);
         for (filled, numbers) in filled.into_iter().zip(numbers) {
             let failed = || (Filling::without_memory(), Vec::new());
             let (filling, memory) = filled.unwrap_or_else(failed);
@@ -233,25 +241,37 @@ impl Relayer {
     }
 
     /// Outcome of one of these requests, and its memory with that of its text, of which `text` bytes have none
-    /// yet. `None` if clients use too much memory.
+    /// yet. Those of a broadcast, and the place, are kept until its last upstream has answered. `None` if
+    /// clients use too much memory.
     async fn filling(
         &self,
         outbound: &mut Outbound,
         text: usize,
         origin: &Origin<'_>,
+        place: &Kept,
     ) -> Option<(Filling, Vec<Reservation>)> {
-        let text = origin.account.reserve(Holder::Relay, text)?;
+        let mut text = origin.account.reserve(Holder::Relay, text)?;
         let memory = self.memory(origin)?;
-        match self.read(&rpc_request(outbound, origin), memory).await {
-            Ok(Fetched { bytes, lacks, memory }) => {
-                let filling = Filling { numbers: Vec::new(), response: Ok(bytes.into()), lacks };
-                Some((filling, vec![text, memory]))
+        let mut request = rpc_request(outbound, origin);
+        let mut held = Vec::new();
+        match self.shared.state.broadcast_bytes(request.sends) {
+            Some(read) if text.grow(read) => {
+                request.kept = Some(Arc::new((Arc::clone(place), text)));
             }
-            Err(NotRelayed::Failure(failure)) => {
-                Some((Filling::failed(failure.error()), vec![text]))
-            }
-            Err(NotRelayed::NoRoom) => None,
+            Some(_) => return None,
+            None => held.push(text),
         }
+        let filling = match self.read(&request, memory).await {
+            Ok(Fetched { bytes, lacks, memory }) => {
+                held.push(memory);
+                // Transactions are numbered apart.
+                let by_place = request.sends.is_some();
+                Filling { by_place, response: Ok(bytes.into()), lacks, ..Filling::none() }
+            }
+            Err(NotRelayed::Failure(failure)) => Filling::failed(failure.error()),
+            Err(NotRelayed::NoRoom) => return None,
+        };
+        Some((filling, held))
     }
 
     /// Relays a message of a WebSocket, and returns its response whole, or an error in its place. Nobody
@@ -337,9 +357,9 @@ impl Relayer {
         origin: &Origin<'_>,
     ) -> Result<Held, NotRelayed> {
         let mut held = self.enter(origin)?;
-        let Some(upstreams) = self.shared.state.broadcasts(request.sends) else { return Ok(held) };
+        let Some(read) = self.shared.state.broadcast_bytes(request.sends) else { return Ok(held) };
         let memory = origin.account.reserve(Holder::Relay, BYTES);
-        let memory = memory.filter(|_| held.memory.grow_to(upstreams * STREAM_READ_BYTES));
+        let memory = memory.filter(|_| held.memory.grow_to(read));
         let memory = memory.ok_or(NotRelayed::NoRoom)?;
         let kept: Kept = Arc::new((held, request.memory.take()));
         request.kept = Some(Arc::clone(&kept));
@@ -351,7 +371,7 @@ impl Relayer {
 pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &Origin<'_>) -> RelayRequest {
     let body = Some(std::mem::take(&mut outbound.body).into());
     let (repeatable, hops) = (outbound.repeatable, origin.hops.clone());
-    let (sends, head) = (outbound.purpose == Purpose::Transaction, origin.head);
+    let (sends, head) = (outbound.sent(), origin.head);
     let calls = *std::mem::take(&mut outbound.facts);
     let (trace, memory) = (origin.trace.clone(), outbound.take_reservation());
     let (address, path, kept) = (origin.address, None, None);
