@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 mod checks;
 mod splits;
+mod times;
 #[path = "../tests/support/mod.rs"]
 mod support;
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use neve_store::residency::{self, ReadFailed, with_blocking_reads};
-use neve_store::{Hash, Opened, Options, Part, Reader, Record};
+use neve_store::{Hash, Opened, Options, Part, Reader, Record, Retention};
 use support::{block, hash, open};
 
 const HEIGHTS: u64 = 64;
@@ -176,6 +176,27 @@ fn merge_with_an_unreadable_source_publishes_nothing_and_writing_goes_on() {
     assert_eq!(opened.reader.damaged()[0].base, 16);
     repair(&mut opened, 16);
     assert_eq!(opened.writer.merge_tables().unwrap(), 1);
+}
+
+/// The copy of a removed file, of which the disk lost records, has the time of its newest block still.
+#[test]
+fn copy_without_its_newest_record_is_not_evicted_for_its_age() {
+    for lost in [0, 7] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut opened = store(dir.path());
+        let path = segment(dir.path(), 0);
+        cut(&path, place(&path, lost).0);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(opened.writer.restore_lost().unwrap(), Some(0));
+        let age = record(HEIGHTS - 1).timestamp - record(7).timestamp;
+        let age = Some(std::time::Duration::from_secs(age));
+        let retention = Retention { age, ..Retention::default() };
+        let evicted = |opened: &mut Opened| opened.writer.evict(&retention, u64::MAX).unwrap();
+        assert_eq!(evicted(&mut opened).heights, 0, "without record {lost} and those behind it");
+        drop(opened);
+        let mut opened = open(dir.path(), options());
+        assert_eq!(evicted(&mut opened).heights, 0, "the seal says the same");
+    }
 }
 
 /// In its place a file whose bytes at 0 are an EIO, for any user.

@@ -65,6 +65,7 @@ impl Section {
 pub(crate) struct Seal {
     pub(crate) count: u32,
     pub(crate) data_end: u64,
+    /// Time of the newest block; 0 if it is not known.
     pub(crate) last_timestamp: u64,
     pub(crate) end: u64,
     pub(crate) last_hash: Hash,

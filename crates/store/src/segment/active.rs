@@ -22,6 +22,7 @@ use crate::reads;
 pub(crate) struct LastBlock {
     pub(crate) height: u64,
     pub(crate) hash: Hash,
+    /// 0 if it is not known.
     pub(crate) timestamp: u64,
 }
 
@@ -167,9 +168,8 @@ impl Active {
         }
         self.position = end;
         self.segment.map.publish(slot_offset(at + 1), end);
-        let timestamp = self.tip.map_or(0, |tip| tip.timestamp);
-        // The hash of a damaged record is not known.
-        self.tip = Some(LastBlock { height, hash: Hash::default(), timestamp });
+        // Hash and time of a damaged record are not known: those of an older block would be wrong.
+        self.tip = Some(LastBlock { height, hash: Hash::default(), timestamp: 0 });
     }
 
     /// Makes a written record findable, then readable.

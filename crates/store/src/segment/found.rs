@@ -143,6 +143,12 @@ impl Segment {
         Ok(self.read_hash(last)?.map(|hash| (last, hash)))
     }
 
+    /// Time of the newest record as the seal has it; 0 if it is not known.
+    pub(crate) fn tip_timestamp(&self) -> u64 {
+        // A segment that was cut has the time of a block that is no longer in it.
+        self.last_hash.map_or(0, |_| self.last_timestamp)
+    }
+
     /// The hash of the block at `height`, whose record need not be intact.
     pub(crate) fn hash_at(&self, height: u64) -> Option<Hash> {
         let sealed = self.last_hash.filter(|_| height + 1 == self.end_height());

@@ -36,6 +36,7 @@ pub(crate) struct OpenedPacked {
     pub(crate) packed: Arc<Packed>,
     pub(crate) disk_bytes: u64,
     pub(crate) bytes: u64,
+    /// Time of the newest block, 0 if it is not known.
     pub(crate) last_timestamp: u64,
     /// Hash of the newest block, if it was read: a repair needs it when the file has lost it.
     pub(crate) last_hash: Option<Hash>,
@@ -73,23 +74,19 @@ impl Packed {
         };
         let packed = Arc::new(Self::of(range, codec));
         let header = packed.header;
-        let last_timestamp = packed.last_timestamp().map_err(failed)?;
+        let last_timestamp = packed.last_timestamp();
         let last_hash = residency::with_blocking_reads(|| packed.hash(header.end() - 1));
         let last_hash = last_hash.map_err(failed)?;
         Ok(Ok(OpenedPacked { packed, disk_bytes, bytes: len, last_timestamp, last_hash }))
     }
 
-    /// Time of the newest height that is not damaged, 0 if all are: a range without an age is evicted first, so
-    /// one that the disk does not deliver must not be without.
-    fn last_timestamp(&self) -> Result<u64, ReadFailed> {
-        let mut failed = false;
-        let timestamp = |height| {
-            let record = residency::with_blocking_reads(|| self.range.record(height));
-            failed |= record.is_err();
-            record.ok()?.ok().map(|record| record.timestamp)
-        };
-        let found = (self.header.first..self.header.end()).rev().find_map(timestamp);
-        if failed && found.is_none() { Err(ReadFailed) } else { Ok(found.unwrap_or(0)) }
+    /// Time of the newest block; 0, which is not known, if it is damaged or the disk does not deliver it. The time of an
+    /// older block would have the range evicted too early.
+    fn last_timestamp(&self) -> u64 {
+        let newest = self.header.end() - 1;
+        let read = || residency::with_blocking_reads(|| self.range.record(newest));
+        let record = reads::again(|_| true, read).ok().and_then(Result::ok);
+        record.map_or(0, |record| record.timestamp)
     }
 
     /// Makes it of a file that the codec opened.

@@ -39,8 +39,10 @@ pub(crate) fn copy_aside(latch: &mut Latch, cut: &Segment) -> Result<SealedCopy,
     for height in cut.base()..cut.end_height() {
         active.append_stored(latch, cut, height)?;
     }
-    if let (Some(tip), Some((height, hash))) = (active.tip, tip) {
-        active.tip = Some(LastBlock { height, hash, ..tip });
+    if let (Some(copied), Some((height, hash))) = (active.tip, tip) {
+        let timestamp = Some(copied.timestamp).filter(|time| *time > 0);
+        let timestamp = timestamp.unwrap_or_else(|| cut.tip_timestamp());
+        active.tip = Some(LastBlock { height, hash, timestamp });
     }
     // The map that was written is kept: it notes what it cannot read later where the copy noted what was damaged.
     let sealed = active.seal(latch)?;

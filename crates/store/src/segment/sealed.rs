@@ -25,7 +25,7 @@ pub struct SealedPage {
     pub base: u64,
     /// Number of records.
     pub records: u32,
-    /// The time of its newest block. A packed file does not say it in front.
+    /// The time of its newest block, if it says that in front. A packed file does not.
     pub last_timestamp: Option<u64>,
     /// The chain that it is of.
     pub identity: Identity,
@@ -52,7 +52,7 @@ impl SealedPage {
         Self {
             base,
             records: seal.count,
-            last_timestamp: Some(seal.last_timestamp),
+            last_timestamp: Some(seal.last_timestamp).filter(|time| *time > 0),
             identity: header.identity,
             bytes: seal.end,
             capacity: header.capacity,

@@ -62,7 +62,7 @@ pub(crate) struct Segment {
     /// At most so many records are served, whatever the map has: less than sealed after a
     /// withdrawal, until the file is rewritten.
     pub(crate) count_max: u32,
-    /// Time of the newest block, once sealed.
+    /// Time of the newest block, once sealed; 0 if it is not known.
     pub(crate) last_timestamp: u64,
     /// Bytes that it takes on disk.
     pub(crate) disk_bytes: u64,

@@ -1,7 +1,7 @@
 //! Removing what retention does not keep.
 
 use super::options::range_blocks;
-use super::retention::{Hold, Retention, SegmentFacts, note_ranges};
+use super::retention::{Hold, Retention, SegmentFacts, note_ranges, note_times};
 use super::writer::Writer;
 use crate::disk::Op;
 use crate::error::Error;
@@ -78,6 +78,8 @@ impl Writer {
                 range: None,
             })
             .collect();
+        let newest = self.active.as_ref().and_then(|active| Some(active.tip?.timestamp));
+        note_times(&mut held, newest);
         if self.codec.is_some() {
             note_ranges(&mut held, range_blocks(self.options.span)); // only whole ranges are packed
         }

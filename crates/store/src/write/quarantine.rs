@@ -120,8 +120,10 @@ impl Aside {
             disk_bytes: metadata.blocks() * 512,
             last_timestamp: whole
                 .as_ref()
-                // Unreadable: the newest block in it is at most as new as the file.
-                .map_or(metadata.mtime().unsigned_abs(), Whole::last_timestamp),
+                .map(Whole::last_timestamp)
+                .filter(|time| *time > 0)
+                // Not known: the newest block in it is at most as new as the file.
+                .unwrap_or(metadata.mtime().unsigned_abs()),
             is_packed: false, // eviction asks for the ranges of served segments only
             range: None,
         };

@@ -61,6 +61,7 @@ pub(crate) struct SegmentFacts {
     pub(crate) base: u64,
     pub(crate) end_height: u64,
     pub(crate) disk_bytes: u64,
+    /// Time of the newest block; 0 if it is not known.
     pub(crate) last_timestamp: u64,
     /// True if the heights are in a packed file.
     pub(crate) is_packed: bool,
@@ -78,6 +79,18 @@ pub(crate) fn note_ranges(sealed: &mut [SegmentFacts], blocks: u32) {
         // A segment across ranges is split. A packed file never is: no copy is made of one of other ranges.
         let is_part = !facts.is_packed || begin <= facts.base;
         facts.range = (oldest <= begin && is_part).then_some(begin);
+    }
+}
+
+/// Gives each segment whose time is not known that of the segment above, or of the block above all: it is at most as new.
+/// Without either it counts as new, as no block goes for an age that it may not have.
+pub(crate) fn note_times(sealed: &mut [SegmentFacts], newest: Option<u64>) {
+    let mut above = newest.unwrap_or(u64::MAX);
+    for facts in sealed.iter_mut().rev() {
+        if facts.last_timestamp == 0 {
+            facts.last_timestamp = above;
+        }
+        above = facts.last_timestamp;
     }
 }
 
@@ -174,6 +187,25 @@ mod tests {
         assert_eq!(keep(900), 0);
         assert_eq!(keep(899), 1);
         assert_eq!(keep(0), 9); // the newest is not older than now
+    }
+
+    #[test]
+    fn unknown_age_is_that_of_the_segment_above() {
+        let noted = |unknown: &[usize], newest| {
+            let mut held = held();
+            unknown.iter().for_each(|at| held[*at].last_timestamp = 0);
+            note_times(&mut held, newest);
+            held.iter().map(|facts| facts.last_timestamp).collect::<Vec<_>>()
+        };
+        assert_eq!(noted(&[0, 3, 4], None)[..6], [200, 200, 300, 600, 600, 600]);
+        assert_eq!(noted(&[8, 9], Some(1010))[7..], [800, 1010, 1010]);
+        assert_eq!(noted(&[9], None)[8..], [900, u64::MAX]);
+        let age = Some(Duration::from_secs(0));
+        let mut unknown = held();
+        unknown[9].last_timestamp = 0;
+        note_times(&mut unknown, None);
+        let retention = Retention { age, ..Retention::default() };
+        assert_eq!(retention.evictable(&unknown, 1001, 10_000, u64::MAX), 9);
     }
 
     #[test]

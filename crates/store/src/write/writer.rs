@@ -318,12 +318,12 @@ impl Writer {
         self.remove_tables(&stale)
     }
 
-    /// Time of the newest block.
+    /// Time of the newest block of which it is known.
     pub fn newest_timestamp(&self) -> Option<u64> {
-        if let Some(tip) = self.active.as_ref().and_then(|active| active.tip) {
-            return Some(tip.timestamp);
-        }
-        Some(self.view.load().segments.last()?.last_timestamp).filter(|time| *time > 0)
+        let active = self.active.as_ref().and_then(|active| Some(active.tip?.timestamp));
+        let view = self.view.load();
+        let sealed = view.segments.iter().rev().map(|segment| segment.last_timestamp);
+        active.into_iter().chain(sealed).find(|time| *time > 0)
     }
 
     /// Takes heights from `from` on back: readers stop seeing them at once, then the files follow.
