@@ -14,10 +14,11 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 mod checks;
+mod leftovers;
 mod splits;
-mod times;
 #[path = "../tests/support/mod.rs"]
 mod support;
+mod times;
 
 use self::checks::{
     assert_all, assert_named, assert_right, contents, copy, failing, heal, quarantined, walk, whole,

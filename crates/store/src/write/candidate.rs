@@ -1,40 +1,51 @@
-//! Segment files and tables that opening a directory may serve.
+//! Segment files, packed files and tables that opening a directory may serve.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::segment_name;
 use crate::error::Error;
 use crate::format::{Seal, SegmentHeader};
+use crate::id::Hash;
 use crate::index::merged_table::Merged;
-use crate::segment::{OpenedSegment, Segment, inspect};
+use crate::memory::residency;
+use crate::segment::Segment;
 
-/// A segment file that begins at a height of the one before it.
-pub(super) struct Leftover {
-    pub(super) name: String,
-    /// True if the one before it has all of its blocks.
-    pub(super) is_copy: bool,
-}
-
-/// Takes leftovers out of `found`, which is ascending: power went before the removal of segments that a longer
-/// one replaces, or before the first part of one that was split replaced it. The longer one is whole.
-pub(super) fn take_leftovers(
-    dir: &Path,
-    found: &mut Vec<Candidate>,
-) -> Result<Vec<Leftover>, Error> {
-    let bases: Vec<u64> = found.iter().map(|one| one.header().base_height).collect();
-    let (mut kept, mut leftovers) = (Vec::<Candidate>::with_capacity(found.len()), Vec::new());
-    for candidate in found.drain(..) {
-        match kept.last() {
-            Some(before) if candidate.is_left_behind(before, &bases) => {
-                let is_copy = before.has_all_of(&candidate, dir)?;
-                leftovers.push(Leftover { name: candidate.name(), is_copy });
+/// Takes the longest run out of `found` that ends at the newest head. `found` is ascending by base height, and so is the run.
+///
+/// Two files may have the same heights: a crash came before one was removed, or a full disk kept its name. Of two runs of
+/// one length that of segments is taken: a repair may have written them because the packed file is damaged.
+pub(super) fn take_run(found: &mut Vec<Candidate>) -> Vec<Candidate> {
+    // The first height of the longest run that ends with each file, and the file before it in that run.
+    let mut runs: Vec<(u64, Option<usize>)> = Vec::with_capacity(found.len());
+    let mut by_end = HashMap::<u64, usize>::new();
+    for (at, one) in found.iter().enumerate() {
+        let before = by_end.get(&one.base()).copied();
+        runs.push((before.map_or(one.base(), |before| runs[before].0), before));
+        // An unsealed one only ever comes last.
+        if !one.is_active() {
+            let rank = |at: usize| (runs[at].0, found[at].is_packed());
+            let best = by_end.entry(one.end_height()).or_insert(at);
+            if rank(at) < rank(*best) {
+                *best = at;
             }
-            _ => kept.push(candidate),
         }
     }
-    *found = kept;
-    Ok(leftovers)
+    let rank = |at: &usize| {
+        let one = &found[*at];
+        (one.end_height(), one.is_active(), Reverse((runs[*at].0, one.is_packed())))
+    };
+    let mut next = (0..found.len()).max_by_key(rank);
+    let mut run = Vec::new();
+    while let Some(at) = next {
+        // A file before another one has a lower index.
+        run.push(found.remove(at));
+        next = runs[at].1;
+    }
+    run.reverse();
+    run
 }
 
 /// A segment file whose header was believed.
@@ -68,52 +79,57 @@ impl Candidate {
         }
     }
 
-    /// True if the heights of this sealed segment are in `before`, or reach into a file that begins where `before` ends,
-    /// which `bases` names.
-    fn is_left_behind(&self, before: &Self, bases: &[u64]) -> bool {
-        let (Self::Sealed(header, _), Self::Sealed(..)) = (self, before) else { return false };
-        let end = before.end_height();
-        let goes_on = || bases.binary_search(&end).is_ok();
-        header.base_height < end && (self.end_height() <= end || goes_on())
+    pub(super) fn base(&self) -> u64 {
+        self.header().base_height
     }
 
-    /// True if this sealed segment has the blocks of another one, whose heights chain: the newest decides.
-    fn has_all_of(&self, other: &Self, dir: &Path) -> Result<bool, Error> {
-        let (Self::Sealed(header, seal), Self::Sealed(_, last)) = (self, other) else {
-            return Ok(false);
-        };
-        let segment = Segment::open_sealed(&dir.join(self.name()), *header, seal)?;
-        let is_within = other.end_height() <= self.end_height();
-        Ok(is_within && segment.hash_at(other.end_height() - 1) == Some(last.last_hash))
+    fn is_active(&self) -> bool {
+        matches!(self, Self::Active(_))
     }
 
-    /// True if sealed segments, of which `bases` names the first heights, hold all heights of a packed file: power
-    /// went before one or the other was removed. A repair may have written the segments because the file is damaged.
-    pub(super) fn is_in_segments(&self, dir: &Path, bases: &[u64]) -> Result<bool, Error> {
-        let Self::Packed(packed) = self else { return Ok(false) };
-        let (mut at, mut last) = (packed.base(), None);
-        while at < packed.end_height() && bases.binary_search(&at).is_ok() {
-            match inspect(&dir.join(segment_name(at)), at)? {
-                OpenedSegment::Sealed(_, seal) if seal.count > 0 => {
-                    at += u64::from(seal.count);
-                    last = Some((at - 1, seal.last_hash));
-                }
-                _ => return Ok(false),
-            }
+    fn is_packed(&self) -> bool {
+        matches!(self, Self::Packed(_))
+    }
+
+    fn last_hash(&self) -> Option<Hash> {
+        match self {
+            Self::Sealed(_, seal) => Some(seal.last_hash),
+            Self::Packed(segment) => Some(segment.tip()?.1),
+            Self::Active(_) => None,
         }
-        let failed = |_| Error::not_delivered(dir.join(packed.name()));
-        let tip = packed.read_tip().map_err(failed)?;
-        // With the same last block all below it are the same: hashes chain.
-        Ok(at == packed.end_height() && last.is_some() && last == tip)
+    }
+
+    /// Reason to keep a file that is not among the `served` ones. `None` if these have all of its blocks, intact: a crash
+    /// came before its removal.
+    pub(super) fn why_kept(&self, served: &[Arc<Segment>]) -> Option<&'static str> {
+        let first = served.first().map_or(u64::MAX, |segment| segment.base());
+        if self.base() < first {
+            let is_below = self.end_height() <= first;
+            let why = ["another file has some of its heights", "heights above it are missing"];
+            return Some(why[usize::from(is_below)]);
+        }
+        let last = self.end_height().saturating_sub(1);
+        let same = holder(served, last).and_then(|holder| holder.read_hash(last).ok()?);
+        // Neither a crash nor a full disk leaves a segment beside parts of it.
+        let base = |height| holder(served, height).map(|holder| holder.base());
+        let is_within_one = self.is_packed() || base(self.base()) == base(last);
+        // Hashes chain: with the same last block all below it are the same.
+        if same.is_none() || same != self.last_hash() || !is_within_one {
+            return Some("another file has its heights");
+        }
+        let is_intact = |height: u64| {
+            let proven = || holder(served, height)?.proven(height).ok()?;
+            residency::loaded(proven).is_some()
+        };
+        let is_copy = (self.base()..=last).all(is_intact);
+        (!is_copy).then_some("the file that has its heights, too, is damaged")
     }
 }
 
-/// True if a segment with `base` continues `run`. An unsealed one only ever comes last.
-pub(super) fn joins(run: &[Candidate], base: u64) -> bool {
-    matches!(
-        run.last(),
-        Some(last @ (Candidate::Sealed(..) | Candidate::Packed(_))) if last.end_height() == base
-    )
+/// The segment of `served` that has `height`.
+fn holder(served: &[Arc<Segment>], height: u64) -> Option<&Arc<Segment>> {
+    let after = served.partition_point(|segment| segment.base() <= height);
+    served[..after].last().filter(|segment| height < segment.end_height())
 }
 
 /// Opens a merged table; `None` if it is damaged, or of other blocks than those that are here.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use super::candidate::{Candidate, Leftover, joins, open_table, take_leftovers};
+use super::candidate::{Candidate, open_table, take_run};
 use super::options::Options;
 use super::quarantine::{Quarantine, set_aside};
 use super::writer::{Locks, Writer, newest};
@@ -161,28 +161,24 @@ impl Opening {
         unfinished.into_iter().try_for_each(|name| self.latch.apply(Op::Remove { name }))
     }
 
-    /// Opens the run of segments that ends at the newest head; sets all others aside.
+    /// Opens the longest run of segments that ends at the newest head; sets others aside.
     fn open_segments(
         &mut self,
         names: &[String],
     ) -> Result<(Vec<Arc<Segment>>, Option<Active>), Error> {
-        let mut runs: Vec<Vec<Candidate>> = Vec::new();
-        for candidate in self.candidates(names)? {
-            let base = candidate.header().base_height;
-            match runs.last_mut() {
-                Some(run) if joins(run, base) => run.push(candidate),
-                _ => runs.push(vec![candidate]),
-            }
-        }
-        // A run of one unsealed segment may turn out empty; then the run below it has the newest head.
+        let mut found = self.candidates(names)?;
         let mut opened = (Vec::new(), None);
-        while opened.0.is_empty()
-            && let Some(newest) = runs.pop()
-        {
-            opened = self.open_run(newest)?; // empty if nothing in it is whole
+        // A run of one unsealed segment may turn out empty; then the run below it has the newest head.
+        while opened.0.is_empty() && !found.is_empty() {
+            opened = self.open_run(take_run(&mut found))?; // empty if nothing in it is whole
         }
-        for below in runs.iter().flatten() {
-            self.set_aside(&below.name(), "heights above it are missing")?;
+        for other in found {
+            let (name, why) = (other.name(), other.why_kept(&opened.0));
+            drop(other); // a file that is open keeps its bytes
+            match why {
+                Some(why) => self.set_aside(&name, why)?,
+                None => self.latch.apply(Op::Remove { name: &name })?,
+            }
         }
         Ok(opened)
     }
@@ -190,58 +186,15 @@ impl Opening {
     /// All files with a good header, ascending.
     fn candidates(&mut self, names: &[String]) -> Result<Vec<Candidate>, Error> {
         let mut found = Vec::new();
-        let packed: Vec<u64> = names.iter().filter_map(|name| parse_packed_name(name)).collect();
+        for base in names.iter().filter_map(|name| parse_packed_name(name)) {
+            found.extend(self.inspect_packed(base)?);
+        }
         let bases: Vec<u64> = names.iter().filter_map(|name| parse_segment_name(name)).collect();
-        for base in packed {
-            let Some(candidate) = self.inspect_packed(base)? else { continue };
-            if candidate.is_in_segments(self.latch.dir(), &bases)? {
-                drop(candidate);
-                self.latch.apply(Op::Remove { name: &packed_name(base) })?;
-                continue;
-            }
-            found.push(candidate);
+        for base in &bases {
+            found.extend(self.inspect(*base, bases.last() == Some(base))?);
         }
-        let packed: Vec<(u64, u64)> =
-            found.iter().map(|one| (one.header().base_height, one.end_height())).collect();
-        for base in bases.iter().copied() {
-            let is_newest = bases.last() == Some(&base);
-            if let Some((_, end)) =
-                packed.iter().find(|(first, end)| (*first..*end).contains(&base))
-            {
-                // A crash came between publishing the packed file and removing its sources.
-                self.remove_packed_segment(base, *end)?;
-                continue;
-            }
-            found.extend(self.inspect(base, is_newest)?);
-        }
-        found.sort_by_key(|one| one.header().base_height);
-        for Leftover { name, is_copy } in take_leftovers(self.latch.dir(), &mut found)? {
-            if is_copy {
-                self.latch.apply(Op::Remove { name: &name })?;
-            } else {
-                self.set_aside(&name, "the segment before it has its heights")?;
-            }
-        }
+        found.sort_by_key(Candidate::base);
         Ok(found)
-    }
-
-    /// Removes a segment whose heights stand in a packed file that ends at `end`: power went before its
-    /// removal. One that reaches beyond was written by a release that does not know packed files.
-    fn remove_packed_segment(&mut self, base: u64, end: u64) -> Result<(), Error> {
-        let name = segment_name(base);
-        match inspect(&self.latch.dir().join(&name), base) {
-            Ok(OpenedSegment::Sealed(header, seal))
-                if header.base_height + u64::from(seal.count) > end =>
-            {
-                self.set_aside(&name, "it reaches beyond a packed file")
-            }
-            Ok(OpenedSegment::Active(_)) => {
-                self.set_aside(&name, "a packed file has its first heights")
-            }
-            Ok(_) => self.latch.apply(Op::Remove { name: &name }),
-            Err(error) if error.is_disk_failure() => self.set_aside(&name, NOT_DELIVERED),
-            Err(error) => Err(error),
-        }
     }
 
     /// Opens a packed file; sets it aside if it is damaged.
