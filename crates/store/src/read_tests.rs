@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 mod checks;
+mod copies;
 mod leftovers;
 mod splits;
 #[path = "../tests/support/mod.rs"]

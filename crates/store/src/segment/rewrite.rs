@@ -21,7 +21,7 @@ pub(crate) struct SealedCopy {
 
 /// Writes a copy of `cut` that holds just its served records, sealed, over its file.
 pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error> {
-    let sealed = copy_aside(latch, cut)?.take_name(latch)?; // durable before the only other copy goes
+    let sealed = copy_aside(latch, cut, UNFINISHED)?.take_name(latch)?; // durable before the only other copy goes
     if cut.is_packed() {
         // Opening prefers the packed file: until it goes, a crash undoes the cut, and no more.
         latch.apply(Op::Remove { name: &cut.name() })?;
@@ -30,12 +30,16 @@ pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error
     Ok(sealed)
 }
 
-/// Writes such a copy aside: the file of `cut` stays as it is.
-pub(crate) fn copy_aside(latch: &mut Latch, cut: &Segment) -> Result<SealedCopy, Error> {
+/// Writes such a copy aside, whose name ends in `unfinished`: the file of `cut` stays as it is.
+pub(crate) fn copy_aside(
+    latch: &mut Latch,
+    cut: &Segment,
+    unfinished: &str,
+) -> Result<SealedCopy, Error> {
     // A seal without the hash of its newest block would part the next block from it.
     let old = latch.dir().join(cut.name());
     let tip = cut.read_tip().map_err(|_| Error::not_delivered(&old))?;
-    let mut active = Active::create_aside(latch, header_for(cut, &old)?, UNFINISHED)?;
+    let mut active = Active::create_aside(latch, header_for(cut, &old)?, unfinished)?;
     for height in cut.base()..cut.end_height() {
         active.append_stored(latch, cut, height)?;
     }

@@ -17,8 +17,9 @@ use super::options::Options;
 use super::quarantine::{Quarantine, set_aside};
 use super::writer::{Locks, Writer, newest};
 use crate::disk::{
-    self, Disk, LOCK_NAME, Latch, Op, RealDisk, Stamp, list, packed_name, parse_packed_name,
-    parse_segment_name, parse_table_name, parse_unfinished_name, segment_name, table_name,
+    self, COPY, Disk, LOCK_NAME, Latch, Op, RealDisk, Stamp, list, packed_name, parse_copy_name,
+    parse_packed_name, parse_segment_name, parse_table_name, parse_unfinished_name, segment_name,
+    table_name,
 };
 use crate::error::Error;
 use crate::format::{OTHER_VERSION, SegmentHeader};
@@ -95,7 +96,7 @@ fn open_directory(
     opening.check_identity(stamp.map(|stamp| stamp.identity))?;
     let names = list(opening.latch.dir())?;
     // Half-written files of a crash go first, so that the list below has whole ones only.
-    opening.remove_unfinished(&names)?;
+    let names = opening.finish_names(names)?;
     let (segments, active) = opening.open_segments(&names)?;
     let tables = opening.open_tables(&names, &segments)?;
     let names = [names, std::mem::take(&mut opening.aside)].concat();
@@ -155,10 +156,25 @@ impl Opening {
         }
     }
 
-    /// Removes leftovers of ours. Files of others that end alike are left alone.
-    fn remove_unfinished(&mut self, names: &[String]) -> Result<(), Error> {
-        let unfinished = names.iter().filter(|name| parse_unfinished_name(name).is_some());
-        unfinished.into_iter().try_for_each(|name| self.latch.apply(Op::Remove { name }))
+    /// Removes leftovers of ours, but for a copy whose segment was set aside: that one gets its name. Files of others that
+    /// end alike are left alone. Returns the other names.
+    fn finish_names(&mut self, names: Vec<String>) -> Result<Vec<String>, Error> {
+        let is_unfinished = |name: &String| parse_unfinished_name(name).is_some();
+        let (unfinished, mut names): (Vec<_>, Vec<_>) = names.into_iter().partition(is_unfinished);
+        for name in unfinished {
+            match parse_copy_name(&name).filter(|segment| !names.iter().any(|name| name == segment))
+            {
+                // It was whole before the segment was set aside.
+                Some(segment) => {
+                    self.latch.apply(Op::Rename { from: &name, to: segment })?;
+                    self.latch.apply(Op::SyncDir)?;
+                    names.push(segment.to_owned());
+                }
+                None => self.latch.apply(Op::Remove { name: &name })?,
+            }
+        }
+        names.sort_unstable(); // so that segments come in height order
+        Ok(names)
     }
 
     /// Opens the longest run of segments that ends at the newest head; sets others aside.
@@ -303,9 +319,9 @@ impl Opening {
             Recovered::Nothing => self.latch.apply(Op::Remove { name: &name })?, // the next may differ
             Recovered::Doubtful => self.set_aside(&name, "its first record is damaged")?,
             Recovered::NotDelivered(active) => {
-                // The copy first: an opening that ends half-way leaves the file in its place.
-                let latch = &mut self.latch;
-                let copy = active.tip.map(|_| copy_aside(latch, &active.segment)).transpose()?;
+                // The copy first: an opening that ends half-way leaves the file in its place, or the copy for the next one.
+                let copy = |_| copy_aside(&mut self.latch, &active.segment, COPY);
+                let copy = active.tip.map(copy).transpose()?;
                 self.set_aside(&name, NOT_DELIVERED)?;
                 if let Some(copy) = copy {
                     let below = copy.take_name(&mut self.latch)?;

@@ -1,0 +1,66 @@
+//! A kill while an unsealed segment, of which the disk does not deliver a record, is copied and set aside.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+
+use super::checks::{assert_all, copy, failing};
+use super::support::toy::Toy;
+use super::support::{Done, Recorder, assert_clean, block, every};
+use super::{ACTIVE, HEIGHTS, open, options, records, store};
+use crate::disk::{Disk, RealDisk};
+use crate::open_on_with;
+
+/// Opens a store after a kill, and goes on. It has the heights below `end` at least.
+fn assert_goes_on(dir: &Path, end: u64, what: &str) {
+    let mut opened = open(dir).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let found = opened.reader.range().map_or(0, |range| range.end() + 1);
+    assert!(found >= end, "{what}: {found} heights, {end} were served");
+    assert_all(&opened, &records()[..found as usize]);
+    (found..HEIGHTS + 2).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
+    drop(opened);
+    let records: Vec<_> = (0..HEIGHTS + 2).map(|height| block(height, 0)).collect();
+    assert_all(&open(dir).unwrap(), &records);
+    assert_clean(dir);
+}
+
+/// Kills an opening that did `done` behind each of these operations.
+fn kill_each(store: &TempDir, done: &[Done], end: u64, what: &str) {
+    for ops in 0..=done.len() {
+        let dir = copy(store.path());
+        let disk = RealDisk::new(dir.path());
+        done[..ops].iter().for_each(|done| disk.apply(done.op()).unwrap());
+        assert_goes_on(dir.path(), end, &format!("{what}, {ops} of {} operations", done.len()));
+        let unfinished = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(!unfinished.into_iter().any(|name| name.to_string_lossy().ends_with(".new")));
+    }
+}
+
+#[test]
+fn kill_while_a_segment_is_copied_and_set_aside_loses_no_record() {
+    let store = store(true);
+    let (mut first, mut copied) = (0, 0);
+    loop {
+        let dir = copy(store.path());
+        let disk = Recorder::new(dir.path());
+        let opening = || {
+            let opened = open_on_with(Arc::clone(&disk) as _, options(), Arc::new(Toy)).ok()?;
+            Some(opened.reader.range()?.end() + 1)
+        };
+        let (end, calls) = failing(first, 3, opening);
+        let done = disk.done.lock().unwrap().clone();
+        let name = format!("{ACTIVE:020}.seg");
+        let is_copied = done.iter().any(|op| matches!(op, Done::Rename(_, to) if *to == name));
+        if let Some(end) = end.filter(|_| is_copied) {
+            kill_each(&store, &done, end, &format!("call {first}"));
+            copied += 1;
+        }
+        if first >= calls {
+            break;
+        }
+        first += every();
+    }
+    assert!(copied > 0 || every() > 1, "records before one that fails are copied");
+}
