@@ -7,10 +7,10 @@ mod support;
 
 use std::io;
 
-use neve_store::{Error, Options, Retention};
-use support::{Done, Recorder, assert_clean, assert_exactly, block, every, small};
+use neve_store::{Error, Opened, Options, Part, Record, Retention};
+use support::{Done, Recorder, assert_clean, assert_exactly, block, every, files, small};
 
-fn blocks(count: u64) -> Vec<neve_store::Record> {
+fn blocks(count: u64) -> Vec<Record> {
     (0..count).map(|height| block(height, 0)).collect()
 }
 
@@ -80,6 +80,48 @@ fn full_disk_at_the_start_of_a_range_is_waited_out() {
         opened.writer.append(&block(refused, 0)).unwrap();
         assert_exactly(&opened.reader, &blocks(refused + 1));
         drop(opened);
+        assert_clean(dir.path());
+    }
+}
+
+/// A record that is fetched again may be longer, so that the new file becomes several.
+#[test]
+fn full_disk_at_a_name_of_a_repaired_segment_leaves_the_old_one() {
+    let longer = |height| Record {
+        parts: (0..5).map(|_| Part::uncompressed(vec![7; 20_000])).collect(),
+        ..block(height, 0)
+    };
+    let mut repaired = blocks(12);
+    (4..8).for_each(|height| repaired[height as usize] = longer(height));
+    for refused in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let recorder = Recorder::new(dir.path());
+        let mut opened = recorder.open(small());
+        blocks(12).iter().for_each(|record| opened.writer.append(record).unwrap());
+        let write_anew = |opened: &mut Opened| {
+            let mut repair = opened.writer.repair(4)?.expect("it is there");
+            (4..8).try_for_each(|height| repair.append(&longer(height)))?;
+            opened.writer.replace(repair.finish()?)
+        };
+        let mut left = refused;
+        *recorder.fail.lock().unwrap() = Some(Box::new(move |done| {
+            left -= i32::from(matches!(done, Done::Rename(..)));
+            (left < 0 && matches!(done, Done::Rename(..)))
+                .then(|| io::ErrorKind::StorageFull.into())
+        }));
+        assert!(write_anew(&mut opened).unwrap_err().is_disk_full());
+        assert_exactly(&opened.reader, &blocks(12));
+        assert_eq!(files(dir.path(), ".seg").len(), 3, "name {refused}");
+        assert_eq!(files(dir.path(), ".new"), Vec::<String>::new(), "name {refused}");
+        drop(opened);
+        *recorder.fail.lock().unwrap() = None;
+        let mut opened = recorder.open(small());
+        assert_exactly(&opened.reader, &blocks(12));
+        assert!(write_anew(&mut opened).unwrap());
+        assert_exactly(&opened.reader, &repaired);
+        assert_eq!(files(dir.path(), ".seg").len(), 6);
+        drop(opened);
+        assert_exactly(&recorder.open(small()).reader, &repaired);
         assert_clean(dir.path());
     }
 }

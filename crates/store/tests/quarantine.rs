@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
 use neve_store::{Opened, Options, Retention};
-use support::{Recorder, assert_clean, assert_exactly, block, open, small};
+use support::{Done, Recorder, assert_clean, assert_exactly, block, open, small};
 
 fn blocks(heights: std::ops::Range<u64>) -> Vec<neve_store::Record> {
     heights.map(|height| block(height, 0)).collect()
@@ -102,6 +102,40 @@ fn segments_rejoin_when_a_missing_file_is_put_back() {
     let opened = open(dir.path(), small());
     assert_exactly(&opened.reader, &blocks(0..40));
     assert_eq!((opened.reader.gap(), opened.reader.usage().quarantined), (None, 0));
+}
+
+#[test]
+fn full_disk_at_the_name_of_a_segment_that_rejoins_is_waited_out() {
+    for at_opening in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        store(dir.path());
+        let missing = dir.path().join("missing");
+        fs::rename(dir.path().join(name(16)), &missing).unwrap();
+        drop(open(dir.path(), small()));
+        assert_eq!(quarantined(dir.path()).len(), 4);
+        let recorder = Recorder::new(dir.path());
+        *recorder.fail.lock().unwrap() = Some(Box::new(|op| {
+            let is_full = matches!(op, Done::Rename(from, _) if from.contains(".quarantined-"));
+            is_full.then(|| std::io::ErrorKind::StorageFull.into())
+        }));
+        if at_opening {
+            fs::rename(&missing, dir.path().join(name(16))).unwrap();
+        }
+        let mut opened = recorder.open(small());
+        if !at_opening {
+            fill(&mut opened, 16..20);
+        }
+        assert_exactly(&opened.reader, &blocks(16..40));
+        assert_eq!(opened.writer.restore_lost().unwrap(), None);
+        assert_eq!((quarantined(dir.path()).len(), opened.reader.usage().quarantined), (4, 4));
+        *recorder.fail.lock().unwrap() = None;
+        assert_eq!(opened.writer.restore_lost().unwrap(), None);
+        assert_exactly(&opened.reader, &blocks(0..40));
+        assert_eq!((quarantined(dir.path()).len(), opened.reader.usage().quarantined), (0, 0));
+        opened.writer.append(&block(40, 0)).unwrap();
+        drop(opened);
+        assert_exactly(&open(dir.path(), small()).reader, &blocks(0..41));
+    }
 }
 
 #[test]

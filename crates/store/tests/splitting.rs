@@ -195,6 +195,40 @@ fn full_disk_at_the_name_of_a_part_leaves_the_whole_segment() {
 }
 
 #[test]
+fn full_disk_at_the_name_of_the_first_part_is_waited_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut records = fill(dir.path());
+    let recorder = Recorder::new(dir.path());
+    let mut store = recorder.open_as(options(), true);
+    let names = show_parts(&mut store, 12).run();
+    *recorder.fail.lock().unwrap() = Some(Box::new(|op| {
+        matches!(op, Done::Rename(..)).then(|| io::ErrorKind::StorageFull.into())
+    }));
+    store.writer.end_split(names).unwrap();
+    assert_exactly(&store.reader, &records);
+    assert!(store.writer.begin_pack(21, 0).is_none() && store.writer.begin_split(21, 0).is_none());
+    // A start in place of space finds the whole segment.
+    let killed = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), killed.path().join(entry.file_name())).unwrap();
+    }
+    assert_exactly(&open(killed.path()).reader, &records);
+    assert_eq!(store.writer.restore_lost().unwrap(), None);
+    assert_eq!(files(dir.path(), ".split.new").len(), 1);
+    *recorder.fail.lock().unwrap() = None;
+    assert_eq!(store.writer.restore_lost().unwrap(), None);
+    assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
+    records.push(support::block(22, 0));
+    store.writer.append(&records[20]).unwrap();
+    assert_eq!(pack(&mut store, 21), 16);
+    assert_exactly(&store.reader, &records);
+    drop(store);
+    assert_exactly(&open(dir.path()).reader, &records);
+    assert_clean(dir.path());
+}
+
+#[test]
 fn fault_at_any_change_leaves_all_heights() {
     let failing = |dir: &Path, at: usize| {
         let recorder = Recorder::new(dir);

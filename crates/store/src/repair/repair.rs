@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::disk::{Op, segment_name};
+use crate::disk::Op;
 use crate::error::Error;
 use crate::format::Record;
 use crate::id::Hash;
@@ -81,10 +81,10 @@ impl Writer {
     }
 
     /// Serves a segment that was written anew in place of the old one, and gives it that one's
-    /// name. False if the old one has gone meanwhile, or holds other heights.
+    /// name. False if the old one has gone meanwhile, or holds other heights. On a full disk the old one stays.
     pub fn replace(&mut self, mut built: BuiltSegments) -> Result<bool, Error> {
         let (mut segments, tables) = self.lists();
-        let new = std::mem::take(&mut built.segments);
+        let mut new = std::mem::take(&mut built.segments);
         let (Some((first, _)), Some((last, _))) = (new.first(), new.last()) else {
             return Ok(false);
         };
@@ -95,14 +95,11 @@ impl Writer {
             built.segments = new; // they are removed
             return Ok(false);
         };
-        for (segment, unfinished) in &new {
-            let name = segment_name(segment.base());
-            self.latch.apply(Op::Rename { from: unfinished, to: &name })?;
-        }
-        self.names_due = true;
-        if segments[at].is_packed() {
-            // The new names must be durable before the only other copy goes.
-            self.latch.apply(Op::SyncDir)?;
+        if let Err(error) = self.name_new(&mut new, segments[at].is_packed()) {
+            if error.is_disk_full() {
+                built.segments = new; // they are removed, also those that have names
+            }
+            return Err(error);
         }
         let old = segments.splice(at..=at, new.into_iter().map(|(new, _)| new)).next();
         self.publish(segments, tables);
@@ -110,5 +107,18 @@ impl Writer {
             self.remove_segments(std::iter::once(packed.name()))?;
         }
         Ok(true)
+    }
+
+    /// Gives new segments their names, and makes these durable if `durable` says so.
+    fn name_new(&mut self, new: &mut [(Arc<Segment>, String)], durable: bool) -> Result<(), Error> {
+        // The first one last: it replaces the old file, which has the heights of all.
+        for (segment, unfinished) in new.iter_mut().rev() {
+            let name = segment.name();
+            self.latch.apply(Op::Rename { from: unfinished, to: &name })?;
+            *unfinished = name;
+        }
+        self.names_due = true;
+        // Before the only other copy goes.
+        if durable { self.latch.apply(Op::SyncDir) } else { Ok(()) }
     }
 }

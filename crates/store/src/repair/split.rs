@@ -9,7 +9,9 @@ use std::sync::Arc;
 use crate::disk::{Latch, Op, SPLIT};
 use crate::error::Error;
 use crate::segment::Segment;
-use crate::write::{BackfillWriter, BuiltSegments, Options, Replaced, Writer, range_blocks};
+use crate::write::{
+    BackfillWriter, BuiltSegments, FirstPart, Options, Replaced, Writer, range_blocks,
+};
 
 /// A segment that is to be split.
 pub struct Splitting {
@@ -27,8 +29,7 @@ pub struct NewParts {
 pub struct NewPartNames {
     latch: Latch,
     old: Arc<Segment>,
-    first: Arc<Segment>,
-    unfinished: String,
+    first: FirstPart,
 }
 
 impl Splitting {
@@ -77,7 +78,8 @@ impl Writer {
             |segment: &Arc<Segment>| range(segment.base()) != range(segment.end_height() - 1);
         let sources = self.sources(settled, unpacked_bytes);
         // A segment that was cut is written anew first.
-        let old = sources.into_iter().find(reaches_across).filter(|_| !self.rewrite_due)?;
+        let is_free = !self.rewrite_due && self.first_parts.is_empty();
+        let old = sources.into_iter().find(reaches_across).filter(|_| is_free)?;
         let options = Options { span, ..self.options };
         let history = BackfillWriter::new(&self.latch, options, identity, Some(codec));
         Some(Splitting { old, history: history.with_unfinished(SPLIT) })
@@ -101,9 +103,10 @@ impl Writer {
         };
         let (mut segments, tables) = self.lists();
         let at = segments.iter().position(|segment| Arc::ptr_eq(segment, &old));
-        let (Some(at), Some((first, unfinished))) = (at, built.segments.first().cloned()) else {
+        let (Some(at), Some((segment, unfinished))) = (at, built.segments.first().cloned()) else {
             return Ok(None);
         };
+        let first = FirstPart { segment, unfinished };
         for part in 1..built.segments.len() {
             let (segment, unfinished) = &built.segments[part];
             match self.latch.apply(Op::Rename { from: unfinished, to: &segment.name() }) {
@@ -118,21 +121,41 @@ impl Writer {
         let parts = std::mem::take(&mut built.segments);
         segments.splice(at..=at, parts.into_iter().map(|(part, _)| part));
         self.publish(segments, tables);
-        Ok(Some(NewPartNames { latch: self.latch.beside(), old, first, unfinished }))
+        Ok(Some(NewPartNames { latch: self.latch.beside(), old, first }))
     }
 
-    /// Takes the result of [`NewPartNames::run`]: the first part replaces the file of the old segment. The caller
-    /// drops the returned value on another thread. After a sync that failed nothing more is written.
+    /// Takes the result of [`NewPartNames::run`]: the first part replaces the file of the old segment; on a full disk
+    /// [`Writer::restore_lost`] does that later. The caller drops the returned value on another thread. After a sync that
+    /// failed nothing more is written.
     pub fn end_split(&mut self, named: Result<NewPartNames, Error>) -> Result<Replaced, Error> {
-        let NewPartNames { old, first, unfinished, .. } =
-            named.inspect_err(|error| self.latch.stop(error))?;
-        // An eviction or a repair may have taken the name meanwhile. Settled heights are not withdrawn.
-        if self.lists().0.iter().any(|segment| Arc::ptr_eq(segment, &first)) {
-            self.latch.apply(Op::Rename { from: &unfinished, to: &first.name() })?;
-        } else {
-            self.latch.apply(Op::Remove { name: &unfinished })?;
-        }
-        self.names_due = true;
+        let NewPartNames { old, first, .. } = named.inspect_err(|error| self.latch.stop(error))?;
+        self.first_parts.push(first);
+        self.name_first_parts()?;
         Ok(Replaced(vec![old]))
+    }
+
+    /// Gives first parts their names. If the disk has no room for a name, the part waits for the next call. Until then the
+    /// whole segment is on disk, so nothing of it is packed.
+    pub(crate) fn name_first_parts(&mut self) -> Result<(), Error> {
+        while let Some(FirstPart { segment, unfinished }) = self.first_parts.last() {
+            let name = segment.name();
+            // An eviction or a repair may have taken the name meanwhile. Settled heights are not withdrawn.
+            let is_served = self.lists().0.iter().any(|served| Arc::ptr_eq(served, segment));
+            let op = if is_served {
+                Op::Rename { from: unfinished, to: &name }
+            } else {
+                Op::Remove { name: unfinished }
+            };
+            match self.latch.apply(op) {
+                Err(error) if error.is_disk_full() => {
+                    tracing::warn!(%error, "part of a segment not named yet");
+                    return Ok(());
+                }
+                named => named?,
+            }
+            self.names_due = true;
+            self.first_parts.pop();
+        }
+        Ok(())
     }
 }

@@ -18,6 +18,12 @@ pub struct BuiltSegments {
     pub(crate) claims: Vec<Claim>,
 }
 
+/// First part of a split segment. The whole segment has its name still.
+pub(crate) struct FirstPart {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) unfinished: String,
+}
+
 impl BuiltSegments {
     /// The lowest height.
     pub fn first(&self) -> Option<u64> {

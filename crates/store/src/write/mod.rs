@@ -24,4 +24,5 @@ pub use partial_segment::{PartialSegment, arriving};
 pub use retention::{Hold, Retention};
 pub use writer::Writer;
 
+pub(crate) use built_segments::FirstPart;
 pub(crate) use options::range_blocks;

@@ -381,6 +381,7 @@ impl Opening {
             head,
             rewrite_due: false,
             names_due: false,
+            first_parts: Vec::new(),
             _locks: locks,
         };
         if let (None, Some(identity)) = (self.stamp, self.found) {

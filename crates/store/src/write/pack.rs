@@ -96,7 +96,8 @@ impl Writer {
     /// Finds the newest range to pack: whole, up to height `settled`, intact, and older than the
     /// newest `unpacked_bytes` of the store. The caller runs the result on another thread.
     pub fn begin_pack(&self, settled: u64, unpacked_bytes: u64) -> Option<Packing> {
-        let codec = self.codec.as_ref()?;
+        // Of a segment that is split no part goes before the whole one.
+        let codec = self.codec.as_ref().filter(|_| self.first_parts.is_empty())?;
         let identity = self.stamp?.identity;
         let range_blocks = range_blocks(self.options.span);
         let mut group = Vec::new();

@@ -139,6 +139,8 @@ impl Aside {
 #[derive(Default)]
 pub(crate) struct Quarantine {
     pub(crate) files: Vec<Aside>,
+    /// True if a file could be served again, and the disk had no room for its name.
+    pub(crate) is_due: bool,
     pub(crate) shown: Arc<QuarantineStatus>,
 }
 
@@ -151,7 +153,7 @@ impl Quarantine {
         };
         let mut files: Vec<_> = names.iter().filter_map(found).collect();
         files.sort_by_key(|aside| aside.base);
-        Self { files, shown: Arc::default() }
+        Self { files, is_due: false, shown: Arc::default() }
     }
 
     /// Tells readers, whose lowest height is `first`.
@@ -171,6 +173,13 @@ impl Quarantine {
         };
         let at = self.files.iter().position(joins)?;
         Some(self.files.remove(at))
+    }
+
+    /// Puts a segment back that was taken out and cannot be served yet.
+    pub(crate) fn put_back(&mut self, aside: Aside) {
+        let at = self.files.partition_point(|other| other.base < aside.base);
+        self.files.insert(at, aside);
+        self.is_due = true;
     }
 
     /// Takes those out that retention drops, the lowest heights first.

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::backfill_writer::BackfillWriter;
-use super::built_segments::BuiltSegments;
+use super::built_segments::{BuiltSegments, FirstPart};
 use super::options::{Options, range_blocks};
-use super::quarantine::Quarantine;
+use super::quarantine::{Quarantine, Whole};
 use crate::disk::{Latch, Op, STAMP_NAME, Stamp, UNFINISHED};
 use crate::error::Error;
 use crate::format::{Record, RecordHeader, SegmentHeader};
@@ -39,6 +39,8 @@ pub struct Writer {
     pub(crate) rewrite_due: bool,
     /// Names of published segments wait for a sync of the directory.
     pub(crate) names_due: bool,
+    /// First parts of split segments for whose names the disk had no room.
+    pub(crate) first_parts: Vec<FirstPart>,
     /// Held as long as the writer lives.
     pub(crate) _locks: Locks,
 }
@@ -135,9 +137,14 @@ impl Writer {
 
     /// Writes the first segment anew, from its map, whose file another program removed. Returns its
     /// base height, or `None` if all files are there. To be called from time to time: readers do
-    /// not notice, but the next opening would. Seals an active segment with a damaged record first.
+    /// not notice, but the next opening would. Seals an active segment with a damaged record first. Gives files their names
+    /// for which the disk had no room.
     pub fn restore_lost(&mut self) -> Result<Option<u64>, Error> {
         self.drop_unreadable_tables()?;
+        self.name_first_parts()?;
+        if self.quarantine.is_due {
+            self.rejoin()?;
+        }
         // Only sealed segments are repaired.
         if self.active.as_ref().is_some_and(|active| active.segment.checked.has_damage()) {
             self.seal()?;
@@ -265,21 +272,27 @@ impl Writer {
         Ok(heights)
     }
 
-    /// Serves segments again that were set aside, as far as they join the served range from below.
-    /// Returns how many heights.
+    /// Serves segments again that were set aside, as far as they join the served range from below. Returns how many heights.
+    /// On a full disk the rest waits for [`Writer::restore_lost`].
     pub(crate) fn rejoin(&mut self) -> Result<u64, Error> {
         let mut heights = 0;
+        self.quarantine.is_due = false;
         while let Ok(Some((first, parent))) = self.first()
             && let Some(aside) = self.quarantine.take(first, parent)
         {
             // A file without a whole header and seal cannot join; it stays in quarantine.
-            let Some(whole) = aside.whole else { continue };
-            let name = whole.name();
+            let Some(name) = aside.whole.as_ref().map(Whole::name) else { continue };
             match self.latch.apply(Op::Rename { from: &aside.name, to: &name }) {
                 Err(error) if error.is_gone() => continue, // an operator removed it
+                Err(error) if error.is_disk_full() => {
+                    tracing::warn!(%error, segment = name, "segment does not rejoin yet");
+                    self.quarantine.put_back(aside);
+                    break;
+                }
                 renamed => renamed?,
             }
             self.names_due = true;
+            let Some(whole) = aside.whole else { continue };
             let segment = whole.open(self.latch.dir())?;
             heights += segment.end_height() - segment.base();
             tracing::info!(segment = name, "segment rejoins the served range");
