@@ -22,7 +22,8 @@ mod support;
 mod times;
 
 use self::checks::{
-    assert_all, assert_named, assert_right, contents, copy, failing, heal, quarantined, walk, whole,
+    assert_all, assert_named, assert_right, contents, copy, failing, quarantined, repair_all, walk,
+    whole,
 };
 use self::support::toy::Toy;
 use self::support::{Heard, IDENTITY, Recorder, assert_clean, block, every, fork, pack, small};
@@ -144,7 +145,7 @@ fn reading_survives_a_read_error_at_every_call() {
         read,
         |mut opened, dir, _, what| {
             assert_eq!(contents(dir), before, "{what}");
-            heal(&mut opened, &records(), what);
+            repair_all(&mut opened, &records(), what);
             assert_all(&opened, &records());
         },
     );
@@ -169,7 +170,7 @@ fn scrubbing_survives_a_read_error_at_every_call() {
         |mut opened, dir, _, what| {
             assert_eq!(contents(dir), before, "{what}");
             assert_right(&opened.reader, &records(), what);
-            heal(&mut opened, &records(), what);
+            repair_all(&mut opened, &records(), what);
             assert_all(&opened, &records());
         },
     );
@@ -191,7 +192,7 @@ fn packing_and_merging_survive_a_read_error_at_every_call() {
         work,
         |mut opened, dir, _, what| {
             assert_right(&opened.reader, &records(), what);
-            heal(&mut opened, &records(), what);
+            repair_all(&mut opened, &records(), what);
             opened
                 .writer
                 .append(&block(HEIGHTS, 0))
@@ -256,7 +257,7 @@ fn writing_survives_a_read_error_at_every_call() {
             opened.writer.withdraw(34).unwrap();
             opened.writer.append(&fork(34, 1, 0)).unwrap_or_else(|error| panic!("{what}: {error}"));
             (35..43).for_each(|height| opened.writer.append(&block(height, 1)).unwrap());
-            let fetched = heal(&mut opened, &written(), what);
+            let fetched = repair_all(&mut opened, &written(), what);
             assert!(times > 1 || fetched == 0, "{what}: {fetched}");
             assert_all(&opened, &written());
             drop(opened);
@@ -276,7 +277,7 @@ fn segment_that_was_written_anew_is_damaged_when_the_disk_loses_a_record() {
     let read = || with_blocking_reads(|| Some(whole(&reader.record(13)?)));
     assert!(failing(0, LASTING, read).0.is_err());
     assert_eq!(reader.damaged().first().map(|damaged| damaged.base), Some(12));
-    heal(&mut opened, &records(), "written anew");
+    repair_all(&mut opened, &records(), "written anew");
     assert_all(&opened, &records());
 }
 
@@ -364,7 +365,7 @@ fn transfer_to_a_mirror_survives_a_read_error_at_every_call() {
                     assert!(transfer(store.path(), &mut opened, packed).unwrap(), "{what}");
                 }
             }
-            heal(&mut opened, &records(), what);
+            repair_all(&mut opened, &records(), what);
             assert_all(&opened, &records()[4..=12]);
             drop(opened);
             assert_all(&open(dir).unwrap(), &records()[4..=12]);

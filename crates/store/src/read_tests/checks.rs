@@ -182,7 +182,7 @@ fn whole_of(record: &Record) -> Whole {
 
 /// Writes segments anew that count as damaged, as neve does. Returns the number of heights whose own bytes did not do,
 /// which come from `records`.
-pub(super) fn heal(opened: &mut Opened, records: &[Record], what: &str) -> usize {
+pub(super) fn repair_all(opened: &mut Opened, records: &[Record], what: &str) -> usize {
     opened.writer.restore_lost().unwrap();
     let mut fetched = 0;
     for base in opened.reader.damaged().iter().map(|damaged| damaged.base) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::checks::{assert_right, heal, walk};
+use super::checks::{assert_right, repair_all, walk};
 use super::support::{assert_clean, assert_exactly, block, fill_across, fork, open_as, pack};
 use super::{assert_named, open, options};
 use crate::Options;
@@ -34,7 +34,7 @@ fn record_that_does_not_follow_is_damaged_when_its_segment_is_split() {
     let damaged = opened.reader.damaged();
     assert_eq!((damaged[0].base, &damaged[0].heights[..]), (3, &[6][..]));
     assert!(opened.writer.begin_split(7, 0).is_none(), "it is repaired first");
-    heal(&mut opened, &records, "repaired");
+    repair_all(&mut opened, &records, "repaired");
     assert_exactly(&opened.reader, &records);
     assert!(opened.writer.begin_split(7, 0).is_some());
 }
@@ -54,7 +54,7 @@ fn splitting_survives_a_read_error_at_every_call() {
         },
         |mut opened, dir, _, what| {
             assert_right(&opened.reader, &records, what);
-            heal(&mut opened, &records, what);
+            repair_all(&mut opened, &records, what);
             assert!(pack(&mut opened, 12).is_ok(), "{what}");
             assert_eq!(opened.reader.usage().packed_blocks, 8, "{what}");
             assert_exactly(&opened.reader, &records);

@@ -1,6 +1,6 @@
 //! Opening a directory: what is whole is served, what is in doubt is set aside.
 //!
-//! The upstream is the truth, so nothing is healed here. The segment that was being written is
+//! The upstream is the truth, so nothing is repaired here. The segment that was being written is
 //! walked record by record up to the first doubt. Sealed segments are believed by their header;
 //! each record is checked when it is first read. If segments do not join up, the run that ends at
 //! the newest head is served. The others keep their bytes under another name (`quarantine.rs`).
