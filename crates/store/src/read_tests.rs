@@ -16,6 +16,7 @@ use tempfile::TempDir;
 mod checks;
 mod copies;
 mod leftovers;
+mod repairs;
 mod splits;
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -128,17 +128,17 @@ impl Active {
         Ok(())
     }
 
-    /// Writes the record at `height` of `from` as it is stored there, damaged or not: a copy must
-    /// not make a checksum anew. Returns whether it is intact.
+    /// Writes the record at `height` as it is stored in another segment, damaged or not: a copy must not make a checksum
+    /// anew. `None` is one that cannot be read there.
     pub(crate) fn append_stored(
         &mut self,
         latch: &mut Latch,
-        from: &Segment,
         height: u64,
-    ) -> Result<bool, Error> {
-        let Some((slot, bytes)) = from.stored(height) else {
+        stored: Option<(Slot, Vec<u8>)>,
+    ) -> Result<(), Error> {
+        let Some((slot, bytes)) = stored else {
             self.commit_damaged(height, self.position);
-            return Ok(false);
+            return Ok(());
         };
         let slot = Slot { offset: self.position, ..slot };
         let mut writing = PieceWriter::new(latch, &self.name, self.position);
@@ -152,7 +152,7 @@ impl Active {
             Some(head) => self.commit(&slot, &head, &bytes),
             None => self.commit_damaged(height, aligned(slot.offset + u64::from(slot.length))),
         }
-        Ok(crc == slot.record_crc)
+        Ok(())
     }
 
     /// Makes the next slot readable, whose record cannot be found nor served.

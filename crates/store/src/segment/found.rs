@@ -3,7 +3,7 @@
 use super::packed_codec::{LogTest, PackedDamage, PackedLogs, Wanted};
 use super::record_ref::RecordRef;
 use super::segment::Segment;
-use crate::format::Slot;
+use crate::format::{RecordHeader, Slot};
 use crate::id::Hash;
 use crate::memory::residency;
 use crate::memory::residency::{Cold, ReadFailed};
@@ -129,6 +129,13 @@ impl Segment {
         let read = reads::again(reads::is_disk_failure, read);
         let note = |_: &_| self.checked.note_damaged(self.base(), at, "record cannot be read");
         Some((slot, read.inspect_err(note).ok()?))
+    }
+
+    /// Header, slot and bytes of the record at `height` as they are stored, if they are intact.
+    pub(crate) fn stored_intact(&self, height: u64) -> Option<(RecordHeader, (Slot, Vec<u8>))> {
+        let (slot, bytes) = self.stored(height)?;
+        let head = RecordHeader::read(&bytes).filter(|head| head.fits(height, &slot))?;
+        (crc32fast::hash(&bytes) == slot.record_crc).then_some((head, (slot, bytes)))
     }
 
     /// Height and hash of the newest record, which need not be intact.

@@ -41,7 +41,7 @@ pub(crate) fn copy_aside(
     let tip = cut.read_tip().map_err(|_| Error::not_delivered(&old))?;
     let mut active = Active::create_aside(latch, header_for(cut, &old)?, unfinished)?;
     for height in cut.base()..cut.end_height() {
-        active.append_stored(latch, cut, height)?;
+        active.append_stored(latch, height, cut.stored(height))?;
     }
     if let (Some(copied), Some((height, hash))) = (active.tip, tip) {
         let timestamp = Some(copied.timestamp).filter(|time| *time > 0);

@@ -89,12 +89,12 @@ impl BackfillWriter {
 
     /// Adds the next height as `from` has it. False if it is damaged there: nothing is added.
     pub(crate) fn append_stored(&mut self, from: &Segment, height: u64) -> Result<bool, Error> {
-        let read = || {
-            let stored = from.proven(height).ok()??;
-            Some((stored.stored_len(), stored.header().ok()?))
-        };
-        let Some((len, head)) = residency::loaded(read) else { return Ok(false) };
-        let (parent, hash) = (head.parent, head.hash);
+        if residency::loaded(|| from.proven(height).ok()?).is_none() {
+            return Ok(false);
+        }
+        // The disk may fail now, or give other bytes.
+        let Some((head, stored)) = from.stored_intact(height) else { return Ok(false) };
+        let (parent, hash, len) = (head.parent, head.hash, stored.1.len() as u64);
         // A damaged header could name any parent, so a break of the chain counts as damage.
         let follows = self.head.is_none_or(|(last, head)| (last + 1, head) == (height, parent));
         if !follows {
@@ -111,11 +111,11 @@ impl BackfillWriter {
                 self.create(height, Active::bytes_for(len, &head))?
             }
         };
-        let appended = unfinished.active.append_stored(&mut self.latch, from, height);
+        let appended = unfinished.active.append_stored(&mut self.latch, height, Some(stored));
         self.active = Some(unfinished);
-        let intact = appended?;
+        appended?;
         self.head = Some((height, hash));
-        Ok(intact)
+        Ok(true)
     }
 
     /// Begins, or goes on, to take the sealed segment that begins at `base` as a file.
