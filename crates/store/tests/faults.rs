@@ -8,7 +8,7 @@ mod support;
 use std::io;
 
 use neve_store::{Error, Opened, Options, Part, Record, Retention};
-use support::{Done, Recorder, assert_clean, assert_exactly, block, every, files, small};
+use support::{Done, Recorder, assert_clean, assert_exactly, block, every, files, fork, small};
 
 fn blocks(count: u64) -> Vec<Record> {
     (0..count).map(|height| block(height, 0)).collect()
@@ -124,6 +124,75 @@ fn full_disk_at_a_name_of_a_repaired_segment_leaves_the_old_one() {
         assert_exactly(&recorder.open(small()).reader, &repaired);
         assert_clean(dir.path());
     }
+}
+
+/// Some file systems need space to remove a name.
+#[test]
+fn full_disk_at_a_removal_is_waited_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(dir.path());
+    let mut opened = recorder.open(small());
+    blocks(40).iter().for_each(|record| opened.writer.append(record).unwrap());
+    // The first one is refused twice: the one behind it waits too, as it lies above it.
+    let refuses = |times: usize| {
+        let mut left = times;
+        *recorder.fail.lock().unwrap() = Some(Box::new(move |done| {
+            let is_refused = left > 0 && matches!(done, Done::Remove(_));
+            left -= usize::from(is_refused);
+            is_refused.then(|| io::ErrorKind::StorageFull.into())
+        }));
+    };
+    let newest = |blocks| Retention { blocks: Some(blocks), ..Retention::default() };
+    refuses(2);
+    let evicted = opened.writer.evict(&newest(30), 0).unwrap();
+    assert_eq!((evicted.segments, opened.reader.range()), (2, Some(8..=39)));
+    refuses(usize::MAX);
+    assert_eq!(files(dir.path(), ".seg").len(), 10);
+    assert!(opened.writer.withdraw(34).unwrap_err().is_disk_full());
+    assert_exactly(&opened.reader, &blocks(34)[8..]);
+    let error = opened.writer.append(&fork(34, 1, 0)).unwrap_err();
+    assert!(error.is_disk_full(), "{error}");
+    assert_eq!(opened.writer.restore_lost().unwrap(), None);
+    // A crash brings the withdrawn heights back, and no gap.
+    let killed = tempfile::tempdir().unwrap();
+    for name in files(dir.path(), "") {
+        std::fs::copy(dir.path().join(&name), killed.path().join(&name)).unwrap();
+    }
+    let at_once = Recorder::new(killed.path()).open(small());
+    let first = *at_once.reader.range().unwrap().start();
+    assert!(first <= 8, "{first}");
+    assert_exactly(&at_once.reader, &blocks(40)[first as usize..]);
+    refuses(0);
+    opened.writer.append(&fork(34, 1, 0)).unwrap();
+    opened.writer.append(&block(35, 1)).unwrap();
+    let mut records = blocks(34);
+    records.extend([fork(34, 1, 0), block(35, 1)]);
+    assert_exactly(&opened.reader, &records[8..]);
+    drop(opened);
+    assert_exactly(&recorder.open(small()).reader, &records[8..]);
+    assert_clean(dir.path());
+}
+
+#[test]
+fn full_disk_at_the_removals_of_a_start_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(dir.path());
+    let mut opened = recorder.open(small());
+    blocks(10).iter().for_each(|record| opened.writer.append(record).unwrap());
+    drop(opened);
+    let unfinished = format!("{:020}.seg.new", 12);
+    std::fs::write(dir.path().join(&unfinished), "unfinished").unwrap();
+    *recorder.fail.lock().unwrap() = Some(Box::new(|done| {
+        matches!(done, Done::Remove(_)).then(|| io::ErrorKind::StorageFull.into())
+    }));
+    let mut opened = recorder.open(small());
+    assert_exactly(&opened.reader, &blocks(10));
+    blocks(12)[10..].iter().for_each(|record| opened.writer.append(record).unwrap());
+    assert!(opened.writer.append(&block(12, 0)).unwrap_err().is_disk_full());
+    *recorder.fail.lock().unwrap() = None;
+    opened.writer.append(&block(12, 0)).unwrap();
+    assert_exactly(&opened.reader, &blocks(13));
+    assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
 }
 
 /// An empty store may begin at any height, also after the disk was full.

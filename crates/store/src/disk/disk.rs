@@ -3,7 +3,7 @@
 //! Every change is one [`Op`], so that a test can record them, replay any prefix of them, tear the
 //! last one, or make one fail: see `tests/crash.rs`. `reads.rs` reads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -122,17 +122,19 @@ pub(crate) struct Latch {
     reserve: u64,
     first: Option<String>,
     claims: Arc<Claims>,
+    /// Files to remove, in order, for whose removal the disk had no room.
+    due: VecDeque<String>,
 }
 
 impl Latch {
     pub(crate) fn new(disk: Arc<dyn Disk>, reserve: u64) -> Self {
-        Self { disk, reserve, first: None, claims: Arc::default() }
+        Self { disk, reserve, first: None, claims: Arc::default(), due: VecDeque::new() }
     }
 
     /// Returns this disk for files of another purpose: what fails there says nothing of these.
     pub(crate) fn beside(&self) -> Self {
         let (disk, claims) = (Arc::clone(&self.disk), Arc::clone(&self.claims));
-        Self { disk, reserve: self.reserve, first: None, claims }
+        Self { disk, reserve: self.reserve, first: None, claims, due: VecDeque::new() }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -159,7 +161,12 @@ impl Latch {
             return Err(Error::Latched { first: first.clone() });
         }
         file_bytes();
-        let Err(source) = self.change(op) else { return Ok(()) };
+        let Err(source) = self.change(op) else {
+            if let Op::Rename { to: name, .. } | Op::Allocate { name, .. } = op {
+                self.due.retain(|due| due != name); // another file has the name now
+            }
+            return Ok(());
+        };
         if source.kind() == io::ErrorKind::StorageFull {
             return Err(self.disk_full(op.len()));
         }
@@ -189,6 +196,33 @@ impl Latch {
                 self.disk.apply(op)
             }
             _ => changed,
+        }
+    }
+
+    /// Removes a file. If the disk has no room to do that, it waits for [`Latch::settle`], and with it each file that is
+    /// removed later: in another order a crash could leave a gap.
+    pub(crate) fn remove(&mut self, name: &str) -> Result<(), Error> {
+        self.due.push_back(name.to_owned());
+        self.settle_if_room()
+    }
+
+    /// Removes files that wait for room.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        while let Some(name) = self.due.front().cloned() {
+            self.apply(Op::Remove { name: &name })?;
+            self.due.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Removes files that wait for room, as far as there is any.
+    pub(crate) fn settle_if_room(&mut self) -> Result<(), Error> {
+        match self.settle() {
+            Err(error) if error.is_disk_full() => {
+                tracing::warn!(%error, files = self.due.len(), "files not removed yet");
+                Ok(())
+            }
+            settled => settled,
         }
     }
 

@@ -141,12 +141,12 @@ impl Writer {
             let name = segment.name();
             // An eviction or a repair may have taken the name meanwhile. Settled heights are not withdrawn.
             let is_served = self.lists().0.iter().any(|served| Arc::ptr_eq(served, segment));
-            let op = if is_served {
-                Op::Rename { from: unfinished, to: &name }
+            let named = if is_served {
+                self.latch.apply(Op::Rename { from: unfinished, to: &name })
             } else {
-                Op::Remove { name: unfinished }
+                self.latch.remove(unfinished)
             };
-            match self.latch.apply(op) {
+            match named {
                 Err(error) if error.is_disk_full() => {
                     tracing::warn!(%error, "part of a segment not named yet");
                     return Ok(());

@@ -24,7 +24,7 @@ pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error
     let sealed = copy_aside(latch, cut, UNFINISHED)?.take_name(latch)?; // durable before the only other copy goes
     if cut.is_packed() {
         // Opening prefers the packed file: until it goes, a crash undoes the cut, and no more.
-        latch.apply(Op::Remove { name: &cut.name() })?;
+        latch.remove(&cut.name())?;
         latch.apply(Op::SyncDir)?;
     }
     Ok(sealed)

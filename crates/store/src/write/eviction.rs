@@ -3,7 +3,6 @@
 use super::options::range_blocks;
 use super::retention::{Hold, Retention, SegmentFacts, note_ranges, note_times};
 use super::writer::Writer;
-use crate::disk::Op;
 use crate::error::Error;
 
 /// Files and heights that an eviction deleted.
@@ -48,7 +47,7 @@ impl Writer {
         for aside in &dropped {
             evicted.quarantined += 1;
             evicted.bytes += aside.held.disk_bytes;
-            self.latch.apply(Op::Remove { name: &aside.name })?;
+            self.latch.remove(&aside.name)?;
         }
         self.evict_segments((retention, hold), bytes, now, &mut evicted)?;
         if evicted.segments + evicted.quarantined > 0 {

@@ -170,7 +170,7 @@ impl Opening {
                     self.latch.apply(Op::SyncDir)?;
                     names.push(segment.to_owned());
                 }
-                None => self.latch.apply(Op::Remove { name: &name })?,
+                None => self.latch.remove(&name)?,
             }
         }
         names.sort_unstable(); // so that segments come in height order
@@ -193,7 +193,7 @@ impl Opening {
             drop(other); // a file that is open keeps its bytes
             match why {
                 Some(why) => self.set_aside(&name, why)?,
-                None => self.latch.apply(Op::Remove { name: &name })?,
+                None => self.latch.remove(&name)?,
             }
         }
         Ok(opened)
@@ -261,7 +261,7 @@ impl Opening {
             OpenedSegment::Blank if is_newest => {
                 let name = segment_name(base);
                 self.notes.push(format!("{name}: removed, nothing was written to it"));
-                return self.latch.apply(Op::Remove { name: &name }).map(|()| None);
+                return self.latch.remove(&name).map(|()| None);
             }
             OpenedSegment::Blank => {
                 return self.set_aside(&segment_name(base), "it is blank").map(|()| None);
@@ -316,7 +316,7 @@ impl Opening {
             Recovered::Some(active) => {
                 return Ok((Some(Arc::clone(&active.segment)), Some(active)));
             }
-            Recovered::Nothing => self.latch.apply(Op::Remove { name: &name })?, // the next may differ
+            Recovered::Nothing => self.latch.remove(&name)?, // the next may differ
             Recovered::Doubtful => self.set_aside(&name, "its first record is damaged")?,
             Recovered::NotDelivered(active) => {
                 // The copy first: an opening that ends half-way leaves the file in its place, or the copy for the next one.
@@ -349,7 +349,7 @@ impl Opening {
             match open_table(&self.latch.dir().join(&name), segments) {
                 Ok(Some(table)) if after => tables.push(Arc::new(table)),
                 // A table is derived from segments, so removing one loses nothing.
-                Ok(_) => self.latch.apply(Op::Remove { name: &name })?,
+                Ok(_) => self.latch.remove(&name)?,
                 Err(error) if error.is_disk_failure() => {
                     tracing::warn!(file = name, %error, "hash table not used");
                 }

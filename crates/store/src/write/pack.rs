@@ -151,12 +151,12 @@ impl Writer {
                 && found.zip(&sources).all(|(found, source)| Arc::ptr_eq(found, source))
         };
         let Some(at) = at.filter(same) else {
-            return self.latch.apply(Op::Remove { name: &unfinished }).map(|()| PackEnd::Overtaken);
+            return self.latch.remove(&unfinished).map(|()| PackEnd::Overtaken);
         };
         match self.latch.apply(Op::Rename { from: &unfinished, to: &name }) {
             Err(error) if error.is_disk_full() => {
                 tracing::warn!(%error, "range not packed");
-                let removed = self.latch.apply(Op::Remove { name: &unfinished });
+                let removed = self.latch.remove(&unfinished);
                 return removed.map(|()| PackEnd::NotPacked);
             }
             renamed => renamed?,
@@ -182,7 +182,7 @@ impl Writer {
             // A repair or a withdrawal may have given the name to another file meanwhile.
             let name = source.name();
             if segments.iter().all(|segment| segment.name() != name) {
-                self.latch.apply(Op::Remove { name: &name })?;
+                self.latch.remove(&name)?;
             }
         }
         self.names_due = true;

@@ -137,9 +137,10 @@ impl Writer {
 
     /// Writes the first segment anew, from its map, whose file another program removed. Returns its
     /// base height, or `None` if all files are there. To be called from time to time: readers do
-    /// not notice, but the next opening would. Seals an active segment with a damaged record first. Gives files their names
-    /// for which the disk had no room.
+    /// not notice, but the next opening would. Seals an active segment with a damaged record first. Names and
+    /// removes files for which the disk had no room to do that.
     pub fn restore_lost(&mut self) -> Result<Option<u64>, Error> {
+        self.latch.settle_if_room()?;
         self.drop_unreadable_tables()?;
         self.name_first_parts()?;
         if self.quarantine.is_due {
@@ -206,6 +207,8 @@ impl Writer {
         let identity = self.stamp.ok_or(Error::Unbound)?.identity;
         // A withdrawal that failed half-way must be done before heights come above it.
         self.rewrite_last()?;
+        // So must removals: what was withdrawn would be the newest after a crash.
+        self.latch.settle()?;
         if self.active.as_ref().is_some_and(|active| active.tip.is_none()) {
             self.forget_active()?;
         }
@@ -227,7 +230,7 @@ impl Writer {
         let (mut segments, tables) = self.lists();
         segments.pop();
         self.publish(segments, tables);
-        self.latch.apply(Op::Remove { name: active.name() })
+        self.latch.remove(active.name())
     }
 
     /// Seals the active segment, if there is one with records.
@@ -358,10 +361,10 @@ impl Writer {
         self.publish(segments, tables);
         // Files follow in any case: those of a withdrawn height must not come back.
         self.head = self.newest().ok().flatten();
+        self.rewrite_due = cut.is_some();
         self.remove_tables(&stale)?;
         // The newest file first: a crash in between leaves an unbroken range.
         self.remove_segments(gone.iter().rev().map(|segment| segment.name()))?;
-        self.rewrite_due = cut.is_some();
         self.rewrite_last()
     }
 
@@ -375,6 +378,7 @@ impl Writer {
         if !self.rewrite_due {
             return Ok(());
         }
+        self.latch.settle()?; // a file above a shorter one would be above a gap after a crash
         let (mut segments, tables) = self.lists();
         let Some(cut) = segments.pop() else { return Ok(()) };
         let rewritten = rewrite(&mut self.latch, &cut)?;
@@ -395,7 +399,7 @@ impl Writer {
 
     pub(super) fn remove_tables(&mut self, tables: &[Arc<Merged>]) -> Result<(), Error> {
         for table in tables {
-            self.latch.apply(Op::Remove { name: &table.name() })?;
+            self.latch.remove(&table.name())?;
         }
         Ok(())
     }
@@ -405,7 +409,7 @@ impl Writer {
         names: impl Iterator<Item = String>,
     ) -> Result<(), Error> {
         for name in names {
-            self.latch.apply(Op::Remove { name: &name })?;
+            self.latch.remove(&name)?;
         }
         self.latch.apply(Op::SyncDir)
     }
