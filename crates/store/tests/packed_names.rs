@@ -158,7 +158,11 @@ fn segment_of_other_blocks_inside_a_longer_one_is_set_aside() {
     assert_exactly(&opened.reader, &records);
     assert_clean(dir.path());
     assert_eq!(files(dir.path(), ".quarantined-0"), ["00000000000000000009.seg.quarantined-0"]);
-    assert!(opened.notes.iter().any(|note| note.contains("another file has its heights")), "{:?}", opened.notes);
+    assert!(
+        opened.notes.iter().any(|note| note.contains("another file has its heights")),
+        "{:?}",
+        opened.notes
+    );
 }
 
 #[test]

@@ -138,6 +138,46 @@ fn full_disk_at_the_name_of_a_segment_that_rejoins_is_waited_out() {
     }
 }
 
+/// Neither a damaged file nor one below it is replaced before it has another name.
+#[test]
+fn full_disk_at_the_names_of_files_that_a_start_sets_aside_is_waited_out() {
+    for damaged in [16, 36] {
+        let dir = tempfile::tempdir().unwrap();
+        store(dir.path());
+        flip(dir.path(), &name(damaged), 20);
+        let before = fs::read(dir.path().join(name(damaged))).unwrap();
+        let recorder = Recorder::new(dir.path());
+        *recorder.fail.lock().unwrap() = Some(Box::new(|op| {
+            let is_full = matches!(op, Done::Rename(_, to) if to.contains(".quarantined-"));
+            is_full.then(|| std::io::ErrorKind::StorageFull.into())
+        }));
+        let mut opened = recorder.open(small());
+        assert!(opened.notes.iter().all(|note| note.contains("not set aside yet")));
+        let served = if damaged == 16 { 20..40 } else { 0..36 };
+        assert_exactly(&opened.reader, &blocks(served.clone()));
+        if damaged == 16 {
+            let mut history = opened.writer.history().unwrap();
+            blocks(16..20).iter().for_each(|record| history.append(record).unwrap());
+            let built = history.finish().unwrap();
+            assert!(opened.writer.prepend(built).unwrap_err().is_disk_full());
+        }
+        assert!(opened.writer.append(&block(served.end, 0)).unwrap_err().is_disk_full());
+        assert_eq!(opened.writer.restore_lost().unwrap(), None);
+        assert_exactly(&opened.reader, &blocks(served.clone()));
+        assert!(fs::read(dir.path().join(name(damaged))).unwrap() == before);
+        *recorder.fail.lock().unwrap() = None;
+        opened.writer.append(&block(served.end, 0)).unwrap();
+        let aside = format!("{}.quarantined-0", name(damaged));
+        assert!(fs::read(dir.path().join(&aside)).unwrap() == before);
+        if damaged == 16 {
+            fill(&mut opened, 16..20);
+        }
+        assert_exactly(&opened.reader, &blocks(0..served.end + 1));
+        assert_eq!(quarantined(dir.path()), [aside]);
+        assert_eq!(opened.reader.usage().quarantined, 1);
+    }
+}
+
 #[test]
 fn damaged_newest_segment_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();

@@ -124,17 +124,26 @@ pub(crate) struct Latch {
     claims: Arc<Claims>,
     /// Files to remove, in order, for whose removal the disk had no room.
     due: VecDeque<String>,
+    /// Names of files that are to be set aside, and whose bytes no other file may replace before.
+    kept: Vec<String>,
 }
 
 impl Latch {
     pub(crate) fn new(disk: Arc<dyn Disk>, reserve: u64) -> Self {
-        Self { disk, reserve, first: None, claims: Arc::default(), due: VecDeque::new() }
+        Self {
+            disk,
+            reserve,
+            first: None,
+            claims: Arc::default(),
+            due: VecDeque::new(),
+            kept: Vec::new(),
+        }
     }
 
     /// Returns this disk for files of another purpose: what fails there says nothing of these.
     pub(crate) fn beside(&self) -> Self {
         let (disk, claims) = (Arc::clone(&self.disk), Arc::clone(&self.claims));
-        Self { disk, reserve: self.reserve, first: None, claims, due: VecDeque::new() }
+        Self { claims, ..Self::new(disk, self.reserve) }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -160,8 +169,16 @@ impl Latch {
         if let Some(first) = &self.first {
             return Err(Error::Latched { first: first.clone() });
         }
+        if let Op::Rename { to, .. } = op
+            && self.kept.iter().any(|kept| kept == to)
+        {
+            return Err(self.disk_full(0));
+        }
         file_bytes();
         let Err(source) = self.change(op) else {
+            if let Op::Rename { from, .. } = op {
+                self.kept.retain(|kept| kept != from);
+            }
             if let Op::Rename { to: name, .. } | Op::Allocate { name, .. } = op {
                 self.due.retain(|due| due != name); // another file has the name now
             }
@@ -224,6 +241,16 @@ impl Latch {
             }
             settled => settled,
         }
+    }
+
+    /// Refuses to replace this file until it is renamed, as if the disk had no room.
+    pub(crate) fn keep(&mut self, name: &str) {
+        self.kept.push(name.to_owned());
+    }
+
+    /// A file that is kept.
+    pub(crate) fn kept(&self) -> Option<String> {
+        self.kept.last().cloned()
     }
 
     /// Allocates a file, unless that would eat into the reserve.

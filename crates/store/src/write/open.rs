@@ -275,7 +275,19 @@ impl Opening {
         Ok(Some(candidate))
     }
 
+    /// Sets a file aside. On a full disk it keeps its name and its bytes, and is set aside when there is room.
     fn set_aside(&mut self, name: &str, why: &str) -> Result<(), Error> {
+        match self.set_aside_now(name, why) {
+            Err(error) if error.is_disk_full() => {
+                self.notes.push(format!("{name}: not set aside yet, {why}; {error}"));
+                self.latch.keep(name);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn set_aside_now(&mut self, name: &str, why: &str) -> Result<(), Error> {
         let to = set_aside(&mut self.latch, name)?;
         self.notes.push(format!("{name}: set aside as {to}, {why}"));
         self.aside.push(to);
@@ -322,8 +334,12 @@ impl Opening {
                 // The copy first: an opening that ends half-way leaves the file in its place, or the copy for the next one.
                 let copy = |_| copy_aside(&mut self.latch, &active.segment, COPY);
                 let copy = active.tip.map(copy).transpose()?;
-                self.set_aside(&name, NOT_DELIVERED)?;
+                if copy.is_none() {
+                    self.set_aside(&name, NOT_DELIVERED)?;
+                }
                 if let Some(copy) = copy {
+                    // Not later: the copy needs the name.
+                    self.set_aside_now(&name, NOT_DELIVERED)?;
                     let below = copy.take_name(&mut self.latch)?;
                     return Ok((Some(Arc::new(below)), None));
                 }

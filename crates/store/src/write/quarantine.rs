@@ -175,7 +175,23 @@ impl Quarantine {
         Some(self.files.remove(at))
     }
 
-    /// Puts a segment back that was taken out and cannot be served yet.
+    /// Sets files aside that a start kept because the disk had no room for their new names.
+    pub(crate) fn set_kept_aside(
+        &mut self,
+        latch: &mut Latch,
+        codec: Option<&Arc<dyn PackedCodec>>,
+    ) -> Result<(), Error> {
+        while let Some(name) = latch.kept() {
+            let to = set_aside(latch, &name)?;
+            tracing::warn!(file = name, to, "file set aside");
+            let base = parse_quarantined_name(&to).map(|(base, _)| base);
+            let aside = base.and_then(|base| Aside::find(latch.dir(), &to, base, codec));
+            aside.into_iter().for_each(|aside| self.put_back(aside));
+        }
+        Ok(())
+    }
+
+    /// Puts a segment here that may be served again, and could not be just now.
     pub(crate) fn put_back(&mut self, aside: Aside) {
         let at = self.files.partition_point(|other| other.base < aside.base);
         self.files.insert(at, aside);

@@ -141,11 +141,12 @@ impl Writer {
     /// removes files for which the disk had no room to do that.
     pub fn restore_lost(&mut self) -> Result<Option<u64>, Error> {
         self.latch.settle_if_room()?;
+        match self.set_kept_aside() {
+            Err(error) if error.is_disk_full() => tracing::warn!(%error, "files not set aside yet"),
+            done => done?,
+        }
         self.drop_unreadable_tables()?;
         self.name_first_parts()?;
-        if self.quarantine.is_due {
-            self.rejoin()?;
-        }
         // Only sealed segments are repaired.
         if self.active.as_ref().is_some_and(|active| active.segment.checked.has_damage()) {
             self.seal()?;
@@ -165,6 +166,12 @@ impl Writer {
         segments[at] = Arc::new(rewrite(&mut self.latch, &segments[at])?);
         self.publish(segments, tables);
         Ok(Some(base))
+    }
+
+    /// Sets files aside that a start kept, and serves segments again for whose names there was no room.
+    fn set_kept_aside(&mut self) -> Result<(), Error> {
+        self.quarantine.set_kept_aside(&mut self.latch, self.codec.as_ref())?;
+        if self.quarantine.is_due { self.rejoin().map(drop) } else { Ok(()) }
     }
 
     /// Removes merged tables that the disk does not deliver: the segments that they cover are asked
@@ -209,6 +216,7 @@ impl Writer {
         self.rewrite_last()?;
         // So must removals: what was withdrawn would be the newest after a crash.
         self.latch.settle()?;
+        self.set_kept_aside()?;
         if self.active.as_ref().is_some_and(|active| active.tip.is_none()) {
             self.forget_active()?;
         }
