@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use metrics::counter;
 use neve_store::{
-    Error, NewPartNames, NewParts, PackEnd, PackOutcome, PackedHeights, Replaced, Writer,
+    Error, NewPartNames, NewParts, PackEnd, PackOutcome, PackedHeights, Replaced, UnpackableRange,
+    Writer,
 };
 use tokio::sync::oneshot;
 use tracing::{debug, info, warn};
@@ -101,6 +102,7 @@ impl Packer {
                     note(&packed);
                     return self.name(writer, move || Packed::Named(name.run()));
                 }
+                PackEnd::Unpackable(range) => note_unpackable(&range),
                 PackEnd::Overtaken => debug!("range changed while it was packed"),
                 PackEnd::NotPacked => self.wait_before_the_next(),
             },
@@ -229,11 +231,35 @@ fn note(packed: &PackedHeights) {
     info!(first, heights, %before, %now, "range packed");
 }
 
+/// Logs and counts a range that stays unpacked. neve tries it again at its next start only.
+fn note_unpackable(range: &UnpackableRange) {
+    let UnpackableRange { first, reason, error } = range;
+    counter!("neve_store_unpackable_ranges_total", "reason" => *reason).increment(1);
+    warn!(first, reason, error, "range stays unpacked");
+}
+
 #[cfg(test)]
 mod tests {
     use metrics_exporter_prometheus::PrometheusBuilder;
 
     use super::*;
+
+    #[test]
+    fn ranges_that_stay_unpacked_are_counted_by_reason() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let range = |first, reason| UnpackableRange { first, reason, error: "too large".into() };
+        metrics::with_local_recorder(&recorder, || {
+            [range(0, "file"), range(1024, "file"), range(2048, "log_index")]
+                .iter()
+                .for_each(note_unpackable);
+        });
+        let shown = recorder.handle().render();
+        for (reason, ranges) in [("file", 2), ("log_index", 1)] {
+            let line =
+                format!("neve_store_unpackable_ranges_total{{reason=\"{reason}\"}} {ranges}");
+            assert!(shown.lines().any(|shown| shown == line), "{line} is not in {shown}");
+        }
+    }
 
     #[test]
     fn heights_that_are_stored_as_they_came_are_counted_by_reason() {

@@ -78,6 +78,7 @@ const BROADCAST: &str = "ok rejected no_upstream limited unreachable timeout htt
 const FAULTS: &str = "(a reason of `neve_upstream_call_errors_total` or `neve_blocks_rejected_total`, or `stalled`, \
      `missing_height`, `wrong_chain`, `disagrees`, `inconsistent`, `false_head`)";
 const TEXT_REASONS: &str = "receipts_text block_form signature quantity total_difficulty block_differs receipts_differ too_large";
+const UNPACKABLE: &str = "block receipts hash_index log_index file read_back input";
 const REJECTIONS: &str = "(the failed proof: see below)";
 
 /// Every metric.
@@ -300,6 +301,8 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Heights packed"
     Counter Count "neve_store_packed_texts_total" ["reason": TEXT_REASONS]
         "Packed heights of which a part is stored as it came"
+    Counter Count "neve_store_unpackable_ranges_total" ["reason": UNPACKABLE]
+        "Ranges that stay unpacked"
     Gauge Count "neve_store_writable" []
         "1 while the writer stores records, 0 while the disk is full or the writer has stopped"
     Counter Count "neve_store_damaged_records_total" []

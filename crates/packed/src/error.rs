@@ -93,9 +93,9 @@ pub enum PackError {
         /// The violated rule.
         what: &'static str,
     },
-    /// A table or the frames exceed what the format can count.
-    #[error("the heights need more than {0}")]
-    TooLarge(&'static str),
+    /// A part exceeds the bound that keeps the memory of packing small, or what the format can count.
+    #[error("too large to be packed: {}", .0.name())]
+    TooLarge(Part),
     /// zstd failed.
     #[error("zstd: {0}")]
     Zstd(&'static str),
@@ -110,6 +110,48 @@ pub enum PackError {
     /// The caller stopped the work.
     #[error("stopped by the caller")]
     Stopped,
+}
+
+impl PackError {
+    /// Names the reason in lower case, for metrics and logs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::TooLarge(part) => part.name(),
+            Self::ReadBack { .. } => "read_back",
+            Self::Stopped => "stopped",
+            Self::Heights { .. } | Self::RangeLength(_) | Self::Input { .. } | Self::Zstd(_) => {
+                "input"
+            }
+        }
+    }
+}
+
+/// Parts of a range that have a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The text of a block.
+    Block,
+    /// The text of a block's receipts.
+    Receipts,
+    /// The index of hashes.
+    HashIndex,
+    /// The index of the terms of logs.
+    LogIndex,
+    /// The file.
+    File,
+}
+
+impl Part {
+    /// Returns the name in lower case, for metrics and logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Receipts => "receipts",
+            Self::HashIndex => "hash_index",
+            Self::LogIndex => "log_index",
+            Self::File => "file",
+        }
+    }
 }
 
 /// Reasons for which a part is stored as it came.
@@ -129,7 +171,7 @@ pub enum Reason {
     BlockDiffers,
     /// The receipts' text was read back with other bytes.
     ReceiptsDiffer,
-    /// A group of its transactions is over 32 MiB.
+    /// The texts have over 2 MiB.
     TooLarge,
 }
 

@@ -7,8 +7,8 @@ mod support;
 use std::ops::ControlFlow;
 
 use neve_packed::{
-    FileHeader, FileStart, HEADER_BYTES, HeightTexts, PackError, PackedFile, Packing, Reason,
-    intact_bytes, pack,
+    Bounds, FileHeader, FileStart, HEADER_BYTES, HeightTexts, PackError, PackedFile, Packing, Part,
+    Reason, intact_bytes, pack, pack_within, term,
 };
 use support::forge::{Chunk, Forged, fields, group, one_log_shape, section};
 use support::{IDENTITY, Texts, check, packed, read_all, recorded, with_long_inputs};
@@ -177,13 +177,69 @@ fn text_that_fields_do_not_give_back_is_stored_as_it_came() {
 }
 
 #[test]
-fn height_with_a_group_over_its_limit_is_stored_as_it_came() {
-    let mut texts = recorded("v1.15.0")[208..211].to_vec();
-    texts[1] = with_long_inputs(&texts[1], 1, 33 << 20);
-    let packing = packed(&texts, 4);
-    let stored: Vec<_> = packing.stored_as_came.into_iter().collect();
-    assert_eq!(stored, [(Reason::TooLarge, 1)]);
-    check_texts(&packing.bytes, &texts);
+fn height_over_two_mebibytes_is_stored_as_it_came() {
+    let mut texts = recorded("v1.15.0")[207..210].to_vec();
+    let short = with_long_inputs(&texts[1], 1, 0);
+    let room = (2 << 20) - short.block.len() - short.receipts.len();
+    for (input_bytes, expected) in [(room / 2, &[][..]), (room / 2 + 1, &[(Reason::TooLarge, 1)])] {
+        texts[1] = with_long_inputs(&texts[1], 1, input_bytes);
+        let packing = packed(&texts, 4);
+        let stored: Vec<_> = packing.stored_as_came.into_iter().collect();
+        assert_eq!(stored, expected, "{input_bytes} bytes");
+        check_texts(&packing.bytes, &texts);
+    }
+}
+
+/// Each part of a range at its bound, and one over it.
+#[test]
+fn range_over_a_bound_is_not_packed_and_the_part_is_named() {
+    let texts = sample();
+    let heights: Vec<HeightTexts<'_>> = texts.iter().map(Texts::as_heights).collect();
+    let longest = |of: fn(&HeightTexts<'_>) -> usize| heights.iter().map(of).max().unwrap();
+    let file = sample_file().bytes;
+    let hashes = texts
+        .iter()
+        .map(|one| neve_chain::Block::parse(one.block.as_bytes()).unwrap().transactions.len() + 1);
+    let exact = Bounds {
+        block_bytes: longest(|texts| texts.block.len()),
+        receipts_bytes: longest(|texts| texts.receipts.len()),
+        fields_bytes: longest(|texts| texts.block.len() + texts.receipts.len()),
+        hashes: hashes.sum(),
+        terms: texts.iter().map(term_count).sum(),
+        file_bytes: file.len(),
+        ..Bounds::default()
+    };
+    let pack = |bounds: &Bounds| {
+        pack_within(IDENTITY, 64, &heights, bounds, &mut || ControlFlow::Continue(()))
+    };
+    assert!(pack(&exact).unwrap().bytes == file);
+    for (bounds, part) in [
+        (Bounds { block_bytes: exact.block_bytes - 1, ..exact }, Part::Block),
+        (Bounds { receipts_bytes: exact.receipts_bytes - 1, ..exact }, Part::Receipts),
+        (Bounds { hashes: exact.hashes - 1, ..exact }, Part::HashIndex),
+        (Bounds { terms: exact.terms - 1, ..exact }, Part::LogIndex),
+        (Bounds { file_bytes: exact.file_bytes - 1, ..exact }, Part::File),
+        (Bounds { file_bytes: 600, ..exact }, Part::File),
+    ] {
+        let refused = pack(&bounds).unwrap_err();
+        assert!(matches!(refused, PackError::TooLarge(found) if found == part), "{refused}");
+        assert_eq!(refused.reason(), part.name());
+    }
+    let shorter = exact.fields_bytes - 1;
+    let stored = pack(&Bounds { fields_bytes: shorter, ..Bounds::default() }).unwrap();
+    assert!(stored.stored_as_came.contains_key(&Reason::TooLarge));
+}
+
+/// Counts the different terms of a height.
+fn term_count(texts: &Texts) -> usize {
+    let receipts = neve_chain::Receipts::parse(texts.receipts.as_bytes()).unwrap();
+    let mut terms = std::collections::BTreeSet::new();
+    for log in &receipts.logs {
+        terms.insert(term(0, &log.address[..]));
+        let topics = log.topics.iter().zip(1..);
+        terms.extend(topics.map(|(topic, at)| term(at, &topic[..])));
+    }
+    terms.len()
 }
 
 /// Compares both texts of each height.

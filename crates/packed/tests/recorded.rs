@@ -12,7 +12,7 @@ use std::{env, fs, io};
 use alloy_primitives::{Bloom, BloomInput};
 use neve_chain::Receipts;
 use neve_packed::{
-    ModelCache, PackedFile, Position, Source, TotalDifficulty, pack_within, unpacked_bytes,
+    Bounds, ModelCache, PackedFile, Position, Source, TotalDifficulty, pack_within, unpacked_bytes,
 };
 use sha2::{Digest, Sha256};
 use support::{CORPORA, IDENTITY, Texts, check, packed, recorded, with_long_inputs};
@@ -49,7 +49,8 @@ fn file_is_the_same_however_many_facts_wait_in_memory() {
     let heights: Vec<_> = texts.iter().map(Texts::as_heights).collect();
     for kept_bytes in [0, 3000, 50_000, 200_000] {
         let mut proceed = || ControlFlow::Continue(());
-        let packing = pack_within(IDENTITY, 128, &heights, kept_bytes, &mut proceed).unwrap();
+        let bounds = Bounds { kept_bytes, ..Bounds::default() };
+        let packing = pack_within(IDENTITY, 128, &heights, &bounds, &mut proceed).unwrap();
         assert!(packing.bytes == expected, "{kept_bytes} bytes");
     }
 }

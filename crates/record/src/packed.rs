@@ -22,8 +22,13 @@ use neve_store::{
 use crate::assemble::cut_texts;
 use crate::parts::{FLAG_ZERO_DIFFICULTY, FULL, HASHES, HEADER, RECEIPTS, SPANS};
 
+pub use neve_packed::PACKING_BYTES_MAX;
+
 /// Bytes that the tables of open packed files take together.
 pub const TABLES_BYTES_MAX: usize = 64 << 20;
+
+/// Reason of a range whose file does not give its records back.
+const READ_BACK: &str = "read_back";
 
 /// Weight that a thread which must not wait unpacks for one answer: bytes before texts are made of them.
 /// Threads that may wait unpack more: texts of so many bytes take half a millisecond.
@@ -73,9 +78,12 @@ impl PackedCodec for Codec {
         records: &[RecordRef],
         proceed: &mut dyn FnMut() -> bool,
     ) -> Result<PackedFile, PackFailed> {
-        let unpackable = |why: &dyn std::fmt::Display| PackFailed::Unpackable(why.to_string());
+        let unpackable = |reason, why: &dyn std::fmt::Display| PackFailed::Unpackable {
+            reason,
+            error: why.to_string(),
+        };
         let texts: Option<Vec<_>> = records.iter().map(texts_of).collect();
-        let texts = texts.ok_or_else(|| unpackable(&"a part in an unknown encoding"))?;
+        let texts = texts.ok_or_else(|| unpackable("input", &"a part in an unknown encoding"))?;
         let heights: Vec<_> =
             texts.iter().map(|[block, receipts]| HeightTexts { block, receipts }).collect();
         let mut go_on =
@@ -83,14 +91,14 @@ impl PackedCodec for Codec {
         let packing = pack(identity_of(identity), range_blocks, &heights, &mut go_on);
         let packing = packing.map_err(|error| match error {
             PackError::Stopped => PackFailed::Stopped,
-            error => unpackable(&error),
+            error => unpackable(error.reason(), &error),
         })?;
-        let file = File::open(&packing.bytes[..]).map_err(|error| unpackable(&error))?;
+        let file = File::open(&packing.bytes[..]).map_err(|error| unpackable(READ_BACK, &error))?;
         for record in records {
             if !proceed() {
                 return Err(PackFailed::Stopped);
             }
-            comes_back(&file, record).map_err(|why| unpackable(&why))?;
+            comes_back(&file, record).map_err(|why| unpackable(READ_BACK, &why))?;
         }
         // It borrows the bytes that are given on.
         drop(file);
@@ -139,12 +147,20 @@ fn comes_back<S: Source>(file: &File<S>, stored: &RecordRef) -> Result<(), Strin
     let zero = stored.flags() & FLAG_ZERO_DIFFICULTY != 0;
     let total = if zero { TotalDifficulty::Zero } else { TotalDifficulty::Number };
     let packed = file.height(height).map_err(|error| error.to_string())?;
-    let record = record_of(&packed, total).map_err(|error| error.to_string())?;
+    let record = if packed.is_text() {
+        record_of_texts(&packed, total, stored)
+    } else {
+        record_of(&packed, total)
+    };
+    let record = record.map_err(|error| error.to_string())?;
     let same_part = |part: usize| {
         let found = stored.read_part(part);
         matches!(found, Ok(Some((bytes, _))) if *bytes == record.parts[part].bytes)
     };
-    let is_same = [HASHES, HEADER, SPANS, FULL, RECEIPTS].into_iter().all(same_part)
+    // Those of a height in text form were compared, see `record_of_texts`.
+    let receipts_are_same = packed.is_text() || same_part(RECEIPTS);
+    let is_same = receipts_are_same
+        && [HASHES, HEADER, SPANS, FULL].into_iter().all(same_part)
         && (stored.hash(), stored.parent()) == (record.hash, record.parent)
         && (stored.timestamp(), stored.flags()) == (record.timestamp, record.flags)
         && stored.transaction_count() as usize == record.transactions.len()
@@ -152,17 +168,47 @@ fn comes_back<S: Source>(file: &File<S>, stored: &RecordRef) -> Result<(), Strin
     if is_same { Ok(()) } else { Err(format!("height {height} does not come back as it was")) }
 }
 
+/// Makes the record of a packed height in text form, without its receipts: they may be long, so they are parsed as they
+/// lie in the mapped record, once they were found equal.
+fn record_of_texts(
+    packed: &PackedHeight<'_>,
+    total: TotalDifficulty,
+    stored: &RecordRef,
+) -> Result<Record, PackedDamage> {
+    let mut receipts = Vec::new();
+    packed.receipts(&mut receipts).map_err(|error| damage(&error))?;
+    match stored.read_part(RECEIPTS) {
+        Ok(Some((mapped, _))) if *mapped == receipts => {
+            drop(receipts);
+            let mut block = Vec::new();
+            packed.block(total, &mut block).map_err(|error| damage(&error))?;
+            record_of_parts(block.into(), &mapped, total)
+        }
+        _ => Err(PackedDamage::Damaged("packed height: other receipts".into())),
+    }
+}
+
 /// Makes the record of a packed height.
 fn record_of(packed: &PackedHeight<'_>, total: TotalDifficulty) -> Result<Record, PackedDamage> {
     let (mut block, mut receipts) = (Vec::new(), Vec::new());
     packed.block(total, &mut block).map_err(|error| damage(&error))?;
     packed.receipts(&mut receipts).map_err(|error| damage(&error))?;
-    let (block, receipts) = (Bytes::from(block), Bytes::from(receipts));
+    let mut record = record_of_parts(block.into(), &receipts, total)?;
+    record.parts[RECEIPTS].bytes = receipts.into();
+    Ok(record)
+}
+
+/// Makes a record without the bytes of its receipts.
+fn record_of_parts(
+    block: Bytes,
+    receipts: &[u8],
+    total: TotalDifficulty,
+) -> Result<Record, PackedDamage> {
     let refused = |what: &str| PackedDamage::Damaged(format!("packed height: {what}"));
     let parsed = Block::parse(&block).map_err(|_| refused("its block does not parse"))?;
-    let proven = Receipts::parse(&receipts).map_err(|_| refused("its receipts do not parse"))?;
+    let proven = Receipts::parse(receipts).map_err(|_| refused("its receipts do not parse"))?;
     let zero = total == TotalDifficulty::Zero && parsed.header.number > 0;
-    let record = cut_texts(block.clone(), receipts.clone(), &parsed, &proven);
+    let record = cut_texts(block.clone(), Bytes::new(), &parsed, &proven);
     Ok(Record { flags: if zero { FLAG_ZERO_DIFFICULTY } else { 0 }, ..record })
 }
 

@@ -68,5 +68,5 @@ pub use segment::{
 pub use write::{
     BackfillWriter, BuiltSegments, Evicted, Hold, Merging, NewName, NewPacked, NewTable, Opened,
     Options, PackEnd, PackOutcome, PackedHeights, Packing, PartialSegment, Replaced, Retention,
-    Syncing, Writer, arriving, open, open_on, open_on_with, open_with,
+    Syncing, UnpackableRange, Writer, arriving, open, open_on, open_on_with, open_with,
 };

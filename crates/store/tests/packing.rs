@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use neve_store::disk::{Disk, Op, RealDisk};
 use neve_store::{Error, Found, Hash, Opened, Options, PackEnd, Record, Retention, Wanted};
+use support::toy::UNPACKABLE;
 use support::{
     IDENTITY, assert_clean, assert_exactly, block, every, files, logs, naive_logs, open_as,
     rewrite, small, verify,
@@ -103,6 +104,30 @@ fn whole_settled_ranges_are_packed_and_nothing_else() {
     assert_clean(dir.path());
     assert_eq!(verify(dir.path()).records.len(), records.len());
     assert_exactly(&open(dir.path()).reader, &records);
+}
+
+#[test]
+fn range_that_cannot_be_packed_is_named_once_and_the_next_one_is_packed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open(dir.path());
+    store.writer.bind(IDENTITY, 1).unwrap();
+    let mut records: Vec<_> = (2..22).map(|height| block(height, 0)).collect();
+    // The last one of the heights 12 to 15.
+    records[13].timestamp = UNPACKABLE;
+    records.iter().for_each(|record| store.writer.append(record).unwrap());
+    store.writer.sync().unwrap();
+    drop(store);
+    let mut store = open(dir.path());
+    assert_eq!(pack(&mut store, 11), 8, "4 to 11");
+    let mut next = || {
+        let due = store.writer.begin_pack(21, 0)?;
+        Some((due.first(), store.writer.end_pack(due.run(&mut || true)).unwrap()))
+    };
+    let Some((16, PackEnd::Packed(..))) = next() else { panic!("16 to 19 are packed") };
+    let Some((12, PackEnd::Unpackable(range))) = next() else { panic!("12 to 15 are not") };
+    assert_eq!((range.first, range.reason), (12, "test"));
+    assert!(next().is_none(), "it is not due again");
+    assert_exactly(&store.reader, &records);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use alloy_primitives::B256;
 
 use crate::container::bytes::Bytes;
 use crate::container::layout::Section;
-use crate::error::{PackError, PackedError};
+use crate::error::{PackError, PackedError, Part};
 
 /// Bytes of an entry.
 const ENTRY_BYTES: usize = 40;
@@ -32,7 +32,7 @@ impl Directory {
 
     pub(crate) fn push(&mut self, height: u64, hash: B256, frame: &[u8]) -> Result<(), PackError> {
         let end = self.0.last().map_or(0, |last| last.end as usize) + frame.len();
-        let end = u32::try_from(end).map_err(|_| PackError::TooLarge("4 GiB of frames"))?;
+        let end = u32::try_from(end).map_err(|_| PackError::TooLarge(Part::File))?;
         self.0.push(Entry { hash, end, crc: checksum(height, frame) });
         Ok(())
     }
@@ -48,10 +48,15 @@ impl Directory {
     }
 }
 
+/// Returns the bytes of the section of so many heights.
+pub(crate) fn section_bytes(heights: usize) -> usize {
+    heights * ENTRY_BYTES
+}
+
 /// Checks that the entries of a section fit its heights and the length of the frames.
 pub(crate) fn check(section: &[u8], heights: usize, frames: u64) -> Result<(), PackedError> {
     let mut bytes = Bytes::new(section, Section::Directory.name());
-    if section.len() != heights * ENTRY_BYTES {
+    if section.len() != section_bytes(heights) {
         return Err(bytes.error("a length that does not fit the heights"));
     }
     let mut last = 0;

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::container::bytes::Bytes;
 use crate::container::layout::Section;
-use crate::error::{PackError, PackedError};
+use crate::error::{PackError, PackedError, Part};
 
 const HEAD_BYTES: usize = 8;
 /// Entries of a bucket in the mean, at least half of it.
@@ -54,7 +54,7 @@ impl Form {
             |of: fn(&Locator) -> u32| entries.iter().map(|(_, at)| of(at)).max().unwrap_or(0);
         let (height_bits, ordinal_bits) = (bits(most(|at| at.height)), bits(most(|at| at.ordinal)));
         let form = Self::new(entries.len(), height_bits, ordinal_bits);
-        form.ok_or(PackError::TooLarge("the hash index can number"))
+        form.ok_or(PackError::TooLarge(Part::HashIndex))
     }
 
     fn remainder_bits(&self) -> u32 {
@@ -96,7 +96,7 @@ fn write_as(form: Form, hashes: &[(u64, Locator)]) -> Result<Vec<u8>, PackError>
     entries.extend(hashes.iter().map(|(hash, at)| (form.bucket(*hash), form.entry(*hash, *at))));
     // Whatever the order of the hashes: a file is a function of its heights only.
     entries.sort_unstable();
-    let count = u32::try_from(entries.len()).map_err(|_| PackError::TooLarge("2^32 hashes"))?;
+    let count = u32::try_from(entries.len()).map_err(|_| PackError::TooLarge(Part::HashIndex))?;
     let buckets = 1_usize << form.bucket_bits;
     let mut out = Vec::with_capacity(HEAD_BYTES + 4 * buckets + entries.len() * form.entry_bytes);
     out.extend_from_slice(&count.to_le_bytes());

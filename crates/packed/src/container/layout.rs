@@ -53,6 +53,15 @@ impl Section {
             Self::Frames => "frames",
         }
     }
+
+    /// Returns the name in one word.
+    pub(crate) fn part(self) -> &'static str {
+        match self {
+            Self::Hashes => "hashes",
+            Self::Terms => "terms",
+            other => other.name(),
+        }
+    }
 }
 
 /// Identity of a chain: each packed file carries it.
@@ -114,14 +123,14 @@ impl FileHeader {
         }
         match self.first.checked_add(u64::from(self.heights)) {
             Some(_) => Ok(()),
-            None => Err(PackError::TooLarge("heights of 64 bits")),
+            None => Err(PackError::Input { index: 0, what: "a height of more than 64 bits" }),
         }
     }
 
-    /// Puts the file together: the header, then the sections back to back.
-    pub(crate) fn write(&self, sections: &[Vec<u8>; 6]) -> Vec<u8> {
-        let total = HEADER_BYTES + sections.iter().map(Vec::len).sum::<usize>();
-        let mut file = Vec::with_capacity(total);
+    /// Makes the first page of a file whose sections, back to back, have these lengths and checksums.
+    pub(crate) fn page(&self, sections: &[(usize, u32)]) -> Vec<u8> {
+        let total = HEADER_BYTES + sections.iter().map(|(bytes, _)| bytes).sum::<usize>();
+        let mut file = Vec::with_capacity(HEADER_BYTES);
         file.extend_from_slice(MAGIC);
         file.extend_from_slice(&VERSION.to_le_bytes());
         file.extend_from_slice(&self.range_length.to_le_bytes());
@@ -133,18 +142,15 @@ impl FileHeader {
         file.extend_from_slice(&self.parent[..]);
         file.extend_from_slice(&(total as u64).to_le_bytes());
         let mut offset = HEADER_BYTES as u64;
-        for (section, bytes) in Section::ALL.into_iter().zip(sections) {
-            // Frames have checksums of their own, in the directory.
-            let crc = if section == Section::Frames { 0 } else { crc32fast::hash(bytes) };
+        for (section, (bytes, crc)) in Section::ALL.into_iter().zip(sections) {
             file.extend_from_slice(&(section as u32 + 1).to_le_bytes());
             file.extend_from_slice(&crc.to_le_bytes());
             file.extend_from_slice(&offset.to_le_bytes());
-            file.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-            offset += bytes.len() as u64;
+            file.extend_from_slice(&(*bytes as u64).to_le_bytes());
+            offset += *bytes as u64;
         }
         file.resize(CRC_AT, 0);
         file.extend_from_slice(&crc32fast::hash(&file).to_le_bytes());
-        sections.iter().for_each(|bytes| file.extend_from_slice(bytes));
         file
     }
 

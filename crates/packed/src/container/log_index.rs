@@ -7,7 +7,7 @@ use alloy_primitives::B256;
 
 use crate::container::bytes::{Bytes, put_varint};
 use crate::container::layout::Section;
-use crate::error::{PackError, PackedError};
+use crate::error::{PackError, PackedError, Part};
 
 /// Terms of a bucket in the mean, at least half of it.
 const BUCKET_TERMS: usize = 16;
@@ -54,8 +54,7 @@ fn write_buckets(
         while let Some(of_term) = rest.next_if(|of_term| of_term[0].0 & mask == bucket) {
             put_term(&mut buckets, of_term, bucket_bits, heights);
         }
-        let end =
-            u32::try_from(buckets.len()).map_err(|_| PackError::TooLarge("4 GiB of terms"))?;
+        let end = u32::try_from(buckets.len()).map_err(|_| PackError::TooLarge(Part::LogIndex))?;
         ends.extend_from_slice(&end.to_le_bytes());
     }
     let mut out = Vec::with_capacity(1 + ends.len() + buckets.len());

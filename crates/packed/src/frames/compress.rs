@@ -14,6 +14,8 @@ const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Length of the dictionary, and of each sample that it is made from.
 const DICTIONARY_BYTES: usize = 32 << 10;
 const SAMPLE_BYTES_MAX: usize = 16 << 10;
+/// Bytes of all samples; those of mainnet have 1.5 MiB. The first ones make the dictionary.
+const SAMPLES_BYTES_MAX: usize = 4 << 20;
 
 thread_local! {
     static UNPACKED_BYTES: Cell<u64> = const { Cell::new(0) };
@@ -58,6 +60,9 @@ impl Samples {
     pub(crate) fn add(&mut self, content: &[u8]) {
         // Long contents are mostly calldata that does not repeat.
         let sample = &content[..content.len().min(SAMPLE_BYTES_MAX)];
+        if self.bytes.len() + sample.len() > SAMPLES_BYTES_MAX {
+            return;
+        }
         self.bytes.extend_from_slice(sample);
         self.sizes.push(sample.len());
     }

@@ -72,7 +72,13 @@ impl PackedHeight<'_> {
 
     /// True if a part of the height is stored as it came.
     pub fn is_text(&self) -> bool {
-        self.frame.first() == Some(&(Form::Texts as u8))
+        self.texts().is_some()
+    }
+
+    /// Returns the bytes behind the form of a frame in text form.
+    fn texts(&self) -> Option<&[u8]> {
+        let (form, frame) = self.frame.split_first()?;
+        (*form == Form::Texts as u8).then_some(frame)
     }
 
     /// Returns the hashes of the transactions, in order. Receipts stay packed.
@@ -110,9 +116,10 @@ impl PackedHeight<'_> {
 
     /// Appends the `result` of `eth_getBlockByNumber(n, true)`.
     pub fn block(&self, total: TotalDifficulty, out: &mut Vec<u8>) -> Result<(), PackedError> {
-        match self.body(total)? {
-            Body::Fields(fields) => fields.block(total, out)?,
-            Body::Texts(texts) => out.extend_from_slice(&texts.block),
+        if let Some(frame) = self.texts() {
+            put_text(out, Texts::read_block(frame, self.height, total)?);
+        } else if let Body::Fields(fields) = self.body(total)? {
+            fields.block(total, out)?;
         }
         Ok(())
     }
@@ -139,9 +146,10 @@ impl PackedHeight<'_> {
 
     /// Appends the `result` of `eth_getBlockReceipts(n)`.
     pub fn receipts(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
-        match self.body(ANY)? {
-            Body::Fields(fields) => fields.receipts(out)?,
-            Body::Texts(texts) => out.extend_from_slice(&texts.receipts),
+        if let Some(frame) = self.texts() {
+            put_text(out, Texts::read_receipts(frame)?);
+        } else if let Body::Fields(fields) = self.body(ANY)? {
+            fields.receipts(out)?;
         }
         Ok(())
     }
@@ -201,6 +209,11 @@ impl PackedHeight<'_> {
             Body::Texts(texts) => texts.logs(matches, out),
         }
     }
+}
+
+/// Appends a text, without a copy if nothing stands before it.
+fn put_text(out: &mut Vec<u8>, text: Vec<u8>) {
+    if out.is_empty() { *out = text } else { out.extend_from_slice(&text) }
 }
 
 const UNKNOWN_FORM: PackedError =

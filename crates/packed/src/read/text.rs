@@ -75,11 +75,22 @@ impl Texts {
         height: u64,
         total: TotalDifficulty,
     ) -> Result<Self, PackedError> {
+        let receipts = Self::read_receipts(frame)?;
+        Ok(Self { block: Self::read_block(frame, height, total)?, receipts })
+    }
+
+    /// Reads the block alone.
+    pub(crate) fn read_block(
+        frame: &[u8],
+        height: u64,
+        total: TotalDifficulty,
+    ) -> Result<Vec<u8>, PackedError> {
         let mut bytes = Bytes::new(frame, PLACE);
         let at = bytes.count(TEXT_BYTES_MAX)?;
-        let mut block = read_text(&mut bytes)?;
-        let receipts = read_text(&mut bytes)?;
+        let text = PackedText::read(&mut bytes)?;
+        PackedText::read(&mut bytes)?;
         bytes.end()?;
+        let mut block = unpack(text)?;
         if let Some(at) = at.checked_sub(1) {
             if at > block.len() {
                 return Err(bytes.error("totalDifficulty behind the text"));
@@ -88,7 +99,17 @@ impl Texts {
             total.write(height, &mut value);
             block.splice(at..at, value);
         }
-        Ok(Self { block, receipts })
+        Ok(block)
+    }
+
+    /// Reads the receipts alone.
+    pub(crate) fn read_receipts(frame: &[u8]) -> Result<Vec<u8>, PackedError> {
+        let mut bytes = Bytes::new(frame, PLACE);
+        bytes.count(TEXT_BYTES_MAX)?;
+        PackedText::read(&mut bytes)?;
+        let receipts = PackedText::read(&mut bytes)?;
+        bytes.end()?;
+        unpack(receipts)
     }
 
     /// Returns the length of both texts of a frame.
@@ -97,9 +118,7 @@ impl Texts {
         bytes.count(TEXT_BYTES_MAX)?;
         let mut sum = 0;
         for _ in 0..2 {
-            sum += bytes.count(TEXT_BYTES_MAX)?;
-            let packed = bytes.count(TEXT_BYTES_MAX)?;
-            bytes.take(packed)?;
+            sum += PackedText::read(&mut bytes)?.length;
         }
         Ok(sum)
     }
@@ -201,12 +220,24 @@ fn append(text: &[u8], span: &Range<u32>, out: &mut Vec<u8>) -> bool {
     found.is_some()
 }
 
-fn read_text(bytes: &mut Bytes<'_>) -> Result<Vec<u8>, PackedError> {
-    let length = bytes.count(TEXT_BYTES_MAX)?;
-    let packed = bytes.count(TEXT_BYTES_MAX)?;
-    let text = decompress_text(bytes.take(packed)?, length)?;
-    count_unpacked(length);
-    Ok(text)
+/// A text in its zstd frame.
+struct PackedText<'f> {
+    length: usize,
+    frame: &'f [u8],
+}
+
+impl<'f> PackedText<'f> {
+    fn read(bytes: &mut Bytes<'f>) -> Result<Self, PackedError> {
+        let length = bytes.count(TEXT_BYTES_MAX)?;
+        let packed = bytes.count(TEXT_BYTES_MAX)?;
+        Ok(Self { length, frame: bytes.take(packed)? })
+    }
+}
+
+fn unpack(text: PackedText<'_>) -> Result<Vec<u8>, PackedError> {
+    let unpacked = decompress_text(text.frame, text.length)?;
+    count_unpacked(text.length);
+    Ok(unpacked)
 }
 
 #[cfg(test)]

@@ -8,9 +8,19 @@ use crate::stream::tables::{Predictions, Tables};
 use crate::stream::walk::{LogShape, Sink, TxShape, slot};
 use crate::stream::words::{LOG_TABLE, Literal, NUMBER_TABLE, TX_TABLE, table_max, word};
 
-/// Values that wait for a second block, of each kind, and pairs of neighboring shapes. Anybody may put a new word into
-/// every 32 bytes of calldata. Those of a range of mainnet are fewer.
-const COUNTED_MAX: usize = 1 << 20;
+/// Counted values. Anybody may put a new word into every 32 bytes of calldata, so the rarest go when a kind has too
+/// many. Ranges of mainnet have 90,000 words, 64,000 numbers, and 8,000 pairs of neighboring shapes. Each bound fills a
+/// hash table: of 2^18, 2^17 and 2^14 places a table fills seven eighths before it grows.
+#[derive(Debug, Clone, Copy)]
+struct Most {
+    words: usize,
+    numbers: usize,
+    shapes: usize,
+}
+
+const MOST: Most = Most { words: 7 << 15, numbers: 7 << 14, shapes: 7 << 11 };
+/// Counts of blocks that are told apart when the rarest go: all that a range has.
+const RARE_MAX: usize = 1024;
 
 /// Occurrences of a value, and the number of different blocks with it.
 #[derive(Debug, Default, Clone, Copy)]
@@ -32,8 +42,9 @@ impl Seen {
 }
 
 /// Counts the fields of all chunks of a range.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counter {
+    most: Most,
     block: u32,
     words: FoldMap<Word, Seen>,
     numbers: FoldMap<u128, Seen>,
@@ -46,22 +57,31 @@ pub(crate) struct Counter {
     slots: [Word; slot::COUNT],
 }
 
+impl Default for Counter {
+    fn default() -> Self {
+        Self::of_at_most(MOST)
+    }
+}
+
 impl Counter {
-    /// Begins the next block. The rarest of too many values are forgotten: which ones, is a function of the blocks
-    /// before and of no order in a map.
-    pub(crate) fn begin_block(&mut self) {
-        self.forget(COUNTED_MAX);
-        self.block += 1;
+    fn of_at_most(most: Most) -> Self {
+        Self {
+            most,
+            block: 0,
+            words: FoldMap::default(),
+            numbers: FoldMap::default(),
+            tx_shapes: FoldMap::default(),
+            log_shapes: FoldMap::default(),
+            after_tx: FoldMap::default(),
+            after_log: FoldMap::default(),
+            last: None,
+            slots: [[0; 32]; slot::COUNT],
+        }
     }
 
-    fn forget(&mut self, most: usize) {
-        let blocks = |seen: &Seen| seen.blocks;
-        forget_rare(&mut self.words, most, blocks);
-        forget_rare(&mut self.numbers, most, blocks);
-        forget_rare(&mut self.tx_shapes, most, blocks);
-        forget_rare(&mut self.log_shapes, most, blocks);
-        forget_rare(&mut self.after_tx, most, |times| *times);
-        forget_rare(&mut self.after_log, most, |times| *times);
+    /// Begins the next block.
+    pub(crate) fn begin_block(&mut self) {
+        self.block += 1;
     }
 
     /// Chooses the entries of the tables, the most frequent first.
@@ -85,22 +105,47 @@ impl Counter {
     }
 }
 
-/// Removes the values that were seen once; if more than `most` are left, those that were seen twice, and so on.
-fn forget_rare<K: Hash + Eq, V>(all: &mut FoldMap<K, V>, most: usize, times: impl Fn(&V) -> u32) {
-    let mut rare = 0;
-    while all.len() > most {
-        rare += 1;
-        all.retain(|_, value| times(value) > rare);
+/// Finds or makes the place of a value among at most `most`. The rarest half goes for a new one, or more of them if
+/// they are equally rare: which ones, is a function of the values before and of no order in a map.
+fn place<K: Hash + Eq, V: Default>(
+    all: &mut FoldMap<K, V>,
+    key: K,
+    most: usize,
+    times: impl Fn(&V) -> u32,
+) -> &mut V {
+    if all.len() >= most && !all.contains_key(&key) {
+        forget_rare(all, most / 2, times);
     }
+    all.entry(key).or_default()
 }
 
-fn chosen<T: Ord + Hash>(
-    all: FoldMap<T, Seen>,
+fn place_seen<K: Hash + Eq>(all: &mut FoldMap<K, Seen>, key: K, most: usize) -> &mut Seen {
+    place(all, key, most, |seen| seen.blocks)
+}
+
+/// Removes the values that were seen once, then those that were seen twice, and so on, until fewer than `most` are left.
+fn forget_rare<K: Hash + Eq, V>(all: &mut FoldMap<K, V>, most: usize, times: impl Fn(&V) -> u32) {
+    let times = |value: &V| times(value).min(RARE_MAX as u32) as usize;
+    let mut counts = [0; RARE_MAX + 1];
+    all.values().for_each(|value| counts[times(value)] += 1);
+    let (mut left, mut rare) = (all.len(), 0);
+    while left >= most && rare < RARE_MAX {
+        rare += 1;
+        left -= counts[rare];
+    }
+    all.retain(|_, value| times(value) > rare);
+    // The places of removed values count as full, so without this the table would grow beyond that of `MOST`.
+    all.shrink_to_fit();
+}
+
+fn chosen<T: Ord + Hash + Eq>(
+    mut all: FoldMap<T, Seen>,
     max: usize,
     wanted: impl Fn(&T, &Seen) -> bool,
 ) -> Vec<T> {
-    let all = all.into_iter().filter(|(value, seen)| wanted(value, seen));
-    let mut all: Vec<(T, u32)> = all.map(|(value, seen)| (value, seen.times)).collect();
+    // First, so that the list has its length at once: with the doubles of its growth it would exceed the map.
+    all.retain(|value, seen| wanted(value, seen));
+    let mut all: Vec<(T, u32)> = all.into_iter().map(|(value, seen)| (value, seen.times)).collect();
     all.sort_unstable_by(|(a, a_times), (b, b_times)| b_times.cmp(a_times).then(a.cmp(b)));
     all.truncate(max);
     all.into_iter().map(|(value, _)| value).collect()
@@ -135,11 +180,11 @@ impl Sink for Counter {
         if self.slots.contains(word) {
             return;
         }
-        self.words.entry(*word).or_default().add(self.block);
+        place_seen(&mut self.words, *word, self.most.words).add(self.block);
     }
 
     fn number(&mut self, number: u128) {
-        self.numbers.entry(number).or_default().add(self.block);
+        place_seen(&mut self.numbers, number, self.most.numbers).add(self.block);
     }
 
     fn flag(&mut self, _: u8) {}
@@ -147,18 +192,18 @@ impl Sink for Counter {
     fn raw(&mut self, _: &[u8]) {}
 
     fn tx_shape(&mut self, shape: &TxShape) {
-        self.tx_shapes.entry(*shape).or_default().add(self.block);
+        place_seen(&mut self.tx_shapes, *shape, self.most.shapes).add(self.block);
     }
 
     fn log_shape(&mut self, shape: Option<&LogShape>) {
-        let next = shape.copied();
+        let (next, most) = (shape.copied(), self.most.shapes);
         match self.last.take() {
-            Some(Ok(log)) => *self.after_log.entry((log, next)).or_default() += 1,
-            Some(Err(tx)) => *self.after_tx.entry((tx, next)).or_default() += 1,
+            Some(Ok(log)) => *place(&mut self.after_log, (log, next), most, |times| *times) += 1,
+            Some(Err(tx)) => *place(&mut self.after_tx, (tx, next), most, |times| *times) += 1,
             None => {}
         }
         if let Some(shape) = next {
-            self.log_shapes.entry(shape).or_default().add(self.block);
+            place_seen(&mut self.log_shapes, shape, self.most.shapes).add(self.block);
             self.last = Some(Ok(shape));
         }
     }
@@ -178,19 +223,18 @@ mod tests {
 
     #[test]
     fn rarest_of_too_many_values_are_forgotten() {
-        let mut counter = Counter::default();
+        let mut counter = Counter::of_at_most(Most { words: 1000, numbers: 10, shapes: 10 });
         let word = |number: u32| {
             let mut word = [7; 32];
             word[..4].copy_from_slice(&number.to_le_bytes());
             word
         };
         for block in 0..50 {
-            counter.forget(1000);
-            assert!(counter.words.len() <= 1000, "{} words", counter.words.len());
             counter.begin_block();
             (0..10).for_each(|frequent| counter.word(&word(frequent)));
             // New ones, and some that two blocks have.
             (0..300).for_each(|rare| counter.word(&word(1000 + block * 200 + rare)));
+            assert!(counter.words.len() <= 1000, "{} words", counter.words.len());
         }
         let tables = counter.tables();
         (0..10).for_each(|frequent| assert!(tables.words[..10].contains(&word(frequent))));

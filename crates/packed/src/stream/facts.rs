@@ -87,6 +87,15 @@ impl Chunk {
         lists + self.data.len() + self.access_bytes
     }
 
+    /// Returns the bytes of memory that it takes, with places that its lists do not use.
+    pub(crate) fn memory(&self) -> usize {
+        self.txs.capacity() * size_of::<Tx>()
+            + self.receipts.capacity() * size_of::<Rx>()
+            + self.logs.capacity() * size_of::<Lg>()
+            + self.data.capacity()
+            + self.access_bytes
+    }
+
     /// Makes room for usual counts.
     pub(crate) fn reserve(&mut self, txs: usize, logs: usize) {
         self.txs.reserve(txs.min(32));

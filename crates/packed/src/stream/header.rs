@@ -123,6 +123,12 @@ impl Values<'static> {
         Self(all.into_iter().map(|value| value.map(Cow::Owned)).collect())
     }
 
+    /// Returns the bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        let values = self.0.iter().flatten().map(|value| value.len()).sum::<usize>();
+        values + size_of_val(&self.0[..])
+    }
+
     /// Returns a template without any field.
     pub(crate) fn absent() -> Self {
         Self(vec![None; FIELDS.len()])

@@ -6,8 +6,7 @@ use neve_chain::{Block, Kind, Receipts};
 use crate::error::{PackError, PackedError, Reason};
 use crate::frames::compress::Compressor;
 use crate::frames::frame::{
-    self, CHUNK_TRANSACTIONS, CHUNK_WEIGHT, GROUP_BYTES_MAX, GROUP_WEIGHT, GROUPS_WEIGHT, Group,
-    Streams,
+    self, CHUNK_TRANSACTIONS, CHUNK_WEIGHT, GROUP_WEIGHT, GROUPS_WEIGHT, Group, Streams,
 };
 use crate::read::fields::{PAID_AS_SHOWN, PAID_BYTES};
 use crate::read::height::{Form, PackedHeight};
@@ -70,8 +69,8 @@ impl Height {
 
     /// Returns the bytes that it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
-        let chunks: usize = self.chunks.iter().map(|(chunk, _)| chunk.bytes()).sum();
-        chunks + size_of_val(&self.signatures[..])
+        let chunks: usize = self.chunks.iter().map(|(chunk, _)| chunk.memory()).sum();
+        chunks + self.values.memory() + size_of_val(&self.signatures[..])
     }
 
     pub(crate) fn count(&self, chain_id: u64, counter: &mut Counter) {
@@ -172,15 +171,12 @@ fn streams(chunk: &Chunk, chain_id: u64, places: &Places<'_>) -> Streams {
 impl Encoded {
     /// Returns the bytes that it takes in memory, about.
     pub(crate) fn bytes(&self) -> usize {
-        let groups: usize = self.groups.iter().map(|group| group.content.len()).sum();
-        groups + self.head_literals.len() + size_of_val(&self.signatures[..])
+        let groups: usize = self.groups.iter().map(|group| group.content.capacity()).sum();
+        groups + self.head_literals.capacity() + size_of_val(&self.signatures[..])
     }
 
     pub(crate) fn frame(self, compressor: &mut Compressor) -> Result<Vec<u8>, PackError> {
         let pack = |group: Group| {
-            if group.content.len() > GROUP_BYTES_MAX {
-                return Err(PackError::TooLarge("32 MiB of a group"));
-            }
             let packed = compressor.frame(&group.content)?;
             Ok((group, packed))
         };
@@ -189,6 +185,21 @@ impl Encoded {
         frame::write(&mut out, &groups, &self.head_literals, &self.signatures);
         Ok(out)
     }
+}
+
+/// Reads both texts of a frame in text form back and compares them with the node's. Other texts are parts of these.
+pub(crate) fn compare_texts(
+    frame: &[u8],
+    block: &Block<'_>,
+    texts: &HeightTexts<'_>,
+) -> Result<(), PackedError> {
+    let total = TotalDifficulty::of(block).unwrap_or(TotalDifficulty::Zero);
+    let frame = frame.split_first().map_or(frame, |(_, frame)| frame);
+    let found = crate::read::text::Texts::read(frame, block.header.number, total)?;
+    if found.block == texts.block && found.receipts == texts.receipts {
+        return Ok(());
+    }
+    Err(PackedError::malformed("frame in text form", "it does not read back"))
 }
 
 /// Reads all texts of a height back and compares them with the node's.

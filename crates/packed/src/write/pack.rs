@@ -10,7 +10,7 @@ use crate::container::directory::Directory;
 use crate::container::hash_index::{self, Locator};
 use crate::container::layout::{FileHeader, Identity};
 use crate::container::log_index;
-use crate::error::{PackError, PackedError, Reason};
+use crate::error::{PackError, Part, Reason};
 use crate::frames::compress::{Compressor, Samples};
 use crate::frames::model::{self, Model};
 use crate::read::height::{Form, PackedHeight};
@@ -19,12 +19,12 @@ use crate::stream::count::Counter;
 use crate::stream::header::Values;
 use crate::stream::lanes::Places;
 use crate::stream::tables::Tables;
+use crate::write::bounds::{self, Bounds, within};
 use crate::write::encode::{self, Encoded, Height, HeightTexts};
+use crate::write::file_writer::FileWriter;
 
 /// Step between the heights that the dictionary is made from.
 const DICTIONARY_STEP: usize = 4;
-/// Memory of heights that wait for the next pass: facts, then streams. Those of mainnet take less.
-const KEPT_BYTES: usize = 64 << 20;
 
 /// A packed file, and what packing it showed.
 #[derive(Debug)]
@@ -48,19 +48,18 @@ pub fn pack(
     heights: &[HeightTexts<'_>],
     proceed: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Packing, PackError> {
-    pack_within(identity, range_length, heights, KEPT_BYTES, proceed)
+    pack_within(identity, range_length, heights, &Bounds::default(), proceed)
 }
 
-/// Packs as [`pack()`] does, and makes the same bytes. At most `kept_bytes` of facts wait from pass to pass; the facts
-/// of other heights are taken from their texts again, which takes longer.
+/// Packs as [`pack()`] does, within other bounds.
 pub fn pack_within(
     identity: Identity,
     range_length: u32,
     heights: &[HeightTexts<'_>],
-    kept_bytes: usize,
+    bounds: &Bounds,
     proceed: &mut dyn FnMut() -> ControlFlow<()>,
 ) -> Result<Packing, PackError> {
-    let mut packer = Packer::begin(identity, range_length, heights, kept_bytes)?;
+    let mut packer = Packer::begin(identity, range_length, heights, *bounds)?;
     for (index, texts) in heights.iter().enumerate() {
         go_on(proceed)?;
         packer.take(index, texts)?;
@@ -76,7 +75,6 @@ fn go_on(proceed: &mut dyn FnMut() -> ControlFlow<()>) -> Result<(), PackError> 
 type Passed<T> = Vec<Result<Option<T>, Reason>>;
 
 /// Room for heights that wait.
-#[derive(Clone, Copy)]
 struct Room(usize);
 
 impl Room {
@@ -85,14 +83,19 @@ impl Room {
         self.0 = self.0.checked_sub(bytes)?;
         Some(value)
     }
+
+    /// Gives the bytes of a value back.
+    fn give_back(&mut self, bytes: usize) {
+        self.0 += bytes;
+    }
 }
 
 struct Packer {
     header: FileHeader,
+    bounds: Bounds,
     /// Facts of each height; `None` if they are to be taken from the texts again.
     heights: Passed<Height>,
     template: Option<Values<'static>>,
-    kept_bytes: usize,
     room: Room,
     counter: Counter,
     hashes: Vec<(u64, Locator)>,
@@ -104,10 +107,11 @@ impl Packer {
         identity: Identity,
         range_length: u32,
         heights: &[HeightTexts<'_>],
-        kept_bytes: usize,
+        bounds: Bounds,
     ) -> Result<Self, PackError> {
         let count = PackError::Heights { heights: heights.len(), max: range_length };
         let Some(first) = heights.first() else { return Err(count) };
+        bounds.check_texts(heights)?;
         let block = Block::parse(first.block)
             .map_err(|_| PackError::Input { index: 0, what: "no block of a node" })?;
         let header = FileHeader {
@@ -122,11 +126,12 @@ impl Packer {
             header,
             heights: Vec::with_capacity(heights.len()),
             template: None,
-            kept_bytes,
-            room: Room(kept_bytes),
+            room: Room(bounds.kept_bytes),
+            bounds,
             counter: Counter::default(),
-            hashes: Vec::new(),
-            terms: Vec::new(),
+            // From a power of two the doubles of the lists reach their bounds and do not exceed them.
+            hashes: Vec::with_capacity(1 << 10),
+            terms: Vec::with_capacity(1 << 10),
         })
     }
 
@@ -136,24 +141,16 @@ impl Packer {
         let block = Block::parse(texts.block).map_err(|_| input("no block of a node"))?;
         let receipts =
             Receipts::parse(texts.receipts).map_err(|_| input("no receipts of a node"))?;
-        let header = &self.header;
+        let header = self.header;
         if block.header.number != header.first + index as u64 {
             return Err(input("a height that does not follow the one before"));
         }
-        let locator = |ordinal: usize| Locator { height: index as u32, ordinal: ordinal as u32 };
-        self.hashes.push((hash_index::prefix(&block.hash.0), locator(0)));
-        let transactions = (1..).zip(&block.transactions);
-        self.hashes
-            .extend(transactions.map(|(at, tx)| (hash_index::prefix(&tx.hash.0), locator(at))));
-        let start = self.terms.len();
-        for log in &receipts.logs {
-            let of_log = log_index::terms(&log.address[..], &log.topics);
-            self.terms.extend(of_log.map(|term| (term, index as u32)));
-        }
-        // At once for each height: with the doubles of a whole range the list would be several times as long.
-        self.terms[start..].sort_unstable();
-        dedup_from(&mut self.terms, start);
-        let height = Height::of(&block, &receipts);
+        self.take_keys(index, &block, &receipts)?;
+        let height = if self.bounds.is_text(texts) {
+            Err(Reason::TooLarge)
+        } else {
+            Height::of(&block, &receipts)
+        };
         if let Ok(height) = &height {
             height.count(header.identity.chain_id, &mut self.counter);
             self.template.get_or_insert_with(|| height.values.clone());
@@ -162,6 +159,31 @@ impl Packer {
             let bytes = height.bytes();
             self.room.keep(height, bytes)
         }));
+        Ok(())
+    }
+
+    /// Notes the hashes and terms of a height, if they are not too many.
+    fn take_keys(
+        &mut self,
+        index: usize,
+        block: &Block<'_>,
+        receipts: &Receipts<'_>,
+    ) -> Result<(), PackError> {
+        let hashes = self.hashes.len() + 1 + block.transactions.len();
+        within(Part::HashIndex, hashes, self.bounds.hashes)?;
+        let locator = |ordinal: usize| Locator { height: index as u32, ordinal: ordinal as u32 };
+        self.hashes.push((hash_index::prefix(&block.hash.0), locator(0)));
+        let transactions = (1..).zip(&block.transactions);
+        self.hashes
+            .extend(transactions.map(|(at, tx)| (hash_index::prefix(&tx.hash.0), locator(at))));
+        let logs = receipts.logs.iter();
+        let mut terms: Vec<u64> =
+            logs.flat_map(|log| log_index::terms(&log.address[..], &log.topics)).collect();
+        // At once for each height: with the doubles of a whole range the list would be several times as long.
+        terms.sort_unstable();
+        terms.dedup();
+        within(Part::LogIndex, self.terms.len() + terms.len(), self.bounds.terms)?;
+        self.terms.extend(terms.into_iter().map(|term| (term, index as u32)));
         Ok(())
     }
 
@@ -176,14 +198,17 @@ impl Packer {
         let places = Places::of(&tables);
         let encoder = Encoder { chain_id: identity.chain_id, template: &template, places: &places };
         let (encoded, samples) =
-            encoder.encode_all(first, self.heights, texts, Room(self.kept_bytes), proceed)?;
+            encoder.encode_all(first, self.heights, texts, self.room, proceed)?;
         let dictionary = samples.train();
         let sections = [model::write_tables(&template, first, &tables)?, model::pack(&dictionary)?];
-        let [tables, packed_dictionary] = &sections;
         let read = |error| PackError::ReadBack { height: first, error };
         let model =
-            Model::read(identity.chain_id, first, tables, packed_dictionary).map_err(read)?;
-        let mut frames = Frames::new(&self.header, model, &dictionary)?;
+            Model::read(identity.chain_id, first, &sections[0], &sections[1]).map_err(read)?;
+        let mut file =
+            FileWriter::new(self.header, bounds::text_bytes(texts), self.bounds.file_bytes)?;
+        sections.iter().try_for_each(|section| file.section(section))?;
+        write_indexes(&mut file, self.hashes, self.terms, texts.len())?;
+        let mut frames = Frames::new(&self.header, model, &dictionary, file)?;
         for (number, (encoded, texts)) in (first..).zip(encoded.into_iter().zip(texts)) {
             go_on(proceed)?;
             let encoded = match encoded {
@@ -194,23 +219,21 @@ impl Packer {
             };
             frames.add(encoded, texts)?;
         }
-        let [tables, dictionary] = sections;
-        let sections = [
-            frames.directory.write(),
-            tables,
-            dictionary,
-            hash_index::write(&self.hashes)?,
-            log_index::write(self.terms, texts.len())?,
-            frames.bytes,
-        ];
-        let names = ["directory", "tables", "dictionary", "hashes", "terms", "frames"];
-        let parts = names.into_iter().zip(&sections);
-        Ok(Packing {
-            parts: parts.map(|(name, bytes)| (name, bytes.len() as u64)).collect(),
-            bytes: self.header.write(&sections),
-            stored_as_came: frames.stored_as_came,
-        })
+        let (bytes, parts) = frames.file.finish(&frames.directory);
+        Ok(Packing { bytes, parts, stored_as_came: frames.stored_as_came })
     }
+}
+
+/// Writes both indexes, and gives back the memory of what they are made of.
+fn write_indexes(
+    file: &mut FileWriter,
+    hashes: Vec<(u64, Locator)>,
+    terms: Vec<(u64, u32)>,
+    heights: usize,
+) -> Result<(), PackError> {
+    file.section(&hash_index::write(&hashes)?)?;
+    drop(hashes);
+    file.section(&log_index::write(terms, heights)?)
 }
 
 /// Writes the streams of heights.
@@ -240,12 +263,15 @@ impl Encoder<'_> {
             encoded.push(match height {
                 Err(reason) => Err(reason),
                 Ok(None) if !is_sample => Ok(None),
-                Ok(height) => self.encode(number, height, texts).map(|made| {
-                    let groups = made.groups.iter().filter(|_| is_sample);
-                    groups.for_each(|group| samples.add(&group.content));
-                    let bytes = made.bytes();
-                    room.keep(made, bytes)
-                }),
+                Ok(height) => {
+                    room.give_back(height.as_ref().map_or(0, Height::bytes));
+                    self.encode(number, height, texts).map(|made| {
+                        let groups = made.groups.iter().filter(|_| is_sample);
+                        groups.for_each(|group| samples.add(&group.content));
+                        let bytes = made.bytes();
+                        room.keep(made, bytes)
+                    })
+                }
             });
         }
         Ok((encoded, samples))
@@ -269,36 +295,29 @@ impl Encoder<'_> {
     }
 }
 
-/// Removes equal neighbors from `start` on.
-fn dedup_from(terms: &mut Vec<(u64, u32)>, start: usize) {
-    let mut kept = start;
-    for at in start..terms.len() {
-        if at == start || terms[at] != terms[kept - 1] {
-            terms[kept] = terms[at];
-            kept += 1;
-        }
-    }
-    terms.truncate(kept);
-}
-
 /// The frames, made one after the other and read back.
 struct Frames {
     model: Arc<Model>,
     compressor: Compressor,
     directory: Directory,
-    bytes: Vec<u8>,
+    file: FileWriter,
     stored_as_came: BTreeMap<Reason, u64>,
     /// Hash of the block before.
     parent: crate::B256,
 }
 
 impl Frames {
-    fn new(header: &FileHeader, model: Model, dictionary: &[u8]) -> Result<Self, PackError> {
+    fn new(
+        header: &FileHeader,
+        model: Model,
+        dictionary: &[u8],
+        file: FileWriter,
+    ) -> Result<Self, PackError> {
         Ok(Self {
             model: Arc::new(model),
             compressor: Compressor::new(dictionary)?,
             directory: Directory::with_capacity(header.heights as usize),
-            bytes: Vec::new(),
+            file,
             stored_as_came: BTreeMap::new(),
             parent: header.parent,
         })
@@ -312,8 +331,6 @@ impl Frames {
         let input = |_| PackError::Input { index: 0, what: "no block of a node" };
         let block = Block::parse(texts.block).map_err(input)?;
         let frame = match encoded.map(|encoded| encoded.frame(&mut self.compressor)) {
-            // One such height must not keep the others of the range unpacked.
-            Ok(Err(PackError::TooLarge(_))) => Err(Reason::TooLarge),
             Ok(frame) => Ok(frame?),
             Err(reason) => Err(reason),
         };
@@ -323,14 +340,13 @@ impl Frames {
             Err(reason) => {
                 *self.stored_as_came.entry(reason).or_default() += 1;
                 let frame = as_came(&block, texts)?;
-                self.compare(&block, texts, frame).map_err(|_| PackError::ReadBack {
-                    height: block.header.number,
-                    error: PackedError::malformed("frame in text form", "it does not read back"),
-                })?
+                encode::compare_texts(&frame, &block, texts)
+                    .map_err(|error| PackError::ReadBack { height: block.header.number, error })?;
+                frame
             }
         };
         self.directory.push(block.header.number, block.hash, &frame)?;
-        self.bytes.extend_from_slice(&frame);
+        self.file.append(&frame)?;
         self.parent = block.hash;
         Ok(())
     }

@@ -74,9 +74,14 @@ pub enum PackFailed {
     /// `proceed` returned false.
     #[error("stopped")]
     Stopped,
-    /// The heights cannot be packed by this release.
-    #[error("{0}")]
-    Unpackable(String),
+    /// The heights cannot be packed by this release. The same heights fail again.
+    #[error("{error}")]
+    Unpackable {
+        /// Kind of the error in lower case, for metrics.
+        reason: &'static str,
+        /// The codec's error.
+        error: String,
+    },
 }
 
 /// Reason why a packed file, or a height of it, cannot be read.

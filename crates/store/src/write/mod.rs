@@ -19,7 +19,9 @@ pub use built_segments::BuiltSegments;
 pub use eviction::Evicted;
 pub use open::{Opened, open, open_on, open_on_with, open_with};
 pub use options::Options;
-pub use pack::{NewName, NewPacked, PackEnd, PackOutcome, PackedHeights, Packing, Replaced};
+pub use pack::{
+    NewName, NewPacked, PackEnd, PackOutcome, PackedHeights, Packing, Replaced, UnpackableRange,
+};
 pub use partial_segment::{PartialSegment, arriving};
 pub use retention::{Hold, Retention};
 pub use writer::Writer;

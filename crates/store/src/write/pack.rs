@@ -44,8 +44,19 @@ pub enum PackOutcome {
     Packed(Box<NewPacked>),
     /// Nothing was written; the same heights may be packed later.
     Stopped,
-    /// The heights that begin here cannot be packed.
-    Unpackable(u64, String),
+    /// The heights cannot be packed.
+    Unpackable(UnpackableRange),
+}
+
+/// A range that stays unpacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnpackableRange {
+    /// First height.
+    pub first: u64,
+    /// Kind of the error in lower case, for metrics.
+    pub reason: &'static str,
+    /// The codec's error.
+    pub error: String,
 }
 
 /// Heights that were packed.
@@ -70,6 +81,8 @@ pub enum PackEnd {
     Packed(PackedHeights, NewName),
     /// The segments were evicted or replaced meanwhile. Another range may be due.
     Overtaken,
+    /// The range stays unpacked, and is not due again while the store is open. Another range may be due.
+    Unpackable(UnpackableRange),
     /// Nothing was packed, and the same range may be due again.
     NotPacked,
 }
@@ -130,10 +143,9 @@ impl Writer {
         let new = match outcome {
             Ok(PackOutcome::Packed(new)) => new,
             Ok(PackOutcome::Stopped) => return Ok(PackEnd::NotPacked),
-            Ok(PackOutcome::Unpackable(base, reason)) => {
-                tracing::warn!(base, reason, "range not packed");
-                self.unpackable.insert(base);
-                return Ok(PackEnd::NotPacked);
+            Ok(PackOutcome::Unpackable(range)) => {
+                self.unpackable.insert(range.first);
+                return Ok(PackEnd::Unpackable(range));
             }
             Err(error) => {
                 // Nothing that is served has changed.
@@ -244,8 +256,8 @@ impl Packing {
         let made = match made {
             Ok(made) => made,
             Err(PackFailed::Stopped) => return Ok(PackOutcome::Stopped),
-            Err(PackFailed::Unpackable(reason)) => {
-                return Ok(PackOutcome::Unpackable(first, reason));
+            Err(PackFailed::Unpackable { reason, error }) => {
+                return Ok(PackOutcome::Unpackable(UnpackableRange { first, reason, error }));
             }
         };
         let written = self.write(&made.bytes);
@@ -262,7 +274,9 @@ impl Packing {
                     (packed_name(first), self.sources, made.as_it_came);
                 PackOutcome::Packed(Box::new(NewPacked { segment, name, sources, as_it_came }))
             }
-            Err(reason) => PackOutcome::Unpackable(first, reason),
+            Err(error) => {
+                PackOutcome::Unpackable(UnpackableRange { first, reason: "read_back", error })
+            }
         })
     }
 

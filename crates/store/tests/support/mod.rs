@@ -118,6 +118,7 @@ pub fn pack(opened: &mut Opened, settled: u64) -> Result<u64, neve_store::Error>
                     opened.writer.remove_packed(name.run())?;
                     heights += packed.heights;
                 }
+                PackEnd::Unpackable(_) => {}
                 PackEnd::Overtaken | PackEnd::NotPacked => return Ok(heights),
             }
         }

@@ -25,6 +25,9 @@ fn crc(bytes: &[u8]) -> [u8; 4] {
     crc32fast::hash(bytes).to_le_bytes()
 }
 
+/// Timestamp of a height that no range is packed with.
+pub const UNPACKABLE: u64 = u64::MAX;
+
 impl PackedCodec for Toy {
     fn pack(
         &self,
@@ -34,6 +37,9 @@ impl PackedCodec for Toy {
         proceed: &mut dyn FnMut() -> bool,
     ) -> Result<PackedFile, PackFailed> {
         let mut bodies = Vec::new();
+        if records.iter().any(|record| record.timestamp() == UNPACKABLE) {
+            return Err(PackFailed::Unpackable { reason: "test", error: "a test".into() });
+        }
         for record in records {
             if !proceed() {
                 return Err(PackFailed::Stopped);
