@@ -221,7 +221,7 @@ fn range_over_a_bound_is_not_packed_and_the_part_is_named() {
         (Bounds { file_bytes: exact.file_bytes - 1, ..exact }, Part::File),
         (Bounds { file_bytes: 600, ..exact }, Part::File),
     ] {
-        let refused = pack(&bounds).unwrap_err();
+        let refused = pack(&bounds).map(drop).unwrap_err();
         assert!(matches!(refused, PackError::TooLarge(found) if found == part), "{refused}");
         assert_eq!(refused.reason(), part.name());
     }
