@@ -114,7 +114,7 @@ fn quiet() -> String {
         ("neve_store_lost_files_total", "0x60"),
         ("neve_client_refused_reservations_total", "7x60"),
         ("neve_offload_refused_requests_total", "7x60"),
-        ("neve_memory_anonymous_bytes", "637534208x60"),
+        ("neve_memory_anonymous_bytes", "721420288x60"),
         ("neve_major_page_faults_total", "0+600x60"),
         ("neve_access_log_lines_total{outcome=\"written\"}", "0+50x60"),
         ("neve_access_log_lines_total{outcome=\"dropped\"}", "7x60"),

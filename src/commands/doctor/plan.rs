@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use neve_record::packed::{PACKING_BYTES_MAX, TABLES_BYTES_MAX};
+
 use super::report::Finding;
 use crate::config::settings::{Config, UpstreamConfig};
 use crate::config::{Endpoint, Human};
@@ -16,9 +18,8 @@ const BLOCK_BYTES: f64 = 114_928.0;
 const PACKED_BLOCK_BYTES: f64 = 5_268.0;
 /// Part of a block's bytes that each precompressed coding adds.
 const CODING_SHARE: f64 = 0.2;
-/// Memory of neve itself while it follows, of tables of packed files, and of unpacked heights.
+/// Memory of neve itself while it follows, and of unpacked heights.
 const OWN_BYTES: u64 = 64 << 20;
-const PACKED_TABLES_BYTES: u64 = 64 << 20;
 const UNPACKED_HEIGHTS_BYTES: u64 = 16 << 20;
 /// Memory of a connection.
 const CONNECTION_BYTES: u64 = 18 << 10;
@@ -99,21 +100,28 @@ fn blocks_in(bytes: u64, config: &Config) -> f64 {
 }
 
 fn memory(config: &Config) -> String {
-    let packed = config.unpacked_bytes.map(|_| PACKED_TABLES_BYTES + UNPACKED_HEIGHTS_BYTES);
+    let parts = memory_parts(config);
+    let all = parts.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
+    format!("at most {} without mapped files: {}", Human(all), listed(&parts))
+}
+
+/// Bounds of memory without mapped files. Their sum with default settings is the documented ceiling.
+fn memory_parts(config: &Config) -> Vec<(u64, &'static str)> {
+    let packs = config.unpacked_bytes;
+    let packed = packs.map(|_| TABLES_BYTES_MAX as u64 + UNPACKED_HEIGHTS_BYTES);
+    let packing = packs.map(|_| PACKING_BYTES_MAX as u64);
     let filters = config.archive.as_ref().map(|archive| archive.filter_bytes_max);
     let parts = [
         (Some(OWN_BYTES), "neve"),
         (Some(config.limits.client_bytes_total_max as u64), "clients"),
         (Some(config.limits.connections_max as u64 * CONNECTION_BYTES), "connections"),
         (packed, "packed"),
+        (packing, "packing"),
         (Some(config.fetch.ingest_bytes_max as u64), "ingest"),
         (filters, "filters of the archive"),
         (filters.map(|_| REPLICA_BYTES), "reads of the archive"),
     ];
-    let parts = parts.into_iter().filter_map(|(bytes, what)| Some((bytes?, what)));
-    let parts: Vec<(u64, &str)> = parts.collect();
-    let all = parts.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
-    format!("at most {} without mapped files: {}", Human(all), listed(&parts))
+    parts.into_iter().filter_map(|(bytes, what)| Some((bytes?, what))).collect()
 }
 
 /// Names of parts, each with its bytes.
@@ -224,6 +232,33 @@ mod tests {
             false,
         );
         assert!(dev.contains("the development chain begins at its first block"), "{dev}");
+    }
+
+    /// The ceiling with default settings, in whole MiB, is the one of each page and of the alert.
+    #[test]
+    fn ceiling_of_memory_is_the_same_everywhere() {
+        let fixed = ["--config", "none", "--data-dir", "/nowhere"];
+        let (config, _) = Config::from_flags(&[&fixed[..], &NODE].concat()).unwrap();
+        let sum: u64 = memory_parts(&config).iter().map(|(bytes, _)| bytes).sum();
+        let mib = sum.div_ceil(1 << 20);
+        for page in [
+            include_str!("../../../README.md"),
+            include_str!("../../../docs/SECURITY.md"),
+            include_str!("../../../docs/RELIABILITY.md"),
+        ] {
+            assert!(page.contains(&format!("{mib} MiB")), "{mib} MiB: {page:.80}");
+        }
+        let size = include_str!("../../../docs/operating/size.md");
+        let packing = PACKING_BYTES_MAX >> 20;
+        for row in [
+            format!("| sum | {mib} MiB |"),
+            format!("| a range that is packed | {packing} MiB |"),
+            memory(&config),
+        ] {
+            assert!(size.contains(&row), "{row}");
+        }
+        let rules = include_str!("../../../packaging/prometheus/neve.rules.yml");
+        assert!(rules.contains(&format!("neve_memory_anonymous_bytes > {}", mib << 20)), "{mib}");
     }
 
     #[test]

@@ -82,7 +82,12 @@ pub(super) fn memory(pid: u32) -> Option<u64> {
 
 /// A chain with much to ask for, and a server of it.
 pub(super) fn start(flags: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
-    let config = Config { chain: ChainConfig::c_chain(1), ..Config::test() }.with_head(HEAD);
+    start_growing(0.0, flags)
+}
+
+/// The same with so many new blocks a second.
+pub(super) fn start_growing(rate: f64, flags: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
+    let config = Config { chain: ChainConfig::c_chain(1), rate, ..Config::test() }.with_head(HEAD);
     let devnet = DevnetThread::start(config).expect("loopback has free ports");
     let (dir, url) = (fresh_dir(), devnet.base_url());
     let upstream = ["--upstream", &url, "--start", "0"];
