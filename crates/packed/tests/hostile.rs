@@ -176,20 +176,6 @@ fn text_that_fields_do_not_give_back_is_stored_as_it_came() {
     }
 }
 
-#[test]
-fn height_over_two_mebibytes_is_stored_as_it_came() {
-    let mut texts = recorded("v1.15.0")[207..210].to_vec();
-    let short = with_long_inputs(&texts[1], 1, 0);
-    let room = (2 << 20) - short.block.len() - short.receipts.len();
-    for (input_bytes, expected) in [(room / 2, &[][..]), (room / 2 + 1, &[(Reason::TooLarge, 1)])] {
-        texts[1] = with_long_inputs(&texts[1], 1, input_bytes);
-        let packing = packed(&texts, 4);
-        let stored: Vec<_> = packing.stored_as_came.into_iter().collect();
-        assert_eq!(stored, expected, "{input_bytes} bytes");
-        check_texts(&packing.bytes, &texts);
-    }
-}
-
 /// Each part of a range at its bound, and one over it.
 #[test]
 fn range_over_a_bound_is_not_packed_and_the_part_is_named() {
@@ -203,7 +189,6 @@ fn range_over_a_bound_is_not_packed_and_the_part_is_named() {
     let exact = Bounds {
         block_bytes: longest(|texts| texts.block.len()),
         receipts_bytes: longest(|texts| texts.receipts.len()),
-        fields_bytes: longest(|texts| texts.block.len() + texts.receipts.len()),
         hashes: hashes.sum(),
         terms: texts.iter().map(term_count).sum(),
         file_bytes: file.len(),
@@ -225,9 +210,6 @@ fn range_over_a_bound_is_not_packed_and_the_part_is_named() {
         assert!(matches!(refused, PackError::TooLarge(found) if found == part), "{refused}");
         assert_eq!(refused.reason(), part.name());
     }
-    let shorter = exact.fields_bytes - 1;
-    let stored = pack(&Bounds { fields_bytes: shorter, ..Bounds::default() }).unwrap();
-    assert!(stored.stored_as_came.contains_key(&Reason::TooLarge));
 }
 
 /// Counts the different terms of a height.
