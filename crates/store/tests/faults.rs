@@ -86,6 +86,7 @@ fn full_disk_at_the_start_of_a_range_is_waited_out() {
 
 /// A record that is fetched again may be longer, so that the new file becomes several.
 #[test]
+#[cfg_attr(miri, ignore = "long records take too much time there")]
 fn full_disk_at_a_name_of_a_repaired_segment_leaves_the_old_one() {
     let longer = |height| Record {
         parts: (0..5).map(|_| Part::uncompressed(vec![7; 20_000])).collect(),
