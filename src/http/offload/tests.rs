@@ -112,6 +112,30 @@ fn panic_in_a_job_ends_neither_the_thread_nor_the_share() {
     }
 }
 
+/// Searches of an address that fill their queue delay neither its cold reads nor what it has unpacked.
+#[test]
+fn cold_read_does_not_wait_for_searches() {
+    let (offload, held) = (Offload::new(1, QUEUE), Held::new());
+    let submit = |class, name| {
+        let (job, end) = held.job(name);
+        offload.submit(class, address(1), job).map(|()| end)
+    };
+    let mut searches = Vec::new();
+    while let Ok(end) = submit(Class::Search, "search") {
+        searches.push(end);
+    }
+    for _ in QUEUE.address_max..searches.len() {
+        assert_eq!(held.next(), "search");
+    }
+    for (class, name) in [(Class::ColdRead, "cold read"), (Class::Unpack, "unpacking")] {
+        let other = submit(class, name);
+        assert!(other.is_ok(), "{name}");
+        assert_eq!(held.next(), name);
+    }
+    drop(searches);
+    (0..QUEUE.address_max).for_each(|_| assert_eq!(held.next(), "search"));
+}
+
 #[tokio::test]
 async fn work_without_a_result_is_told_apart() {
     let offload = Offload::new(1, QueueLimits { address_max: 1, total_max: 1 });

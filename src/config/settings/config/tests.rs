@@ -165,6 +165,10 @@ fn absurd_values_are_refused() {
     for (name, value) in [
         ("idle-timeout", "0s"),
         ("idle-timeout", "584000000000y"),
+        ("upstream-request-timeout", "0s"),
+        ("upstream-ws-idle-timeout", "0s"),
+        ("upstream-connect-timeout", "0s"),
+        ("write-timeout", "0s"),
         ("fsync-interval", "300000000y"),
         ("dev-rate", "-1"),
         ("upstream-requests-per-second", "-1"),
