@@ -42,8 +42,8 @@ impl BodyBuilder {
         Self { pieces, text, accepts, ..Self::default() }
     }
 
-    /// Room for text; what is appended to it is part of the body. Nothing that was there may be
-    /// taken away but what was appended since the last stored part.
+    /// Text of the body, to append to. The caller may take away only the bytes that were appended since the
+    /// last stored part.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }

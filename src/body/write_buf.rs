@@ -44,8 +44,8 @@ impl WriteBuf {
         self.stored_next(bytes_max).try_for_each(|(slice, range)| slice.probe_in(range))
     }
 
-    /// Copies what comes next, as much as there is room for: how much that is, if all of it is in
-    /// memory. What is stored is not touched while [`memory_is_short`](neve_store::residency::memory_is_short).
+    /// Copies the next bytes into `room`, and returns their number, if all of them are in memory. Stored bytes
+    /// are not touched while [`memory_is_short`](neve_store::residency::memory_is_short).
     pub(crate) fn copy(&self, room: &mut [u8]) -> Result<usize, Cold> {
         let mut copied = 0;
         for (piece, range) in self.ahead(room.len()) {

@@ -25,8 +25,8 @@ struct ErrorBody {
     message: String,
 }
 
-/// The result in an answer's body: a slice of it, not a copy. The node's own form is taken apart
-/// without reading the result, which is read, and strictly, by those who want it.
+/// The result in an answer's body: a slice of it, not a copy. In the node's own form the result is found
+/// without parsing it. The caller parses it, strictly.
 pub(super) fn result(body: &Bytes) -> CallResult {
     if let Some(result) = known_form(body) {
         return Ok((&result[..] != b"null").then_some(result));
@@ -65,9 +65,9 @@ fn garbage(error: &serde_json::Error, body: &[u8]) -> CallError {
     )))
 }
 
-/// The two results of a batch of two. The node's own form is taken apart by looking for where the
-/// second answer begins: inside a string its quotes would be escaped, and whoever sends it
-/// elsewhere sends what is no block.
+/// The two results of a batch of two. In the node's own form the beginning of the second answer is
+/// searched for. Inside a string its quotes would be escaped, and a text that has it elsewhere is no
+/// block.
 pub(super) fn split_pair(body: &Bytes, first: u64) -> Result<[CallResult; 2], CallError> {
     // A block is megabytes: a parser would read all of it only to find its end.
     if let Some(pair) = known_pair(body, first) {

@@ -1,7 +1,7 @@
 //! Endpoint of an upstream: its RPC address, and the WebSocket address that belongs to it.
 //!
 //! Providers put keys into paths and queries, and operators into HTTP headers. So an address shows
-//! its scheme, host and port only, whoever prints it and however.
+//! its scheme, host and port only, in each format in which it can be printed.
 
 mod upstream_headers;
 

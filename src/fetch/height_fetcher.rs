@@ -1,4 +1,4 @@
-//! A height from whichever upstream has it: complete and proven, however often it takes.
+//! Fetches a height from any upstream that has it, until it is complete and proven.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -24,23 +24,23 @@ use crate::shared::lock::lock;
 use crate::shared::{StageTimes, add_elapsed};
 use crate::upstream::{BlockName, FetchNeed, FetchPermit, LATE, Priority, Upstream, UpstreamPool};
 
-/// A height that is announced but not there: behind a balancer that takes some milliseconds.
+/// Wait for a height that is announced but not there yet. Behind a balancer that takes some milliseconds.
 const NOT_YET_FIRST: Duration = Duration::from_millis(20);
 const NOT_YET_MAX: Duration = Duration::from_secs(1);
-/// After a refused block. The upstream may come to its senses; asking faster does not help it.
+/// Wait after a rejected block. The upstream may be right again later; more requests would not help it.
 const REFUSED_FIRST: Duration = Duration::from_millis(250);
 const REFUSED_MAX: Duration = Duration::from_secs(30);
-/// After bad luck. All that is above this height waits for it.
+/// Wait after a failure that may be bad luck. It is short, because all heights above wait for this one.
 const UNLUCKY_FIRST: Duration = Duration::from_millis(10);
-/// With several upstreams a height is asked of another when one takes so long, and so many times as
-/// long as usual.
+/// Shortest time after which a height is requested from another upstream, too. The first one must also
+/// take `STALLS` times as long as usual.
 const STALL_MIN: Duration = Duration::from_secs(2);
 const STALLS: u32 = 8;
 /// Time between two log lines about an awaited height.
 const SAY_EVERY: Duration = Duration::from_secs(30);
 /// Heights whose next answer is kept.
 const DISPUTED_MAX: usize = 256;
-/// Time that whoever confirmed or denied a hash is not asked again.
+/// Time for which an upstream that confirmed or denied a hash is not asked about it again.
 const CONFIRM_EVERY: Duration = Duration::from_millis(250);
 
 /// Fetches heights. Clones share everything.
@@ -51,11 +51,11 @@ pub(crate) struct HeightFetcher {
     pub(crate) prover: Prover,
     /// Upstreams that must agree on a hash.
     agree: usize,
-    /// Heights of which something was refused: what is accepted in its place is kept too.
+    /// Heights of which data was rejected. The accepted data of these is kept as evidence, too.
     disputed: Arc<Mutex<BTreeSet<u64>>>,
 }
 
-/// A proven height, and who gave it.
+/// A proven height, and the upstream that gave it.
 pub(crate) struct Fetched {
     pub(crate) assembled: Assembled,
     /// The upstream's place.
@@ -184,7 +184,7 @@ impl HeightFetcher {
         lock(&self.disputed)
     }
 
-    /// Keeps an answer that was refused, and doubts who gave it.
+    /// Keeps a rejected answer as evidence, and penalizes its upstream.
     pub(crate) fn refused(
         &self,
         height: u64,

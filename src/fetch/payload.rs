@@ -131,8 +131,8 @@ async fn batch_of_receipts(
     upstream.client.batch("eth_getTransactionReceipt", hashes).await
 }
 
-/// True if it may be that nothing is wrong with what failed for `latest` but that another block is
-/// the newest by now, or that whoever answers does not take the name.
+/// True if a request for `latest` may have failed for a harmless reason: another block is the newest by now, or
+/// the upstream does not know the tag.
 pub(crate) fn is_of_another(failed: &FetchError, texts: &Payload, height: u64) -> bool {
     match failed {
         FetchError::NotYet => true,

@@ -45,8 +45,8 @@ impl Prover {
         spawn_blocking(move || prover.run(&block, &checks, || Ok(receipts))).await?
     }
 
-    /// Proves a block while its receipts are on their way, and beside it its senders, which take
-    /// longer than all else. Who follows does not wait for those who catch up.
+    /// Proves a block while its receipts are in flight. Its senders, which take longest, are recovered at the
+    /// same time. A head does not wait here for heights of catch-up.
     pub(crate) fn begin(&self, block: Bytes, checks: Checks) -> Begun {
         let (receipts, coming) = oneshot::channel();
         let senders = checks.senders.then(|| self.begin_senders(block.clone()));

@@ -1,10 +1,10 @@
 //! Following nodes: from their heads to records in the store, in order, proven.
 //!
-//! Each upstream has a *monitor*, which admits it when it is of the right chain and follows its
-//! head. A *session* begins where store and upstreams agree; then heights are fetched from
-//! whichever upstream answers soonest, and published in order. Whatever is odd ends the session:
-//! the next begins by asking again. *Backfill* goes on beside it. One scheduler decides who is
-//! asked for what.
+//! Each upstream has a *monitor*, which admits it if it has the right chain, and follows its head. A
+//! *session* begins where store and upstreams agree. It fetches heights from the upstream that
+//! answers soonest, and publishes them in order. Any contradiction ends the session, and the next one
+//! begins with new requests. *Backfill* goes on beside it. One scheduler chooses the upstream of each
+//! request.
 
 use std::sync::Arc;
 use std::time::Duration;

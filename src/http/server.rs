@@ -1,10 +1,9 @@
 //! Serving: workers that do nothing else, each with its own connections.
 //!
-//! One task accepts and hands each connection to the worker that has the fewest, so that work is
-//! spread evenly at any number of connections, whichever of them end; from then on a connection
-//! stays with its worker. A worker is two threads
-//! (`worker`): one answers plain requests in a loop of its own (`event_loop`), and what is anything else
-//! goes to the other one, which has a runtime and hyper (`connection`).
+//! One task accepts, and hands each connection to the worker that has the fewest. So work is spread
+//! evenly at any number of connections, also when some of them end. A connection stays with its
+//! worker. A worker has two threads (`worker`). One answers the common requests in a loop of its own
+//! (`event_loop`). All others go to the second one, which has a runtime and hyper (`connection`).
 
 use std::io;
 use std::sync::Arc;

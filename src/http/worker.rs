@@ -181,8 +181,8 @@ fn policy(shared: &Shared, role: Role) -> Policy {
     }
 }
 
-/// Hosts that requests may name. A page in a browser must not read what a loopback address has for
-/// this machine only, by a name of its own that points here.
+/// Hosts that requests may name. A page in a browser must not read a page that a loopback address has for this
+/// machine only, by a name of the page's own that points to this address.
 fn hosts(config: &HttpConfig, role: Role) -> Hosts {
     let hosts = Hosts::new(&config.allowed_hosts);
     match &config.admin_listen {
@@ -203,7 +203,7 @@ struct FullLoop {
 }
 
 impl FullLoop {
-    /// Serves what leaves the short way until there is no more to come, and then what is left.
+    /// Serves connections that leave the fast path, until no more come and the last ones have ended.
     async fn run(self, mut left: mpsc::UnboundedReceiver<ToFull>) {
         let drain = own(self.drain, self.handoff.clone());
         let mut open = JoinSet::new();

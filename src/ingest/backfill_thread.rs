@@ -48,7 +48,7 @@ impl BackfillThread {
     }
 }
 
-/// `None` if whoever sent records has gone.
+/// Writes records until their sender ends the interval. Returns `None` if the sender has gone.
 fn write(
     mut history: BackfillWriter,
     mut incoming: mpsc::Receiver<BackfillWork>,

@@ -34,7 +34,7 @@ pub(crate) async fn run(serving: Arc<Serving>, bytes: u64) {
     }
 }
 
-/// The blocks come first, where not all may be locked; who wants none of them locked wants nothing locked.
+/// Locks the program, after the blocks: they come first if not all may be locked. Without blocks nothing is locked.
 fn keep_program(beside: u64) {
     let locked = if beside > 0 { lock_program(beside) } else { Ok(0) };
     let locked = locked.unwrap_or_else(|error| {

@@ -1,5 +1,5 @@
-//! Segments of a peer that did not check out: left alone for a while, each time for longer. Whoever
-//! runs the peer may mend its disk, or put a true file there.
+//! Segments of a peer that were rejected. They are left alone for a while, each time for longer. The operator of the
+//! peer may mend its disk, or put a true file there.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! Records that the stream has brought and nobody has taken yet.
+//! Records that came over the stream and that no task has taken yet.
 //!
-//! Whoever needs a height waits here for it while the stream is on its way there, and asks over
-//! JSON-RPC otherwise. What waits is bounded in bytes: the stream is not read on until there is
-//! room.
+//! A task that needs a height waits here for it while the stream approaches it. Otherwise it requests the height
+//! over JSON-RPC. The waiting records are bounded in bytes. Beyond the bound the stream is not read until there
+//! is room.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -24,7 +24,7 @@ const UNWANTED_AFTER: Duration = Duration::from_secs(1);
 /// A block and its receipts, as they came.
 type StreamedPayload = (Bytes, Bytes);
 
-/// Records between the stream and those who need them.
+/// Records between the stream and the tasks that need them.
 #[derive(Debug)]
 pub(crate) struct StreamBuffer {
     state: Mutex<State>,

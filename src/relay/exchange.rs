@@ -20,9 +20,9 @@ use crate::shared::{ClientAddress, Reservation};
 /// Clock of deadlines.
 pub(super) type TokioInstant = tokio::time::Instant;
 
-/// Requests that are made for one that only reads, if they fail.
+/// Attempts of a request that only reads, while they fail.
 pub(crate) const ATTEMPTS_MAX: usize = 2;
-/// Upstreams that are asked for a call, if they lack what it needs.
+/// Upstreams that are asked for a call, while each lacks the data or method that it needs.
 const LACKING_MAX: usize = 4;
 
 /// Place and memory of a request that several requests to upstreams share, until the last one ends.

@@ -69,8 +69,8 @@ pub(super) struct Lacks {
 }
 
 impl Lacks {
-    /// Notes what an upstream lacked for a call. Of a block that is not named by its number nothing
-    /// is learnt.
+    /// Notes the method or state that an upstream lacked for a call. A block that is not named by its number
+    /// teaches nothing.
     pub(super) fn learn(&mut self, lack: Lack, call: &CallFacts, now: Instant) {
         let until = now + LEARNT;
         match (lack, &call.methods[..], call.height) {

@@ -120,7 +120,7 @@ impl RelayState {
         lock(&self.gates[place])
     }
 
-    /// Takes the right to ask an upstream. Following comes first: what it needs is left to it.
+    /// Takes a place and the rate for one request to an upstream. The share of following is left to it.
     pub(super) fn enter(&self, candidate: &Candidate, now: Instant) -> Result<(), Failure> {
         self.enter_by(candidate, |gate, following| gate.enter(following, now))
     }

@@ -194,8 +194,8 @@ impl Split {
         }
     }
 
-    /// The results so far are too long, or took too long: what is left of the batch is told so. The
-    /// answer that crossed the limit stands, and there is no newline (libevm, rpc/handler.go).
+    /// Ends the batch because its results are too long, or took too long: each call that is left gets this
+    /// error. The answer that crossed the limit stays, and there is no newline (libevm, rpc/handler.go).
     pub(super) fn cut_short(&mut self, left: &[Message<'_>], error: &RpcError) {
         for message in left {
             if matches!(message.kind(), Kind::Call | Kind::Invalid) {

@@ -1,9 +1,9 @@
 //! A bound for the bytes of blocks in flight, from the request to the disk.
 //!
-//! Answers come in any order and are needed in one, so some wait. What may wait is counted in bytes,
-//! never in blocks: before a height is asked for, room for it is taken, as much as recent ones
-//! needed; the room goes with the record and is given back when that is written. Each consumer has
-//! room for one height besides, so that one that cannot go on does not hold up another.
+//! Answers come in any order and are published in one, so some wait. The bound counts bytes and not
+//! blocks. Before neve requests a height, it reserves as many bytes as recent heights took. The
+//! reservation goes with the record, and ends when the record is written. Each consumer can reserve
+//! one height beyond the bound, so that a consumer that cannot go on does not hold up another one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A semaphore counts in 32 bits: this many bytes a unit.
 const UNIT: u64 = 1024;
-/// Bytes that a height counts as until one has come: rather too much, or the first ones of a chain
-/// of large blocks would all be under way before it is known.
+/// Bytes reserved for a height while none has come. Rather too many: on a chain of large blocks the first
+/// heights would all be in flight before their size is known.
 const FIRST: u64 = 1 << 20;
-/// A height under way is in memory as its answer, of which its record is made, as what was read from
-/// it while that is proven, two thirds as much, and as what the allocator has not given back.
+/// Memory of a height in flight, in multiples of its answer: the answer, which becomes the record; its parsed form
+/// while it is proven, two thirds as much; and memory that the allocator has not given back.
 const COPIES: u64 = 3;
-/// A record that waits is the answer, and what was noted of it or is not given back: one part in so
-/// many more.
+/// Memory of a waiting record beside its answer, as one part in so many: notes, and memory that the allocator has
+/// not given back.
 const NOTES: u64 = 2;
 
 /// Room for the bytes of blocks. Clones are the same room, and the same consumer.
@@ -85,8 +85,8 @@ impl IngestBudget {
         }
     }
 
-    /// The height has come and takes `bytes`: what was taken too much is given back, what was taken
-    /// too little is taken now, as far as there is room.
+    /// Fits a reservation to a height that came with `bytes`: returns the bytes that are too many, or
+    /// takes those that lack, as far as there is room.
     pub(crate) fn fit(&self, room: &mut IngestReservation, bytes: u64) {
         let expected = self.height.load(Ordering::Relaxed);
         // Rises at once and falls slowly: one small block says little of the next one.

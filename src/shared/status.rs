@@ -12,7 +12,7 @@ use super::lock::lock;
 /// Phase of the follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
-    /// Asking the upstream who it is.
+    /// Requesting the upstream's chain and release.
     #[default]
     Connecting,
     /// Fetching what came before now.

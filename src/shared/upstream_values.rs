@@ -1,4 +1,4 @@
-//! Results that no block tells, as the upstream sent them: what it is, and what it charges.
+//! Results that no block has, as the upstream sent them: its version, its configuration, its prices.
 //!
 //! The follower requests them at each head, and prices also when a client wants one that is too old:
 //! one request for all clients. They go with the upstream's next answer or when they are too old.
@@ -64,8 +64,8 @@ impl UpstreamValues {
         self.due.borrow().is_none_or(|due| due <= Instant::now())
     }
 
-    /// Has prices requested, and waits for the end of that, at most two seconds. Those who wait at
-    /// the same time share one request.
+    /// Has prices requested, and waits for the result, at most two seconds. Calls that wait at the same
+    /// time share one request.
     pub(crate) async fn request_prices(&self) {
         let mut due = self.due.subscribe();
         self.wanted.notify_one();

@@ -19,8 +19,8 @@ const CLOCK_BYTES: u64 = 128 << 10;
 /// Bytes that a call of [`Work::examine`] counts as besides, so that many small ones are bounded
 /// too.
 const CALL_BYTES: u64 = 64;
-/// Time between two looks at the client's socket. Shorter work is finished whatever the client
-/// does.
+/// Time between two checks of the client's socket. Shorter work is finished even if the client has
+/// left.
 pub(crate) const GONE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Reason why work ends early.
@@ -139,7 +139,7 @@ impl<'g> Work<'g> {
         self.stopped.get().filter(|stop| *stop != Stop::Examined)
     }
 
-    /// Error of a call that was stopped; whoever has gone does not see it.
+    /// Error of a call that was stopped. A client that has gone does not see it.
     pub(crate) fn error(&self) -> RpcError {
         match self.stopped.get() {
             Some(Stop::Examined) => {

@@ -21,8 +21,8 @@ impl Priority {
     pub(super) fn has_room(self, in_flight: usize, following: usize, window: usize) -> bool {
         match self {
             Self::Follow => true,
-            // Whatever else an upstream does makes it slower with the head. One at a time goes on,
-            // for heads may come as fast as answers.
+            // Any other request makes the upstream slower with the head. One at a time goes on,
+            // because heads may come as fast as responses.
             Self::Backfill if following > 0 => in_flight == following,
             Self::CatchUp | Self::Backfill => in_flight < window,
         }

@@ -1,8 +1,8 @@
 //! New heads over WebSocket: a wake-up, never the only source.
 //!
-//! A frame says that the upstream has executed a height, and by its keys of which release the
-//! upstream is. What it says beyond that is not used: blocks come by HTTP and are proven. When the
-//! socket is silent, pings included, it is dead and opened anew; meanwhile the follower polls.
+//! A frame says that the upstream has executed a height. Its keys tell the release of the upstream.
+//! neve uses nothing else of it: blocks come by HTTP and are proven. If the socket is silent and does
+//! not answer pings, it is dead and is opened anew. Meanwhile the follower polls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub(crate) struct HeadListener {
     pub(crate) tls: rustls::ClientConfig,
     pub(crate) config: FetchConfig,
     pub(crate) status: Arc<Status>,
-    /// At least so long from one connect to the next: the public API allows few a minute, and
-    /// blocks for a day whoever makes more.
+    /// Shortest time from one connect to the next. The public API allows few connects a minute, and
+    /// blocks a client with more of them for a day.
     pub(crate) connect_interval: Duration,
     /// The newest height announced, and a count that changes with each connection: after a cut
     /// the upstream may answer by other rules.

@@ -8,8 +8,8 @@ use crate::config::settings::LiveRate;
 
 /// Heights under way at first: an upstream that nothing is known of.
 const BEGIN: f64 = 8.0;
-/// An upstream whose quickest answers take less is next door: a head takes there as long as it
-/// waits for what else is asked.
+/// Time of the quickest answers below which an upstream is near. There a head takes as long as the other
+/// requests before it.
 const NEAR: Duration = Duration::from_millis(10);
 /// In so long the quickest time is forgotten: an upstream may become slower for good. By the clock
 /// and not by samples, of which a large window has many before it is seen that they queue.

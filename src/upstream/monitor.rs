@@ -1,5 +1,5 @@
-//! Looks after one upstream: admits it when it is who it should be, follows its head, and takes it
-//! out when it fails, until it is better.
+//! Monitors one upstream: admits it if it has the right chain, follows its head, and ejects it when it
+//! fails, until it works again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,7 @@ impl EjectReason {
         }
     }
 
-    /// The shortest wait before it is asked again: what it asked for.
+    /// The shortest wait before the next request: the one that the upstream wants.
     fn at_least(&self) -> Duration {
         match self {
             Self::Call(CallError::Throttled { after, .. }) => after.unwrap_or_default(),
@@ -222,7 +222,7 @@ impl UpstreamMonitor {
         self.pool.sight().borrow().proven.max(stored)
     }
 
-    /// Nothing is taken from an upstream that differs in what is proven: it is another chain.
+    /// Compares a proven height with the upstream's. One that differs has another chain, and is not used.
     async fn agree(&self, head: u64) -> Result<(), EjectReason> {
         let reader = &self.serving.reader;
         let Some(proven) = self.serving.proven_height() else { return Ok(()) };

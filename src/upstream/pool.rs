@@ -30,9 +30,9 @@ const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 /// Upstreams, of several, that must answer by newer rules before these are believed.
 const RULES_AGREE: usize = 2;
 
-/// Needs that may wait; whoever has more keeps them.
+/// Needs that may wait here. A task with more of them keeps the rest.
 const QUEUE_LONG: usize = 32;
-/// After so many that cannot be served the others cannot either, most likely.
+/// Needs without a usable upstream after which a turn ends: the others most likely have none either.
 const REFUSED_MAX: usize = 16;
 
 /// All upstreams, and the choice of one for each height.
@@ -50,7 +50,7 @@ pub(crate) struct UpstreamPool {
     sight: watch::Sender<PoolState>,
 }
 
-/// The pool, once following has begun: for others who ask its upstreams.
+/// The pool, once following has begun, for other tasks that send requests to its upstreams.
 pub(crate) type PoolSlot = Arc<OnceLock<Arc<UpstreamPool>>>;
 
 #[derive(Default)]
@@ -124,11 +124,11 @@ impl UpstreamPool {
         self.changed(false);
     }
 
-    /// Waits for the right to ask somebody.
+    /// Waits for a permit to send a request to one of the upstreams.
     pub(crate) async fn lease(self: &Arc<Self>, need: FetchNeed) -> FetchPermit {
         let granted = {
             let mut waiting = self.waiting();
-            // Nobody who came earlier is passed by, unless for following.
+            // An earlier need goes first, unless this one is for following.
             if (waiting.needs.is_empty() || need.purpose == Priority::Follow)
                 && let Ok(lease) = self.pick(&need, Instant::now())
             {
@@ -145,7 +145,7 @@ impl UpstreamPool {
         granted.await.unwrap_or_else(|_| unreachable_grant())
     }
 
-    /// Serves those who wait, for ever.
+    /// Gives permits to the needs that wait, for ever.
     pub(crate) async fn run(self: Arc<Self>, status: Arc<Status>) {
         let mut report = tokio::time::interval(REPORT_INTERVAL);
         loop {
@@ -193,8 +193,8 @@ impl UpstreamPool {
         later
     }
 
-    /// True if more needs would only wait. They take no room in memory, but who asks for more takes
-    /// some for what comes.
+    /// True if more needs would only wait. A need takes no memory, but its task reserves memory for the
+    /// height that is to come.
     pub(crate) fn queue_is_long(&self) -> bool {
         self.waiting().needs.len() >= QUEUE_LONG
     }

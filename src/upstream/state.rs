@@ -15,7 +15,7 @@ use crate::mirror::MirrorSource;
 use crate::shared::lock::lock;
 use crate::shared::{Phase, UpstreamStatus};
 
-/// Whoever sent what did not check out is asked last for so long, and twice as long each time.
+/// Time for which an upstream is asked last after its data was rejected. It doubles each time.
 const DOUBT: Duration = Duration::from_secs(10);
 const DOUBT_MAX: Duration = Duration::from_mins(30);
 /// Failures in a row that may be bad luck.
@@ -30,7 +30,7 @@ const BY_NUMBER: Duration = Duration::from_mins(1);
 /// Heights below its head at which an upstream without a height is not just late.
 pub(crate) const LATE: u64 = 64;
 
-/// An upstream. Shared by its monitor, the scheduler, and whoever asks it.
+/// An upstream. Its monitor, the scheduler and the tasks that send it requests share it.
 pub(crate) struct Upstream {
     /// Address without a key.
     pub(crate) name: String,
@@ -175,8 +175,8 @@ impl Upstream {
         able && state.head == height && !by_number
     }
 
-    /// Notes that its newest was another block, and that it has to be asked again. Where heads come
-    /// as fast as answers that would be often.
+    /// Notes that `latest` was another block than the one that was wanted, which costs two more requests. For a
+    /// while heads are requested by number: if heads come as fast as responses, this would happen often.
     pub(crate) fn newest_was_another(&self) {
         counter!("neve_upstream_latest_mismatches_total", "upstream" => self.name.clone())
             .increment(1);
@@ -236,8 +236,8 @@ impl Upstream {
         Some(self.state().pause.until(now)?.duration_since(now))
     }
 
-    /// True if a failure may be bad luck: one question in a hundred that fails is no reason to
-    /// begin from who it is, nor to ask less at a time. Several in a row are.
+    /// True if a failure may be bad luck. If one request in a hundred fails, neve neither checks again
+    /// which chain the upstream has, nor sends it fewer requests at a time. After several in a row it does.
     pub(crate) fn tolerates(&self, error: &CallError) -> bool {
         let luck = matches!(error, CallError::Status(..) | CallError::TimedOut(_));
         let mut state = self.state();

@@ -78,7 +78,7 @@ impl PageSource {
     ) -> Result<(), NotRead> {
         for _ in 0..FLIGHTS_MAX {
             match self.fly(file, pages, payer).await {
-                // A flight of others, who have no read left, or who only read ahead: the caller may have one.
+                // The flight was of a client without a read left, or only read ahead: the caller may have a read.
                 Err((NotRead::Refused, false)) => {}
                 outcome => return outcome.map_err(|(why, _)| why),
             }
@@ -287,7 +287,7 @@ impl PageSource {
     }
 }
 
-/// Outcome of a flight for those who wait for it. One that only reads ahead may do less than they.
+/// Outcome of a flight for the tasks that wait for it. A flight that only reads ahead may do less than they may.
 fn told(why: NotRead, payer: Payer) -> NotRead {
     match (why, payer) {
         (NotRead::Failed, Payer::Ahead(_)) => NotRead::Refused,

@@ -138,9 +138,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Reads the manifest. A signature vouches for all of it, so one that names or deletes objects, or says that
-/// heights need no copy, is refused unless the own key signed it: somebody else may have put it there. One that the
-/// own key signed is refused if it comes before the newest one, as somebody may have put it back.
+/// Reads the manifest. A signature vouches for all of it. So a manifest that names or deletes objects, or says that
+/// heights need no copy, is refused unless the own key signed it: another writer may have put it there. A manifest
+/// that the own key signed is refused if it is older than the newest one, because an attacker may have put it back.
 pub(super) async fn own_manifest(
     archive: &ArchiveStore,
     options: &WriteOptions,

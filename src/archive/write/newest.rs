@@ -1,5 +1,5 @@
-//! Newest manifest that a writer has seen. Its own signature is on each earlier one too, so that only memory tells
-//! when somebody puts one of those back.
+//! Newest manifest that a writer has seen. Each earlier one has the writer's signature too. So only this memory tells
+//! an earlier one that was put back.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

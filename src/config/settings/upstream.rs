@@ -192,8 +192,8 @@ pub struct FetchConfig {
     /// Keys that answers may have besides the known ones. None unless asked for: clients that
     /// ignore case could take an unknown key for a known one.
     pub admitted: AdmittedKeys,
-    /// In which codings large parts are kept besides. None unless asked for: a node sends plain
-    /// bytes to whoever accepts what, and a front often compresses already.
+    /// Codings in which large parts are stored as well. None by default: a node sends uncompressed
+    /// bytes to every client, and a front often compresses already.
     pub precompress: &'static [Coding],
 }
 

@@ -1,7 +1,6 @@
-//! The hashes of an interval of history, before its blocks: each header names the hash of the one
-//! below it, so from one hash that is known all others follow, whoever sends the headers. A block
-//! of history is held against its own hash as soon as it comes, and whoever sent a false one is
-//! known at once.
+//! The hashes of an interval of history, fetched before its blocks. Each header has the hash of the one
+//! below it, so all hashes follow from one that is known, even if an upstream lies. A block of history
+//! is compared with its hash as soon as it comes. So the sender of a false block is known at once.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A segment's file, or a packed file, against the chain: every record made again from its block and receipts, with
-//! the proofs of ingest, and compared. Checksums alone say nothing: whoever lies makes them anew.
+//! Verifies the file of a segment, or a packed file, against the chain: makes every record again from its block and
+//! receipts, with the proofs of ingest, and compares. Checksums prove nothing, because a liar makes them anew.
 
 use bytes::Bytes;
 use metrics::counter;

@@ -344,7 +344,7 @@ impl<'f> Session<'f> {
         Ok(SessionEnd::Contradiction { height, why })
     }
 
-    /// Keeps what was disproved, and doubts who gave it.
+    /// Keeps disproved data as evidence, and penalizes its upstream.
     fn blame(&self, heights: RangeInclusive<u64>, disproof: &Disproof) {
         let why = disproof.to_string();
         for (height, by) in self.givers.iter().filter(|(height, _)| heights.contains(height)) {

@@ -1,8 +1,8 @@
 //! HTTP/2 without TLS, by prior knowledge (RFC 9113, 3.3). `Upgrade: h2c` is ignored.
 //!
-//! A connection stays here to its end. Its streams are bounded by `--connection-streams-max`, what a client
-//! may send ahead by windows that are reserved when it opens, and frames that ask for work without a
-//! request by `FrameMeter`. What else a stream holds is reserved while it is open.
+//! A connection stays here to its end. `--connection-streams-max` bounds its streams. Windows, which are reserved
+//! when it opens, bound the bytes that a client sends ahead. `FrameMeter` bounds frames that make work without a
+//! request. The other memory of a stream is reserved while the stream is open.
 
 mod body;
 mod clock;
@@ -80,8 +80,8 @@ pub(super) fn begins(read: &[u8]) -> bool {
     read.starts_with(PREFACE)
 }
 
-/// Serves a connection until it closes, or until it has answered what it is answering when it is to
-/// end. Each request has the service that is in `place` when it comes.
+/// Serves a connection until it closes. When neve drains, it finishes the open responses. A request uses the
+/// service that is in `place` when it comes.
 pub(super) async fn serve(
     moved: OpenConnection,
     place: &Arc<ArcSwap<Service>>,

@@ -374,9 +374,9 @@ fn other_refusal(key: Option<&ClientKey>, turned: &NonRpc) -> Option<KeyRefusal>
     key.admit_other().err()
 }
 
-/// Says that the connection closes, unless the request was read to its end. hyper would read the
-/// rest while it sends the response, and then what comes behind: a refusal of that goes out in the
-/// midst of the body under way.
+/// Says that the connection closes, unless the request was read to its end. hyper would read the rest of
+/// the request while it sends the response, and then the next request. If it refuses that one, the refusal
+/// lands inside the body of the response.
 pub(super) fn closing_unless<B>(ended: bool, mut response: Response<B>) -> Response<B> {
     if !ended {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -1,5 +1,5 @@
-//! Validators: what names the exact bytes of an answer, and whether a client has them already
-//! (RFC 9110, 8.8.3 and 13).
+//! Validators: tags that name the exact bytes of a response, and the check whether a client has these
+//! bytes already (RFC 9110, 8.8.3 and 13).
 
 use hyper::header::{HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use neve_record::coding::Coding;
@@ -25,12 +25,12 @@ pub(crate) enum Shown {
     Receipt(usize),
 }
 
-/// The strong tag of what is shown, quotes included.
+/// The strong tag of a part of a record, quotes included.
 ///
-/// Of the same height other bytes can be shown later: after an upstream lied about receipts, or
-/// when another store of the same chain is asked. Hence the record's checksum. Whoever lies can
-/// make a checksum come out as he likes, so receipts that no header has settled have tags which
-/// those of settled ones never equal: a copy of a lie is not confirmed when the truth is known.
+/// A height can have other bytes later: after an upstream lied about receipts, or in another store of
+/// the same chain. So the tag has the record's checksum. But a liar can choose texts with the same
+/// checksum. So tags of unsettled receipts never equal those of settled ones: neve does not confirm a
+/// cached lie once it has the true receipts.
 pub(crate) fn tag(record: &RecordRef, shown: Shown, is_settled: bool) -> Result<String, Cold> {
     let form = |form| match form {
         BlockForm::BeforeHelicon => "",

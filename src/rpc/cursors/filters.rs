@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(next(&filters, &told, 15, now), Ok(Some(10)));
         assert_eq!(next(&filters, &closed, 15, now), Ok(Some(10)));
         assert_eq!(next(&filters, &opened, 15, now), Err("gone"));
-        // What somebody else was told since stays told.
+        // Deliveries to another caller since then stay delivered.
         let filter = filters.poll(&told, now).unwrap();
         let (before, after) = filter.take(20, |_| Ok::<_, ()>(())).unwrap();
         changes.note(Change::Told { filter, before, after });

@@ -67,7 +67,7 @@ fn heights(
     if !(is_past(from) && is_past(to)) {
         fresh(context.serving)?;
     }
-    // What the upstream has and we do not have yet is missing, not beyond the head.
+    // Heights that the upstream has and the store does not yet are misses, not beyond the head.
     let upstream = context.status.upstream_head().unwrap_or(head).max(head);
     let ahead = |bound: neve_jsonrpc::LogBound| {
         bound.number().filter(|n| (head + 1..=upstream).contains(n))
@@ -113,8 +113,8 @@ fn not_here(
 /// millisecond or two (5,100 logs without a filter).
 const LONG_LOGS: usize = 2048;
 
-/// A search of more heights, times what is looked for, takes too long as well, however little it finds: some
-/// 0.1 µs each (docs/benchmarks/log/store.md has a frequent address and topic).
+/// Product of heights and searched terms above which a search takes too long for a serving thread, even if it finds
+/// nothing: some 0.1 µs each (docs/benchmarks/log/store.md has a frequent address and topic).
 const LONG_SEARCH: u64 = 10_000;
 
 /// Appends the logs of heights that are all here, or nothing of them.

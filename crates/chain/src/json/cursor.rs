@@ -113,7 +113,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads an object. `member` is called for each known key, with it and the offset of its
     /// opening quote, and reads the value. Unknown members are checked to be JSON, skipped and
-    /// noted: who proves the text refuses them, see [`crate::AdmittedKeys`].
+    /// noted. The proof of the text rejects them, see [`crate::AdmittedKeys`].
     pub(crate) fn object(
         &mut self,
         object: &'static Object,

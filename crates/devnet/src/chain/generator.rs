@@ -12,7 +12,7 @@ use crate::chain::draw::draw;
 use crate::chain::rules::{ChainConfig, Prices, Purpose, Random, Schedule, UNSETTLED_MAX};
 use crate::chain::text::Sealed;
 
-/// Makes the blocks of one configuration. It has no state: whoever asks keeps hashes.
+/// Makes the blocks of one configuration. It has no state: the caller keeps the hashes.
 #[derive(Clone, Debug)]
 pub(crate) struct Generator {
     config: ChainConfig,

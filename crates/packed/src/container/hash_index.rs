@@ -16,7 +16,7 @@ const BUCKET_ENTRIES: usize = 16;
 /// Bits of the hash in an entry, besides those of the bucket: at least so many.
 const REMAINDER_BITS_MIN: u32 = 20;
 const BUCKET_BITS_MAX: u32 = 24;
-/// Candidates that a look-up returns. They share 29 bits of hash and more, so a second one is rare; somebody who
+/// Candidates that a look-up returns. They share 29 bits of hash and more, so a second one is rare. An attacker who
 /// makes many hides only the last ones of these.
 const CANDIDATES_MAX: usize = 64;
 

@@ -1,7 +1,7 @@
 //! Maps whose hash has a random key of the process.
 //!
-//! Anybody may put words into calldata and logs. Words that collide would make packing quadratic, so nobody
-//! outside may know the hash. No order of such a map reaches the bytes of a file.
+//! Every user of the chain can put words into calldata and logs. Words that collide would make packing quadratic. So
+//! the hash has a secret key. The order of such a map never reaches the bytes of a file.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

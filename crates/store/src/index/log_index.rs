@@ -70,8 +70,8 @@ impl LogIndex {
 pub(crate) struct SealedLogs {
     section: Section,
     heights: u32,
-    /// True if its checksum is good, once somebody asked. A damaged index would hide logs, and
-    /// nobody could tell: so it is read whole before it is used first.
+    /// True if its checksum is good; empty before the first use. A damaged index would hide logs without
+    /// a sign. So the whole index is read before its first use.
     intact: OnceLock<bool>,
 }
 

@@ -1,13 +1,12 @@
 //! Finding logs by their terms.
 //!
-//! A criterion is a list of keys of which a log must have one; a log must meet all criteria. The
-//! heights are gone through in windows of limited size, so that memory is bounded whatever is
-//! asked, and whoever stops early has paid for what was used. In a window the criterion with the
-//! fewest postings gives the candidates, and the others thin them out.
+//! A criterion is a list of keys of which a log must have one. A log must meet all criteria. A search goes
+//! through the heights in windows of limited size. So its memory is bounded for any criteria, and a
+//! caller that stops early has paid only for the windows that it used. In a window the criterion with
+//! the fewest postings gives the candidates, and the others remove some of them.
 //!
-//! Where there is no index, or but one height to look at, the terms in the records themselves are
-//! compared. What cannot be read is an error: an answer about logs may be
-//! missing, but must not be incomplete.
+//! Without an index, or for a single height, the search compares the terms in the records themselves. A
+//! part that cannot be read is an error: an answer about logs may be absent, but must not be incomplete.
 //!
 //! A search says how many bytes it examines, and ends when its caller has seen enough.
 

@@ -1,11 +1,10 @@
 //! The newest part of a store, which stays in memory.
 //!
-//! Whoever reads through history has the system give up what else it had read, and that is whatever
-//! was read first, however often it is used: maps are not read ahead (`memory/map.rs`), and Linux
-//! takes no note of what is used of such a map (`vma_has_recency` in `include/linux/mm_inline.h`).
-//! So the newest part of the store is locked (`mlock2` with `MLOCK_ONFAULT`): a page of it that was
-//! asked for stays, and so do those around it that were in memory then (a fault maps 64 KiB);
-//! nothing is read for it.
+//! If a client reads through history, the kernel drops other pages: those that were read first, even if they
+//! are used often. Maps are not read ahead (`memory/map.rs`), and Linux does not note which pages of such a
+//! map are used (`vma_has_recency` in `include/linux/mm_inline.h`). So the newest part of the store is locked
+//! (`mlock2` with `MLOCK_ONFAULT`). A page of it that was read once stays, and so do the pages around it that
+//! were in memory at that time (a fault maps 64 KiB). Locking reads nothing.
 
 use std::collections::HashSet;
 use std::io;

@@ -1,8 +1,8 @@
 //! A sealed segment's file, or a packed file, as it leaves: its first bytes, and all others.
 //!
-//! Its bytes never change, so it can be sent to whoever keeps the same chain, in any number of
-//! pieces. Reading goes through the file and not through a map: a disk that does not deliver is an
-//! error then, and who reads keeps the file, evicted or not.
+//! Its bytes never change, so it can be sent in any number of pieces to a mirror of the same chain. Reads go
+//! through the file and not through a map. So a disk that does not deliver a page is an error. A reader
+//! keeps the file even after its eviction.
 
 use std::fs::File;
 use std::io;

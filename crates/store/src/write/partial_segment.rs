@@ -1,9 +1,9 @@
-//! A sealed segment's file, or a packed file, as it arrives: in pieces, over restarts, and believed
-//! by nobody.
+//! A sealed segment's file, or a packed file, as it arrives: in pieces, over restarts, and not yet
+//! verified.
 //!
-//! It is written from its start under a name that no opening takes for a segment, and that survives
-//! one: what came before a restart is kept as far as its records pass their checksums. Whoever gets
-//! it looks at all of it ([`PartialSegment::verify`]) before it is published like any history.
+//! It is written from its start under a name that no opening takes for a segment. The file survives an
+//! opening: bytes from before a restart are kept as far as their records pass their checksums. The
+//! receiver verifies all of it ([`PartialSegment::verify`]) before it publishes it like any history.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
