@@ -46,10 +46,10 @@ impl HttpConnector for Connector {
     }
 }
 
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
+type HttpFuture<'a> = Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'a>>;
 
 impl HttpService for Connector {
-    fn call<'c, 'a>(&'c self, request: HttpRequest) -> Answer<'a>
+    fn call<'c, 'a>(&'c self, request: HttpRequest) -> HttpFuture<'a>
     where
         'c: 'a,
         Self: 'a,

@@ -19,7 +19,7 @@ const TRIAL: &str = "trial-";
 
 /// An object that was listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Listed {
+pub(crate) struct ListedObject {
     pub(crate) name: ObjectName,
     pub(crate) bytes: u64,
     /// Time in seconds since 1970 at which it was put, by the clock of the store.
@@ -41,7 +41,7 @@ pub(crate) enum Conditional {
 
 impl ArchiveStore {
     /// Lists the objects of a chain. Others are left out.
-    pub(crate) async fn listed(&self, chain_id: u64) -> Result<Vec<Listed>, Failed> {
+    pub(crate) async fn listed(&self, chain_id: u64) -> Result<Vec<ListedObject>, Failed> {
         let below = self.path(&chain_id.to_string());
         let mut found = Vec::new();
         let listing = async {
@@ -59,7 +59,7 @@ impl ArchiveStore {
                 parts.into_iter().flatten().map(|part| part.as_ref().to_owned()).collect();
             if let Ok(name) = name.join("/").parse() {
                 let put_at = meta.last_modified.timestamp();
-                found.push(Listed { name, bytes: meta.size, put_at });
+                found.push(ListedObject { name, bytes: meta.size, put_at });
             }
         }
         Ok(found)

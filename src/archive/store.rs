@@ -54,7 +54,7 @@ pub(crate) struct ArchiveStore {
 
 /// A manifest as it was read.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct HeldManifest {
     pub(crate) manifest: Manifest,
     /// SHA-256 of its bytes.
     pub(crate) digest: Digest,
@@ -63,7 +63,7 @@ pub(crate) struct Held {
     version: UpdateVersion,
 }
 
-impl Held {
+impl HeldManifest {
     /// Tag of the manifest, by which the store says whether it changed.
     pub(super) fn tag(&self) -> Option<String> {
         self.version.e_tag.clone()
@@ -233,12 +233,15 @@ impl ArchiveStore {
     }
 
     /// Reads the manifest; `None` if there is none.
-    pub(crate) async fn manifest(&self) -> Result<Option<Held>, Failed> {
+    pub(crate) async fn manifest(&self) -> Result<Option<HeldManifest>, Failed> {
         self.read_manifest(GetOptions::default()).await
     }
 
     /// Reads the manifest, which may have 30 MB; `None` if it still has the tag.
-    pub(super) async fn newer_manifest(&self, tag: Option<String>) -> Result<Option<Held>, Failed> {
+    pub(super) async fn newer_manifest(
+        &self,
+        tag: Option<String>,
+    ) -> Result<Option<HeldManifest>, Failed> {
         let unless = GetOptions { if_none_match: tag, ..GetOptions::default() };
         match self.read_manifest(unless).await {
             Err(Failed::Objects(Error::NotModified { .. })) => Ok(None),
@@ -246,7 +249,7 @@ impl ArchiveStore {
         }
     }
 
-    async fn read_manifest(&self, options: GetOptions) -> Result<Option<Held>, Failed> {
+    async fn read_manifest(&self, options: GetOptions) -> Result<Option<HeldManifest>, Failed> {
         let path = self.path(MANIFEST_NAME);
         let read = self.objects.get_opts(&path, options);
         let found = match self.counted("get", 0, read).await {
@@ -263,13 +266,18 @@ impl ArchiveStore {
         let reading = move || Manifest::read(&bytes).map(|manifest| (manifest, Digest::of(&bytes)));
         let read = tokio::task::spawn_blocking(reading).await;
         let (manifest, digest) = read.map_err(|source| Error::JoinError { source })??;
-        Ok(Some(Held { manifest, digest, put_at, version: UpdateVersion { e_tag, version } }))
+        Ok(Some(HeldManifest {
+            manifest,
+            digest,
+            put_at,
+            version: UpdateVersion { e_tag, version },
+        }))
     }
 
     /// Replaces the manifest if it is still `before`. Returns false if another one is there.
     pub(crate) async fn replace(
         &self,
-        before: Option<&Held>,
+        before: Option<&HeldManifest>,
         next: &Manifest,
     ) -> Result<bool, Failed> {
         self.replace_by(before, next, true).await
@@ -279,7 +287,7 @@ impl ArchiveStore {
     /// the same may be noticed, or may not.
     pub(crate) async fn replace_alone(
         &self,
-        before: Option<&Held>,
+        before: Option<&HeldManifest>,
         next: &Manifest,
     ) -> Result<bool, Failed> {
         self.replace_by(before, next, false).await
@@ -287,7 +295,7 @@ impl ArchiveStore {
 
     async fn replace_by(
         &self,
-        before: Option<&Held>,
+        before: Option<&HeldManifest>,
         next: &Manifest,
         is_conditional: bool,
     ) -> Result<bool, Failed> {
@@ -308,7 +316,7 @@ impl ArchiveStore {
 
     async fn swap(
         &self,
-        before: Option<&Held>,
+        before: Option<&HeldManifest>,
         bytes: Vec<u8>,
         is_conditional: bool,
     ) -> Result<(), Failed> {
@@ -335,7 +343,7 @@ impl ArchiveStore {
     }
 
     /// Fails unless the manifest is `before`.
-    async fn compare(&self, before: Option<&Held>) -> Result<(), Failed> {
+    async fn compare(&self, before: Option<&HeldManifest>) -> Result<(), Failed> {
         let there = self.manifest().await?.map(|held| held.digest);
         if there == before.map(|held| held.digest) { Ok(()) } else { Err(Failed::Busy(1)) }
     }

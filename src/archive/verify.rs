@@ -23,7 +23,7 @@ const ABSENT: &str = "absent";
 
 /// A fault of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Finding {
+pub(crate) struct ArchiveFinding {
     /// Name of the object.
     pub(crate) object: String,
     /// Kind of the fault.
@@ -68,7 +68,7 @@ pub(crate) async fn verify(
     archive: &ArchiveStore,
     local: Option<&[PackedOnDisk]>,
     mut proving: Option<Proving>,
-    mut found: impl FnMut(Finding),
+    mut found: impl FnMut(ArchiveFinding),
 ) -> Result<Verified, Failed> {
     let held = archive.manifest().await?.ok_or(Failed::NoManifest)?;
     let manifest = &held.manifest;
@@ -77,7 +77,7 @@ pub(crate) async fn verify(
     let mut done = Verified { heights, manifest: digest, sequence, ..Verified::default() };
     let mut note = |done: &mut Verified, object: ObjectName, (kind, detail): Fault, repaired| {
         *(if repaired { &mut done.repaired } else { &mut done.findings }) += 1;
-        found(Finding { object: object.to_string(), kind, detail, repaired });
+        found(ArchiveFinding { object: object.to_string(), kind, detail, repaired });
     };
     let mut segments = manifest.segments.iter();
     for span in &manifest.spans {
@@ -130,7 +130,7 @@ pub(crate) async fn verify(
     let unproven = proving.as_ref().and_then(Proving::unproven).filter(|_| done.findings == 0);
     if let Some((kind, detail)) = unproven {
         done.findings += 1;
-        found(Finding { object: MANIFEST_NAME.to_owned(), kind, detail, repaired: false });
+        found(ArchiveFinding { object: MANIFEST_NAME.to_owned(), kind, detail, repaired: false });
     }
     Ok(done)
 }

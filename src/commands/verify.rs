@@ -66,14 +66,14 @@ fn verify(
     single: bool,
     args: &VerifyArgs,
     admitted: AdmittedKeys,
-) -> Result<u64, Failed> {
+) -> Result<u64, VerifyFailed> {
     if !single && !path.is_dir() {
         let what = if path.exists() { "not a directory" } else { "no such directory" };
-        return Err(Failed::NoStore { path: path.to_owned(), what });
+        return Err(VerifyFailed::NoStore { path: path.to_owned(), what });
     }
     if !single && !is_store(path)? {
         let what = "no store, it has no segments";
-        return Err(Failed::NoStore { path: path.to_owned(), what });
+        return Err(VerifyFailed::NoStore { path: path.to_owned(), what });
     }
     let progress = progress(total_bytes(path)?);
     let mut check = Check::new(args, admitted, progress.clone());
@@ -81,7 +81,7 @@ fn verify(
     let summary = look(path, &mut check)?;
     progress.finish_and_clear();
     check.conclude(&summary);
-    check.unwritten.map_or(Ok(check.findings), |error| Err(Failed::Unwritten(error)))
+    check.unwritten.map_or(Ok(check.findings), |error| Err(VerifyFailed::Unwritten(error)))
 }
 
 /// A bar where a person can see it, and nothing where not.
@@ -93,7 +93,7 @@ fn progress(bytes: u64) -> ProgressBar {
 
 /// Reasons for which nothing can be said of a store.
 #[derive(Debug, thiserror::Error)]
-enum Failed {
+enum VerifyFailed {
     #[error(transparent)]
     Store(#[from] neve_store::Error),
     /// The data directory has no store.

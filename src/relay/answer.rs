@@ -38,7 +38,7 @@ pub(crate) struct Answer {
 /// Body of a response. It ends with an error if it is too long or too slow, and then the client's
 /// connection is cut: no client takes a part for the whole.
 pub(crate) struct AnswerBody {
-    body: Begun,
+    body: BegunBody,
     /// Bytes that may still come.
     left: usize,
     max: usize,
@@ -50,7 +50,7 @@ pub(crate) struct AnswerBody {
 
 impl AnswerBody {
     pub(super) fn new(
-        body: Begun,
+        body: BegunBody,
         max: usize,
         deadline: Instant,
         look: Tick,
@@ -153,12 +153,12 @@ pub(super) fn transactions_bytes_held(sent: Transactions) -> usize {
 }
 
 /// A body of which the begin has been read.
-pub(super) struct Begun {
+pub(super) struct BegunBody {
     begin: Bytes,
     rest: Option<Incoming>,
 }
 
-impl Begun {
+impl BegunBody {
     /// A body that was read whole.
     pub(super) fn whole(bytes: Bytes) -> Self {
         Self { begin: bytes, rest: None }

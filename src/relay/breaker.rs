@@ -14,7 +14,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// State of the breaker of one upstream.
 #[derive(Debug, Default)]
-pub(super) struct Breaker {
+pub(super) struct UpstreamBreaker {
     /// Failures since the last success.
     failures: u32,
     /// No request is made before then.
@@ -27,7 +27,7 @@ pub(super) struct Breaker {
     paused: Option<Instant>,
 }
 
-impl Breaker {
+impl UpstreamBreaker {
     /// Takes the right to make a request. While the breaker is about to close, one request at a time
     /// gets it.
     pub(super) fn enter(&mut self, now: Instant) -> bool {
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn breaker_opens_after_failures_in_a_row_and_tries_one_request() {
         let now = Instant::now();
-        let mut breaker = Breaker::default();
+        let mut breaker = UpstreamBreaker::default();
         (0..4).for_each(|_| breaker.failed(now));
         assert!(breaker.enter(now));
         breaker.failed(now);
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn failures_of_requests_at_once_open_the_breaker_once() {
         let now = Instant::now();
-        let mut breaker = Breaker::default();
+        let mut breaker = UpstreamBreaker::default();
         (0..256).for_each(|_| breaker.failed(now));
         assert!(!breaker.enter(now + SECOND / 2) && breaker.enter(now + SECOND));
         (0..256).for_each(|_| breaker.failed(now + SECOND));
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn breaker_is_never_open_for_long() {
-        let (mut now, mut breaker) = (Instant::now(), Breaker::default());
+        let (mut now, mut breaker) = (Instant::now(), UpstreamBreaker::default());
         (0..4).for_each(|_| breaker.failed(now));
         for _ in 0..20 {
             breaker.failed(now);
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn success_between_failures_keeps_the_breaker_closed() {
         let now = Instant::now();
-        let mut breaker = Breaker::default();
+        let mut breaker = UpstreamBreaker::default();
         for _ in 0..20 {
             (0..4).for_each(|_| breaker.failed(now));
             breaker.succeeded();
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn pause_is_bounded() {
         let now = Instant::now();
-        let mut breaker = Breaker::default();
+        let mut breaker = UpstreamBreaker::default();
         breaker.pause(Duration::from_hours(1), now);
         assert!(!breaker.enter(now + 29 * SECOND) && breaker.enter(now + 30 * SECOND));
         breaker.pause(SECOND, now);
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn response_to_an_older_request_ends_no_pause() {
         let now = Instant::now();
-        let mut breaker = Breaker::default();
+        let mut breaker = UpstreamBreaker::default();
         breaker.pause(3 * SECOND, now);
         breaker.succeeded();
         assert!(!breaker.enter(now + 2 * SECOND) && breaker.enter(now + 3 * SECOND));

@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
-use super::answer::{Answer, AnswerBody, Begun, Counted, transactions_bytes_max};
+use super::answer::{Answer, AnswerBody, BegunBody, Counted, transactions_bytes_max};
 use super::exchange::{Relay, RelayRequest, TokioInstant};
 use super::failure::Failure;
 use super::state::RelayState;
@@ -167,7 +167,7 @@ impl Relay {
     }
 
     fn answer(&self, bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
-        let (max, begun, tick) = (bytes.len(), Begun::whole(bytes), self.ticker.tick());
+        let (max, begun, tick) = (bytes.len(), BegunBody::whole(bytes), self.ticker.tick());
         let body = AnswerBody::new(begun, max, deadline, tick, counted);
         Answer { status: StatusCode::OK, content_type: Some(JSON), lacks: false, body }
     }
@@ -187,7 +187,7 @@ async fn ask<E>(
         let took = began.elapsed();
         // The response to a transaction is a hash or an error: a long one is neither.
         let max = transactions_bytes_max(sent);
-        let begun = Begun::read_up_to(response.into_body(), max).await?;
+        let begun = BegunBody::read_up_to(response.into_body(), max).await?;
         let whole = begun.short().ok_or(Failure::TooLong(max))?;
         // Before any of it reaches the client.
         state.check_text(place, whole)?;

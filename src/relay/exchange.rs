@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, VIA};
 use hyper::http::uri::PathAndQuery;
 
-use super::answer::{Answer, AnswerBody, Begun, Counted};
+use super::answer::{Answer, AnswerBody, BegunBody, Counted};
 use super::failure::Failure;
 use super::hops::Hops;
 use super::state::{Candidate, RelayState};
@@ -69,13 +69,13 @@ impl RelayRequest {
 pub(super) struct Reply {
     status: StatusCode,
     content_type: Option<HeaderValue>,
-    body: Begun,
+    body: BegunBody,
     /// True if the upstream lacks the newest height that the client may have seen.
     lacks: bool,
 }
 
 /// Outcome of one upstream.
-pub(super) enum Outcome {
+pub(super) enum UpstreamOutcome {
     Good(Reply),
     /// Response of one that lacks what the call needs; another may have it.
     Lacking(Reply),
@@ -115,10 +115,10 @@ impl Tried {
     }
 
     /// Notes an outcome that is not good.
-    pub(super) fn note(&mut self, outcome: Outcome) {
+    pub(super) fn note(&mut self, outcome: UpstreamOutcome) {
         match outcome {
-            Outcome::Good(reply) | Outcome::Lacking(reply) => self.lacks(reply),
-            Outcome::Failed(failure, _) => self.failed(failure),
+            UpstreamOutcome::Good(reply) | UpstreamOutcome::Lacking(reply) => self.lacks(reply),
+            UpstreamOutcome::Failed(failure, _) => self.failed(failure),
         }
     }
 
@@ -226,10 +226,10 @@ impl Relay {
                 }
             };
             match outcome {
-                Outcome::Good(reply) => return Ok(reply),
+                UpstreamOutcome::Good(reply) => return Ok(reply),
                 // The upstream may have done it: a second transaction or filter would be another
                 // one.
-                Outcome::Failed(failure, unsent) if !(request.repeatable || unsent) => {
+                UpstreamOutcome::Failed(failure, unsent) if !(request.repeatable || unsent) => {
                     tried.failed(failure);
                     break;
                 }
@@ -253,22 +253,30 @@ impl Relay {
     }
 
     /// Asks one upstream.
-    pub(super) async fn attempt(&self, candidate: &Candidate, attempt: Attempt<'_>) -> Outcome {
+    pub(super) async fn attempt(
+        &self,
+        candidate: &Candidate,
+        attempt: Attempt<'_>,
+    ) -> UpstreamOutcome {
         let (place, Attempt { request, others, began, until }) = (candidate.place, attempt);
         let exchange = pin!(self.exchange(candidate, request, began.into_std()));
         match self.ticker.until(until, exchange).await {
             None => {
                 self.state.gate(place).timed_out(Instant::now());
-                Outcome::Failed(Failure::TimedOut, false)
+                UpstreamOutcome::Failed(Failure::TimedOut, false)
             }
             Some(Err((failure, unsent))) => {
                 self.state.gate(place).misanswered(failure, Instant::now());
-                Outcome::Failed(failure, unsent)
+                UpstreamOutcome::Failed(failure, unsent)
             }
             Some(Ok(reply)) => {
                 // The last one that may be asked is learnt of, too: it may have opened a filter.
                 let is_lacking = self.is_lacking(candidate, request, &reply);
-                if is_lacking && others { Outcome::Lacking(reply) } else { Outcome::Good(reply) }
+                if is_lacking && others {
+                    UpstreamOutcome::Lacking(reply)
+                } else {
+                    UpstreamOutcome::Good(reply)
+                }
             }
         }
     }
@@ -287,7 +295,7 @@ impl Relay {
         let (sent, now) = (|failure| (failure, false), Instant::now());
         let response = self.state.check(place, response, request.path.is_none()).map_err(sent)?;
         let (head, body) = response.into_parts();
-        let body = Begun::read(body).await.map_err(sent)?;
+        let body = BegunBody::read(body).await.map_err(sent)?;
         let content_type = head.headers.get(CONTENT_TYPE).cloned();
         let texts =
             [content_type.as_ref().map(HeaderValue::as_bytes), body.short().map(|all| &**all)];

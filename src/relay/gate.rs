@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::breaker::Breaker;
+use super::breaker::UpstreamBreaker;
 use super::failure::{Blame, Failure};
 use super::hedge::RecentTimes;
 use super::lacks::Lacks;
@@ -17,8 +17,8 @@ const MEASURED: Duration = Duration::from_secs(10);
 const PROBE: Duration = Duration::from_secs(10);
 
 /// Limits and quality of one upstream.
-pub(super) struct Gate {
-    pub(super) breaker: Breaker,
+pub(super) struct UpstreamGate {
+    pub(super) breaker: UpstreamBreaker,
     pub(super) pace: RateLimiter,
     pub(super) lacks: Lacks,
     /// Moving mean of the time to the head of a response, and the time of the last measurement.
@@ -32,15 +32,15 @@ pub(super) struct Gate {
 
 /// Order of an upstream among others: the least is asked first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rank {
+pub(super) struct UpstreamRank {
     /// True if it did not answer a moment ago.
     pub(super) doubted: bool,
     latency: Duration,
 }
 
-impl Gate {
+impl UpstreamGate {
     pub(super) fn new(pace: RateLimiter) -> Self {
-        let (breaker, lacks) = (Breaker::default(), Lacks::default());
+        let (breaker, lacks) = (UpstreamBreaker::default(), Lacks::default());
         let times = RecentTimes::default();
         Self { breaker, pace, lacks, latency: None, times, probed: None, doubted: None }
     }
@@ -141,10 +141,10 @@ impl Gate {
 
     /// Returns its order at this moment. One request at a time tries an upstream that was not measured lately:
     /// if it is slow, all others would wait for it, too.
-    pub(super) fn rank(&self, now: Instant) -> Rank {
+    pub(super) fn rank(&self, now: Instant) -> UpstreamRank {
         let is_probed = self.probed.is_some_and(|until| now < until);
         let known = self.latency.map_or(Duration::MAX, |(mean, _)| mean);
-        Rank {
+        UpstreamRank {
             doubted: self.doubted.is_some_and(|until| now < until),
             latency: if self.is_due(now) && !is_probed { Duration::ZERO } else { known },
         }
@@ -158,9 +158,9 @@ mod tests {
 
     const MILLI: Duration = Duration::from_millis(1);
 
-    fn gate(now: Instant) -> Gate {
+    fn gate(now: Instant) -> UpstreamGate {
         let rate = LiveRate::new(&LiveRates::default(), |rates| rates.relay, None);
-        Gate::new(RateLimiter::new(rate, now))
+        UpstreamGate::new(RateLimiter::new(rate, now))
     }
 
     #[test]

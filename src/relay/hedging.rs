@@ -9,7 +9,7 @@ use std::vec;
 use futures_util::future::{Either, select};
 use tokio::time::timeout;
 
-use super::exchange::{Attempt, Hedged, Outcome, Relay, RelayRequest, TokioInstant, Tried};
+use super::exchange::{Attempt, Hedged, Relay, RelayRequest, TokioInstant, Tried, UpstreamOutcome};
 use super::hedge::Hedge;
 use super::state::Candidate;
 
@@ -45,7 +45,7 @@ impl Relay {
         hedged: Hedged<'_>,
         rest: &mut Peekable<vec::IntoIter<Candidate>>,
         tried: &mut Tried,
-    ) -> Outcome {
+    ) -> UpstreamOutcome {
         let began = Instant::now();
         let mut first = pin!(self.attempt(&hedged.candidate, hedged.first));
         if let Ok(outcome) = timeout(hedged.after, &mut first).await {
@@ -59,8 +59,8 @@ impl Relay {
         let second = Box::pin(self.attempt(&candidate, second));
         let place = hedged.candidate.place;
         let (outcome, won) = match select(first, second).await {
-            Either::Left((good @ Outcome::Good(_), _)) => (good, false),
-            Either::Right((good @ Outcome::Good(_), _)) => {
+            Either::Left((good @ UpstreamOutcome::Good(_), _)) => (good, false),
+            Either::Right((good @ UpstreamOutcome::Good(_), _)) => {
                 let now = Instant::now();
                 // The first request is dropped, so its time is never known: it took at least this
                 // long.
@@ -77,8 +77,8 @@ impl Relay {
             }
         };
         hedge.outcome = match (&outcome, won) {
-            (Outcome::Good(_), true) => "won",
-            (Outcome::Good(_), false) => "lost",
+            (UpstreamOutcome::Good(_), true) => "won",
+            (UpstreamOutcome::Good(_), false) => "lost",
             _ => "failed",
         };
         outcome

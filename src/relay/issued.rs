@@ -113,14 +113,14 @@ impl Issued {
 
 /// Response to one call.
 #[derive(Deserialize)]
-struct Response<'a> {
+struct IssuingResponse<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
 }
 
-impl Response<'_> {
+impl IssuingResponse<'_> {
     /// Result, if it may be the id of a filter.
     fn filter(&self) -> Option<Box<str>> {
         let id: &str = serde_json::from_str(self.result?.get()).ok()?;
@@ -131,12 +131,12 @@ impl Response<'_> {
 /// Ids of filters in a response. In that to a batch, they are the results of `calls` alone.
 fn ids_of(response: &[u8], calls: &[Box<[u8]>]) -> Vec<Box<str>> {
     if response.trim_ascii_start().first() != Some(&b'[') {
-        let one = serde_json::from_slice::<Response<'_>>(response).ok();
+        let one = serde_json::from_slice::<IssuingResponse<'_>>(response).ok();
         return one.and_then(|one| one.filter()).into_iter().collect();
     }
-    let all: Vec<Response<'_>> = serde_json::from_slice(response).unwrap_or_default();
+    let all: Vec<IssuingResponse<'_>> = serde_json::from_slice(response).unwrap_or_default();
     let opened = all.iter().filter(|one| calls.iter().any(|id| **id == *one.id.get().as_bytes()));
-    opened.filter_map(Response::filter).collect()
+    opened.filter_map(IssuingResponse::filter).collect()
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl Lack {
     /// Reads it from a response to one call.
     pub(super) fn of(response: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
-        struct Response {
+        struct LackingResponse {
             error: Option<Refusal>,
         }
         #[derive(Deserialize)]
@@ -48,7 +48,8 @@ impl Lack {
             message: String,
         }
         memchr::memmem::find(response, b"\"error\"")?; // nearly always
-        let Refusal { code, message } = serde_json::from_slice::<Response>(response).ok()?.error?;
+        let Refusal { code, message } =
+            serde_json::from_slice::<LackingResponse>(response).ok()?.error?;
         let message = message.to_ascii_lowercase();
         match code {
             NO_METHOD => Some(Self::Method),

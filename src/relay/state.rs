@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::answer::transactions_bytes_held;
 use super::failure::Failure;
-use super::gate::Gate;
+use super::gate::UpstreamGate;
 use super::hedge::HedgeBudget;
 use super::hops::Hops;
 use super::issued::Issued;
@@ -41,7 +41,7 @@ pub(crate) struct RelayState {
     /// Place of the upstream of each rule.
     rule_places: Vec<usize>,
     /// Gate of each endpoint.
-    gates: Vec<Mutex<Gate>>,
+    gates: Vec<Mutex<UpstreamGate>>,
     /// Filters that upstreams opened.
     issued: Mutex<Issued>,
     pub(super) hedges: HedgeBudget,
@@ -74,7 +74,7 @@ impl RelayState {
         let gate = |endpoint: &Endpoint| {
             let public = endpoint.is_public().then_some(PUBLIC_REQUESTS_PER_SECOND);
             let rate = LiveRate::new(rates, |rates| rates.relay, public);
-            Mutex::new(Gate::new(RateLimiter::full(rate, now)))
+            Mutex::new(UpstreamGate::new(RateLimiter::full(rate, now)))
         };
         let gates = endpoints.iter().map(gate).collect();
         let place = |rule: &RelayRule| endpoints.iter().position(|one| one.is_same(&rule.endpoint));
@@ -116,7 +116,7 @@ impl RelayState {
         Hops::of(headers, self.number)
     }
 
-    pub(super) fn gate(&self, place: usize) -> MutexGuard<'_, Gate> {
+    pub(super) fn gate(&self, place: usize) -> MutexGuard<'_, UpstreamGate> {
         lock(&self.gates[place])
     }
 
@@ -137,7 +137,7 @@ impl RelayState {
     fn enter_by(
         &self,
         candidate: &Candidate,
-        enter: impl FnOnce(&mut Gate, Option<&mut RateLimiter>) -> Result<(), Failure>,
+        enter: impl FnOnce(&mut UpstreamGate, Option<&mut RateLimiter>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut gate = self.gate(candidate.place);
         let Some(upstream) = &candidate.upstream else { return enter(&mut gate, None) };

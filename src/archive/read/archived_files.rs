@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::budget::{Budget, READS_MAX};
 use super::fetch::NotRead;
-use super::filters::Filters;
+use super::filters::LoadedFilters;
 use super::page_file::PageFile;
 use super::page_source::{Opened, PageSource};
 use crate::archive::source::identity_of;
@@ -83,7 +83,7 @@ pub(super) type Keys = Arc<[Vec<u64>]>;
 /// Packed files of the archive.
 pub(super) struct ArchivedFiles {
     pub(super) pages: Arc<PageSource>,
-    pub(super) filters: Filters,
+    pub(super) filters: LoadedFilters,
     /// Reads that one call for logs may need.
     pub(super) logs_reads_max: usize,
     /// True if the terms of spans are those of their segments for certain.
@@ -116,7 +116,7 @@ impl Lists {
 
 impl ArchivedFiles {
     /// Packed files over pages, with the limits and the trust of the settings.
-    pub(super) fn new(pages: PageSource, filters: Filters, config: &ArchiveConfig) -> Self {
+    pub(super) fn new(pages: PageSource, filters: LoadedFilters, config: &ArchiveConfig) -> Self {
         let codec = Arc::new(Codec::new(TABLES_BYTES_MAX));
         let trusts_terms = config.trust != ArchiveTrust::Prove;
         let logs_reads_max = config.logs_reads_max;
@@ -249,7 +249,7 @@ impl ArchivedFiles {
         let beside = || if is_absent() { behind.clone().collect() } else { Vec::new() };
         self.bring_with(&file, &front.collect(), beside, budget).await?;
         let (codec, source) = (Arc::clone(&self.codec), Arc::clone(&file));
-        let named = Named::of(manifest, entry);
+        let named = NamedBlocks::of(manifest, entry);
         let segment = self.pages.compute(move || open_over(source, &codec, &named)).await?;
         Ok((file, segment?))
     }
@@ -355,13 +355,13 @@ fn wanted_pages(
 }
 
 /// Blocks of a segment as the manifest names them.
-struct Named {
+struct NamedBlocks {
     identity: Identity,
     range: u32,
     entry: SegmentEntry,
 }
 
-impl Named {
+impl NamedBlocks {
     fn of(manifest: &Manifest, entry: &SegmentEntry) -> Self {
         Self { identity: identity_of(manifest), range: manifest.range, entry: *entry }
     }
@@ -382,7 +382,7 @@ impl Named {
 fn open_over(
     file: Arc<PageFile>,
     codec: &Arc<dyn PackedCodec>,
-    named: &Named,
+    named: &NamedBlocks,
 ) -> Result<ArchivedSegment, NotRead> {
     let name = file.name;
     let pages: Arc<dyn PackedPages> = file;

@@ -12,7 +12,7 @@ use super::page_source::PageSource;
 use crate::shared::lock::lock;
 
 /// Filters that are here.
-pub(super) struct Filters {
+pub(super) struct LoadedFilters {
     bytes_max: u64,
     loaded: ArcSwap<Loaded>,
     /// Filters that are absent or changed, and the time when that was seen.
@@ -35,7 +35,7 @@ struct Plan<'s> {
 /// Time for which such a filter is left alone.
 const LEFT_FOR: Duration = Duration::from_mins(5);
 
-impl Filters {
+impl LoadedFilters {
     /// No filters yet, and at most so many bytes of them.
     pub(super) fn new(bytes_max: u64) -> Self {
         Self { bytes_max, loaded: ArcSwap::default(), left: Mutex::default() }
@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// Spans that all have a filter which is left alone, but the last one.
-    fn spans(count: u64) -> (Filters, Vec<SpanEntry>) {
+    fn spans(count: u64) -> (LoadedFilters, Vec<SpanEntry>) {
         let index = |number| IndexEntry { bytes: 10, digest: digest(number) };
         let span = |number| SpanEntry {
             first: number * 2048,
@@ -147,7 +147,7 @@ mod tests {
             filter: index(number),
             terms: None,
         };
-        let filters = Filters::new(1 << 40);
+        let filters = LoadedFilters::new(1 << 40);
         let left = (0..count - 1).map(|number| (digest(number), Instant::now()));
         *lock(&filters.left) = left.collect();
         (filters, (0..count).map(span).collect())
@@ -184,7 +184,7 @@ mod tests {
         lock(&filters.left).remove(&digest(2));
         let plan = filters.plan(&loaded, spans.iter().rev());
         assert_eq!(plan.next.map(|span| span.first), Some(2 * 2048));
-        let small = Filters::new(15);
+        let small = LoadedFilters::new(15);
         assert!(small.plan(&loaded, spans.iter().rev()).next.is_none(), "one of 10 bytes fits");
     }
 }

@@ -29,13 +29,13 @@ pub(super) struct PageDir {
 
 #[derive(Default)]
 struct State {
-    files: HashMap<String, Kept>,
+    files: HashMap<String, KeptFile>,
     bytes: u64,
     /// Number of the last use.
     uses: u64,
 }
 
-struct Kept {
+struct KeptFile {
     bytes: u64,
     used: u64,
 }
@@ -63,7 +63,7 @@ impl PageDir {
         let mut state = lock(&self.state);
         state.uses += 1;
         let used = state.uses;
-        state.files.entry(file_name).or_insert(Kept { bytes: 0, used }).used = used;
+        state.files.entry(file_name).or_insert(KeptFile { bytes: 0, used }).used = used;
         opened.ok()
     }
 
@@ -151,7 +151,7 @@ fn count(dir: &Path, state: &mut State) -> io::Result<()> {
     for (_, name, bytes) in found {
         state.uses += 1;
         state.bytes += bytes;
-        state.files.insert(name, Kept { bytes, used: state.uses });
+        state.files.insert(name, KeptFile { bytes, used: state.uses });
     }
     Ok(())
 }

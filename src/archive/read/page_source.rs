@@ -310,7 +310,7 @@ mod tests {
     use tokio::task::yield_now;
 
     use super::*;
-    use crate::archive::read::fetch::Rates;
+    use crate::archive::read::fetch::ReadRates;
     use crate::archive::read::fetch::tests::script_store::ScriptStore;
     use crate::archive::store::ArchiveStore;
     use crate::shared::ClientAddress;
@@ -319,7 +319,7 @@ mod tests {
     async fn stored(
         dir: &Path,
         object: &[u8],
-        rates: Rates,
+        rates: ReadRates,
     ) -> (Arc<PageSource>, Arc<ScriptStore>, ObjectName) {
         let store = Arc::new(ScriptStore::default());
         let archive = ArchiveStore::over(Arc::clone(&store));
@@ -342,7 +342,7 @@ mod tests {
     async fn large_object_is_read_in_parts_and_kept_once_it_is_whole() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let object = vec![7; (9 << 20) + 1];
-        let rates = Rates { reads: 1_000_000, bytes: 1 << 40 };
+        let rates = ReadRates { reads: 1_000_000, bytes: 1 << 40 };
         let (source, store, name) = stored(dir.path(), &object, rates).await;
         let before = store.gets();
         for _ in 0..2 {
@@ -360,7 +360,7 @@ mod tests {
     /// Reads of all pages after a start before which the disk lost some, and the bytes of the longest.
     async fn restarted(dir: &Path, object: &[u8], lost: Range<usize>) -> (usize, u64) {
         let (list, bytes) = (PageList::of(object), object.len() as u64);
-        let rates = Rates { reads: 1000, bytes: 1 << 40 };
+        let rates = ReadRates { reads: 1000, bytes: 1 << 40 };
         let (source, store, name) = stored(dir, object, rates).await;
         let file = source.file(name, bytes, &list).await.expect("the disk gives it");
         let kept = source.dir.file(&name, bytes).expect("the disk gives it");
@@ -396,7 +396,7 @@ mod tests {
     async fn object_beyond_the_rate_of_an_address_is_read_whole() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let object = vec![7; 4 << 20];
-        let rates = Rates { reads: 1000, bytes: 64 << 10 };
+        let rates = ReadRates { reads: 1000, bytes: 64 << 10 };
         let (source, store, name) = stored(dir.path(), &object, rates).await;
         let payer = Payer::Client(ClientAddress::from(IpAddr::from([10, 0, 0, 1])));
         let (before, bytes) = (store.gets(), object.len() as u64);
@@ -411,7 +411,7 @@ mod tests {
     async fn request_brings_pages_that_a_read_ahead_was_refused() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let object = vec![7; 8 * PAGE_BYTES];
-        let rates = Rates { reads: 1000, bytes: 1 << 20 };
+        let rates = ReadRates { reads: 1000, bytes: 1 << 20 };
         let (source, store, name) = stored(dir.path(), &object, rates).await;
         let (list, pages) = (PageList::of(&object), (0..8).collect());
         let file = source.file(name, object.len() as u64, &list).await.expect("the disk gives it");
@@ -428,7 +428,7 @@ mod tests {
     async fn pages_are_proven_in_turns() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let object = vec![7; PAGE_BYTES];
-        let rates = Rates { reads: 1000, bytes: 1 << 20 };
+        let rates = ReadRates { reads: 1000, bytes: 1 << 20 };
         let (source, _, name) = stored(dir.path(), &object, rates).await;
         let (list, pages) = (PageList::of(&object), (0..1).collect());
         let file = source.file(name, object.len() as u64, &list).await.expect("the disk gives it");

@@ -32,14 +32,14 @@ pub(super) struct Prefetch {
     /// Next height of each reader, and its heights in a row; the last used is the last.
     readers: Mutex<VecDeque<(u64, u32)>>,
     /// Segments of which requests are counted; the last used is the last.
-    counted: Mutex<VecDeque<Counted>>,
+    counted: Mutex<VecDeque<CountedReads>>,
     /// Segments that are being brought.
     under_way: Mutex<HashSet<Digest>>,
     places: Arc<Semaphore>,
 }
 
 /// Requests that read from a segment.
-struct Counted {
+struct CountedReads {
     digest: Digest,
     reads: u64,
     /// True if it was brought whole before, and pages of it went since.
@@ -85,7 +85,7 @@ impl Prefetch {
     fn is_hot(&self, entry: &SegmentEntry) -> bool {
         let mut counted = lock(&self.counted);
         let at = counted.iter().position(|counted| counted.digest == entry.digest);
-        let new = || Counted { digest: entry.digest, reads: 0, was_whole: false };
+        let new = || CountedReads { digest: entry.digest, reads: 0, was_whole: false };
         let mut segment = at.and_then(|at| counted.remove(at)).unwrap_or_else(new);
         segment.reads += 1;
         let pages = entry.bytes.div_ceil(PAGE_BYTES as u64);

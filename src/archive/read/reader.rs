@@ -15,8 +15,8 @@ use tracing::{info, warn};
 
 use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
 use super::budget::Budget;
-use super::fetch::{BreakerState, NotRead, ObjectReader, Payer, Rates};
-use super::filters::Filters;
+use super::fetch::{BreakerState, NotRead, ObjectReader, Payer, ReadRates};
+use super::filters::LoadedFilters;
 use super::page_dir::PageDir;
 use super::page_source::PageSource;
 use super::prefetch::Prefetch;
@@ -67,7 +67,8 @@ impl ArchiveReader {
         runtime: &Handle,
     ) -> Result<Arc<Self>, Failed> {
         let Place { store, evidence } = place;
-        let rates = Rates { reads: config.reads_per_second, bytes: config.read_bytes_per_second };
+        let rates =
+            ReadRates { reads: config.reads_per_second, bytes: config.read_bytes_per_second };
         let dir = PageDir::open(store.join("archive"), config.cache_bytes);
         let proofs = Proofs::open(store.clone(), store.join("archive-proofs"));
         let pages = PageSource {
@@ -82,7 +83,7 @@ impl ArchiveReader {
             manifests: Arc::clone(manifests),
             files: Arc::new(ArchivedFiles::new(
                 pages,
-                Filters::new(config.filter_bytes_max),
+                LoadedFilters::new(config.filter_bytes_max),
                 config,
             )),
             prefetch: Arc::default(),

@@ -8,7 +8,7 @@ use super::trial::tried;
 use crate::archive::error::Failed;
 use crate::archive::index_objects::entry_of;
 use crate::archive::signature::SigningKey;
-use crate::archive::store::{ArchiveStore, Held};
+use crate::archive::store::{ArchiveStore, HeldManifest};
 
 /// Attempts at a change of the manifest.
 const ATTEMPTS_MAX: u32 = 100;
@@ -83,7 +83,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Reads the manifest, which must have the signature of this writer.
-    pub(super) async fn manifest(&self) -> Result<Option<Held>, Failed> {
+    pub(super) async fn manifest(&self) -> Result<Option<HeldManifest>, Failed> {
         own_manifest(self.archive, self.options).await
     }
 
@@ -101,7 +101,7 @@ impl<'a> Writer<'a> {
     /// Signs `next` and puts it in the place of `before`. Returns `None` if another one is there.
     pub(super) async fn replace(
         &self,
-        before: Option<&Held>,
+        before: Option<&HeldManifest>,
         mut next: Manifest,
     ) -> Result<Option<Manifest>, Failed> {
         next.trial = self.trial.clone().or(next.trial);
@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
     /// `None` if there is nothing to change.
     pub(super) async fn change(
         &self,
-        mut change: impl AsyncFnMut(Option<&Held>) -> Result<Option<Manifest>, Failed>,
+        mut change: impl AsyncFnMut(Option<&HeldManifest>) -> Result<Option<Manifest>, Failed>,
     ) -> Result<Option<Manifest>, Failed> {
         for _ in 0..ATTEMPTS_MAX {
             let held = self.manifest().await?;
@@ -144,7 +144,7 @@ impl<'a> Writer<'a> {
 pub(super) async fn own_manifest(
     archive: &ArchiveStore,
     options: &WriteOptions,
-) -> Result<Option<Held>, Failed> {
+) -> Result<Option<HeldManifest>, Failed> {
     let mut reads = 1;
     loop {
         match own_manifest_once(archive, options).await {
@@ -158,7 +158,7 @@ pub(super) async fn own_manifest(
 async fn own_manifest_once(
     archive: &ArchiveStore,
     options: &WriteOptions,
-) -> Result<Option<Held>, Failed> {
+) -> Result<Option<HeldManifest>, Failed> {
     let held = archive.manifest().await?;
     options.newest.check_at_least(held.as_ref())?;
     let Some(key) = &options.signer else { return Ok(held) };

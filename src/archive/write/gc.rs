@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::change::{WriteOptions, Writer};
 use crate::archive::error::Failed;
-use crate::archive::listing::Listed;
+use crate::archive::listing::ListedObject;
 use crate::archive::store::ArchiveStore;
 
 /// Time in which readers read the manifest again, so that they request none of the objects.
@@ -121,18 +121,19 @@ async fn without_trials(archive: &ArchiveStore, how: GcOptions, now: i64) -> Res
 
 /// Objects that the manifest does not name and that are old enough, ascending by name.
 fn unnamed_objects(
-    listed: &[Listed],
+    listed: &[ListedObject],
     manifest: &Manifest,
     youngest: i64,
     done: &mut Collected,
-) -> Vec<Listed> {
+) -> Vec<ListedObject> {
     let named: HashSet<_> = manifest.objects().map(|(name, _)| name).collect();
     let unnamed: Vec<_> = listed.iter().filter(|at| !named.contains(&at.name)).collect();
     done.listed = listed.len() as u64;
     done.unnamed = unnamed.len() as u64;
     done.unnamed_bytes = unnamed.iter().map(|listed| listed.bytes).sum();
-    let is_old = |listed: &&Listed| listed.put_at <= youngest;
-    let mut old: Vec<Listed> = unnamed.into_iter().copied().filter(|at| is_old(&at)).collect();
+    let is_old = |listed: &&ListedObject| listed.put_at <= youngest;
+    let mut old: Vec<ListedObject> =
+        unnamed.into_iter().copied().filter(|at| is_old(&at)).collect();
     done.young = done.unnamed - old.len() as u64;
     old.sort_by_cached_key(|listed| listed.name.to_string());
     old.truncate(DELETED_MAX); // the next run takes the others

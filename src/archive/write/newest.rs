@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use neve_archive::Digest;
 
 use crate::archive::error::Failed;
-use crate::archive::store::{Held, Place};
+use crate::archive::store::{HeldManifest, Place};
 use crate::shared::lock::lock;
 
 /// Bytes of a file: a sequence in 20 digits, a digest, a space between and a line feed. They are replaced in place by
@@ -19,7 +19,7 @@ const RECORD_BYTES: usize = 20 + 1 + 64 + 1;
 
 /// A manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct SeenManifest {
     sequence: u64,
     digest: Digest,
 }
@@ -31,11 +31,11 @@ pub(crate) struct Newest {
     at_least: u64,
     /// File in the directory; `None` without a directory.
     path: Option<PathBuf>,
-    seen: Mutex<Option<Seen>>,
+    seen: Mutex<Option<SeenManifest>>,
 }
 
-impl Seen {
-    fn of(held: &Held) -> Self {
+impl SeenManifest {
+    fn of(held: &HeldManifest) -> Self {
         Self { sequence: held.manifest.sequence, digest: held.digest }
     }
 
@@ -68,8 +68,8 @@ impl Newest {
     }
 
     /// Refuses a manifest below the one that the operator believes, also of a writer that signs nothing.
-    pub(super) fn check_at_least(&self, held: Option<&Held>) -> Result<(), Failed> {
-        let there = held.map(Seen::of);
+    pub(super) fn check_at_least(&self, held: Option<&HeldManifest>) -> Result<(), Failed> {
+        let there = held.map(SeenManifest::of);
         if there.map_or(0, |there| there.sequence) >= self.at_least {
             return Ok(());
         }
@@ -80,9 +80,9 @@ impl Newest {
 
     /// Remembers a manifest with the own signature. One that comes before the newest one is refused, and so is
     /// none at all.
-    pub(super) fn take(&self, held: Option<&Held>) -> Result<(), Failed> {
-        let there = held.map(Seen::of);
-        let is_next = |known: Option<Seen>| {
+    pub(super) fn take(&self, held: Option<&HeldManifest>) -> Result<(), Failed> {
+        let there = held.map(SeenManifest::of);
+        let is_next = |known: Option<SeenManifest>| {
             known.is_none_or(|known| there.is_some_and(|there| known.leads_to(&there)))
         };
         let known = self.exchange(|known| there.filter(|_| is_next(known)))?;
@@ -93,25 +93,25 @@ impl Newest {
     }
 
     /// Refuses an empty manifest without the own signature, which stands for none, if there was one.
-    pub(super) fn check_none(&self, empty: &Held) -> Result<(), Failed> {
+    pub(super) fn check_none(&self, empty: &HeldManifest) -> Result<(), Failed> {
         let what = ", empty and without the signature of this writer's key";
         let known = self.exchange(|_| None)?;
-        known.map_or(Ok(()), |known| Err(self.earlier(known, Some(Seen::of(empty)), what)))
+        known.map_or(Ok(()), |known| Err(self.earlier(known, Some(SeenManifest::of(empty)), what)))
     }
 
     /// Remembers a manifest that this writer has put, also in the place of a later one if that `is_wanted`.
     pub(super) fn put(&self, sequence: u64, digest: Digest, is_wanted: bool) -> Result<(), Failed> {
-        let next = Seen { sequence, digest };
+        let next = SeenManifest { sequence, digest };
         // Another process may have seen a later one meanwhile.
-        let goes_on = |known: Seen| is_wanted || known.leads_to(&next);
+        let goes_on = |known: SeenManifest| is_wanted || known.leads_to(&next);
         self.exchange(|known| known.is_none_or(goes_on).then_some(next)).map(drop)
     }
 
     /// Replaces what is remembered by what `change` makes of it, unless that is `None`. Returns what was remembered.
     fn exchange(
         &self,
-        change: impl FnOnce(Option<Seen>) -> Option<Seen>,
-    ) -> Result<Option<Seen>, Failed> {
+        change: impl FnOnce(Option<SeenManifest>) -> Option<SeenManifest>,
+    ) -> Result<Option<SeenManifest>, Failed> {
         let mut seen = lock(&self.seen);
         let known = match &self.path {
             None => {
@@ -128,10 +128,10 @@ impl Newest {
     }
 
     /// Error for a manifest, of which `what` says more.
-    fn earlier(&self, known: Seen, there: Option<Seen>, what: &str) -> Failed {
+    fn earlier(&self, known: SeenManifest, there: Option<SeenManifest>, what: &str) -> Failed {
         let place = self.path.as_ref().map(|path| format!(" ({})", path.display()));
         let place = place.unwrap_or_default();
-        let Seen { sequence, digest } = known;
+        let SeenManifest { sequence, digest } = known;
         let why = format!("this writer has seen manifest {sequence}, sha256:{digest}{place}");
         let next = match (there, &self.path) {
             (_, None) => "run the command again: only its run remembers that one".to_owned(),
@@ -147,8 +147,8 @@ impl Newest {
 }
 
 /// Manifest that is there, in words.
-fn text(there: Option<Seen>) -> String {
-    let named = |there: Seen| format!("manifest {} is there", there.sequence);
+fn text(there: Option<SeenManifest>) -> String {
+    let named = |there: SeenManifest| format!("manifest {} is there", there.sequence);
     there.map_or_else(|| "the archive has no manifest".to_owned(), named)
 }
 
@@ -164,8 +164,8 @@ fn file_name(place: &Place) -> String {
 /// Exchanges the record of a file while no other process does.
 fn exchange_in(
     path: &Path,
-    change: impl FnOnce(Option<Seen>) -> Option<Seen>,
-) -> io::Result<Option<Seen>> {
+    change: impl FnOnce(Option<SeenManifest>) -> Option<SeenManifest>,
+) -> io::Result<Option<SeenManifest>> {
     let file = opened(path)?;
     file.lock()?;
     let known = read_record(&file)?;
@@ -196,7 +196,7 @@ fn opened(path: &Path) -> io::Result<File> {
 }
 
 /// Reads the record of a file; `None` if it is new.
-fn read_record(file: &File) -> io::Result<Option<Seen>> {
+fn read_record(file: &File) -> io::Result<Option<SeenManifest>> {
     let length = file.metadata()?.len();
     if length == 0 {
         return Ok(None);
@@ -205,7 +205,7 @@ fn read_record(file: &File) -> io::Result<Option<Seen>> {
     if length == RECORD_BYTES as u64 {
         file.read_exact_at(&mut record, 0)?;
     }
-    let seen = str::from_utf8(&record).ok().and_then(Seen::read);
+    let seen = str::from_utf8(&record).ok().and_then(SeenManifest::read);
     let damaged = || {
         let why = "does not say which manifest was the newest; remove it to believe the one that is there";
         io::Error::new(ErrorKind::InvalidData, why)
@@ -223,8 +223,8 @@ mod tests {
         Place { url: url.to_owned(), endpoint: None }
     }
 
-    fn seen(sequence: u64) -> Seen {
-        Seen { sequence, digest: Digest::of(&sequence.to_le_bytes()) }
+    fn seen(sequence: u64) -> SeenManifest {
+        SeenManifest { sequence, digest: Digest::of(&sequence.to_le_bytes()) }
     }
 
     /// Without root's rights the directory stays this user's, and so does the file.
@@ -245,7 +245,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let memory = |url: &str| Newest::of_archive(&place(url), Some(dir.path()), 0);
         for sequence in [1, 9, 10, 11, u64::MAX] {
-            let Seen { sequence, digest } = seen(sequence);
+            let SeenManifest { sequence, digest } = seen(sequence);
             memory("s3://a/b").put(sequence, digest, false).expect("the disk takes it");
         }
         let known = memory("s3://a/b/").exchange(|_| None).expect("it can be read");

@@ -14,7 +14,7 @@ use super::change::{Writer, put_span, put_unless_deleted};
 use super::segment_file::{SegmentFile, read_aside};
 use crate::archive::error::Failed;
 use crate::archive::local::{BadFile, PackedFiles, PackedOnDisk, chain_of, packed_files};
-use crate::archive::store::{ArchiveStore, Held};
+use crate::archive::store::{ArchiveStore, HeldManifest};
 
 /// Attempts at a group of segments while others delete objects.
 const ATTEMPTS_MAX: u32 = 10;
@@ -48,7 +48,7 @@ pub(crate) struct Pushed {
 }
 
 /// Segments of one group of heights, and their hashes.
-struct Group {
+struct SegmentGroup {
     number: u64,
     segments: Vec<SegmentEntry>,
     /// Pages of these.
@@ -250,9 +250,9 @@ async fn put_segments(
     manifest: &Manifest,
     (files, at_once): (&[PackedOnDisk], usize),
     done: &mut Pushed,
-) -> Result<Group, Failed> {
+) -> Result<SegmentGroup, Failed> {
     let (segments, pages, keys) = (Vec::new(), Vec::new(), Vec::new());
-    let mut group = Group { number: 0, segments, pages, keys, terms: Vec::new() };
+    let mut group = SegmentGroup { number: 0, segments, pages, keys, terms: Vec::new() };
     // Their hashes take longer than their bytes, so that several are read on threads of their own. Those of a server
     // are read on the thread of the lowest priority.
     let putting = stream::iter(files.to_vec()).map(|file| async move {
@@ -289,7 +289,7 @@ async fn put_segments(
 async fn add(
     writer: &Writer<'_>,
     known: &Manifest,
-    group: &Group,
+    group: &SegmentGroup,
 ) -> Result<(Manifest, bool), Failed> {
     let mut overtaken = None;
     let added = writer.change(async |held| {
@@ -309,9 +309,9 @@ async fn add(
 
 async fn joined(
     archive: &ArchiveStore,
-    held: Option<&Held>,
+    held: Option<&HeldManifest>,
     empty: &Manifest,
-    group: &Group,
+    group: &SegmentGroup,
 ) -> Result<Manifest, Failed> {
     let before = held.map_or_else(|| Manifest::empty(empty.chain()), |held| held.manifest.clone());
     if before.chain() != empty.chain() {
@@ -367,7 +367,7 @@ async fn span(
     archive: &ArchiveStore,
     before: &Manifest,
     next: &Manifest,
-    group: &Group,
+    group: &SegmentGroup,
 ) -> Result<SpanEntry, Failed> {
     let of_group = |first: u64| span_groups(first, next.range) == group.number;
     let segments: Vec<_> = next.segments.iter().filter(|segment| of_group(segment.first)).collect();
@@ -395,7 +395,7 @@ async fn terms(
     before: &Manifest,
     old: Option<&SpanEntry>,
     span: &Span,
-    group: &Group,
+    group: &SegmentGroup,
 ) -> Result<Option<Terms>, Failed> {
     let old = match old.map(|old| (before.terms_name(old), old.terms)) {
         Some((Some(name), Some(at))) => Some(Terms::read(&archive.get(&name, at.bytes).await?)?),
@@ -409,7 +409,7 @@ async fn terms(
 fn pages_of(
     segment: &SegmentEntry,
     old: Option<&PageLists>,
-    group: &Group,
+    group: &SegmentGroup,
 ) -> Result<SegmentPages, Failed> {
     let is_it = |pages: &&SegmentPages| pages.pages.object_digest() == segment.digest;
     let old = old.and_then(|old| old.segment(segment.first)).filter(is_it);

@@ -41,7 +41,7 @@ pub(crate) struct Pusher {
 }
 
 /// Work of the thread.
-struct Work {
+struct PushWork {
     archive: ArchiveStore,
     options: WriteOptions,
     dir: PathBuf,
@@ -63,7 +63,7 @@ impl Pusher {
         let push = config.push.clone().unwrap_or_default();
         let signer = push.sign_key.as_deref().map(SigningKey::read).transpose()?;
         let newest = Newest::of_archive(&place, Some(dir), 0);
-        let mut work = Work {
+        let mut work = PushWork {
             archive: ArchiveStore::open(&place)?,
             options: WriteOptions { signer, is_single: push.is_single, signs: None, newest },
             dir: dir.to_owned(),
@@ -95,7 +95,7 @@ impl Pusher {
     }
 }
 
-impl Work {
+impl PushWork {
     async fn run(&mut self) -> Infallible {
         loop {
             let pause = match self.note_archived().await {

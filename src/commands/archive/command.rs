@@ -12,7 +12,9 @@ use super::output::{complain, heights_text, opened, say, write_options};
 use super::pull::pulled;
 use super::upkeep;
 use crate::archive::write::{Progress, Pushed, Writer, push};
-use crate::archive::{BadFile, Failed, Finding, Held, Proving, Verified, packed_files, verify};
+use crate::archive::{
+    ArchiveFinding, BadFile, Failed, HeldManifest, Proving, Verified, packed_files, verify,
+};
 use crate::config::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 
 const FINDINGS: u8 = 1;
@@ -107,7 +109,7 @@ async fn verified(
     }
     let local = local.map(|local| local.files);
     let mut unwritten = Ok(());
-    let mut found = |finding: Finding| {
+    let mut found = |finding: ArchiveFinding| {
         let line = finding_line(&finding, place.json);
         if unwritten.is_ok() {
             unwritten = say(&line);
@@ -121,8 +123,8 @@ async fn verified(
     say(&line).map(|()| verified.findings)
 }
 
-fn finding_line(finding: &Finding, as_json: bool) -> String {
-    let Finding { object, kind, detail, repaired } = finding;
+fn finding_line(finding: &ArchiveFinding, as_json: bool) -> String {
+    let ArchiveFinding { object, kind, detail, repaired } = finding;
     if as_json {
         json!({ "object": object, "kind": kind, "detail": detail, "repaired": repaired })
             .to_string()
@@ -193,7 +195,7 @@ fn listed_text(manifest: &Manifest) -> String {
 }
 
 /// A line for each object, and one for the manifest.
-fn listed_json(held: &Held) -> String {
+fn listed_json(held: &HeldManifest) -> String {
     let manifest = &held.manifest;
     let line = |(name, bytes): (ObjectName, u64)| {
         json!({ "first": name.first, "bytes": bytes, "object": name.to_string() }).to_string()

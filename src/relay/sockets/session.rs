@@ -47,7 +47,7 @@ struct Current {
 }
 
 /// A socket and its subscriptions.
-pub(super) struct Session<'s> {
+pub(super) struct SocketSession<'s> {
     state: &'s RelayState,
     opening: Opening,
     upstream: Connected,
@@ -64,7 +64,7 @@ pub(super) struct Session<'s> {
     heard: Instant,
 }
 
-impl<'s> Session<'s> {
+impl<'s> SocketSession<'s> {
     /// Serves a socket until it ends.
     pub(super) async fn run(
         state: &'s RelayState,

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::event::{Command, Opening, SocketEnd, SocketEvent};
-use super::session::Session;
+use super::session::SocketSession;
 use crate::relay::{Failure, RelayState};
 
 /// A socket to an upstream. Dropped, it closes.
@@ -26,7 +26,7 @@ impl RelaySocket {
         let (told, events) = mpsc::unbounded_channel();
         let state = Arc::clone(state);
         let task = tokio::spawn(async move {
-            let end = Session::run(&state, opening, todo, &told).await;
+            let end = SocketSession::run(&state, opening, todo, &told).await;
             let _ = told.send(SocketEvent::Ended(end)); // the client may have left
         });
         Self { commands, events, task }

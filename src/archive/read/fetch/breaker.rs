@@ -42,19 +42,19 @@ impl BreakerState {
 }
 
 /// Breaker of the reads.
-pub(super) struct Breaker {
+pub(super) struct StoreBreaker {
     state: watch::Sender<BreakerState>,
     /// Failures in a row.
     failures: Mutex<u32>,
 }
 
-impl Default for Breaker {
+impl Default for StoreBreaker {
     fn default() -> Self {
         Self { state: watch::Sender::new(BreakerState::Closed), failures: Mutex::default() }
     }
 }
 
-impl Breaker {
+impl StoreBreaker {
     /// Watches the state.
     pub(super) fn watch(&self) -> watch::Receiver<BreakerState> {
         self.state.subscribe()
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn breaker_opens_after_failures_in_a_row_and_closes_by_a_probe() {
-        let breaker = Breaker::default();
+        let breaker = StoreBreaker::default();
         let is = |state| *breaker.watch().borrow() == state;
         for answered in [false, false, true, false, false] {
             breaker.note(answered);

@@ -32,7 +32,7 @@ pub(super) fn read_time_max(bytes: u64) -> Duration {
 }
 
 /// Entrance to the object store.
-pub(super) struct Gate {
+pub(super) struct ReadGate {
     reads: Semaphore,
     units: Semaphore,
     addresses: Mutex<HashMap<ClientAddress, Arc<Semaphore>>>,
@@ -62,18 +62,18 @@ impl Payer {
 }
 
 /// Place of a read, until it is dropped.
-pub(super) struct Place<'g> {
+pub(super) struct ReadPlace<'g> {
     _own: Option<OwnedSemaphorePermit>,
     _all: [SemaphorePermit<'g>; 2],
 }
 
-impl Default for Gate {
+impl Default for ReadGate {
     fn default() -> Self {
         Self::new(READ_TIME_MAX)
     }
 }
 
-impl Gate {
+impl ReadGate {
     /// A gate at which a read waits for at most so long.
     pub(super) fn new(wait_max: Duration) -> Self {
         let (reads, units) = (Semaphore::new(READS_MAX), Semaphore::new(UNITS_MAX));
@@ -81,11 +81,11 @@ impl Gate {
     }
 
     /// Waits for a place for a read of so many bytes. `None` if that takes too long.
-    pub(super) async fn enter(&self, bytes: u64, payer: Payer) -> Option<Place<'_>> {
+    pub(super) async fn enter(&self, bytes: u64, payer: Payer) -> Option<ReadPlace<'_>> {
         timeout(self.wait_max, self.place(bytes, payer)).await.ok().flatten()
     }
 
-    async fn place(&self, bytes: u64, payer: Payer) -> Option<Place<'_>> {
+    async fn place(&self, bytes: u64, payer: Payer) -> Option<ReadPlace<'_>> {
         // A read of more than all of them has all.
         let units = bytes.div_ceil(BYTES_UNIT as u64).min(UNITS_MAX as u64) as usize;
         let own = match payer.address().map(|address| self.units_of(address)) {
@@ -96,7 +96,7 @@ impl Gate {
             }
         };
         let units = self.units.acquire_many(units as u32).await.ok()?;
-        Some(Place { _own: own, _all: [units, self.reads.acquire().await.ok()?] })
+        Some(ReadPlace { _own: own, _all: [units, self.reads.acquire().await.ok()?] })
     }
 
     fn units_of(&self, address: ClientAddress) -> Arc<Semaphore> {
@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn reads_under_way_are_bounded_in_number_and_in_bytes() {
-        let gate = Gate::default();
+        let gate = ReadGate::default();
         let enter = |bytes| unconstrained(gate.enter(bytes, Payer::Neve)).now_or_never().flatten();
         let small: Vec<_> = std::iter::from_fn(|| enter(1)).collect();
         assert_eq!(small.len(), READS_MAX);
@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn address_has_half_of_the_places() {
-        let gate = Gate::default();
+        let gate = ReadGate::default();
         let enter = |bytes, last| {
             let address = ClientAddress::from(IpAddr::from([10, 0, 0, last]));
             unconstrained(gate.enter(bytes, Payer::Client(address))).now_or_never().flatten()

@@ -14,4 +14,4 @@ pub(super) use breaker::BreakerState;
 pub(super) use gate::Payer;
 pub(super) use not_read::NotRead;
 pub(super) use object_reader::ObjectReader;
-pub(super) use read_rate::Rates;
+pub(super) use read_rate::ReadRates;

@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
-use super::breaker::{Breaker, BreakerState};
-use super::gate::{Gate, Payer, Place, read_time_max};
+use super::breaker::{BreakerState, StoreBreaker};
+use super::gate::{Payer, ReadGate, ReadPlace, read_time_max};
 use super::hedging::Hedging;
 use super::not_read::NotRead;
-use super::queue::Queue;
-use super::read_rate::{Rates, ReadRate};
+use super::queue::ReadQueue;
+use super::read_rate::{ReadRate, ReadRates};
 use crate::archive::error::Failed;
 use crate::archive::store::ArchiveStore;
 
@@ -27,21 +27,22 @@ const RESTS_FOR: Duration = Duration::from_secs(1);
 /// Reads of objects.
 pub(crate) struct ObjectReader {
     store: ArchiveStore,
-    queue: Queue,
-    gate: Gate,
-    breaker: Breaker,
+    queue: ReadQueue,
+    gate: ReadGate,
+    breaker: StoreBreaker,
     hedging: Hedging,
     rate: ReadRate,
 }
 
 impl ObjectReader {
     /// Reads from a store at most so much a second.
-    pub(crate) fn new(store: ArchiveStore, rates: Rates) -> Self {
-        Self::with_gate(store, rates, Gate::default())
+    pub(crate) fn new(store: ArchiveStore, rates: ReadRates) -> Self {
+        Self::with_gate(store, rates, ReadGate::default())
     }
 
-    pub(super) fn with_gate(store: ArchiveStore, rates: Rates, gate: Gate) -> Self {
-        let (queue, breaker, hedging) = (Queue::default(), Breaker::default(), Hedging::default());
+    pub(super) fn with_gate(store: ArchiveStore, rates: ReadRates, gate: ReadGate) -> Self {
+        let (queue, breaker, hedging) =
+            (ReadQueue::default(), StoreBreaker::default(), Hedging::default());
         Self { store, queue, gate, breaker, hedging, rate: ReadRate::new(rates) }
     }
 
@@ -65,7 +66,7 @@ impl ObjectReader {
             count_read("manifest");
             // A store that says that the manifest is absent or forbidden answers, and its objects may be there.
             let answered = probed.is_ok_and(|probed| {
-                probed.err().is_none_or(|failed| answer_of(&failed).0 != Answer::None)
+                probed.err().is_none_or(|failed| answer_of(&failed).0 != FailedAnswer::None)
             });
             self.breaker.probed(answered);
         }
@@ -129,8 +130,8 @@ impl ObjectReader {
         };
         debug!(object = %name, error = %failed, "archive read failed");
         let (answer, why, reason) = answer_of(&failed);
-        if answer != Answer::Forbidden {
-            self.breaker.note(answer == Answer::Given);
+        if answer != FailedAnswer::Forbidden {
+            self.breaker.note(answer == FailedAnswer::Given);
         }
         count_error(reason);
         Err(why)
@@ -142,7 +143,7 @@ impl ObjectReader {
         length: u64,
         payer: Payer,
         payment: Payment,
-    ) -> Result<Place<'_>, &'static str> {
+    ) -> Result<ReadPlace<'_>, &'static str> {
         // What neve reads by itself comes one after the other.
         let _turn = payer.address().map(|address| self.queue.enter(address)).transpose()?;
         if payment == Payment::Due {
@@ -212,7 +213,7 @@ enum Payment {
 
 /// Answer of a store to a read that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum FailedAnswer {
     /// The object is absent, or has other bytes.
     Given,
     /// S3 says this of an absent object too, to those who may not list: it stops no other read.
@@ -221,19 +222,19 @@ enum Answer {
 }
 
 /// Says what a failure tells of the store, the outcome of the read, and the label of its reason.
-fn answer_of(failed: &Failed) -> (Answer, NotRead, &'static str) {
+fn answer_of(failed: &Failed) -> (FailedAnswer, NotRead, &'static str) {
     match failed {
         Failed::Absent(_) | Failed::Objects(Error::NotFound { .. }) => {
-            (Answer::Given, NotRead::Absent, "absent")
+            (FailedAnswer::Given, NotRead::Absent, "absent")
         }
         Failed::Changed(_) | Failed::Objects(Error::Precondition { .. }) => {
-            (Answer::Given, NotRead::Changed, "changed")
+            (FailedAnswer::Given, NotRead::Changed, "changed")
         }
         Failed::Objects(Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) => {
-            (Answer::Forbidden, NotRead::Failed, "denied")
+            (FailedAnswer::Forbidden, NotRead::Failed, "denied")
         }
-        Failed::Slow(_) => (Answer::None, NotRead::Failed, "timeout"),
-        _ => (Answer::None, NotRead::Failed, "failed"),
+        Failed::Slow(_) => (FailedAnswer::None, NotRead::Failed, "timeout"),
+        _ => (FailedAnswer::None, NotRead::Failed, "failed"),
     }
 }
 

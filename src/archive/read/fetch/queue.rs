@@ -14,23 +14,23 @@ pub(super) const ADDRESS_MAX: usize = WAITING_MAX / 2;
 
 /// Reads of clients that wait.
 #[derive(Default)]
-pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+pub(super) struct ReadQueue {
+    waiting: Mutex<WaitingReads>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingReads {
     all: usize,
     addresses: HashMap<ClientAddress, usize>,
 }
 
 /// A place in the queue, until it is dropped.
 pub(super) struct Turn<'q> {
-    queue: &'q Queue,
+    queue: &'q ReadQueue,
     address: ClientAddress,
 }
 
-impl Queue {
+impl ReadQueue {
     /// Takes a place for a read of an address, or says which bound refuses it.
     pub(super) fn enter(&self, address: ClientAddress) -> Result<Turn<'_>, &'static str> {
         let mut waiting = lock(&self.waiting);
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn queue_is_bounded_in_total_and_by_address() {
         let at = |last: u8| ClientAddress::from(IpAddr::from([10, 0, 0, last]));
-        let queue = Queue::default();
+        let queue = ReadQueue::default();
         let fill =
             |address| -> Vec<_> { std::iter::from_fn(|| queue.enter(address).ok()).collect() };
         let first = fill(at(1));

@@ -15,7 +15,7 @@ const BYTES_UNIT: u64 = 1024;
 
 /// Rates of the settings.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rates {
+pub(crate) struct ReadRates {
     /// Reads a second.
     pub(crate) reads: u32,
     /// Bytes a second.
@@ -24,7 +24,7 @@ pub(crate) struct Rates {
 
 /// Reads and bytes that are left. One address uses at most half.
 pub(super) struct ReadRate {
-    rates: Rates,
+    rates: ReadRates,
     left: Mutex<Left>,
 }
 
@@ -40,7 +40,7 @@ struct Share {
 }
 
 impl Share {
-    fn new(rates: Rates, part: f64, now: Instant) -> Self {
+    fn new(rates: ReadRates, part: f64, now: Instant) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "a rate needs no more digits")]
         let units = (rates.bytes / BYTES_UNIT) as f64;
         let reads = Allowance::new(f64::from(rates.reads) * part, now);
@@ -68,7 +68,7 @@ impl Share {
 }
 
 impl ReadRate {
-    pub(super) fn new(rates: Rates) -> Self {
+    pub(super) fn new(rates: ReadRates) -> Self {
         let all = Share::new(rates, 1.0, Instant::now());
         Self { rates, left: Mutex::new(Left { all, addresses: HashMap::new() }) }
     }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn address_uses_half_of_the_reads() {
-        let (rate, now) = (ReadRate::new(Rates { reads: 10, bytes: 1 << 40 }), Instant::now());
+        let (rate, now) = (ReadRate::new(ReadRates { reads: 10, bytes: 1 << 40 }), Instant::now());
         let taken =
             |payer, now| (0..100).map_while(|_| rate.take_at(payer, (1, 1), now).ok()).count();
         assert_eq!((taken(at(1), now), rate.take_at(at(1), (1, 1), now)), (5, Err("share")));
@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn address_uses_half_of_the_bytes_and_pays_for_a_long_read_later() {
-        let (rate, now) = (ReadRate::new(Rates { reads: 1000, bytes: 8 << 20 }), Instant::now());
+        let (rate, now) =
+            (ReadRate::new(ReadRates { reads: 1000, bytes: 8 << 20 }), Instant::now());
         let read =
             |address, bytes, after: Duration| rate.take_at(at(address), (1, bytes), now + after);
         assert_eq!(rate.take_at(Payer::Neve, (1, 1 << 40), now), Ok(()), "neve itself");
@@ -168,7 +169,7 @@ mod tests {
     #[test]
     fn addresses_that_read_nothing_are_forgotten() {
         let (rate, now) =
-            (ReadRate::new(Rates { reads: 1_000_000, bytes: 1 << 40 }), Instant::now());
+            (ReadRate::new(ReadRates { reads: 1_000_000, bytes: 1 << 40 }), Instant::now());
         (0..5000).for_each(|last| _ = rate.take_at(at(last), (1, 1 << 20), now));
         assert_eq!(lock(&rate.left).addresses.len(), 5000, "all of them read in this second");
         let _ = rate.take_at(at(1), (1, 1), now + SECOND);
@@ -178,7 +179,7 @@ mod tests {
     #[test]
     fn address_with_a_debt_is_remembered() {
         let (rate, now) =
-            (ReadRate::new(Rates { reads: 1_000_000, bytes: 1 << 20 }), Instant::now());
+            (ReadRate::new(ReadRates { reads: 1_000_000, bytes: 1 << 20 }), Instant::now());
         assert_eq!(rate.take_at(at(1), (1, 64 << 20), now), Ok(()));
         (2..5000).for_each(|last| _ = rate.take_at(at(last), (1, 1), now));
         let _ = rate.take_at(at(2), (1, 1), now + 2 * SECOND);
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn read_ahead_makes_no_debt_and_leaves_reads_to_requests() {
-        let (rate, now) = (ReadRate::new(Rates { reads: 8, bytes: 1 << 20 }), Instant::now());
+        let (rate, now) = (ReadRate::new(ReadRates { reads: 8, bytes: 1 << 20 }), Instant::now());
         let ahead = |last, bytes, now| rate.take_at(Payer::Ahead(address(last)), (1, bytes), now);
         assert_eq!(ahead(1, 4 << 20, now), Err("share"), "it would be a debt");
         assert_eq!(ahead(1, 256 << 10, now), Ok(()), "half of the share");

@@ -17,7 +17,7 @@ use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::{PackedDir, RANGE, write};
 use super::support::{archive, pushed, run};
 use crate::archive::local::{Opened, packed_files};
-use crate::archive::verify::{Finding, Proving, Verified, verify};
+use crate::archive::verify::{ArchiveFinding, Proving, Verified, verify};
 use crate::config::Anchor;
 
 fn opened(packed: &PackedDir, file: usize) -> Opened {
@@ -36,12 +36,12 @@ fn up_to(height: u64, hash: Digest) -> Proving {
 }
 
 /// Pushes packed files and reads all of the archive.
-fn checked(packed: &PackedDir, proving: Option<Proving>) -> (Verified, Vec<Finding>) {
+fn checked(packed: &PackedDir, proving: Option<Proving>) -> (Verified, Vec<ArchiveFinding>) {
     checked_in(packed.path(), proving)
 }
 
 /// Pushes the packed files of a directory and reads all of the archive.
-fn checked_in(dir: &DirPath, proving: Option<Proving>) -> (Verified, Vec<Finding>) {
+fn checked_in(dir: &DirPath, proving: Option<Proving>) -> (Verified, Vec<ArchiveFinding>) {
     run(async {
         let archive = archive(&Arc::new(FaultStore::new(Fault::None)));
         pushed(&archive, dir).await.expect("it can be pushed");
@@ -196,7 +196,7 @@ fn anchor_that_settles_none_of_the_heights_is_a_finding() {
     let hash = Digest(opened(&packed, 1).record(4).expect("it is whole").hash.0);
     let (found, faults) = checked_in(second.path(), Some(up_to(4, hash)));
     assert_eq!((found.proven, found.findings), (None, 1), "{faults:?}");
-    let Finding { kind, detail, .. } = &faults[0];
+    let ArchiveFinding { kind, detail, .. } = &faults[0];
     assert_eq!(*kind, "unproven");
     let start = "no height is proven: the header of height 4, that of --archive-anchor, settles no";
     assert!(detail.starts_with(start) && detail.ends_with("with a later block"), "{detail}");

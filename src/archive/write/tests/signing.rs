@@ -13,7 +13,7 @@ use super::packed_dir::{PackedDir, write};
 use super::support::{PLAIN, archive, pushed, run, whole};
 use crate::archive::error::Failed;
 use crate::archive::signature::SigningKey;
-use crate::archive::store::{ArchiveStore, Held};
+use crate::archive::store::{ArchiveStore, HeldManifest};
 use crate::archive::write::change::{WriteOptions, Writer, own_manifest};
 use crate::archive::write::{GcOptions, gc, init, push, retain};
 
@@ -41,7 +41,7 @@ pub(super) async fn signed_push(
     push(&writer, dir, |_| ()).await.map(drop)
 }
 
-pub(super) async fn held(archive: &ArchiveStore) -> Held {
+pub(super) async fn held(archive: &ArchiveStore) -> HeldManifest {
     archive.manifest().await.expect("it can be read").expect("it is there")
 }
 

@@ -12,10 +12,10 @@ use tokio::time::timeout;
 
 use super::script_store::{Mode, ScriptStore};
 use crate::archive::read::fetch::breaker::{BreakerState, FAILURES_MAX};
-use crate::archive::read::fetch::gate::{Gate, READS_MAX};
+use crate::archive::read::fetch::gate::{READS_MAX, ReadGate};
 use crate::archive::read::fetch::object_reader::ObjectReader;
 use crate::archive::read::fetch::queue::{ADDRESS_MAX, WAITING_MAX};
-use crate::archive::read::fetch::{NotRead, Payer, Rates};
+use crate::archive::read::fetch::{NotRead, Payer, ReadRates};
 use crate::archive::source::ArchiveSource;
 use crate::archive::store::ArchiveStore;
 use crate::shared::ClientAddress;
@@ -23,7 +23,7 @@ use crate::shared::ClientAddress;
 /// Longest time of anything, on a busy machine.
 const LIMIT: Duration = Duration::from_mins(1);
 const OBJECT_BYTES: usize = 4 << 20;
-const MANY: Rates = Rates { reads: 1_000_000, bytes: 1 << 40 };
+const MANY: ReadRates = ReadRates { reads: 1_000_000, bytes: 1 << 40 };
 
 fn name() -> ObjectName {
     ObjectName { chain_id: 7, kind: Kind::Segment, first: 0, digest: Digest([1; 32]) }
@@ -34,7 +34,7 @@ fn at(last: u8) -> Payer {
 }
 
 /// A reader of a store with an object, and the store.
-async fn reader(rates: Rates, gate: Gate) -> (Arc<ObjectReader>, Arc<ScriptStore>) {
+async fn reader(rates: ReadRates, gate: ReadGate) -> (Arc<ObjectReader>, Arc<ScriptStore>) {
     let store = Arc::new(ScriptStore::default());
     let archive = ArchiveStore::over(Arc::clone(&store));
     archive.put(&name(), vec![7; OBJECT_BYTES]).await.expect("it is in memory");
@@ -62,7 +62,7 @@ fn begun<'r>(
 
 #[tokio::test]
 async fn reads_that_wait_are_bounded_in_total_and_by_address() {
-    let (reader, store) = reader(MANY, Gate::default()).await;
+    let (reader, store) = reader(MANY, ReadGate::default()).await;
     store.set(Mode::Silent);
     let name = name();
     let (first, refused) = begun(&reader, &name, at(1), 2 * WAITING_MAX);
@@ -80,8 +80,8 @@ async fn reads_that_wait_are_bounded_in_total_and_by_address() {
 
 #[tokio::test]
 async fn reads_beyond_the_rate_wait_for_nothing() {
-    let rates = Rates { reads: 2 * READS_MAX as u32 + 20, ..MANY };
-    let (reader, store) = reader(rates, Gate::default()).await;
+    let rates = ReadRates { reads: 2 * READS_MAX as u32 + 20, ..MANY };
+    let (reader, store) = reader(rates, ReadGate::default()).await;
     store.set(Mode::Silent);
     let name = name();
     let (waiting, refused) = begun(&reader, &name, at(1), 2 * READS_MAX);
@@ -91,7 +91,7 @@ async fn reads_beyond_the_rate_wait_for_nothing() {
 
 #[tokio::test]
 async fn read_waits_for_its_place_for_bounded_time() {
-    let (reader, store) = reader(MANY, Gate::new(Duration::from_millis(10))).await;
+    let (reader, store) = reader(MANY, ReadGate::new(Duration::from_millis(10))).await;
     store.set(Mode::Silent);
     let name = name();
     let gets = store.gets();
@@ -106,7 +106,7 @@ async fn read_waits_for_its_place_for_bounded_time() {
 
 #[tokio::test]
 async fn store_that_fails_gets_no_read_until_a_probe_is_answered() {
-    let (reader, store) = reader(MANY, Gate::default()).await;
+    let (reader, store) = reader(MANY, ReadGate::default()).await;
     let (name, states) = (name(), reader.watch());
     let read = || reader.read(&name, 0..10, at(1));
     store.set(Mode::Forbidden);
@@ -134,7 +134,7 @@ async fn store_that_fails_gets_no_read_until_a_probe_is_answered() {
 #[tokio::test]
 async fn answer_of_any_kind_to_a_probe_closes_the_breaker() {
     for mode in [Mode::Serves, Mode::ForbidsManifest] {
-        let (reader, store) = reader(MANY, Gate::default()).await;
+        let (reader, store) = reader(MANY, ReadGate::default()).await;
         let (name, mut states) = (name(), reader.watch());
         store.set(Mode::Fails);
         for _ in 0..FAILURES_MAX {
@@ -156,7 +156,7 @@ async fn answer_of_any_kind_to_a_probe_closes_the_breaker() {
 
 #[tokio::test]
 async fn second_read_begins_once_the_first_takes_longer_than_usual() {
-    let (reader, store) = reader(MANY, Gate::default()).await;
+    let (reader, store) = reader(MANY, ReadGate::default()).await;
     let name = name();
     store.set(Mode::StallsFirst);
     let (mut few, _) = begun(&reader, &name, at(1), 1);
@@ -178,7 +178,7 @@ async fn second_read_begins_once_the_first_takes_longer_than_usual() {
 
 #[tokio::test]
 async fn second_read_is_within_the_rate() {
-    let (reader, store) = reader(Rates { bytes: 1024, ..MANY }, Gate::default()).await;
+    let (reader, store) = reader(ReadRates { bytes: 1024, ..MANY }, ReadGate::default()).await;
     let name = name();
     for _ in 0..32 {
         assert!(reader.read(&name, 0..10, Payer::Neve).await.is_ok());
@@ -193,7 +193,7 @@ async fn second_read_is_within_the_rate() {
 
 #[tokio::test]
 async fn body_that_is_longer_than_the_range_is_not_read_to_its_end() {
-    let (reader, store) = reader(MANY, Gate::default()).await;
+    let (reader, store) = reader(MANY, ReadGate::default()).await;
     store.set(Mode::Floods);
     assert_eq!(reader.read(&name(), 0..10, at(1)).await, Err(NotRead::Failed));
     assert!(store.sent() <= 2, "{} MiB of 10 bytes", store.sent());
