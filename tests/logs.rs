@@ -21,7 +21,12 @@ use serde_json::value::RawValue;
 
 /// Nothing but small segments: some sealed, one active.
 fn open(dir: &Path, span: u32) -> Opened {
-    let options = Options { span, segment_bytes: 4 << 20, disk_reserve_bytes: 0, expected: None };
+    let options = Options {
+        segment_blocks: span,
+        segment_bytes: 4 << 20,
+        disk_reserve_bytes: 0,
+        expected: None,
+    };
     let mut opened = neve_store::open(dir, options).unwrap();
     opened.writer.bind(Identity { chain_id: 43112, genesis: Hash([1; 32]) }, 0).unwrap();
     opened

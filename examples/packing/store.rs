@@ -22,7 +22,7 @@ pub(crate) fn make(
     heights: u64,
     packed: u64,
 ) -> Result<(), Box<dyn Error>> {
-    let options = Options { span: RANGE, segment_bytes: 192 << 20, ..Options::default() };
+    let options = Options { segment_blocks: RANGE, segment_bytes: 192 << 20, ..Options::default() };
     let mut store = open_with(dir, options, Arc::new(Codec::default()))?;
     let identity = Identity { chain_id: CHAIN_ID, genesis: Hash([0; 32]) };
     store.writer.bind(identity, 1)?;

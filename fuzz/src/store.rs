@@ -24,7 +24,7 @@ const PAGE: usize = 4096;
 pub fn options() -> Options {
     let identity = Identity { chain_id: 43112, genesis: Hash([9; 32]) };
     Options {
-        span: 2,
+        segment_blocks: 2,
         segment_bytes: SEGMENT_BYTES,
         disk_reserve_bytes: 0,
         expected: Some(identity),

@@ -67,7 +67,7 @@ impl Ingest {
 
     /// Heights of a segment.
     pub(crate) fn segment_blocks(&self) -> u32 {
-        self.options.span
+        self.options.segment_blocks
     }
 
     /// Begins heights below the first one.

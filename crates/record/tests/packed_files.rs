@@ -49,7 +49,7 @@ fn verified(path: &Path) -> Vec<Finding> {
 }
 
 fn store(dir: &Path) -> Opened {
-    let options = Options { disk_reserve_bytes: 1 << 20, span: 16, ..Options::default() };
+    let options = Options { disk_reserve_bytes: 1 << 20, segment_blocks: 16, ..Options::default() };
     open_with(dir, options, Arc::new(Codec::default())).unwrap()
 }
 

@@ -46,7 +46,7 @@ mod write;
 pub use disk::Stamp;
 pub use error::Error;
 pub use format::{
-    Encoding, HASHES_MAX, PARTS_MAX, Part, RECORD_BYTES_MAX, Record, RecordHeader, SPAN_MAX,
+    Encoding, HASHES_MAX, PARTS_MAX, Part, RECORD_BYTES_MAX, Record, RecordHeader, SLOT_COUNT_MAX,
     TERMS_MAX, Terms, VERSION as FORMAT_VERSION,
 };
 pub use id::{Hash, Identity, Rules};

@@ -181,8 +181,12 @@ fn record(height: u64) -> Record {
 /// A store in memory whose segments have one height each, with height 0.
 fn store() -> (tempfile::TempDir, Writer, Reader) {
     let dir = tempfile::tempdir_in("/dev/shm").expect("Linux has it");
-    let options =
-        Options { span: 1, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None };
+    let options = Options {
+        segment_blocks: 1,
+        segment_bytes: 64 << 10,
+        disk_reserve_bytes: 0,
+        expected: None,
+    };
     let Opened { mut writer, reader, .. } = open(dir.path(), options).expect("it is empty");
     writer.bind(Identity { chain_id: 1, genesis: Hash([9; 32]) }, 1).expect("it is not bound");
     writer.append(&record(0)).expect("it is the first");

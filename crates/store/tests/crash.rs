@@ -263,7 +263,7 @@ fn history_across_ranges(dir: &Path) -> (Vec<Done>, Vec<Known>) {
 }
 
 fn options() -> neve_store::Options {
-    neve_store::Options { span: 2, ..small() }
+    neve_store::Options { segment_blocks: 2, ..small() }
 }
 
 type History = (Vec<Done>, Vec<Known>);

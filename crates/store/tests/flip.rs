@@ -13,7 +13,7 @@ use support::{assert_clean, block, every, open, small, terms, verify};
 
 /// A store with sealed segments, a merged table and an active segment.
 fn store(dir: &Path) {
-    let mut opened = open(dir, Options { span: 2, ..small() });
+    let mut opened = open(dir, Options { segment_blocks: 2, ..small() });
     (0..19).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
     assert_eq!(opened.writer.merge_tables().unwrap(), 1);
     assert_clean(dir);
@@ -140,7 +140,7 @@ fn a_table_of_other_blocks_is_a_finding_and_is_removed_at_opening() {
     let dir = support::fresh_dir();
     let (here, there) = (dir.path().join("here"), dir.path().join("there"));
     for (dir, branch) in [(&here, 0), (&there, 1)] {
-        let mut opened = open(dir, Options { span: 2, ..small() });
+        let mut opened = open(dir, Options { segment_blocks: 2, ..small() });
         (0..19).for_each(|height| opened.writer.append(&block(height, branch)).unwrap());
         opened.writer.merge_tables().unwrap();
     }

@@ -44,8 +44,12 @@ fn record() -> Record {
 
 fn segment_bytes(sealed: bool) -> Vec<u8> {
     let dir = tempfile::tempdir().unwrap();
-    let options =
-        Options { span: 2, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None };
+    let options = Options {
+        segment_blocks: 2,
+        segment_bytes: 64 << 10,
+        disk_reserve_bytes: 0,
+        expected: None,
+    };
     let mut opened = open(dir.path(), options).unwrap();
     opened.writer.bind(Identity { chain_id: 43114, genesis: Hash([0x31; 32]) }, 0).unwrap();
     opened.writer.append(&record()).unwrap();

@@ -139,7 +139,7 @@ fn a_full_disk_refuses_history_before_it_refuses_the_head() {
 #[test]
 fn look_ups_stay_cheap_however_the_range_grew() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { span: 1, ..small() };
+    let options = Options { segment_blocks: 1, ..small() };
     let mut opened = open(dir.path(), options);
     (200..272).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
     opened.writer.merge_tables().unwrap();

@@ -133,7 +133,7 @@ fn work_of_packing(opened: &mut Opened) -> Vec<Error> {
 }
 
 fn options() -> Options {
-    Options { span: 2, ..small() }
+    Options { segment_blocks: 2, ..small() }
 }
 
 /// Every height of the served range is intact, and a block that was appended.

@@ -13,7 +13,7 @@ use support::{block, every, logs, naive_logs, open, small, terms};
 /// A sealed segment of twenty heights.
 fn sealed(dir: &Path) -> Vec<Record> {
     let records: Vec<_> = (0..20).map(|height| block(height, 0)).collect();
-    let mut opened = open(dir, Options { span: 20, ..small() });
+    let mut opened = open(dir, Options { segment_blocks: 20, ..small() });
     records.iter().for_each(|record| opened.writer.append(record).unwrap());
     opened.writer.seal().unwrap();
     records
@@ -102,7 +102,7 @@ fn a_whole_index_is_used() {
 #[test]
 fn search_in_progress_still_finds_evicted_and_withdrawn_logs() {
     let dir = tempfile::tempdir().unwrap();
-    let mut opened = open(dir.path(), Options { span: 8, ..small() });
+    let mut opened = open(dir.path(), Options { segment_blocks: 8, ..small() });
     let records: Vec<_> = (0..45).map(|height| block(height, 0)).collect();
     records.iter().for_each(|record| opened.writer.append(record).unwrap());
     let question = [vec![terms(1, 1)[0], terms(2, 2)[0]]];
@@ -128,7 +128,7 @@ fn search_in_progress_still_finds_evicted_and_withdrawn_logs() {
 #[test]
 fn windows_join_without_a_seam() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { span: 64, segment_bytes: 64 << 20, ..small() };
+    let options = Options { segment_blocks: 64, segment_bytes: 64 << 20, ..small() };
     let mut opened = open(dir.path(), options);
     let many = |height: u64, count: u64| Record {
         logs: (0..count).map(|at| [7, 8 + at % 3, 0, 0, 100 + height]).collect(),

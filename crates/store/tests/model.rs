@@ -77,14 +77,14 @@ proptest! {
     #[test]
     fn any_history_reads_like_a_map(
         start in 0_u64..150,
-        span in 1_u32..20,
+        segment_blocks in 1_u32..20,
         packs in any::<bool>(),
         steps in prop::collection::vec(step(), 1..25),
         questions in prop::collection::vec(question(), 8),
     ) {
         let dir = tempfile::tempdir().unwrap();
         let (segment_bytes, disk_reserve_bytes) = (64 << 10, 0);
-        let options = Options { span, segment_bytes, disk_reserve_bytes, expected: None };
+        let options = Options { segment_blocks, segment_bytes, disk_reserve_bytes, expected: None };
         let mut opened = open_bound(dir.path(), options, packs);
         let mut model: BTreeMap<u64, Record> = BTreeMap::new();
         // All of the chain that was ever known: what is prepended after an eviction is the same.
@@ -136,7 +136,7 @@ proptest! {
                         model.pop_first();
                     }
                     let surplus = model.len().saturating_sub(usize::from(keep));
-                    prop_assert!(surplus < span as usize + 1, "{} left over", surplus);
+                    prop_assert!(surplus < segment_blocks as usize + 1, "{} left over", surplus);
                 }
                 Step::Withdraw(back) => {
                     let Some(head) = model.keys().last().copied() else { continue };
@@ -281,8 +281,8 @@ fn an_expected_chain_is_not_stamped_before_it_is_bound() {
 fn options_out_of_range_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let refuse = |options| neve_store::open(dir.path(), options).err().unwrap().to_string();
-    let none = refuse(Options { span: 0, ..support::small() });
-    assert_eq!(none, "span is 0, allowed is 1 to 1048576");
+    let none = refuse(Options { segment_blocks: 0, ..support::small() });
+    assert_eq!(none, "segment_blocks is 0, allowed is 1 to 1048576");
     let tiny = refuse(Options { segment_bytes: 1, ..support::small() });
     assert_eq!(tiny, "segment_bytes is 1, allowed is 65536 to 68719476736");
 }

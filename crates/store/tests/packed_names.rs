@@ -19,7 +19,7 @@ use support::{
 };
 
 fn options() -> Options {
-    Options { span: 5, ..small() }
+    Options { segment_blocks: 5, ..small() }
 }
 
 fn open(dir: &Path) -> Opened {

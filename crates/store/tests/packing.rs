@@ -64,7 +64,7 @@ fn open_failing(dir: &Path, at: usize) -> (Opened, Arc<FailsOnce>) {
         done: AtomicUsize::new(0),
         renamed: AtomicBool::new(false),
     });
-    let options = Options { span: 5, ..small() };
+    let options = Options { segment_blocks: 5, ..small() };
     (open_as(Arc::clone(&disk) as _, options, true), disk)
 }
 

@@ -258,7 +258,7 @@ fn files_of_others_are_left_alone_and_no_fifo_socket_or_link_stops_the_start() {
 #[test]
 fn removed_files_of_a_running_store_stop_nothing_and_are_written_anew() {
     let dir = tempfile::tempdir().unwrap();
-    let mut opened = open(dir.path(), Options { span: 4, ..small() });
+    let mut opened = open(dir.path(), Options { segment_blocks: 4, ..small() });
     for height in 0..90 {
         if height % 10 == 3 {
             // Sealed ones, tables and the active one.

@@ -29,8 +29,12 @@ fn block(height: u64) -> Record {
 }
 
 fn build(dir: &Path) {
-    let options =
-        Options { span: SPAN, segment_bytes: 256 << 10, disk_reserve_bytes: 0, expected: None };
+    let options = Options {
+        segment_blocks: SPAN,
+        segment_bytes: 256 << 10,
+        disk_reserve_bytes: 0,
+        expected: None,
+    };
     let mut opened = open(dir, options).unwrap();
     opened.writer.bind(IDENTITY, 1).unwrap();
     for height in 0..HEIGHTS {

@@ -16,7 +16,7 @@ use support::{
 };
 
 fn options() -> Options {
-    Options { span: 5, ..small() }
+    Options { segment_blocks: 5, ..small() }
 }
 
 fn open(dir: &Path) -> Opened {
@@ -172,7 +172,7 @@ fn split_without_room_for_the_parts_writes_nothing() {
 #[test]
 fn full_disk_at_the_name_of_a_part_leaves_the_whole_segment() {
     let dir = tempfile::tempdir().unwrap();
-    let longer = Options { span: 9, ..small() };
+    let longer = Options { segment_blocks: 9, ..small() };
     let records = support::fill(&mut open_as(Arc::new(RealDisk::new(dir.path())), longer, false));
     let recorder = Recorder::new(dir.path());
     let mut store = recorder.open_as(options(), true);

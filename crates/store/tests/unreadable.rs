@@ -33,7 +33,7 @@ fn record(height: u64) -> Record {
 }
 
 fn options() -> Options {
-    Options { span: SPAN, segment_bytes: 4 << 20, disk_reserve_bytes: 0, expected: None }
+    Options { segment_blocks: SPAN, segment_bytes: 4 << 20, disk_reserve_bytes: 0, expected: None }
 }
 
 fn store(dir: &Path) -> Opened {

@@ -139,7 +139,7 @@ pub(super) fn options(values: &Values, retention: Retention) -> Result<Options, 
     }
     let ByteCount(reserve) = values.of("disk-reserve-bytes")?;
     Ok(Options {
-        span: values.count("segment-blocks")?,
+        segment_blocks: values.count("segment-blocks")?,
         segment_bytes,
         disk_reserve_bytes: reserve.unwrap_or(0),
         expected: None,

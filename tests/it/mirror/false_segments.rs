@@ -105,7 +105,7 @@ fn a_lie_at_the_end_of_a_segment_is_refused() {
 /// Copies a store, but for a digit in the receipts of `height`.
 pub(super) fn forge(from: &Path, to: &Path, height: u64) {
     use neve_store::{Options, Part, Record};
-    let options = Options { span: 64, disk_reserve_bytes: 1 << 20, ..Options::default() };
+    let options = Options { segment_blocks: 64, disk_reserve_bytes: 1 << 20, ..Options::default() };
     let from = neve_store::open(&from.join("store"), options).unwrap();
     let mut to = neve_store::open(&to.join("store"), options).unwrap();
     let stamp = from.writer.stamp().unwrap();

@@ -112,7 +112,7 @@ fn a_store_that_is_served_can_be_verified() {
 /// Copies a store record by record, changing some; every checksum of the copy is right.
 fn forge(original: &Path, copy: &Path, change: impl Fn(&mut Record)) {
     let from = neve_store::open(original, Options::default()).unwrap();
-    let options = Options { span: 16, disk_reserve_bytes: 0, ..Options::default() };
+    let options = Options { segment_blocks: 16, disk_reserve_bytes: 0, ..Options::default() };
     let mut to = neve_store::open(copy, options).unwrap();
     let stamp = from.writer.stamp().unwrap();
     to.writer.bind(stamp.identity, stamp.rules).unwrap();

@@ -13,7 +13,7 @@ pub type Terms = [u64; TERMS_MAX];
 /// trusts a length for.
 pub const RECORD_BYTES_MAX: u64 = 1 << 30;
 /// Slots that a segment can have, which bounds the memory that opening takes.
-pub const SPAN_MAX: u32 = 1 << 20;
+pub const SLOT_COUNT_MAX: u32 = 1 << 20;
 /// The greatest height: it shares 64 bits of a hash table entry with a position.
 pub(crate) const HEIGHT_MAX: u64 = (1 << 47) - 1;
 

@@ -1,15 +1,16 @@
 //! The creation sector of a segment file.
 
 use super::bytes::{
-    FormatError, HEIGHT_MAX, OTHER_VERSION, PAGE, SPAN_MAX, VERSION, array, le_u32, le_u64, put,
+    FormatError, HEIGHT_MAX, OTHER_VERSION, PAGE, SLOT_COUNT_MAX, VERSION, array, le_u32, le_u64,
+    put,
 };
 use super::slot::slot_offset;
 use crate::id::{Hash, Identity};
 
 const SEGMENT_MAGIC: [u8; 8] = *b"neveseg\0";
 // The creation sector.
-const SPAN_AT: usize = 8 + 4;
-const BASE_AT: usize = SPAN_AT + 4;
+const SLOT_COUNT_AT: usize = 8 + 4;
+const BASE_AT: usize = SLOT_COUNT_AT + 4;
 const CHAIN_AT: usize = BASE_AT + 8;
 const GENESIS_AT: usize = CHAIN_AT + 8;
 const DATA_AT: usize = GENESIS_AT + 32;
@@ -45,7 +46,7 @@ impl SegmentHeader {
         let mut bytes = [0; CREATION_LEN];
         put(&mut bytes, 0, SEGMENT_MAGIC);
         put(&mut bytes, 8, VERSION.to_le_bytes());
-        put(&mut bytes, SPAN_AT, self.slot_count.to_le_bytes());
+        put(&mut bytes, SLOT_COUNT_AT, self.slot_count.to_le_bytes());
         put(&mut bytes, BASE_AT, self.base_height.to_le_bytes());
         put(&mut bytes, CHAIN_AT, self.identity.chain_id.to_le_bytes());
         put(&mut bytes, GENESIS_AT, self.identity.genesis.0);
@@ -69,7 +70,7 @@ impl SegmentHeader {
             return Err(OTHER_VERSION);
         }
         let header = Self {
-            slot_count: le_u32(page, SPAN_AT),
+            slot_count: le_u32(page, SLOT_COUNT_AT),
             base_height: le_u64(page, BASE_AT),
             identity: Identity {
                 chain_id: le_u64(page, CHAIN_AT),
@@ -82,7 +83,7 @@ impl SegmentHeader {
     }
 
     fn check_geometry(&self) -> Result<(), FormatError> {
-        let good = (1..=SPAN_MAX).contains(&self.slot_count)
+        let good = (1..=SLOT_COUNT_MAX).contains(&self.slot_count)
             && self.base_height <= HEIGHT_MAX
             && self.data_offset == slot_offset(self.slot_count)
             && self.capacity >= self.data_offset;

@@ -14,7 +14,7 @@ fn record_that_does_not_follow_is_damaged_when_its_segment_is_split() {
     let dir = tempfile::tempdir().unwrap();
     let records: Vec<_> = (3..10).map(|height| block(height, 0)).collect();
     let disk = Arc::new(RealDisk::new(dir.path()));
-    let mut unpacked = open_as(disk, Options { span: 5, ..options() }, false);
+    let mut unpacked = open_as(disk, Options { segment_blocks: 5, ..options() }, false);
     unpacked.writer.bind(super::IDENTITY, 1).unwrap();
     for record in &records {
         let other = fork(6, 0, 1);
@@ -43,7 +43,8 @@ fn record_that_does_not_follow_is_damaged_when_its_segment_is_split() {
 fn splitting_survives_a_read_error_at_every_call() {
     let store = tempfile::tempdir().unwrap();
     let disk = Arc::new(RealDisk::new(store.path()));
-    let records = fill_across(&mut open_as(disk, Options { span: 5, ..options() }, false));
+    let records =
+        fill_across(&mut open_as(disk, Options { segment_blocks: 5, ..options() }, false));
     let calls = walk(
         &store,
         |dir| open(dir).unwrap(),

@@ -25,12 +25,12 @@ impl Repair {
     /// a longer form. What is not used is given back.
     pub(crate) fn options(old: &Segment, options: Options) -> Options {
         if old.is_packed() {
-            return Options { span: old.count(), ..options };
+            return Options { segment_blocks: old.count(), ..options };
         }
         let records = old.header.capacity - old.header.data_offset;
         // A record that is fetched again may be longer, as precompressed parts can be added.
         let segment_bytes = (2 * records).max(Options::SEGMENT_BYTES_MIN);
-        Options { span: old.count(), segment_bytes, ..options }
+        Options { segment_blocks: old.count(), segment_bytes, ..options }
     }
 
     /// Heights of the segment.

@@ -72,7 +72,7 @@ impl Writer {
     /// runs the result on another thread.
     pub fn begin_split(&self, settled: u64, unpacked_bytes: u64) -> Option<Splitting> {
         let (codec, identity) = (self.codec.clone()?, self.stamp?.identity);
-        let span = range_blocks(self.options.span);
+        let span = range_blocks(self.options.segment_blocks);
         let range = |height: u64| height / u64::from(span);
         let reaches_across =
             |segment: &Arc<Segment>| range(segment.base()) != range(segment.end_height() - 1);
@@ -80,7 +80,7 @@ impl Writer {
         // A segment that was cut is written anew first.
         let is_free = !self.rewrite_due && self.first_parts.is_empty();
         let old = sources.into_iter().find(reaches_across).filter(|_| is_free)?;
-        let options = Options { span, ..self.options };
+        let options = Options { segment_blocks: span, ..self.options };
         let history = BackfillWriter::new(&self.latch, options, identity, Some(codec));
         Some(Splitting { old, history: history.with_unfinished(SPLIT) })
     }

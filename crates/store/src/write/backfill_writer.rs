@@ -131,7 +131,8 @@ impl BackfillWriter {
 
     fn begins_range(&self, height: u64) -> bool {
         // Whole ranges are packed: a segment over the end of one could not be.
-        self.codec.is_some() && height.is_multiple_of(range_blocks(self.options.span).into())
+        self.codec.is_some()
+            && height.is_multiple_of(range_blocks(self.options.segment_blocks).into())
     }
 
     fn roll(&mut self, full: Option<Unfinished>, record: &Record) -> Result<Unfinished, Error> {
@@ -143,7 +144,7 @@ impl BackfillWriter {
 
     fn create(&mut self, base: u64, bytes_min: u64) -> Result<Unfinished, Error> {
         let bytes = self.options.segment_bytes.max(bytes_min);
-        let header = SegmentHeader::new(self.identity, base, self.options.span, bytes);
+        let header = SegmentHeader::new(self.identity, base, self.options.segment_blocks, bytes);
         // An interval that was given up may still remove its own.
         let claim = self.latch.claim(&format!("{}{}", segment_name(base), self.unfinished))?;
         let active = Active::create_aside(&mut self.latch, header, self.unfinished)?;

@@ -80,7 +80,7 @@ impl Writer {
         let newest = self.active.as_ref().and_then(|active| Some(active.tip?.timestamp));
         note_times(&mut held, newest);
         if self.codec.is_some() {
-            note_ranges(&mut held, range_blocks(self.options.span)); // only whole ranges are packed
+            note_ranges(&mut held, range_blocks(self.options.segment_blocks)); // only whole ranges are packed
         }
         // Without a hold the oldest go as retention says. A hold (an archive that lacks them) may keep some,
         // up to its own bound; then the heights count as lost to the archive.

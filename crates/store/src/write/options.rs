@@ -1,7 +1,7 @@
 //! Opening a store.
 
 use crate::error::Error;
-use crate::format::SPAN_MAX;
+use crate::format::SLOT_COUNT_MAX;
 use crate::id::Identity;
 use crate::segment::RANGE_BLOCKS_MAX;
 
@@ -9,7 +9,7 @@ use crate::segment::RANGE_BLOCKS_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
     /// Heights that a segment has slots for.
-    pub span: u32,
+    pub segment_blocks: u32,
     /// Bytes reserved for a segment's records and hash table. A record that does not fit an
     /// empty segment gets a larger one.
     pub segment_bytes: u64,
@@ -21,7 +21,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { span: 4096, segment_bytes: 128 << 20, disk_reserve_bytes: 1 << 30, expected: None }
+        Self {
+            segment_blocks: 4096,
+            segment_bytes: 128 << 20,
+            disk_reserve_bytes: 1 << 30,
+            expected: None,
+        }
     }
 }
 
@@ -40,15 +45,15 @@ impl Options {
                 Err(Error::BadOption { name, found, allowed })
             }
         };
-        within("span", self.span.into(), 1, SPAN_MAX.into())?;
+        within("segment_blocks", self.segment_blocks.into(), 1, SLOT_COUNT_MAX.into())?;
         let (min, max) = (Self::SEGMENT_BYTES_MIN, Self::SEGMENT_BYTES_MAX);
         within("segment_bytes", self.segment_bytes, min, max)
     }
 }
 
-/// Length of the ranges of a store whose segments have `span` heights at most.
-pub(crate) fn range_blocks(span: u32) -> u32 {
-    1 << span.clamp(1, RANGE_BLOCKS_MAX).ilog2()
+/// Length of the ranges of a store whose segments have `segment_blocks` heights at most.
+pub(crate) fn range_blocks(segment_blocks: u32) -> u32 {
+    1 << segment_blocks.clamp(1, RANGE_BLOCKS_MAX).ilog2()
 }
 
 #[cfg(test)]

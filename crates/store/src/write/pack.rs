@@ -112,7 +112,7 @@ impl Writer {
         // Of a segment that is split no part goes before the whole one.
         let codec = self.codec.as_ref().filter(|_| self.first_parts.is_empty())?;
         let identity = self.stamp?.identity;
-        let range_blocks = range_blocks(self.options.span);
+        let range_blocks = range_blocks(self.options.segment_blocks);
         let mut group = Vec::new();
         for segment in &self.sources(settled, unpacked_bytes) {
             add(&mut group, segment, range_blocks);

@@ -132,7 +132,8 @@ impl Writer {
     }
 
     fn begins_range(&self, height: u64) -> bool {
-        self.codec.is_some() && height.is_multiple_of(range_blocks(self.options.span).into())
+        self.codec.is_some()
+            && height.is_multiple_of(range_blocks(self.options.segment_blocks).into())
     }
 
     /// Writes the first segment anew, from its map, whose file another program removed. Returns its
@@ -224,7 +225,8 @@ impl Writer {
         // A record that is longer than a segment gets a segment of its own.
         let alone = Active::bytes_for(record.encoded_len(), &RecordHeader::of(record));
         let bytes = self.options.segment_bytes.max(alone);
-        let header = SegmentHeader::new(identity, record.height, self.options.span, bytes);
+        let header =
+            SegmentHeader::new(identity, record.height, self.options.segment_blocks, bytes);
         let active = Active::create(&mut self.latch, header)?;
         let (mut segments, tables) = self.lists();
         segments.push(Arc::clone(&active.segment));

@@ -80,7 +80,7 @@ pub fn fresh_dir() -> TempDir {
 }
 
 pub fn small() -> Options {
-    Options { span: 4, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None }
+    Options { segment_blocks: 4, segment_bytes: 64 << 10, disk_reserve_bytes: 0, expected: None }
 }
 
 pub fn open(dir: &Path, options: Options) -> Opened {

@@ -1,4 +1,4 @@
-use neve_store::{LockedTail, Options, SPAN_MAX};
+use neve_store::{LockedTail, Options, SLOT_COUNT_MAX};
 
 use super::*;
 use crate::config::SettingsFile;
@@ -212,7 +212,7 @@ fn bounds_are_those_of_the_store() {
     assert_eq!(amount("segment-bytes", false), i128::from(Options::SEGMENT_BYTES_MIN));
     assert_eq!(amount("segment-bytes", true), i128::from(Options::SEGMENT_BYTES_MAX));
     assert_eq!(amount("retain-bytes", false), i128::from(2 * Options::SEGMENT_BYTES_MIN));
-    assert_eq!(amount("segment-blocks", true), i128::from(SPAN_MAX));
+    assert_eq!(amount("segment-blocks", true), i128::from(SLOT_COUNT_MAX));
     assert_eq!(amount("lock-newest-bytes", false), i128::from(LockedTail::BYTES_MIN));
 }
 

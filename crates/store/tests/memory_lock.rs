@@ -18,7 +18,7 @@ use support::{hash, open};
 const MIB: u64 = 1 << 20;
 /// Options of a segment whose index takes a step of 1 MiB, and six records seven.
 const OPTIONS: Options =
-    Options { span: 6, segment_bytes: 7 * MIB, disk_reserve_bytes: 0, expected: None };
+    Options { segment_blocks: 6, segment_bytes: 7 * MIB, disk_reserve_bytes: 0, expected: None };
 
 fn append(store: &mut Opened, heights: std::ops::Range<u64>) {
     for height in heights {
@@ -137,7 +137,7 @@ fn the_newest_bytes_are_locked_as_far_as_is_allowed() {
 
     // Of an index of many steps only the newest slots count.
     let wide = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut other = open(wide.path(), Options { span: 1 << 18, ..OPTIONS });
+    let mut other = open(wide.path(), Options { segment_blocks: 1 << 18, ..OPTIONS });
     append(&mut other, 1..3);
     let mut newest_there = LockedTail::new(3 * MIB);
     newest_there.keep(&other.reader).unwrap();
