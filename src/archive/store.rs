@@ -161,7 +161,7 @@ impl ArchiveStore {
 
     /// Puts an object, unless it is there with the bytes of its name. Returns true if it was put.
     ///
-    /// An object that is there is read: a manifest names no object that nobody looked at.
+    /// An object that is there is read, because a manifest names only objects that were compared.
     pub(crate) async fn put(&self, name: &ObjectName, bytes: Vec<u8>) -> Result<bool, Failed> {
         match self.get(name, bytes.len() as u64).await {
             Ok(_) => return Ok(false),
@@ -177,7 +177,7 @@ impl ArchiveStore {
         let length = bytes.len() as u64;
         match self.counted("put", length, self.objects.put(&path, PutPayload::from(bytes))).await {
             Ok(_) => Ok(true),
-            // An answer may be lost: what is there counts.
+            // An answer may be lost, so the object that is there decides.
             Err(error) => match self.get(name, length).await {
                 Ok(_) => Ok(true),
                 Err(_) => Err(error.into()),
@@ -306,7 +306,7 @@ impl ArchiveStore {
         let digest = Digest::of(&bytes);
         let swapped = self.swap(before, bytes, is_conditional).await;
         let Err(error) = swapped else { return Ok(true) };
-        // A refusal, or an answer that was lost: what is there counts.
+        // A refusal, or an answer that was lost: the object that is there decides.
         let there = self.manifest().await?.map(|held| held.digest);
         if there == Some(digest) {
             return Ok(true);
@@ -348,8 +348,8 @@ impl ArchiveStore {
         if there == before.map(|held| held.digest) { Ok(()) } else { Err(Failed::Busy(1)) }
     }
 
-    /// Puts the manifest in a directory. A rename that is late happens after all: no other writer may compare
-    /// before, so the put keeps the lock also if nobody waits for it any more.
+    /// Puts the manifest in a directory. A late rename still happens, and no other writer may compare before it. So
+    /// the put keeps the lock even if its caller has stopped waiting.
     async fn put_holding(&self, lock: File, bytes: Vec<u8>) -> Result<(), Failed> {
         let (objects, path) = (self.objects.clone(), self.path(MANIFEST_NAME));
         let length = bytes.len() as u64;

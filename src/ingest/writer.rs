@@ -1,8 +1,8 @@
 //! The writer thread: the only one that appends, syncs, evicts and withdraws.
 //!
-//! Records bring the room that they take with them (see `shared/ingest_budget.rs`), so that a slow
-//! disk slows fetching down and memory stays what it is. A full disk is waited out; any other
-//! failure of a write stops the thread, and serving goes on from what is there.
+//! Each record has a reservation of memory (see `shared/ingest_budget.rs`). So a slow disk slows fetching down, and
+//! memory does not grow. The thread waits until a full disk has space again. Any other failure of a write stops
+//! it, and neve serves the heights that are stored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -408,8 +408,8 @@ fn note_held(held_bytes: u64, limit_bytes: u64, uncopied: u64) {
     }
 }
 
-/// The result of what is under way, once it has ended; `None` if nothing is. What panicked is done
-/// again when it is due again.
+/// The result of a task, once it has ended; `None` if there is none. A task that panicked is begun again when it is
+/// due again.
 async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<T> {
     let ended = under_way.as_mut()?.await;
     *under_way = None;

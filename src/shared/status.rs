@@ -211,7 +211,7 @@ impl Default for Status {
 
 impl Status {
     fn lock(&self) -> MutexGuard<'_, StatusText> {
-        // Words are whole whatever happened to who wrote them.
+        // A text is whole even if the thread that wrote it panicked.
         lock(&self.words)
     }
 
@@ -400,7 +400,7 @@ impl Status {
 /// Time spent in each stage, in nanoseconds, over all threads.
 #[derive(Debug, Default)]
 pub(crate) struct StageTimes {
-    /// Heights under way, whatever they wait for.
+    /// Heights in flight, for any reason.
     pub(crate) fetch: AtomicU64,
     /// Parsing and proving.
     pub(crate) prove: AtomicU64,

@@ -11,11 +11,11 @@ const BEGIN: f64 = 8.0;
 /// Time of the quickest answers below which an upstream is near. There a head takes as long as the other
 /// requests before it.
 const NEAR: Duration = Duration::from_millis(10);
-/// In so long the quickest time is forgotten: an upstream may become slower for good. By the clock
-/// and not by samples, of which a large window has many before it is seen that they queue.
+/// Time after which the quickest time is forgotten, because an upstream may become slower for good. It is a time
+/// and not a number of samples: a large window gives many samples before a queue shows.
 const FORGET: Duration = Duration::from_mins(10);
-/// An answer counts for so many times the mean at most: one in twenty may be twenty times as slow,
-/// from a disk or over a network, and no answer waits for another. When they do, all become slower.
+/// Largest multiple of the mean that one answer counts as. One answer in twenty may be twenty times as slow,
+/// because of a disk or a network, without any queue. In a queue all answers become slower.
 const OUTLIER: f64 = 2.0;
 /// Waits of an upstream that throttles.
 const THROTTLED_FIRST: Duration = Duration::from_millis(250);
@@ -26,8 +26,8 @@ const KEEP: f64 = 0.9;
 /// Limit of the time that responses wait for each other at the upstream.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Queue {
-    /// An answer that takes so many times as long as the quickest ones waited for others: more at a
-    /// time would only make it wait longer.
+    /// Multiple of the quickest time from which an answer must have waited for others. More requests at
+    /// a time would only make it wait longer.
     times: f64,
     /// Below this, waiting is not worth a smaller window.
     at_least: Duration,
@@ -113,7 +113,7 @@ impl ConcurrencyLimit {
         self.shrink(0.5, now);
     }
 
-    /// The upstream failed, so many times in a row by now: once is bad luck.
+    /// Notes a failure of the upstream, with the number of failures in a row. The first may be bad luck.
     pub(crate) fn failed(&mut self, in_a_row: u32, now: Instant) {
         if in_a_row > 1 {
             self.refused(now);

@@ -1,10 +1,12 @@
 //! Logs that match a filter, as slices of the stored receipts, or unpacked.
 //!
-//! What matches is what the node says (libevm, `eth/filters/filter.go`, `filterLogs`; coreth's is
-//! the same): the address is among the addresses, if there are any; the log has at least as many
-//! topics as the filter has positions, those at the end that take anything included; and at each
-//! position the topic is among the listed ones, if there are any. The node asks the blooms of
-//! headers first; here they are not looked at, because from Helicon on they are other blocks'.
+//! A log matches by the node's rules (libevm, `eth/filters/filter.go`, `filterLogs`; coreth's are the same):
+//!
+//! - Its address is one of the filter's addresses, if there are any.
+//! - It has at least as many topics as the filter has positions, also those at the end that take any topic.
+//! - At each position its topic is one of the listed ones, if there are any.
+//!
+//! The node looks at the blooms of headers first. neve does not, because from Helicon on they are of other blocks.
 //!
 //! The store finds candidates by the keys of [`term`]. Keys are hashes, so each candidate's
 //! address and topics are read from its text and compared.
@@ -24,8 +26,8 @@ use crate::terms::term;
 /// The logs of `heights` that are wanted, by height and position, each the text of its object
 /// as the node shows it. Nothing is looked at before it is asked for.
 ///
-/// A height that is not stored or cannot be read is an error, and the end: what came before is
-/// then not the whole answer.
+/// A height that is not stored or cannot be read is an error and ends the search. The logs before it are then not
+/// the whole answer.
 pub fn logs(reader: &Reader, wanted: LogMatcher, heights: RangeInclusive<u64>) -> Logs {
     let candidates = reader.logs(heights, wanted.0.keys.clone());
     let (places, each) = (Vec::new(), Vec::new().into_iter());
@@ -191,7 +193,7 @@ impl Logs {
         None
     }
 
-    /// The candidate's text, if it is what is looked for; of a packed height all such texts.
+    /// The candidate's text, if it matches; of a packed height the texts of all matching logs.
     fn check(
         &mut self,
         candidate: Candidate,
@@ -212,7 +214,7 @@ impl Logs {
         let log = self.here.as_ref().and_then(|here| here.log(index as usize));
         let log = log.ok_or(SearchError::Unreadable { height })?;
         log.probe()?;
-        // Also for a filter that takes anything: what is not a log must not be given as one.
+        // Also for a filter that takes any log: a text that is no log must not be returned as one.
         let event = Event::read(log.as_ref()).ok_or(SearchError::Unreadable { height })?;
         let taken = self.wanted.0.filter.takes(&event);
         self.examined += log.len() as u64;

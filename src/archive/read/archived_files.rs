@@ -25,12 +25,12 @@ use crate::config::settings::ArchiveConfig;
 use crate::rpc::methods::LogsBeyond;
 use crate::shared::lock::lock;
 
-/// Bytes of page lists that are in memory: those of a span of mainnet have 260 KB. What a manifest says of them counts,
-/// as nobody may vouch for it.
+/// Bytes of page lists in memory. Those of a span of mainnet have 260 KB. The sizes are those that the manifest names,
+/// which may be false.
 const LISTS_BYTES_MAX: u64 = 32 << 20;
 /// Bytes that tables of archived files take together.
 const TABLES_BYTES_MAX: usize = 32 << 20;
-/// Spans that one hash is looked for in.
+/// Spans in which one hash is searched for.
 const SPANS_ASKED_MAX: usize = 4;
 
 /// Manifest whose heights may be answered.

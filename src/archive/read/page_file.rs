@@ -53,11 +53,12 @@ pub(super) struct Boarding {
     pub(super) landings: Vec<(Landing, bool)>,
 }
 
-/// Neighboring pages that are being brought. Its end, also by a panic, lets others bring what it did not bring.
+/// Neighboring pages that one read brings. At its end, also by a panic, other reads may bring the pages that it did
+/// not.
 pub(super) struct Flight {
     file: Arc<PageFile>,
     pages: Range<usize>,
-    /// Tells those who wait; `None` once it did.
+    /// Wakes the tasks that wait; `None` once it did.
     told: Option<Takeoff>,
 }
 
@@ -86,7 +87,7 @@ impl Drop for Flight {
 }
 
 impl PageFile {
-    /// Pages of an object of so many bytes. The list must be the one of its name.
+    /// Makes the pages of an object of `bytes` bytes. The list must be the one of its name.
     pub(super) fn new(name: ObjectName, bytes: u64, list: PageList, file: Option<File>) -> Self {
         let words = list.len().div_ceil(u64::BITS as usize);
         let proven = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -113,8 +114,8 @@ impl PageFile {
         word.is_some_and(|word| word.load(Ordering::Acquire) & bit(page) != 0)
     }
 
-    /// Pages of these that are not here, and that nobody brings: the number of reads of so many that they take, and
-    /// their own.
+    /// Counts those of the pages that are not here and that no read brings. Returns the number of reads of at most
+    /// `run_max` pages that they take, and the number of pages.
     pub(super) fn absent(&self, pages: &BTreeSet<usize>, run_max: usize) -> (usize, usize) {
         let landings = lock(&self.landings);
         let is_absent = |page: &usize| !self.is_proven(*page) && !landings.contains_key(page);
@@ -126,8 +127,8 @@ impl PageFile {
         (reads, count)
     }
 
-    /// Pages between absent ones of these, if all of them are absent too and no gap has more than so many: one read
-    /// instead of two brings both sides.
+    /// Pages between absent ones of these, if they are absent too and a gap has at most `gap_max`: then one read
+    /// brings both sides, and not two.
     pub(super) fn between(&self, pages: &BTreeSet<usize>, gap_max: usize) -> Vec<usize> {
         let landings = lock(&self.landings);
         let is_absent = |page: &usize| !self.is_proven(*page) && !landings.contains_key(page);
@@ -138,7 +139,7 @@ impl PageFile {
         gaps.filter(is_short).flatten().collect()
     }
 
-    /// Takes those of the pages that are not here: those that nobody brings are the caller's, in runs of so many.
+    /// Boards the reads of pages that are not here. Pages that no read brings are the caller's, in runs of `run_max`.
     pub(super) fn board(self: &Arc<Self>, pages: &BTreeSet<usize>, run_max: usize) -> Boarding {
         let mut landings = lock(&self.landings);
         let mut boarding = Boarding { here: 0, mine: Vec::new(), landings: Vec::new() };
@@ -317,7 +318,8 @@ fn serves() -> bool {
     ["http-", "admin-"].iter().any(|serving| name.starts_with(serving))
 }
 
-/// Adds a page to a run that ends before it, unless the run has so many pages. Otherwise begins a run, and returns false.
+/// Adds a page to a run that ends before it and has fewer than `run_max` pages. Otherwise begins a new run, and
+/// returns false.
 pub(super) fn joins(run: &mut Range<usize>, page: usize, run_max: usize) -> bool {
     let is_next = run.end == page && (1..run_max).contains(&run.len());
     *run = if is_next { run.start..page + 1 } else { page..page + 1 };

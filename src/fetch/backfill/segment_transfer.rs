@@ -40,8 +40,8 @@ pub(crate) enum BackfillStep {
 }
 
 impl BackfillStep {
-    /// Joins it with the step of another source of segments. Single heights are requested only above what
-    /// either may still have.
+    /// Joins it with the step of another source of segments. Single heights are requested only above the heights
+    /// that either source may still have.
     #[cfg(feature = "archive")]
     pub(super) fn or(self, other: Self) -> Self {
         match (self, other) {
@@ -160,7 +160,7 @@ async fn take_all(
     Ok(BackfillStep::Again)
 }
 
-/// A segment did not check out: it is left alone, and what is wrong of it is kept.
+/// Rejects a segment: it is left alone for a while, and its wrong data is kept as evidence.
 fn refuse(follower: &Follower, peer: &MirrorSource, listed: Listed, wrong: &SegmentError) {
     warn!(base = listed.base, upstream = peer.name, error = %wrong, "segment rejected");
     counter!("neve_mirror_received_segments_total", "outcome" => "rejected").increment(1);
@@ -168,7 +168,7 @@ fn refuse(follower: &Follower, peer: &MirrorSource, listed: Listed, wrong: &Segm
     keep_evidence(follower, &peer.name, listed.base, wrong);
 }
 
-/// Keeps what is wrong of the segment that begins at `base`.
+/// Keeps the wrong data of the segment that begins at `base`.
 pub(super) fn keep_evidence(follower: &Follower, from: &str, base: u64, wrong: &SegmentError) {
     if let Some(texts) = wrong.texts.clone() {
         let (height, upstream) = (wrong.height.unwrap_or(base), from.to_owned());

@@ -99,8 +99,8 @@ impl<'f> Session<'f> {
         self.pump(next, sight).await
     }
 
-    /// Finds where store and upstreams agree, and takes unproven heights above it back. What is
-    /// proven was compared when they were admitted.
+    /// Finds the height up to which store and upstreams agree, and withdraws unproven heights above it.
+    /// Proven heights were compared when the upstreams were admitted.
     async fn agree(&mut self, upstream_head: u64) -> Result<(), SessionEnd> {
         let proven = self.follower.serving.proven_height();
         let mut from = None;
@@ -217,8 +217,8 @@ impl<'f> Session<'f> {
         }
     }
 
-    /// Room for one more height. What is held back waits for headers that are still to come: these
-    /// are fetched whether there is room or not.
+    /// Reserves memory for one more height. Heights that are held back wait for later headers. So those headers
+    /// are fetched even if no memory is left.
     fn room(&self, budget: &IngestBudget, alone: bool) -> Option<IngestReservation> {
         let forced = alone && !self.held.is_empty();
         budget.take(alone).or_else(|| forced.then_some(IngestReservation::Forced))
@@ -363,8 +363,8 @@ impl<'f> Session<'f> {
         }
     }
 
-    /// Publishes what may be: everything, but for heights that were disproved once and are not
-    /// proven yet, and those behind them.
+    /// Publishes the fetched heights below the first one that was disproved once and is not proven
+    /// yet.
     async fn release(&mut self) -> Result<(), SessionEnd> {
         let settled = self.window.settled();
         while self

@@ -1,9 +1,8 @@
 //! For mirrors: sealed segments and packed files, records as a stream. See docs/RPC.md, "Mirrors".
 //!
-//! Each download and each stream has a task of its own, reads a piece ahead of its client and no
-//! more, and ends with its connection, which is cut if the client does not read. One that has gone
-//! is noticed when something is sent: of a stream at the second of what it sends every five
-//! seconds. Their number is bounded.
+//! Each download and each stream has a task of its own, which reads at most one piece ahead of its client. It ends
+//! with its connection, which is cut if the client does not read. neve notices a client that has gone when it sends:
+//! a stream sends every five seconds, and the second of these writes fails. The number of tasks is bounded.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! The stream of records to one mirror: what is committed, then what is published, as it is.
+//! The stream of records to one mirror: first the committed heights, then each new one as it is published.
 //!
-//! Heights that were sent may be taken back and come again, perhaps between two looks. So the
-//! newest that were sent are remembered, by hash and checksum, and compared with what is stored.
+//! Heights that were sent may be withdrawn and come again, perhaps between two checks. So the stream
+//! remembers the newest ones that it sent, by hash and checksum, and compares them with the stored ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::shared::Serving;
 
 /// Interval of idle frames.
 const IDLE_AFTER: Duration = Duration::from_secs(5);
-/// Heights that are remembered. What is withdrawn is not settled yet, which is fewer.
+/// Heights that are remembered. Only unsettled heights are withdrawn, which are fewer.
 const REMEMBERED: usize = 4096;
 
 /// Stream of records to a mirror.
@@ -86,7 +86,7 @@ impl<'s> RecordStream<'s> {
         }
     }
 
-    /// Says which of the heights that were sent are no longer what they were.
+    /// Tells the mirror which of the sent heights have changed.
     async fn take_back(&mut self) -> Result<(), StreamEnd> {
         let first = self.serving.reader.range().map_or(0, |range| *range.start());
         let mut from = None;

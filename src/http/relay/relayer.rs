@@ -25,8 +25,8 @@ use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState};
 use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Split};
 use crate::shared::{Account, Class, ClientAddress, Holder, Reservation};
 
-/// Memory of a relayed request besides its own bytes: what is read from the upstream, and as much on
-/// its way to the client.
+/// Memory of a relayed request besides its own bytes: one read from the upstream, and as much in flight to
+/// the client.
 const BYTES: usize = 2 * STREAM_READ_BYTES;
 
 /// The relay as all listeners share it.
@@ -274,8 +274,8 @@ impl Relayer {
         Some((filling, held))
     }
 
-    /// Relays a message of a WebSocket, and returns its response whole, or an error in its place. Nobody
-    /// hears of a notification that fails, as at the node. `None` if clients use too much memory.
+    /// Relays a message of a WebSocket, and returns its whole response, or an error in its place. A notification
+    /// that fails has no response, as at the node. `None` if clients use too much memory.
     pub(crate) async fn whole(
         &self,
         mut call: Outbound,
@@ -349,8 +349,8 @@ impl Relayer {
         origin.account.reserve(Holder::Relay, self.bytes())
     }
 
-    /// Takes the place of a request. That of a broadcast is kept until its last upstream has answered,
-    /// with the memory of the body and of what is read from each: clients come and go meanwhile.
+    /// Takes the place of a request. A broadcast keeps it until its last upstream has answered, with the memory
+    /// of the body and of the reads from each upstream, because its client may leave before.
     fn enter_with(
         &self,
         request: &mut RelayRequest,

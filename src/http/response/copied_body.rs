@@ -1,8 +1,8 @@
 //! A body on its way out through hyper: copied, piece by piece, as it is sent.
 //!
-//! hyper keeps what a socket does not take for as long as its client likes, and touches it then:
-//! what is stored may have left memory by that time, and the thread would wait for the disk. So it
-//! gets copies. What is not in memory when its turn comes is copied on a thread that may wait.
+//! hyper keeps the bytes that a socket does not take, as long as the client does not read, and touches them
+//! later. Stored bytes may have left memory by then, and the thread would wait for the disk. So hyper gets
+//! copies. Bytes that are not in memory at their turn are copied on a thread that may wait.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -59,15 +59,15 @@ impl CopiedBody {
         self.counters = Some(Arc::clone(counters));
     }
 
-    /// Names the client for which what is left takes memory.
+    /// Names the client whose memory the rest of the body counts as.
     pub(crate) fn charge(&mut self, memory: &Arc<MemoryBudget>, address: ClientAddress) {
-        // What is left fits into one copy otherwise, which each connection may have.
+        // Otherwise the rest fits into one copy, which each connection may have.
         if self.left > WINDOW {
             self.client = Some((Arc::clone(memory), address));
         }
     }
 
-    /// True if there is memory for what is left of it.
+    /// True if there is memory for the rest of the body.
     fn fits(&mut self) -> bool {
         let (Some((memory, address)), Rest::Here(uncopied)) = (&self.client, &mut self.rest) else {
             return true;
@@ -126,7 +126,7 @@ struct Uncopied {
 }
 
 impl Uncopied {
-    /// Copies what comes next, unless some of it is not in memory.
+    /// Copies the next bytes, unless some of them are not in memory.
     fn copy(&mut self) -> Result<Bytes, Cold> {
         if !self.frame.has_remaining() {
             self.frame = self.body.next_write_if_resident()?;

@@ -39,14 +39,14 @@ impl fmt::Debug for Streamed {
 #[derive(Debug)]
 pub(crate) struct StreamBody {
     pub(crate) pieces: mpsc::Receiver<Bytes>,
-    /// Bytes still to come, if that is known. Should fewer come, the connection is cut, so that
-    /// nobody takes a part for the whole.
+    /// Bytes still to come, if that is known. If fewer come, the connection is cut, so that the client
+    /// does not take a part for the whole.
     pub(crate) left: Option<u64>,
 }
 
 impl HttpBody {
-    /// Counts the bytes that are sent of a body, and names the client for which what is left of it
-    /// takes memory.
+    /// Counts the bytes that are sent of a body, and names the client whose memory the rest of it counts
+    /// as.
     pub(crate) fn charge(
         &mut self,
         counters: &Arc<ThreadCounters>,

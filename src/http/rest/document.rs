@@ -1,7 +1,7 @@
 //! Documents for caches that know HTTP: a block, its header, its receipts, a transaction, a
 //! receipt, each under an address of its own, each the `result` of a JSON-RPC answer to the byte.
 //!
-//! What a settled height shows never changes, so it may be kept for good. See docs/RPC.md, "REST",
+//! The document of a settled height never changes, so a cache may keep it for good. See docs/RPC.md, "REST",
 //! and docs/openapi.json.
 
 use std::sync::{Arc, LazyLock};
@@ -272,9 +272,9 @@ impl Document {
         Ok(Self { content: Content::Of(record, shown), tag, keep })
     }
 
-    /// The bytes depend on the codings that the client takes, and so does the tag: the
-    /// body is put together before it is known whether anybody wants it, which costs next to
-    /// nothing.
+    /// Answers with the body, or with its conditions only. The bytes depend on the codings that the client takes, and
+    /// the tag depends on the bytes. So the body is put together even if only the tag is needed, which costs
+    /// little.
     fn answer(self, asked: &HeaderMap) -> Result<Response<ResponseBody>, NotRead> {
         let varies = self.content.has_codings()?;
         let body = self.content.body(AcceptEncoding::of(asked))?;
@@ -297,7 +297,7 @@ impl Document {
 }
 
 impl Content {
-    /// True if the bytes depend on what the client takes, be they plain this time or not.
+    /// True if the bytes depend on the codings that a client takes, also if this response is uncompressed.
     fn has_codings(&self) -> Result<bool, Cold> {
         let Self::Of(record, shown) = self else { return Ok(false) };
         shown.part().map_or(Ok(false), |part| precompressed::has_any(record, part))

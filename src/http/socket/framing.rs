@@ -128,7 +128,7 @@ enum End {
 }
 
 impl Head {
-    /// Number of bytes that pass, and what is behind them.
+    /// Number of bytes that pass, and the end that they reach.
     fn pass(&mut self, bytes: &[u8]) -> (usize, End) {
         let mut line_start = 0;
         for at in memchr_iter(b'\n', bytes) {
@@ -151,8 +151,8 @@ impl Head {
 }
 
 impl Chunk {
-    /// Number of bytes that pass, and the next part if this one ends with them. What is malformed
-    /// need not be told from what is not: hyper refuses it, and reads no further.
+    /// Number of bytes that pass, and the next part if this one ends with them. Malformed bytes need no
+    /// check here: hyper refuses them, and reads no further.
     fn pass(&mut self, bytes: &[u8]) -> (usize, Option<Part>) {
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {

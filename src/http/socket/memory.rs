@@ -56,8 +56,8 @@ impl SocketMemory {
     ) -> bool {
         match written {
             Poll::Ready(Ok(len)) if *len == bytes => self.unsent_held = None,
-            // The caller keeps what the socket does not take, for as long as the client does not
-            // read.
+            // The caller keeps the bytes that the socket does not take, until the client
+            // reads.
             Poll::Pending if bytes > FREE_BYTES => {
                 let account = self.memory.account(client.unwrap_or(self.address));
                 return account.hold(&mut self.unsent_held, Holder::Unread, bytes);

@@ -13,8 +13,8 @@ use super::message_reader::Socket;
 use crate::body::BodyBuilder;
 use crate::http::response::ResponseWriter;
 
-/// Bytes after which notifications are written though more are to come. A height's are written when
-/// it is told in any case; this bounds what a range that is replayed keeps in memory.
+/// Bytes after which notifications are written though more are to come. At the end of a height they are written in
+/// any case. This bounds the memory of a range that is replayed.
 const WRITE_BUFFER: usize = 64 << 10;
 
 /// Time that writing has waited for the client since the connection was last at the head.

@@ -1,7 +1,7 @@
-//! Filters: questions whose new results a caller polls for.
+//! Filters: queries whose new results a caller polls for.
 //!
 //! A filter is a cursor, as a subscription is (`src/rpc/cursors/subscriptions.rs`). Its cost does
-//! not grow while nobody polls it. After five minutes without a poll it is removed, as the node
+//! not grow between polls. After five minutes without a poll it is removed, as the node
 //! removes it (libevm and coreth, `eth/filters/api.go`: after five to ten, by a timer).
 
 use std::cell::RefCell;
@@ -199,8 +199,8 @@ impl UndoLog {
         self.0.get_mut().append(&mut next.0.into_inner());
     }
 
-    /// Undoes all changes, except deliveries to another caller since. Two callers who share one filter
-    /// each lose what the other one gets, at the node too.
+    /// Undoes all changes, except later deliveries to another caller. Two callers with the same filter each lose
+    /// the results that the other one gets, at the node too.
     pub(crate) fn undo(&mut self, filters: &Filters) {
         for change in self.0.get_mut().drain(..).rev() {
             match change {

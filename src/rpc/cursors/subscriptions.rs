@@ -127,26 +127,26 @@ impl Subscriptions {
         self.closed.clear();
     }
 
-    /// Ends a frame that was answered: what it has ended is gone.
+    /// Ends a frame that was answered. The subscriptions that it ended are gone.
     pub(crate) fn keep(&mut self) {
         self.closed.clear();
     }
 
-    /// Has those that the frame has opened wait for its response; returns its number.
+    /// Has the subscriptions that the frame opened wait for its response. Returns the number of the frame.
     pub(crate) fn hold_back(&mut self) -> u64 {
         let opened = self.held.iter_mut().filter(|held| held.frame == self.frame);
         opened.for_each(|held| held.waits = true);
         self.frame
     }
 
-    /// Lets those go on that waited for the response to a frame. They have to catch up first.
+    /// Lets the subscriptions go on that waited for the response to a frame. They have to catch up first.
     pub(crate) fn go_on(&mut self, frame: u64) {
         for held in self.held.iter_mut().filter(|held| held.waits && held.frame == frame) {
             (held.waits, held.live) = (false, false);
         }
     }
 
-    /// Takes back what the frame has opened and ended: a batch that is refused has done nothing.
+    /// Undoes the openings and endings of the frame: a refused batch has no effect.
     pub(crate) fn undo(&mut self) {
         let frame = self.frame;
         while let Some((at, held)) = self.closed.pop() {
@@ -155,8 +155,8 @@ impl Subscriptions {
         self.held.retain(|held| held.frame != frame);
     }
 
-    /// Opens one, which hears of what comes after `served`, or from a height on that is served or
-    /// will be.
+    /// Opens a subscription. It gets the heights after `served`, or those from a given height on, which is served
+    /// or will be.
     pub(crate) fn open(
         &mut self,
         wanted: Subscription,
@@ -214,14 +214,14 @@ impl Subscriptions {
         lowest(true).or_else(|| lowest(false))
     }
 
-    /// The heights that the slowest of those who were at the head is behind it now.
+    /// Heights that the slowest subscription is behind the head, of those that were at the head once.
     pub(crate) fn lag(&self, head: u64) -> u64 {
         let live = self.held.iter().filter(|held| held.live && held.hears());
         let live = live.filter_map(|held| held.next);
         live.map(|next| (head + 1).saturating_sub(next)).max().unwrap_or(0)
     }
 
-    /// Those who are to hear of `height`, which counts as told.
+    /// Subscriptions that get `height` next. For these it counts as told.
     pub(crate) fn notify(&mut self, height: u64, first: u64, head: u64) -> Vec<&OpenSubscription> {
         let due =
             |held: &&mut OpenSubscription| held.hears() && held.next.unwrap_or(first) == height;
@@ -264,7 +264,7 @@ impl SubscriptionKind {
     }
 }
 
-/// The height to begin with: `from`, or what comes after the head. `None` while there is no head.
+/// The height to begin with: `from`, or the one after the head. `None` while there is no head.
 fn next(from: Option<u64>, served: Option<&RangeInclusive<u64>>) -> Result<Option<u64>, NotOpened> {
     match (from, served) {
         (None, served) => Ok(served.map(|served| served.end() + 1)),

@@ -43,7 +43,7 @@ const CHECKED_AT_ONCE: usize = 128 << 10;
 /// first watermark and `second..` up to the second.
 pub(crate) struct Map {
     raw: MmapRaw,
-    /// For copies, which the map itself gives to nobody without waiting.
+    /// Descriptor for copies without waiting, which the map itself cannot give.
     file: Option<File>,
     watermarks: Watermarks,
     on_unreadable: OnceLock<OnUnreadable>,
@@ -103,8 +103,8 @@ impl Map {
         let _ = self.on_unreadable.set(Box::new(tell));
     }
 
-    /// Waits until `bytes`, which are of this map, are in memory. On an error of the disk the
-    /// place is told to whom it concerns.
+    /// Waits until `bytes`, which are of this map, are in memory. On an error of the disk it calls the
+    /// function of [`Self::on_unreadable`] with the place.
     pub(crate) fn load(&self, bytes: &[u8]) -> io::Result<()> {
         load(bytes).inspect_err(|_| {
             let lost = pieces_by_page(bytes).find(|piece| load(piece).is_err()).unwrap_or(bytes);
@@ -167,7 +167,7 @@ impl Map {
         unlock(start.addr()..start.addr() + len);
     }
 
-    /// Address and length of what of `range` is mapped.
+    /// Address and length of the mapped part of `range`.
     fn extent(&self, range: Range<u64>) -> (*mut c_void, usize) {
         let (start, end) = (range.start.min(self.len()), range.end.min(self.len()));
         (self.raw.as_mut_ptr().wrapping_add(start as usize).cast(), (end - start) as usize)
@@ -239,8 +239,8 @@ impl Map {
         reads::read_exact(file, into, self.offset_of(bytes))
     }
 
-    /// Copies `bytes`, which are of this map, without touching them, whatever becomes of them
-    /// meanwhile (preadv2(2), `RWF_NOWAIT`). What was written below a watermark is in the file.
+    /// Copies `bytes`, which are of this map, without touching them, even if their pages leave memory
+    /// meanwhile (preadv2(2), `RWF_NOWAIT`). The file has all bytes below a watermark.
     pub(crate) fn copy(&self, bytes: &[u8], into: &mut [u8]) -> NonblockingRead {
         let file = self.file.as_ref().filter(|_| !cfg!(miri));
         let Some(file) = file else { return NonblockingRead::Unsupported };
@@ -267,9 +267,9 @@ fn map_file(file: &File, len: u64) -> io::Result<MmapRaw> {
     }
     reads::begin()?;
     let raw = options.map_raw_read_only(file)?;
-    // Nothing is read ahead: a look-up would read 128 KiB for its 64 bytes, and whoever
-    // touches the last page that was read ahead would have to begin the next. What is of
-    // many pages is asked for (`will_need`). A failure costs time and nothing else.
+    // Nothing is read ahead: a look-up would read 128 KiB for its 64 bytes, and a thread that
+    // touches the last page read ahead would have to begin the next read. Parts of many pages
+    // are requested (`will_need`). A failure only costs time.
     let _ = raw.advise(Advice::Random);
     let _ = fadvise(file, 0, None, rustix::fs::Advice::Random); // the same for copies
     Ok(raw)

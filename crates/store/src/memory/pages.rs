@@ -6,20 +6,20 @@ use super::map;
 
 /// Pages that are remembered together: one bit each.
 const GROUP: usize = u32::BITS as usize;
-/// For how long a page counts as being in memory after it was asked about. Where memory is not
-/// short systems do not give up what was used a second ago.
+/// Time for which a page counts as resident after its probe. Unless memory is short, the kernel does not drop a
+/// page that was used a second ago.
 pub(super) const KNOWN_MS: u32 = 1000;
-/// Memory is short if a page is gone that was asked about so long ago at most, and so was used
-/// since. One that was asked about before that went at least [`KNOWN_MS`] after its last use: later
-/// uses ask again.
+/// Time since its probe within which a page that is gone means that memory is short: it was used after the probe.
+/// A page that was probed earlier went at least [`KNOWN_MS`] after its last use, because a later use probes
+/// again.
 const RECENT_MS: u32 = 2 * KNOWN_MS;
-/// For how long pages go after one that was used a moment before was found gone.
+/// Time for which memory counts as short after a page in use was found gone.
 const GOING_MS: u32 = 10 * KNOWN_MS;
 /// Number of probes of a thread that find something missing, within [`KNOWN_MS`] of the first, say
 /// that others go to make room for that.
 const MANY: u32 = 100;
 
-/// Pages that were in memory lately. A group has one place, and takes it from whoever is there.
+/// Pages that were in memory lately. A group of pages has one place, and takes it from the group that is there.
 pub(super) struct Pages {
     pub(super) now_ms: u32,
     /// For how long a page counts as being in memory while pages go.
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(pages.probe(&bytes, KNOWN), Found::Stays);
     }
 
-    /// A part that a record has not, say: nobody need copy that, nor wait for it.
+    /// An absent part of a record, for example, needs neither a copy nor a wait.
     #[test]
     fn empty_range_is_always_resident() {
         let mut pages = pages();

@@ -30,24 +30,24 @@ use super::map;
 use super::map::{Map, NonblockingRead};
 use crate::format::{self};
 
-/// Groups that a thread remembers which must not wait: of pages of 4 KiB 2 GiB, in 256 KiB of
+/// Groups of pages that a serving thread remembers: they cover 2 GiB of pages of 4 KiB, and take 256 KiB of
 /// memory.
 pub(super) const KNOWN: usize = 1 << 14;
-/// Groups that a thread remembers which may wait, of which there are many more; it comes back to
-/// what it just looked at.
+/// Groups of pages that a blocking thread remembers. There are many more such threads, and each mostly returns to
+/// the pages that it just probed.
 const KNOWN_LOADING: usize = 1 << 10;
 const _: () = assert!(KNOWN.is_power_of_two() && KNOWN_LOADING.is_power_of_two());
-/// For how long a page counts as being in memory while pages go, for a thread that may wait: it
-/// comes back to what it just looked at. One that must not finds out without touching it.
+/// Time for which a page counts as resident on a blocking thread while memory is short. Such a thread returns to
+/// the pages that it just probed. A serving thread copies instead, without touching the page.
 pub(super) const GOING_LOADING_MS: u32 = 1;
 
-/// Times that work is done which meets records that the disk does not deliver.
+/// Attempts of work that needs records which the disk does not deliver.
 const ATTEMPTS: u32 = 3;
 
 /// Purpose of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Nothing: they may be touched, whatever it takes.
+    /// None: the bytes may be touched, even if that waits.
     Off,
     /// They may be touched only if they are in memory.
     Watching,
@@ -79,7 +79,7 @@ thread_local! {
     static STARTED: Instant = Instant::now();
     /// Weight of the work so far.
     static WEIGHT: Cell<usize> = const { Cell::new(0) };
-    /// True if [`weigh`] ended work, and nobody has asked yet.
+    /// True if [`weigh`] ended work, and [`was_too_heavy`] did not report it yet.
     static WEIGHED: Cell<bool> = const { Cell::new(false) };
     /// True if nobody waits while this thread works.
     static ALONE: Cell<bool> = const { Cell::new(false) };
@@ -92,7 +92,7 @@ pub fn check_kernel() -> io::Result<()> {
 }
 
 /// Does `work` unless that would wait for a disk: it ends with [`Cold`] as soon as it needs bytes that
-/// are not in memory. What it changed besides must not matter.
+/// are not in memory. Its other effects must be harmless, because it is repeated.
 pub fn if_resident<T>(work: impl FnOnce() -> Result<T, Cold>) -> Result<T, Cold> {
     unless_cold(Mode::Watching, work)
 }
@@ -112,8 +112,8 @@ fn unless_cold<T>(mode: Mode, work: impl FnOnce() -> Result<T, Cold>) -> Result<
     done
 }
 
-/// True if pages that are in use go, as far as this thread knows: what it found in memory just now
-/// may be gone when it is touched.
+/// True if this thread saw that pages in use leave memory. A page that was resident at its probe may be gone when
+/// the thread touches it.
 pub fn memory_is_short() -> bool {
     PAGES.with_borrow(Pages::go)
 }
@@ -253,7 +253,7 @@ fn find_out(map: &Map, bytes: &[u8]) -> May {
     }
 }
 
-/// Fails unless these mapped bytes may be touched. What may only be copied is left to who may wait.
+/// Fails unless these mapped bytes may be touched. Bytes that may only be copied are left to blocking threads.
 pub(crate) fn probe(map: &Map, bytes: &[u8]) -> Result<(), Cold> {
     match ask(map, bytes) {
         May::Touch => Ok(()),

@@ -58,7 +58,7 @@ impl Active {
         Ok(Self { segment, name, position: header.data_offset, tip: None })
     }
 
-    /// Gives the file the name of a segment, in place of whatever had it.
+    /// Gives the file the name of a segment, in place of any other file of that name.
     pub(crate) fn take_name(&mut self, latch: &mut Latch) -> Result<(), Error> {
         let name = segment_name(self.segment.base());
         latch.apply(Op::Rename { from: &self.name, to: &name })?;
@@ -283,7 +283,7 @@ pub(crate) enum Recovered {
     Nothing,
     /// Something was, and its first record is not whole. The file is as it was.
     Doubtful,
-    /// The disk did not deliver the record behind these, or any. The file is as it was: what it has there
+    /// The disk did not deliver the record behind these, or any. The file is as it was, because that record
     /// may be whole.
     NotDelivered(Active),
 }

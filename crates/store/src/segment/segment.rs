@@ -59,8 +59,8 @@ pub(crate) struct Segment {
     places: PinCounts,
     pub(crate) lookup: Lookup,
     pub(crate) logs: LogIndex,
-    /// At most so many records are served, whatever the map has: less than sealed after a
-    /// withdrawal, until the file is rewritten.
+    /// Most records that are served. After a withdrawal they are fewer than the sealed ones in the map, until
+    /// the file is rewritten.
     pub(crate) count_max: u32,
     /// Time of the newest block, once sealed; 0 if it is not known.
     pub(crate) last_timestamp: u64,
@@ -135,7 +135,7 @@ impl Segment {
         })
     }
 
-    /// Remembers what is known of the records of `before`, which has the same.
+    /// Takes over the checks of records from `before`, which has the same records.
     pub(crate) fn with_checked(mut self, before: &Self) -> Self {
         self.checked = before.checked.clone();
         self

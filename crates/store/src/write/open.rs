@@ -1,4 +1,4 @@
-//! Opening a directory: what is whole is served, what is in doubt is set aside.
+//! Opening a directory: whole segments are served, doubtful ones are set aside.
 //!
 //! The upstream is the truth, so nothing is repaired here. The segment that was being written is
 //! walked record by record up to the first doubt. Sealed segments are believed by their header;

@@ -263,9 +263,9 @@ impl Writer {
         Ok(BackfillWriter::new(&self.latch, self.options, identity, self.codec.clone()))
     }
 
-    /// Publishes what was built below the served range, if its last block is the parent of the
-    /// first served one; the newest segment first, so that the range grows without a gap. Gives
-    /// how many heights it published. [`Writer::sync`] makes them survive power loss.
+    /// Publishes segments that were built below the served range, if their last block is the parent of the
+    /// first served one. The newest segment comes first, so that the range grows without a gap. Returns the
+    /// number of published heights. [`Writer::sync`] makes them survive power loss.
     pub fn prepend(&mut self, mut built: BuiltSegments) -> Result<u64, Error> {
         self.check_joins(&built)?;
         let mut heights = 0;
@@ -333,8 +333,8 @@ impl Writer {
         Err(Error::DoesNotJoin { last: built.last, first })
     }
 
-    /// Puts a segment before all others. A table that reaches below them was made before an
-    /// eviction; it would overlap those that are made of what comes now.
+    /// Puts a segment before all others. A table that reaches below them was made before an eviction. It would
+    /// overlap the tables of the segments that come now.
     fn put_first(&mut self, segment: Arc<Segment>) -> Result<(), Error> {
         let (mut segments, mut tables) = self.lists();
         let end = segment.end_height();
