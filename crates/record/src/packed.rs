@@ -175,7 +175,7 @@ fn record_without_receipts(
             drop(receipts);
             let mut block = Vec::new();
             packed.block(total, &mut block).map_err(|error| damage(&error))?;
-            record_of_parts(block.into(), &mapped, total)
+            record_of_parts(&block.into(), &mapped, total)
         }
         _ => Err(PackedDamage::Damaged("packed height: other receipts".into())),
     }
@@ -186,19 +186,19 @@ fn record_of(packed: &PackedHeight<'_>, total: TotalDifficulty) -> Result<Record
     let (mut block, mut receipts) = (Vec::new(), Vec::new());
     packed.block(total, &mut block).map_err(|error| damage(&error))?;
     packed.receipts(&mut receipts).map_err(|error| damage(&error))?;
-    let mut record = record_of_parts(block.into(), &receipts, total)?;
+    let mut record = record_of_parts(&block.into(), &receipts, total)?;
     record.parts[RECEIPTS].bytes = receipts.into();
     Ok(record)
 }
 
 /// Makes a record without the bytes of its receipts.
 fn record_of_parts(
-    block: Bytes,
+    block: &Bytes,
     receipts: &[u8],
     total: TotalDifficulty,
 ) -> Result<Record, PackedDamage> {
     let refused = |what: &str| PackedDamage::Damaged(format!("packed height: {what}"));
-    let parsed = Block::parse(&block).map_err(|_| refused("its block does not parse"))?;
+    let parsed = Block::parse(block).map_err(|_| refused("its block does not parse"))?;
     let proven = Receipts::parse(receipts).map_err(|_| refused("its receipts do not parse"))?;
     let zero = total == TotalDifficulty::Zero && parsed.header.number > 0;
     let record = cut_texts(block.clone(), Bytes::new(), &parsed, &proven);

@@ -33,7 +33,8 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 fn store() -> Opened {
     let dir = PathBuf::from(env::var_os(DIR).unwrap());
-    let options = Options { disk_reserve_bytes: 1 << 20, span: 1024, ..Options::default() };
+    let options =
+        Options { disk_reserve_bytes: 1 << 20, segment_blocks: 1024, ..Options::default() };
     open_with(&dir, options, Arc::new(Codec::default())).unwrap()
 }
 

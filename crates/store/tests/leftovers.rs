@@ -15,7 +15,7 @@ use neve_store::{Opened, Options, Record};
 use support::{IDENTITY, assert_clean, assert_exactly, block, files, open_as, rewrite, small};
 
 fn options() -> Options {
-    Options { span: 5, ..small() }
+    Options { segment_blocks: 5, ..small() }
 }
 
 fn open(dir: &Path) -> Opened {

@@ -90,7 +90,7 @@ impl Texts {
         let text = PackedText::read(&mut bytes)?;
         PackedText::read(&mut bytes)?;
         bytes.end()?;
-        let mut block = unpack(text)?;
+        let mut block = unpack(&text)?;
         if let Some(at) = at.checked_sub(1) {
             if at > block.len() {
                 return Err(bytes.error("totalDifficulty behind the text"));
@@ -109,7 +109,7 @@ impl Texts {
         PackedText::read(&mut bytes)?;
         let receipts = PackedText::read(&mut bytes)?;
         bytes.end()?;
-        unpack(receipts)
+        unpack(&receipts)
     }
 
     /// Returns the length of both texts of a frame.
@@ -234,7 +234,7 @@ impl<'f> PackedText<'f> {
     }
 }
 
-fn unpack(text: PackedText<'_>) -> Result<Vec<u8>, PackedError> {
+fn unpack(text: &PackedText<'_>) -> Result<Vec<u8>, PackedError> {
     let unpacked = decompress_text(text.frame, text.length)?;
     count_unpacked(text.length);
     Ok(unpacked)
