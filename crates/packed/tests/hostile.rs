@@ -11,7 +11,7 @@ use neve_packed::{
     Reason, intact_bytes, pack, pack_within, term,
 };
 use support::forge::{Chunk, Forged, fields, group, one_log_shape, section};
-use support::{IDENTITY, Texts, check, packed, read_all, recorded, with_long_inputs};
+use support::{IDENTITY, Texts, check, packed, read_all, recorded};
 
 /// Heights of the sample: enough for a dictionary.
 const HEIGHTS: usize = 40;

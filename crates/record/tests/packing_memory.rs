@@ -22,7 +22,7 @@ use neve_store::{
 };
 use support::{Texts, packed, recorded};
 
-/// As in neve, with its settings of .cargo/config.toml.
+/// Allocator of neve, with its settings of .cargo/config.toml.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -85,7 +85,7 @@ pub(super) fn start(flags: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
     start_growing(0.0, flags)
 }
 
-/// The same with so many new blocks a second.
+/// Starts such a chain, which gets so many new blocks a second, and a server of it.
 pub(super) fn start_growing(rate: f64, flags: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
     let config = Config { chain: ChainConfig::c_chain(1), rate, ..Config::test() }.with_head(HEAD);
     let devnet = DevnetThread::start(config).expect("loopback has free ports");

@@ -42,7 +42,7 @@ const PACKED_MEANWHILE: u64 = 64;
 /// Pause of the client of packed heights.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What happens to ranges.
+/// State of the ranges of a store.
 #[derive(Clone, Copy, PartialEq)]
 enum Ranges {
     /// None is packed.
