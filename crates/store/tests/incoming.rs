@@ -104,7 +104,7 @@ fn a_second_transfer_of_a_segment_waits_for_the_first_one() {
                 receive(&opened, &page).have()
             });
             begins.recv().unwrap();
-            thread::sleep(Duration::from_millis(50));
+            thread::park_timeout(Duration::from_millis(50));
             assert!(!second.is_finished(), "both have the file");
             assert!(first.write(&bytes[bytes.len() - 1..]).unwrap());
             if is_whole {
