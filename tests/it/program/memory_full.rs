@@ -197,7 +197,7 @@ const ATTACKS: [(&str, Full); 17] = [
         let heads = call("eth_subscribe", r#"["newHeads",{"fromBlock":"0x1"}]"#);
         a.send_frames(990, &frame(WHOLE, heads.as_bytes()).repeat(16));
     }),
-    ("9,990 idle connections", |a| a.send(9990, b"")),
+    ("9,800 idle connections", |a| a.send(9800, b"")),
     ("60 lists of 70,000 topics", |a| a.send(60, &post(&topic_list()))),
     ("500 clients with ten filters of 63 kB", |a| a.send(500, &filters())),
     ("340 costly batches, closed at once", |a| a.send_and_leave(340, &costly())),
