@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn heights_that_are_stored_as_they_came_are_counted_by_reason() {
         let recorder = PrometheusBuilder::new().build_recorder();
-        let as_it_came = vec![("quantity", 2), ("signature", 5)];
+        let as_it_came = vec![("too_large", 2), ("signature", 5)];
         let packed = PackedHeights { first: 32, heights: 16, as_it_came, ..Default::default() };
         metrics::with_local_recorder(&recorder, || {
             note(&packed);
@@ -273,7 +273,7 @@ mod tests {
         let shown = recorder.handle().render();
         for line in [
             "neve_store_packed_heights_total 32",
-            "neve_store_packed_texts_total{reason=\"quantity\"} 4",
+            "neve_store_packed_texts_total{reason=\"too_large\"} 4",
             "neve_store_packed_texts_total{reason=\"signature\"} 10",
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line} is not in {shown}");

@@ -171,11 +171,13 @@ pub enum Reason {
     BlockDiffers,
     /// The receipts' text was read back with other bytes.
     ReceiptsDiffer,
+    /// The texts have over 2 MiB.
+    TooLarge,
 }
 
 impl Reason {
     /// All reasons, in the order of their codes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ReceiptsText,
         Self::BlockForm,
         Self::Signature,
@@ -183,6 +185,7 @@ impl Reason {
         Self::TotalDifficulty,
         Self::BlockDiffers,
         Self::ReceiptsDiffer,
+        Self::TooLarge,
     ];
 
     /// Returns the name in lower case, for metrics and logs.
@@ -195,6 +198,7 @@ impl Reason {
             Self::TotalDifficulty => "total_difficulty",
             Self::BlockDiffers => "block_differs",
             Self::ReceiptsDiffer => "receipts_differ",
+            Self::TooLarge => "too_large",
         }
     }
 }

@@ -11,7 +11,7 @@ use neve_packed::{
     Reason, intact_bytes, pack, pack_within, term,
 };
 use support::forge::{Chunk, Forged, fields, group, one_log_shape, section};
-use support::{IDENTITY, Texts, check, packed, read_all, recorded};
+use support::{IDENTITY, Texts, check, packed, read_all, recorded, with_long_inputs};
 
 /// Heights of the sample: enough for a dictionary.
 const HEIGHTS: usize = 40;
@@ -176,6 +176,20 @@ fn text_that_fields_do_not_give_back_is_stored_as_it_came() {
     }
 }
 
+#[test]
+fn height_over_two_mebibytes_is_stored_as_it_came() {
+    let mut texts = recorded("v1.15.0")[207..210].to_vec();
+    let short = with_long_inputs(&texts[1], 1, 0);
+    let room = (2 << 20) - short.block.len() - short.receipts.len();
+    for (input_bytes, expected) in [(room / 2, &[][..]), (room / 2 + 1, &[(Reason::TooLarge, 1)])] {
+        texts[1] = with_long_inputs(&texts[1], 1, input_bytes);
+        let packing = packed(&texts, 4);
+        let stored: Vec<_> = packing.stored_as_came.into_iter().collect();
+        assert_eq!(stored, expected, "{input_bytes} bytes");
+        check_texts(&packing.bytes, &texts);
+    }
+}
+
 /// Each part of a range at its bound, and one over it.
 #[test]
 fn range_over_a_bound_is_not_packed_and_the_part_is_named() {
@@ -189,6 +203,7 @@ fn range_over_a_bound_is_not_packed_and_the_part_is_named() {
     let exact = Bounds {
         block_bytes: longest(|texts| texts.block.len()),
         receipts_bytes: longest(|texts| texts.receipts.len()),
+        fields_bytes: longest(|texts| texts.block.len() + texts.receipts.len()),
         hashes: hashes.sum(),
         terms: texts.iter().map(term_count).sum(),
         file_bytes: file.len(),
@@ -210,6 +225,9 @@ fn range_over_a_bound_is_not_packed_and_the_part_is_named() {
         assert!(matches!(refused, PackError::TooLarge(found) if found == part), "{refused}");
         assert_eq!(refused.reason(), part.name());
     }
+    let shorter = exact.fields_bytes - 1;
+    let stored = pack(&Bounds { fields_bytes: shorter, ..Bounds::default() }).unwrap();
+    assert!(stored.stored_as_came.contains_key(&Reason::TooLarge));
 }
 
 /// Counts the different terms of a height.

@@ -146,7 +146,11 @@ impl Packer {
             return Err(input("a height that does not follow the one before"));
         }
         self.take_keys(index, &block, &receipts)?;
-        let height = Height::of(&block, &receipts);
+        let height = if self.bounds.is_text(texts) {
+            Err(Reason::TooLarge)
+        } else {
+            Height::of(&block, &receipts)
+        };
         if let Ok(height) = &height {
             height.count(header.identity.chain_id, &mut self.counter);
             self.template.get_or_insert_with(|| height.values.clone());
