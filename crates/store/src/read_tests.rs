@@ -300,7 +300,7 @@ fn withdrawal_with_failed_reads_is_followed_by_a_deeper_one() {
 
 /// Sends a file to another store, in pieces, with a restart between them. False if it could not be sent or taken.
 fn transfer(from: &Path, to: &mut Opened, packed: bool) -> Result<bool, Error> {
-    let (base, other) = (8, Error::not_delivered(from));
+    let base = 8;
     let sent = if packed {
         SealedFile::open_packed(from, base - 4, &Toy)?
     } else {
@@ -312,15 +312,22 @@ fn transfer(from: &Path, to: &mut Opened, packed: bool) -> Result<bool, Error> {
         if packed { Ok(history.receive_packed(base - 4)?.unwrap()) } else { history.receive(base) }
     };
     let whole = sent.page.bytes;
-    let mut incoming = receive()?;
-    for end in [whole / 2, whole] {
-        incoming = receive()?; // a restart comes between
+    let take = |end: u64| -> Result<PartialSegment, Error> {
+        let mut incoming = receive()?;
         while incoming.have() < end {
             let len = (end - incoming.have()).min(1000) as usize;
-            let Ok(bytes) = sent.read(incoming.have(), len) else { return Err(other) };
+            let Ok(bytes) = sent.read(incoming.have(), len) else {
+                return Err(Error::not_delivered(from));
+            };
             assert!(incoming.write(&bytes)?);
         }
+        Ok(incoming)
+    };
+    // A restart comes behind each part.
+    for end in [0, whole / 2] {
+        drop(take(end)?);
     }
+    let incoming = take(whole)?;
     let mut heard = Heard::default();
     incoming.verify(&mut heard)?;
     if !heard.findings.is_empty() {
