@@ -102,6 +102,15 @@ fn fail(path: &Path) {
     assert_eq!(fs::read(path).unwrap_err().raw_os_error(), Some(5));
 }
 
+/// Opens the store. It serves all records, and quarantines the segment of `base`.
+fn assert_serves_all_but_sets_aside(dir: &Path, records: &[Record], base: u64) {
+    let store = open(dir);
+    assert_exactly(&store.reader, records);
+    assert_eq!(aside(dir), [format!("{base:020}.seg.quarantined-0")]);
+    drop(store);
+    assert_clean(dir);
+}
+
 #[test]
 fn unreadable_header_beside_a_packed_file_is_set_aside_and_stops_no_start() {
     for base in 8..12 {
@@ -109,11 +118,7 @@ fn unreadable_header_beside_a_packed_file_is_set_aside_and_stops_no_start() {
         let (records, sources) = pack(dir.path());
         put_back(dir.path(), &sources);
         fail(&segment(dir.path(), base));
-        let store = open(dir.path());
-        assert_exactly(&store.reader, &records);
-        assert_eq!(aside(dir.path()), [format!("{base:020}.seg.quarantined-0")]);
-        drop(store);
-        assert_clean(dir.path());
+        assert_serves_all_but_sets_aside(dir.path(), &records, base);
     }
 }
 
@@ -133,11 +138,7 @@ fn damaged_seal_of_a_segment_whose_heights_are_elsewhere_hides_no_history() {
         }
         put_back(dir.path(), &sources[usize::from(rewrites)..]);
         flip(&segment(dir.path(), base), 600);
-        let store = open(dir.path());
-        assert_exactly(&store.reader, &records);
-        assert_eq!(aside(dir.path()), [format!("{base:020}.seg.quarantined-0")]);
-        drop(store);
-        assert_clean(dir.path());
+        assert_serves_all_but_sets_aside(dir.path(), &records, base);
     }
 }
 
