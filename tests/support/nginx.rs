@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tempfile::TempDir;
 
 use super::neve::fresh_dir;
@@ -113,8 +113,10 @@ fn write_configuration(dir: &Path, file: &str, replaced: &[(&str, &str)], listen
     fs::write(path(file), text).expect("a file can be written");
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temporary = temporary.map(|name| format!("{name}_temp_path {};", path(name).display()));
+    // Started by root, its workers would be those of another user, who may not enter the directory.
+    let user = if geteuid().is_root() { "user root;" } else { "" };
     let main = format!(
-        "daemon off; worker_processes 1; pid {};\nerror_log {};\nevents {{}}\n\
+        "{user} daemon off; worker_processes 1; pid {};\nerror_log {};\nevents {{}}\n\
          http {{ access_log off; {} include {}; }}\n",
         path("nginx.pid").display(),
         path("error.log").display(),
