@@ -26,16 +26,19 @@ use support::{Texts, packed, recorded};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Directory of the store that the two processes share.
+/// What a process of the test does; the test itself has none.
+const STEP: &str = "PACKING_MEMORY_STEP";
+const STORE: &str = "store";
+const PACK: &str = "pack";
+/// Directory of the store that these processes share.
 const DIR: &str = "PACKING_MEMORY_DIR";
 const FIRST: u64 = 1024;
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
-fn store() -> Opened {
-    let dir = PathBuf::from(env::var_os(DIR).unwrap());
+fn store(dir: &Path) -> Opened {
     let options =
         Options { disk_reserve_bytes: 1 << 20, segment_blocks: 1024, ..Options::default() };
-    open_with(&dir, options, Arc::new(Codec::default())).unwrap()
+    open_with(dir, options, Arc::new(Codec::default())).unwrap()
 }
 
 /// Makes heights like a recorded one with a transaction, and with logs of it.
@@ -150,10 +153,9 @@ fn record(texts: &Texts, height: u64) -> Record {
     Codec::default().open(file).unwrap().record(height).unwrap()
 }
 
-#[test]
-#[ignore = "the test below runs it in a process of its own"]
-fn range_at_its_bounds_is_stored() {
-    let (mut opened, mut maker) = (store(), Maker::new());
+/// Stores a range at its bounds.
+fn store_range(dir: &Path) {
+    let (mut opened, mut maker) = (store(dir), Maker::new());
     opened.writer.bind(Identity { chain_id: 43112, genesis: Hash([7; 32]) }, 1).unwrap();
     for height in FIRST..=2 * FIRST {
         let texts = hostile(&mut maker, height);
@@ -169,10 +171,9 @@ fn anonymous() -> usize {
     line.split_whitespace().next().unwrap().parse::<usize>().unwrap() << 10
 }
 
-#[test]
-#[ignore = "the test below runs it in a process of its own"]
-fn range_at_its_bounds_is_packed() {
-    let mut opened = store();
+/// Packs the range, and measures its memory.
+fn pack_range(dir: &Path) {
+    let mut opened = store(dir);
     let due = opened.writer.begin_pack(2 * FIRST, 0).unwrap();
     let (before, over) = (anonymous(), AtomicBool::new(false));
     let (outcome, peak) = thread::scope(|scope| {
@@ -197,9 +198,11 @@ fn range_at_its_bounds_is_packed() {
     assert!(peak - before < PACKING_BYTES_MAX, "{} bytes", peak - before);
 }
 
-fn alone(test: &str, dir: &Path) -> String {
+/// Calls the test below in a process of its own, which takes one step.
+fn alone(step: &str, dir: &Path) -> String {
     let done = Command::new(current_exe().unwrap())
-        .args(["--exact", test, "--ignored", "--nocapture"])
+        .args(["--exact", "packing_takes_no_more_memory_than_documented", "--nocapture"])
+        .env(STEP, step)
         .env(DIR, dir)
         .output()
         .unwrap();
@@ -210,7 +213,16 @@ fn alone(test: &str, dir: &Path) -> String {
 
 #[test]
 fn packing_takes_no_more_memory_than_documented() {
-    let dir = tempfile::tempdir().unwrap();
-    alone("range_at_its_bounds_is_stored", dir.path());
-    println!("{}", alone("range_at_its_bounds_is_packed", dir.path()));
+    let Ok(step) = env::var(STEP) else {
+        let dir = tempfile::tempdir().unwrap();
+        alone(STORE, dir.path());
+        println!("{}", alone(PACK, dir.path()));
+        return;
+    };
+    let dir = PathBuf::from(env::var_os(DIR).unwrap());
+    match step.as_str() {
+        STORE => store_range(&dir),
+        PACK => pack_range(&dir),
+        _ => panic!("{STEP}={step}"),
+    }
 }
