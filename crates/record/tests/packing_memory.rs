@@ -26,7 +26,7 @@ use support::{Texts, packed, recorded};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What a process of the test does; the test itself has none.
+/// Step that a process of the test takes; the test itself has none.
 const STEP: &str = "PACKING_MEMORY_STEP";
 const STORE: &str = "store";
 const PACK: &str = "pack";

@@ -289,7 +289,7 @@ fn sockets_that_do_not_read_receipts_take_bounded_memory() {
 
 #[test]
 fn batches_of_fee_histories_that_are_not_read_take_bounded_memory() {
-    withstands(|attack| attack.send(60, &post(&fee_histories())));
+    withstands(|attack| attack.send(30, &post(&fee_histories())));
 }
 
 #[test]

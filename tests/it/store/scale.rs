@@ -10,8 +10,9 @@ use neve_devnet::{Config, DevnetThread, Helicon, Profile, Signatures};
 
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 
-const HEIGHTS: u64 = 75_000;
-const SEGMENTS: u64 = HEIGHTS.div_ceil(64);
+const HEIGHTS: u64 = 16_400;
+const SEGMENT_BLOCKS: u64 = 16;
+const SEGMENTS: u64 = HEIGHTS.div_ceil(SEGMENT_BLOCKS);
 /// Time of processors, which other programs do not change.
 const OPEN_MAX: Duration = Duration::from_millis(200);
 /// Served heights and bytes after which growth of memory would show.
@@ -35,9 +36,9 @@ fn a_thousand_segments_open_at_once_and_take_no_memory() {
     let mut config = Config::test().with_head(HEIGHTS - 1).with_helicon(Helicon::FromGenesis);
     config.chain.profile = Profile::empty();
     let devnet = DevnetThread::start(config).expect("loopback has free ports");
-    let (dir, url) = (fresh_dir(), devnet.base_url());
-    let arguments =
-        ["--upstream", &url, "--start", "0", "--segment-blocks", "64", "--segment-bytes", "1MiB"];
+    let (dir, url, blocks) = (fresh_dir(), devnet.base_url(), SEGMENT_BLOCKS.to_string());
+    let segments = ["--segment-blocks", &blocks, "--segment-bytes", "1MiB"];
+    let arguments = [&["--upstream", &url, "--start", "0"], &segments[..]].concat();
     let neve = Neve::start(dir.path(), &arguments);
     neve.wait_for_head(HEIGHTS - 1);
     assert_eq!(neve.health()["storage"]["segments"], SEGMENTS);
@@ -52,7 +53,7 @@ fn a_thousand_segments_open_at_once_and_take_no_memory() {
     assert!(best < OPEN_MAX, "opening takes {best:?}");
     let (neve, _) = opening(dir.path(), &arguments);
     let mut client = neve.client();
-    for height in [0, 63, 64, 40_000, HEIGHTS - 1] {
+    for height in [0, SEGMENT_BLOCKS - 1, SEGMENT_BLOCKS, 10_000, HEIGHTS - 1] {
         let hash = devnet.block(height).expect("the chain has it").hash();
         let block = client.result("eth_getBlockByHash", &format!("[\"{hash}\",false]"));
         assert_eq!(block["number"], format!("{height:#x}"));
