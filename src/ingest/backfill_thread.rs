@@ -1,4 +1,4 @@
-//! The history thread: writes segments below the served range, beside the writer.
+//! The backfill thread: writes segments below the served range, beside the writer.
 //!
 //! A large sync of history must not hold up a new head, so it has a thread of its own. What it
 //! wrote is published by the writer, whole (see [`crate::ingest::Ingest::prepend`]).
@@ -22,7 +22,7 @@ enum BackfillWork {
     Finish,
 }
 
-/// Sends records to the history thread. What is dropped before it is finished leaves nothing.
+/// Sends records to the backfill thread. A sender that is dropped before it is finished leaves no file.
 pub(crate) struct BackfillThread {
     work: mpsc::Sender<BackfillWork>,
     thread: JoinHandle<Result<Option<BuiltSegments>, Error>>,

@@ -20,7 +20,7 @@
 //! The bytes on disk are described in `docs/FORMAT.md`. This crate knows heights, hashes and
 //! bytes; it knows nothing of JSON-RPC, of transport, or of an async runtime.
 
-#![deny(unsafe_code)] // src/memory/map.rs is the one exception
+#![deny(unsafe_code)] // except in src/memory/map.rs, and in the test src/loom_tests.rs
 
 #[cfg(all(test, not(loom), not(miri)))]
 extern crate self as neve_store; // for tests/support
