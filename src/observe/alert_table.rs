@@ -90,7 +90,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "neve_store_writable == 0":
         "neve stores no new blocks: the disk is full, or a write failed."
         [
-            "If the log says `disk nearly full`, free some space or lower `--retain-bytes`. Storing goes on by itself.",
+            "If the log says `disk nearly full`, free some space, and storing goes on by itself. Or lower `--retain-bytes` and restart neve.",
             "If it says `writer stops`, check the disk (`dmesg`), then restart neve.",
         ]
         fires [("neve_store_writable{job=\"neve\", instance=\"a\"}", "0x60")]
@@ -99,7 +99,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         "The file system with the data directory has under 2 GiB left."
         [
             "neve stops storing at `--disk-reserve-bytes` (1 GiB). It keeps its own files below `--retain-bytes`.",
-            "Find what else fills the file system, or lower `--retain-bytes`.",
+            "Find what else fills the file system, or lower `--retain-bytes` and restart neve.",
         ]
         fires [("neve_disk_free_bytes{job=\"neve\", instance=\"a\"}", "2147483647x60")]
     Ticket "NeveUpgradeUnknown" for "0m"

@@ -40,7 +40,7 @@ pub(super) const HEALTH: Group = Group {
         Setting::new(
             "stale-heads",
             one_of::<StaleHeads>("serve|miss"),
-            "Answer to calls that depend on a head older than --ready-age-max: tags, \
+            "Response to calls that depend on a head older than --ready-age-max: tags, \
              eth_blockNumber, open ranges, filters, subscriptions and prices. `miss` sends them \
              to a full node.",
         )
@@ -49,7 +49,7 @@ pub(super) const HEALTH: Group = Group {
     ],
 };
 
-/// Answer to calls that depend on a head that is too old.
+/// Response to calls that depend on a head that is too old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum StaleHeads {
     /// Served, as a node does.

@@ -22,7 +22,7 @@ pub(super) const MISSES: Group = Group {
             "on-miss",
             one_of::<OnMiss>("refuse|relay"),
             "Treatment of a call that neve cannot answer: `refuse` it with HTTP 421, or `relay` it \
-             to an upstream and stream the answer back.",
+             to an upstream and stream the response back.",
         )
         .or("refuse"),
         Setting::new(

@@ -86,7 +86,8 @@ pub(super) const RETENTION: Group = Group {
         Setting::new(
             "retain-bytes",
             bytes("128KiB", "1024TiB").or_none("BYTES|none"),
-            "Bytes of disk to use. At most a segment beyond them, neve deletes the oldest segments.",
+            "Bytes of disk to use. neve may exceed them by at most one segment, then deletes the oldest \
+             segments.",
         )
         .otherwise("20GiB if no other bound is given")
         .brief(),

@@ -25,8 +25,8 @@ pub(super) const UPSTREAM: Group = Group {
         Setting::new(
             "upstream",
             text::<String>("URL").many().secret(),
-            "A node: its base address (http://HOST:9650) or the URL of its C-chain. Of several, each \
-             height comes from the one that answers first.",
+            "A node: its base address (http://HOST:9650) or the URL of its C-chain. Of several, neve \
+             requests each height from the one that will likely respond first.",
         )
         .brief()
         .reloads(),
