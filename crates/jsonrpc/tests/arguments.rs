@@ -38,6 +38,15 @@ const A: &str = "0x1111111111111111111111111111111111111111111111111111111111111
 const B: &str = "0x2222222222222222222222222222222222222222222222222222222222222222";
 
 #[test]
+fn every_served_method_is_decoded() {
+    for method in Method::ALL {
+        // A wrong number of parameters is an error of a method that is decoded.
+        let decoded = query(method.name(), "[]", Rules::Helicon);
+        assert_ne!(decoded, Err(NoQuery::NotServed), "{method:?} has no arm in decode.rs");
+    }
+}
+
+#[test]
 fn topics_are_read_by_position() {
     let (a, b) = ([0x11; 32], [0x22; 32]);
     let cases = [
