@@ -62,18 +62,37 @@ fn block_bytes(config: &Config) -> f64 {
 
 fn disk(config: &Config) -> String {
     let (segment, reserve) = (config.store.segment_bytes, config.store.disk_reserve_bytes);
-    let Some(bound) = config.retention.bytes else {
-        let day = whole(BLOCKS_A_DAY * block_bytes(config));
-        return format!("no bound in bytes; a day of mainnet takes {}", Human(day));
+    let (kept, more) = match (config.retention.bytes, blocks(config)) {
+        (Some(bound), _) => ((bound, "retained"), 0),
+        (None, Some(blocks)) => {
+            let bytes = bytes_of(blocks, config);
+            // Nothing is packed during catch-up.
+            let unpacked = whole(blocks * block_bytes(config));
+            ((bytes, "for blocks of mainnet"), unpacked - bytes)
+        }
+        (None, None) => return disk_of_a_day(config),
     };
     let archive = config.archive.as_ref();
     let pages = archive.map(|archive| (archive.cache_bytes, "for pages of the archive"));
     let push = archive.and_then(|archive| archive.push.as_ref());
     let waiting = push.map(|push| (push.unpushed_bytes_max, "that wait for the archive"));
-    let parts = [(bound, "retained"), (segment, "for a segment"), (reserve, "reserved")];
+    let parts = [kept, (segment, "for a segment"), (reserve, "reserved")];
     let parts: Vec<_> = parts.into_iter().chain(waiting).chain(pages).collect();
     let all = parts.iter().fold(0_u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
-    format!("provide {}: {}", Human(all), listed(&parts))
+    let text = format!("provide {}: {}", Human(all), listed(&parts));
+    if more == 0 {
+        return text;
+    }
+    format!("{text}; {} more while neve catches up on all these blocks", Human(more))
+}
+
+/// Bytes of a day without a rule of retention.
+fn disk_of_a_day(config: &Config) -> String {
+    let (bytes, when) = match config.unpacked_bytes {
+        Some(_) => (PACKED_BLOCK_BYTES, " once it is packed"),
+        None => (block_bytes(config), ""),
+    };
+    format!("no bound; a day of mainnet takes {}{when}", Human(whole(BLOCKS_A_DAY * bytes)))
 }
 
 fn history(config: &Config) -> String {
@@ -97,6 +116,14 @@ fn blocks_in(bytes: u64, config: &Config) -> f64 {
     let unpacked = config.unpacked_bytes.map_or(bytes, |unpacked| unpacked.min(bytes));
     let packed = bytes - unpacked;
     float(unpacked) / block_bytes(config) + float(packed) / PACKED_BLOCK_BYTES
+}
+
+/// Bytes of so many blocks, the older ones packed if the settings say so: the reverse of [`blocks_in`].
+fn bytes_of(blocks: f64, config: &Config) -> u64 {
+    let all = blocks * block_bytes(config);
+    let unpacked = config.unpacked_bytes.map_or(all, |unpacked| float(unpacked).min(all));
+    let packed = (all - unpacked) / block_bytes(config) * PACKED_BLOCK_BYTES;
+    whole(unpacked + packed)
 }
 
 fn memory(config: &Config) -> String {
@@ -271,6 +298,28 @@ mod tests {
     }
 
     #[test]
+    fn age_and_number_of_blocks_bound_the_disk() {
+        let plan_of = |flags: &[&str]| texts(&[&NODE[..], flags].concat());
+        let week = plan_of(&["--retain-age", "7d"]);
+        let line = "provide 5.61 GiB: 4.48 GiB for blocks of mainnet, 128.0 MiB for a segment, \
+                    1.00 GiB reserved; 51.71 GiB more while neve catches up on all these blocks\n";
+        assert!(week.contains(line), "{week}");
+        assert_eq!(week, plan_of(&["--retain-blocks", "525000"]));
+        let unpacked = plan_of(&["--retain-age", "7d", "--unpacked-bytes", "none"]);
+        let line = "provide 57.32 GiB: 56.19 GiB for blocks of mainnet, 128.0 MiB for a segment, \
+                    1.00 GiB reserved\n";
+        assert!(unpacked.contains(line), "{unpacked}");
+        let hour = plan_of(&["--retain-age", "1h"]);
+        assert!(
+            hour.contains("342.5 MiB for blocks of mainnet") && !hour.contains("more"),
+            "{hour}"
+        );
+        let free = plan_of(&["--retain-bytes", "none"]);
+        let line = "no bound; a day of mainnet takes 376.8 MiB once it is packed\n";
+        assert!(free.contains(line), "{free}");
+    }
+
+    #[test]
     fn settings_change_the_plan() {
         let unpacked = [&NODE[..], &["--unpacked-bytes", "none"]].concat();
         let plain = texts(&unpacked);
@@ -280,7 +329,7 @@ mod tests {
         let aged = texts(&[&NODE[..], &["--retain-age", "1d"]].concat());
         assert!(aged.contains("75000 blocks, 1.0 days"), "{aged}");
         let free = texts(&[&unpacked[..], &["--retain-bytes", "none"]].concat());
-        assert!(free.contains("no bound in bytes; a day of mainnet takes 8.03 GiB"), "{free}");
+        assert!(free.contains("no bound; a day of mainnet takes 8.03 GiB\n"), "{free}");
         let paced = texts(&[&NODE[..], &["--upstream-requests-per-second", "20"]].concat());
         assert!(
             paced.contains("20.0 blocks a second; a day of mainnet takes 1h 2m 30s"),
