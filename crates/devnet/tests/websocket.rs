@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::thread;
 use std::time::Duration;
 
 use neve_devnet::{Config, DevnetThread, Fault, Helicon, Version};
@@ -219,22 +220,29 @@ fn connections_fall_silent() {
 /// For a moment a head is known to nobody but subscribers.
 #[test]
 fn heads_ahead_of_http() {
+    // Side by side, as each waits for seconds.
+    thread::scope(|scope| {
+        for helicon in [Helicon::Never, Helicon::FromGenesis] {
+            scope.spawn(move || heads_come_ahead_of_http(helicon));
+        }
+    });
+}
+
+fn heads_come_ahead_of_http(helicon: Helicon) {
     let ahead = Duration::from_secs(3); // more than five requests take on a busy machine
-    for helicon in [Helicon::Never, Helicon::FromGenesis] {
-        let devnet = start(Config::test().with_helicon(helicon));
-        let fault = devnet.faults().inject(Fault::HeadsAhead(ahead).times(1));
-        let mut socket = Socket::connect(&devnet);
-        socket.subscribe();
-        devnet.advance(1);
-        assert_eq!(socket.head().unwrap(), 11);
-        assert_eq!(result(&devnet, "eth_blockNumber", &json!([])), "\"0xa\"");
-        let block = call(&devnet, "eth_getBlockByNumber", &json!(["0xb", true])).json();
-        assert!(!block["result"].is_object());
-        let hash = json!(["0x".to_owned() + &"00".repeat(32)]);
-        assert_eq!(result(&devnet, "eth_getHeaderByHash", &hash), "null");
-        wait_until("it is there", || devnet.latest() == 11);
-        assert_ne!(result(&devnet, "eth_getBlockByNumber", &json!(["0xb", true])), "null");
-        devnet.advance(1);
-        assert_eq!((socket.head().unwrap(), devnet.latest(), fault.hits()), (12, 12, 1));
-    }
+    let devnet = start(Config::test().with_helicon(helicon));
+    let fault = devnet.faults().inject(Fault::HeadsAhead(ahead).times(1));
+    let mut socket = Socket::connect(&devnet);
+    socket.subscribe();
+    devnet.advance(1);
+    assert_eq!(socket.head().unwrap(), 11);
+    assert_eq!(result(&devnet, "eth_blockNumber", &json!([])), "\"0xa\"");
+    let block = call(&devnet, "eth_getBlockByNumber", &json!(["0xb", true])).json();
+    assert!(!block["result"].is_object());
+    let hash = json!(["0x".to_owned() + &"00".repeat(32)]);
+    assert_eq!(result(&devnet, "eth_getHeaderByHash", &hash), "null");
+    wait_until("it is there", || devnet.latest() == 11);
+    assert_ne!(result(&devnet, "eth_getBlockByNumber", &json!(["0xb", true])), "null");
+    devnet.advance(1);
+    assert_eq!((socket.head().unwrap(), devnet.latest(), fault.hits()), (12, 12, 1));
 }

@@ -27,7 +27,9 @@ use self::checks::{
     whole,
 };
 use self::support::toy::Toy;
-use self::support::{Heard, IDENTITY, Recorder, assert_clean, block, every, fork, pack, small};
+use self::support::{
+    Heard, IDENTITY, Recorder, assert_clean, block, every, fork, fresh_dir, pack, small,
+};
 use crate::residency::with_blocking_reads;
 use crate::verify::{self, inventory};
 use crate::{
@@ -60,7 +62,7 @@ fn open(dir: &Path) -> Result<Opened, Error> {
 
 /// A whole store. `merged` gives it a merged table.
 fn store(merged: bool) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = fresh_dir();
     let mut opened = open(dir.path()).unwrap();
     opened.writer.bind(IDENTITY, 1).unwrap();
     records().iter().for_each(|record| opened.writer.append(record).unwrap());
@@ -340,7 +342,7 @@ fn transfer(from: &Path, to: &mut Opened, packed: bool) -> Result<bool, Error> {
 #[test]
 fn transfer_to_a_mirror_survives_a_read_error_at_every_call() {
     let store = store(true);
-    let mirror = tempfile::tempdir().unwrap();
+    let mirror = fresh_dir();
     let mut opened = open(mirror.path()).unwrap();
     opened.writer.bind(IDENTITY, 1).unwrap();
     opened.writer.append(&block(12, 0)).unwrap();

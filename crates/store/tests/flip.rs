@@ -4,12 +4,17 @@
 
 mod support;
 
+use std::array::from_fn;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use neve_store::Options;
 use support::{assert_clean, block, every, open, small, terms, verify};
+
+/// Threads that share the longest test.
+const THREADS: usize = 2;
 
 /// A store with sealed segments, a merged table and an active segment.
 fn store(dir: &Path) {
@@ -41,8 +46,9 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-#[test]
-fn any_flipped_byte_is_found_or_unused() {
+/// Flips every second of the bytes that are due, from this one, in a store of its own. Returns the numbers of bytes that were
+/// found, and of those that nobody reads.
+fn flip(first: usize) -> (usize, usize) {
     let dir = support::fresh_dir();
     store(dir.path());
     let (mut found, mut unused) = (0, 0);
@@ -53,7 +59,7 @@ fn any_flipped_byte_is_found_or_unused() {
         unused += good.len() - end;
         // Of the unused bytes a few: the first, the last, and one in the middle.
         let beyond = [end, usize::midpoint(end, good.len()), good.len().wrapping_sub(1)];
-        let used = (0..end).step_by(every());
+        let used = (first..end).step_by(every() * THREADS);
         for at in used.chain(beyond.into_iter().filter(|at| (end..good.len()).contains(at))) {
             file.write_all_at(&[good[at] ^ (1 << (at % 8))], at as u64).unwrap();
             let findings = verify(dir.path()).findings;
@@ -63,9 +69,19 @@ fn any_flipped_byte_is_found_or_unused() {
             file.write_all_at(&[good[at]], at as u64).unwrap();
         }
     }
-    assert!(found * every() > 10_000, "only {found} bytes were found");
-    assert!(unused > 0);
     assert_clean(dir.path());
+    (found, unused)
+}
+
+#[test]
+fn any_flipped_byte_is_found_or_unused() {
+    let counts = thread::scope(|scope| {
+        let threads: [_; THREADS] = from_fn(|at| scope.spawn(move || flip(at * every())));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let found: usize = counts.iter().map(|(found, _)| found).sum();
+    assert!(found * every() > 10_000, "only {found} bytes were found");
+    assert!(counts.iter().all(|(_, unused)| *unused > 0));
 }
 
 /// Checks opening too: every byte that is served was stored.

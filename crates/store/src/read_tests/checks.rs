@@ -10,14 +10,14 @@ use std::thread;
 use tempfile::TempDir;
 
 use super::support::toy::READS_AGAIN;
-use super::support::{assert_exactly, every, files, logs, naive_logs};
+use super::support::{assert_exactly, every, files, fresh_dir, logs, naive_logs};
 use super::{ACTIVE, KEYS, LASTING, TIMES};
 use crate::reads::fault;
 use crate::residency::with_blocking_reads;
 use crate::{Error, Found, Hash, Opened, Reader, Record, RecordRef, Wanted};
 
 pub(super) fn copy(from: &Path) -> TempDir {
-    let to = tempfile::tempdir().unwrap();
+    let to = fresh_dir();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::checks::{assert_all, assert_named, assert_right, quarantined, walk};
-use super::support::{IDENTITY, block, pack};
+use super::support::{IDENTITY, block, fresh_dir, pack};
 use super::{open, records};
 use crate::Opened;
 
@@ -16,7 +16,7 @@ const END: u64 = 11;
 
 /// A store whose packed file of 4 to 7 was made of a segment a height. A loss of power brought all of these back except the first.
 fn store() -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = fresh_dir();
     let path = |base: u64| dir.path().join(format!("{base:020}.seg"));
     let mut opened = open(dir.path()).unwrap();
     opened.writer.bind(IDENTITY, 1).unwrap();

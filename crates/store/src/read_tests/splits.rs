@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::checks::{assert_right, repair_all, walk};
-use super::support::{assert_clean, assert_exactly, block, fill_across, fork, open_as, pack};
+use super::support::{
+    assert_clean, assert_exactly, block, fill_across, fork, fresh_dir, open_as, pack,
+};
 use super::{assert_named, open, options};
 use crate::Options;
 use crate::disk::RealDisk;
@@ -11,7 +13,7 @@ use crate::disk::RealDisk;
 /// A segment of 3 to 7 in which 6 names another parent than 5: no release should have written one.
 #[test]
 fn record_that_does_not_follow_is_damaged_when_its_segment_is_split() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = fresh_dir();
     let records: Vec<_> = (3..10).map(|height| block(height, 0)).collect();
     let disk = Arc::new(RealDisk::new(dir.path()));
     let mut unpacked = open_as(disk, Options { segment_blocks: 5, ..options() }, false);
@@ -41,7 +43,7 @@ fn record_that_does_not_follow_is_damaged_when_its_segment_is_split() {
 
 #[test]
 fn splitting_survives_a_read_error_at_every_call() {
-    let store = tempfile::tempdir().unwrap();
+    let store = fresh_dir();
     let disk = Arc::new(RealDisk::new(store.path()));
     let records =
         fill_across(&mut open_as(disk, Options { segment_blocks: 5, ..options() }, false));

@@ -4,10 +4,12 @@
 //! it. It happens on threads that may wait. The newest unpacked records are kept: a batch, or a
 //! search for logs, reads a height several times.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use rustix::param::page_size;
 
 use super::packed_codec::{PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedRange};
 use super::record_ref::RecordRef;
@@ -19,7 +21,7 @@ use crate::memory::residency::ReadFailed;
 use crate::memory::{Map, PinnedMap, residency};
 use crate::reads;
 
-/// Bytes of unpacked records that are kept, by all stores of the process together.
+/// Memory of unpacked records that are kept, by all stores of the process together.
 const KEPT_BYTES: u64 = 16 << 20;
 
 /// An open packed file, its path and its codec.
@@ -111,7 +113,7 @@ impl Packed {
             return Ok(kept);
         }
         let unpacked = self.to_record(height, &self.range.record(height)?)?;
-        kept().put(key, &unpacked);
+        let _gone = kept().put(key, &unpacked); // unmapped without the lock
         Ok(unpacked)
     }
 
@@ -188,37 +190,85 @@ fn in_memory(record: &Record) -> std::io::Result<RecordRef> {
     Ok(RecordRef { map, height: record.height, slot })
 }
 
+/// Number of an open packed file, and a height.
 type Key = (u64, u64);
 
-/// Unpacked records, the newest last.
+/// Unpacked records; the oldest make room for new ones.
 #[derive(Default)]
 struct Kept {
-    records: VecDeque<(Key, RecordRef)>,
+    records: HashMap<Key, RecordRef>,
+    order: VecDeque<Key>,
     bytes: u64,
 }
 
-fn kept() -> std::sync::MutexGuard<'static, Kept> {
-    static KEPT: Mutex<Kept> = Mutex::new(Kept { records: VecDeque::new(), bytes: 0 });
+fn kept() -> MutexGuard<'static, Kept> {
+    static KEPT: LazyLock<Mutex<Kept>> = LazyLock::new(Mutex::default);
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of a record: its bytes are mapped, and a map takes whole pages.
+fn memory_of(record: &RecordRef) -> u64 {
+    record.stored_len().next_multiple_of(page_size() as u64)
 }
 
 impl Kept {
     fn get(&self, key: Key) -> Option<RecordRef> {
-        let found = self.records.iter().rev().find(|(kept, _)| *kept == key)?;
-        Some(found.1.clone())
+        self.records.get(&key).cloned()
     }
 
-    fn put(&mut self, key: Key, record: &RecordRef) {
+    /// Keeps a record. Returns those that had to go: to unmap them takes time, which nobody should wait for.
+    fn put(&mut self, key: Key, record: &RecordRef) -> Vec<RecordRef> {
+        let bytes = memory_of(record);
         // A large one would drive out all others.
-        if record.stored_len() > KEPT_BYTES / 4 || self.get(key).is_some() {
-            return;
+        if bytes > KEPT_BYTES / 4 || self.records.contains_key(&key) {
+            return Vec::new();
         }
-        self.bytes += record.stored_len();
-        self.records.push_back((key, record.clone()));
-        while self.bytes > KEPT_BYTES
-            && let Some((_, oldest)) = self.records.pop_front()
-        {
-            self.bytes -= oldest.stored_len();
+        self.bytes += bytes;
+        self.order.push_back(key);
+        self.records.insert(key, record.clone());
+        std::iter::from_fn(|| self.make_room()).collect()
+    }
+
+    /// Removes the oldest record if all together take too much.
+    fn make_room(&mut self) -> Option<RecordRef> {
+        let key = if self.bytes > KEPT_BYTES { self.order.pop_front()? } else { return None };
+        let oldest = self.records.remove(&key)?;
+        self.bytes -= memory_of(&oldest);
+        Some(oldest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Part;
+
+    fn record(bytes: usize) -> RecordRef {
+        let part = Part { bytes: vec![7; bytes].into(), ..Part::default() };
+        in_memory(&Record { parts: vec![part], ..Record::default() }).unwrap()
+    }
+
+    #[test]
+    fn short_records_are_counted_by_the_pages_that_they_take() {
+        let (mut kept, record) = (Kept::default(), record(1));
+        let pages = KEPT_BYTES / page_size() as u64;
+        for height in 0..pages {
+            assert!(kept.put((1, height), &record).is_empty(), "height {height}");
         }
+        assert_eq!(kept.put((1, pages), &record).len(), 1);
+        assert!(kept.get((1, 0)).is_none() && kept.get((1, 1)).is_some());
+        assert!(kept.get((1, pages)).is_some() && kept.get((2, pages)).is_none());
+        assert_eq!((kept.records.len() as u64, kept.bytes), (pages, KEPT_BYTES));
+    }
+
+    #[test]
+    fn record_that_would_drive_out_many_is_not_kept() {
+        let mut kept = Kept::default();
+        let large = record(KEPT_BYTES as usize / 4);
+        assert!(kept.put((1, 1), &large).is_empty() && kept.get((1, 1)).is_none());
+        let long = record(KEPT_BYTES as usize / 4 - 4096);
+        (0..9).for_each(|height| drop(kept.put((1, height), &long)));
+        assert_eq!(kept.records.len(), 4);
+        assert!(kept.put((1, 8), &long).is_empty(), "it is there");
     }
 }
