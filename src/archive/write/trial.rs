@@ -62,10 +62,11 @@ async fn race(archive: &ArchiveStore) -> Result<Option<String>, Failed> {
 
 /// An object with marks, which shows whether it is whole.
 fn object(marks: &[String]) -> Vec<u8> {
-    let mut text = marks.join("\n");
-    text.extend(std::iter::repeat_n(' ', OBJECT_BYTES.saturating_sub(text.len())));
-    let digest = Digest::of(text.as_bytes());
-    format!("{text}{digest}").into_bytes()
+    let mut bytes = marks.join("\n").into_bytes();
+    bytes.resize(bytes.len().max(OBJECT_BYTES), b' ');
+    let digest = Digest::of(&bytes);
+    bytes.extend(digest.to_string().bytes());
+    bytes
 }
 
 /// The marks of an object; `None` if it is torn.
@@ -73,7 +74,8 @@ fn marks_of(object: &[u8]) -> Option<Vec<String>> {
     let text = str::from_utf8(object).ok()?;
     let (text, digest) = text.split_at_checked(text.len().checked_sub(64)?)?;
     let is_whole = digest.parse() == Ok(Digest::of(text.as_bytes()));
-    is_whole.then(|| text.split_whitespace().map(str::to_owned).collect())
+    let marks = text.split(' ').next().unwrap_or_default();
+    is_whole.then(|| marks.lines().map(str::to_owned).collect())
 }
 
 /// Eight writers create the same object: one must win, and the others must be refused.
