@@ -43,6 +43,7 @@ fn differences(set: Set) -> (Vec<String>, u64) {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn every_recorded_call_has_the_nodes_answer_with_a_relay() {
     for set in ALL {
         let (wrong, relayed) = differences(set);
@@ -53,6 +54,7 @@ fn every_recorded_call_has_the_nodes_answer_with_a_relay() {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn http_is_spoken_as_the_node_speaks_it_with_a_relay() {
     for set in [MAIN, HELICON] {
         let node = Recorded::start(set);

@@ -83,6 +83,7 @@ fn over_an_archive(set: Set) -> Tally {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn every_recorded_call_is_answered_over_an_archive_as_the_node_did() {
     assert_listed(ALL.map(over_an_archive));
 }
@@ -196,6 +197,7 @@ fn without_a_node(set: Set) -> [usize; 3] {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn replica_without_a_node_answers_each_recorded_call_about_archived_blocks_and_refuses_the_others()
 {
     for set in ALL {

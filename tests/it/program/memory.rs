@@ -288,6 +288,7 @@ fn sockets_that_do_not_read_receipts_take_bounded_memory() {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn batches_of_fee_histories_that_are_not_read_take_bounded_memory() {
     withstands(|attack| attack.send(30, &post(&fee_histories())));
 }
@@ -348,6 +349,7 @@ fn bodies_and_messages_that_do_not_end_take_bounded_memory() {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn subscribers_that_do_not_read_take_bounded_memory() {
     withstands(|attack| {
         let logs = call("eth_subscribe", r#"["logs",{"fromBlock":"0x1"}]"#);

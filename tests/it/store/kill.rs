@@ -102,6 +102,7 @@ pub(super) fn verify(dir: &Path, round: u32) -> Value {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn kills_leave_a_whole_store() {
     let kills = std::env::var(KILLS).map_or(KILLS_USUAL, |text| text.parse().expect(KILLS));
     let life_ms = std::env::var(LIFE).map_or(LIFE_MS, |text| text.parse().expect(LIFE));

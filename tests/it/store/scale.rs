@@ -32,6 +32,7 @@ fn opening(dir: &Path, arguments: &[&str]) -> (Neve, Duration) {
 }
 
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn a_thousand_segments_open_at_once_and_take_no_memory() {
     let mut config = Config::test().with_head(HEIGHTS - 1).with_helicon(Helicon::FromGenesis);
     config.chain.profile = Profile::empty();
@@ -64,6 +65,7 @@ fn a_thousand_segments_open_at_once_and_take_no_memory() {
 
 /// Clients ask for large batches of everything while blocks of mainnet's size come in.
 #[test]
+#[ignore = "takes many seconds of a processor: ./check"]
 fn memory_is_bounded_while_it_serves_and_follows() {
     let mut config = Config::test().with_head(100).with_helicon(Helicon::FromGenesis);
     config.chain.profile = Profile::c_chain();
