@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::Client;
-use super::node::wait::{Miss, wait_until};
+use super::node::wait::{Miss, pause, wait_until};
 
 /// Longest time of any act of the server, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -204,6 +204,9 @@ impl Neve {
                 let now = health["blocks"]["head"].as_u64();
                 (now > head).then_some(now)
             });
+            if head < Some(height) {
+                pause();
+            }
         }
     }
 

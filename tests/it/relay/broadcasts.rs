@@ -152,6 +152,7 @@ fn notification_of_a_transaction_goes_to_all_upstreams_too() {
     let answers: Value = serde_json::from_str(&ws.text()).unwrap();
     assert_eq!((&answers[0]["id"], answers.as_array().map(Vec::len)), (&json!(5), Some(1)));
     neve.wait("all upstreams", |_| (calls(&nodes, SEND) == [4, 4]).then_some(()));
+    neve.wait("the outcomes of the call", |_| (outcome(&neve, "ok") >= 2).then_some(()));
     assert_eq!(outcome(&neve, "ok"), 2, "no outcome of a notification");
 }
 

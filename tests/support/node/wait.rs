@@ -3,8 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-/// Pause between two looks: far below a block's two seconds, far above the cost of a request.
-const PAUSE: Duration = Duration::from_millis(50);
+/// First pause between two looks, far above the cost of a request. Each further one is twice as long, up to the longest,
+/// which is far below a block's two seconds.
+const PAUSE: Duration = Duration::from_millis(8);
+const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// Units of time for [`at_some_pace`].
 const PACES: [Duration; 3] =
@@ -26,7 +28,7 @@ pub(crate) fn wait_until<T>(
     limit: Duration,
     mut look: impl FnMut() -> Result<T, Miss>,
 ) -> Result<T, String> {
-    let start = Instant::now();
+    let (start, mut pause) = (Instant::now(), PAUSE);
     loop {
         match look() {
             Ok(found) => return Ok(found),
@@ -34,7 +36,10 @@ pub(crate) fn wait_until<T>(
             Err(Miss::NotYet(why)) if start.elapsed() >= limit => {
                 return Err(format!("{what}: not within {limit:?}; last seen: {why}"));
             }
-            Err(Miss::NotYet(_)) => pause(),
+            Err(Miss::NotYet(_)) => {
+                sleep(pause);
+                pause = PAUSE_MAX.min(2 * pause);
+            }
         }
     }
 }
@@ -53,11 +58,15 @@ pub(crate) fn at_some_pace(holds: impl Fn(Duration)) {
     }
 }
 
-/// Sleeps for one [`PAUSE`].
 #[expect(
     clippy::disallowed_methods,
     reason = "a plain test thread, and the only sleep of the tests"
 )]
-fn pause() {
-    std::thread::sleep(PAUSE);
+fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Leaves the processors to others, between two looks that both saw something new.
+pub(crate) fn pause() {
+    sleep(PAUSE);
 }
