@@ -124,13 +124,13 @@ pub(super) fn chain_of(header: &PackedHeader) -> Chain {
 }
 
 /// A packed file in memory, with all checksums compared.
-pub(super) struct Opened {
+pub(super) struct OpenedFile {
     range: Box<dyn PackedRange>,
     /// Pages of the file.
     pub(super) pages: SegmentPages,
 }
 
-impl Opened {
+impl OpenedFile {
     pub(super) fn of(codec: &Codec, bytes: impl Into<Arc<Vec<u8>>>) -> Result<Self, String> {
         let bytes = bytes.into();
         let start = bytes.get(..codec.start_bytes()).unwrap_or(&bytes);

@@ -19,5 +19,5 @@ pub(crate) use error::Failed;
 pub(crate) use local::{BadFile, packed_files};
 pub(crate) use signature::SigningKey;
 pub(crate) use source::{ArchiveSource, identity_of};
-pub(crate) use store::{ArchiveStore, HeldManifest, Place};
+pub(crate) use store::{ArchiveAddress, ArchiveStore, HeldManifest};
 pub(crate) use verify::{ArchiveFinding, Proving, Verified, verify};

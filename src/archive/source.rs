@@ -12,7 +12,7 @@ use neve_store::{Hash, Identity};
 use tracing::{info, warn};
 
 use super::error::Failed;
-use super::store::{ArchiveStore, Place};
+use super::store::{ArchiveAddress, ArchiveStore};
 use crate::config::Anchor;
 use crate::config::settings::ArchiveConfig;
 use crate::shared::Status;
@@ -42,7 +42,7 @@ pub(crate) struct ArchiveSource {
     pub(crate) url: String,
     /// Block from which it is proven where no upstream is.
     pub(crate) anchor: Option<Anchor>,
-    place: Place,
+    place: ArchiveAddress,
     manifest: Mutex<Option<KnownManifest>>,
     /// Held by the task that reads the manifest, so that it is read and checked once for all.
     reading: tokio::sync::Mutex<()>,
@@ -56,7 +56,7 @@ impl ArchiveSource {
     /// Opens the archive of the settings. Nothing is connected yet.
     pub(crate) fn open(config: &ArchiveConfig, status: &Arc<Status>) -> Result<Self, Failed> {
         let ArchiveConfig { url, endpoint, anchor, .. } = config.clone();
-        let place = Place { url: url.clone(), endpoint };
+        let place = ArchiveAddress { url: url.clone(), endpoint };
         let store = ArchiveStore::open(&place)?;
         status.change_archive(|archive| archive.url.clone_from(&url));
         let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
@@ -67,7 +67,7 @@ impl ArchiveSource {
     /// Makes the source of an archive that a test has.
     #[cfg(test)]
     pub(crate) fn over(store: ArchiveStore) -> Self {
-        let place = Place { url: String::new(), endpoint: None };
+        let place = ArchiveAddress { url: String::new(), endpoint: None };
         let (manifest, failed, refused) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (reading, status) = (tokio::sync::Mutex::default(), Arc::default());
         let (url, anchor) = (String::new(), None);

@@ -32,7 +32,7 @@ const AUTHORITY: &str = "AWS_CA_BUNDLE";
 
 /// Place of an archive.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ArchiveAddress {
     /// `s3://bucket/prefix` or `file:///dir`.
     pub(crate) url: String,
     /// Address of the S3 API, if it is not the one of AWS.
@@ -72,16 +72,16 @@ impl HeldManifest {
 
 impl ArchiveStore {
     /// Opens the store of a URL. Nothing is connected yet.
-    pub(crate) fn open(place: &Place) -> Result<Self, Failed> {
+    pub(crate) fn open(place: &ArchiveAddress) -> Result<Self, Failed> {
         Self::open_with(place, RetryConfig::default())
     }
 
     /// Opens the store for reads that a client waits for: they fail soon.
-    pub(super) fn open_impatient(place: &Place) -> Result<Self, Failed> {
+    pub(super) fn open_impatient(place: &ArchiveAddress) -> Result<Self, Failed> {
         Self::open_with(place, RetryConfig { max_retries: 0, ..RetryConfig::default() })
     }
 
-    fn open_with(place: &Place, retry: RetryConfig) -> Result<Self, Failed> {
+    fn open_with(place: &ArchiveAddress, retry: RetryConfig) -> Result<Self, Failed> {
         let wrong = |why: String| Failed::Url { url: place.url.clone(), why };
         if let Some(dir) = place.url.strip_prefix("file://") {
             return Self::in_directory(&PathBuf::from(dir)).map_err(wrong);

@@ -11,7 +11,7 @@ use neve_record::packed::Codec;
 
 use super::error::Failed;
 use super::index_objects::entry_of;
-use super::local::{Opened, PackedOnDisk, chain_of, unless_evicted};
+use super::local::{OpenedFile, PackedOnDisk, chain_of, unless_evicted};
 use super::store::ArchiveStore;
 
 mod proving;
@@ -286,8 +286,8 @@ fn read_segment(
     manifest: &Manifest,
     segment: &SegmentEntry,
     bytes: Vec<u8>,
-) -> Result<Opened, String> {
-    let opened = Opened::of(&Codec::default(), bytes)?;
+) -> Result<OpenedFile, String> {
+    let opened = OpenedFile::of(&Codec::default(), bytes)?;
     let header = opened.header();
     if chain_of(&header) != manifest.chain() {
         return Err("it is of another chain, or has another length".to_owned());
@@ -299,7 +299,7 @@ fn read_segment(
     Ok(opened)
 }
 
-fn content_of(opened: Opened) -> Result<Content, String> {
+fn content_of(opened: OpenedFile) -> Result<Content, String> {
     let (first, (keys, terms)) = (opened.header().first, opened.keys()?);
     let terms = terms.into_iter().map(|term| (first, term)).collect();
     Ok(Content { keys, pages: vec![opened.pages], terms })

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use memchr::memmem::Finder;
 
-use crate::config::{Endpoint, Sent};
+use crate::config::{Endpoint, SentHeaders};
 use crate::shared::lock::lock;
 
 /// Text that stands for a key.
@@ -76,12 +76,12 @@ pub(crate) struct KeySearch {
 
 /// Searches for the keys of an upstream, as long as these headers are in force.
 struct Finders {
-    sent: Arc<Sent>,
+    sent: Arc<SentHeaders>,
     all: Vec<Finder<'static>>,
 }
 
 impl Finders {
-    fn of(endpoint: &Endpoint, sent: Arc<Sent>) -> Self {
+    fn of(endpoint: &Endpoint, sent: Arc<SentHeaders>) -> Self {
         let mut own = Secrets::default();
         endpoint.secret_texts().iter().for_each(|text| own.add(text));
         let all = own.0.iter().map(|secret| Finder::new(secret).into_owned()).collect();

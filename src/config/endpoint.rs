@@ -10,7 +10,7 @@ use std::fmt;
 use hyper::Uri;
 use hyper::http::uri::{PathAndQuery, Scheme};
 
-pub(crate) use self::upstream_headers::{Sent, UpstreamHeaders};
+pub(crate) use self::upstream_headers::{SentHeaders, UpstreamHeaders};
 
 /// The paths of the C-chain on a node.
 const RPC_PATH: &str = "/ext/bc/C/rpc";

@@ -26,7 +26,7 @@ pub struct SettingsFile {
 }
 
 /// A setting in the file.
-pub(super) struct Entry {
+pub(super) struct FileEntry {
     pub(super) texts: Vec<String>,
     pub(super) path: Arc<str>,
     pub(super) line: usize,
@@ -71,9 +71,9 @@ impl SettingsFile {
     }
 
     /// Returns the entry of a setting.
-    pub(super) fn get(&self, name: &str) -> Option<Entry> {
+    pub(super) fn get(&self, name: &str) -> Option<FileEntry> {
         let (texts, line) = self.entries.get(name)?;
-        Some(Entry { texts: texts.clone(), path: Arc::clone(&self.path), line: *line })
+        Some(FileEntry { texts: texts.clone(), path: Arc::clone(&self.path), line: *line })
     }
 }
 

@@ -17,7 +17,7 @@ mod values;
 pub use archive_args::{ArchiveArgs, ArchiveCommand, ArchivePlace, ArchiveWriter};
 pub use args::{ExportArgs, ExportForm, GetArgs, ImportArgs, InspectArgs, VerifyArgs, command};
 pub use endpoint::Endpoint;
-pub(crate) use endpoint::{Address, AddressArg, Sent, UpstreamHeaders};
+pub(crate) use endpoint::{Address, AddressArg, SentHeaders, UpstreamHeaders};
 pub use error::ConfigError;
 pub use file::SettingsFile;
 pub(crate) use file::read_text;

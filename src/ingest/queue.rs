@@ -15,7 +15,7 @@ use crate::shared::IngestReservation;
 const MESSAGES_MAX: usize = 1024;
 
 /// Work of the writer thread.
-pub(super) enum Work {
+pub(super) enum QueuedWork {
     Append(Box<Record>, Rules, IngestReservation),
     /// Gives what builds heights below the first one.
     BackfillWriter(oneshot::Sender<Result<BackfillWriter, Error>>),
@@ -32,7 +32,7 @@ pub(super) enum Work {
 /// Sends work to the writer thread.
 #[derive(Clone)]
 pub(crate) struct Ingest {
-    work: mpsc::Sender<Work>,
+    work: mpsc::Sender<QueuedWork>,
     queued: Arc<AtomicU64>,
     options: Options,
     busy: Arc<AtomicU64>,
@@ -44,7 +44,7 @@ impl Ingest {
         queued: Arc<AtomicU64>,
         options: Options,
         busy: Arc<AtomicU64>,
-    ) -> (Self, mpsc::Receiver<Work>) {
+    ) -> (Self, mpsc::Receiver<QueuedWork>) {
         let (work, incoming) = mpsc::channel(MESSAGES_MAX);
         (Self { work, queued, options, busy }, incoming)
     }
@@ -57,7 +57,7 @@ impl Ingest {
         room: IngestReservation,
     ) -> Result<(), Stopped> {
         self.queued.fetch_add(record.encoded_len(), Ordering::Relaxed);
-        self.send(Work::Append(Box::new(record), rules, room)).await
+        self.send(QueuedWork::Append(Box::new(record), rules, room)).await
     }
 
     /// Bytes of records in a segment.
@@ -79,7 +79,7 @@ impl Ingest {
     /// Returns a backfill that the caller writes.
     pub(crate) async fn raw_history(&self) -> Result<Result<BackfillWriter, Error>, Stopped> {
         let (done, answer) = oneshot::channel();
-        self.send(Work::BackfillWriter(done)).await?;
+        self.send(QueuedWork::BackfillWriter(done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
@@ -89,14 +89,14 @@ impl Ingest {
         built: BuiltSegments,
     ) -> Result<Result<u64, Error>, Stopped> {
         let (done, answer) = oneshot::channel();
-        self.send(Work::Prepend(built, done)).await?;
+        self.send(QueuedWork::Prepend(built, done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
     /// Begins to write the sealed segment that begins at `base` anew; `None` if there is none.
     pub(crate) async fn repair(&self, base: u64) -> Result<Result<Option<Repair>, Error>, Stopped> {
         let (done, answer) = oneshot::channel();
-        self.send(Work::Repair(base, done)).await?;
+        self.send(QueuedWork::Repair(base, done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
@@ -106,7 +106,7 @@ impl Ingest {
         built: BuiltSegments,
     ) -> Result<Result<bool, Error>, Stopped> {
         let (done, answer) = oneshot::channel();
-        self.send(Work::Replace(built, done)).await?;
+        self.send(QueuedWork::Replace(built, done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
@@ -117,25 +117,25 @@ impl Ingest {
         rules: Rules,
     ) -> Result<Result<(), Error>, Stopped> {
         let (done, answer) = oneshot::channel();
-        self.send(Work::Bind(identity, rules, done)).await?;
+        self.send(QueuedWork::Bind(identity, rules, done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
     /// Takes heights from `from` on back.
     pub(crate) async fn withdraw(&self, from: u64) -> Result<Result<(), Error>, Stopped> {
         let (done, answer) = oneshot::channel();
-        self.send(Work::Withdraw(from, done)).await?;
+        self.send(QueuedWork::Withdraw(from, done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
     /// The head once everything sent so far is stored.
     pub(crate) async fn barrier(&self) -> Result<Option<(u64, Hash)>, Stopped> {
         let (done, answer) = oneshot::channel();
-        self.send(Work::Barrier(done)).await?;
+        self.send(QueuedWork::Barrier(done)).await?;
         answer.await.map_err(|_| Stopped)
     }
 
-    async fn send(&self, work: Work) -> Result<(), Stopped> {
+    async fn send(&self, work: QueuedWork) -> Result<(), Stopped> {
         self.work.send(work).await.map_err(|_| Stopped)
     }
 }

@@ -21,7 +21,7 @@ use tracing::{error, info, warn};
 use super::clock::Clock;
 use super::full_disk::Step;
 use super::packer::Packer;
-use super::queue::{Ingest, Work};
+use super::queue::{Ingest, QueuedWork};
 use super::written::note_written;
 use crate::config::Human;
 use crate::shared::{Phase, Serving, Status};
@@ -95,7 +95,7 @@ impl Loop {
         }
     }
 
-    async fn run(mut self, mut incoming: mpsc::Receiver<Work>) {
+    async fn run(mut self, mut incoming: mpsc::Receiver<QueuedWork>) {
         loop {
             let pause = self.next_pause();
             let done = tokio::select! {
@@ -144,26 +144,30 @@ impl Loop {
         sync.map_or(evict, |sync| sync.min(evict))
     }
 
-    async fn handle(&mut self, work: Work, incoming: &mpsc::Receiver<Work>) -> Result<(), Error> {
+    async fn handle(
+        &mut self,
+        work: QueuedWork,
+        incoming: &mpsc::Receiver<QueuedWork>,
+    ) -> Result<(), Error> {
         match work {
-            Work::Append(record, rules, room) => {
+            QueuedWork::Append(record, rules, room) => {
                 self.set_rules(rules)?;
                 self.append(&record, incoming).await?;
                 self.setup.queued.fetch_sub(record.encoded_len(), Ordering::Relaxed);
                 drop(room);
             }
-            Work::BackfillWriter(done) => drop(done.send(self.setup.writer.history())),
-            Work::Prepend(built, done) => drop(done.send(self.prepend(built))),
-            Work::Repair(base, done) => drop(done.send(self.setup.writer.repair(base))),
-            Work::Replace(built, done) => {
+            QueuedWork::BackfillWriter(done) => drop(done.send(self.setup.writer.history())),
+            QueuedWork::Prepend(built, done) => drop(done.send(self.prepend(built))),
+            QueuedWork::Repair(base, done) => drop(done.send(self.setup.writer.repair(base))),
+            QueuedWork::Replace(built, done) => {
                 self.dirty_since.get_or_insert_with(Instant::now);
                 drop(done.send(self.setup.writer.replace(built)));
             }
-            Work::Bind(identity, rules, done) => {
+            QueuedWork::Bind(identity, rules, done) => {
                 let bound = self.bind(identity, rules);
                 let _ = done.send(bound); // whoever asked may be gone
             }
-            Work::Withdraw(from, done) => {
+            QueuedWork::Withdraw(from, done) => {
                 let withdrawn = self.withdraw(from);
                 let failed = withdrawn.as_ref().err().map(ToString::to_string);
                 let _ = done.send(withdrawn);
@@ -171,7 +175,7 @@ impl Loop {
                     warn!(error, "withdrawn heights still on disk");
                 }
             }
-            Work::Barrier(done) => {
+            QueuedWork::Barrier(done) => {
                 let _ = done.send(self.setup.writer.head());
             }
         }
@@ -182,7 +186,7 @@ impl Loop {
     async fn append(
         &mut self,
         record: &Record,
-        incoming: &mpsc::Receiver<Work>,
+        incoming: &mpsc::Receiver<QueuedWork>,
     ) -> Result<(), Error> {
         let mut has_paused = false;
         loop {

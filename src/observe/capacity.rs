@@ -15,7 +15,7 @@ const STRETCHES_MAX: usize = 64;
 
 /// Bounds of what neve may take.
 #[derive(Debug, Default)]
-pub(crate) struct Bounds {
+pub(crate) struct CapacityBounds {
     pub(crate) disk: DiskBounds,
     /// Open connections of each listener. A reload replaces it.
     pub(crate) connections: AtomicUsize,

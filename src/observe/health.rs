@@ -13,7 +13,7 @@ use neve_jsonrpc::Rules;
 use neve_store::Identity;
 use serde_json::{Value, json};
 
-use super::capacity::{Bounds, DiskUse, Growth, TimeToFull, tiers, time_to_full};
+use super::capacity::{CapacityBounds, DiskUse, Growth, TimeToFull, tiers, time_to_full};
 use super::head_age::stale_age;
 use super::process::{self, Memory};
 use crate::config::settings::LiveReady;
@@ -66,7 +66,7 @@ pub(crate) struct Admin {
     /// Data directory.
     pub data_dir: PathBuf,
     /// Bounds of disk and connections.
-    pub(crate) bounds: Bounds,
+    pub(crate) bounds: CapacityBounds,
 }
 
 impl Admin {

@@ -20,7 +20,7 @@ pub(crate) mod page;
 pub(crate) mod process;
 pub(crate) mod progress;
 
-pub(crate) use capacity::{Bounds, DiskBounds};
+pub(crate) use capacity::{CapacityBounds, DiskBounds};
 pub(crate) use health::{Admin, Pages};
 #[cfg(test)]
 pub(crate) use metric_table::{METRICS, Metric, MetricKind};

@@ -28,7 +28,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Response to a call, as far as it matters here.
 #[derive(Deserialize)]
-struct Outcome<'a> {
+struct BroadcastReply<'a> {
     #[serde(borrow)]
     result: Option<&'a RawValue>,
 }
@@ -232,7 +232,8 @@ fn count(sent: Transactions, outcome: &Result<Responses, Failure>) {
 }
 
 fn is_result(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<Outcome<'_>>(bytes).is_ok_and(|outcome| outcome.result.is_some())
+    serde_json::from_slice::<BroadcastReply<'_>>(bytes)
+        .is_ok_and(|outcome| outcome.result.is_some())
 }
 
 #[cfg(test)]

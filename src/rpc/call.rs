@@ -11,7 +11,7 @@ use super::caller::{Caller, Transport};
 use super::missing::{Missing, Unanswered, missing, missing_data, range_json};
 use crate::body::BodyBuilder;
 use crate::config::settings::{Limits, MissPolicy};
-use crate::rpc::cursors::{Filters, NotOpened, Replays, UndoLog};
+use crate::rpc::cursors::{Filters, Replays, SubscriptionRefused, UndoLog};
 use crate::rpc::methods::{Below, LogsBeyond, Miss, QueryContext, QueryError, execute, fresh};
 use crate::shared::{
     MemoryBudget, Meter, MethodLabel, MissReason, Outcome, Serving, Status, ThreadCounters, Work,
@@ -167,7 +167,7 @@ impl Rpc {
                 return Ok(short(message, "true", out));
             }
             Ok(Subscription::Unsubscribe(_)) => {
-                Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND))
+                Err(SubscriptionRefused::Error(RpcError::SUBSCRIPTION_NOT_FOUND))
             }
             // A subscriber would wait for heads that do not come; another server may have them.
             Ok(_) if self.serving.freshness.head_is_missed() => {
@@ -177,16 +177,16 @@ impl Rpc {
             Ok(wanted) => {
                 subscriptions.open(wanted, self.serving.reader.range(), caller.memory.account())
             }
-            Err(NoQuery::Error(error)) => Err(NotOpened::Error(error)),
+            Err(NoQuery::Error(error)) => Err(SubscriptionRefused::Error(error)),
             Err(_) => return Err(not_served(message, caller)),
         };
         match opened {
             Ok(id) => Ok(short(message, &format!("\"{id}\""), out)),
-            Err(NotOpened::Error(error)) => {
+            Err(SubscriptionRefused::Error(error)) => {
                 envelope::error(out.text(), message.id(), &error);
                 Ok(0)
             }
-            Err(NotOpened::Missing(height)) => {
+            Err(SubscriptionRefused::Missing(height)) => {
                 Err(Unanswered::Missed(Missing::Data(Miss::Height(height))))
             }
         }

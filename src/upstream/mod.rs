@@ -21,4 +21,4 @@ pub(crate) use pool::{FetchPermit, PoolSlot, UpstreamPool};
 pub(crate) use pool_state::PoolState;
 pub(crate) use probe::{BlockName, rules_of};
 pub(crate) use state::{LATE, Upstream};
-pub(crate) use upgrades::{NOTICE, UPGRADES, Upgrade, time_left};
+pub(crate) use upgrades::{NOTICE, NetworkUpgrade, UPGRADES, time_left};

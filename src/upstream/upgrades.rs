@@ -10,7 +10,7 @@ const UNSCHEDULED: &str = "9999-";
 pub(crate) const NOTICE: Duration = Duration::from_hours(24 * 60);
 
 /// An upgrade of the network.
-pub(crate) struct Upgrade {
+pub(crate) struct NetworkUpgrade {
     /// Name as avalanchego announces it.
     pub(crate) name: &'static str,
     /// Key in the node's answer to `info.upgrades`.
@@ -19,12 +19,16 @@ pub(crate) struct Upgrade {
     pub(crate) times: [&'static str; 2],
 }
 
-const fn upgrade(name: &'static str, key: &'static str, times: [&'static str; 2]) -> Upgrade {
-    Upgrade { name, key, times }
+const fn upgrade(
+    name: &'static str,
+    key: &'static str,
+    times: [&'static str; 2],
+) -> NetworkUpgrade {
+    NetworkUpgrade { name, key, times }
 }
 
 /// Every upgrade with a date, in order.
-pub(crate) const UPGRADES: [Upgrade; 15] = [
+pub(crate) const UPGRADES: [NetworkUpgrade; 15] = [
     upgrade("Apricot 1", "apricotPhase1Time", ["2021-03-31T14:00:00Z", "2021-03-26T14:00:00Z"]),
     upgrade("Apricot 2", "apricotPhase2Time", ["2021-05-10T11:00:00Z", "2021-05-05T14:00:00Z"]),
     upgrade("Apricot 3", "apricotPhase3Time", ["2021-08-24T14:00:00Z", "2021-08-16T19:00:00Z"]),

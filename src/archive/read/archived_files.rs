@@ -15,10 +15,10 @@ use tokio::sync::OnceCell;
 use tracing::warn;
 
 use super::budget::{Budget, READS_MAX};
-use super::fetch::NotRead;
+use super::fetch::ObjectNotRead;
 use super::filters::LoadedFilters;
 use super::page_file::PageFile;
-use super::page_source::{Opened, PageSource};
+use super::page_source::{OpenedSegment, PageSource};
 use crate::archive::source::identity_of;
 use crate::config::ArchiveTrust;
 use crate::config::settings::ArchiveConfig;
@@ -44,12 +44,12 @@ impl Known {
     pub(super) fn segments(
         &self,
         heights: &RangeInclusive<u64>,
-    ) -> Result<Vec<&SegmentEntry>, NotRead> {
+    ) -> Result<Vec<&SegmentEntry>, ObjectNotRead> {
         let segments = &self.manifest.segments;
         let is_known =
             self.heights.contains(heights.start()) && self.heights.contains(heights.end());
         let from = segments.partition_point(|entry| entry.first <= *heights.start());
-        let from = from.checked_sub(1).filter(|_| is_known).ok_or(NotRead::Unknown)?;
+        let from = from.checked_sub(1).filter(|_| is_known).ok_or(ObjectNotRead::Unknown)?;
         let end = segments.partition_point(|entry| entry.first <= *heights.end());
         Ok(segments.get(from..end).unwrap_or_default().iter().collect())
     }
@@ -132,7 +132,7 @@ impl ArchivedFiles {
         hash: [u8; 32],
         keys: &Keys,
         budget: &Budget<'_>,
-    ) -> Result<Borrowed, NotRead> {
+    ) -> Result<Borrowed, ObjectNotRead> {
         let mut borrowed = Borrowed::default();
         for spot in self.find(known, end, &hash, budget).await? {
             if spot.height < end {
@@ -157,10 +157,10 @@ impl ArchivedFiles {
         heights: RangeInclusive<u64>,
         keys: &Keys,
         budget: &Budget<'_>,
-    ) -> Result<Vec<ArchivedSegment>, NotRead> {
+    ) -> Result<Vec<ArchivedSegment>, ObjectNotRead> {
         let entries = known.segments(&heights)?;
         if entries.len() > READS_MAX {
-            return Err(NotRead::TooMany);
+            return Err(ObjectNotRead::TooMany);
         }
         let parts = entries.into_iter().map(|entry| {
             let heights = known.heights_in(entry, &heights);
@@ -178,16 +178,16 @@ impl ArchivedFiles {
         heights: Range<u64>,
         keys: &Keys,
         budget: &Budget<'_>,
-    ) -> Result<ArchivedSegment, NotRead> {
+    ) -> Result<ArchivedSegment, ObjectNotRead> {
         let searches = !keys.is_empty();
         let (file, segment) = self.open(manifest, entry, searches, budget).await?;
         if searches {
-            let (offset, len) = segment.terms_extent().ok_or(NotRead::Changed)?;
+            let (offset, len) = segment.terms_extent().ok_or(ObjectNotRead::Changed)?;
             self.bring(&file, &file.pages(offset..offset + len as u64).collect(), budget).await?;
         }
         let (of, over, keys) = (segment.clone(), Arc::clone(&file), Arc::clone(keys));
         let wanted = self.pages.compute(move || wanted_pages(&of, &over, &keys, heights)).await?;
-        let wanted = wanted.ok_or(NotRead::Changed)?;
+        let wanted = wanted.ok_or(ObjectNotRead::Changed)?;
         let gap_max = if searches { self.beside_max() } else { 0 };
         self.bring_with(&file, &wanted, || file.between(&wanted, gap_max), budget).await?;
         self.pages.dir.touch(&file.name);
@@ -200,7 +200,7 @@ impl ArchivedFiles {
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
         budget: &Budget<'_>,
-    ) -> Result<(), NotRead> {
+    ) -> Result<(), ObjectNotRead> {
         budget.take(file.absent(pages, self.pages.run_pages_max()))?;
         self.pages.ensure_pages(file, pages, budget.payer).await
     }
@@ -213,7 +213,7 @@ impl ArchivedFiles {
         entry: &SegmentEntry,
         searches: bool,
         budget: &Budget<'_>,
-    ) -> Result<Opened, NotRead> {
+    ) -> Result<OpenedSegment, ObjectNotRead> {
         let cell = {
             let mut cells = lock(&self.pages.segments);
             let cell = cells.entry(entry.digest).or_default();
@@ -232,12 +232,12 @@ impl ArchivedFiles {
         entry: &SegmentEntry,
         searches: bool,
         budget: &Budget<'_>,
-    ) -> Result<Opened, NotRead> {
-        let span = manifest.span_of(entry).ok_or(NotRead::Unknown)?;
+    ) -> Result<OpenedSegment, ObjectNotRead> {
+        let span = manifest.span_of(entry).ok_or(ObjectNotRead::Unknown)?;
         let lists = self.lists(manifest, span, budget).await?;
-        let pages = lists.segment(entry.first).ok_or(NotRead::Changed)?;
+        let pages = lists.segment(entry.first).ok_or(ObjectNotRead::Changed)?;
         if pages.pages.object_digest() != entry.digest || u64::from(pages.front) > entry.bytes {
-            return Err(NotRead::Changed);
+            return Err(ObjectNotRead::Changed);
         }
         let name = manifest.segment_name(entry);
         let file = self.pages.file(name, entry.bytes, &pages.pages).await?;
@@ -260,7 +260,7 @@ impl ArchivedFiles {
         manifest: &Manifest,
         span: &SpanEntry,
         budget: &Budget<'_>,
-    ) -> Result<Arc<PageLists>, NotRead> {
+    ) -> Result<Arc<PageLists>, ObjectNotRead> {
         let cell = {
             let mut lists = lock(&self.lists);
             lists.cell(span)
@@ -273,7 +273,7 @@ impl ArchivedFiles {
         manifest: &Manifest,
         span: &SpanEntry,
         budget: &Budget<'_>,
-    ) -> Result<Arc<PageLists>, NotRead> {
+    ) -> Result<Arc<PageLists>, ObjectNotRead> {
         let pages = span.pages.bytes.div_ceil(PAGE_BYTES as u64) as usize;
         budget.take((pages.div_ceil(self.pages.run_pages_max()), pages))?;
         let bytes =
@@ -283,7 +283,7 @@ impl ArchivedFiles {
             let lists = PageLists::read(&bytes).ok();
             lists.filter(|lists| lists.span.object_digest() == digest)
         };
-        self.pages.compute(read).await?.map(Arc::new).ok_or(NotRead::Changed)
+        self.pages.compute(read).await?.map(Arc::new).ok_or(ObjectNotRead::Changed)
     }
 
     /// Finds the places at which a hash may be, in the newest spans whose filters say so.
@@ -293,7 +293,7 @@ impl ArchivedFiles {
         end: u64,
         hash: &[u8; 32],
         budget: &Budget<'_>,
-    ) -> Result<Vec<Spot>, NotRead> {
+    ) -> Result<Vec<Spot>, ObjectNotRead> {
         let manifest = &known.manifest;
         let may_have =
             |span: &&SpanEntry| span.first < end && self.filters.span_may_have(span, hash);
@@ -315,7 +315,7 @@ impl ArchivedFiles {
         entry: &SpanEntry,
         hash: &[u8; 32],
         budget: &Budget<'_>,
-    ) -> Result<Vec<Spot>, NotRead> {
+    ) -> Result<Vec<Spot>, ObjectNotRead> {
         let lists = self.lists(manifest, entry, budget).await?;
         let (first, count) = lists.pages_of(hash);
         let name = manifest.span_name(entry);
@@ -324,12 +324,12 @@ impl ArchivedFiles {
         self.bring(&file, &(first..first + count).collect(), budget).await?;
         self.pages.dir.touch(&file.name);
         let span = Span::empty(entry.first, manifest.range, entry.segments);
-        let (span, hash) = (span.map_err(|_| NotRead::Changed)?, *hash);
+        let (span, hash) = (span.map_err(|_| ObjectNotRead::Changed)?, *hash);
         let looking = move || {
             let part = file.read(bytes.start, (bytes.end - bytes.start) as usize)?;
             Some(span.candidates_in(bytes.start, &part, &hash).collect())
         };
-        self.pages.compute(looking).await?.ok_or(NotRead::Failed)
+        self.pages.compute(looking).await?.ok_or(ObjectNotRead::Failed)
     }
 }
 
@@ -383,16 +383,16 @@ fn open_over(
     file: Arc<PageFile>,
     codec: &Arc<dyn PackedCodec>,
     named: &NamedBlocks,
-) -> Result<ArchivedSegment, NotRead> {
+) -> Result<ArchivedSegment, ObjectNotRead> {
     let name = file.name;
     let pages: Arc<dyn PackedPages> = file;
     let segment = ArchivedSegment::open(PackedBytes::paged(pages), codec).map_err(|error| {
         warn!(object = %name, %error, "archived segment does not open");
-        NotRead::Changed
+        ObjectNotRead::Changed
     })?;
     if !named.are_in(&segment) {
         warn!(object = %name, "archived segment has other blocks than the manifest names");
-        return Err(NotRead::Changed);
+        return Err(ObjectNotRead::Changed);
     }
     Ok(segment)
 }

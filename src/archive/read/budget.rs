@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::fetch::{NotRead, Payer};
+use super::fetch::{ObjectNotRead, Payer};
 
 /// Reads that one request may need, unless its logs may need more.
 pub(super) const READS_MAX: usize = 256;
@@ -65,8 +65,9 @@ impl<'p> Budget<'p> {
     }
 
     /// Takes reads and the pages that they bring.
-    pub(super) fn take(&self, (reads, pages): (usize, usize)) -> Result<(), NotRead> {
-        let why = if self.request.is_some() { NotRead::Beyond } else { NotRead::TooMany };
+    pub(super) fn take(&self, (reads, pages): (usize, usize)) -> Result<(), ObjectNotRead> {
+        let why =
+            if self.request.is_some() { ObjectNotRead::Beyond } else { ObjectNotRead::TooMany };
         take_from(&self.reads, reads).ok_or(why)?;
         take_from(&self.pages, pages).ok_or(why)?;
         self.request.map_or(Ok(()), |request| request.take((reads, pages)))?;
@@ -92,7 +93,7 @@ mod tests {
         let calls = [(); 2].map(|()| Budget::of_logs(&request, 4));
         assert!(calls[0].spare(SPARE_MAX - 1) && !calls[1].spare(2) && calls[1].spare(1));
         assert_eq!(calls[0].take((1, PAGES_MAX + SPARE_MAX - 1)), Ok(()));
-        assert_eq!(calls[1].take((1, 2)), Err(NotRead::TooMany), "the request has one left");
+        assert_eq!(calls[1].take((1, 2)), Err(ObjectNotRead::TooMany), "the request has one left");
         assert_eq!(request.take((1, 1)), Ok(()));
     }
 
@@ -100,14 +101,17 @@ mod tests {
     fn call_for_logs_has_its_own_bound_and_that_of_its_request() {
         let request = Budget::of_a_request(Payer::Neve, 4);
         let call = Budget::of_logs(&request, 4);
-        assert_eq!(call.take((5, 1)), Err(NotRead::Beyond));
+        assert_eq!(call.take((5, 1)), Err(ObjectNotRead::Beyond));
         assert!(!request.has_taken(), "it came to no read");
         assert_eq!((call.take((3, 3)), call.reads_left()), (Ok(()), 1));
-        assert_eq!(call.take((1, PAGES_MAX)), Err(NotRead::Beyond));
+        assert_eq!(call.take((1, PAGES_MAX)), Err(ObjectNotRead::Beyond));
         assert!(request.has_taken());
         assert_eq!(request.take((READS_MAX - 3, 1)), Ok(()));
-        assert_eq!(Budget::of_logs(&request, 4).take((1, 1)), Err(NotRead::TooMany));
+        assert_eq!(Budget::of_logs(&request, 4).take((1, 1)), Err(ObjectNotRead::TooMany));
         let many = Budget::of_a_request(Payer::Neve, 1000);
-        assert_eq!((many.take((1000, 1)), many.take((1, 1))), (Ok(()), Err(NotRead::TooMany)));
+        assert_eq!(
+            (many.take((1000, 1)), many.take((1, 1))),
+            (Ok(()), Err(ObjectNotRead::TooMany))
+        );
     }
 }

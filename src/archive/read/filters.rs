@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use neve_archive::{Digest, HashFilter, Manifest, SpanEntry};
 
-use super::fetch::{NotRead, Payer};
+use super::fetch::{ObjectNotRead, Payer};
 use super::page_source::PageSource;
 use crate::shared::lock::lock;
 
@@ -59,7 +59,7 @@ impl LoadedFilters {
         source: &Arc<PageSource>,
         manifest: &Manifest,
         spans: impl Iterator<Item = &SpanEntry>,
-    ) -> Result<(Option<u64>, bool), NotRead> {
+    ) -> Result<(Option<u64>, bool), ObjectNotRead> {
         let loaded = self.loaded.load_full();
         let Plan { reach, has_gap, next, kept } = self.plan(&loaded, spans);
         let Some(span) = next else {
@@ -70,7 +70,7 @@ impl LoadedFilters {
         };
         let key = span.filter.digest;
         let filter = match Self::bring(source, manifest, span).await {
-            Err(NotRead::Absent | NotRead::Changed) => {
+            Err(ObjectNotRead::Absent | ObjectNotRead::Changed) => {
                 lock(&self.left).insert(key, Instant::now()); // those below it are of use without it
                 return Ok((reach, false));
             }
@@ -113,11 +113,11 @@ impl LoadedFilters {
         source: &Arc<PageSource>,
         manifest: &Manifest,
         span: &SpanEntry,
-    ) -> Result<HashFilter, NotRead> {
+    ) -> Result<HashFilter, ObjectNotRead> {
         let name = manifest.filter_name(span);
         let object = source.whole(name, span.filter.bytes, Payer::Neve).await?;
         let filter = source.compute(move || HashFilter::read(object)).await?;
-        filter.map_err(|_| NotRead::Changed)
+        filter.map_err(|_| ObjectNotRead::Changed)
     }
 }
 

@@ -10,7 +10,7 @@ use neve_store::{ArchivedSegment, PackedPages, WithoutLogs};
 
 use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known};
 use super::budget::{Budget, PAGES_MAX};
-use super::fetch::NotRead;
+use super::fetch::ObjectNotRead;
 use super::page_file::{PageFile, joins};
 use crate::rpc::methods::LogsBeyond;
 
@@ -39,7 +39,7 @@ impl ArchivedFiles {
         heights: RangeInclusive<u64>,
         keys: &Keys,
         request: &Budget<'_>,
-    ) -> Result<Borrowed, NotRead> {
+    ) -> Result<Borrowed, ObjectNotRead> {
         let manifest = &known.manifest;
         let budget = Budget::of_logs(request, self.logs_reads_max);
         let entries = known.segments(&heights)?;
@@ -48,7 +48,7 @@ impl ArchivedFiles {
         let span = |entry: &SegmentEntry| manifest.span_of(entry).map(|span| span.first);
         for entries in entries.chunk_by(|a, b| span(a) == span(b)) {
             let (some, none) = match self.candidates(manifest, entries, keys, &budget).await {
-                Err(NotRead::Beyond) => {
+                Err(ObjectNotRead::Beyond) => {
                     let at = entries.first().map_or(*heights.start(), |entry| entry.first);
                     return Ok(self.beyond(&heights, keys, at));
                 }
@@ -66,10 +66,10 @@ impl ArchivedFiles {
                 for (entry, part) in now.iter().zip(join_all(parts).await) {
                     match part {
                         Ok(segment) => borrowed.segments.push(segment),
-                        Err(NotRead::Beyond) if entry.first > *heights.start() => {
+                        Err(ObjectNotRead::Beyond) if entry.first > *heights.start() => {
                             return Ok(self.beyond(&heights, keys, entry.first));
                         }
-                        Err(NotRead::Beyond) => {
+                        Err(ObjectNotRead::Beyond) => {
                             let at = self.fitting(known, entry, &heights, keys, request).await?;
                             return Ok(self.beyond(&heights, keys, at));
                         }
@@ -105,12 +105,12 @@ impl ArchivedFiles {
         heights: &RangeInclusive<u64>,
         keys: &Keys,
         request: &Budget<'_>,
-    ) -> Result<u64, NotRead> {
+    ) -> Result<u64, ObjectNotRead> {
         let (file, segment) = self.open(&known.manifest, entry, true, request).await?;
         let (heights, keys) = (known.heights_in(entry, heights), Arc::clone(keys));
         let limits = (self.logs_reads_max, self.pages.run_pages_max());
         let fitting = move || fitting_end(&segment, &file, &keys, heights, limits);
-        self.pages.compute(fitting).await?.ok_or(NotRead::Changed)
+        self.pages.compute(fitting).await?.ok_or(ObjectNotRead::Changed)
     }
 
     /// Pages that one read may bring to save another one.
@@ -125,7 +125,7 @@ impl ArchivedFiles {
         pages: &BTreeSet<usize>,
         beside: impl FnOnce() -> Vec<usize>,
         budget: &Budget<'_>,
-    ) -> Result<(), NotRead> {
+    ) -> Result<(), ObjectNotRead> {
         // Else a page beside them would send for pages that the disk has.
         self.pages.recall(file, pages).await?;
         let run_max = self.pages.run_pages_max();
@@ -137,7 +137,7 @@ impl ArchivedFiles {
         if saves && budget.spare(count) {
             match self.bring(file, &all, budget).await {
                 // A shorter read may be done in time, and has less of the rate.
-                Err(NotRead::Changed | NotRead::Failed | NotRead::Refused) => {}
+                Err(ObjectNotRead::Changed | ObjectNotRead::Failed | ObjectNotRead::Refused) => {}
                 brought => return brought,
             }
         }
@@ -151,7 +151,7 @@ impl ArchivedFiles {
         entries: &[&'m SegmentEntry],
         keys: &Keys,
         budget: &Budget<'_>,
-    ) -> Result<Candidates<'m>, NotRead> {
+    ) -> Result<Candidates<'m>, ObjectNotRead> {
         let all = (entries.to_vec(), Vec::new());
         let terms: usize = keys.iter().map(Vec::len).sum();
         // One segment's own index takes no more reads. Terms of a manifest that nobody vouches for prove nothing.
@@ -160,7 +160,7 @@ impl ArchivedFiles {
         }
         let bits = match self.segments_with(manifest, entries, keys, budget).await {
             // The indexes of the segments say the same.
-            Ok(None) | Err(NotRead::Absent | NotRead::Changed) => return Ok(all),
+            Ok(None) | Err(ObjectNotRead::Absent | ObjectNotRead::Changed) => return Ok(all),
             found => found?.unwrap_or(u64::MAX),
         };
         let range = manifest.range;
@@ -178,15 +178,15 @@ impl ArchivedFiles {
         entries: &[&SegmentEntry],
         keys: &Keys,
         budget: &Budget<'_>,
-    ) -> Result<Option<u64>, NotRead> {
+    ) -> Result<Option<u64>, ObjectNotRead> {
         let span = entries.first().and_then(|entry| manifest.span_of(entry));
-        let span = span.ok_or(NotRead::Unknown)?;
+        let span = span.ok_or(ObjectNotRead::Unknown)?;
         let (Some(name), Some(at)) = (manifest.terms_name(span), span.terms) else {
             return Ok(None);
         };
         let lists = self.lists(manifest, span, budget).await?;
         let of_it = |terms: &&TermPages| terms.pages.object_digest() == at.digest;
-        let terms = lists.terms.as_ref().filter(of_it).ok_or(NotRead::Changed)?;
+        let terms = lists.terms.as_ref().filter(of_it).ok_or(ObjectNotRead::Changed)?;
         let file = self.pages.file(name, at.bytes, &terms.pages).await?;
         let pages = keys.iter().flatten().flat_map(|term| terms.of_term(*term)).collect();
         self.bring(&file, &pages, budget).await?;
@@ -196,7 +196,7 @@ impl ArchivedFiles {
             let terms = lists.terms.as_ref()?;
             look_up(&file, terms, &keys)
         };
-        self.pages.compute(looking).await?.map(Some).ok_or(NotRead::Failed)
+        self.pages.compute(looking).await?.map(Some).ok_or(ObjectNotRead::Failed)
     }
 }
 

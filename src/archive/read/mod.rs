@@ -15,4 +15,4 @@ mod reader;
 mod turns;
 
 pub(crate) use read_thread::ReadThread;
-pub(crate) use reader::{ArchiveReader, Place};
+pub(crate) use reader::{ArchiveReader, PagePlace};

@@ -14,7 +14,7 @@ use neve_archive::{ObjectName, PAGE_BYTES, PageList};
 use neve_store::PackedPages;
 use tokio::sync::watch;
 
-use super::fetch::NotRead;
+use super::fetch::ObjectNotRead;
 use super::turns;
 use crate::shared::lock::lock;
 
@@ -25,8 +25,8 @@ const UNWRITTEN_MAX: usize = 256;
 /// Number of them now.
 static UNWRITTEN: AtomicUsize = AtomicUsize::new(0);
 
-type Landing = watch::Receiver<Option<Result<(), NotRead>>>;
-type Takeoff = watch::Sender<Option<Result<(), NotRead>>>;
+type Landing = watch::Receiver<Option<Result<(), ObjectNotRead>>>;
+type Takeoff = watch::Sender<Option<Result<(), ObjectNotRead>>>;
 
 /// Pages of an object.
 pub(super) struct PageFile {
@@ -69,7 +69,7 @@ impl Flight {
     }
 
     /// Tells those who wait how it ended.
-    pub(super) fn ended(mut self, outcome: Result<(), NotRead>) {
+    pub(super) fn ended(mut self, outcome: Result<(), ObjectNotRead>) {
         self.file.land(self.pages());
         if let Some(told) = self.told.take() {
             told.send_replace(Some(outcome));
@@ -408,7 +408,7 @@ mod tests {
         let [next] = <[Flight; 1]>::try_from(next.mine).ok().expect("one flight");
         assert_eq!(next.pages(), 0..2);
         // One that ended says no more of its pages.
-        next.ended(Err(NotRead::Failed));
+        next.ended(Err(ObjectNotRead::Failed));
         let again = file.board(&pages, RUN_PAGES_MAX);
         assert_eq!((again.mine.len(), file.absent(&pages, RUN_PAGES_MAX)), (1, (0, 0)));
     }

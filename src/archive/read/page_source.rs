@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use super::fetch::{NotRead, ObjectReader, Payer};
+use super::fetch::{ObjectNotRead, ObjectReader, Payer};
 use super::page_dir::PageDir;
 use super::page_file::{PageFile, RUN_PAGES_MAX};
 use super::turns;
@@ -38,28 +38,28 @@ pub(super) struct PageSource {
     pub(super) runtime: Handle,
     pub(super) files: Mutex<HashMap<Digest, Arc<PageFile>>>,
     /// Segments that were opened, or are being opened by one request for all.
-    pub(super) segments: Mutex<HashMap<Digest, Arc<OnceCell<Opened>>>>,
+    pub(super) segments: Mutex<HashMap<Digest, Arc<OnceCell<OpenedSegment>>>>,
 }
 
 /// Pages of a segment, and the segment over them.
-pub(super) type Opened = (Arc<PageFile>, ArchivedSegment);
+pub(super) type OpenedSegment = (Arc<PageFile>, ArchivedSegment);
 
 impl PageSource {
     /// Does work that waits for the disk or takes long, on a thread that may.
     pub(super) async fn off<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotRead> {
+    ) -> Result<T, ObjectNotRead> {
         // Aborted if the request ends before a thread has begun.
         let working = AbortOnDropHandle::new(self.runtime.spawn_blocking(work));
-        working.await.map_err(|_| NotRead::Failed)
+        working.await.map_err(|_| ObjectNotRead::Failed)
     }
 
     /// Computes on a thread that may take long, once a processor is free for it.
     pub(super) async fn compute<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotRead> {
+    ) -> Result<T, ObjectNotRead> {
         self.off(move || turns::compute(work)).await
     }
 
@@ -75,15 +75,15 @@ impl PageSource {
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
         payer: Payer,
-    ) -> Result<(), NotRead> {
+    ) -> Result<(), ObjectNotRead> {
         for _ in 0..FLIGHTS_MAX {
             match self.fly(file, pages, payer).await {
                 // The flight was of a client without a read left, or only read ahead: the caller may have a read.
-                Err((NotRead::Refused, false)) => {}
+                Err((ObjectNotRead::Refused, false)) => {}
                 outcome => return outcome.map_err(|(why, _)| why),
             }
         }
-        Err(NotRead::Refused)
+        Err(ObjectNotRead::Refused)
     }
 
     /// Finds out which of these pages the disk has since before the start. Reads beside them are none of their own then.
@@ -91,7 +91,7 @@ impl PageSource {
         &self,
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
-    ) -> Result<(), NotRead> {
+    ) -> Result<(), ObjectNotRead> {
         if file.absent(pages, RUN_PAGES_MAX).1 == 0 || !self.dir.has(&file.name) {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl PageSource {
         file: &Arc<PageFile>,
         pages: &BTreeSet<usize>,
         payer: Payer,
-    ) -> Result<(), (NotRead, bool)> {
+    ) -> Result<(), (ObjectNotRead, bool)> {
         let boarding = file.board(pages, self.run_pages_max());
         count_pages("hit", boarding.here);
         for flight in boarding.mine {
@@ -118,7 +118,7 @@ impl PageSource {
         for (mut landing, is_mine) in boarding.landings {
             let outcome = landing.wait_for(Option::is_some).await;
             let outcome = outcome.ok().and_then(|outcome| *outcome);
-            outcome.unwrap_or(Err(NotRead::Failed)).map_err(|why| (why, is_mine))?;
+            outcome.unwrap_or(Err(ObjectNotRead::Failed)).map_err(|why| (why, is_mine))?;
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl PageSource {
         file: &Arc<PageFile>,
         mut pages: Range<usize>,
         payer: Payer,
-    ) -> Result<(), NotRead> {
+    ) -> Result<(), ObjectNotRead> {
         if self.dir.has(&file.name) {
             let (over, all) = (Arc::clone(file), pages.clone());
             let lacks = self.off(move || over.recheck(all)).await.unwrap_or(pages.clone());
@@ -149,10 +149,10 @@ impl PageSource {
         file: &Arc<PageFile>,
         mut pages: Range<usize>,
         payer: Payer,
-    ) -> Result<(), NotRead> {
+    ) -> Result<(), ObjectNotRead> {
         for _ in 0..2 {
             let bytes = match self.objects.read(&file.name, file.extent(&pages), payer).await {
-                Err(NotRead::Changed) => Bytes::new(), // the object ends before them
+                Err(ObjectNotRead::Changed) => Bytes::new(), // the object ends before them
                 read => read?,
             };
             let (source, file, these) = (Arc::clone(self), Arc::clone(file), pages.clone());
@@ -160,7 +160,7 @@ impl PageSource {
             let (Some(first), Some(last)) = (bad.first(), bad.last()) else { return Ok(()) };
             pages = *first..last + 1;
         }
-        Err(NotRead::Changed)
+        Err(ObjectNotRead::Changed)
     }
 
     /// Keeps those of these pages that their digests prove. Returns the others.
@@ -198,7 +198,7 @@ impl PageSource {
         name: ObjectName,
         bytes: u64,
         list: &PageList,
-    ) -> Result<Arc<PageFile>, NotRead> {
+    ) -> Result<Arc<PageFile>, ObjectNotRead> {
         let known = lock(&self.files).get(&name.digest).cloned();
         if let Some(file) = known {
             return Ok(file);
@@ -224,7 +224,7 @@ impl PageSource {
         name: ObjectName,
         bytes: u64,
         payer: Payer,
-    ) -> Result<Vec<u8>, NotRead> {
+    ) -> Result<Vec<u8>, ObjectNotRead> {
         let source = Arc::clone(self);
         if let Some(found) = self.off(move || source.kept_whole(&name, bytes)).await? {
             return Ok(found);
@@ -237,7 +237,7 @@ impl PageSource {
                 return Ok(found);
             }
         }
-        Err(NotRead::Changed)
+        Err(ObjectNotRead::Changed)
     }
 
     /// Reads an object in parts: one of 1 GiB would have all places at the store for minutes. Its bytes are in memory
@@ -247,11 +247,11 @@ impl PageSource {
         name: &ObjectName,
         bytes: u64,
         payer: Payer,
-    ) -> Result<Vec<u8>, NotRead> {
+    ) -> Result<Vec<u8>, ObjectNotRead> {
         let part_max = (self.run_pages_max() * PAGE_BYTES) as u64;
         self.objects.pay(bytes.div_ceil(part_max), bytes, payer)?;
         let mut found = Vec::new();
-        found.try_reserve_exact(bytes as usize).map_err(|_| NotRead::Failed)?;
+        found.try_reserve_exact(bytes as usize).map_err(|_| ObjectNotRead::Failed)?;
         let mut at = 0;
         while at < bytes {
             let end = bytes.min(at + part_max);
@@ -288,9 +288,9 @@ impl PageSource {
 }
 
 /// Outcome of a flight for the tasks that wait for it. A flight that only reads ahead may do less than they may.
-fn told(why: NotRead, payer: Payer) -> NotRead {
+fn told(why: ObjectNotRead, payer: Payer) -> ObjectNotRead {
     match (why, payer) {
-        (NotRead::Failed, Payer::Ahead(_)) => NotRead::Refused,
+        (ObjectNotRead::Failed, Payer::Ahead(_)) => ObjectNotRead::Refused,
         _ => why,
     }
 }
@@ -404,7 +404,7 @@ mod tests {
         assert!(found == object);
         assert_eq!((store.longest(), store.gets() - before), (PAGE_BYTES as u64, 64));
         let next = source.objects.read(&name, 0..1, payer).await;
-        assert_eq!(next, Err(NotRead::Refused), "two minutes of its rate are a debt");
+        assert_eq!(next, Err(ObjectNotRead::Refused), "two minutes of its rate are a debt");
     }
 
     #[tokio::test]
@@ -418,7 +418,7 @@ mod tests {
         let address = ClientAddress::from(IpAddr::from([10, 0, 0, 1]));
         let ahead = source.ensure_pages(&file, &pages, Payer::Ahead(address));
         let request = source.ensure_pages(&file, &pages, Payer::Client(address));
-        assert_eq!(join(ahead, request).await, (Err(NotRead::Refused), Ok(())));
+        assert_eq!(join(ahead, request).await, (Err(ObjectNotRead::Refused), Ok(())));
         assert_eq!(store.longest(), 4 * PAGE_BYTES as u64, "a quarter of a second");
         assert_eq!(file.absent(&pages, RUN_PAGES_MAX), (0, 0));
     }

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::archived_files::{ArchivedFiles, Known};
 use super::budget::Budget;
-use super::fetch::{NotRead, Payer};
+use super::fetch::{ObjectNotRead, Payer};
 use crate::shared::ClientAddress;
 use crate::shared::lock::lock;
 
@@ -156,7 +156,7 @@ async fn bring(
     known: &Known,
     entry: &SegmentEntry,
     payer: Payer,
-) -> Result<bool, NotRead> {
+) -> Result<bool, ObjectNotRead> {
     let budget = Budget::of_a_request(payer, 0);
     let (file, _) = files.open(&known.manifest, entry, false, &budget).await?;
     let pages = file.pages(0..entry.bytes);

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
 use super::budget::Budget;
-use super::fetch::{BreakerState, NotRead, ObjectReader, Payer, ReadRates};
+use super::fetch::{BreakerState, ObjectNotRead, ObjectReader, Payer, ReadRates};
 use super::filters::LoadedFilters;
 use super::page_dir::PageDir;
 use super::page_source::PageSource;
@@ -40,7 +40,7 @@ const PROVEN_EVERY: Duration = Duration::from_secs(2);
 const FILTERS_EVERY: Duration = Duration::from_secs(1);
 const FILTERS_AGAIN: Duration = Duration::from_secs(5);
 /// Place of the pages on the disk, and of those that are rejected.
-pub(crate) struct Place {
+pub(crate) struct PagePlace {
     /// Directory of the store.
     pub(crate) store: PathBuf,
     pub(crate) evidence: Evidence,
@@ -63,10 +63,10 @@ impl ArchiveReader {
         manifests: &Arc<ArchiveSource>,
         serving: &Arc<Serving>,
         config: &ArchiveConfig,
-        place: Place,
+        place: PagePlace,
         runtime: &Handle,
     ) -> Result<Arc<Self>, Failed> {
-        let Place { store, evidence } = place;
+        let PagePlace { store, evidence } = place;
         let rates =
             ReadRates { reads: config.reads_per_second, bytes: config.read_bytes_per_second };
         let dir = PageDir::open(store.join("archive"), config.cache_bytes);
@@ -238,7 +238,7 @@ impl ArchiveReader {
         end: u64,
         want: Want,
         budget: &Budget<'_>,
-    ) -> Result<Borrowed, NotRead> {
+    ) -> Result<Borrowed, ObjectNotRead> {
         let files = &self.files;
         let heights = match want {
             Want::Height(height) => height..=height,
@@ -257,7 +257,10 @@ impl ArchiveReader {
 }
 
 /// All that was borrowed.
-fn lent(borrowed: impl Iterator<Item = Result<Borrowed, NotRead>>, budget: &Budget<'_>) -> Lent {
+fn lent(
+    borrowed: impl Iterator<Item = Result<Borrowed, ObjectNotRead>>,
+    budget: &Budget<'_>,
+) -> Lent {
     let mut lent = Lent::default();
     for borrowed in borrowed {
         match borrowed {
@@ -268,7 +271,7 @@ fn lent(borrowed: impl Iterator<Item = Result<Borrowed, NotRead>>, budget: &Budg
                 lent.beyond.extend(borrowed.beyond);
             }
             // What was read is here at the next attempt, which needs less then.
-            Err(NotRead::TooMany) => lent.try_again |= budget.has_taken(),
+            Err(ObjectNotRead::TooMany) => lent.try_again |= budget.has_taken(),
             Err(why) => lent.try_again |= why.passes(),
         }
     }
@@ -327,9 +330,9 @@ mod tests {
             budget.take((reads, reads)).expect("it is little");
             lent([Ok(Borrowed::default()), Err(failed)].into_iter(), &budget).try_again
         };
-        assert!(lent(1, NotRead::TooMany) && !lent(0, NotRead::TooMany));
-        assert!(lent(0, NotRead::Refused) && lent(0, NotRead::Failed));
-        assert!(!lent(1, NotRead::Unknown) && !lent(1, NotRead::Absent));
+        assert!(lent(1, ObjectNotRead::TooMany) && !lent(0, ObjectNotRead::TooMany));
+        assert!(lent(0, ObjectNotRead::Refused) && lent(0, ObjectNotRead::Failed));
+        assert!(!lent(1, ObjectNotRead::Unknown) && !lent(1, ObjectNotRead::Absent));
     }
 
     /// A reader of an empty archive in a directory, and its thread.
@@ -349,7 +352,7 @@ mod tests {
         let archive = archive.expect("there is one");
         let source = ArchiveSource::open(&archive, &Arc::default()).expect("a directory");
         let thread = ReadThread::start().expect("a thread starts");
-        let at = Place { store: dir.to_owned(), evidence: Evidence::new(dir) };
+        let at = PagePlace { store: dir.to_owned(), evidence: Evidence::new(dir) };
         let reader =
             ArchiveReader::new(&Arc::new(source), &serving, &archive, at, thread.runtime());
         (reader.expect("a directory"), thread)

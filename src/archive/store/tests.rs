@@ -16,7 +16,7 @@ fn manifest(sequence: u64, before: Option<Digest>) -> Manifest {
 
 /// An archive in memory, and one in a directory.
 fn archives(dir: &std::path::Path) -> [ArchiveStore; 2] {
-    let place = Place { url: format!("file://{}", dir.display()), endpoint: None };
+    let place = ArchiveAddress { url: format!("file://{}", dir.display()), endpoint: None };
     [ArchiveStore::in_memory(), ArchiveStore::open(&place).expect("the directory is there")]
 }
 
@@ -124,7 +124,7 @@ fn object_is_put_once_and_compared_when_it_is_read() {
 #[test]
 fn wrong_urls_are_refused_with_a_reason() {
     for url in ["", "/dir", "http://a/b", "s3://", "s3:///x", "file://dir", "file:///no/such/dir"] {
-        let place = Place { url: url.to_owned(), endpoint: None };
+        let place = ArchiveAddress { url: url.to_owned(), endpoint: None };
         assert!(matches!(ArchiveStore::open(&place), Err(Failed::Url { .. })), "{url}");
     }
 }

@@ -7,7 +7,7 @@ use neve_record::parts::{FULL, RECEIPTS};
 use neve_store::{Hash, PackedKeys};
 
 use super::Fault;
-use crate::archive::local::Opened;
+use crate::archive::local::OpenedFile;
 use crate::config::Anchor;
 
 /// Memory for receipts that wait for their settling header.
@@ -91,14 +91,14 @@ impl Proving {
     }
 
     /// Proves a segment. One that fails changes nothing, so that the next one has no link to the blocks below.
-    pub(super) fn segment(&mut self, opened: &Opened) -> Result<(), Fault> {
+    pub(super) fn segment(&mut self, opened: &OpenedFile) -> Result<(), Fault> {
         let mut next = self.clone();
         next.prove(opened)?;
         *self = next;
         Ok(())
     }
 
-    fn prove(&mut self, opened: &Opened) -> Result<(), Fault> {
+    fn prove(&mut self, opened: &OpenedFile) -> Result<(), Fault> {
         let header = opened.header();
         if self.linked.is_none_or(|(_, last)| last + 1 != header.first) {
             self.window = Settlement::new(self.window_bytes_max);
@@ -116,7 +116,7 @@ impl Proving {
 
     fn height(
         &mut self,
-        opened: &Opened,
+        opened: &OpenedFile,
         height: u64,
         checks: &Checks,
         keys: &mut PackedKeys,

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use neve_archive::Digest;
 
 use crate::archive::error::Failed;
-use crate::archive::store::{HeldManifest, Place};
+use crate::archive::store::{ArchiveAddress, HeldManifest};
 use crate::shared::lock::lock;
 
 /// Bytes of a file: a sequence in 20 digits, a digest, a space between and a line feed. They are replaced in place by
@@ -62,7 +62,7 @@ impl Newest {
     }
 
     /// Memory of an archive, in a directory if there is one. A manifest below `at_least` is never believed.
-    pub(crate) fn of_archive(place: &Place, dir: Option<&Path>, at_least: u64) -> Self {
+    pub(crate) fn of_archive(place: &ArchiveAddress, dir: Option<&Path>, at_least: u64) -> Self {
         let path = dir.map(|dir| dir.join(file_name(place)));
         Self { at_least, path, seen: Mutex::new(None) }
     }
@@ -153,7 +153,7 @@ fn text(there: Option<SeenManifest>) -> String {
 }
 
 /// Name of the file of an archive. Sequences of different archives say nothing of each other.
-fn file_name(place: &Place) -> String {
+fn file_name(place: &ArchiveAddress) -> String {
     let endpoint = place.endpoint.as_deref().unwrap_or_default();
     let [url, endpoint] = [&place.url, endpoint].map(|url| url.trim_end_matches('/'));
     let key = format!("{url}\n{endpoint}");
@@ -219,8 +219,8 @@ mod tests {
 
     use super::*;
 
-    fn place(url: &str) -> Place {
-        Place { url: url.to_owned(), endpoint: None }
+    fn place(url: &str) -> ArchiveAddress {
+        ArchiveAddress { url: url.to_owned(), endpoint: None }
     }
 
     fn seen(sequence: u64) -> SeenManifest {
@@ -252,7 +252,8 @@ mod tests {
         assert_eq!(known, Some(seen(u64::MAX)));
         assert_eq!(memory("s3://a/c").exchange(|_| None).expect("it can be read"), None);
         let at = |endpoint: &str| Some(format!("http://127.0.0.1:9000{endpoint}"));
-        let [bare, slash] = ["", "/"].map(|end| Place { endpoint: at(end), ..place("s3://a/b") });
+        let [bare, slash] =
+            ["", "/"].map(|end| ArchiveAddress { endpoint: at(end), ..place("s3://a/b") });
         assert_eq!(file_name(&bare), file_name(&slash));
         assert_ne!(file_name(&bare), file_name(&place("s3://a/b")));
         let path = dir.path().join(file_name(&place("s3://a/b")));

@@ -22,7 +22,7 @@ use crate::archive::error::Failed;
 use crate::archive::local::{PackedFiles, packed_files};
 use crate::archive::signature::SigningKey;
 use crate::archive::source::identity_of;
-use crate::archive::store::{ArchiveStore, Place};
+use crate::archive::store::{ArchiveAddress, ArchiveStore};
 use crate::config::settings::ArchiveConfig;
 use crate::shared::{Phase, PushStatus, Serving, Status};
 
@@ -59,7 +59,7 @@ impl Pusher {
         dir: &Path,
         (status, serving): (&Arc<Status>, &Arc<Serving>),
     ) -> Result<Self, Failed> {
-        let place = Place { url: config.url.clone(), endpoint: config.endpoint.clone() };
+        let place = ArchiveAddress { url: config.url.clone(), endpoint: config.endpoint.clone() };
         let push = config.push.clone().unwrap_or_default();
         let signer = push.sign_key.as_deref().map(SigningKey::read).transpose()?;
         let newest = Newest::of_archive(&place, Some(dir), 0);

@@ -9,7 +9,7 @@ use object_store::Error;
 use tokio::task::spawn_blocking;
 
 use crate::archive::error::Failed;
-use crate::archive::local::{Opened, PackedOnDisk, unless_evicted};
+use crate::archive::local::{OpenedFile, PackedOnDisk, unless_evicted};
 
 /// A packed file in memory.
 pub(super) struct SegmentFile {
@@ -41,7 +41,7 @@ fn read_file(file: &PackedOnDisk) -> Result<Option<SegmentFile>, Failed> {
 fn segment_of(codec: &Codec, path: &Path, bytes: Vec<u8>) -> Result<SegmentFile, Failed> {
     let packed = |why: String| Failed::Packed { path: PathBuf::from(path), why };
     let bytes = Arc::new(bytes);
-    let opened = Opened::of(codec, Arc::clone(&bytes)).map_err(packed)?;
+    let opened = OpenedFile::of(codec, Arc::clone(&bytes)).map_err(packed)?;
     let header = opened.header();
     let segment = SegmentEntry {
         first: header.first,

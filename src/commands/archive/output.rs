@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use crate::archive::write::{Newest, WriteOptions};
-use crate::archive::{ArchiveStore, Failed, Place, SigningKey};
+use crate::archive::{ArchiveAddress, ArchiveStore, Failed, SigningKey};
 use crate::config::{ArchivePlace, ArchiveWriter};
 
 /// Opens the archive of a command.
@@ -12,9 +12,9 @@ pub(super) fn opened(place: &ArchivePlace) -> Result<ArchiveStore, String> {
     ArchiveStore::open(&place_of(place)).map_err(|failed| failed.to_string())
 }
 
-fn place_of(place: &ArchivePlace) -> Place {
+fn place_of(place: &ArchivePlace) -> ArchiveAddress {
     let ArchivePlace { url, archive_endpoint: endpoint, .. } = place.clone();
-    Place { url, endpoint }
+    ArchiveAddress { url, endpoint }
 }
 
 /// Reads the options of a writer, which remembers the newest manifest in a directory if there is one.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::report::Finding;
-use crate::archive::{ArchiveStore, Failed, Place};
+use crate::archive::{ArchiveAddress, ArchiveStore, Failed};
 use crate::config::settings::{ArchiveConfig, Config};
 
 /// Time for the manifest. The store is asked again and again meanwhile.
@@ -42,6 +42,6 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
 /// First and last height of an archive.
 async fn heights(archive: &ArchiveConfig) -> Result<Option<(u64, u64)>, Failed> {
     let (url, endpoint) = (archive.url.clone(), archive.endpoint.clone());
-    let held = ArchiveStore::open(&Place { url, endpoint })?.manifest().await?;
+    let held = ArchiveStore::open(&ArchiveAddress { url, endpoint })?.manifest().await?;
     Ok(held.ok_or(Failed::NoManifest)?.manifest.heights())
 }

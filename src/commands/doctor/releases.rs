@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::report::Finding;
 use crate::config::Network;
-use crate::upstream::{NOTICE, UPGRADES, Upgrade, time_left};
+use crate::upstream::{NOTICE, NetworkUpgrade, UPGRADES, time_left};
 
 /// Lowest and highest supported releases, as major and minor number.
 pub(super) const SUPPORTED: [(u32, u32); 2] = [(1, 14), (1, 15)];
@@ -61,7 +61,7 @@ pub(super) fn scheduled(name: &str, key: &str, time: &str, now: SystemTime) -> O
     }
 }
 
-fn time_on(upgrade: &Upgrade, network: Network) -> Option<SystemTime> {
+fn time_on(upgrade: &NetworkUpgrade, network: Network) -> Option<SystemTime> {
     let [mainnet, fuji] = upgrade.times;
     let time = match network {
         Network::Mainnet => mainnet,
@@ -81,7 +81,7 @@ fn page() -> String {
          0015](../decisions/0015-detect-the-switch-to-v1-15-and-do-not-schedule-it.md)).\n\n\
          | upgrade | mainnet | Fuji |\n| --- | --- | --- |\n"
     );
-    let rows = UPGRADES.map(|Upgrade { name, times: [mainnet, fuji], .. }| {
+    let rows = UPGRADES.map(|NetworkUpgrade { name, times: [mainnet, fuji], .. }| {
         format!("| {name} | {mainnet} | {fuji} |\n")
     });
     page += &rows.concat();

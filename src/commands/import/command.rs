@@ -9,7 +9,7 @@ use neve_store::{Identity, Opened};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
-use super::importer::{Begin, Counts, ImportError, Importer};
+use super::importer::{Counts, ImportBegin, ImportError, Importer};
 use super::input;
 use crate::commands::start::{Parts, StartError, StoreDir, Upstreams, finish, open};
 use crate::config::settings::{Config, GROUPS, LiveRates, Rates};
@@ -61,7 +61,7 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let last = writer.head();
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
-    let begin = Begin { last, identity, chain_id: args.chain_id };
+    let begin = ImportBegin { last, identity, chain_id: args.chain_id };
     let mut importer = Importer::new(config, &serving, ingest, begin)?;
     info!(head = last.map(|(head, _)| head), "importing");
     let ended = tokio::select! {

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
 use super::input::ReadLine;
-use super::line::Line;
+use super::line::ImportLine;
 use crate::commands::start::StartError;
 use crate::config::settings::{Config, Senders};
 use crate::fetch::{FetchError, Prover, note_proof, unsettled};
@@ -49,7 +49,7 @@ pub(super) struct Counts {
 }
 
 /// State of the store and of the arguments at the beginning.
-pub(super) struct Begin {
+pub(super) struct ImportBegin {
     /// Height and hash of the newest stored block.
     pub(super) last: Option<(u64, Hash)>,
     /// The chain, if it is known.
@@ -65,7 +65,7 @@ pub(super) struct Importer {
     prover: Prover,
     budget: IngestBudget,
     checks: Checks,
-    begin: Begin,
+    begin: ImportBegin,
     window: Settlement,
     /// The next height to prove; `None` before the first one of an empty store.
     next: Option<u64>,
@@ -90,7 +90,7 @@ impl Importer {
         config: &Config,
         serving: &Arc<Serving>,
         ingest: Ingest,
-        begin: Begin,
+        begin: ImportBegin,
     ) -> Result<Self, StartError> {
         let fetch = &config.fetch;
         let checks = Checks {
@@ -163,8 +163,12 @@ impl Importer {
     }
 
     /// Begins to prove a line on another thread, unless the store has its height.
-    fn begin(&mut self, line: Line, mut room: IngestReservation) -> Result<Task, ImportError> {
-        let Line { number, height, hash, texts } = line;
+    fn begin(
+        &mut self,
+        line: ImportLine,
+        mut room: IngestReservation,
+    ) -> Result<Task, ImportError> {
+        let ImportLine { number, height, hash, texts } = line;
         let wrong = |why| ImportError::Line { number, height: Some(height), why };
         let found = self.found(height, hash).map_err(wrong)?;
         if found.is_none() {

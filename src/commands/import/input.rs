@@ -8,7 +8,7 @@ use std::thread;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use super::line::Line;
+use super::line::ImportLine;
 
 /// Bytes of a line. `neve export` writes two responses of at most 64 MiB each, and 25 bytes.
 const LINE_BYTES_MAX: u64 = (128 << 20) + 64;
@@ -16,7 +16,7 @@ const LINE_BYTES_MAX: u64 = (128 << 20) + 64;
 const LINES_MAX: usize = 2;
 
 /// A line, or its number and what is wrong with it.
-pub(super) type ReadLine = Result<Line, (u64, String)>;
+pub(super) type ReadLine = Result<ImportLine, (u64, String)>;
 
 /// Starts to read a file, or standard input.
 pub(super) fn start(file: Option<&Path>) -> io::Result<mpsc::Receiver<ReadLine>> {
@@ -45,7 +45,7 @@ fn read_all(mut source: impl BufRead, lines: &mpsc::Sender<ReadLine>) {
     for number in 1.. {
         let line = match next(&mut source, LINE_BYTES_MAX) {
             Ok(None) => return,
-            Ok(Some(text)) => Line::parse(number, &text),
+            Ok(Some(text)) => ImportLine::parse(number, &text),
             Err(why) => Err(why),
         };
         let line = line.map_err(|why| (number, why));

@@ -18,7 +18,7 @@ struct Pair<'l> {
 
 /// A height of the input, not proven yet.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct ImportLine {
     /// Number of the line, from 1.
     pub(super) number: u64,
     /// The height that the block claims.
@@ -29,7 +29,7 @@ pub(super) struct Line {
     pub(super) texts: (Bytes, Bytes),
 }
 
-impl Line {
+impl ImportLine {
     /// Reads a line.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     fn why(text: &'static str) -> String {
-        Line::parse(1, &Bytes::from_static(text.as_bytes())).expect_err("it is no line")
+        ImportLine::parse(1, &Bytes::from_static(text.as_bytes())).expect_err("it is no line")
     }
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
         assert!(why(r#"{"block":null,"receipts":[]}"#).starts_with("json: "));
         let deep = "[".repeat(100_000);
         let deep = Bytes::from(format!("{{\"block\":{deep},\"receipts\":[]}}"));
-        let why = Line::parse(1, &deep).expect_err("it has no end");
+        let why = ImportLine::parse(1, &deep).expect_err("it has no end");
         assert!(why.starts_with("no line of neve export"), "{why}");
     }
 }

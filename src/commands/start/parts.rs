@@ -19,7 +19,7 @@ use super::upstreams::Upstreams;
 #[cfg(feature = "archive")]
 use crate::archive::ArchiveSource;
 #[cfg(feature = "archive")]
-use crate::archive::read::{ArchiveReader, Place};
+use crate::archive::read::{ArchiveReader, PagePlace};
 #[cfg(feature = "archive")]
 use crate::archive::write::Pusher;
 use crate::config::Network;
@@ -27,7 +27,7 @@ use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
 use crate::http::relay::RelayShared;
 use crate::ingest::{Ingest, writer};
-use crate::observe::{Admin, Bounds, DiskBounds};
+use crate::observe::{Admin, CapacityBounds, DiskBounds};
 use crate::relay::RelayState;
 use crate::shared::{IngestBudget, MemoryBudget, Serving, StageTimes, Status};
 use crate::upstream::PoolSlot;
@@ -108,7 +108,7 @@ impl Parts {
         let (Some(archive), Some(source)) = (&config.archive, &self.archive) else {
             return Ok(None);
         };
-        let at = Place { store: place.path().to_owned(), evidence: self.evidence.clone() };
+        let at = PagePlace { store: place.path().to_owned(), evidence: self.evidence.clone() };
         let reader = ArchiveReader::new(source, &self.serving, archive, at, runtime);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
@@ -202,7 +202,7 @@ impl Parts {
             ready: Arc::new(ArcSwap::from_pointee(config.ready)),
             upstream: Arc::clone(&self.shown),
             data_dir: place.path().to_owned(),
-            bounds: Bounds {
+            bounds: CapacityBounds {
                 disk: DiskBounds {
                     retained: config.retention.bytes,
                     reserve: config.store.disk_reserve_bytes,

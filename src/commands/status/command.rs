@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tokio::time::sleep;
 
 use super::admin_pages::AdminPages;
-use super::lines::{Calls, WATCH_EVERY, page};
+use super::lines::{CallCounts, WATCH_EVERY, page};
 use super::metric_lines::call_lines;
 use crate::commands::config::written;
 use crate::config::settings::{AdminListen, HttpConfig};
@@ -58,7 +58,7 @@ async fn show(address: &ListenAddress, watch: bool) -> Result<ExitCode, String> 
     loop {
         let health = admin.health().await?;
         let metrics = admin.metrics().await;
-        let calls = metrics.as_deref().map(Calls::of);
+        let calls = metrics.as_deref().map(CallCounts::of);
         let text =
             page(&health, calls, before) + &call_lines(metrics.as_deref().unwrap_or_default());
         before = calls;

@@ -15,7 +15,7 @@ const TEN_YEARS: u64 = 315_360_000;
 
 /// Calls since the start, by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Calls {
+pub(super) struct CallCounts {
     hits: u64,
     misses: u64,
     errors: u64,
@@ -23,7 +23,7 @@ pub(super) struct Calls {
     relayed: u64,
 }
 
-impl Calls {
+impl CallCounts {
     /// Adds up the series of `neve_rpc_calls_total` and `neve_relay_requests_total`.
     pub(super) fn of(metrics: &str) -> Self {
         let mut calls = Self::default();
@@ -50,7 +50,11 @@ impl Calls {
 }
 
 /// Returns the lines of /health, and the sum of calls. `before` are the calls one look earlier.
-pub(super) fn page(health: &Value, calls: Option<Calls>, before: Option<Calls>) -> String {
+pub(super) fn page(
+    health: &Value,
+    calls: Option<CallCounts>,
+    before: Option<CallCounts>,
+) -> String {
     let mut page = String::new();
     let mut line = |name: &str, text: String| {
         let _ = writeln!(page, "{name:<12} {text}"); // a String takes all
@@ -215,8 +219,8 @@ fn memory(memory: &Value) -> String {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
-fn calls(now: Calls, before: Option<Calls>) -> String {
-    let Calls { hits, misses, errors, relayed } = now;
+fn calls(now: CallCounts, before: Option<CallCounts>) -> String {
+    let CallCounts { hits, misses, errors, relayed } = now;
     let share = 100.0 * hits as f64 / now.all().max(1) as f64;
     let mut shown = format!("{hits} hits ({share:.1} %), {misses} misses, {errors} errors");
     if relayed > 0 {
@@ -244,10 +248,10 @@ mod tests {
                        neve_relay_requests_total{outcome=\"ok\"} 4\n\
                        neve_relay_requests_total{outcome=\"timeout\"} 1\n\
                        neve_http_requests_total 9\n";
-        let now = Calls::of(metrics);
-        assert_eq!(now, Calls { hits: 3, misses: 1, errors: 2, relayed: 5 });
+        let now = CallCounts::of(metrics);
+        assert_eq!(now, CallCounts { hits: 3, misses: 1, errors: 2, relayed: 5 });
         assert_eq!(calls(now, None), "3 hits (50.0 %), 1 misses, 2 errors, 5 relayed");
-        let before = Some(Calls { hits: 1, ..now });
+        let before = Some(CallCounts { hits: 1, ..now });
         assert!(calls(now, before).ends_with(", 2 a second"));
     }
 

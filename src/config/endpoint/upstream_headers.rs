@@ -18,18 +18,18 @@ const EARLIER_KEYS_MAX: usize = 16;
 ///
 /// Clones are one: a reload of the file replaces the headers of all of them.
 #[derive(Clone, Default)]
-pub(crate) struct UpstreamHeaders(Arc<ArcSwap<Sent>>);
+pub(crate) struct UpstreamHeaders(Arc<ArcSwap<SentHeaders>>);
 
 /// Headers in force, and what may not be shown.
 #[derive(Default)]
-pub(crate) struct Sent {
+pub(crate) struct SentHeaders {
     headers: HeaderMap,
     /// Values that may be keys, then those of headers that were replaced: a response to an earlier request may
     /// still come.
     keys: Vec<String>,
 }
 
-impl Sent {
+impl SentHeaders {
     fn new(headers: HeaderMap) -> Self {
         let named = headers.iter().filter(|(name, _)| may_hold_key(name));
         let keys = named.filter_map(|(_, value)| value.to_str().ok().map(str::to_owned)).collect();
@@ -85,12 +85,12 @@ impl UpstreamHeaders {
             let (name, value) = header(line).map_err(|why| format!("line {number}: {why}"))?;
             headers.append(name, value);
         }
-        Ok(Self(Arc::new(ArcSwap::from_pointee(Sent::new(headers)))))
+        Ok(Self(Arc::new(ArcSwap::from_pointee(SentHeaders::new(headers)))))
     }
 
     /// Takes the headers of another one, for all requests from now on.
     pub(crate) fn replace(&self, newer: &Self) {
-        let sent = Sent::new(newer.0.load().headers.clone());
+        let sent = SentHeaders::new(newer.0.load().headers.clone());
         self.0.store(Arc::new(sent.after(&self.0.load())));
     }
 
@@ -102,7 +102,7 @@ impl UpstreamHeaders {
     }
 
     /// Returns the headers in force. A reload makes others.
-    pub(crate) fn sent(&self) -> Arc<Sent> {
+    pub(crate) fn sent(&self) -> Arc<SentHeaders> {
         self.0.load_full()
     }
 }

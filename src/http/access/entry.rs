@@ -9,7 +9,7 @@ use hyper::{Method, Response};
 
 use super::called_methods::CalledMethods;
 use super::facts::{RequestFacts, ResponseFacts};
-use super::line::Line;
+use super::line::AccessLine;
 use super::request_id::REQUEST_ID;
 use super::trace_context::TraceContext;
 use crate::config::settings::LogFormat;
@@ -122,7 +122,7 @@ impl Drop for AccessEntry {
             response.status.get_or_insert(GONE);
         }
         log.write(
-            Line {
+            AccessLine {
                 time: self.time,
                 took: self.began.elapsed(),
                 request: &self.request,

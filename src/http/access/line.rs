@@ -18,7 +18,7 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// Facts of a line.
-pub(super) struct Line<'e> {
+pub(super) struct AccessLine<'e> {
     pub(super) time: SystemTime,
     pub(super) took: Duration,
     pub(super) request: &'e RequestFacts,
@@ -26,7 +26,7 @@ pub(super) struct Line<'e> {
     pub(super) response: &'e ResponseFacts,
 }
 
-impl Line<'_> {
+impl AccessLine<'_> {
     /// Writes the line with its newline.
     pub(super) fn written(&self, format: LogFormat) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
@@ -202,7 +202,7 @@ mod tests {
     fn line(format: LogFormat, request: &RequestFacts, response: &ResponseFacts) -> String {
         let time = UNIX_EPOCH + Duration::from_micros(784_111_777_000_042);
         let took = Duration::from_micros(1234);
-        let line = Line { time, took, request, is_message: false, response };
+        let line = AccessLine { time, took, request, is_message: false, response };
         String::from_utf8(line.written(format)).expect("text")
     }
 

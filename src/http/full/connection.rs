@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 use super::http2;
 use super::service::{Service, closing_unless};
 use crate::http::response::HttpBody;
-use crate::http::socket::{IdleState, Socket};
+use crate::http::socket::{HyperSocket, IdleState};
 use crate::http::ws::{Accepted, Upgrade};
 use crate::http::{Handoff, OpenConnection, ToFast, draining, ws};
 
@@ -35,7 +35,7 @@ enum ConnectionEnd {
     /// A WebSocket.
     WebSocket(Accepted),
     /// An idle connection, which is still open.
-    IdleState(Box<Socket>),
+    IdleState(Box<HyperSocket>),
 }
 
 /// Serves a connection until it closes or is idle. When neve drains, it ends after the response in
@@ -58,7 +58,8 @@ pub(crate) async fn serve(
     };
     let counters = Arc::clone(&service.responder.rpc.counters);
     let memory = Arc::clone(&service.responder.rpc.memory);
-    let socket = Socket::new(stream, sent.into(), address, service.deadlines, counters, memory);
+    let socket =
+        HyperSocket::new(stream, sent.into(), address, service.deadlines, counters, memory);
     let socket = socket.with_read(read).proxied(proxied).header_bytes_max(service.header_bytes_max);
     drop(service); // an old one would keep its connections to upstreams
     match talk(socket.holding(held), place, &mut drain).await {
@@ -78,7 +79,7 @@ pub(crate) async fn serve(
 
 /// Answers requests until none comes for a while.
 async fn talk(
-    mut socket: Socket,
+    mut socket: HyperSocket,
     place: &Arc<ArcSwap<Service>>,
     drain: &mut watch::Receiver<bool>,
 ) -> ConnectionEnd {
@@ -144,7 +145,7 @@ async fn talk(
 /// Takes a socket that hyper left: an idle one goes on, any other one closes.
 async fn left(
     quiet: &IdleState,
-    socket: Socket,
+    socket: HyperSocket,
     read: &[u8],
     ended: hyper::Result<()>,
 ) -> ConnectionEnd {

@@ -36,7 +36,7 @@ use self::clock::{ConnectionClock, Look};
 use self::line_time::LineTime;
 use self::memory::{OWN_BYTES, SendMemory};
 use self::socket::{Http2Socket, refused_before_settings};
-use self::streams::{OpenStream, OpenStreams, Stream, StreamExecutor, TAKEN_WITHIN};
+use self::streams::{Http2Stream, OpenStream, OpenStreams, StreamExecutor, TAKEN_WITHIN};
 use super::service::{Client, Service};
 use crate::body::ResponseBody;
 use crate::config::settings::Deadlines;
@@ -169,7 +169,7 @@ async fn respond(
     let held = STREAM_BYTES + FRAME_BYTES + head_bytes(request.headers());
     let mut reserved = account.reserve(Holder::Head, held);
     open.begin();
-    let (stream, state) = (Stream::current(), Arc::new(IdleState::default()));
+    let (stream, state) = (Http2Stream::current(), Arc::new(IdleState::default()));
     let client = service.client(&request, address, Arc::clone(&state));
     let is_head = request.method() == Method::HEAD;
     let no_room = || service.responder.response(RpcResponse::NoRoom);

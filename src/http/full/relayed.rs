@@ -11,7 +11,7 @@ use super::request_body::{Unread, read};
 use super::service::{Client, Service, closing_unless};
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
-use crate::http::relay::{NotFilled, NotRelayed, Origin, Relayed, rpc_request};
+use crate::http::relay::{CallOrigin, NotFilled, NotRelayed, Relayed, rpc_request};
 use crate::http::response::{HttpBody, whole};
 use crate::relay::{Failure, Hops, RelayRequest};
 use crate::rpc::{CallFacts, Filling, Outbound, RpcResponse, Split};
@@ -49,19 +49,19 @@ impl Service {
         self.relay.as_ref().map_or_else(|| Ok(Hops::default()), |relay| relay.hops(headers))
     }
 
-    fn origin(&self, client: &Client, hops: Hops) -> Origin<'_> {
+    fn origin(&self, client: &Client, hops: Hops) -> CallOrigin<'_> {
         let account = self.responder.rpc.memory.account(client.address);
         // Of an empty store no client has seen a head: any upstream will do.
         let head = self.responder.rpc.serving.head().unwrap_or(0);
         let trace = client.entry.as_ref().map(|entry| entry.trace()).unwrap_or_default();
-        Origin::new(client.address, account, head).through(hops).in_trace(trace)
+        CallOrigin::new(client.address, account, head).through(hops).in_trace(trace)
     }
 
     /// Response of an upstream; nothing if the client has gone.
     async fn stream(
         &self,
         request: RelayRequest,
-        origin: &Origin<'_>,
+        origin: &CallOrigin<'_>,
         client: &Client,
     ) -> Option<Result<Relayed, NotRelayed>> {
         let Some(relay) = &self.relay else { return Some(Err(Failure::NoUpstream.into())) };

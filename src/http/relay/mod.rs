@@ -8,6 +8,6 @@ mod socket;
 pub(crate) use paths::RelayPaths;
 pub(crate) use relayed_body::Held;
 pub(crate) use relayer::{
-    NotFilled, NotRelayed, Origin, RelayShared, Relayed, Relayer, rpc_request,
+    CallOrigin, NotFilled, NotRelayed, RelayShared, Relayed, Relayer, rpc_request,
 };
 pub(crate) use socket::ClientSocket;

@@ -100,7 +100,7 @@ pub(crate) enum NotFilled {
 }
 
 /// Client of a relayed request, and the way that the request came.
-pub(crate) struct Origin<'m> {
+pub(crate) struct CallOrigin<'m> {
     pub(crate) address: ClientAddress,
     pub(crate) account: Account<'m>,
     /// Newest height that the client may have seen.
@@ -111,7 +111,7 @@ pub(crate) struct Origin<'m> {
     pub(crate) trace: HeaderMap,
 }
 
-impl<'m> Origin<'m> {
+impl<'m> CallOrigin<'m> {
     pub(crate) fn new(address: ClientAddress, account: Account<'m>, head: u64) -> Self {
         let (hops, trace) = (Hops::default(), HeaderMap::new());
         Self { address, account, head, hops, trace }
@@ -148,7 +148,7 @@ impl Relayer {
     pub(crate) async fn stream(
         &self,
         mut request: RelayRequest,
-        origin: &Origin<'_>,
+        origin: &CallOrigin<'_>,
         client: &Arc<IdleState>,
     ) -> Result<Relayed, NotRelayed> {
         let held = self.enter_with(&mut request, origin)?;
@@ -175,7 +175,7 @@ impl Relayer {
     }
 
     /// Takes the place of a call that goes over such a socket.
-    pub(crate) fn admit(&self, origin: &Origin<'_>) -> Result<Held, NotRelayed> {
+    pub(crate) fn admit(&self, origin: &CallOrigin<'_>) -> Result<Held, NotRelayed> {
         self.enter(origin)
     }
 
@@ -184,7 +184,7 @@ impl Relayer {
     pub(crate) async fn fill(
         &self,
         mut split: Box<Split>,
-        origin: Origin<'_>,
+        origin: CallOrigin<'_>,
         offload: &Offload,
     ) -> Result<Mixed, NotFilled> {
         let (fillings, held) = match self.place(&origin) {
@@ -212,7 +212,7 @@ impl Relayer {
     async fn fillings(
         &self,
         split: &mut Split,
-        origin: &Origin<'_>,
+        origin: &CallOrigin<'_>,
         place: &Kept,
     ) -> Option<(Vec<Filling>, Vec<Reservation>)> {
         let parts = split.outbound.take_parts(|filter| self.shared.state.issuer(filter));
@@ -247,7 +247,7 @@ impl Relayer {
         &self,
         outbound: &mut Outbound,
         text: usize,
-        origin: &Origin<'_>,
+        origin: &CallOrigin<'_>,
         place: &Kept,
     ) -> Option<(Filling, Vec<Reservation>)> {
         let mut text = origin.account.reserve(Holder::Relay, text)?;
@@ -279,7 +279,7 @@ impl Relayer {
     pub(crate) async fn whole(
         &self,
         mut call: Outbound,
-        origin: Origin<'_>,
+        origin: CallOrigin<'_>,
     ) -> Option<ResponseBody> {
         let account = origin.account;
         let bytes = match self.fetch(&mut call, &origin).await {
@@ -298,7 +298,7 @@ impl Relayer {
     async fn fetch(
         &self,
         outbound: &mut Outbound,
-        origin: &Origin<'_>,
+        origin: &CallOrigin<'_>,
     ) -> Result<Fetched, NotRelayed> {
         let mut request = rpc_request(outbound, origin);
         let Held { _place, memory } = self.enter_with(&mut request, origin)?;
@@ -333,19 +333,19 @@ impl Relayer {
         BYTES + if self.shared.state.may_hedge() { STREAM_READ_BYTES } else { 0 }
     }
 
-    fn enter(&self, origin: &Origin<'_>) -> Result<Held, NotRelayed> {
+    fn enter(&self, origin: &CallOrigin<'_>) -> Result<Held, NotRelayed> {
         let place = self.place(origin)?;
         let memory = self.memory(origin).ok_or(NotRelayed::NoRoom)?;
         Ok(Held { _place: place, memory })
     }
 
-    fn place(&self, origin: &Origin<'_>) -> Result<RequestPlace, Failure> {
+    fn place(&self, origin: &CallOrigin<'_>) -> Result<RequestPlace, Failure> {
         let seat = self.shared.seats.take(origin.address).ok_or(Failure::Limited)?;
         let permit = Arc::clone(&self.shared.permits).try_acquire_owned();
         Ok(RequestPlace::Own(seat, permit.map_err(|_| Failure::Limited)?))
     }
 
-    fn memory(&self, origin: &Origin<'_>) -> Option<Reservation> {
+    fn memory(&self, origin: &CallOrigin<'_>) -> Option<Reservation> {
         origin.account.reserve(Holder::Relay, self.bytes())
     }
 
@@ -354,7 +354,7 @@ impl Relayer {
     fn enter_with(
         &self,
         request: &mut RelayRequest,
-        origin: &Origin<'_>,
+        origin: &CallOrigin<'_>,
     ) -> Result<Held, NotRelayed> {
         let mut held = self.enter(origin)?;
         let Some(read) = self.shared.state.broadcast_bytes(request.sends) else { return Ok(held) };
@@ -368,7 +368,7 @@ impl Relayer {
 }
 
 /// The request of calls; takes their text.
-pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &Origin<'_>) -> RelayRequest {
+pub(crate) fn rpc_request(outbound: &mut Outbound, origin: &CallOrigin<'_>) -> RelayRequest {
     let body = Some(std::mem::take(&mut outbound.body).into());
     let (repeatable, hops) = (outbound.repeatable, origin.hops.clone());
     let (sends, head) = (outbound.sent(), origin.head);

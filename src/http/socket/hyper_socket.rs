@@ -52,7 +52,7 @@ thread_local! {
 
 /// A connection that ends when nothing is sent for too long.
 #[allow(clippy::struct_excessive_bools, reason = "none of them follows from another")]
-pub(crate) struct Socket {
+pub(crate) struct HyperSocket {
     pub(super) io: TcpStream,
     deadline: Deadline,
     /// True for a WebSocket, which may be silent for any time.
@@ -72,7 +72,7 @@ pub(crate) struct Socket {
     pub(super) memory: SocketMemory,
 }
 
-impl Socket {
+impl HyperSocket {
     /// Makes one of a connection to which bytes were last sent at `sent`.
     pub(crate) fn new(
         io: TcpStream,

@@ -7,11 +7,11 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::hyper_socket::{NO_ROOM, Socket};
+use super::hyper_socket::{HyperSocket, NO_ROOM};
 use crate::http::response::poll_send;
 use crate::shared::has_gone;
 
-impl AsyncRead for Socket {
+impl AsyncRead for HyperSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -35,7 +35,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for HyperSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -24,7 +24,7 @@ use super::close::CloseReason;
 use super::message_reader::{MessageReader, Socket};
 use super::notification::answer;
 use super::upgrade::Accepted;
-use super::upstream::{Relaying, Upstream, next};
+use super::upstream::{Relaying, UpstreamSocket, next};
 use super::write_stall::{WriteStall, write};
 use crate::body::{BodyBuilder, ResponseBody};
 use crate::config::settings::WsLimits;
@@ -33,7 +33,7 @@ use crate::http::answer::{Lender, Responder};
 use crate::http::keys::{ClientKey, KeyRefusal};
 use crate::http::relay::Relayer;
 use crate::http::response::ResponseWriter;
-use crate::http::socket::Socket as Tcp;
+use crate::http::socket::HyperSocket;
 use crate::http::{NotDone, Offload, draining};
 use crate::relay::{Failure, Hops};
 use crate::rpc::cursors::Subscriptions;
@@ -107,7 +107,7 @@ pub(crate) async fn run(
 
 /// Turns an upgraded connection into a WebSocket; `None` never happens.
 async fn open(upgraded: Upgraded, client: ClientAddress, limits: WsLimits) -> Option<Socket> {
-    let parts = upgraded.downcast::<TokioIo<Tcp>>().ok()?;
+    let parts = upgraded.downcast::<TokioIo<HyperSocket>>().ok()?;
     let mut tcp = parts.io.into_inner();
     tcp.turn_into_websocket(client, UNSENT_MAX);
     let config = WebSocketConfig::default()
@@ -145,7 +145,7 @@ pub(super) struct WsConnection<'r> {
     /// Responses of upstreams that are waited for; nothing if clients use too much memory.
     pub(super) relaying: FuturesUnordered<Relaying<'r>>,
     /// The socket to an upstream, if it has subscriptions there.
-    pub(super) upstream: Option<Upstream>,
+    pub(super) upstream: Option<UpstreamSocket>,
     /// Neves that the client came through, unless it may not be relayed.
     pub(super) hops: Result<Hops, Failure>,
     /// The key that the client named, if it needs one.

@@ -11,7 +11,7 @@ use tokio_tungstenite::WebSocketStream;
 
 use super::kept_bytes::KeptBytes;
 use crate::http::response::{ResponseWriter, Sent, on_disk_thread};
-use crate::http::socket::{NO_ROOM, Socket as Tcp};
+use crate::http::socket::{HyperSocket, NO_ROOM};
 use crate::shared::{FREE_BYTES, Holder, Reservation};
 
 /// Memory is reserved in steps.
@@ -25,7 +25,7 @@ pub(crate) type Socket = WebSocketStream<MessageReader>;
 /// The memory of the longest frame stays reserved until the connection ends: tungstenite keeps the
 /// buffer into which it read the frame.
 pub(crate) struct MessageReader {
-    io: Tcp,
+    io: HyperSocket,
     kept: KeptBytes,
     held: Option<Reservation>,
     sending: Sending,
@@ -44,7 +44,7 @@ enum Sending {
 
 impl MessageReader {
     /// Makes one of a connection from which these bytes were read already.
-    pub(crate) fn new(tcp: Tcp, read: &[u8]) -> Self {
+    pub(crate) fn new(tcp: HyperSocket, read: &[u8]) -> Self {
         let mut kept = KeptBytes::default();
         kept.add(read);
         Self { io: tcp, kept, held: None, sending: Sending::Nothing }
@@ -57,7 +57,7 @@ impl MessageReader {
     }
 
     /// Returns the connection, for bytes that tungstenite does not keep.
-    pub(crate) fn io(&mut self) -> &mut Tcp {
+    pub(crate) fn io(&mut self) -> &mut HyperSocket {
         &mut self.io
     }
 

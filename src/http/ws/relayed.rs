@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use super::close::CloseReason;
 use super::connection::{WsConnection, busy};
 use super::notification::answer;
-use super::upstream::{Pending, Relayed, Upstream, open, origin};
+use super::upstream::{Pending, RelayedMessage, UpstreamSocket, open, origin};
 use crate::body::ResponseBody;
 use crate::http::access::AccessEntry;
 use crate::http::relay::{Held, NotFilled, NotRelayed};
@@ -23,8 +23,11 @@ const BURST: usize = 64;
 
 impl WsConnection<'_> {
     /// Takes the response of an upstream.
-    pub(super) async fn take_relayed(&mut self, relayed: Relayed) -> Result<(), CloseReason> {
-        let Relayed { body, entry, frame } = relayed;
+    pub(super) async fn take_relayed(
+        &mut self,
+        relayed: RelayedMessage,
+    ) -> Result<(), CloseReason> {
+        let RelayedMessage { body, entry, frame } = relayed;
         let body = body?;
         if body.len() > 0 {
             self.respond(framed(body), entry).await?;
@@ -42,7 +45,7 @@ impl WsConnection<'_> {
             Ok(hops) => hops.clone(),
             Err(failure) => {
                 let body = self.unrelayed(frame, *failure).ok_or_else(CloseReason::no_room);
-                let relayed = Relayed { body, entry, frame: number };
+                let relayed = RelayedMessage { body, entry, frame: number };
                 return self.relaying.push(Box::pin(ready(relayed)));
             }
         };
@@ -55,7 +58,7 @@ impl WsConnection<'_> {
                 Box::pin(async move {
                     let body = relay.whole(call, origin).await.ok_or_else(CloseReason::no_room);
                     calls.time(&rpc.counters, began.elapsed());
-                    Relayed { body, entry, frame: number }
+                    RelayedMessage { body, entry, frame: number }
                 })
             }
             WsResponse::Split(mut split) => {
@@ -65,7 +68,7 @@ impl WsConnection<'_> {
                 Box::pin(async move {
                     let body = filling.await.map(|mixed| mixed.body).map_err(|why| unfilled(&why));
                     calls.time(&rpc.counters, began.elapsed());
-                    Relayed { body, entry, frame: number }
+                    RelayedMessage { body, entry, frame: number }
                 })
             }
             _ => return,
@@ -113,7 +116,7 @@ impl WsConnection<'_> {
     }
 
     /// The socket, which is opened if there is none, and the place of a call.
-    fn place(&mut self, call: &Outbound) -> Result<(&mut Upstream, Held), NotRelayed> {
+    fn place(&mut self, call: &Outbound) -> Result<(&mut UpstreamSocket, Held), NotRelayed> {
         let relay = self.relay.ok_or(Failure::NoUpstream)?;
         let origin = origin(self.rpc, self.address, self.hops.clone()?);
         let held = relay.admit(&origin)?;
@@ -217,7 +220,7 @@ impl WsConnection<'_> {
 
     /// Ends subscriptions at the upstream that the client has ended, and the socket with the last.
     pub(super) fn end_relayed(&mut self) {
-        let Some(Upstream { socket, pending, ids }) = &mut self.upstream else { return };
+        let Some(UpstreamSocket { socket, pending, ids }) = &mut self.upstream else { return };
         let ended = ids.extract_if(.., |id| !self.subscriptions.have_relayed(id));
         ended.for_each(|id| socket.unsubscribe(id));
         // Each socket takes a place of the client's address, and a connection of the upstream.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::close::CloseReason;
 use crate::body::ResponseBody;
 use crate::http::access::AccessEntry;
-use crate::http::relay::{ClientSocket, Held, Origin, Relayer};
+use crate::http::relay::{CallOrigin, ClientSocket, Held, Relayer};
 use crate::relay::sockets::{Opening, SocketEvent};
 use crate::relay::{Failure, Hops};
 use crate::rpc::{Outbound, RelayedCalls, Rpc};
@@ -26,24 +26,24 @@ pub(super) struct Pending {
 }
 
 /// The socket to an upstream, calls that wait for it, and subscriptions over it.
-pub(super) struct Upstream {
+pub(super) struct UpstreamSocket {
     pub(super) socket: ClientSocket,
     pub(super) pending: VecDeque<Pending>,
     pub(super) ids: Vec<Box<str>>,
 }
 
 /// A response of an upstream, and the entry of its message.
-pub(super) struct Relayed {
+pub(super) struct RelayedMessage {
     pub(super) body: Result<ResponseBody, CloseReason>,
     pub(super) entry: Option<AccessEntry>,
     /// Frame whose subscriptions wait for the response.
     pub(super) frame: Option<u64>,
 }
 
-pub(super) type Relaying<'r> = Pin<Box<dyn Future<Output = Relayed> + Send + 'r>>;
+pub(super) type Relaying<'r> = Pin<Box<dyn Future<Output = RelayedMessage> + Send + 'r>>;
 
 /// The next event of the socket, if there is one.
-pub(super) async fn next(upstream: &mut Option<Upstream>) -> SocketEvent {
+pub(super) async fn next(upstream: &mut Option<UpstreamSocket>) -> SocketEvent {
     match upstream {
         Some(upstream) => upstream.socket.next().await,
         None => pending().await,
@@ -51,20 +51,20 @@ pub(super) async fn next(upstream: &mut Option<Upstream>) -> SocketEvent {
 }
 
 /// A client's part of a call.
-pub(super) fn origin(rpc: &Arc<Rpc>, address: ClientAddress, hops: Hops) -> Origin<'_> {
+pub(super) fn origin(rpc: &Arc<Rpc>, address: ClientAddress, hops: Hops) -> CallOrigin<'_> {
     let head = rpc.serving.head().unwrap_or(0);
-    Origin::new(address, rpc.memory.account(address), head).through(hops)
+    CallOrigin::new(address, rpc.memory.account(address), head).through(hops)
 }
 
 /// Opens a socket for the subscription of a call.
 pub(super) fn open(
     relay: &Relayer,
     rpc: &Rpc,
-    origin: Origin<'_>,
+    origin: CallOrigin<'_>,
     call: &Outbound,
-) -> Result<Upstream, Failure> {
-    let Origin { address, head, hops, .. } = origin;
+) -> Result<UpstreamSocket, Failure> {
+    let CallOrigin { address, head, hops, .. } = origin;
     let (memory, facts) = (Arc::clone(&rpc.memory), (*call.facts).clone());
     let socket = relay.socket(Opening { address, memory, head, hops, facts })?;
-    Ok(Upstream { socket, pending: VecDeque::new(), ids: Vec::new() })
+    Ok(UpstreamSocket { socket, pending: VecDeque::new(), ids: Vec::new() })
 }

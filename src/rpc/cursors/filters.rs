@@ -40,7 +40,7 @@ pub(crate) struct OpenFilter {
 }
 
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct FilterEntry {
     filter: Arc<OpenFilter>,
     asked: Instant,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Filters {
     max: AtomicUsize,
     /// Filters of one address.
     address_max: AtomicUsize,
-    held: Mutex<HashMap<String, Entry>>,
+    held: Mutex<HashMap<String, FilterEntry>>,
 }
 
 impl Filters {
@@ -86,14 +86,14 @@ impl Filters {
         let reserved = place?;
         let next = Mutex::new(head.map(|head| head + 1));
         let filter = Arc::new(OpenFilter { topic, next, _held: reserved });
-        held.insert(id.clone(), Entry { filter, asked: now });
+        held.insert(id.clone(), FilterEntry { filter, asked: now });
         Ok(id)
     }
 
     /// Reserves memory and a place for one more filter.
     fn place(
         &self,
-        held: &HashMap<String, Entry>,
+        held: &HashMap<String, FilterEntry>,
         bytes: usize,
         account: Account<'_>,
     ) -> Result<(Reservation, FilterPlace), RpcError> {
@@ -128,17 +128,17 @@ impl Filters {
     }
 
     /// Removes a filter, and returns it if there was one.
-    pub(crate) fn close(&self, id: &str, now: Instant) -> Option<Entry> {
+    pub(crate) fn close(&self, id: &str, now: Instant) -> Option<FilterEntry> {
         let removed = self.held().remove(id);
         removed.filter(|entry| !entry.is_idle(now))
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<String, FilterEntry>> {
         lock(&self.held)
     }
 }
 
-impl Entry {
+impl FilterEntry {
     fn is_idle(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.asked) >= IDLE_MAX
     }
@@ -171,7 +171,7 @@ pub(crate) enum Change {
     /// The filter of this id was made.
     Opened(String),
     /// The filter was removed.
-    Closed(String, Entry),
+    Closed(String, FilterEntry),
     /// The filter has delivered more.
     Told {
         /// The filter itself.
@@ -220,7 +220,7 @@ impl UndoLog {
 impl FilterKind {
     /// Bytes in memory, approximately.
     fn bytes(&self) -> usize {
-        let fixed = size_of::<OpenFilter>() + size_of::<Entry>();
+        let fixed = size_of::<OpenFilter>() + size_of::<FilterEntry>();
         match self {
             Self::Blocks => fixed,
             Self::Logs(_, wanted) => fixed + wanted.bytes(),

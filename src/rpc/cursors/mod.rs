@@ -10,4 +10,6 @@ pub(crate) use filter_id::{is_filter_id, new_filter_id};
 pub(crate) use filters::{Change, FilterKind, Filters, UndoLog};
 pub(crate) use head_cache::HeadCache;
 pub(crate) use replays::Replays;
-pub(crate) use subscriptions::{NotOpened, OpenSubscription, SubscriptionKind, Subscriptions};
+pub(crate) use subscriptions::{
+    OpenSubscription, SubscriptionKind, SubscriptionRefused, Subscriptions,
+};

@@ -66,7 +66,7 @@ pub(crate) enum SubscriptionKind {
 }
 
 /// Reason why there is no new subscription.
-pub(crate) enum NotOpened {
+pub(crate) enum SubscriptionRefused {
     /// The caller is told.
     Error(RpcError),
     /// The height to begin at is not held any more, or nothing is.
@@ -162,9 +162,9 @@ impl Subscriptions {
         wanted: Subscription,
         served: Option<RangeInclusive<u64>>,
         account: Account<'_>,
-    ) -> Result<&str, NotOpened> {
+    ) -> Result<&str, SubscriptionRefused> {
         if self.held.len() >= self.max {
-            return Err(NotOpened::Error(too_many(self.max)));
+            return Err(SubscriptionRefused::Error(too_many(self.max)));
         }
         let (topic, from) = match wanted {
             Subscription::NewHeads { from_block } => (SubscriptionKind::Heads, from_block),
@@ -176,13 +176,13 @@ impl Subscriptions {
                 from_block,
             ),
             Subscription::Unsubscribe(_) => {
-                return Err(NotOpened::Error(RpcError::SUBSCRIPTION_NOT_FOUND));
+                return Err(SubscriptionRefused::Error(RpcError::SUBSCRIPTION_NOT_FOUND));
             }
         };
         let next = next(from, served.as_ref())?;
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
         let reservation = account.reserve(Holder::Filter, topic.bytes());
-        let reservation = reservation.ok_or_else(|| NotOpened::Error(no_room()))?;
+        let reservation = reservation.ok_or_else(|| SubscriptionRefused::Error(no_room()))?;
         let counted = SubscriptionCount::new(&self.counters, topic.kind());
         self.held.push(OpenSubscription {
             id: new_id(),
@@ -265,11 +265,14 @@ impl SubscriptionKind {
 }
 
 /// The height to begin with: `from`, or the one after the head. `None` while there is no head.
-fn next(from: Option<u64>, served: Option<&RangeInclusive<u64>>) -> Result<Option<u64>, NotOpened> {
+fn next(
+    from: Option<u64>,
+    served: Option<&RangeInclusive<u64>>,
+) -> Result<Option<u64>, SubscriptionRefused> {
     match (from, served) {
         (None, served) => Ok(served.map(|served| served.end() + 1)),
         (Some(from), Some(served)) if from >= *served.start() => Ok(Some(from)),
-        (Some(from), _) => Err(NotOpened::Missing(from)),
+        (Some(from), _) => Err(SubscriptionRefused::Missing(from)),
     }
 }
 
@@ -441,7 +444,7 @@ mod tests {
         let mut all = none(9);
         all.begin();
         let id = all.open(HEADS, None, one).ok().map(str::to_owned).unwrap();
-        assert!(matches!(all.open(HEADS, None, one), Err(NotOpened::Error(_))));
+        assert!(matches!(all.open(HEADS, None, one), Err(SubscriptionRefused::Error(_))));
         assert!(all.open(HEADS, None, other).is_ok());
         assert!(all.close(&id));
         all.begin();

@@ -12,6 +12,6 @@ pub(crate) mod tests;
 
 pub(super) use breaker::BreakerState;
 pub(super) use gate::Payer;
-pub(super) use not_read::NotRead;
+pub(super) use not_read::ObjectNotRead;
 pub(super) use object_reader::ObjectReader;
 pub(super) use read_rate::ReadRates;

@@ -2,7 +2,7 @@
 
 /// Outcome of bringing pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotRead {
+pub(crate) enum ObjectNotRead {
     /// The object is not in the store.
     #[error("absent")]
     Absent,
@@ -26,7 +26,7 @@ pub(crate) enum NotRead {
     Beyond,
 }
 
-impl NotRead {
+impl ObjectNotRead {
     /// True if another attempt may succeed soon.
     pub(crate) fn passes(self) -> bool {
         matches!(self, Self::Failed | Self::Refused)

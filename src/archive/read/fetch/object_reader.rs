@@ -15,7 +15,7 @@ use tracing::debug;
 use super::breaker::{BreakerState, StoreBreaker};
 use super::gate::{Payer, ReadGate, ReadPlace, read_time_max};
 use super::hedging::Hedging;
-use super::not_read::NotRead;
+use super::not_read::ObjectNotRead;
 use super::queue::ReadQueue;
 use super::read_rate::{ReadRate, ReadRates};
 use crate::archive::error::Failed;
@@ -74,7 +74,7 @@ impl ObjectReader {
 
     /// Takes all parts of an object of so many bytes from the rate; `read_paid` reads them. A rate that refuses the last
     /// parts would let nobody ever read a large object.
-    pub(crate) fn pay(&self, parts: u64, bytes: u64, payer: Payer) -> Result<(), NotRead> {
+    pub(crate) fn pay(&self, parts: u64, bytes: u64, payer: Payer) -> Result<(), ObjectNotRead> {
         let taken = self.rate.take(payer, (parts, bytes));
         taken.map_err(|reason| refused(reason, payer))
     }
@@ -85,7 +85,7 @@ impl ObjectReader {
         name: &ObjectName,
         range: Range<u64>,
         payer: Payer,
-    ) -> Result<Bytes, NotRead> {
+    ) -> Result<Bytes, ObjectNotRead> {
         self.read_range(name, &range, payer, Payment::Due).await
     }
 
@@ -95,7 +95,7 @@ impl ObjectReader {
         name: &ObjectName,
         range: Range<u64>,
         payer: Payer,
-    ) -> Result<Bytes, NotRead> {
+    ) -> Result<Bytes, ObjectNotRead> {
         self.read_range(name, &range, payer, Payment::Made).await
     }
 
@@ -105,7 +105,7 @@ impl ObjectReader {
         range: &Range<u64>,
         payer: Payer,
         payment: Payment,
-    ) -> Result<Bytes, NotRead> {
+    ) -> Result<Bytes, ObjectNotRead> {
         let length = range.end - range.start;
         let reading = async {
             let _place = self.place(length, payer, payment).await?;
@@ -116,7 +116,7 @@ impl ObjectReader {
             // Whoever waits is not held up by a store that fails.
             () = self.breaker.opened() => {
                 count_error("paused");
-                return Err(NotRead::Failed);
+                return Err(ObjectNotRead::Failed);
             }
             read = reading => read.map_err(|reason| refused(reason, payer))?,
         };
@@ -222,28 +222,28 @@ enum FailedAnswer {
 }
 
 /// Says what a failure tells of the store, the outcome of the read, and the label of its reason.
-fn answer_of(failed: &Failed) -> (FailedAnswer, NotRead, &'static str) {
+fn answer_of(failed: &Failed) -> (FailedAnswer, ObjectNotRead, &'static str) {
     match failed {
         Failed::Absent(_) | Failed::Objects(Error::NotFound { .. }) => {
-            (FailedAnswer::Given, NotRead::Absent, "absent")
+            (FailedAnswer::Given, ObjectNotRead::Absent, "absent")
         }
         Failed::Changed(_) | Failed::Objects(Error::Precondition { .. }) => {
-            (FailedAnswer::Given, NotRead::Changed, "changed")
+            (FailedAnswer::Given, ObjectNotRead::Changed, "changed")
         }
         Failed::Objects(Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) => {
-            (FailedAnswer::Forbidden, NotRead::Failed, "denied")
+            (FailedAnswer::Forbidden, ObjectNotRead::Failed, "denied")
         }
-        Failed::Slow(_) => (FailedAnswer::None, NotRead::Failed, "timeout"),
-        _ => (FailedAnswer::None, NotRead::Failed, "failed"),
+        Failed::Slow(_) => (FailedAnswer::None, ObjectNotRead::Failed, "timeout"),
+        _ => (FailedAnswer::None, ObjectNotRead::Failed, "failed"),
     }
 }
 
 /// Counts a read that is refused. No client misses one that was only ahead.
-fn refused(reason: &'static str, payer: Payer) -> NotRead {
+fn refused(reason: &'static str, payer: Payer) -> ObjectNotRead {
     if !matches!(payer, Payer::Ahead(_)) {
         counter!("neve_archive_refused_reads_total", "reason" => reason).increment(1);
     }
-    NotRead::Refused
+    ObjectNotRead::Refused
 }
 
 fn count_read(kind: &'static str) {

@@ -16,13 +16,13 @@ use serde_json::Value;
 use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::{PackedDir, RANGE, write};
 use super::support::{archive, pushed, run};
-use crate::archive::local::{Opened, packed_files};
+use crate::archive::local::{OpenedFile, packed_files};
 use crate::archive::verify::{ArchiveFinding, Proving, Verified, verify};
 use crate::config::Anchor;
 
-fn opened(packed: &PackedDir, file: usize) -> Opened {
+fn opened(packed: &PackedDir, file: usize) -> OpenedFile {
     let bytes = fs::read(&packed.files[file]).expect("it is there");
-    Opened::of(&Codec::default(), bytes).expect("it is whole")
+    OpenedFile::of(&Codec::default(), bytes).expect("it is whole")
 }
 
 /// Hash of the last block of a packed file.
@@ -279,7 +279,7 @@ fn forged_log_index_passes_a_check_of_digests_and_fails_the_proof() {
 fn keys_of_a_packed_file_are_those_of_its_records() {
     let packed = PackedDir::of_ranges(2, 32);
     for path in &packed.files {
-        let opened = Opened::of(&Codec::default(), fs::read(path).expect("it is there"));
+        let opened = OpenedFile::of(&Codec::default(), fs::read(path).expect("it is there"));
         let opened = opened.expect("it is whole");
         let (keys, terms) = opened.keys().expect("they can be read");
         let (mut hashes, mut of_logs) = (Vec::new(), BTreeSet::new());

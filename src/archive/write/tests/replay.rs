@@ -14,7 +14,7 @@ use super::packed_dir::PackedDir;
 use super::signing::{held, options, signed_push};
 use super::support::{archive, run, whole};
 use crate::archive::error::Failed;
-use crate::archive::store::{ArchiveStore, Place};
+use crate::archive::store::{ArchiveAddress, ArchiveStore};
 use crate::archive::write::change::WriteOptions;
 use crate::archive::write::newest::Newest;
 use crate::archive::write::{GcOptions, gc, init, retain};
@@ -29,7 +29,7 @@ fn begun(ranges: usize) -> (PackedDir, Arc<FaultStore>, TempDir) {
 
 /// A writer with a key that remembers manifests in a directory. Each call stands for a process.
 fn writer(dir: Option<&Path>, at_least: u64) -> WriteOptions {
-    let place = Place { url: "s3://bucket/prefix".to_owned(), endpoint: None };
+    let place = ArchiveAddress { url: "s3://bucket/prefix".to_owned(), endpoint: None };
     WriteOptions { newest: Newest::of_archive(&place, dir, at_least), ..options(0) }
 }
 

@@ -16,7 +16,7 @@ use crate::http::open_connection::Arrived;
 use crate::http::response::writer::tests::{LONG, cold_body};
 use crate::http::response::{Persistence, ResponseWriter};
 use crate::http::{ConnectionGuard, Offload, UnsentResponse, worker};
-use crate::observe::{Admin, Bounds};
+use crate::observe::{Admin, CapacityBounds};
 use crate::rpc::RpcResponse;
 use crate::rpc::cursors::Filters;
 use crate::shared::tests::plenty;
@@ -87,7 +87,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         ready: Arc::new(ArcSwap::from_pointee(config.ready)),
         upstream: Arc::default(),
         data_dir: dir.path().to_owned(),
-        bounds: Bounds::default(),
+        bounds: CapacityBounds::default(),
     };
     Shared {
         serving,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::memory::{FIRST_PIECE_BYTES, SendMemory, StreamPieces, Taken, piece_bytes};
-use super::streams::{OpenStream, Stream};
+use super::streams::{Http2Stream, OpenStream};
 use crate::http::access::AccessEntry;
 use crate::http::response::{HttpBody, Streamed};
 use crate::shared::{ClientAddress, Reservation};
@@ -24,7 +24,7 @@ const PIECE_BYTES: usize = 512;
 
 /// A stream that gets its response.
 pub(super) struct Responding {
-    pub(super) stream: Arc<Stream>,
+    pub(super) stream: Arc<Http2Stream>,
     pub(super) memory: Arc<SendMemory>,
     pub(super) address: ClientAddress,
     pub(super) open: OpenStream,
@@ -74,7 +74,7 @@ struct Http2Body {
     ends_apart: bool,
     /// True if hyper has all but the end.
     is_given: bool,
-    stream: Arc<Stream>,
+    stream: Arc<Http2Stream>,
     pieces: Arc<StreamPieces>,
     address: ClientAddress,
     entry: Option<Arc<AccessEntry>>,
@@ -196,7 +196,7 @@ mod tests {
     /// A response to a client.
     struct Sent {
         body: HttpBody,
-        stream: Arc<Stream>,
+        stream: Arc<Http2Stream>,
         /// Pieces that the client did not take.
         pieces: Vec<Bytes>,
     }
@@ -215,7 +215,7 @@ mod tests {
         fn on(memory: &Arc<SendMemory>, body: HttpBody) -> Self {
             let memory = Arc::clone(memory);
             let (stream, streams) =
-                (Stream::new(Arc::clone(memory.line())), Arc::new(OpenStreams::default()));
+                (Http2Stream::new(Arc::clone(memory.line())), Arc::new(OpenStreams::default()));
             let address = ClientAddress::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
             let first = memory.take_first(address, &body).expect("enough for any first piece");
             let open = streams.open();

@@ -27,7 +27,7 @@ pub(super) const TAKEN_WITHIN: u32 = 4;
 
 tokio::task_local! {
     /// Stream of a task.
-    static STREAM: Arc<Stream>;
+    static STREAM: Arc<Http2Stream>;
 }
 
 /// Open streams of a connection.
@@ -128,7 +128,7 @@ impl Drop for OpenStream {
 
 /// State of one stream, for its clock.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct Http2Stream {
     phase: Mutex<Phase>,
     line: Arc<LineTime>,
 }
@@ -146,7 +146,7 @@ enum Phase {
     Waiting(Instant, Arc<StreamPieces>),
 }
 
-impl Stream {
+impl Http2Stream {
     /// A stream that waits for nothing of its client.
     pub(super) fn new(line: Arc<LineTime>) -> Arc<Self> {
         Arc::new(Self { phase: Mutex::new(Phase::Answering), line })
@@ -217,7 +217,7 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, future: F) {
-        let stream = Stream::new(Arc::clone(&self.1));
+        let stream = Http2Stream::new(Arc::clone(&self.1));
         let (clock, deadlines) = (Arc::clone(&stream), self.0);
         tokio::spawn(STREAM.scope(stream, async move {
             tokio::select! {
@@ -236,9 +236,9 @@ mod tests {
     use super::*;
 
     /// Seconds until a stream is late whose client did this.
-    fn late_after(did: impl FnOnce(&Stream)) -> Option<u64> {
+    fn late_after(did: impl FnOnce(&Http2Stream)) -> Option<u64> {
         let (idle, write) = (Duration::from_secs(8), Duration::from_secs(4));
-        let stream = Stream::new(Arc::default());
+        let stream = Http2Stream::new(Arc::default());
         did(&stream);
         let late = stream.late_at(&Deadlines { idle, write })?;
         Some((late - Instant::now() + Duration::from_millis(500)).as_secs())
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(late_after(|stream| stream.reads(&state)), Some(8));
         state.read();
         assert_eq!(late_after(|stream| stream.reads(&state)), None, "all was read");
-        assert_eq!(late_after(Stream::sends), Some(4));
+        assert_eq!(late_after(Http2Stream::sends), Some(4));
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
         let (idle, write) = (Duration::from_secs(1), Duration::from_millis(20));
         StreamExecutor(Deadlines { idle, write }, Arc::default()).execute(async move {
             let _sender = sender;
-            Stream::current().sends();
+            Http2Stream::current().sends();
             pending::<()>().await;
         });
         assert!(dropped.await.is_err());

@@ -15,7 +15,7 @@ use crate::archive::read::fetch::breaker::{BreakerState, FAILURES_MAX};
 use crate::archive::read::fetch::gate::{READS_MAX, ReadGate};
 use crate::archive::read::fetch::object_reader::ObjectReader;
 use crate::archive::read::fetch::queue::{ADDRESS_MAX, WAITING_MAX};
-use crate::archive::read::fetch::{NotRead, Payer, ReadRates};
+use crate::archive::read::fetch::{ObjectNotRead, Payer, ReadRates};
 use crate::archive::source::ArchiveSource;
 use crate::archive::store::ArchiveStore;
 use crate::shared::ClientAddress;
@@ -47,7 +47,7 @@ fn begun<'r>(
     name: &'r ObjectName,
     payer: Payer,
     count: usize,
-) -> (Vec<impl Future<Output = Result<bytes::Bytes, NotRead>> + 'r>, Option<NotRead>) {
+) -> (Vec<impl Future<Output = Result<bytes::Bytes, ObjectNotRead>> + 'r>, Option<ObjectNotRead>) {
     let mut waiting = Vec::new();
     while waiting.len() < count {
         // Else tokio has a task wait that was polled often.
@@ -66,12 +66,12 @@ async fn reads_that_wait_are_bounded_in_total_and_by_address() {
     store.set(Mode::Silent);
     let name = name();
     let (first, refused) = begun(&reader, &name, at(1), 2 * WAITING_MAX);
-    assert_eq!((first.len(), refused), (READS_MAX / 2 + ADDRESS_MAX, Some(NotRead::Refused)));
+    assert_eq!((first.len(), refused), (READS_MAX / 2 + ADDRESS_MAX, Some(ObjectNotRead::Refused)));
     let (second, refused) = begun(&reader, &name, at(2), 2 * WAITING_MAX);
     let left = READS_MAX / 2 + WAITING_MAX - ADDRESS_MAX;
-    assert_eq!((second.len(), refused), (left, Some(NotRead::Refused)));
+    assert_eq!((second.len(), refused), (left, Some(ObjectNotRead::Refused)));
     let (third, refused) = begun(&reader, &name, at(3), 1);
-    assert_eq!((third.len(), refused), (0, Some(NotRead::Refused)));
+    assert_eq!((third.len(), refused), (0, Some(ObjectNotRead::Refused)));
     let (own, _) = begun(&reader, &name, Payer::Neve, 1);
     assert_eq!(own.len(), 1, "neve itself");
     drop((first, second));
@@ -85,7 +85,7 @@ async fn reads_beyond_the_rate_wait_for_nothing() {
     store.set(Mode::Silent);
     let name = name();
     let (waiting, refused) = begun(&reader, &name, at(1), 2 * READS_MAX);
-    assert_eq!(refused, Some(NotRead::Refused));
+    assert_eq!(refused, Some(ObjectNotRead::Refused));
     assert!((READS_MAX + 10..2 * READS_MAX).contains(&waiting.len()), "more after a while");
 }
 
@@ -98,7 +98,7 @@ async fn read_waits_for_its_place_for_bounded_time() {
     let under_way = [at(1), at(3)].map(|at| begun(&reader, &name, at, READS_MAX / 2).0);
     assert_eq!(store.gets() - gets, READS_MAX);
     let refused = timeout(LIMIT, reader.read(&name, 0..10, at(2))).await.expect("it ends");
-    assert_eq!(refused, Err(NotRead::Refused), "before those under way end");
+    assert_eq!(refused, Err(ObjectNotRead::Refused), "before those under way end");
     drop(under_way);
     store.set(Mode::Serves);
     assert_eq!(reader.read(&name, 0..10, at(2)).await.map(|bytes| bytes.len()), Ok(10));
@@ -111,7 +111,7 @@ async fn store_that_fails_gets_no_read_until_a_probe_is_answered() {
     let read = || reader.read(&name, 0..10, at(1));
     store.set(Mode::Forbidden);
     for _ in 0..2 * FAILURES_MAX {
-        assert_eq!(read().await, Err(NotRead::Failed));
+        assert_eq!(read().await, Err(ObjectNotRead::Failed));
     }
     assert_eq!(*states.borrow(), BreakerState::Closed, "S3 says so of an absent object too");
     store.set(Mode::Silent);
@@ -120,13 +120,13 @@ async fn store_that_fails_gets_no_read_until_a_probe_is_answered() {
     store.set(Mode::Fails);
     for _ in 0..FAILURES_MAX {
         assert_eq!(*states.borrow(), BreakerState::Closed);
-        assert_eq!(read().await, Err(NotRead::Failed));
+        assert_eq!(read().await, Err(ObjectNotRead::Failed));
     }
     assert_eq!(*states.borrow(), BreakerState::Open);
-    assert_eq!(under_way.now_or_never(), Some(Err(NotRead::Failed)), "it waits no longer");
+    assert_eq!(under_way.now_or_never(), Some(Err(ObjectNotRead::Failed)), "it waits no longer");
     let gets = store.gets();
     store.set(Mode::Serves);
-    assert_eq!(read().now_or_never(), Some(Err(NotRead::Failed)), "no read begins");
+    assert_eq!(read().now_or_never(), Some(Err(ObjectNotRead::Failed)), "no read begins");
     assert_eq!(store.gets(), gets);
 }
 
@@ -138,7 +138,7 @@ async fn answer_of_any_kind_to_a_probe_closes_the_breaker() {
         let (name, mut states) = (name(), reader.watch());
         store.set(Mode::Fails);
         for _ in 0..FAILURES_MAX {
-            assert_eq!(reader.read(&name, 0..10, at(1)).await, Err(NotRead::Failed));
+            assert_eq!(reader.read(&name, 0..10, at(1)).await, Err(ObjectNotRead::Failed));
         }
         let probing = Arc::clone(&reader);
         let probing = tokio::spawn(async move { probing.keep_probing().await });
@@ -195,7 +195,7 @@ async fn second_read_is_within_the_rate() {
 async fn body_that_is_longer_than_the_range_is_not_read_to_its_end() {
     let (reader, store) = reader(MANY, ReadGate::default()).await;
     store.set(Mode::Floods);
-    assert_eq!(reader.read(&name(), 0..10, at(1)).await, Err(NotRead::Failed));
+    assert_eq!(reader.read(&name(), 0..10, at(1)).await, Err(ObjectNotRead::Failed));
     assert!(store.sent() <= 2, "{} MiB of 10 bytes", store.sent());
 }
 
