@@ -16,6 +16,6 @@ pub(crate) use arguments::Arguments;
 pub(crate) use call::{Checked, overrides, transaction};
 pub(crate) use reference::{block_number, block_reference};
 pub(crate) use values::{
-    DecodeError, Decoded, address, big, boolean, bytes, decoded_hex, floats, hash, hex_or_decimal,
-    index, kind, string, strings, uint,
+    DecodeError, Decoded, Floats, address, big, boolean, bytes, check_string, check_strings,
+    decoded_hex, floats, hash, hex_or_decimal, index, kind, string, uint,
 };

@@ -77,35 +77,56 @@ pub(crate) fn boolean(value: &[u8]) -> Decoded<bool> {
 
 /// A string of the Go type `into`. Null is empty.
 pub(crate) fn string(value: &[u8], into: &'static str) -> Decoded<String> {
+    check_string(value, into)?;
+    Ok(if value.starts_with(b"\"") { decode(value).into_owned() } else { String::new() })
+}
+
+/// Only whether it is such a string.
+pub(crate) fn check_string(value: &[u8], into: &'static str) -> Decoded<()> {
     match value.first() {
-        Some(b'"') => Ok(decode(value).into_owned()),
-        Some(b'n') => Ok(String::new()),
+        Some(b'"' | b'n') => Ok(()),
         _ => Err(DecodeError::kind(kind(value), into)),
     }
 }
 
 /// A list whose wrong elements are passed over, the first of them being reported at the end, as
-/// Go does with plain types. Null is empty.
-fn list<T>(
+/// Go does with plain types. Null is empty. Nothing is collected: elements take many times their text.
+fn list(
     value: &[u8],
     into: &'static str,
-    element: impl Fn(&[u8]) -> Decoded<T>,
-) -> Decoded<Vec<T>> {
+    element: impl FnMut(&[u8]) -> Decoded<()>,
+) -> Decoded<()> {
     match value.first() {
-        Some(b'[') => elements(value).map(element).collect(),
-        Some(b'n') => Ok(Vec::new()),
+        Some(b'[') => elements(value).try_for_each(element),
+        Some(b'n') => Ok(()),
         _ => Err(DecodeError::kind(kind(value), into)),
     }
 }
 
-/// Decodes a Go `[]string`.
-pub(crate) fn strings(value: &[u8]) -> Decoded<Vec<String>> {
-    list(value, "[]string", |element| string(element, "string"))
+/// Only whether it is a Go `[]string`.
+pub(crate) fn check_strings(value: &[u8]) -> Decoded<()> {
+    list(value, "[]string", |element| check_string(element, "string"))
 }
 
-/// A `[]float64`. Null elements are 0.
-pub(crate) fn floats(value: &[u8]) -> Decoded<Vec<f64>> {
-    list(value, "[]float64", float)
+/// Numbers of a list: the first ones, and how many there are.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Floats {
+    pub(crate) first: Vec<f64>,
+    pub(crate) len: usize,
+}
+
+/// A `[]float64`, of which the first `kept` are kept. Null elements are 0.
+pub(crate) fn floats(value: &[u8], kept: usize) -> Decoded<Floats> {
+    let mut floats = Floats::default();
+    list(value, "[]float64", |element| {
+        let number = float(element)?;
+        floats.len += 1;
+        if floats.len <= kept {
+            floats.first.push(number);
+        }
+        Ok(())
+    })?;
+    Ok(floats)
 }
 
 fn float(value: &[u8]) -> Decoded<f64> {
@@ -298,11 +319,21 @@ mod tests {
 
     #[test]
     fn numbers_in_lists_are_gos() {
-        assert_eq!(floats(b"[1e-999,null,-0,50]").unwrap(), [0.0, 0.0, -0.0, 50.0]);
+        assert_eq!(floats(b"[1e-999,null,-0,50]", 4).unwrap().first, [0.0, 0.0, -0.0, 50.0]);
         let expected = "json: cannot unmarshal number 1e999 into Go value of type float64";
-        assert_eq!(says(floats(b"[1e999,{}]")), expected);
+        assert_eq!(says(floats(b"[1e999,{}]", 4)), expected);
         let expected = "json: cannot unmarshal array into Go value of type float64";
-        assert_eq!(says(floats(b"[[]]")), expected);
+        assert_eq!(says(floats(b"[[]]", 4)), expected);
+    }
+
+    #[test]
+    fn long_list_of_numbers_is_checked_whole_and_kept_in_part() {
+        let long = format!("[{}0]", "0,".repeat(1_000_000));
+        let floats_of = floats(long.as_bytes(), 100).unwrap();
+        assert_eq!((floats_of.first.len(), floats_of.len), (100, 1_000_001));
+        assert!(floats_of.first.capacity() <= 128, "{}", floats_of.first.capacity());
+        let expected = "json: cannot unmarshal string into Go value of type float64";
+        assert_eq!(says(floats(long.replace("0]", "\"\"]").as_bytes(), 100)), expected);
     }
 
     #[test]

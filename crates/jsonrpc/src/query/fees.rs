@@ -6,7 +6,7 @@
 //! percentiles.
 
 use super::question::Query;
-use crate::arguments::{Arguments, block_number, floats, hex_or_decimal};
+use crate::arguments::{Arguments, Floats, block_number, floats, hex_or_decimal};
 use crate::error::{NoQuery, RpcError};
 use crate::method::Rules;
 
@@ -19,7 +19,7 @@ pub(crate) fn fee_history(
 ) -> Result<Result<Query, NoQuery>, RpcError> {
     let count = arguments.take(hex_or_decimal)?;
     let newest = arguments.take(|value| block_number(value, rules))?;
-    let percentiles = arguments.take(floats)?;
+    let percentiles = arguments.take(|value| floats(value, PERCENTILES_MAX))?;
     let wrong = match rules {
         Rules::BeforeHelicon if count == 0 => None,
         Rules::BeforeHelicon => wrong_before_helicon(&percentiles),
@@ -27,7 +27,7 @@ pub(crate) fn fee_history(
     };
     Ok(match wrong {
         Some(message) => Err(RpcError::method(message).into()),
-        None => Ok(Query::FeeHistory { count, newest, percentiles }),
+        None => Ok(Query::FeeHistory { count, newest, percentiles: percentiles.first }),
     })
 }
 
@@ -51,12 +51,12 @@ fn first_fault(percentiles: &[f64]) -> Option<(usize, f64, Fault)> {
     None
 }
 
-fn wrong_before_helicon(percentiles: &[f64]) -> Option<String> {
+fn wrong_before_helicon(percentiles: &Floats) -> Option<String> {
     const WHAT: &str = "invalid reward percentile";
-    if percentiles.len() > PERCENTILES_MAX {
+    if percentiles.len > PERCENTILES_MAX {
         return Some(format!("{WHAT}: over the query limit {PERCENTILES_MAX}"));
     }
-    first_fault(percentiles).map(|(at, percentile, fault)| match fault {
+    first_fault(&percentiles.first).map(|(at, percentile, fault)| match fault {
         Fault::Outside => format!("{WHAT}: {percentile:.6}"),
         Fault::NotAbove(previous) => {
             format!("{WHAT}: #{}:{previous:.6} >= #{at}:{percentile:.6}", at - 1)
@@ -64,13 +64,13 @@ fn wrong_before_helicon(percentiles: &[f64]) -> Option<String> {
     })
 }
 
-fn wrong_since_helicon(percentiles: &[f64]) -> Option<String> {
+fn wrong_since_helicon(percentiles: &Floats) -> Option<String> {
     const WHAT: &str = "percentile out of range or misordered";
-    let len = percentiles.len();
+    let len = percentiles.len;
     if len > PERCENTILES_MAX {
         return Some(format!("{WHAT}: requested {len} percentiles, max {PERCENTILES_MAX}"));
     }
-    first_fault(percentiles).map(|(at, percentile, fault)| match fault {
+    first_fault(&percentiles.first).map(|(at, percentile, fault)| match fault {
         Fault::Outside => format!("{WHAT}: value {percentile:.6} at index {at}"),
         Fault::NotAbove(previous) => {
             let (now, before) = (format!("{percentile:.6}"), format!("{previous:.6}"));

@@ -6,8 +6,8 @@
 //! internal/debug, warp/service.go; avalanchego v1.15.0, vms/saevm/sae/rpc/server.go.
 
 use crate::arguments::{
-    Arguments, Checked, address, big, block_reference, bytes, overrides, string, strings,
-    transaction, uint,
+    Arguments, Checked, address, big, block_reference, bytes, check_string, check_strings,
+    overrides, transaction, uint,
 };
 use crate::error::{NoQuery, RpcError};
 use crate::method::{Method, Rules};
@@ -249,8 +249,8 @@ fn look(
     let checked = match parameter {
         Address => arguments.take(address).map(|_| None),
         Bytes => arguments.take(bytes).map(|_| None),
-        Text => arguments.take(|value| string(value, "string")).map(|_| None),
-        Texts => arguments.take(strings).map(|_| None),
+        Text => arguments.take(|value| check_string(value, "string")).map(|_| None),
+        Texts => arguments.take(check_strings).map(|_| None),
         Reference => arguments.take(reference).map(|_| None),
         Big => arguments.optional(big).map(|_| None),
         Uint64 => arguments.optional(|value| uint(value, "hexutil.Uint64")).map(|_| None),
