@@ -91,7 +91,12 @@ impl Subscriptions {
 
     /// True if an upstream has one of this id.
     pub(crate) fn have_relayed(&self, id: &str) -> bool {
-        self.held.iter().any(|held| !held.is_own() && held.id == id)
+        self.relayed().any(|relayed| relayed == id)
+    }
+
+    /// Ids of those that an upstream has.
+    pub(crate) fn relayed(&self) -> impl Iterator<Item = &str> {
+        self.held.iter().filter(|held| !held.is_own()).map(|held| held.id.as_str())
     }
 
     /// Adds one that an upstream opened. False if there is one of its id, or no memory.
@@ -100,7 +105,8 @@ impl Subscriptions {
             return false;
         }
         let topic = SubscriptionKind::Relayed;
-        let Some(reservation) = account.reserve(Holder::Filter, topic.bytes()) else {
+        let bytes = topic.bytes() + id.len();
+        let Some(reservation) = account.reserve(Holder::Filter, bytes) else {
             return false;
         };
         self.held.push(OpenSubscription {
@@ -124,12 +130,16 @@ impl Subscriptions {
     /// Begins a frame, which [`Self::undo`] takes back.
     pub(crate) fn begin(&mut self) {
         self.frame += 1;
-        self.closed.clear();
+        self.keep();
     }
 
-    /// Ends a frame that was answered. The subscriptions that it ended are gone.
+    /// Ends a frame that was answered. The subscriptions that it ended are gone, and with their reservations
+    /// the places that they took in the lists.
     pub(crate) fn keep(&mut self) {
-        self.closed.clear();
+        if !self.closed.is_empty() {
+            self.closed = Vec::new();
+            self.held.shrink_to(2 * self.held.len());
+        }
     }
 
     /// Has the subscriptions that the frame opened wait for its response. Returns the number of the frame.
@@ -152,6 +162,7 @@ impl Subscriptions {
         while let Some((at, held)) = self.closed.pop() {
             self.held.insert(at, held); // backwards, so each is where it was
         }
+        self.closed = Vec::new();
         self.held.retain(|held| held.frame != frame);
     }
 
@@ -181,11 +192,12 @@ impl Subscriptions {
         };
         let next = next(from, served.as_ref())?;
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
-        let reservation = account.reserve(Holder::Filter, topic.bytes());
+        let id = new_id();
+        let reservation = account.reserve(Holder::Filter, topic.bytes() + id.len());
         let reservation = reservation.ok_or_else(|| SubscriptionRefused::Error(no_room()))?;
         let counted = SubscriptionCount::new(&self.counters, topic.kind());
         self.held.push(OpenSubscription {
-            id: new_id(),
+            id,
             topic,
             next,
             live,
@@ -255,12 +267,14 @@ impl SubscriptionKind {
         }
     }
 
-    /// Bytes that it takes in memory, approximately.
+    /// Bytes that it takes in memory besides its id, approximately. A list that grows has as many free places as
+    /// taken ones.
     fn bytes(&self) -> usize {
-        match self {
-            Self::Heads | Self::Relayed => size_of::<OpenSubscription>(),
-            Self::Logs(wanted, _) => size_of::<OpenSubscription>() + wanted.bytes(),
-        }
+        let wanted = match self {
+            Self::Heads | Self::Relayed => 0,
+            Self::Logs(wanted, _) => wanted.bytes(),
+        };
+        2 * size_of::<OpenSubscription>() + wanted
     }
 }
 
@@ -319,6 +333,34 @@ mod tests {
             told.push((height, all.notify(height, first, head).len()));
         }
         told
+    }
+
+    #[test]
+    fn ended_subscriptions_leave_no_memory() {
+        let mut all = none(1000);
+        all.begin();
+        let ids: Vec<_> = (0..1000).filter_map(|_| open(&mut all, HEADS, None)).collect();
+        all.begin();
+        assert!(ids.len() == 1000 && ids.iter().all(|id| all.close(id)));
+        all.undo();
+        assert_eq!(all.held.len(), 1000, "a refused frame ends nothing");
+        all.begin();
+        assert!(ids[1..].iter().all(|id| all.close(id)));
+        all.keep();
+        assert!(all.held.capacity() <= 4, "{}", all.held.capacity());
+        assert_eq!((all.held.len(), all.closed.capacity()), (1, 0));
+    }
+
+    #[test]
+    fn open_subscriptions_have_reserved_what_they_take() {
+        let budget = plenty();
+        let mut all = none(1000);
+        (0..513).for_each(|_| {
+            all.open(HEADS, None, budget.account(address(1))).ok().expect("there is room");
+        });
+        let ids: usize = all.held.iter().map(|held| held.id.capacity()).sum();
+        let taken = all.held.capacity() * size_of::<OpenSubscription>() + ids;
+        assert!(budget.used() >= taken, "{} of {taken}", budget.used());
     }
 
     #[test]
@@ -438,8 +480,8 @@ mod tests {
 
     #[test]
     fn subscriptions_reserve_memory_while_they_live() {
-        let memory =
-            MemoryBudget::new(2 * size_of::<OpenSubscription>(), size_of::<OpenSubscription>());
+        let each = SubscriptionKind::Heads.bytes() + "0x".len() + 32;
+        let memory = MemoryBudget::new(2 * each, each);
         let [one, other] = [1, 2].map(|last| memory.account(address(last)));
         let mut all = none(9);
         all.begin();
