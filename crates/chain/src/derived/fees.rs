@@ -43,6 +43,12 @@ struct PriorityFee {
 }
 
 impl BlockFees {
+    /// Bytes in memory: 40 for each transaction, besides those of the header.
+    pub fn memory_bytes(&self) -> usize {
+        let tips = self.tips.as_ref().map_or(0, Vec::capacity);
+        size_of::<Self>() + tips * size_of::<PriorityFee>()
+    }
+
     /// Reads a block or its header: enough when no percentiles are asked for.
     pub fn from_header(json: &[u8]) -> Result<Self, ProofError> {
         Self::of_header(&HeaderAnswer::parse(json)?.header)
