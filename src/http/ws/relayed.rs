@@ -1,6 +1,7 @@
 //! Calls of a connection that an upstream answers, and subscriptions that it has: opened there, and passed
 //! on as they come.
 
+use std::collections::HashSet;
 use std::future::ready;
 
 use neve_jsonrpc::RpcError;
@@ -221,8 +222,12 @@ impl WsConnection<'_> {
     /// Ends subscriptions at the upstream that the client has ended, and the socket with the last.
     pub(super) fn end_relayed(&mut self) {
         let Some(UpstreamSocket { socket, pending, ids }) = &mut self.upstream else { return };
-        let ended = ids.extract_if(.., |id| !self.subscriptions.have_relayed(id));
-        ended.for_each(|id| socket.unsubscribe(id));
+        // The client has no others, and each message comes here: mostly none has ended.
+        if self.subscriptions.relayed().count() < ids.len() {
+            let open: HashSet<&str> = self.subscriptions.relayed().collect();
+            let ended = ids.extract_if(.., |id| !open.contains(&**id));
+            ended.for_each(|id| socket.unsubscribe(id));
+        }
         // Each socket takes a place of the client's address, and a connection of the upstream.
         if ids.is_empty() && pending.is_empty() {
             self.upstream = None;
