@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::between::Between;
 use super::sources::{
-    HEAD, SMALL, devnet, digest, large_devnet, mirror, mirror_in, source, taken, wait_for_first,
+    HEAD, SMALL, devnet, digest, large_devnet, mirror, mirror_in, source, taken, wait_for_accepted,
+    wait_for_first,
 };
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::node::wait::{Miss, wait_until};
@@ -27,7 +28,7 @@ fn a_mirror_becomes_complete_and_follows() {
         wait_for_first(&mirror, 0);
         mirror.wait_for_head(HEAD + 20);
         serves(&mirror, &devnet, 0..=HEAD + 20);
-        assert_eq!(taken(&mirror, "accepted"), 6, "{helicon:?}");
+        wait_for_accepted(&mirror, 6);
         assert!(mirror.count("neve_mirror_received_records_total") >= 20, "{helicon:?}");
         assert_eq!(mirror.count("neve_settlements_unproven_total"), 0, "{helicon:?}");
         source.stop();

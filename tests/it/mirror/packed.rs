@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::between::Between;
 use super::false_segments::{forge, with_data};
 use super::sources::{HEAD, SMALL, devnet, digest, large_devnet, mirror_in, source, taken};
-use super::sources::{mirror, wait_for_first};
+use super::sources::{mirror, wait_for_accepted, wait_for_first};
 use crate::following::backfill::evidence;
 use crate::store::packed::{packed_files, wait_for_packed};
 use crate::support::neve::{Neve, fresh_dir};
@@ -50,7 +50,7 @@ fn mirror_of_a_packed_source_has_equal_files() {
         mirror.wait_for_head(HEAD + 40);
         source.wait_for_head(HEAD + 40);
         serves(&mirror, &devnet, (0..=HEAD + 40).step_by(7));
-        assert_eq!(taken(&mirror, "accepted"), 6, "{helicon:?}");
+        wait_for_accepted(&mirror, 6);
         assert_eq!(mirror.count("neve_store_packed_heights"), 384, "it packs nothing itself");
         mirror.stop();
         let mirror = mirror_in(dir.path(), source.address, &[]);
@@ -87,7 +87,7 @@ fn mirror_takes_packed_files_and_segments_of_one_source() {
     wait_for_first(&mirror, 0);
     mirror.wait_for_head(HEAD + 5);
     source.wait_for_head(HEAD + 5);
-    assert_eq!(taken(&mirror, "accepted"), (lists[0] + lists[1]) as u64);
+    wait_for_accepted(&mirror, (lists[0] + lists[1]) as u64);
     source.stop();
     mirror.stop();
     assert_eq!(digest(dir.path()), digest(source_dir.path()));
@@ -123,7 +123,7 @@ fn stores_of_the_same_heights_have_equal_packed_files() {
     copied.wait_for_head(240);
     devnet.advance(1);
     wait_for_packed(&copied, 192);
-    assert_eq!(taken(&copied, "accepted"), 3);
+    wait_for_accepted(&copied, 3);
     for neve in [followed, filled, copied] {
         neve.wait_for_head(241);
         neve.stop();
@@ -146,8 +146,8 @@ fn download_of_a_packed_file_goes_on_where_it_was_cut() {
     let dir = fresh_dir();
     let mirror = mirror_in(dir.path(), cutting.address, &[]);
     wait_for_first(&mirror, 0);
+    wait_for_accepted(&mirror, 2);
     let bytes = mirror.count("neve_mirror_received_segment_bytes_total");
-    assert_eq!(taken(&mirror, "accepted"), 2);
     mirror.stop();
     source.stop();
     assert!(contents(dir.path()) == contents(source_dir.path()), "the files differ");
@@ -169,7 +169,8 @@ fn damaged_packed_file_is_refused_and_asked_for_height_by_height() {
     let (dir, node) = (fresh_dir(), devnet.base_url());
     let mirror = mirror_in(dir.path(), source.address, &["--upstream", &node]);
     wait_for_first(&mirror, 0);
-    assert_eq!((taken(&mirror, "rejected"), taken(&mirror, "accepted")), (1, 5));
+    wait_for_accepted(&mirror, 5);
+    assert_eq!(taken(&mirror, "rejected"), 1);
     mirror.wait_for_log("segment rejected");
     let damaged = || evidence(dir.path()).into_iter().find(|kept| kept.ends_with("-packed"));
     let kept = mirror.wait("evidence", |_| damaged());

@@ -64,5 +64,14 @@ pub(super) fn digest(dir: &Path) -> (Value, Value, Value) {
 }
 
 pub(super) fn taken(neve: &Neve, outcome: &str) -> u64 {
-    neve.count(&format!("neve_mirror_received_segments_total{{outcome=\"{outcome}\"}}"))
+    neve.count(&taken_series(outcome))
+}
+
+/// Waits until this number of segments was accepted. They are served before they are counted.
+pub(super) fn wait_for_accepted(neve: &Neve, segments: u64) {
+    neve.wait_for_count(&taken_series("accepted"), segments);
+}
+
+fn taken_series(outcome: &str) -> String {
+    format!("neve_mirror_received_segments_total{{outcome=\"{outcome}\"}}")
 }

@@ -5,18 +5,26 @@ use neve_devnet::{Config, DevnetThread};
 use crate::support::client::Client;
 use crate::support::neve::{Neve, fresh_dir};
 
-fn misses(neve: &Neve, method: &str, reason: &str) -> u64 {
-    neve.count(&format!("neve_rpc_misses_total{{method=\"{method}\",reason=\"{reason}\"}}"))
+fn misses(method: &str, reason: &str) -> String {
+    format!("neve_rpc_misses_total{{method=\"{method}\",reason=\"{reason}\"}}")
 }
 
-fn times(neve: &Neve, method: &str, outcome: &str) -> u64 {
+/// Checks the number of times of a method's calls. The fast path counts a time after the response.
+fn assert_times(neve: &Neve, method: &str, outcome: &str, count: u64) {
     let labels = format!("{{method=\"{method}\",outcome=\"{outcome}\"");
-    let count = neve.count(&format!("neve_rpc_call_duration_seconds_count{labels}}}"));
-    let all = neve.count(&format!("neve_rpc_call_duration_seconds_bucket{labels},le=\"+Inf\"}}"));
-    assert_eq!(count, all);
-    let sum = neve.metric(&format!("neve_rpc_call_duration_seconds_sum{labels}}}"));
-    assert_eq!(sum.is_some_and(|sum| sum > 0.0), count > 0, "{sum:?}");
-    count
+    let look = || {
+        let page = neve.admin().get("/metrics").text();
+        let value = |name: &str| {
+            let name = format!("neve_rpc_call_duration_seconds_{name}}} ");
+            page.lines().find_map(|line| line.strip_prefix(&name)?.parse::<f64>().ok())
+        };
+        let counts = [format!("count{labels}"), format!("bucket{labels},le=\"+Inf\"")];
+        let [count, all] = counts.map(|name| value(&name).unwrap_or_default() as u64);
+        assert_eq!(count, all);
+        (count, value(&format!("sum{labels}")) > Some(0.0))
+    };
+    neve.wait(outcome, |_| (look() >= (count, count > 0)).then_some(()));
+    assert_eq!(look(), (count, count > 0), "{method} {outcome}");
 }
 
 fn block(client: &mut Client, height: &str) {
@@ -54,15 +62,14 @@ fn each_call_has_a_time_and_each_miss_a_reason() {
         ("eth_getBalance", "not_served", 1),
     ];
     for (method, reason, count) in expected {
-        neve.wait(reason, |_| (misses(&neve, method, reason) >= count).then_some(()));
-        assert_eq!(misses(&neve, method, reason), count, "{method} {reason}");
+        neve.wait_for_count(&misses(method, reason), count);
     }
-    assert_eq!(times(&neve, by_number, "hit"), 2);
-    assert_eq!(times(&neve, by_number, "miss"), 6);
-    assert_eq!(times(&neve, by_number, "error"), 1);
-    assert_eq!(times(&neve, "eth_getBlockByHash", "miss"), 1);
-    assert_eq!(times(&neve, "other", "miss"), 1);
-    assert_eq!(times(&neve, "other", "relay"), 0);
+    assert_times(&neve, by_number, "hit", 2);
+    assert_times(&neve, by_number, "miss", 6);
+    assert_times(&neve, by_number, "error", 1);
+    assert_times(&neve, "eth_getBlockByHash", "miss", 1);
+    assert_times(&neve, "other", "miss", 1);
+    assert_times(&neve, "other", "relay", 0);
 }
 
 #[test]
@@ -76,10 +83,10 @@ fn relayed_call_has_a_time_of_its_own_outcome_on_both_paths() {
     let mut client = neve.client();
     block(&mut client, "0x1");
     block(&mut client, "0x14");
-    neve.wait("a time", |_| (times(&neve, "eth_getBlockByNumber", "hit") > 0).then_some(()));
-    assert_eq!(times(&neve, "eth_getBlockByNumber", "relay"), 1);
-    assert_eq!(times(&neve, "eth_getBlockByNumber", "miss"), 0);
-    assert_eq!(misses(&neve, "eth_getBlockByNumber", "below_range"), 1);
+    assert_times(&neve, "eth_getBlockByNumber", "hit", 1);
+    assert_times(&neve, "eth_getBlockByNumber", "relay", 1);
+    assert_times(&neve, "eth_getBlockByNumber", "miss", 0);
+    neve.wait_for_count(&misses("eth_getBlockByNumber", "below_range"), 1);
 }
 
 #[test]

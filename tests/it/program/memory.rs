@@ -333,9 +333,11 @@ fn connection_takes_bounded_memory_beside_the_budget() {
     let peak = Peak::watch(&neve);
     let mut open = Attack::new(&neve, attacker);
     open.send(COUNT, &part_of_a_head(5000));
+    let all_heads = 5000 * COUNT as u64;
+    let reserved = || neve.count("neve_client_reserved_bytes");
+    neve.wait("memory for each head", |_| (reserved() > all_heads).then_some(()));
     let most = peak.settled();
-    let reserved = neve.count("neve_client_reserved_bytes");
-    assert!(reserved > 5000 * COUNT as u64, "{reserved}: each head takes memory");
+    let reserved = reserved();
     let each = most.saturating_sub(before + reserved) / COUNT as u64;
     assert!(each < BOUND, "{each} bytes, allowed are {BOUND}");
 }

@@ -292,7 +292,9 @@ fn less_is_locked_where_that_is_the_limit() {
     assert!(log.contains("wanted=8.0 MiB") && log.contains("raise the limit"), "{log}");
     let kb = locked_kb(&neve);
     assert!((1..=4096).contains(&kb), "{kb} kB");
-    assert_eq!(neve.metric("neve_store_locked_bytes"), Some(f64::from(kb << 10)));
+    neve.wait("its metric", |_| {
+        (neve.metric("neve_store_locked_bytes") == Some(f64::from(kb << 10))).then_some(())
+    });
     assert_eq!(neve.metric("neve_program_locked_bytes"), Some(0.0), "the blocks come first");
     assert_eq!(neve.client().result("eth_blockNumber", "[]"), format!("{HEAD:#x}"));
 }
