@@ -89,6 +89,7 @@ fn failed_writes_are_counted_and_said_once() {
     let mut client = neve.client();
     (0..20).for_each(|_| assert_eq!(client.post(CALL).status, 200));
     neve.wait_for_count("neve_access_log_lines_total{outcome=\"failed\"}", 20);
+    neve.wait_for_log("access log not written");
     assert_eq!(neve.log().matches("access log not written").count(), 1, "{}", neve.log());
     assert_eq!(neve.count(WRITTEN), 0);
 }

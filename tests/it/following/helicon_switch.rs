@@ -73,7 +73,7 @@ fn before_the_switch(node: &Recorded, neve: &Neve) {
         assert_eq!(block_answer(&mut client, tag), envelope(&expected), "{tag}");
     }
     assert_eq!(neve.health()["upstream"]["rules"], "before_helicon");
-    assert_eq!(neve.health()["blocks"]["settled_height"], 195);
+    wait_for_settled(neve, 195, 0);
 }
 
 /// The node holds requests, cuts its WebSockets, and then answers by the new rules: there is no
@@ -117,8 +117,15 @@ fn accepted_is_not_executed(node: &Recorded, neve: &Neve) {
     assert_eq!(ahead.status, 421);
     node.change(|state| state.executed = TRANSITION + 1);
     neve.wait_for_head(TRANSITION + 1);
-    let blocks = &neve.health()["blocks"];
-    assert_eq!((&blocks["settled_height"], &blocks["unsettled"]), (&TRANSITION.into(), &1.into()));
+    wait_for_settled(neve, TRANSITION, 1);
+}
+
+/// Waits until this height is settled, and so many above it are not. The head is served a moment earlier.
+fn wait_for_settled(neve: &Neve, height: u64, above: u64) {
+    neve.wait(&format!("settled height {height}, and {above} above it"), |health| {
+        let blocks = &health["blocks"];
+        (blocks["settled_height"] == height && blocks["unsettled"] == above).then_some(())
+    });
 }
 
 fn settlement_follows(node: &Recorded, neve: &Neve) {
@@ -126,9 +133,7 @@ fn settlement_follows(node: &Recorded, neve: &Neve) {
         node.grow(head);
         neve.wait_for_head(head);
         let settled = settled_by(node, head);
-        let blocks = neve.health()["blocks"].clone();
-        assert_eq!(blocks["settled_height"], settled, "at {head}");
-        assert_eq!(blocks["unsettled"], head - settled, "at {head}");
+        wait_for_settled(neve, settled, head - settled);
         let mut client = neve.client();
         for tag in ["safe", "finalized"] {
             assert_eq!(
@@ -182,8 +187,9 @@ fn receipts_that_their_settling_header_disproves_are_withdrawn() {
     assert_eq!(receipts(&mut client).text(), envelope(&lie), "nothing can tell yet");
     node.grow(settling);
     neve.wait_for_log("withdrawing unproven heights");
-    let head = neve.health()["blocks"]["head"].as_u64().unwrap();
-    assert!(head < told, "height {told} is still served, the head is {head}");
+    neve.wait("a head below it", |health| {
+        (health["blocks"]["head"].as_u64()? < told).then_some(())
+    });
     assert_eq!(receipts(&mut client).status, 421);
     assert!(neve.metric("neve_blocks_withdrawn_total").unwrap() >= 1.0);
     let reason = "neve_blocks_rejected_total{reason=\"settled_receipts_root\"}";

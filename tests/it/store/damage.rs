@@ -267,7 +267,7 @@ fn missing_and_damaged_middle_segments_leave_the_head_and_are_filled() {
     assert_eq!(health["storage"]["quarantined"]["files"], 4);
     assert_eq!(neve.metric("neve_store_gap_heights"), Some(32.0));
     assert_eq!(neve.metric("neve_store_quarantined_files"), Some(4.0));
-    assert!(neve.log().contains("set aside"), "{}", neve.log());
+    neve.wait_for_log("set aside");
     neve.stop();
     // A header that is damaged, besides, above the gap.
     let file = File::options().write(true).open(&paths[7]).unwrap();
