@@ -16,12 +16,13 @@ use rustix::process::Signal;
 
 use crate::support::http2::{DATA, PREFACE, frame, head, header};
 use crate::support::neve::{Neve, fresh_dir};
+use crate::support::node::wait::at_some_pace;
 use crate::support::served::{devnet, follow};
 
 const BALANCE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]}"#;
 const BLOCK: &str =
     r#"{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["0x5",true]}"#;
-const LIMIT: Duration = Duration::from_secs(40);
+const LIMIT: Duration = Duration::from_mins(2);
 
 type Sender = SendRequest<Full<Bytes>>;
 
@@ -198,8 +199,13 @@ fn client_whose_streams_are_reset_writes_no_log() {
 
 #[test]
 fn connection_of_a_client_that_reads_nothing_ends_and_so_does_an_idle_one() {
+    at_some_pace(|pace| idle_connection_ends(2 * pace));
+}
+
+fn idle_connection_ends(write: Duration) {
     let node = devnet(5);
-    let (_dir, neve) = follow(&node, &["--idle-timeout", "2s", "--write-timeout", "1s"]);
+    let [idle_ms, write_ms] = [2 * write, write].map(|time| format!("{}ms", time.as_millis()));
+    let (_dir, neve) = follow(&node, &["--idle-timeout", &idle_ms, "--write-timeout", &write_ms]);
     let ask = |stream: u32| [head(stream, &[]), frame(0, 1, stream, BLOCK.as_bytes())].concat();
     // SETTINGS_INITIAL_WINDOW_SIZE of 0: no byte of a response may be sent.
     let came = ends_after(&neve, &[0, 4, 0, 0, 0, 0], &[ask(1)]);

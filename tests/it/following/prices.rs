@@ -5,29 +5,41 @@
 use std::thread;
 use std::time::Duration;
 
-use neve_devnet::{Fault, RetryAfter};
+use neve_devnet::{DevnetThread, Fault, RetryAfter};
+use tempfile::TempDir;
 
+use crate::support::neve::Neve;
+use crate::support::node::wait::at_some_pace;
 use crate::support::served::{devnet, follow};
 use crate::support::ws::Ws;
 
 const PRICE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_gasPrice"}"#;
 const CLIENTS: usize = 20;
 
-/// Lets prices become older than 300 ms.
+/// Lets prices become older than `age`.
 #[expect(clippy::disallowed_methods, reason = "no condition but time; a plain test thread")]
-fn grow_old() {
-    thread::sleep(Duration::from_millis(400));
+fn grow_old(age: Duration) {
+    thread::sleep(age * 4 / 3);
+}
+
+/// A neve whose prices are too old after `age`.
+fn follow_with_age(node: &DevnetThread, age: Duration) -> (TempDir, Neve) {
+    follow(node, &["--price-age-max", &format!("{}ms", age.as_millis())])
 }
 
 #[test]
 fn old_price_is_requested_once_for_all_clients() {
+    at_some_pace(old_price_is_requested_once);
+}
+
+fn old_price_is_requested_once(age: Duration) {
     let node = devnet(5);
-    let (_dir, neve) = follow(&node, &["--price-age-max", "300ms"]);
+    let (_dir, neve) = follow_with_age(&node, age);
     let price = |answer: &str| answer.contains("\"result\":\"0x");
     neve.wait("a price", |_| price(&neve.client().post(PRICE).text()).then_some(()));
     // The chain stands still: each price is older when the next round comes.
     for _ in 0..3 {
-        grow_old();
+        grow_old(age);
         let before = node.counters().calls("eth_gasPrice");
         let answers: Vec<_> = thread::scope(|scope| {
             let ask = |_| scope.spawn(|| neve.client().post(PRICE));
@@ -41,11 +53,11 @@ fn old_price_is_requested_once_for_all_clients() {
         let requests = node.counters().calls("eth_gasPrice") - before;
         assert!((1..=CLIENTS as u64 / 4).contains(&requests), "{requests} for {CLIENTS} clients");
     }
-    grow_old();
+    grow_old(age);
     let batch = format!("[{PRICE},{}]", PRICE.replace("eth_gasPrice", "eth_chainId"));
     let answer = neve.client().post(&batch);
     assert_eq!((answer.status, answer.json().as_array().map(Vec::len)), (200, Some(2)));
-    grow_old();
+    grow_old(age);
     let mut ws = Ws::open(&neve);
     ws.send(PRICE);
     assert!(price(&ws.text()));
@@ -53,14 +65,18 @@ fn old_price_is_requested_once_for_all_clients() {
 
 #[test]
 fn old_price_is_a_miss_only_if_no_upstream_answers() {
+    at_some_pace(old_price_is_a_miss);
+}
+
+fn old_price_is_a_miss(age: Duration) {
     let node = devnet(5);
-    let (_dir, neve) = follow(&node, &["--price-age-max", "300ms"]);
+    let (_dir, neve) = follow_with_age(&node, age);
     let status = |body: &str| neve.client().post(body).status;
     neve.wait("a price", |_| (status(PRICE) == 200).then_some(()));
     let fails = Fault::Status(500, RetryAfter::Absent).on("eth_gasPrice");
     for fault in [fails, Fault::Stall.on("eth_gasPrice")] {
         let injected = node.faults().inject(fault);
-        grow_old();
+        grow_old(age);
         assert_eq!(status(PRICE), 421);
         let block = PRICE.replace("eth_gasPrice", "eth_blockNumber");
         assert_eq!(status(&block), 200, "others are served");

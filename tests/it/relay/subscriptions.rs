@@ -6,6 +6,7 @@ use tempfile::TempDir;
 
 use super::script::{Script, Scripted, result, told};
 use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::node::wait::at_some_pace;
 use crate::support::served::{devnet, follow};
 use crate::support::ws::{End, Ws};
 
@@ -167,22 +168,27 @@ fn client_of_an_upstream_that_leaves_is_closed_and_can_come_back() {
 
 #[test]
 fn upstream_that_does_not_answer_is_given_up() {
-    let world = start(&["--relay-timeout", "300ms"]);
-    let mut ws = Ws::open(&world.neve);
-    send(&mut ws, "eth_subscribe", PENDING);
-    let mut upstream = world.script.accept();
-    upstream.text();
-    assert!(ws.call("eth_blockNumber", "[]").contains("\"0x5\""), "others are answered meanwhile");
-    assert_eq!(error(&ws.text()), (-32002, "request timed out".to_owned()));
-    assert!(upstream.is_closed());
+    at_some_pace(|timeout| {
+        let world = start(&["--relay-timeout", &format!("{}ms", timeout.as_millis())]);
+        let mut ws = Ws::open(&world.neve);
+        send(&mut ws, "eth_subscribe", PENDING);
+        let mut upstream = world.script.accept();
+        upstream.text();
+        let head = ws.call("eth_blockNumber", "[]");
+        assert!(head.contains("\"0x5\""), "others are answered meanwhile: {head}");
+        assert_eq!(error(&ws.text()), (-32002, "request timed out".to_owned()));
+        assert!(upstream.is_closed());
+    });
 }
 
 #[test]
 fn silent_upstream_is_given_up() {
-    let world = start(&["--upstream-ws-idle-timeout", "300ms"]);
-    // Nobody reads the pings of neve.
-    let (mut ws, _upstream) = world.subscribed("0x1");
-    assert_eq!(ws.end(), ended(1012, LEFT));
+    at_some_pace(|idle| {
+        let world = start(&["--upstream-ws-idle-timeout", &format!("{}ms", idle.as_millis())]);
+        // Nobody reads the pings of neve.
+        let (mut ws, _upstream) = world.subscribed("0x1");
+        assert_eq!(ws.end(), ended(1012, LEFT));
+    });
 }
 
 #[test]
