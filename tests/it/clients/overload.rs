@@ -288,6 +288,8 @@ fn long_raw_forms_are_encoded_where_they_hold_up_nobody() {
 /// Replays that run at once, of so many heights each.
 const REPLAYS: usize = 300;
 const REPLAYED: u64 = 1000;
+/// Rounds of replays, of which one must succeed.
+const ROUNDS: usize = 4;
 
 /// A WebSocket that wants all heads, and whose answers nobody has read yet.
 fn replay(neve: &Neve) -> TcpStream {
@@ -319,21 +321,35 @@ fn calls_do_not_wait_for_hundreds_of_replays() {
     let (_dir, neve) = follow(&devnet, &bounds);
     let mut socket = Ws::open(&neve);
     let alone = shortest(&mut socket);
-    let replays: Vec<_> = (0..REPLAYS).map(|_| replay(&neve)).collect();
+    // A busy machine delays calls too, or the replays end before them.
+    let rounds = (0..ROUNDS).map_while(|_| calls_beside_replays(&neve, &mut socket, alone).err());
+    let failed: Vec<_> = rounds.collect();
+    assert!(failed.len() < ROUNDS, "{failed:?}");
+}
+
+/// Calls beside replays, which must not take much longer than they do `alone`.
+fn calls_beside_replays(neve: &Neve, socket: &mut Ws, alone: Duration) -> Result<(), String> {
+    let open = || neve.metric("neve_ws_subscriptions{kind=\"new_heads\"}").unwrap_or_default();
+    neve.wait("the end of earlier replays", |_| (open() < 1.0).then_some(()));
+    let sent = || neve.count("neve_ws_notifications_total{kind=\"new_heads\"}");
+    let before = sent();
+    let replays: Vec<_> = (0..REPLAYS).map(|_| replay(neve)).collect();
     let (over, start) = (AtomicBool::new(false), Instant::now());
-    let beside = thread::scope(|scope| {
+    let (beside, count) = thread::scope(|scope| {
         scope.spawn(|| {
             let mut room = vec![0; 64 << 10];
             while !over.load(Ordering::Relaxed) && start.elapsed() < LIMIT {
                 replays.iter().for_each(|mut replay| drop(replay.read(&mut room)));
             }
         });
-        let begun = || neve.count("neve_ws_notifications_total{kind=\"new_heads\"}");
-        neve.wait("all replays", |_| (begun() > 100 * REPLAYS as u64).then_some(()));
-        let beside = shortest(&mut socket);
+        neve.wait("all replays", |_| (sent() - before > 100 * REPLAYS as u64).then_some(()));
+        let beside = shortest(socket);
         over.store(true, Ordering::Relaxed);
-        assert!(begun() < REPLAYED * REPLAYS as u64, "the replays ended before the calls");
-        beside
+        (beside, sent() - before)
     });
-    assert!(beside < 10 * alone + Duration::from_millis(2), "{beside:?}, {alone:?} alone");
+    if count >= REPLAYED * REPLAYS as u64 {
+        return Err("the replays ended before the calls".to_owned());
+    }
+    let is_short = beside < 10 * alone + Duration::from_millis(2);
+    if is_short { Ok(()) } else { Err(format!("{beside:?}, {alone:?} alone")) }
 }

@@ -7,6 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::Signal;
@@ -41,23 +42,48 @@ impl Kept {
     }
 }
 
-/// A client that closes its connection when the server says so, and never asks twice.
+/// Time that a stopping neve waits for a request on an idle connection.
+const DRAIN_IDLE: Duration = Duration::from_secs(1);
+
+/// A client that closes its connection when the server says so. It never asks twice on a connection that it used in time.
 struct Strict {
     address: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
+    /// Time of the connection or its last response, and the time from then until the last request was sent.
+    last: Instant,
+    idle: Duration,
 }
 
 impl Strict {
+    fn new(address: SocketAddr) -> Self {
+        Self { address, stream: None, last: Instant::now(), idle: Duration::ZERO }
+    }
+
     fn block_number(&mut self) -> std::io::Result<u16> {
-        let stream = match &mut self.stream {
-            Some(stream) => stream,
-            none => none.insert(BufReader::new(TcpStream::connect(self.address)?)),
-        };
+        match self.ask() {
+            Err(_) if self.idle >= DRAIN_IDLE => {
+                self.stream = None;
+                self.ask()
+            }
+            asked => asked,
+        }
+    }
+
+    fn ask(&mut self) -> std::io::Result<u16> {
+        self.idle = Duration::ZERO;
+        if self.stream.is_none() {
+            self.stream = Some(BufReader::new(TcpStream::connect(self.address)?));
+            self.last = Instant::now();
+        }
+        let stream = self.stream.as_mut().expect("it is connected");
         stream.get_ref().set_read_timeout(Some(LIMIT))?;
         let body = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber","params":[]}"#;
         let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
-        write!(stream.get_mut(), "{head}Content-Length: {}\r\n\r\n{body}", body.len())?;
+        let sent = write!(stream.get_mut(), "{head}Content-Length: {}\r\n\r\n{body}", body.len());
+        self.idle = self.last.elapsed();
+        sent?;
         let response = read(stream, false)?;
+        self.last = Instant::now();
         if response.header("connection") == Some("close") {
             self.stream = None;
         }
@@ -74,7 +100,7 @@ fn restart_with_a_kept_socket_fails_no_request() {
     neve.wait_for_head(339);
     let (over, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
     let ask = || {
-        let mut client = Strict { address: kept.address(), stream: None };
+        let mut client = Strict::new(kept.address());
         while !over.load(Ordering::Relaxed) {
             let status = client.block_number();
             assert!(matches!(status, Ok(200)), "{status:?}");
@@ -102,17 +128,29 @@ fn restart_with_a_kept_socket_fails_no_request() {
 
 #[test]
 fn idle_connection_gets_a_last_response_after_sigterm() {
+    // A busy machine may delay the request until neve waits no longer.
+    let is_in_time = (0..5).any(|_| gets_a_last_response());
+    assert!(is_in_time, "no request came in time");
+}
+
+/// Returns false if the request came too late for a response.
+fn gets_a_last_response() -> bool {
     let (node, dir) = (Recorded::start(MAIN), fresh_dir());
     let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
     neve.wait_for_head(339);
-    let mut client = Strict { address: neve.address, stream: None };
+    let mut client = Strict::new(neve.address);
     assert_eq!(client.block_number().unwrap(), 200);
     neve.signal(Signal::TERM);
     neve.wait_for_log("draining");
     // It asks as soon as neve drains, and neve waits for a second.
-    assert_eq!(client.block_number().unwrap(), 200);
+    let asked = client.ask();
+    if asked.is_err() && client.idle >= DRAIN_IDLE {
+        return false;
+    }
+    assert_eq!(asked.unwrap(), 200);
     assert!(client.stream.is_none(), "the response does not say that the connection closes");
     neve.stop_in_time();
+    true
 }
 
 #[test]
@@ -121,7 +159,7 @@ fn development_chain_is_served_on_a_kept_socket_too() {
     let neve = kept.start(dir.path(), &["--dev"]);
     assert_eq!(neve.address, kept.address());
     neve.wait_for_head(1);
-    let mut client = Strict { address: kept.address(), stream: None };
+    let mut client = Strict::new(kept.address());
     // A head that is not there yet is a miss.
     neve.wait("an answer", |_| (client.block_number().unwrap() == 200).then_some(()));
     neve.stop_in_time();
