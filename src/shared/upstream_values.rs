@@ -113,12 +113,18 @@ mod tests {
             relayed.wanted().await;
             relayed.prices_requested(true);
         };
+        // On a busy machine the moment may be over before the look.
+        let is_due_within = |time, since: Instant| {
+            let is_due = relayed.is_due("eth_gasPrice");
+            is_due && since.elapsed() < time
+        };
+        let began = Instant::now();
         tokio::join!(relayed.request_prices(), relayed.request_prices(), asked);
-        assert!(!relayed.is_due("eth_gasPrice"), "a moment ago");
+        assert!(!is_due_within(SOON, began), "a moment ago");
         let began = Instant::now();
         relayed.request_prices().await;
         assert!(began.elapsed() >= WAIT_MAX, "no upstream answers");
-        assert!(!relayed.is_due("eth_gasPrice"));
+        assert!(!is_due_within(WAIT_MAX + AGAIN, began));
     }
 
     #[test]

@@ -69,7 +69,9 @@ fn processor_time() -> Duration {
 #[test]
 fn a_thousand_segments_open_at_once_and_look_up_by_few_tables() {
     let dir = tempfile::tempdir().unwrap();
+    let before = processor_time();
     build(dir.path());
+    let building = processor_time().saturating_sub(before);
     let before = processor_time();
     let mut opened = open(dir.path(), Options::default()).unwrap();
     let opening = processor_time().saturating_sub(before);
@@ -82,7 +84,9 @@ fn a_thousand_segments_open_at_once_and_look_up_by_few_tables() {
     // 999 sealed segments are 1747 in the base 8 that tables merge by.
     assert_eq!(opened.reader.usage().tables, 1 + 7 + 4);
     let merged = lookup(&opened.reader);
-    println!("open {opening:?}, look-up in each segment {each:?}, in merged tables {merged:?}");
+    println!(
+        "build {building:?}, open {opening:?}, look-up in each segment {each:?}, in merged tables {merged:?}"
+    );
     assert!(merged * 4 < each, "look-up in each segment {each:?}, in merged tables {merged:?}");
-    assert!(opening < Duration::from_millis(200), "opening took {opening:?}");
+    assert!(opening * 20 < building, "opening took {opening:?}, building {building:?}");
 }
