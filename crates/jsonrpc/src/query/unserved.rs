@@ -249,8 +249,8 @@ fn look(
     let checked = match parameter {
         Address => arguments.take(address).map(|_| None),
         Bytes => arguments.take(bytes).map(|_| None),
-        Text => arguments.take(|value| check_string(value, "string")).map(|_| None),
-        Texts => arguments.take(check_strings).map(|_| None),
+        Text => arguments.take(|value| check_string(value, "string")).map(|()| None),
+        Texts => arguments.take(check_strings).map(|()| None),
         Reference => arguments.take(reference).map(|_| None),
         Big => arguments.optional(big).map(|_| None),
         Uint64 => arguments.optional(|value| uint(value, "hexutil.Uint64")).map(|_| None),
