@@ -133,8 +133,7 @@ impl Subscriptions {
         self.keep();
     }
 
-    /// Ends a frame that was answered. The subscriptions that it ended are gone, and with their reservations
-    /// the places that they took in the lists.
+    /// Ends a frame that was answered. The subscriptions that it ended are gone, and their places in the lists.
     pub(crate) fn keep(&mut self) {
         if !self.closed.is_empty() {
             self.closed = Vec::new();

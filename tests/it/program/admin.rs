@@ -154,7 +154,8 @@ fn ready_answers_while_clients_hold_all_descriptors_that_they_may() {
     neve.wait_until_ready();
     let held: Vec<_> = (0..400).map(|_| TcpStream::connect(neve.address).unwrap()).collect();
     for _ in 0..20 {
-        assert_eq!(neve.admin().get("/ready").status, 200);
+        let ready = neve.admin().get("/ready");
+        assert_eq!(ready.status, 200, "{}", ready.text());
     }
     drop(held);
 }
@@ -167,7 +168,8 @@ fn ready_answers_while_clients_hold_all_connections() {
     neve.wait_until_ready();
     let held: Vec<_> = (0..20).map(|_| TcpStream::connect(neve.address).unwrap()).collect();
     for _ in 0..20 {
-        assert_eq!(neve.admin().get("/ready").status, 200);
+        let ready = neve.admin().get("/ready");
+        assert_eq!(ready.status, 200, "{}", ready.text());
     }
     drop(held);
 }
