@@ -11,7 +11,9 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use rustix::param::page_size;
 
-use super::packed_codec::{PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedRange};
+use super::packed_codec::{
+    PackedBytes, PackedCodec, PackedDamage, PackedHeader, PackedRange, RANGE_BLOCKS_MAX,
+};
 use super::record_ref::RecordRef;
 use crate::error::Error;
 use crate::format::{Encoded, Record, Slot};
@@ -76,6 +78,10 @@ impl Packed {
         };
         let packed = Arc::new(Self::of(range, codec));
         let header = packed.header;
+        // All packed segments share the slots of the longest range.
+        if header.heights > RANGE_BLOCKS_MAX {
+            return damaged("packed file holds more than a range");
+        }
         let last_timestamp = packed.last_timestamp();
         let last_hash = residency::with_blocking_reads(|| packed.hash(header.end() - 1));
         let last_hash = last_hash.map_err(failed)?;

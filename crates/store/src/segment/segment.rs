@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::checked::Checked;
 use super::packed::{OpenedPacked, Packed};
+use super::packed_codec::RANGE_BLOCKS_MAX;
 use super::record_ref::RecordRef;
 use super::unreadable;
 use crate::disk::{packed_name, segment_name};
@@ -50,6 +51,17 @@ fn map_file(path: &Path, header: &SegmentHeader) -> Result<(Map, u64), Error> {
         Ok((map, reads::disk_bytes(&file)?))
     };
     reads::again(reads::is_disk_failure, map).map_err(|error| Error::read(path, error))
+}
+
+/// Returns zeros in place of the index of a packed segment: each slot says that no record is here, so code for
+/// unpacked heights finds none. All packed segments share one map, because the kernel limits their number.
+fn empty_slots() -> std::io::Result<Arc<Map>> {
+    static EMPTY: OnceLock<Arc<Map>> = OnceLock::new();
+    if let Some(map) = EMPTY.get() {
+        return Ok(Arc::clone(map));
+    }
+    let map = Arc::new(Map::zeros(INDEX_OFFSET, slot_offset(RANGE_BLOCKS_MAX))?);
+    Ok(Arc::clone(EMPTY.get_or_init(|| map)))
 }
 
 /// A segment that can be read.
@@ -121,9 +133,7 @@ impl Segment {
         };
         Ok(Self {
             header,
-            // A map of zeros stands for the index: each slot says that no record is here, so code for
-            // unpacked heights finds none.
-            map: Arc::new(Map::zeros(INDEX_OFFSET, slots)?),
+            map: empty_slots()?,
             places: PinCounts::new(),
             lookup: Lookup::Packed(opened.packed),
             logs: LogIndex::Absent,

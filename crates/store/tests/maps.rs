@@ -1,0 +1,42 @@
+//! Number of maps, which the kernel limits: one for each file of a store.
+
+#![cfg(test)]
+#![cfg(not(miri))] // miri maps no files
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use neve_store::Opened;
+use neve_store::disk::RealDisk;
+use support::{IDENTITY, block, open_as, pack, small};
+
+const PACKED: usize = 40;
+
+fn open(dir: &Path) -> Opened {
+    open_as(Arc::new(RealDisk::new(dir)), small(), true)
+}
+
+fn maps() -> usize {
+    fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+}
+
+/// The only test of this program: others would map files of their own meanwhile.
+#[test]
+fn packed_file_takes_one_map() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut filled = open(dir.path());
+    filled.writer.bind(IDENTITY, 1).unwrap();
+    (0..=4 * PACKED as u64).for_each(|at| filled.writer.append(&block(at, 0)).unwrap());
+    assert_eq!(pack(&mut filled, 4 * PACKED as u64).unwrap(), 4 * PACKED as u64);
+    drop(filled);
+    let before = maps();
+    let opened = open(dir.path());
+    assert_eq!(opened.reader.packed().len(), PACKED);
+    let files = fs::read_dir(dir.path()).unwrap().count();
+    let taken = maps() - before;
+    // The shared slots, and what the allocator maps.
+    assert!((PACKED..=files + 8).contains(&taken), "{taken} maps of {files} files");
+}
