@@ -5,6 +5,7 @@
 //! is room.
 
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::shared::lock::lock;
 
 /// Bytes that may wait. One record more always may.
 const BYTES_MAX: usize = 4 << 20;
+/// Memory of a waiting record beside its texts. Nodes of the map may be half empty.
+const ENTRY_BYTES: usize = 256;
+const _: () = assert!(ENTRY_BYTES >= 3 * size_of::<(u64, StreamedPayload)>());
 /// A stream that brings nothing for so long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time after which a record that was not taken came from elsewhere.
@@ -23,6 +27,11 @@ const UNWANTED_AFTER: Duration = Duration::from_secs(1);
 
 /// A block and its receipts, as they came.
 type StreamedPayload = (Bytes, Bytes);
+
+/// Bytes that a waiting record takes.
+fn memory_of(texts: &StreamedPayload) -> usize {
+    ENTRY_BYTES + texts.0.len() + texts.1.len()
+}
 
 /// Records between the stream and the tasks that need them.
 #[derive(Debug)]
@@ -44,13 +53,16 @@ struct State {
 impl State {
     fn remove(&mut self, height: u64) -> Option<StreamedPayload> {
         let texts = self.waiting.remove(&height)?;
-        self.bytes -= texts.0.len() + texts.1.len();
+        self.bytes -= memory_of(&texts);
         Some(texts)
     }
 
-    fn keep(&mut self, wanted: impl Fn(u64) -> bool) {
-        let unwanted: Vec<u64> = self.waiting.keys().copied().filter(|at| !wanted(*at)).collect();
-        unwanted.into_iter().for_each(|height| drop(self.remove(height)));
+    /// Drops records. Looks at no others: it is called for each record that comes.
+    fn remove_all(&mut self, heights: impl RangeBounds<u64> + Clone) {
+        let next = |state: &Self| state.waiting.range(heights.clone()).next().map(|(at, _)| *at);
+        while let Some(height) = next(self) {
+            self.remove(height);
+        }
     }
 }
 
@@ -90,26 +102,28 @@ impl StreamBuffer {
             // Nobody takes them: the heights were fetched otherwise, and the stream would stand
             // still.
             if timeout(UNWANTED_AFTER, changes.changed()).await.is_err() {
-                self.change(|state| state.keep(|_| false));
+                self.change(|state| state.remove_all(..));
             }
         }
+        // They are slices of the buffer that they came in, which may be far longer than they are.
+        let texts = (Bytes::copy_from_slice(&texts.0), Bytes::copy_from_slice(&texts.1));
         self.change(|state| {
             state.next = height + 1;
-            state.bytes += texts.0.len() + texts.1.len();
+            state.bytes += memory_of(&texts);
             state.waiting.insert(height, texts);
         });
     }
 
     fn is_full(&self, stored: u64) -> bool {
         let mut state = self.state();
-        state.keep(|height| height >= stored);
+        state.remove_all(..stored);
         state.bytes >= BYTES_MAX
     }
 
     /// Heights from `from` on were taken back.
     pub(crate) fn withdraw(&self, from: u64) {
         self.change(|state| {
-            state.keep(|height| height < from);
+            state.remove_all(from..);
             state.next = state.next.min(from);
         });
     }
@@ -137,6 +151,8 @@ impl StreamBuffer {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn texts(len: usize) -> StreamedPayload {
@@ -167,10 +183,35 @@ mod tests {
         feed.begin(0);
         for height in 0..8 {
             feed.put(height, texts(1 << 20), 0).await;
-            assert!(feed.state().bytes <= BYTES_MAX + (1 << 20) + 64);
+            assert!(feed.state().bytes <= BYTES_MAX + (1 << 20) + 2 * ENTRY_BYTES);
         }
         feed.put(8, texts(1), 8).await;
         assert_eq!(feed.state().waiting.len(), 1, "what is stored is not needed");
+    }
+
+    #[tokio::test]
+    async fn records_without_bytes_are_bounded_too() {
+        let feed = StreamBuffer::default();
+        feed.begin(0);
+        let put = |height, stored| feed.put(height, StreamedPayload::default(), stored);
+        let first_to_wait = (0..100_000).find(|height| put(*height, 0).now_or_never().is_none());
+        assert_eq!(first_to_wait, Some((BYTES_MAX / ENTRY_BYTES) as u64));
+        assert_eq!(feed.state().bytes, BYTES_MAX);
+        put(16_384, 7).await;
+        let heights = feed.state().waiting.keys().copied().collect::<Vec<_>>();
+        assert_eq!(heights, (7..=16_384).collect::<Vec<_>>());
+        feed.withdraw(9);
+        assert_eq!((feed.state().waiting.len(), feed.state().bytes), (2, 2 * ENTRY_BYTES));
+    }
+
+    #[tokio::test]
+    async fn waiting_texts_hold_no_longer_buffer() {
+        let feed = StreamBuffer::default();
+        feed.begin(0);
+        let buffer = Bytes::from(vec![b'b'; 1 << 20]);
+        feed.put(0, (buffer.slice(..9), buffer.slice(9..11)), 0).await;
+        assert!(buffer.is_unique(), "a megabyte waits for 11 bytes");
+        assert_eq!(feed.take(0).await, Some((buffer.slice(..9), buffer.slice(9..11))));
     }
 
     #[tokio::test]
