@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming as Body;
 use hyper::header::{ETAG, HeaderName, HeaderValue, IF_RANGE, RANGE, USER_AGENT};
 use hyper::http::uri::PathAndQuery;
@@ -22,8 +22,8 @@ use crate::config::settings::FetchConfig;
 use crate::shared::Status;
 use crate::shared::lock::lock;
 
-/// A list of a million segments.
-const LIST_BYTES_MAX: usize = 64 << 20;
+/// Bytes of a list. As many files as the kernel maps by default, 65,530, take 2.3 MB from block 100,000,000 on.
+const LIST_BYTES_MAX: usize = 4 << 20;
 /// A stream, or a file, of which nothing comes for so long is dead: a peer says every few seconds
 /// that there is nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
@@ -130,13 +130,8 @@ impl MirrorSource {
 
     async fn list_of_any_format(&self) -> Result<Listing, SourceError> {
         let response = self.get(SEGMENTS, &[]).await?;
-        let body = Limited::new(response.into_body(), LIST_BYTES_MAX).collect();
-        let body = timeout(self.config.request_timeout, body).await;
-        let body = body.map_err(|_| SourceError::Silent(self.config.request_timeout))?;
-        let body =
-            body.map_err(|error| SourceError::Unreachable(error.to_string().into()))?.to_bytes();
-        serde_json::from_slice(&body)
-            .map_err(|error| SourceError::Malformed(error.to_string().into()))
+        let listing = timeout(self.config.request_timeout, listing(response.into_body())).await;
+        listing.map_err(|_| SourceError::Silent(self.config.request_timeout))?
     }
 
     /// The file that begins at `base` from byte `from` on, if it is the one with this tag; else all
@@ -234,6 +229,23 @@ impl MirrorSource {
     }
 }
 
+/// Reads a list of files.
+async fn listing<B>(body: B) -> Result<Listing, SourceError>
+where
+    B: hyper::body::Body,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let body = Limited::new(body, LIST_BYTES_MAX).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            SourceError::Malformed(format!("a list of over {LIST_BYTES_MAX} bytes").into())
+        } else {
+            SourceError::Unreachable(error.to_string().into())
+        }
+    })?;
+    serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| SourceError::Malformed(error.to_string().into()))
+}
+
 /// A body as it comes.
 pub(crate) struct ByteStream {
     body: Body,
@@ -276,5 +288,43 @@ impl FrameStream {
                 None => return Ok(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::super::wire::Listed;
+    use super::*;
+
+    /// Lists as many files as the kernel maps by default, at heights that mainnet has not reached.
+    fn files(records: u32) -> Vec<Listed> {
+        let base = |at: u64| 100_000_000 + at * u64::from(records);
+        (0..65_530).map(|at| Listed { base: base(at), records }).collect()
+    }
+
+    fn text(packed: Vec<Listed>) -> Vec<u8> {
+        let listing = Listing {
+            format: FORMAT_VERSION,
+            chain_id: 43114,
+            genesis: format!("0x{:064x}", 7),
+            first: Some(100_000_000),
+            head: Some(u64::MAX),
+            segments: Vec::new(),
+            packed,
+        };
+        serde_json::to_vec(&listing).expect("numbers and a text")
+    }
+
+    #[tokio::test]
+    async fn list_of_all_files_that_can_be_mapped_is_read_and_a_longer_one_is_refused() {
+        let mut bytes = text(files(1024));
+        assert_eq!(bytes.len(), 2_293_719);
+        let read = listing(Full::<Bytes>::from(bytes.clone())).await.expect("it is short enough");
+        assert_eq!(read.packed.len(), 65_530);
+        bytes.resize((4 << 20) + 1, b' ');
+        let error = listing(Full::<Bytes>::from(bytes)).await.expect_err("it is too long");
+        assert_eq!(error.to_string(), "what it sent is malformed: a list of over 4194304 bytes");
     }
 }

@@ -87,13 +87,15 @@ impl Listing {
         }
     }
 
-    /// Sealed segments and packed files, ascending.
-    pub(crate) fn files(&self) -> Vec<(Form, Listed)> {
-        let sealed = self.segments.iter().map(|listed| (Form::Sealed, *listed));
-        let packed = self.packed.iter().map(|listed| (Form::Packed, *listed));
-        let mut files: Vec<_> = sealed.chain(packed).collect();
-        files.sort_by_key(|(_, listed)| listed.base);
-        files
+    /// Finds the sealed segment or packed file that ends below `end`, without a copy of the lists.
+    pub(crate) fn file_below(&self, end: u64) -> Option<(Form, Listed)> {
+        let find = |files: &[Listed]| {
+            let at = files.partition_point(|listed| listed.end() < end);
+            // A file without records would have a walk down the list never end.
+            files.get(at).copied().filter(|found| found.end() == end && found.records > 0)
+        };
+        let sealed = find(&self.segments).map(|listed| (Form::Sealed, listed));
+        sealed.or_else(|| find(&self.packed).map(|listed| (Form::Packed, listed)))
     }
 
     /// The chain, if the genesis is a hash.
@@ -278,11 +280,15 @@ mod tests {
         let text = r#"{"format":1,"chain_id":1,"genesis":"","first":0,"head":9,
             "segments":[{"base":4,"records":4}]}"#;
         let listing: Listing = serde_json::from_str(text).unwrap();
-        assert_eq!(listing.files(), [(Form::Sealed, Listed { base: 4, records: 4 })]);
-        let packed = vec![Listed { base: 0, records: 4 }];
-        let both = Listing { packed, ..listing }.files();
-        let bases: Vec<_> = both.iter().map(|(form, listed)| (*form, listed.base)).collect();
-        assert_eq!(bases, [(Form::Packed, 0), (Form::Sealed, 4)]);
+        let [sealed, packed] = [4, 0].map(|base| Listed { base, records: 4 });
+        assert_eq!(listing.file_below(8), Some((Form::Sealed, sealed)));
+        assert_eq!(listing.file_below(4), None);
+        let both = Listing { packed: vec![packed], ..listing };
+        assert_eq!(both.file_below(8), Some((Form::Sealed, sealed)));
+        assert_eq!(both.file_below(4), Some((Form::Packed, packed)));
+        assert_eq!([0, 3, 7, 9].map(|end| both.file_below(end)), [None; 4]);
+        let empty = vec![Listed { base: 4, records: 0 }];
+        assert_eq!(Listing { segments: empty, ..both }.file_below(4), Some((Form::Packed, packed)));
     }
 
     #[test]

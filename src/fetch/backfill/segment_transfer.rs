@@ -22,6 +22,8 @@ use crate::fetch::{Follower, HeightFetcher, RejectedPayload, unsettled};
 use crate::mirror::{Channel, Form, Listed, Listing, MirrorSource, SourceError};
 use crate::upstream::Priority;
 
+/// Files that are taken before the list is read again.
+const FILES_MAX: usize = 1024;
 const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// Attempts at a segment's file, each from where the one before ended.
@@ -79,22 +81,22 @@ pub(crate) async fn fill(
     if listing.identity() != ours {
         return Ok(BackfillStep::Ask { from: 0 }); // its monitor has said so
     }
-    // Only an unbroken run down from the first height: a segment below a gap could not be proven.
-    let mut wanted: Vec<(Form, Listed)> = Vec::new();
-    let mut end = first;
-    let files = listing.files();
-    for (form, listed) in files.iter().rev().skip_while(|(_, listed)| listed.end() > first) {
-        if listed.end() != end || end <= goal || peer.is_refused(listed.base) {
-            break;
-        }
-        end = listed.base;
-        wanted.push((*form, *listed));
-    }
+    let wanted = unbroken(&listing, peer, goal..first);
     if wanted.is_empty() {
         return Ok(below(&listing, first, follower.endpoints.len() == 1));
     }
     peer.say(Channel::Files, None);
     take_all(follower, source, peer, &listing, wanted).await
+}
+
+/// Files of an unbroken run down from the end of `heights`: one below a gap could not be proven.
+fn unbroken(listing: &Listing, peer: &MirrorSource, heights: Range<u64>) -> Vec<(Form, Listed)> {
+    let below = |end: u64| {
+        let found = listing.file_below(end).filter(|_| end > heights.start);
+        found.filter(|(_, listed)| !peer.is_refused(listed.base))
+    };
+    let next = |(_, above): &(Form, Listed)| below(above.base);
+    std::iter::successors(below(heights.end), next).take(FILES_MAX).collect()
 }
 
 /// Next step for heights that no whole file has: they are fetched, as far as an upstream has them.
