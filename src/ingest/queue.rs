@@ -70,6 +70,11 @@ impl Ingest {
         self.options.segment_blocks
     }
 
+    /// Heights of a packed file.
+    pub(crate) fn range_blocks(&self) -> u32 {
+        self.options.range_blocks()
+    }
+
     /// Begins heights below the first one.
     pub(crate) async fn history(&self) -> Result<Result<BackfillThread, Error>, Stopped> {
         let history = self.raw_history().await?;

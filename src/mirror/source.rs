@@ -49,6 +49,14 @@ pub(crate) enum SourceError {
         /// Version of the mirror source.
         found: u32,
     },
+    /// Packed files of the source have another number of heights than those of this store.
+    #[error("its packed files have {found} heights, this store's {own}: same --segment-blocks?")]
+    OtherRange {
+        /// Heights of a packed file of the source.
+        found: u32,
+        /// Heights of a packed file of this store.
+        own: u32,
+    },
     /// The source sent a malformed response.
     #[error("what it sent is malformed: {0}")]
     Malformed(PeerText),

@@ -81,8 +81,14 @@ pub(crate) async fn fill(
     if listing.identity() != ours {
         return Ok(BackfillStep::Ask { from: 0 }); // its monitor has said so
     }
-    let wanted = unbroken(&listing, peer, goal..first);
+    let (run, own) = (unbroken(&listing, peer, goal..first), follower.ingest.range_blocks());
+    let wanted: Vec<_> =
+        run.iter().copied().take_while(|file| is_of_own_length(file, own)).collect();
     if wanted.is_empty() {
+        if let Some((_, Listed { records: found, .. })) = run.first() {
+            let found = *found;
+            peer.say(Channel::Files, Some(&SourceError::OtherRange { found, own }));
+        }
         return Ok(below(&listing, first, follower.endpoints.len() == 1));
     }
     peer.say(Channel::Files, None);
@@ -97,6 +103,12 @@ fn unbroken(listing: &Listing, peer: &MirrorSource, heights: Range<u64>) -> Vec<
     };
     let next = |(_, above): &(Form, Listed)| below(above.base);
     std::iter::successors(below(heights.end), next).take(FILES_MAX).collect()
+}
+
+/// True if a file is a segment, or its heights are those of an own packed file. Each file takes a map of the kernel, and
+/// packed ones stay as they came: a source with files of one height would use up all maps.
+fn is_of_own_length((form, listed): &(Form, Listed), own: u32) -> bool {
+    *form == Form::Sealed || listed.records == own
 }
 
 /// Next step for heights that no whole file has: they are fetched, as far as an upstream has them.
@@ -367,4 +379,16 @@ pub(super) async fn publish(
     let heights = follower.ingest.prepend(built).await??;
     info!(first, last, heights, elapsed = ?begun.elapsed(), "segment accepted");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packed_files_of_another_length_are_not_taken() {
+        let of = |form, records| is_of_own_length(&(form, Listed { base: 0, records }), 64);
+        assert!(of(Form::Packed, 64) && [1, 20, 64, 1024].iter().all(|n| of(Form::Sealed, *n)));
+        assert!(![1, 32, 63, 65, 128, 1024].iter().any(|records| of(Form::Packed, *records)));
+    }
 }

@@ -136,6 +136,25 @@ fn stores_of_the_same_heights_have_equal_packed_files() {
     }
 }
 
+/// A source of one-height files would take a map of the kernel for each height.
+#[test]
+fn packed_files_of_another_length_are_asked_for_height_by_height() {
+    let devnet = devnet(Helicon::Never);
+    let (_source_dir, source) = packed_source(&devnet);
+    let (dir, url) = (fresh_dir(), format!("http://{}", source.address));
+    let mirror = ["--mirror-from", &url, "--recover-senders", "never", "--segment-blocks", "32"];
+    let mirror = Neve::start(dir.path(), &[&mirror[..], &PACKS].concat());
+    wait_for_first(&mirror, 0);
+    let error = mirror.health()["mirror"]["segments"]["error"].to_string();
+    assert!(error.contains("have 64 heights, this store's 32"), "{error}");
+    assert_eq!((taken(&mirror, "accepted"), taken(&mirror, "rejected")), (0, 0));
+    wait_for_packed(&mirror, 384);
+    serves(&mirror, &devnet, (0..=HEAD).step_by(7));
+    mirror.stop();
+    assert_eq!(packed_files(dir.path()).len(), 12);
+    digest(dir.path());
+}
+
 /// Bytes from before a cut are not requested again.
 #[test]
 fn download_of_a_packed_file_goes_on_where_it_was_cut() {

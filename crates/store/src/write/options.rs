@@ -36,6 +36,11 @@ impl Options {
     /// The largest `segment_bytes`.
     pub const SEGMENT_BYTES_MAX: u64 = 64 << 30;
 
+    /// Heights of a packed file of this store.
+    pub fn range_blocks(&self) -> u32 {
+        range_blocks(self.segment_blocks)
+    }
+
     pub(super) fn check(&self) -> Result<(), Error> {
         let within = |name, found, min, max| {
             let allowed = format!("{min} to {max}");
