@@ -1,11 +1,11 @@
 //! Directory of pages: a file for each object, bounded together, the least recently used removed first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use metrics::gauge;
 use neve_archive::ObjectName;
@@ -29,7 +29,9 @@ pub(super) struct PageDir {
 
 #[derive(Default)]
 struct State {
-    files: HashMap<String, KeptFile>,
+    files: HashMap<Arc<str>, KeptFile>,
+    /// Their names by the number of the last use: there may be 163,000 in 10 GiB.
+    order: BTreeMap<u64, Arc<str>>,
     bytes: u64,
     /// Number of the last use.
     uses: u64,
@@ -61,25 +63,20 @@ impl PageDir {
             File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let opened = opened.and_then(|file| file.set_len(bytes).map(|()| file));
         let mut state = lock(&self.state);
-        state.uses += 1;
-        let used = state.uses;
-        state.files.entry(file_name).or_insert(KeptFile { bytes: 0, used }).used = used;
+        if !state.touch(&file_name) {
+            state.add(&file_name, 0);
+        }
         opened.ok()
     }
 
     /// Notes that an object is used.
     pub(super) fn touch(&self, name: &ObjectName) {
-        let mut state = lock(&self.state);
-        state.uses += 1;
-        let used = state.uses;
-        if let Some(kept) = state.files.get_mut(&file_name(name)) {
-            kept.used = used;
-        }
+        lock(&self.state).touch(&file_name(name));
     }
 
     /// True if pages of the object were kept before.
     pub(super) fn has(&self, name: &ObjectName) -> bool {
-        lock(&self.state).files.get(&file_name(name)).is_some_and(|kept| kept.bytes > 0)
+        lock(&self.state).files.get(file_name(name).as_str()).is_some_and(|kept| kept.bytes > 0)
     }
 
     /// Notes that an object has so many bytes more. Returns the files that were removed for it. Waits for the disk.
@@ -87,7 +84,7 @@ impl PageDir {
         let file_name = file_name(name);
         {
             let mut state = lock(&self.state);
-            let Some(kept) = state.files.get_mut(&file_name) else { return Vec::new() };
+            let Some(kept) = state.files.get_mut(file_name.as_str()) else { return Vec::new() };
             kept.bytes += bytes;
             state.bytes += bytes;
             if state.bytes <= self.bytes_max {
@@ -107,8 +104,8 @@ impl PageDir {
         let _changing = lock(&self.changes);
         let surplus = lock(&self.state).take_surplus(self.bytes_max, newest);
         for file in &surplus {
-            if let Err(error) = remove(&self.dir.join(file)) {
-                warn!(file, %error, "archive pages not removed");
+            if let Err(error) = remove(&self.dir.join(&**file)) {
+                warn!(%file, %error, "archive pages not removed");
             }
         }
         surplus.iter().filter_map(|file| name_of(file)).collect()
@@ -116,15 +113,36 @@ impl PageDir {
 }
 
 impl State {
+    /// Notes a use of a file. False if it is not here.
+    fn touch(&mut self, name: &str) -> bool {
+        let Some(kept) = self.files.get_mut(name) else { return false };
+        self.uses += 1;
+        if let Some(name) = self.order.remove(&kept.used) {
+            self.order.insert(self.uses, name);
+        }
+        kept.used = self.uses;
+        true
+    }
+
+    /// Adds a file that is not here, as the last one that was used.
+    fn add(&mut self, name: &str, bytes: u64) {
+        let name: Arc<str> = name.into();
+        self.uses += 1;
+        self.bytes += bytes;
+        self.order.insert(self.uses, Arc::clone(&name));
+        self.files.insert(name, KeptFile { bytes, used: self.uses });
+    }
+
     /// Forgets files until the others fit, and returns their names.
-    fn take_surplus(&mut self, bytes_max: u64, newest: Option<&str>) -> Vec<String> {
+    fn take_surplus(&mut self, bytes_max: u64, newest: Option<&str>) -> Vec<Arc<str>> {
         let mut surplus = Vec::new();
         while self.bytes > bytes_max {
-            let others = self.files.iter().filter(|(name, _)| Some(name.as_str()) != newest);
-            let oldest = others.min_by_key(|(_, kept)| kept.used).map(|(name, _)| name.clone());
-            let Some(oldest) = oldest.or_else(|| newest.map(str::to_owned)) else { break };
-            let Some(kept) = self.files.remove(&oldest) else { break };
-            self.bytes -= kept.bytes;
+            let other = self.order.iter().find(|(_, name)| Some(&***name) != newest);
+            let Some((used, _)) = other.or_else(|| self.order.first_key_value()) else { break };
+            let used = *used;
+            let Some(oldest) = self.order.remove(&used) else { break };
+            let kept = self.files.remove(&oldest);
+            self.bytes -= kept.map_or(0, |kept| kept.bytes);
             surplus.push(oldest);
         }
         self.show();
@@ -149,9 +167,7 @@ fn count(dir: &Path, state: &mut State) -> io::Result<()> {
     }
     found.sort();
     for (_, name, bytes) in found {
-        state.uses += 1;
-        state.bytes += bytes;
-        state.files.insert(name, KeptFile { bytes, used: state.uses });
+        state.add(&name, bytes);
     }
     Ok(())
 }
@@ -169,7 +185,10 @@ fn name_of(file_name: &str) -> Option<ObjectName> {
 mod tests {
     use std::os::unix::fs::FileExt;
 
+    use std::time::{Duration, Instant};
+
     use neve_archive::{Digest, Kind};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -215,5 +234,73 @@ mod tests {
             fs::remove_file(path)
         });
         assert_eq!(removed, [name(0)]);
+    }
+
+    /// Files of 10 bytes in the order of their names.
+    fn state(files: u64) -> State {
+        let mut state = State::default();
+        (0..files).for_each(|number| state.add(&format!("{number:06}"), 10));
+        state
+    }
+
+    #[test]
+    fn files_go_in_the_order_of_their_last_use_and_the_newest_one_last() {
+        let mut state = state(6);
+        for name in ["000002", "000000", "000002", "000004"] {
+            assert!(state.touch(name));
+        }
+        assert!(!state.touch("7"));
+        let surplus = |state: &mut State, bytes_max| state.take_surplus(bytes_max, Some("000003"));
+        let names = |numbers: &[u64]| -> Vec<Arc<str>> {
+            numbers.iter().map(|number| format!("{number:06}").into()).collect()
+        };
+        assert_eq!(surplus(&mut state, 60), names(&[]));
+        assert_eq!(surplus(&mut state, 35), names(&[1, 5, 0]));
+        assert_eq!(surplus(&mut state, 9), names(&[2, 4, 3]));
+        assert!(state.files.is_empty() && state.order.is_empty() && state.bytes == 0);
+    }
+
+    /// Time in which 256 files go, one at a time.
+    fn time(files: u64) -> Duration {
+        let once = || {
+            let mut state = state(files);
+            let begun = Instant::now();
+            for left in (files - 256..files).rev() {
+                assert_eq!(state.take_surplus(left * 10, None).len(), 1);
+            }
+            begun.elapsed()
+        };
+        (0..5).map(|_| once()).min().expect("there are some")
+    }
+
+    #[test]
+    fn file_of_many_goes_in_about_the_time_of_one_of_few() {
+        let (few, many) = (time(512), time(32_768));
+        assert!(many < few * 16, "{few:?}, {many:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn order_has_the_files_of_the_table(
+            steps in prop::collection::vec((0..3_u8, 0..20_u64), 0..200),
+        ) {
+            let mut state = State::default();
+            for (step, number) in steps {
+                let name = number.to_string();
+                match step {
+                    0 if !state.touch(&name) => state.add(&name, number),
+                    0 | 1 => drop(state.touch(&name)),
+                    _ => drop(state.take_surplus(number, Some(&name))),
+                }
+                let mut by_use: Vec<_> =
+                    state.files.iter().map(|(name, kept)| (kept.used, Arc::clone(name))).collect();
+                by_use.sort();
+                let order: Vec<_> =
+                    state.order.iter().map(|(used, name)| (*used, Arc::clone(name))).collect();
+                prop_assert_eq!(by_use, order);
+                let bytes: u64 = state.files.values().map(|kept| kept.bytes).sum();
+                prop_assert_eq!(state.bytes, bytes);
+            }
+        }
     }
 }
