@@ -174,11 +174,8 @@ impl PageLists {
     }
 
     fn bytes(&self) -> usize {
-        let pages = self.segments.iter().map(|segment| segment.pages.len()).sum::<usize>();
-        let span = self.span.len() * (PREFIX_BYTES + DIGEST_BYTES);
-        let of_terms = |terms: &TermPages| 4 + terms.pages.len() * (TERM_BYTES + DIGEST_BYTES);
-        let terms = self.terms.as_ref().map_or(0, of_terms);
-        HEADER_BYTES + 8 * self.segments.len() + span + terms + DIGEST_BYTES * pages
+        let pages = self.segments.iter().map(|segment| segment.pages.len());
+        bytes_of(pages, self.span.len(), self.terms.as_ref().map(|terms| terms.pages.len()))
     }
 
     /// Reads an object.
@@ -219,6 +216,17 @@ impl PageLists {
         }
         Ok(Self { first, range, segments, span, fences, terms })
     }
+}
+
+/// Bytes of the lists of segments, a span, and terms with so many pages.
+pub(crate) fn bytes_of(
+    segments: impl Iterator<Item = usize>,
+    span: usize,
+    terms: Option<usize>,
+) -> usize {
+    let terms = terms.map_or(0, |pages| 4 + pages * (TERM_BYTES + DIGEST_BYTES));
+    let segments = segments.map(|pages| 8 + pages * DIGEST_BYTES).sum::<usize>();
+    HEADER_BYTES + segments + span * (PREFIX_BYTES + DIGEST_BYTES) + terms
 }
 
 /// Bytes that are not read yet.

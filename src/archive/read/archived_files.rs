@@ -28,6 +28,9 @@ use crate::shared::lock::lock;
 /// Bytes of page lists in memory. Those of a span of mainnet have 260 KB. The sizes are those that the manifest names,
 /// which may be false.
 const LISTS_BYTES_MAX: u64 = 32 << 20;
+/// Bytes of the page lists of one span: an address has places for twice as many. Those of 64 segments of 256 MiB, the
+/// longest that a replica takes, have 8 MiB.
+const SPAN_LISTS_BYTES_MAX: u64 = LISTS_BYTES_MAX / 2;
 /// Bytes that tables of archived files take together.
 const TABLES_BYTES_MAX: usize = 32 << 20;
 /// Spans in which one hash is searched for.
@@ -234,8 +237,9 @@ impl ArchivedFiles {
         budget: &Budget<'_>,
     ) -> Result<OpenedSegment, ObjectNotRead> {
         let span = manifest.span_of(entry).ok_or(ObjectNotRead::Unknown)?;
-        let lists = self.lists(manifest, span, budget).await?;
-        let pages = lists.segment(entry.first).ok_or(ObjectNotRead::Changed)?;
+        // A copy, so that the lists of the span go while pages come.
+        let pages = self.lists(manifest, span, budget).await?.segment(entry.first).cloned();
+        let pages = pages.ok_or(ObjectNotRead::Changed)?;
         if pages.pages.object_digest() != entry.digest || u64::from(pages.front) > entry.bytes {
             return Err(ObjectNotRead::Changed);
         }
@@ -261,6 +265,10 @@ impl ArchivedFiles {
         span: &SpanEntry,
         budget: &Budget<'_>,
     ) -> Result<Arc<PageLists>, ObjectNotRead> {
+        // The manifest may name any length: the bytes are in memory before their digest can differ.
+        if span.pages.bytes > manifest.pages_bytes(span).min(SPAN_LISTS_BYTES_MAX) {
+            return Err(ObjectNotRead::Changed);
+        }
         let cell = {
             let mut lists = lock(&self.lists);
             lists.cell(span)
@@ -276,8 +284,10 @@ impl ArchivedFiles {
     ) -> Result<Arc<PageLists>, ObjectNotRead> {
         let pages = span.pages.bytes.div_ceil(PAGE_BYTES as u64) as usize;
         budget.take((pages.div_ceil(self.pages.run_pages_max()), pages))?;
-        let bytes =
-            self.pages.whole(manifest.pages_name(span), span.pages.bytes, budget.payer).await?;
+        let (name, payer) = (manifest.pages_name(span), budget.payer);
+        // Until they are parsed: reads take seconds, and many spans may be asked for at once.
+        let place = self.pages.objects.hold(span.pages.bytes, payer).await?;
+        let bytes = self.pages.whole(name, span.pages.bytes, payer, Some(&place)).await?;
         let digest = span.digest;
         let read = move || {
             let lists = PageLists::read(&bytes).ok();
@@ -317,9 +327,10 @@ impl ArchivedFiles {
         budget: &Budget<'_>,
     ) -> Result<Vec<Spot>, ObjectNotRead> {
         let lists = self.lists(manifest, entry, budget).await?;
-        let (first, count) = lists.pages_of(hash);
+        let ((first, count), list) = (lists.pages_of(hash), lists.span.clone());
+        drop(lists); // may be long, and pages come meanwhile
         let name = manifest.span_name(entry);
-        let file = self.pages.file(name, entry.bytes, &lists.span).await?;
+        let file = self.pages.file(name, entry.bytes, &list).await?;
         let bytes = file.extent(&(first..first + count));
         self.bring(&file, &(first..first + count).collect(), budget).await?;
         self.pages.dir.touch(&file.name);
@@ -403,25 +414,4 @@ fn place(hash: [u8; 32], spot: Spot) -> ArchivedPlace {
 }
 
 #[cfg(test)]
-mod tests {
-    use neve_archive::IndexEntry;
-
-    use super::*;
-
-    #[test]
-    fn page_lists_are_bounded_by_what_the_manifest_says_of_them() {
-        let span = |number: u8, bytes: u64| {
-            let digest = Digest([number; 32]);
-            let index = IndexEntry { bytes, digest };
-            let (pages, filter) = (index, index);
-            SpanEntry { first: 0, segments: 64, bytes: 1, digest, pages, filter, terms: None }
-        };
-        let mut lists = Lists::default();
-        (0..200).for_each(|number| drop(lists.cell(&span(number, 260 << 10))));
-        assert!(lists.bytes <= LISTS_BYTES_MAX && lists.cells.len() > 50, "{}", lists.bytes);
-        let (bytes, first) = (lists.bytes, lists.cell(&span(199, 260 << 10)));
-        assert!(Arc::ptr_eq(&first, &lists.cell(&span(199, 260 << 10))) && lists.bytes == bytes);
-        (0..5).for_each(|number| drop(lists.cell(&span(number, 20 << 20))));
-        assert_eq!((lists.cells.len(), lists.bytes), (1, 20 << 20));
-    }
-}
+mod tests;

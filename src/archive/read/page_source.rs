@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use super::fetch::{ObjectNotRead, ObjectReader, Payer};
+use super::fetch::{ObjectNotRead, ObjectReader, Payer, ReadPlace};
 use super::page_dir::PageDir;
 use super::page_file::{PageFile, RUN_PAGES_MAX};
 use super::turns;
@@ -218,12 +218,13 @@ impl PageSource {
         Arc::clone(files.entry(name.digest).or_insert(file))
     }
 
-    /// Gets an object whole, from the disk if it was kept before.
+    /// Gets an object whole, from the disk if it was kept before. Without a place for it, each part waits for one.
     pub(super) async fn whole(
         self: &Arc<Self>,
         name: ObjectName,
         bytes: u64,
         payer: Payer,
+        place: Option<&ReadPlace<'_>>,
     ) -> Result<Vec<u8>, ObjectNotRead> {
         let source = Arc::clone(self);
         if let Some(found) = self.off(move || source.kept_whole(&name, bytes)).await? {
@@ -231,7 +232,8 @@ impl PageSource {
         }
         // Once more if its bytes are not those of its name.
         for _ in 0..2 {
-            let (source, found) = (Arc::clone(self), self.read_whole(&name, bytes, payer).await?);
+            let (source, found) =
+                (Arc::clone(self), self.read_whole(&name, bytes, payer, place).await?);
             let taken = self.off(move || source.take_in_whole(&name, found)).await?;
             if let Some(found) = taken {
                 return Ok(found);
@@ -247,6 +249,7 @@ impl PageSource {
         name: &ObjectName,
         bytes: u64,
         payer: Payer,
+        place: Option<&ReadPlace<'_>>,
     ) -> Result<Vec<u8>, ObjectNotRead> {
         let part_max = (self.run_pages_max() * PAGE_BYTES) as u64;
         self.objects.pay(bytes.div_ceil(part_max), bytes, payer)?;
@@ -255,7 +258,7 @@ impl PageSource {
         let mut at = 0;
         while at < bytes {
             let end = bytes.min(at + part_max);
-            found.extend_from_slice(&self.objects.read_paid(name, at..end, payer).await?);
+            found.extend_from_slice(&self.objects.read_paid(name, at..end, payer, place).await?);
             at = end;
         }
         Ok(found)
@@ -300,151 +303,4 @@ fn count_pages(outcome: &'static str, pages: usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::IpAddr;
-    use std::path::Path;
-    use std::pin::pin;
-
-    use futures_util::future::join;
-    use neve_archive::{Kind, object_digest};
-    use tokio::task::yield_now;
-
-    use super::*;
-    use crate::archive::read::fetch::ReadRates;
-    use crate::archive::read::fetch::tests::script_store::ScriptStore;
-    use crate::archive::store::ArchiveStore;
-    use crate::shared::ClientAddress;
-
-    /// An object in a store, and the source of its pages.
-    async fn stored(
-        dir: &Path,
-        object: &[u8],
-        rates: ReadRates,
-    ) -> (Arc<PageSource>, Arc<ScriptStore>, ObjectName) {
-        let store = Arc::new(ScriptStore::default());
-        let archive = ArchiveStore::over(Arc::clone(&store));
-        let digest = object_digest(object);
-        let name = ObjectName { chain_id: 7, kind: Kind::Filter, first: 0, digest };
-        archive.put(&name, object.to_vec()).await.expect("it is in memory");
-        let source = PageSource {
-            objects: ObjectReader::new(archive, rates),
-            dir: PageDir::open(dir.join("pages"), 1 << 30),
-            evidence: Evidence::new(dir),
-            runtime: Handle::current(),
-            files: Mutex::default(),
-            segments: Mutex::default(),
-        };
-        (Arc::new(source), store, name)
-    }
-
-    /// A read of 1 GiB would have all places at the store for minutes.
-    #[tokio::test]
-    async fn large_object_is_read_in_parts_and_kept_once_it_is_whole() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let object = vec![7; (9 << 20) + 1];
-        let rates = ReadRates { reads: 1_000_000, bytes: 1 << 40 };
-        let (source, store, name) = stored(dir.path(), &object, rates).await;
-        let before = store.gets();
-        for _ in 0..2 {
-            let (gets, bytes) = (store.gets(), object.len() as u64);
-            let found = source.whole(name, bytes, Payer::Neve).await.expect("it is there");
-            assert!(found == object);
-            let is_first = gets == before;
-            assert_eq!(
-                (store.longest(), store.gets() - gets),
-                (4 << 20, if is_first { 3 } else { 0 })
-            );
-        }
-    }
-
-    /// Reads of all pages after a start before which the disk lost some, and the bytes of the longest.
-    async fn restarted(dir: &Path, object: &[u8], lost: Range<usize>) -> (usize, u64) {
-        let (list, bytes) = (PageList::of(object), object.len() as u64);
-        let rates = ReadRates { reads: 1000, bytes: 1 << 40 };
-        let (source, store, name) = stored(dir, object, rates).await;
-        let file = source.file(name, bytes, &list).await.expect("the disk gives it");
-        let kept = source.dir.file(&name, bytes).expect("the disk gives it");
-        let zeros = vec![0; lost.len() * PAGE_BYTES];
-        kept.write_all_at(&zeros, file.extent(&lost).start).expect("the disk takes them");
-        let (before, pages) = (store.gets(), (0..list.len()).collect());
-        assert_eq!(source.ensure_pages(&file, &pages, Payer::Neve).await, Ok(()));
-        (store.gets() - before, store.longest())
-    }
-
-    /// After a start no page is known, so that one flight has all of them.
-    #[tokio::test]
-    async fn pages_that_the_disk_lost_are_read_without_those_beside_them_after_a_restart() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let object = vec![7; 24 * PAGE_BYTES];
-        for lost in [0..24, 9..10, 9..12, 0..0] {
-            let expected = (usize::from(!lost.is_empty()), (lost.len() * PAGE_BYTES) as u64);
-            assert_eq!(restarted(dir.path(), &object, lost).await, expected);
-        }
-    }
-
-    /// A hole of the file has the bytes of such a page.
-    #[tokio::test]
-    async fn pages_of_zeros_need_no_store_after_a_restart() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        for reads in [1, 0] {
-            assert_eq!(restarted(dir.path(), &vec![0; 3 * PAGE_BYTES], 0..0).await.0, reads);
-        }
-    }
-
-    /// Else each request gives up at the same part.
-    #[tokio::test]
-    async fn object_beyond_the_rate_of_an_address_is_read_whole() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let object = vec![7; 4 << 20];
-        let rates = ReadRates { reads: 1000, bytes: 64 << 10 };
-        let (source, store, name) = stored(dir.path(), &object, rates).await;
-        let payer = Payer::Client(ClientAddress::from(IpAddr::from([10, 0, 0, 1])));
-        let (before, bytes) = (store.gets(), object.len() as u64);
-        let found = source.whole(name, bytes, payer).await.expect("it is there");
-        assert!(found == object);
-        assert_eq!((store.longest(), store.gets() - before), (PAGE_BYTES as u64, 64));
-        let next = source.objects.read(&name, 0..1, payer).await;
-        assert_eq!(next, Err(ObjectNotRead::Refused), "two minutes of its rate are a debt");
-    }
-
-    #[tokio::test]
-    async fn request_brings_pages_that_a_read_ahead_was_refused() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let object = vec![7; 8 * PAGE_BYTES];
-        let rates = ReadRates { reads: 1000, bytes: 1 << 20 };
-        let (source, store, name) = stored(dir.path(), &object, rates).await;
-        let (list, pages) = (PageList::of(&object), (0..8).collect());
-        let file = source.file(name, object.len() as u64, &list).await.expect("the disk gives it");
-        let address = ClientAddress::from(IpAddr::from([10, 0, 0, 1]));
-        let ahead = source.ensure_pages(&file, &pages, Payer::Ahead(address));
-        let request = source.ensure_pages(&file, &pages, Payer::Client(address));
-        assert_eq!(join(ahead, request).await, (Err(ObjectNotRead::Refused), Ok(())));
-        assert_eq!(store.longest(), 4 * PAGE_BYTES as u64, "a quarter of a second");
-        assert_eq!(file.absent(&pages, RUN_PAGES_MAX), (0, 0));
-    }
-
-    /// The page of a client is compared with its digest in a turn, beside others of the process.
-    #[tokio::test]
-    async fn pages_are_proven_in_turns() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let object = vec![7; PAGE_BYTES];
-        let rates = ReadRates { reads: 1000, bytes: 1 << 20 };
-        let (source, _, name) = stored(dir.path(), &object, rates).await;
-        let (list, pages) = (PageList::of(&object), (0..1).collect());
-        let file = source.file(name, object.len() as u64, &list).await.expect("the disk gives it");
-        let held = turns::AllTurns::take();
-        let before = turns::AllTurns::waits();
-        let mut bringing = pin!(source.ensure_pages(&file, &pages, Payer::Neve));
-        let waiting = async {
-            while turns::AllTurns::waits() == before {
-                yield_now().await;
-            }
-        };
-        tokio::select! {
-            brought = &mut bringing => panic!("{brought:?} without a turn"),
-            () = waiting => {}
-        }
-        drop(held);
-        assert_eq!(bringing.await, Ok(()));
-    }
-}
+pub(super) mod tests;

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use super::{DELETED_MAX, Deletion, Manifest, SpanEntry, WHAT};
-use crate::digest::Digest;
+use crate::digest::{Digest, PAGE_BYTES};
 use crate::error::ArchiveError;
 use crate::name::ObjectName;
+use crate::page_lists::bytes_of;
 
 impl Manifest {
     /// Returns the names of all objects with their lengths: segments, then the objects of each span.
@@ -29,6 +30,15 @@ impl Manifest {
             (self.filter_name(span), filter.bytes),
         ];
         objects.into_iter().chain(self.terms_name(span).zip(terms.map(|terms| terms.bytes)))
+    }
+
+    /// Returns the bytes that the page lists of a span have, by the lengths of the objects that they are of.
+    pub fn pages_bytes(&self, span: &SpanEntry) -> u64 {
+        let pages = |bytes: u64| bytes.div_ceil(PAGE_BYTES as u64) as usize;
+        let from = self.segments.partition_point(|segment| segment.first < span.first);
+        let segments = self.segments.iter().skip(from).take(span.segments as usize);
+        let segments = segments.map(|segment| pages(segment.bytes));
+        bytes_of(segments, pages(span.bytes), span.terms.map(|terms| pages(terms.bytes))) as u64
     }
 
     /// Returns a copy that follows the manifest with a digest: its sequence is the next one.

@@ -62,7 +62,7 @@ impl Payer {
 }
 
 /// Place of a read, until it is dropped.
-pub(super) struct ReadPlace<'g> {
+pub(crate) struct ReadPlace<'g> {
     _own: Option<OwnedSemaphorePermit>,
     _all: [SemaphorePermit<'g>; 2],
 }

@@ -11,7 +11,7 @@ mod read_rate;
 pub(crate) mod tests;
 
 pub(super) use breaker::BreakerState;
-pub(super) use gate::Payer;
+pub(super) use gate::{Payer, ReadPlace};
 pub(super) use not_read::ObjectNotRead;
 pub(super) use object_reader::ObjectReader;
 pub(super) use read_rate::ReadRates;

@@ -89,14 +89,27 @@ impl ObjectReader {
         self.read_range(name, &range, payer, Payment::Due).await
     }
 
-    /// Reads a part of an object that was taken from the rate.
+    /// Waits for the place of an object that is read whole. Until the place is dropped, it counts twice: as bytes, and
+    /// as what they are parsed to.
+    pub(crate) async fn hold(
+        &self,
+        bytes: u64,
+        payer: Payer,
+    ) -> Result<ReadPlace<'_>, ObjectNotRead> {
+        let place = self.place(2 * bytes, payer, Payment::Made).await;
+        place.map_err(|reason| refused(reason, payer))
+    }
+
+    /// Reads a part of an object that was taken from the rate, in the place of the object if it has one.
     pub(crate) async fn read_paid(
         &self,
         name: &ObjectName,
         range: Range<u64>,
         payer: Payer,
+        place: Option<&ReadPlace<'_>>,
     ) -> Result<Bytes, ObjectNotRead> {
-        self.read_range(name, &range, payer, Payment::Made).await
+        let payment = if place.is_some() { Payment::WithPlace } else { Payment::Made };
+        self.read_range(name, &range, payer, payment).await
     }
 
     async fn read_range(
@@ -108,7 +121,10 @@ impl ObjectReader {
     ) -> Result<Bytes, ObjectNotRead> {
         let length = range.end - range.start;
         let reading = async {
-            let _place = self.place(length, payer, payment).await?;
+            let _place = match payment {
+                Payment::WithPlace => None,
+                _ => Some(self.place(length, payer, payment).await?),
+            };
             Ok(self.hedged(name, range, payer).await)
         };
         let read = tokio::select! {
@@ -209,6 +225,8 @@ enum Payment {
     Due,
     /// `pay` took all parts of the object before.
     Made,
+    /// So it did, and the object has a place.
+    WithPlace,
 }
 
 /// Answer of a store to a read that failed.
