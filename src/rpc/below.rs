@@ -27,7 +27,7 @@ impl Rpc {
             Miss::Hash(hash) => Want::Hash(hash),
             _ => return None,
         };
-        below.may_have(&want).then_some(want)
+        below.may_lend(&want).then_some(want)
     }
 
     /// First height of the served range.

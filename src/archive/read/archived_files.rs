@@ -86,7 +86,7 @@ pub(super) type Keys = Arc<[Vec<u64>]>;
 /// Packed files of the archive.
 pub(super) struct ArchivedFiles {
     pub(super) pages: Arc<PageSource>,
-    pub(super) filters: LoadedFilters,
+    pub(super) filters: Arc<LoadedFilters>,
     /// Reads that one call for logs may need.
     pub(super) logs_reads_max: usize,
     /// True if the terms of spans are those of their segments for certain.
@@ -119,11 +119,12 @@ impl Lists {
 
 impl ArchivedFiles {
     /// Packed files over pages, with the limits and the trust of the settings.
-    pub(super) fn new(pages: PageSource, filters: LoadedFilters, config: &ArchiveConfig) -> Self {
+    pub(super) fn new(pages: PageSource, config: &ArchiveConfig) -> Self {
         let codec = Arc::new(Codec::new(TABLES_BYTES_MAX));
         let trusts_terms = config.trust != ArchiveTrust::Prove;
         let logs_reads_max = config.logs_reads_max;
         let (pages, lists) = (Arc::new(pages), Mutex::default());
+        let filters = Arc::new(LoadedFilters::new(config.filter_bytes_max));
         Self { pages, filters, logs_reads_max, trusts_terms, codec, lists }
     }
 
@@ -305,11 +306,14 @@ impl ArchivedFiles {
         budget: &Budget<'_>,
     ) -> Result<Vec<Spot>, ObjectNotRead> {
         let manifest = &known.manifest;
-        let may_have =
-            |span: &&SpanEntry| span.first < end && self.filters.span_may_have(span, hash);
-        let below = manifest.spans.iter().rev().filter(may_have);
+        let mut below = manifest.spans.partition_point(|span| span.first < end);
         let mut failed = None;
-        for span in below.take(SPANS_ASKED_MAX) {
+        for _ in 0..SPANS_ASKED_MAX {
+            let (filters, all, wanted) = (Arc::clone(&self.filters), Arc::clone(manifest), *hash);
+            let looking = move || filters.last_span(&all.spans[..below], &wanted);
+            let Some(at) = self.pages.compute(looking).await? else { break };
+            below = at;
+            let span = &manifest.spans[at];
             match self.find_in(manifest, span, hash, budget).await {
                 Ok(spots) if spots.is_empty() => {}
                 Ok(spots) => return Ok(spots),

@@ -11,6 +11,9 @@ use super::fetch::{ObjectNotRead, Payer};
 use super::page_source::PageSource;
 use crate::shared::lock::lock;
 
+/// Filters that a serving thread asks, at over 0.2 us each.
+const ASKED_MAX: usize = 64;
+
 /// Filters that are here.
 pub(super) struct LoadedFilters {
     bytes_max: u64,
@@ -46,10 +49,18 @@ impl LoadedFilters {
         self.loaded.load().values().any(|filter| filter.may_have(hash))
     }
 
-    /// True if the filter of a span is here and says so.
-    pub(super) fn span_may_have(&self, span: &SpanEntry, hash: &[u8; 32]) -> bool {
+    /// True if there are too many filters for a serving thread to ask them.
+    pub(super) fn are_many(&self) -> bool {
+        self.loaded.load().len() > ASKED_MAX
+    }
+
+    /// Index of the last of these spans whose filter is here and says that it may have the hash.
+    pub(super) fn last_span(&self, spans: &[SpanEntry], hash: &[u8; 32]) -> Option<usize> {
         let loaded = self.loaded.load();
-        loaded.get(&span.filter.digest).is_some_and(|filter| filter.may_have(hash))
+        let may_have = |span: &SpanEntry| {
+            loaded.get(&span.filter.digest).is_some_and(|filter| filter.may_have(hash))
+        };
+        spans.iter().rposition(may_have)
     }
 
     /// Brings the next filter of these spans, which descend. Returns the height down to which filters are
@@ -172,12 +183,42 @@ mod tests {
         assert!(many < few * 64, "{few:?}, {many:?}");
     }
 
+    fn filter() -> Arc<HashFilter> {
+        let span = neve_archive::Span::empty(0, 32, 1).expect("it is one");
+        Arc::new(HashFilter::of(&span))
+    }
+
+    /// 660 filters, those of mainnet in 4 GiB, take 0.8 ms to say no of a hash.
+    #[test]
+    fn more_filters_than_a_serving_thread_asks_are_left_to_other_threads() {
+        let filters = LoadedFilters::new(1 << 40);
+        for (count, are_many) in [(0, false), (64, false), (65, true), (660, true)] {
+            filters.loaded.store(Arc::new((0..count).map(|at| (digest(at), filter())).collect()));
+            assert_eq!((filters.are_many(), filters.may_have(&[7; 32])), (are_many, false));
+        }
+    }
+
+    #[test]
+    fn newest_span_is_asked_first_and_those_below_it_afterwards() {
+        let key = neve_archive::Key {
+            hash: [7; 32],
+            at: neve_archive::Spot { height: 0, transaction: None },
+        };
+        let span = neve_archive::Span::empty(0, 32, 1).and_then(|span| span.with(None, &[key]));
+        let has = Arc::new(HashFilter::of(&span.expect("it is one")));
+        let (filters, spans) = spans(4);
+        let loaded = [(0, &has), (1, &filter()), (2, &has)];
+        let loaded = loaded.map(|(at, filter)| (digest(at), Arc::clone(filter)));
+        filters.loaded.store(Arc::new(HashMap::from(loaded)));
+        assert_eq!(filters.last_span(&spans, &[7; 32]), Some(2), "that of 3 is not here");
+        assert_eq!(filters.last_span(&spans[..2], &[7; 32]), Some(0));
+        assert_eq!(filters.last_span(&spans, &[8; 32]), None);
+    }
+
     #[test]
     fn filters_reach_down_to_the_first_one_that_is_left_alone() {
         let (filters, spans) = spans(4);
-        let filter =
-            Arc::new(HashFilter::of(&neve_archive::Span::empty(0, 32, 1).expect("it is one")));
-        let loaded = HashMap::from([(digest(3), Arc::clone(&filter)), (digest(1), filter)]);
+        let loaded = HashMap::from([(digest(3), filter()), (digest(1), filter())]);
         let plan = filters.plan(&loaded, spans.iter().rev());
         assert_eq!((plan.reach, plan.has_gap), (Some(3 * 2048), true));
         assert!(plan.next.is_none() && plan.kept.len() == 2);

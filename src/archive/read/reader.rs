@@ -16,7 +16,6 @@ use tracing::{info, warn};
 use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
 use super::budget::Budget;
 use super::fetch::{BreakerState, ObjectNotRead, ObjectReader, Payer, ReadRates};
-use super::filters::LoadedFilters;
 use super::page_dir::PageDir;
 use super::page_source::PageSource;
 use super::prefetch::Prefetch;
@@ -81,11 +80,7 @@ impl ArchiveReader {
         };
         Ok(Arc::new(Self {
             manifests: Arc::clone(manifests),
-            files: Arc::new(ArchivedFiles::new(
-                pages,
-                LoadedFilters::new(config.filter_bytes_max),
-                config,
-            )),
+            files: Arc::new(ArchivedFiles::new(pages, config)),
             prefetch: Arc::default(),
             serving: Arc::clone(serving),
             trust: config.trust,
@@ -287,6 +282,11 @@ impl Below for ArchiveReader {
             (Some(_), Want::Hash(hash)) => self.files.filters.may_have(hash),
             (Some(_), _) => true,
         }
+    }
+
+    fn may_lend(&self, want: &Want) -> bool {
+        // Those who lend look in the filters, on threads that may take long.
+        matches!(want, Want::Hash(_)) && self.files.filters.are_many() || self.may_have(want)
     }
 
     fn lend(self: Arc<Self>, wants: Vec<Want>, address: ClientAddress) -> Lending {

@@ -66,6 +66,11 @@ pub(crate) trait Below: Send + Sync {
     /// True if the place may have it. Waits for nothing.
     fn may_have(&self, want: &Want) -> bool;
 
+    /// True if [`Self::lend`] may have it lent: without the look of [`Self::may_have`] if that takes long.
+    fn may_lend(&self, want: &Want) -> bool {
+        self.may_have(want)
+    }
+
     /// Makes the heights readable for a client, as far as that goes in bounded time. The thread that waits
     /// does none of the work.
     fn lend(self: Arc<Self>, wants: Vec<Want>, address: ClientAddress) -> Lending;

@@ -45,7 +45,7 @@ fn budget(last: u8) -> Budget<'static> {
 
 fn over(pages: Arc<PageSource>) -> ArchivedFiles {
     let codec = Arc::new(Codec::new(TABLES_BYTES_MAX));
-    let (filters, lists) = (LoadedFilters::new(0), Mutex::default());
+    let (filters, lists) = (Arc::new(LoadedFilters::new(0)), Mutex::default());
     ArchivedFiles { pages, filters, logs_reads_max: 256, trusts_terms: false, codec, lists }
 }
 
