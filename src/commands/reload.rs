@@ -175,7 +175,8 @@ impl Reload {
 
 /// Limits of clients, with no more connections than descriptors allow.
 fn client_limits(config: &Config) -> ClientLimits {
-    ClientLimits { limits: connections_limits(config.limits), ..ClientLimits::of(config) }
+    let limits = connections_limits(config.limits, config.archive.is_some());
+    ClientLimits { limits, ..ClientLimits::of(config) }
 }
 
 fn not_opened(error: &io::Error) -> String {

@@ -101,15 +101,36 @@ pub(crate) fn raise_descriptors() {
 /// itself.
 const DESCRIPTORS_LEFT: u64 = 128;
 
+/// Objects of an archive whose pages are open.
+const PAGE_FILES_MAX: u64 = 1024;
+/// Connections to an archive, and files that requests still have open when others take their places.
+const ARCHIVE_LEFT: u64 = 128;
+
 /// Connections of clients that the limit on descriptors allows.
-pub(crate) fn connections_max() -> usize {
-    connections_among(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+pub(crate) fn connections_max(has_archive: bool) -> usize {
+    connections_among(all_descriptors(), has_archive)
+}
+
+/// Objects of an archive whose pages may be open.
+#[cfg(feature = "archive")]
+pub(crate) fn page_files_max() -> usize {
+    page_files_among(all_descriptors()).max(1) as usize
+}
+
+fn all_descriptors() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+fn page_files_among(all: u64) -> u64 {
+    PAGE_FILES_MAX.min(all / 8)
 }
 
 /// Connections of clients among `all` descriptors. Files of the store take half of them at most,
-/// and others than clients `DESCRIPTORS_LEFT`, or a quarter if that is less.
-fn connections_among(all: u64) -> usize {
-    let connections = (all / 2).saturating_sub(DESCRIPTORS_LEFT.min(all / 4));
+/// others than clients `DESCRIPTORS_LEFT`, or a quarter if that is less, and an archive has a share too.
+fn connections_among(all: u64, has_archive: bool) -> usize {
+    let archive = page_files_among(all) + ARCHIVE_LEFT.min(all / 16);
+    let left = DESCRIPTORS_LEFT.min(all / 4) + if has_archive { archive } else { 0 };
+    let connections = (all / 2).saturating_sub(left);
     usize::try_from(connections.max(1)).unwrap_or(usize::MAX)
 }
 
@@ -124,9 +145,23 @@ mod tests {
 
     #[test]
     fn clients_have_a_quarter_of_few_descriptors_and_nearly_half_of_many() {
-        let connections = [0, 2, 96, 512, 513, 1_024, 65_536].map(connections_among);
-        assert_eq!(connections, [1, 1, 24, 128, 128, 384, 32_640]);
-        assert_eq!(connections_among(u64::MAX) as u64, u64::MAX / 2 - DESCRIPTORS_LEFT);
+        let connections = |all| connections_among(all, false);
+        let allowed = [0, 2, 96, 512, 513, 1_024, 65_536].map(connections);
+        assert_eq!(allowed, [1, 1, 24, 128, 128, 384, 32_640]);
+        assert_eq!(connections(u64::MAX) as u64, u64::MAX / 2 - DESCRIPTORS_LEFT);
+    }
+
+    /// Else accept(2) fails on the admin listener, too.
+    #[test]
+    fn clients_leave_descriptors_to_the_store_its_archive_and_the_admin_listener() {
+        for all in [64, 512, 1_024, 4_096, 8_192, 20_000, 65_536] {
+            let connections = connections_among(all, true) as u64;
+            let archive = page_files_among(all) + ARCHIVE_LEFT.min(all / 16);
+            let left = all - all / 2 - connections;
+            assert!(left >= DESCRIPTORS_LEFT.min(all / 4) + archive, "{all}: {connections}");
+            assert!(connections >= all / 16, "{all}: {connections}");
+        }
+        assert_eq!([1_024, 65_536].map(page_files_among), [128, 1_024]);
     }
 
     #[test]

@@ -25,8 +25,6 @@ use crate::shared::lock::lock;
 const EVIDENCE_BYTES_MAX: usize = 1 << 20;
 /// Flights of others that a caller waits for if they are refused.
 const FLIGHTS_MAX: u32 = 4;
-/// Objects whose pages are known: 4 KB each.
-const OPEN_MAX: usize = 1024;
 
 /// Objects, their pages on the disk, and the runtime that reads.
 pub(super) struct PageSource {
@@ -36,6 +34,8 @@ pub(super) struct PageSource {
     pub(super) evidence: Evidence,
     /// Reads go on here, also if the request that began them ends.
     pub(super) runtime: Handle,
+    /// Objects whose pages are known: a descriptor and 4 KB each.
+    pub(super) files_max: usize,
     pub(super) files: Mutex<HashMap<Digest, Arc<PageFile>>>,
     /// Segments that were opened, or are being opened by one request for all.
     pub(super) segments: Mutex<HashMap<Digest, Arc<OnceCell<OpenedSegment>>>>,
@@ -211,7 +211,7 @@ impl PageSource {
     fn open(&self, name: ObjectName, bytes: u64, list: PageList) -> Arc<PageFile> {
         let file = Arc::new(PageFile::new(name, bytes, list, self.dir.file(&name, bytes)));
         let mut files = lock(&self.files);
-        if files.len() >= OPEN_MAX {
+        if files.len() >= self.files_max {
             files.clear(); // they are opened again
             lock(&self.segments).clear();
         }

@@ -43,6 +43,8 @@ pub(crate) struct PagePlace {
     /// Directory of the store.
     pub(crate) store: PathBuf,
     pub(crate) evidence: Evidence,
+    /// Files of pages that may be open.
+    pub(crate) files_max: usize,
 }
 
 /// Reads the archive for requests.
@@ -65,7 +67,7 @@ impl ArchiveReader {
         place: PagePlace,
         runtime: &Handle,
     ) -> Result<Arc<Self>, Failed> {
-        let PagePlace { store, evidence } = place;
+        let PagePlace { store, evidence, files_max } = place;
         let rates =
             ReadRates { reads: config.reads_per_second, bytes: config.read_bytes_per_second };
         let dir = PageDir::open(store.join("archive"), config.cache_bytes);
@@ -75,6 +77,7 @@ impl ArchiveReader {
             dir,
             evidence,
             runtime: runtime.clone(),
+            files_max,
             files: Mutex::default(),
             segments: Mutex::default(),
         };
@@ -352,7 +355,7 @@ mod tests {
         let archive = archive.expect("there is one");
         let source = ArchiveSource::open(&archive, &Arc::default()).expect("a directory");
         let thread = ReadThread::start().expect("a thread starts");
-        let at = PagePlace { store: dir.to_owned(), evidence: Evidence::new(dir) };
+        let at = PagePlace { store: dir.to_owned(), evidence: Evidence::new(dir), files_max: 9 };
         let reader =
             ArchiveReader::new(&Arc::new(source), &serving, &archive, at, thread.runtime());
         (reader.expect("a directory"), thread)

@@ -32,7 +32,8 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
 
 fn descriptors(config: &Config) -> Finding {
     let limit = getrlimit(Resource::Nofile).current;
-    judged_descriptors(limit, process::connections_max(), config.limits.connections_max)
+    let allowed = process::connections_max(config.archive.is_some());
+    judged_descriptors(limit, allowed, config.limits.connections_max)
 }
 
 /// Compares the connections that descriptors allow with those of the setting.

@@ -287,8 +287,8 @@ pub(crate) fn not_bound(error: &io::Error) -> String {
 
 /// The limits with no more connections than descriptors allow: with all of them taken, the admin
 /// listener could not accept either.
-pub(crate) fn connections_limits(limits: Limits) -> Limits {
-    let most = process::connections_max();
+pub(crate) fn connections_limits(limits: Limits, has_archive: bool) -> Limits {
+    let most = process::connections_max(has_archive);
     if most >= limits.connections_max {
         return limits;
     }

@@ -27,6 +27,8 @@ use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
 use crate::http::relay::RelayShared;
 use crate::ingest::{Ingest, writer};
+#[cfg(feature = "archive")]
+use crate::observe::process;
 use crate::observe::{Admin, CapacityBounds, DiskBounds};
 use crate::relay::RelayState;
 use crate::shared::{IngestBudget, MemoryBudget, Serving, StageTimes, Status};
@@ -108,7 +110,8 @@ impl Parts {
         let (Some(archive), Some(source)) = (&config.archive, &self.archive) else {
             return Ok(None);
         };
-        let at = PagePlace { store: place.path().to_owned(), evidence: self.evidence.clone() };
+        let (store, evidence) = (place.path().to_owned(), self.evidence.clone());
+        let at = PagePlace { store, evidence, files_max: process::page_files_max() };
         let reader = ArchiveReader::new(source, &self.serving, archive, at, runtime);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))

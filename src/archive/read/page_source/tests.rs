@@ -30,6 +30,7 @@ pub(crate) async fn stored(
         dir: PageDir::open(dir.join("pages"), 1 << 30),
         evidence: Evidence::new(dir),
         runtime: Handle::current(),
+        files_max: 3,
         files: Mutex::default(),
         segments: Mutex::default(),
     };
@@ -145,4 +146,16 @@ async fn pages_are_proven_in_turns() {
     }
     drop(held);
     assert_eq!(bringing.await, Ok(()));
+}
+
+#[tokio::test]
+async fn no_more_files_of_pages_are_open_than_the_descriptors_allow() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let rates = ReadRates { reads: 1000, bytes: 1 << 20 };
+    let (source, _, name) = stored(dir.path(), &[7], rates).await;
+    for number in 0..9 {
+        let name = ObjectName { digest: Digest([number; 32]), ..name };
+        source.file(name, 1, &PageList::of(&[7])).await.expect("the disk gives it");
+        assert!((1..=3).contains(&lock(&source.files).len()));
+    }
 }
