@@ -289,7 +289,9 @@ mod tests {
                 let name = number.to_string();
                 match step {
                     0 if !state.touch(&name) => state.add(&name, number),
-                    0 | 1 => drop(state.touch(&name)),
+                    0 | 1 => {
+                        state.touch(&name);
+                    }
                     _ => drop(state.take_surplus(number, Some(&name))),
                 }
                 let mut by_use: Vec<_> =

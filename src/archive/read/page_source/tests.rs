@@ -50,10 +50,7 @@ async fn large_object_is_read_in_parts_and_kept_once_it_is_whole() {
         let found = source.whole(name, bytes, Payer::Neve, None).await.expect("it is there");
         assert!(found == object);
         let is_first = gets == before;
-        assert_eq!(
-            (store.longest(), store.gets() - gets),
-            (4 << 20, if is_first { 3 } else { 0 })
-        );
+        assert_eq!((store.longest(), store.gets() - gets), (4 << 20, if is_first { 3 } else { 0 }));
     }
 }
 
