@@ -201,7 +201,8 @@ mod tests {
         let heights = feed.state().waiting.keys().copied().collect::<Vec<_>>();
         assert_eq!(heights, (7..=16_384).collect::<Vec<_>>());
         feed.withdraw(9);
-        assert_eq!((feed.state().waiting.len(), feed.state().bytes), (2, 2 * ENTRY_BYTES));
+        let state = feed.state();
+        assert_eq!((state.waiting.len(), state.bytes), (2, 2 * ENTRY_BYTES));
     }
 
     #[tokio::test]

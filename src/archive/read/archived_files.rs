@@ -31,6 +31,8 @@ const LISTS_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of the page lists of one span: an address has places for twice as many. Those of 64 segments of 256 MiB, the
 /// longest that a replica takes, have 8 MiB.
 const SPAN_LISTS_BYTES_MAX: u64 = LISTS_BYTES_MAX / 2;
+/// Bytes that they may have whatever their form says: a manifest may leave out terms that the lists name.
+const SPAN_LISTS_BYTES_MIN: u64 = 64 << 10;
 /// Bytes that tables of archived files take together.
 const TABLES_BYTES_MAX: usize = 32 << 20;
 /// Spans in which one hash is searched for.
@@ -267,7 +269,8 @@ impl ArchivedFiles {
         budget: &Budget<'_>,
     ) -> Result<Arc<PageLists>, ObjectNotRead> {
         // The manifest may name any length: the bytes are in memory before their digest can differ.
-        if span.pages.bytes > manifest.pages_bytes(span).min(SPAN_LISTS_BYTES_MAX) {
+        let form = manifest.pages_bytes(span);
+        if span.pages.bytes > form.clamp(SPAN_LISTS_BYTES_MIN, SPAN_LISTS_BYTES_MAX) {
             return Err(ObjectNotRead::Changed);
         }
         let cell = {

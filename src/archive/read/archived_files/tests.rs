@@ -70,7 +70,8 @@ async fn page_lists_that_are_longer_than_those_of_the_segments_cost_no_read() {
     let before = store.gets();
     // A page each, of 64 segments and the span.
     let form = 32 + 64 * (8 + 32) + 38;
-    for (lists_bytes, segment_bytes) in [(64 << 20, 1), (form + 1, 1), (20 << 20, 1 << 30)] {
+    let short = SPAN_LISTS_BYTES_MIN + 1;
+    for (lists_bytes, segment_bytes) in [(64 << 20, 1), (short, 1), (20 << 20, 1 << 30)] {
         let manifest = manifest(1, lists_bytes, segment_bytes);
         let lists = files.lists(&manifest, &manifest.spans[0], &budget(1)).await;
         assert_eq!(lists.err(), Some(ObjectNotRead::Changed), "{lists_bytes}");

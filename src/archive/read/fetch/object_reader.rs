@@ -225,7 +225,7 @@ enum Payment {
     Due,
     /// `pay` took all parts of the object before.
     Made,
-    /// So it did, and the object has a place.
+    /// Taken before, and the object has a place.
     WithPlace,
 }
 
