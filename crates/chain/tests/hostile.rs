@@ -209,6 +209,7 @@ proptest! {
 #[test]
 fn long_texts() {
     let [short, long] = [1 << 17, 1 << 20].map(time_of_texts);
+    println!("{long:?}, and {short:?} for an eighth");
     // Work that grows with the square takes 64 times as long.
     assert!(long < 32 * short, "{long:?}, and {short:?} for an eighth");
 }
