@@ -17,6 +17,8 @@ use crate::support::neve::{LIMIT, Neve, fresh_dir};
 pub(super) const MIB: u64 = 1 << 20;
 /// Memory apart from that of clients (docs/operating/size.md, "Memory").
 const BASE: u64 = 64 * MIB;
+/// Memory that was given back less than 0.3 s ago (.cargo/config.toml): the faster the machine, the more. Measured: 9 MiB.
+const GIVEN_BACK: u64 = 24 * MIB;
 /// Memory of a connection that is not reserved: 25 KiB were seen for a WebSocket of a debug build, whose futures are larger.
 /// A release build stays below 18.
 pub(super) const CONNECTION: u64 = 28 << 10;
@@ -259,7 +261,7 @@ pub(super) fn withstands(attack: impl Fn(&mut Attack<'_>)) {
         attack(&mut open);
         wait_for_a_refusal(&neve);
         let most = peak.settled();
-        let bound = BASE + total + CONNECTION * open.open.len() as u64;
+        let bound = BASE + GIVEN_BACK + total + CONNECTION * open.open.len() as u64;
         assert!(most < bound, "{} MiB, allowed are {}", most / MIB, bound / MIB);
         others_are_served(&neve, total < TOTAL);
         drop(open);
