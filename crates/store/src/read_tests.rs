@@ -21,7 +21,6 @@ mod splits;
 #[path = "../tests/support/mod.rs"]
 mod support;
 mod times;
-mod views;
 
 use self::checks::{
     assert_all, assert_named, assert_right, contents, copy, failing, quarantined, repair_all, walk,

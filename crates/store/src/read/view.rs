@@ -12,16 +12,15 @@ use crate::memory::residency;
 use crate::memory::residency::Cold;
 use crate::segment::{Found, RecordRef, Segment, Wanted};
 
-/// Segments of one moment. Only the active one, the last, still gains records. A clone shares the lists: a request over
-/// archived segments has a view of its own, and there may be thousands of files.
+/// Segments of one moment. Only the active one, the last, still gains records.
 #[derive(Clone)]
 pub(crate) struct View {
     /// Ascending, each beginning where the one before ends.
-    pub(crate) segments: Arc<[Arc<Segment>]>,
+    pub(crate) segments: Vec<Arc<Segment>>,
     /// Ascending by heights, disjoint.
-    pub(crate) tables: Arc<[Arc<Merged>]>,
+    pub(crate) tables: Vec<Arc<Merged>>,
     /// The segments with a height that no table covers, ascending: the ones to ask themselves.
-    pub(crate) loose: Arc<[Arc<Segment>]>,
+    pub(crate) loose: Vec<Arc<Segment>>,
     /// Packed files that are not of the store, for one request.
     pub(super) archived: Option<Box<Archived>>,
 }
@@ -33,7 +32,7 @@ impl View {
             !segment.is_active() && uncovered(&tables, heights).is_none()
         };
         let loose = segments.iter().filter(|segment| !covered(segment)).cloned().collect();
-        Self { segments: segments.into(), tables: tables.into(), loose, archived: None }
+        Self { segments, tables, loose, archived: None }
     }
 
     pub(crate) fn first_height(&self) -> Option<u64> {

@@ -68,7 +68,7 @@ fn empty_slots() -> std::io::Result<Arc<Map>> {
 pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     pub(crate) map: Arc<Map>,
-    pub(crate) places: PinCounts,
+    places: PinCounts,
     pub(crate) lookup: Lookup,
     pub(crate) logs: LogIndex,
     /// Most records that are served. After a withdrawal they are fewer than the sealed ones in the map, until
@@ -134,7 +134,7 @@ impl Segment {
         Ok(Self {
             header,
             map: empty_slots()?,
-            places: PinCounts::none(),
+            places: PinCounts::new(),
             lookup: Lookup::Packed(opened.packed),
             logs: LogIndex::Absent,
             count_max: found.heights,
@@ -177,11 +177,10 @@ impl Segment {
             Lookup::Active(_) => Lookup::sealed(0, 0), // findable again when the file is rewritten
             Lookup::Packed(packed) => Lookup::Packed(Arc::clone(packed)),
         };
-        let places = if self.is_packed() { PinCounts::none() } else { PinCounts::new() };
         Self {
             header: self.header,
             map: Arc::clone(&self.map),
-            places,
+            places: PinCounts::new(),
             lookup,
             logs: self.logs.cut(),
             count_max: count,

@@ -400,7 +400,7 @@ impl Writer {
 
     pub(crate) fn lists(&self) -> (Vec<Arc<Segment>>, Vec<Arc<Merged>>) {
         let view = self.view.load();
-        (view.segments.to_vec(), view.tables.to_vec())
+        (view.segments.clone(), view.tables.clone())
     }
 
     pub(crate) fn publish(&self, segments: Vec<Arc<Segment>>, tables: Vec<Arc<Merged>>) {
