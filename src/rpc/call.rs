@@ -77,6 +77,8 @@ impl Rpc {
             }
             Ok((method, query)) => self.ask(message, method, query, caller, out),
             Err(NoQuery::NotServed) => Err(not_served(message, caller)),
+            // A node that lacks the method does not look at its parameters.
+            Err(_) if self.is_switched_off(message) => Err(not_served(message, caller)),
             Err(NoQuery::Error(error)) => {
                 caller.calls.note(MethodLabel::of(message), Outcome::Error);
                 envelope::error(out.text(), message.id(), &error);
@@ -88,6 +90,11 @@ impl Rpc {
                 Ok(short(message, "null", out))
             }
         }
+    }
+
+    /// True if the node has the method only if it is told to, and neve was not.
+    fn is_switched_off(&self, message: &Message<'_>) -> bool {
+        !self.limits.debug_raw && message.served().is_some_and(Method::is_debug_raw)
     }
 
     fn ask(
@@ -192,14 +199,28 @@ impl Rpc {
         }
     }
 
-    /// Ignores a notification that reads. Any other one may have an effect at a full node.
+    /// Executes a notification that changes a filter or a subscription, and ignores one that reads. Any other one may
+    /// have an effect at a full node.
     fn notification(
         &self,
         message: &Message<'_>,
         caller: &mut Caller<'_>,
     ) -> Result<usize, Unanswered> {
-        match message.query(self.serving.rules()) {
+        let rules = self.serving.rules();
+        let mut unsent = BodyBuilder::new(1, caller.accepts());
+        if matches!(caller.over, Transport::Socket(_))
+            && let Some(asked) = message.subscription(rules).transpose()
+        {
+            return match asked {
+                Ok(asked) => silent(self.subscribe(message, Ok(asked), caller, &mut unsent)),
+                Err(_) => Err(Unanswered::Silent),
+            };
+        }
+        match message.query(rules) {
             Err(NoQuery::NotServed) => Err(not_served(message, caller)),
+            Ok((method, query @ (Query::FilterChanges(_) | Query::UninstallFilter(_)))) => {
+                silent(self.ask(message, method, query, caller, &mut unsent))
+            }
             _ => Err(Unanswered::Silent),
         }
     }
@@ -217,6 +238,11 @@ impl Rpc {
         };
         (error, range_json(range.as_ref()))
     }
+}
+
+/// Drops an answer that nobody gets.
+fn silent(answered: Result<usize, Unanswered>) -> Result<usize, Unanswered> {
+    answered.and(Err(Unanswered::Silent))
 }
 
 fn not_served(message: &Message<'_>, caller: &mut Caller<'_>) -> Unanswered {

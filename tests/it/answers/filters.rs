@@ -121,6 +121,30 @@ fn changes_come_once_and_in_order() {
     assert_eq!(Value::Array(all_logs), client.result("eth_getLogs", range));
 }
 
+/// The node executes a notification and drops its answer.
+#[test]
+fn notifications_change_filters_as_calls_do() {
+    let (node, dir) = (Recorded::start_at(MAIN, 100, false), fresh_dir());
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "90"]);
+    neve.wait_for_head(100);
+    let mut client = neve.client();
+    let filter = client.result("eth_newBlockFilter", "[]").to_string();
+    node.grow(102);
+    neve.wait_for_head(102);
+    let notification = |method: &str, id: &str| {
+        format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":[{id}]}}"#)
+    };
+    let changes = notification("eth_getFilterChanges", &filter);
+    let call = changes.replace("{", r#"{"id":1,"#);
+    let told = client.post(&format!("[{changes},{call}]")).text();
+    assert_eq!(told, "[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[]}]\n");
+    let removed = client.post(&notification("eth_uninstallFilter", &filter));
+    assert_eq!((removed.status, removed.text().as_str()), (200, ""));
+    assert!(client.post(&call).text().contains("filter not found"));
+    // A node may know it.
+    assert_eq!(client.post(&notification("eth_uninstallFilter", "\"0x1234\"")).status, 421);
+}
+
 /// A batch that is refused is asked of a full node, which does not know the filter: what it would have been
 /// told comes with the next question, and what it made and removed is as before.
 #[test]

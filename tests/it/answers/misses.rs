@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::client::Response;
+use crate::support::neve::Neve;
 use crate::support::served::recorded_from_100;
 
 fn assert_miss(answer: &Response, status: u16, code: i64, message: &str) {
@@ -176,6 +177,27 @@ fn a_notification_that_may_do_something_is_a_miss() {
     assert_eq!(send.status, 421);
     let read = client.post(r#"{"jsonrpc":"2.0","method":"eth_blockNumber"}"#);
     assert_eq!((read.status, read.text().as_str()), (200, ""));
+}
+
+/// Without the switch a node does not know these, whatever their parameters are.
+#[test]
+fn raw_forms_that_are_switched_off_are_misses_with_wrong_parameters_too() {
+    let forms = ["Header", "Block", "Receipts", "Transaction"];
+    let status_and_text = |neve: &Neve, form: &str, params| {
+        let answer = neve.client().call(&format!("debug_getRaw{form}"), params);
+        (answer.status, answer.text())
+    };
+    let (_node, neve, _dir) = recorded_from_100(&[]);
+    for (form, params) in
+        forms.iter().flat_map(|form| ["[]", "[null]", "[{},{}]"].map(|it| (form, it)))
+    {
+        assert_eq!(status_and_text(&neve, form, params).0, 421, "{form} {params}");
+    }
+    let (_node, neve, _dir) = recorded_from_100(&["--api", "debug-raw"]);
+    for form in forms {
+        let (status, text) = status_and_text(&neve, form, "[]");
+        assert!(status == 200 && text.contains("missing value for required argument 0"), "{text}");
+    }
 }
 
 #[test]

@@ -58,6 +58,23 @@ fn catching_up_and_reconnecting() {
     all.iter_mut().for_each(|(ws, _)| ws.is_quiet_for(Duration::from_millis(300)));
 }
 
+/// The node executes a notification, and drops its answer alone.
+#[test]
+fn notifications_begin_and_end_subscriptions() {
+    let devnet = devnet(HEAD);
+    let (_dir, neve) = follow(&devnet, &[]);
+    let mut ws = Ws::open(&neve);
+    ws.send(r#"{"jsonrpc":"2.0","method":"eth_subscribe","params":["newHeads"]}"#);
+    assert!(ws.call("eth_chainId", "[]").contains("result"));
+    devnet.advance(1);
+    let head = ws.notification();
+    assert_eq!(head.height("number"), HEAD + 1);
+    let id = head.id;
+    ws.send(&format!(r#"{{"jsonrpc":"2.0","method":"eth_unsubscribe","params":["{id}"]}}"#));
+    let text = ws.call("eth_unsubscribe", &format!("[\"{id}\"]"));
+    assert!(text.contains("subscription not found"), "{text}");
+}
+
 /// A height that is withdrawn is not announced again when it comes back, under whatever hash: who
 /// must know asks for the block.
 #[test]
