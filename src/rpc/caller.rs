@@ -113,7 +113,7 @@ impl<'s> Caller<'s> {
 
 /// Reserves the text of ids before it is written: each `<` of an id becomes six bytes.
 pub(super) fn ids_fit(messages: &[Message<'_>], caller: &Caller<'_>) -> bool {
-    let ids = || messages.iter().map(Message::id);
+    let ids = || messages.iter().filter_map(Message::raw_id);
     let bytes: usize = ids().map(<[u8]>::len).sum();
     bytes <= IDS_FREE_BYTES
         || caller.memory.covers(2 * ids().map(envelope::echoed_len).sum::<usize>())

@@ -200,7 +200,7 @@ impl Split {
         for message in left {
             if matches!(message.kind(), Kind::Call | Kind::Invalid) {
                 self.begin();
-                envelope::error(self.out.text(), message.id(), error);
+                envelope::error_unread(self.out.text(), message.raw_id(), error);
                 (self.answers, self.served) = (self.answers + 1, self.served + 1);
             }
         }

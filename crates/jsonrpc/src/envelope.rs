@@ -5,8 +5,10 @@
 //! answers are too long.
 
 use crate::error::{MESSAGE_BYTES_MAX, RpcError, cut};
-use crate::json::{echo, encode};
+use crate::json::{compact, echo, encode};
 
+/// Answer without an id, up to the error.
+const VERSION: &[u8] = b"{\"jsonrpc\":\"2.0\"";
 /// Before the id.
 pub const PREFIX: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":";
 /// Between id and result.
@@ -44,6 +46,19 @@ pub fn error(out: &mut Vec<u8>, id: &[u8], error: &RpcError) {
     out.extend_from_slice(b"}}");
 }
 
+/// Appends the error of a message that a batch ends before. The node repeats an id of any kind there, and no `null` for
+/// one that is not there (libevm, `rpc/handler.go`, `respondWithError`; `rpc/json.go`).
+pub fn error_unread(out: &mut Vec<u8>, id: Option<&[u8]>, error: &RpcError) {
+    if let Some(id) = id {
+        out.extend_from_slice(PREFIX);
+        echo(out, &compact(id));
+    } else {
+        out.extend_from_slice(VERSION);
+    }
+    write_error(out, error);
+    out.extend_from_slice(b"}}");
+}
+
 /// Appends a whole error answer with `data`, which is JSON, without a newline.
 pub fn error_with_data(out: &mut Vec<u8>, id: &[u8], error: &RpcError, data: &str) {
     open_error(out, id, error);
@@ -55,6 +70,10 @@ pub fn error_with_data(out: &mut Vec<u8>, id: &[u8], error: &RpcError, data: &st
 fn open_error(out: &mut Vec<u8>, id: &[u8], error: &RpcError) {
     out.extend_from_slice(PREFIX);
     echo(out, id);
+    write_error(out, error);
+}
+
+fn write_error(out: &mut Vec<u8>, error: &RpcError) {
     out.extend_from_slice(format!(",\"error\":{{\"code\":{},\"message\":", error.code).as_bytes());
     encode(out, &cut(&error.message, MESSAGE_BYTES_MAX));
 }
@@ -86,6 +105,22 @@ mod tests {
         assert!(length(&RpcError::no_method(&name(1 << 20))) < 6400);
         assert!(length(&RpcError::no_subscription(&name(1 << 20), &name(1 << 20))) < 6400);
         assert!(length(&RpcError::params("é".repeat(1 << 20))) < 1200);
+    }
+
+    #[test]
+    fn unread_message_has_its_id_of_any_kind_or_none() {
+        for (id, expected) in [
+            (None, ""),
+            (Some("7"), r#""id":7,"#),
+            (Some("[ 1 ,\t\"a \\\" <\" ]"), r#""id":[1,"a \" \u003c"],"#),
+            (Some("{\"a b\" :\n{ } }"), r#""id":{"a b":{}},"#),
+        ] {
+            let mut out = Vec::new();
+            error_unread(&mut out, id.map(str::as_bytes), &RpcError::PARSE);
+            let error = r#""error":{"code":-32700,"message":"parse error"}}"#;
+            let whole = format!(r#"{{"jsonrpc":"2.0",{expected}{error}"#);
+            assert_eq!(String::from_utf8(out).unwrap(), whole);
+        }
     }
 
     #[test]

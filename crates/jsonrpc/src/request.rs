@@ -214,6 +214,11 @@ impl<'a> Message<'a> {
         self.id.filter(|_| self.has_valid_id()).unwrap_or(b"null")
     }
 
+    /// The id as it came, of whatever kind; `None` if there is none.
+    pub fn raw_id(&self) -> Option<&'a [u8]> {
+        self.id
+    }
+
     /// The method's name; empty if there is none.
     pub fn method(&self) -> Cow<'a, str> {
         decode(self.method)

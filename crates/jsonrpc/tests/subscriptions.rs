@@ -126,7 +126,7 @@ fn logs_resume_from_a_number() {
         (r#"{"fromBlock":"0x1"}"#, Some(1)),
         (r#"{"fromBlock":"0x0"}"#, None),
         (r#"{"fromBlock":"earliest"}"#, None),
-        (r#"{"fromBlock":"pending","toBlock":"pending"}"#, None),
+        (r#"{"fromBlock":"latest","toBlock":"pending"}"#, None),
     ];
     for (object, expected) in resumed {
         match subscribe(&format!(r#"["logs",{object}]"#)) {
@@ -145,4 +145,44 @@ fn logs_resume_from_a_number() {
 fn other_methods_are_left_to_query() {
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
     assert_eq!(subscription(call, Rules::Helicon), Ok(None));
+}
+
+/// libevm opens a subscription of pending logs for it, which an SAE node never feeds; coreth takes all new logs.
+#[test]
+fn pending_to_pending_is_for_a_node_since_helicon() {
+    let object = r#"{"fromBlock":"pending","toBlock":"pending"}"#;
+    for method in ["eth_newFilter", "eth_subscribe"] {
+        let name = if method == "eth_subscribe" { r#""logs","# } else { "" };
+        let call =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[{name}{object}]}}"#);
+        let Request::Single(message) = parse(call.as_bytes()) else { panic!("{call}") };
+        let refused = |rules| match method {
+            "eth_subscribe" => message.subscription(rules).err(),
+            _ => message.query(rules).err(),
+        };
+        assert_eq!(refused(Rules::BeforeHelicon), None);
+        assert_eq!(refused(Rules::Helicon), Some(NoQuery::NotServed));
+    }
+}
+
+/// The node decodes the number before it looks for an array, but not for the name of a subscription.
+#[test]
+fn params_that_are_a_number_too_large_are_named() {
+    let error = |method: &str, params: &str| {
+        let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let Request::Single(message) = parse(call.as_bytes()) else { panic!("{call}") };
+        let query = message.query(Rules::BeforeHelicon).err();
+        let subscription = message.subscription(Rules::BeforeHelicon).err();
+        let words = |error| match error {
+            Some(NoQuery::Error(error)) => Some(error.message.into_owned()),
+            _ => None,
+        };
+        (words(query), words(subscription))
+    };
+    let named = "json: cannot unmarshal number 1e999 into Go value of type float64".to_owned();
+    let no_array = "non-array args".to_owned();
+    assert_eq!(error("eth_blockNumber", "1e999"), (Some(named.clone()), None));
+    assert_eq!(error("eth_blockNumber", "1e30"), (Some(no_array.clone()), None));
+    assert_eq!(error("eth_unsubscribe", "1e999").1, Some(named));
+    assert_eq!(error("eth_subscribe", "1e999").1, Some(no_array));
 }

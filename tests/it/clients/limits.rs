@@ -111,6 +111,13 @@ fn batch_limits_hold_at_their_edge() {
         "{text}"
     );
     assert_eq!(answer.json()[1]["result"]["number"], "0x64");
+    // What is no call has no id there, or the one that it came with.
+    for (no_call, id) in [("5", ""), (r#"{"id":[ 1 ]}"#, r#""id":[1],"#)] {
+        let answer = client.post(&format!("[{},{},{no_call}]", header(1), header(2))).text();
+        let error = r#""error":{"code":-32003,"message":"response too large"}}]"#;
+        let unread = format!(r#",{{"jsonrpc":"2.0",{id}{error}"#);
+        assert!(answer.ends_with(&unread), "{answer}");
+    }
     let answer = client.post(&format!("[{},{}]", header(1), header(2))).text();
     assert!(answer.ends_with("}]"), "crossing the limit costs the newline: {answer}");
     assert!(client.post(&format!("[{}]", header(1))).text().ends_with("}]\n"));

@@ -1,6 +1,6 @@
 //! Positional arguments, taken as `libevm/rpc` (json.go, parsePositionalArguments) takes them.
 
-use super::values::Decoded;
+use super::values::{Decoded, float};
 use crate::error::RpcError;
 use crate::json::SyntaxScanner;
 
@@ -21,6 +21,8 @@ impl<'a> Arguments<'a> {
                 Some(scanner)
             }
             Some(b'n') => None,
+            // Go decodes a number before it finds that it is no array.
+            Some(b'-' | b'0'..=b'9') => return Err(not_an_array(params.unwrap_or_default())),
             _ => return Err(RpcError::NON_ARRAY),
         };
         Ok(Self { scanner, taken: 0 })
@@ -77,4 +79,9 @@ impl<'a> Arguments<'a> {
         // There are more, so each one before was there to be taken.
         Err(RpcError::params(format!("too many arguments, want at most {}", self.taken)))
     }
+}
+
+/// The error for parameters that are a number.
+fn not_an_array(number: &[u8]) -> RpcError {
+    float(number).map_or_else(|why| RpcError::params(why.to_string()), |_| RpcError::NON_ARRAY)
 }

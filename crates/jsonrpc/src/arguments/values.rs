@@ -129,7 +129,8 @@ pub(crate) fn floats(value: &[u8], kept: usize) -> Decoded<Floats> {
     Ok(floats)
 }
 
-fn float(value: &[u8]) -> Decoded<f64> {
+/// A `float64`. Null is 0.
+pub(crate) fn float(value: &[u8]) -> Decoded<f64> {
     const TYPE: &str = "float64";
     match value.first() {
         Some(b'n') => return Ok(0.0),

@@ -11,5 +11,5 @@ pub use syntax::syntax_error;
 
 pub(crate) use nesting::Malformed;
 pub(crate) use scan::SyntaxScanner;
-pub(crate) use text::{decode, echo, encode, inside, is_key, quote};
+pub(crate) use text::{compact, decode, echo, encode, inside, is_key, quote};
 pub(crate) use walk::{elements, members};

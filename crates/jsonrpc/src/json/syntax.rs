@@ -4,6 +4,8 @@
 //! says what it did not expect, and where. Of text that just ends it says nothing here, because
 //! the node, which reads from a stream, says nothing either.
 
+use super::nesting::DEPTH_MAX;
+
 /// Returns the error of Go's scanner about the first value in `text`; `None` if the value only
 /// lacks its end.
 pub fn syntax_error(text: &[u8]) -> Option<String> {
@@ -65,6 +67,10 @@ impl SyntaxScanner<'_> {
     }
 
     fn opened(&mut self, bracket: u8) -> Result<Option<u8>, Stopped> {
+        // Before the next byte is read: Go's scanner counts a bracket as it comes.
+        if self.open.len() >= DEPTH_MAX {
+            return Err(Some(invalid(bracket, "exceeded max depth")));
+        }
         match (bracket, self.next_inside()?) {
             (b'[', b']') | (b'{', b'}') => Ok(None),
             (_, first) => {
@@ -239,9 +245,22 @@ mod tests {
         for text in ["", "  ", "{", "[1", "{\"jsonrpc\":\"2.0\"", "\"x", "tr", "-", "{}", "{}x"] {
             assert_eq!(syntax_error(text.as_bytes()), None, "{text}");
         }
-        let deep = "[".repeat(1 << 20);
-        assert_eq!(syntax_error(deep.as_bytes()), None);
-        let deep = "{\"a\":".repeat(1 << 20);
-        assert_eq!(syntax_error(deep.as_bytes()), None);
+    }
+
+    /// The node was asked (avalanchego v1.14.2).
+    #[test]
+    fn bracket_beyond_the_depth_is_named_whatever_follows() {
+        for (open, words) in [
+            ("[", "invalid character '[' exceeded max depth"),
+            ("{\"a\":", "invalid character '{' exceeded max depth"),
+        ] {
+            assert_eq!(syntax_error(open.repeat(DEPTH_MAX).as_bytes()), None);
+            for end in ["", "]", "}", "x"] {
+                let deep = open.repeat(DEPTH_MAX + 1) + end;
+                assert_eq!(syntax_error(deep.as_bytes()).as_deref(), Some(words));
+            }
+        }
+        let closed = "[".repeat(DEPTH_MAX) + &"]".repeat(DEPTH_MAX);
+        assert_eq!(syntax_error(closed.as_bytes()), None);
     }
 }

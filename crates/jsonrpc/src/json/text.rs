@@ -157,6 +157,18 @@ pub(crate) fn echo(out: &mut Vec<u8>, id: &[u8]) {
     out.extend_from_slice(rest);
 }
 
+/// JSON without the white space between its tokens.
+pub(crate) fn compact(json: &[u8]) -> Vec<u8> {
+    let (mut in_string, mut is_escaped) = (false, false);
+    let keeps = |byte: &u8| {
+        let keep = in_string || !matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
+        in_string ^= *byte == b'"' && !is_escaped;
+        is_escaped = in_string && *byte == b'\\' && !is_escaped;
+        keep
+    };
+    json.iter().copied().filter(keeps).collect()
+}
+
 /// True if a key's literal is `name` to Go: whatever the case, escapes decoded. `name` is lower
 /// case ASCII.
 pub(crate) fn is_key(literal: &[u8], name: &str) -> bool {

@@ -19,8 +19,16 @@ pub(crate) fn new_filter(query: LogQuery, rules: Rules) -> Result<LogQuery, NoQu
             let error = if helicon { RpcError::INVALID_RANGE } else { RpcError::FROM_ABOVE_TO };
             Err(error.into())
         }
+        // libevm takes it for one of pending logs, which SAE nodes do not send: only a node keeps it as it is.
+        LogRange::Range { from, to } if helicon && is_pending(from) && is_pending(to) => {
+            Err(NoQuery::NotServed)
+        }
         _ => Ok(query),
     }
+}
+
+fn is_pending(bound: LogBound) -> bool {
+    bound == LogBound::Tag(Tag::Pending)
 }
 
 /// Begin or end of a filter. Everything is a number to the node, some below 0.

@@ -69,7 +69,8 @@ fn subscribe(
     params: Option<&[u8]>,
     rules: Rules,
 ) -> Result<Subscription, NoQuery> {
-    let mut arguments = Arguments::new(params)?;
+    // The node looks for the name first, and drops what a number of any size gives (json.go).
+    let mut arguments = Arguments::new(params).map_err(|_| RpcError::NON_ARRAY)?;
     let name = subscription_name(&mut arguments)?;
     match (namespace, name.as_str()) {
         ("eth", "newHeads") => Ok(new_heads(arguments, rules)?),
