@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use alloy_primitives::U256;
 use neve_chain::{
-    BlockFees, FeeHistory, FeeRequest, FeeRule, Header, HeaderAnswer, NewestBlock, next_base_fee,
+    BlockFees, FEE_BLOCKS_MAX, FEE_DEPTH_MAX, FeeHistory, FeeRequest, FeeRule, Header,
+    HeaderAnswer, NewestBlock, next_base_fee,
 };
 use neve_jsonrpc::{BlockId, RpcError, Rules, Tag};
 use neve_record::parts::{FULL, HEADER, RECEIPTS};
@@ -33,10 +34,12 @@ pub(crate) fn history(
     };
     let held = context.serving.reader.range().ok_or(Miss::Empty)?;
     let head = *held.end();
-    let newest = newest_block(context, newest, head)?;
+    let at = newest;
+    let newest = newest_block(context, at, head)?;
     let request = FeeRequest { count, newest };
+    let node_head = node_head(context, at, head)?;
     let heights = request
-        .blocks(rule, head)
+        .blocks(rule, node_head)
         .map_err(|refusal| RpcError { code: -32000, message: refusal.to_string().into() })?;
     let is_below = !heights.is_empty() && heights.start < *held.start();
     if is_below && !context.serving.reader.covers(&(heights.start..=heights.end - 1)) {
@@ -51,7 +54,7 @@ pub(crate) fn history(
         .clone()
         .map(|height| fees(context, height, rule, with_tips))
         .collect::<Result<_, QueryError>>()?;
-    let next = next_fee(context, &heights, head, rule)?;
+    let next = next_fee(context, &heights, (head, node_head), rule)?;
     match FeeHistory::write(rule, &fees, next, percentiles) {
         FeeHistory::Whole(text) => {
             out.text().extend_from_slice(text.as_bytes());
@@ -64,7 +67,8 @@ pub(crate) fn history(
 /// Bytes that a block counts as, also if its fees are remembered: its header and its share of the text.
 const BLOCK_BYTES: u64 = 4 << 10;
 
-/// The newest block. A height that the upstream has and neve lacks is missing, not beyond the head.
+/// The newest block. A height beyond neve's head is missing while the upstream's is higher: its error would name the
+/// other head.
 fn newest_block(
     context: &QueryContext<'_>,
     newest: BlockId,
@@ -72,7 +76,10 @@ fn newest_block(
 ) -> Result<NewestBlock, NotRead> {
     match newest {
         BlockId::Tag(Tag::Earliest) => {}
-        BlockId::Number(height) if height <= head => {}
+        BlockId::Number(height) if height < head => {}
+        // Before Helicon the head's history follows from the head alone.
+        BlockId::Number(height)
+            if height == head && context.serving.rules() == Rules::BeforeHelicon => {}
         _ => fresh(context.serving)?,
     }
     let height = match newest {
@@ -84,10 +91,21 @@ fn newest_block(
         BlockId::Number(height) => height,
         BlockId::Tag(_) | BlockId::Hash(_) => head, // never a hash
     };
-    if height > head && context.status.upstream_head().is_some_and(|upstream| height <= upstream) {
+    if height > head && context.status.upstream_head().is_some_and(|upstream| upstream > head) {
         return Err(Miss::Height(height).into());
     }
     Ok(NewestBlock::Height(height))
+}
+
+/// Head from which the node measures how far back a call goes: for a number the upstream's, if it is higher. A call
+/// near the limit needs a head that is known to be new.
+fn node_head(context: &QueryContext<'_>, newest: BlockId, head: u64) -> Result<u64, Miss> {
+    let BlockId::Number(newest) = newest else { return Ok(head) };
+    let node_head = context.status.upstream_head().map_or(head, |upstream| upstream.max(head));
+    if newest.saturating_add(FEE_DEPTH_MAX) < node_head.saturating_add(FEE_BLOCKS_MAX) {
+        fresh(context.serving)?;
+    }
+    Ok(node_head)
 }
 
 /// Fees of a block, remembered, because pages of prices ask for the same blocks again and again.
@@ -121,11 +139,12 @@ fn fees(
     Ok(context.fees.get_or(record.header()?.hash, rule, make)?)
 }
 
-/// The base fee after the last block: the next header's, or what the head's clock says.
+/// The base fee after the last block: the next header's, or what the head's clock says. The next header may be at the
+/// node and not here yet.
 fn next_fee(
     context: &QueryContext<'_>,
     heights: &Range<u64>,
-    head: u64,
+    (head, node_head): (u64, u64),
     rule: FeeRule,
 ) -> Result<Option<U256>, NotRead> {
     // Before Helicon the last value follows from the last block alone: see `FeeHistory::write`.
@@ -135,6 +154,9 @@ fn next_fee(
     if heights.end <= head {
         let next = header(context, heights.end)?;
         return Ok(Some(next.base_fee_per_gas.unwrap_or_default()));
+    }
+    if node_head > head {
+        return Err(Miss::Height(heights.end).into());
     }
     let from = settled(context.serving)?;
     let headers: Vec<Header> =

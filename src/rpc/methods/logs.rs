@@ -67,11 +67,9 @@ fn heights(
     if !(is_past(from) && is_past(to)) {
         fresh(context.serving)?;
     }
-    // Heights that the upstream has and the store does not yet are misses, not beyond the head.
-    let upstream = context.status.upstream_head().unwrap_or(head).max(head);
-    let ahead = |bound: neve_jsonrpc::LogBound| {
-        bound.number().filter(|n| (head + 1..=upstream).contains(n))
-    };
+    // While the upstream's head is higher, an error about heights beyond the head would name another one.
+    let is_behind = context.status.upstream_head().is_some_and(|upstream| upstream > head);
+    let ahead = |bound: neve_jsonrpc::LogBound| bound.number().filter(|n| is_behind && *n > head);
     if let Some(height) = ahead(from).or_else(|| ahead(to)) {
         return Err(Miss::Height(height).into());
     }

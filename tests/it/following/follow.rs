@@ -4,12 +4,14 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 
+use neve_devnet::{Config, Fault, Helicon};
 use serde_json::{Value, json};
 use socket2::SockRef;
 
 use crate::support::corpus::{APRICOT0, FORKS, HELICON, MAIN};
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::recorded::{Recorded, by_rules};
+use crate::support::served::{devnet_of, follow};
 
 /// An address where nobody listens.
 fn nobody() -> String {
@@ -314,4 +316,33 @@ fn a_full_disk_stops_storing_and_not_serving() {
     neve.stop_in_time();
     let neve = start("1MiB");
     neve.wait_for_head(200);
+}
+
+/// The node's answers to these name its head, or its next header's base fee.
+#[test]
+fn calls_that_depend_on_the_newest_head_are_misses_while_the_upstream_is_ahead() {
+    let before = [
+        ("eth_getLogs", r#"[{"fromBlock":"0x1000"}]"#),
+        ("eth_feeHistory", r#"["0x1","0x1000",[]]"#),
+    ];
+    let since = [("eth_feeHistory", r#"["0x1","0x14",[]]"#)];
+    for (helicon, calls) in [(Helicon::Never, &before[..]), (Helicon::FromGenesis, &since)] {
+        let devnet = devnet_of(Config::test().with_head(20).with_helicon(helicon));
+        let (_dir, neve) = follow(&devnet, &[]);
+        let statuses = || {
+            let status =
+                |(method, params): &(&str, &str)| neve.client().call(method, params).status;
+            calls.iter().map(status).collect::<Vec<_>>()
+        };
+        assert!(statuses().iter().all(|status| *status == 200));
+        let fault = devnet.faults().inject(Fault::NullBlock.at(21));
+        devnet.advance(2);
+        neve.wait("lag 2", |health| (health["blocks"]["lag"] == 2).then_some(()));
+        assert!(statuses().iter().all(|status| *status == 421));
+        // What the newest head does not change is served.
+        assert_eq!(neve.client().call("eth_feeHistory", r#"["0x1","0x13",[]]"#).status, 200);
+        fault.clear();
+        neve.wait_for_head(22);
+        assert!(statuses().iter().all(|status| *status == 200));
+    }
 }
