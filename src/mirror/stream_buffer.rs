@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::shared::lock::lock;
@@ -96,14 +97,10 @@ impl StreamBuffer {
 
     /// Takes a height from the stream, once there is room. What is below `stored` is not needed.
     pub(crate) async fn put(&self, height: u64, texts: StreamedPayload, stored: u64) {
-        let mut changes = self.changes.subscribe();
-        while self.is_full(stored) {
-            changes.borrow_and_update();
+        while self.room(|| !self.is_full(stored)).await.is_err() {
             // Nobody takes them: the heights were fetched otherwise, and the stream would stand
             // still.
-            if timeout(UNWANTED_AFTER, changes.changed()).await.is_err() {
-                self.change(|state| state.remove_all(..));
-            }
+            self.change(|state| state.remove_all(..));
         }
         // They are slices of the buffer that they came in, which may be far longer than they are.
         let texts = (Bytes::copy_from_slice(&texts.0), Bytes::copy_from_slice(&texts.1));
@@ -112,6 +109,18 @@ impl StreamBuffer {
             state.bytes += memory_of(&texts);
             state.waiting.insert(height, texts);
         });
+    }
+
+    /// Waits until there is room. Fails if nothing changes for a while.
+    async fn room(&self, has_room: impl Fn() -> bool) -> Result<(), Elapsed> {
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.borrow_and_update(); // before the look: a change after it ends the wait
+            if has_room() {
+                return Ok(());
+            }
+            let _: Result<(), _> = timeout(UNWANTED_AFTER, changes.changed()).await?;
+        }
     }
 
     fn is_full(&self, stored: u64) -> bool {
@@ -151,6 +160,8 @@ impl StreamBuffer {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -187,6 +198,18 @@ mod tests {
         }
         feed.put(8, texts(1), 8).await;
         assert_eq!(feed.state().waiting.len(), 1, "what is stored is not needed");
+    }
+
+    #[tokio::test]
+    async fn room_that_comes_during_the_look_ends_the_wait() {
+        let feed = StreamBuffer::default();
+        let looks = Cell::new(0);
+        let has_room = || {
+            feed.change(|_| looks.set(looks.get() + 1));
+            looks.get() == 2
+        };
+        assert!(feed.room(has_room).await.is_ok());
+        assert_eq!(looks.get(), 2);
     }
 
     #[tokio::test]

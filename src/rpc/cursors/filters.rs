@@ -51,7 +51,14 @@ pub(crate) struct Filters {
     max: AtomicUsize,
     /// Filters of one address.
     address_max: AtomicUsize,
-    held: Mutex<HashMap<String, FilterEntry>>,
+    held: Mutex<HeldFilters>,
+}
+
+#[derive(Debug, Default)]
+struct HeldFilters {
+    entries: HashMap<String, FilterEntry>,
+    /// No filter is idle before.
+    idle_from: Option<Instant>,
 }
 
 impl Filters {
@@ -79,26 +86,29 @@ impl Filters {
         let mut held = self.held();
         let mut place = self.place(&held, bytes, account);
         // Idle filters are removed only when their room is needed: no timer runs for them.
-        if place.is_err() {
-            held.retain(|_, entry| !entry.is_idle(now));
+        let idle = if place.is_err() { held.take_idle(now) } else { Vec::new() };
+        if !idle.is_empty() {
+            drop(held); // the memory of many filters takes a while to give back
+            drop(idle);
+            held = self.held();
             place = self.place(&held, bytes, account);
         }
         let reserved = place?;
         let next = Mutex::new(head.map(|head| head + 1));
         let filter = Arc::new(OpenFilter { topic, next, _held: reserved });
-        held.insert(id.clone(), FilterEntry { filter, asked: now });
+        held.entries.insert(id.clone(), FilterEntry { filter, asked: now });
         Ok(id)
     }
 
     /// Reserves memory and a place for one more filter.
     fn place(
         &self,
-        held: &HashMap<String, FilterEntry>,
+        held: &HeldFilters,
         bytes: usize,
         account: Account<'_>,
     ) -> Result<(Reservation, FilterPlace), RpcError> {
         let max = self.max.load(Ordering::Relaxed);
-        if held.len() >= max {
+        if held.entries.len() >= max {
             return Err(too_many(max));
         }
         let reservation = account.reserve(Holder::Filter, bytes).ok_or_else(no_room)?;
@@ -112,16 +122,16 @@ impl Filters {
     pub(crate) fn get(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
         let mut held = self.held();
         // No timer removes filters, so an expired one may still be here.
-        if held.get(id)?.is_idle(now) {
-            held.remove(id);
+        if held.entries.get(id)?.is_idle(now) {
+            held.entries.remove(id);
         }
-        held.get(id).map(|entry| Arc::clone(&entry.filter))
+        held.entries.get(id).map(|entry| Arc::clone(&entry.filter))
     }
 
     /// Returns a filter, and notes the poll.
     pub(crate) fn poll(&self, id: &str, now: Instant) -> Option<Arc<OpenFilter>> {
         let filter = self.get(id, now)?;
-        if let Some(entry) = self.held().get_mut(id) {
+        if let Some(entry) = self.held().entries.get_mut(id) {
             entry.asked = now;
         }
         Some(filter)
@@ -129,12 +139,28 @@ impl Filters {
 
     /// Removes a filter, and returns it if there was one.
     pub(crate) fn close(&self, id: &str, now: Instant) -> Option<FilterEntry> {
-        let removed = self.held().remove(id);
+        let removed = self.held().entries.remove(id);
         removed.filter(|entry| !entry.is_idle(now))
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<String, FilterEntry>> {
+    fn held(&self) -> MutexGuard<'_, HeldFilters> {
         lock(&self.held)
+    }
+}
+
+impl HeldFilters {
+    /// Takes out the filters that nobody polls. Looks at none before one can be idle: a client that is refused may
+    /// ask as often as it likes, and others wait for the lock.
+    fn take_idle(&mut self, now: Instant) -> Vec<FilterEntry> {
+        if self.idle_from.is_some_and(|from| now < from) {
+            return Vec::new();
+        }
+        let idle = self.entries.extract_if(|_, entry| entry.is_idle(now));
+        let idle = idle.map(|(_, entry)| entry).collect();
+        // Polls only make it later, and so are new filters.
+        let oldest = self.entries.values().map(|entry| entry.asked).min();
+        self.idle_from = Some(oldest.unwrap_or(now) + IDLE_MAX);
+        idle
     }
 }
 
@@ -204,8 +230,8 @@ impl UndoLog {
     pub(crate) fn undo(&mut self, filters: &Filters) {
         for change in self.0.get_mut().drain(..).rev() {
             match change {
-                Change::Opened(id) => drop(filters.held().remove(&id)),
-                Change::Closed(id, entry) => drop(filters.held().insert(id, entry)),
+                Change::Opened(id) => drop(filters.held().entries.remove(&id)),
+                Change::Closed(id, entry) => drop(filters.held().entries.insert(id, entry)),
                 Change::Told { filter, before, after } => {
                     let mut next = filter.next();
                     if *next == after {
@@ -346,7 +372,7 @@ mod tests {
         assert!(filters.get(&read, at(300)).is_none());
         assert!(filters.close(&left, at(300)).is_none());
         assert!(filters.get(&asked, at(599)).is_none());
-        assert!(filters.held().is_empty());
+        assert!(filters.held().entries.is_empty());
     }
 
     #[test]
@@ -360,7 +386,25 @@ mod tests {
         assert!(filters.open_one(FilterKind::Blocks, None, start).is_ok());
         // Those that are forgotten make room.
         assert!(filters.open_one(FilterKind::Blocks, None, start + IDLE_MAX).is_ok());
-        assert_eq!(filters.held().len(), 1);
+        assert_eq!(filters.held().entries.len(), 1);
+    }
+
+    #[test]
+    fn refused_client_has_no_filters_looked_at_before_one_can_be_idle() {
+        let (filters, start) = filters(3);
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let ids = [0, 10, 20].map(|seconds| {
+            filters.open_one(FilterKind::Blocks, None, at(seconds)).expect("there is room")
+        });
+        let refused = |now| filters.open_one(FilterKind::Blocks, None, now).is_err();
+        assert!(refused(at(30)));
+        assert_eq!(filters.held().idle_from, Some(at(300)));
+        assert!(filters.poll(&ids[0], at(40)).is_some() && refused(at(299)));
+        // One look finds none, and knows that none can be idle before 310.
+        assert!(refused(at(300)));
+        assert_eq!(filters.held().idle_from, Some(at(310)));
+        assert!(!refused(at(310)) && refused(at(311)));
+        assert_eq!(filters.held().idle_from, Some(at(320)));
     }
 
     #[test]
@@ -381,8 +425,8 @@ mod tests {
         assert_eq!(error, no_room());
         assert!(filters.open(new_id(), wanted(1000), None, now, other).is_ok());
         assert!(filters.open(new_id(), wanted(1000), None, now + IDLE_MAX, one).is_ok());
-        assert_eq!(filters.held().len(), 1);
-        drop(filters.held().drain());
+        assert_eq!(filters.held().entries.len(), 1);
+        drop(filters.held().entries.drain());
         assert_eq!(memory.used(), 0);
     }
 

@@ -163,6 +163,7 @@ impl Subscriptions {
         }
         self.closed = Vec::new();
         self.held.retain(|held| held.frame != frame);
+        self.held.shrink_to(2 * self.held.len()); // more is not reserved
     }
 
     /// Opens a subscription. It gets the heights after `served`, or those from a given height on, which is served

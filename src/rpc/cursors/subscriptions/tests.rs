@@ -47,6 +47,17 @@ fn ended_subscriptions_leave_no_memory() {
 }
 
 #[test]
+fn refused_frame_leaves_no_memory() {
+    let mut all = none(1000);
+    all.begin();
+    assert!(open(&mut all, HEADS, None).is_some());
+    all.begin();
+    (0..999).for_each(|_| assert!(open(&mut all, HEADS, None).is_some()));
+    all.undo();
+    assert!(all.held.len() == 1 && all.held.capacity() <= 4, "{}", all.held.capacity());
+}
+
+#[test]
 fn open_subscriptions_have_reserved_what_they_take() {
     let budget = plenty();
     let mut all = none(1000);
