@@ -1,4 +1,5 @@
 //! A real avalanchego.
 
 mod feed;
+mod odd_messages;
 mod real_node;
