@@ -89,6 +89,7 @@ fn batch<'a>(
         let message = message(scanner, 1)?;
         if messages.len() <= max {
             messages.push(message);
+        // Looked for only beyond the limit: batches within it do not pay.
         } else if !*has_call.get_or_insert_with(|| messages.iter().any(Message::is_call))
             && message.is_call()
         {
@@ -183,6 +184,7 @@ impl<'a> Message<'a> {
             Some(Member::Method) if is_string => self.method = value,
             Some(Member::Id) => self.id = Some(value),
             Some(Member::Params) => self.params = Some(value),
+            // Go keeps the text of a result, null too, but a null error is a nil pointer.
             Some(Member::Result) => self.answers = true,
             Some(Member::Error) => self.error = value != b"null",
             Some(Member::Version | Member::Method) | None => {}

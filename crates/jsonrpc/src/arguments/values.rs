@@ -89,8 +89,8 @@ pub(crate) fn check_string(value: &[u8], into: &'static str) -> Decoded<()> {
     }
 }
 
-/// A list whose wrong elements are passed over, the first of them being reported at the end, as
-/// Go does with plain types. Null is empty. Nothing is collected: elements take many times their text.
+/// Checks a list up to its first wrong element. Go reads on, but reports the same one at the end.
+/// Null is empty. Nothing is collected: elements take many times their text.
 fn list(
     value: &[u8],
     into: &'static str,

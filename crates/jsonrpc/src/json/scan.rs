@@ -120,6 +120,7 @@ impl<'a> SyntaxScanner<'a> {
 
     fn word(&mut self, word: &[u8]) -> Result<(), Malformed> {
         let found = self.bytes[self.at..].starts_with(word);
+        // May be past the end: after an error no caller reads on.
         self.at += word.len();
         if found { Ok(()) } else { Err(Malformed) }
     }
@@ -168,6 +169,7 @@ impl<'a> SyntaxScanner<'a> {
                     self.key()?;
                     continue;
                 }
+                // `close` refuses the bracket of the other kind.
                 if !matches!(self.peek(), Some(b'}' | b']')) {
                     if open.is_object() {
                         return Err(Malformed);

@@ -151,6 +151,8 @@ impl SyntaxScanner<'_> {
                 return Err(Some(invalid(digit, "in numeric literal")));
             }
         }
+        // Nothing follows a leading zero: Go ends the number there, and finds the next digit out of
+        // place.
         if digit != b'0' {
             self.digits();
         }
@@ -206,6 +208,7 @@ fn quoted(byte: u8) -> String {
         0x0b => r"'\v'".to_owned(),
         0x0c => r"'\f'".to_owned(),
         0x00..0x20 | 0x7f => format!("'\\x{byte:02x}'"),
+        // Go takes the byte for a code point: of Latin-1, these cannot be printed.
         0x80..=0xa0 | 0xad => format!("'\\u{byte:04x}'"),
         _ => format!("'{}'", char::from(byte)),
     }

@@ -53,6 +53,7 @@ fn first_fault(percentiles: &[f64]) -> Option<(usize, f64, Fault)> {
 
 fn wrong_before_helicon(percentiles: &Floats) -> Option<String> {
     const WHAT: &str = "invalid reward percentile";
+    // First, as in the node. Those beyond the limit were not kept to be looked at.
     if percentiles.len > PERCENTILES_MAX {
         return Some(format!("{WHAT}: over the query limit {PERCENTILES_MAX}"));
     }

@@ -76,6 +76,8 @@ impl<'a> Input<'a> {
         } else if is_key(key, "toblock") {
             self.to = if is_null { None } else { bound(value)? };
         } else if is_key(key, "address") {
+            // Go's field takes any value: numbers in it become `float64`, addresses are looked for
+            // later.
             self.passed_over("address", overflow(value));
             self.address = Some(value).filter(|_| !is_null);
         } else if is_key(key, "topics") {
