@@ -86,6 +86,7 @@ impl FeeRequest {
 
     /// coreth, `eth/gasprice/feehistory.go`, `FeeHistory` and `resolveBlockRange`.
     fn blocks_before_helicon(&self, head: u64) -> Result<Range<u64>, FeeRefusal> {
+        // coreth returns at once: it does not look at the newest block.
         if self.count == 0 {
             return Ok(0..0);
         }
@@ -93,6 +94,7 @@ impl FeeRequest {
         let newest = match self.newest {
             NewestBlock::Height(newest) => newest,
             NewestBlock::Pending => {
+                // coreth has no pending block, and counts it among the blocks asked for.
                 count -= 1;
                 head
             }
@@ -123,6 +125,7 @@ impl FeeRequest {
             return Err(FeeRefusal::HeliconTooOld { newest, head });
         }
         let end = newest.saturating_add(1);
+        // Last: saevm refuses a wrong newest block even of a count of zero.
         match self.count.min(FEE_BLOCKS_MAX) {
             0 => Ok(0..0),
             count => Ok(end.saturating_sub(count)..end),

@@ -42,6 +42,7 @@ impl Object {
     fn find(&self, key: &[u8], next: usize) -> Option<usize> {
         let is = |(name, _): &Key| name.as_bytes() == key;
         let ahead = self.keys.get(next..)?.iter().position(is).map(|steps| next + steps);
+        // Before `next` it is out of order or there twice. `take` says which.
         ahead.or_else(|| self.keys.iter().position(is))
     }
 
@@ -112,6 +113,7 @@ impl<'a> Keys<'a> {
         if self.seen >> index & 1 == 1 {
             return Err("a key that is given twice");
         }
+        // Behind `ended` too: then the unknown key was not at the end.
         let misplaced =
             || index < self.next || self.ended.is_some() || (self.object.sorted && key < self.last);
         if form == Form::Node && misplaced() {
@@ -131,6 +133,7 @@ impl<'a> Keys<'a> {
         *slot = key;
         self.unknown_count += 1;
         if form == Form::Node {
+            // Before the first known key the index wraps, and finds none.
             let known = self.object.keys.get(self.next.wrapping_sub(1));
             let is_in_place = self.object.sorted
                 && key > self.last

@@ -23,6 +23,7 @@ impl Cursor<'_> {
             };
             if let Some(object) = opened {
                 self.at += 1;
+                // `objects` has 64 bits: one level more would push the outermost out.
                 if depth == DEPTH_MAX {
                     return Err(self.expected("a value that is not so deep"));
                 }

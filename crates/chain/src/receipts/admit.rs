@@ -23,6 +23,7 @@ impl AdmittedKeys {
             match admitted.iter().find(|given| is_same(given)) {
                 Some((_, given)) if given == key => {}
                 Some((_, given)) => {
+                    // Many readers of JSON ignore case: one of the two would hide the other.
                     let why = format!("differs in case only from {}.{given}", object.name);
                     return Err((name.to_owned(), why));
                 }

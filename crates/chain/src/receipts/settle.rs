@@ -214,6 +214,7 @@ impl Settlement {
         self.check_parent(header)?;
         let through = header.header().settled_through();
         let proof = self.prove(header, through)?;
+        // Only now: a disproof leaves the window as it was.
         self.last = Some((header.header().number, header.hash()));
         self.settled = Some(through);
         while self.entries.front().is_some_and(|entry| entry.height <= through) {
@@ -260,6 +261,7 @@ impl Settlement {
         let Some(entries) = self.range(from, through) else {
             return Ok(Proof::Unprovable { from: Some(from), through });
         };
+        // An empty range too: the header must then commit to no receipts.
         compare(header, from, through, &entries)?;
         Ok(if entries.is_empty() { Proof::Nothing } else { Proof::Proven(from..=through) })
     }
