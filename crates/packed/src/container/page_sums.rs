@@ -63,6 +63,7 @@ impl PageSums {
             return Err(outside());
         }
         let first = range.start / self.page;
+        // Whole pages: a checksum is of no less.
         let pages = first * self.page..range.end.next_multiple_of(self.page).min(place.bytes);
         let (offset, bytes) = place.part(pages.clone()).ok_or_else(outside)?;
         let found = read(source, offset, bytes)?;

@@ -131,6 +131,7 @@ impl<'f> Fields<'f> {
         for receipt in 0..count {
             reader.receipt(receipt)?;
         }
+        // With fewer receipts than there are, the streams have bytes left.
         if count == at.txs {
             reader.end()?;
         }

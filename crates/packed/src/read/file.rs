@@ -219,6 +219,7 @@ impl<S: Source> PackedFile<S> {
                     let form =
                         hash_index::form(|range| self.part(section, &sums, range), place.bytes);
                     match form {
+                        // Not remembered: the next read may succeed.
                         Err(error @ PackedError::Read { .. }) => return Err(error),
                         // Widths that no packer writes: damaged, as one with another checksum is.
                         form => form.ok().map(|form| (sums, form)),

@@ -116,6 +116,7 @@ impl PackedHeight<'_> {
 
     /// Appends the `result` of `eth_getBlockByNumber(n, true)`.
     pub fn block(&self, total: TotalDifficulty, out: &mut Vec<u8>) -> Result<(), PackedError> {
+        // `body` would unpack the receipts, too.
         if let Some(frame) = self.texts() {
             put_text(out, Texts::read_block(frame, self.height, total)?);
         } else if let Body::Fields(fields) = self.body(total)? {
@@ -147,6 +148,7 @@ impl PackedHeight<'_> {
     /// Appends the `result` of `eth_getBlockReceipts(n)`.
     pub fn receipts(&self, out: &mut Vec<u8>) -> Result<(), PackedError> {
         if let Some(frame) = self.texts() {
+            // `body` would unpack the block, too.
             put_text(out, Texts::read_receipts(frame)?);
         } else if let Body::Fields(fields) = self.body(ANY)? {
             fields.receipts(out)?;

@@ -21,6 +21,7 @@ pub fn intact_bytes(file: &[u8]) -> u64 {
 
 /// Returns the bytes of the frames before the first one that does not pass its checksum.
 fn intact_frames(file: &[u8], header: &FileHeader, frames: &Place) -> u64 {
+    // Right checksums make no right tables. Then no frame counts, and all of them come again.
     let Ok(opened) = PackedFile::open(file) else { return 0 };
     let mut end = 0;
     for (index, height) in (header.first..=header.last()).enumerate() {

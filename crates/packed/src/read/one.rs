@@ -25,6 +25,7 @@ impl Fields<'_> {
         let number = self.frame.group_of(at);
         let mut group = self.group(number)?;
         let header =
+            // The header lies in the first group.
             if number == 0 { self.header_of(&group) } else { self.header_of(&self.group(0)?) };
         let missing = || PackedError::malformed("group", "a transaction without a chunk");
         let found = group.chunk_of(at).ok_or_else(missing)?;
@@ -32,6 +33,7 @@ impl Fields<'_> {
         let depth = if receipt { Depth::Receipt(place) } else { Depth::Transaction(place) };
         let chunk = self.chunk(&group, found, depth)?;
         let found =
+            // Found again, to take it out of the group: above it is lent.
             group.chunks.iter().position(|chunk| chunk.start.tx + place == at && place < chunk.txs);
         let found = group.chunks.swap_remove(found.ok_or_else(missing)?);
         Ok(Some((header?, found, chunk, place)))
@@ -52,6 +54,7 @@ impl Fields<'_> {
         let Some((header, _, mut chunk, place)) = self.chunk_of(at, false)? else {
             return Ok(false);
         };
+        // Before hashing: the others of the chunk would be hashed for nothing.
         Self::only(&mut chunk, place);
         let signatures = self.frame.signatures(at, 1);
         let hashes = derive::hashes(&chunk, signatures);
@@ -75,6 +78,7 @@ impl Fields<'_> {
         let Some((header, found, mut chunk, place)) = self.chunk_of(at, true)? else {
             return Ok(false);
         };
+        // Gas and log index go on from the receipts before. A forged file must not overflow them.
         let before = &chunk.receipts[..place];
         let gas = before.iter().fold(found.start.gas, |sum, one| sum.wrapping_add(one.gas_used));
         let log = found.start.log + before.iter().map(|one| one.logs.len()).sum::<usize>();

@@ -48,6 +48,7 @@ pub(crate) fn write(
     difficulty: Option<Range<usize>>,
     receipts: &[u8],
 ) -> Result<Vec<u8>, PackError> {
+    // 0 stands for a text without it.
     let at = difficulty.clone().map_or(0, |range| range.start as u64 + 1);
     let cut = difficulty.unwrap_or(block.len()..block.len());
     let block = [&block[..cut.start], &block[cut.end..]].concat();
@@ -138,6 +139,7 @@ impl Texts {
     }
 
     pub(crate) fn counts(&self) -> Result<(usize, usize), PackedError> {
+        // Receipts that cannot be read do not keep transactions from being counted.
         let logs = self.parse_receipts().map_or(0, |receipts| receipts.logs.len());
         Ok((self.parse_block()?.transactions.len(), logs))
     }

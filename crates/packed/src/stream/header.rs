@@ -253,6 +253,7 @@ impl<'v> Values<'v> {
         let value = match symbol {
             MILLISECONDS if at == TIMESTAMP_MILLISECONDS => {
                 let over = u64::from(u16::from_le_bytes(literals.array()?));
+                // Read already: the field stands before this one.
                 self.number(TIMESTAMP)
                     .and_then(|seconds| seconds.checked_mul(1000)?.checked_add(over))
             }

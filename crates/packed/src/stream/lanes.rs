@@ -148,6 +148,7 @@ impl Sink for Writer<'_> {
 
     fn log_shape(&mut self, shape: Option<&LogShape>) {
         let id = shape.map(|shape| self.places.log_shapes.get(shape).copied());
+        // Numbers of `Predictions`: 0 is the end, and a shape outside the table has none.
         let symbol = id.map_or(Some(0), |id| id.map(|id| id as u32 + 1));
         let predicted = symbol.is_some() && symbol == self.next;
         self.next = id.flatten().and_then(|id| self.places.predictions.after_log.get(id).copied());

@@ -187,6 +187,7 @@ fn read_tx_shape(bytes: &mut Bytes<'_>, words: &[Word]) -> Result<TxShape, Packe
         return Err(bytes.error("unknown flags of a shape"));
     }
     let has_to = flags & TxShape::HAS_TO != 0;
+    // The file chooses the word: it may be no address.
     let to = if has_to { as_address(read_word(bytes, 20, words)?) } else { [0; 32] };
     let input_bytes = bytes.varint()?;
     let selector = if input_bytes >= 4 { bytes.array()? } else { [0; 4] };
@@ -234,12 +235,14 @@ impl BloomBits {
     /// Returns the bits of word `id` as an address or as a topic, if they are known.
     pub(crate) fn get(&self, id: usize, topic: bool) -> Option<[u16; 3]> {
         let bits = self.0[usize::from(topic)].get(id)?.load(Ordering::Relaxed);
+        // Bit 48 marks known bits: three zeros are bits, too.
         (bits >> 48 == 1).then_some([bits as u16, (bits >> 16) as u16, (bits >> 32) as u16])
     }
 
     pub(crate) fn set(&self, id: usize, topic: bool, bits: [u16; 3]) {
         if let Some(place) = self.0[usize::from(topic)].get(id) {
             let [a, b, c] = bits.map(u64::from);
+            // All three in one store: a reader has the whole entry or none, so no order is needed.
             place.store(1 << 48 | c << 32 | b << 16 | a, Ordering::Relaxed);
         }
     }

@@ -88,6 +88,7 @@ impl<'a> Reader<'a> {
         match symbol {
             word::ZERO => Ok(([0; 32], 0)),
             word::SLOT..word::RECENT => Ok(self.slots[usize::from(symbol - word::SLOT)]),
+            // `LEFT` is the last recent word: a literal of no bytes would be `ZERO`.
             word::RECENT..=word::LEFT => self.near(usize::from(symbol - word::RECENT)),
             word::FAR => {
                 let far = usize::from(self.literals.byte()?);

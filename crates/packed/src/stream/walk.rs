@@ -27,6 +27,7 @@ impl TxShape {
     pub(crate) const HAS_TO: u8 = 8;
 
     pub(crate) fn of(tx: &Tx, input: &[u8], chain_id: u64) -> Self {
+        // A signature from before EIP-155 names no chain.
         let other = tx.kind != kind::UNPROTECTED && tx.chain_id != chain_id;
         let flags = tx.kind
             | if other { Self::OTHER_CHAIN } else { 0 }
@@ -85,6 +86,7 @@ pub(crate) fn transactions(chunk: &Chunk, chain_id: u64, sink: &mut impl Sink) {
         if shape.flags & TxShape::OTHER_CHAIN != 0 {
             sink.number(u128::from(tx.chain_id));
         }
+        // The places of `set` belong to the format: the reader sets the same slots there.
         sink.set(slot::TO, shape.to);
         sink.word(&tx.from);
         sink.set(slot::FROM, tx.from);

@@ -65,6 +65,7 @@ impl Literal {
         let left = 32 - leading(0);
         let right = 32 - word.iter().rev().take_while(|byte| **byte == 0).count();
         let negative = 32 - leading(0xff);
+        // The other two forms write their length as a byte more.
         if left <= right + 1 && left <= negative + 1 {
             Self::Left(left)
         } else if right <= negative {
