@@ -76,6 +76,7 @@ pub(crate) const NONBLOCK: i32 =
 
 /// Returns the file if it is a regular one.
 pub(crate) fn regular(file: File) -> io::Result<File> {
+    // Of the opened file: its name may lead to another one by now.
     if file.metadata()?.is_file() {
         return Ok(file);
     }

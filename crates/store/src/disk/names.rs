@@ -55,6 +55,7 @@ pub(crate) fn table_name(first: u64, last: u64) -> String {
 pub(crate) fn parse_table_name(name: &str) -> Option<(u64, u64)> {
     let (first, last) = name.strip_suffix(TABLE_SUFFIX)?.split_once('-')?;
     let heights = (first.parse().ok()?, last.parse().ok()?);
+    // One spelling: numbers parse with fewer digits and with a sign, too.
     (table_name(heights.0, heights.1) == name).then_some(heights)
 }
 

@@ -123,6 +123,7 @@ impl Seal {
             section.offset >= self.data_end
                 && section.offset.checked_add(section.length).is_some_and(|end| end <= self.end)
         };
+        // A file from a mirror source may be forged: a right checksum is no right place.
         let good = (1..=header.slot_count).contains(&self.count)
             && (header.data_offset..=self.end).contains(&self.data_end)
             && self.end <= header.capacity

@@ -85,6 +85,7 @@ impl Slot {
             return Err("index slot fails its checksum");
         }
         let slot = Self::read(bytes);
+        // A file from a mirror source may be forged: a right checksum is no right place.
         let good = slot.end().is_some_and(|end| end <= limit)
             && slot.offset.is_multiple_of(ALIGN)
             && slot.bounds[0] as usize >= HEAD_LEN

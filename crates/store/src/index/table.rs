@@ -96,6 +96,7 @@ impl<'a> Table<'a> {
     ) -> Option<Result<T, Cold>> {
         let wanted = prefix(hash);
         for at in home(wanted, self.homes)..self.places() {
+            // An empty place ends the search: an entry is moved only past places that are taken.
             let (prefix, locator) = match self.entry(at)? {
                 Ok(entry) => entry,
                 Err(cold) => return Some(Err(cold)),

@@ -159,6 +159,7 @@ fn used_slots(path: &Path, header: &SegmentHeader) -> Option<(u64, u64)> {
     let mut slots = vec![0; header.slot_count as usize * SLOT_LEN];
     let file = reads::open_regular(path).ok()?;
     reads::read_exact(&file, &mut slots, slot_offset(0)).ok()?;
+    // Not by checksum: a server may be writing the newest one.
     let is_used = |slot: &&[u8]| slot.iter().any(|byte| *byte != 0);
     let count = slots.chunks_exact(SLOT_LEN).take_while(is_used).count() as u64;
     Some((header.base_height, header.base_height + count.checked_sub(1)?))

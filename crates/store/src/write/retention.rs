@@ -48,6 +48,7 @@ impl Hold {
     pub(crate) fn waits_for(&self, facts: &SegmentFacts) -> bool {
         let SegmentFacts { base, end_height, range, .. } = *facts;
         let is_copied = |(first, last): (u64, u64)| {
+            // Of a segment across `from` only the upper part needs a copy.
             base.max(self.from) >= first && end_height <= last.saturating_add(1)
         };
         let is_there = end_height <= self.from || self.copied.is_some_and(is_copied);
