@@ -86,6 +86,7 @@ impl ArchiveStore {
         self.counted("put", 5, put).await?;
         let read =
             self.counted("get", 0, self.objects.get_opts(&path, GetOptions::default())).await;
+        // Also if the read failed.
         self.delete(&name).await?;
         Ok(read?.meta.last_modified.timestamp())
     }

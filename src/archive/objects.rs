@@ -52,6 +52,7 @@ impl Objects {
             Ok(file) => found(file, path, at, &options),
             Err(error) => Err(absent_or_failed(&at, error)),
         });
+        // A disk that does not answer keeps the thread; only the wait for it ends.
         let opened = timeout(time_max(0), opening).await.map_err(failed)?;
         opened.map_err(|source| Error::JoinError { source })?
     }

@@ -216,6 +216,7 @@ impl ArchiveStore {
             Err(Error::NotFound { .. }) => Err(Failed::Absent(*name)),
             // The object was cut off before the range.
             Err(Error::Precondition { .. }) => Err(Failed::Changed(*name)),
+            // A directory has no error of its own for a range behind the end.
             Err(error) if self.lock.is_some() => {
                 let there = self.counted("get", 0, self.objects.head(&path)).await?;
                 let is_cut = there.size <= start;

@@ -150,6 +150,7 @@ impl Latest {
         name: &ObjectName,
         (kind, _): &Fault,
     ) -> Result<bool, Failed> {
+        // gc deletes whole objects: one with other bytes is a fault.
         if *kind != ABSENT {
             return Ok(false);
         }
@@ -330,6 +331,7 @@ async fn check_index(
     if let Err(fault) = index.read(&bytes) {
         return Ok(Err(fault));
     }
+    // With a segment missing, only the form is known.
     let same = made.is_none_or(|made| *made == bytes);
     let other = || (index.kind(), "it has other hashes or pages than its segments".to_owned());
     Ok(if same { Ok(()) } else { Err(other()) })

@@ -32,6 +32,7 @@ impl<'de> Deserialize<'de> for Signature {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let digits = const_hex::decode_to_array(&text).ok().map(Self);
+        // The decoder takes capitals and a prefix, too. A signature has one spelling.
         let signature = digits.filter(|signature| const_hex::encode(signature.0) == text);
         signature.ok_or_else(|| D::Error::custom("signature: not 128 hexadecimal digits"))
     }
@@ -69,7 +70,8 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, ArchiveError> {
         let malformed =
             || ArchiveError::malformed("digest", "not 64 lower-case hexadecimal digits");
-        // One spelling: names of objects are compared as texts. Without an early end the compiler looks at many bytes at once. The decoder refuses all else.
+        // One spelling: names of objects are compared as texts. Without an early end the compiler
+        // looks at many bytes at once. The decoder refuses all else.
         let is_upper = text.bytes().fold(false, |is, byte| is | byte.is_ascii_uppercase());
         if text.len() != 64 || is_upper {
             return Err(malformed());

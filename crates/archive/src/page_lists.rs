@@ -199,6 +199,7 @@ impl PageLists {
         if segments == 0 || segments > SPAN_SEGMENTS {
             return Err(ArchiveError::malformed(WHAT, "a count of segments that no writer makes"));
         }
+        // For its checks: `segment` divides by the range.
         Span::empty(first, range, segments)?;
         let shapes = (0..segments).map(|_| Ok((rest.word()?, rest.pages()?)));
         let shapes = shapes.collect::<Result<Vec<_>, ArchiveError>>()?;

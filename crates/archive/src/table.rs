@@ -71,6 +71,7 @@ pub(crate) fn object_bytes(table: usize) -> u64 {
 
 /// Returns the whole entries of a part of an object, which begins at `offset`.
 pub(crate) fn entries_in<const ENTRY: usize>(offset: u64, part: &[u8]) -> &[[u8; ENTRY]] {
+    // A part may begin inside the header or inside an entry.
     let header = (HEADER_BYTES as u64).saturating_sub(offset) as usize;
     let behind = offset.saturating_sub(HEADER_BYTES as u64);
     let begun = (behind.next_multiple_of(ENTRY as u64) - behind) as usize;

@@ -108,6 +108,7 @@ impl Terms {
     pub fn read(bytes: &[u8]) -> Result<Self, ArchiveError> {
         let malformed = |why: &str| ArchiveError::malformed(WHAT, why);
         let (TableHeader { first, range, segments }, table) = TableHeader::read(KIND, bytes)?;
+        // For its checks: `bits_of` divides by the range and shifts by the segments.
         Span::empty(first, range, segments)?;
         let terms = Self { first, range, segments, table: table.to_vec() };
         if !terms.entries().is_sorted_by(|(a, _), (b, _)| a < b) {

@@ -100,6 +100,7 @@ impl LoadedFilters {
         left.retain(|_, since| since.elapsed() < LEFT_FOR);
         let (mut plan, mut bytes) = (Plan::default(), 0);
         for span in spans {
+            // A filter that is left alone counts, too: it may come later.
             bytes += span.filter.bytes;
             if bytes > self.bytes_max {
                 break;

@@ -138,6 +138,7 @@ impl State {
         let mut surplus = Vec::new();
         while self.bytes > bytes_max {
             let other = self.order.iter().find(|(_, name)| Some(&***name) != newest);
+            // The newest one goes too if it is too large alone.
             let Some((used, _)) = other.or_else(|| self.order.first_key_value()) else { break };
             let used = *used;
             let Some(oldest) = self.order.remove(&used) else { break };
@@ -161,10 +162,12 @@ fn count(dir: &Path, state: &mut State) -> io::Result<()> {
         let (entry, name) = entry.map(|entry| (entry.metadata(), entry.file_name()))?;
         let name = name.to_string_lossy().into_owned();
         if name_of(&name).is_some() {
+            // Only of neve's own files: an error of another one does not matter.
             let metadata = entry?;
             found.push((metadata.mtime(), name, metadata.blocks() * BLOCK_BYTES));
         }
     }
+    // By the last write: the use of a file is not on the disk.
     found.sort();
     for (_, name, bytes) in found {
         state.add(&name, bytes);

@@ -70,6 +70,7 @@ impl Flight {
 
     /// Tells those who wait how it ended.
     pub(super) fn ended(mut self, outcome: Result<(), ObjectNotRead>) {
+        // First: a task that wakes boards anew, and must not find this flight.
         self.file.land(self.pages());
         if let Some(told) = self.told.take() {
             told.send_replace(Some(outcome));
@@ -141,6 +142,7 @@ impl PageFile {
 
     /// Boards the reads of pages that are not here. Pages that no read brings are the caller's, in runs of `run_max`.
     pub(super) fn board(self: &Arc<Self>, pages: &BTreeSet<usize>, run_max: usize) -> Boarding {
+        // Held to the end, so that no other caller boards a page inside a run.
         let mut landings = lock(&self.landings);
         let mut boarding = Boarding { here: 0, mine: Vec::new(), landings: Vec::new() };
         for page in pages.iter().copied() {
@@ -261,6 +263,7 @@ impl PageFile {
 
     fn note_proven(&self, page: usize) {
         if let Some(word) = self.proven.get(page / u64::BITS as usize) {
+            // Release: whoever sees the bit finds the page.
             word.fetch_or(bit(page), Ordering::Release);
         }
     }

@@ -108,6 +108,7 @@ impl Prefetch {
 
     /// Takes a segment to bring; `None` if it is under way, or if no place is free.
     fn take(self: &Arc<Self>, entry: &SegmentEntry) -> Option<UnderWay> {
+        // The place first: a segment that gets none is not under way.
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let (is_new, digest) = (lock(&self.under_way).insert(entry.digest), entry.digest);
         is_new.then(|| UnderWay { prefetch: Arc::clone(self), digest, _place: place })
@@ -128,6 +129,7 @@ impl Prefetch {
             found.and_then(|found| found.first().map(|entry| **entry))
         };
         let entry = segment_of(height);
+        // Only requests that read: pages that are here cost the store nothing.
         let is_hot = entry.is_some_and(|entry| has_read && self.is_hot(&entry));
         let next = height.saturating_add(u64::from(known.manifest.range));
         let next = Some(next).filter(|next| is_in_order && *next < end).and_then(segment_of);

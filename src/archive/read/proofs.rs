@@ -45,6 +45,7 @@ impl Proofs {
                         state.segments.insert(first, digest);
                     }
                 }
+                // The point ends the number: one that is cut off would be another one.
                 (Some("sequence"), Some(sequence), Some(".")) => {
                     state.sequence = state.sequence.max(sequence.parse().unwrap_or(0));
                 }
@@ -82,6 +83,7 @@ impl Proofs {
     pub(super) fn take(&self, sequence: u64) -> bool {
         let known = lock(&self.state).sequence;
         if sequence > known {
+            // On the disk first: after a crash no lower one may pass.
             self.note(&format!("sequence {sequence} .\n"));
             lock(&self.state).sequence = sequence;
         }

@@ -125,6 +125,7 @@ impl ArchiveReader {
             let brought = match (known, end) {
                 (Some(known), Some(end)) => {
                     let manifest = &known.manifest;
+                    // Spans of the tail alone are left out: the store finds its own hashes.
                     let is_asked =
                         |span: &&SpanEntry| span.first < end && span.first <= *known.heights.end();
                     let spans = manifest.spans.iter().rev().filter(is_asked);
@@ -219,6 +220,7 @@ impl ArchiveReader {
             return Lent { try_again: true, ..Lent::default() };
         };
         let budget = Budget::of_a_request(Payer::Client(address), self.files.logs_reads_max);
+        // A batch tells nothing of the order in which its client reads.
         if let [Want::Height(height)] = wants[..] {
             let borrowed = self.borrow_one(&known, end, Want::Height(height), &budget).await;
             let read = (address, budget.has_taken());

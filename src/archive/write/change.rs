@@ -61,6 +61,7 @@ impl<'a> Writer<'a> {
         options: &'a WriteOptions,
         known: Option<Trial>,
     ) -> Result<Self, Failed> {
+        // A single writer needs no lock, which a network file system may not keep.
         if let Some(dir) = archive.directory().filter(|_| !options.is_single) {
             check_file_system(dir)?;
         }
@@ -107,6 +108,7 @@ impl<'a> Writer<'a> {
         next.trial = self.trial.clone().or(next.trial);
         match &self.options.signer {
             Some(key) => key.sign(&mut next)?,
+            // Without the signature, replicas that trust the key would refuse the manifest.
             None if next.signature.is_some() => return Err(Failed::Unsigned),
             None => {}
         }
@@ -115,6 +117,7 @@ impl<'a> Writer<'a> {
             _ => self.archive.replace(before, &next).await?,
         };
         let WriteOptions { signer, signs, newest, .. } = self.options;
+        // Behind the put: a manifest that no store took must not count as seen.
         if replaced && signer.is_some() {
             newest.put(next.sequence, Digest::of(&next.to_bytes()?), signs.is_some())?;
         }

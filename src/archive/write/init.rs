@@ -31,6 +31,7 @@ pub(crate) async fn init(
 ) -> Result<Initialized, Failed> {
     let is_other = |manifest: &Manifest| chain.is_some_and(|chain| chain != manifest.chain());
     let held = own_manifest(archive, options).await?;
+    // Before the trial, which puts objects.
     if held.is_none() && chain.is_none() {
         return Err(Failed::NoChain);
     }
@@ -45,6 +46,7 @@ pub(crate) async fn init(
             let chain = chain.ok_or(Failed::NoChain)?;
             return Ok(Some(Manifest { sequence: 1, ..Manifest::empty(chain) }));
         };
+        // Another writer may have made the archive since.
         if is_other(&held.manifest) {
             return Err(Failed::OtherChain("the one that is named".into()));
         }

@@ -172,6 +172,7 @@ fn exchange_in(
     if let Some(next) = change(known).filter(|next| Some(*next) != known) {
         file.write_all_at(next.record().as_bytes(), 0)?;
         file.sync_data()?;
+        // A new file: without its name a crash would forget the record.
         if known.is_none() {
             path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())?;
         }
@@ -202,6 +203,7 @@ fn read_record(file: &File) -> io::Result<Option<SeenManifest>> {
         return Ok(None);
     }
     let mut record = [0; RECORD_BYTES];
+    // Another length leaves zeros, which are no record.
     if length == RECORD_BYTES as u64 {
         file.read_exact_at(&mut record, 0)?;
     }

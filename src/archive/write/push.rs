@@ -133,6 +133,7 @@ async fn push_files(
     }
     let mut manifest = held.map_or_else(|| Manifest::empty(chain), |held| held.manifest);
     let Pushed { segments, bytes, bad, .. } = *done;
+    // Files were set aside: the others are counted anew, but what was put is there.
     *done = Pushed { segments, bytes, bad, sequence: manifest.sequence, ..Pushed::default() };
     (done.heights, done.from) = (manifest.heights(), manifest.from);
     let is_below = |file: &&PackedOnDisk| file.header.end() <= manifest.from;
@@ -323,6 +324,7 @@ async fn joined(
     for segment in &group.segments {
         match before.segment_of(segment.first) {
             None => next.segments.push(*segment),
+            // The same blocks, perhaps packed by another writer: that file stays.
             Some(there) if (there.last, there.parent) == (segment.last, segment.parent) => {}
             Some(there) => return Err(Failed::OtherBlocks(there.first)),
         }

@@ -110,6 +110,7 @@ impl PushWork {
     /// Notes the heights that earlier runs pushed, once. Those of another chain are none of this store's.
     async fn note_archived(&self) -> Result<(), Failed> {
         let noted = self.status.archive().and_then(|archive| archive.push);
+        // Without a block it is not known which chain the store is of.
         let Some(identity) = self.serving.identity() else { return Ok(()) };
         if noted.is_some_and(|push| push.is_known) {
             return Ok(());
@@ -125,6 +126,7 @@ impl PushWork {
 
     /// Pushes if packed files have appeared. Returns the time until the next look.
     async fn look(&mut self) -> Duration {
+        // Before the push: a file that appears meanwhile is for the next look.
         let names = packed_names(&self.dir);
         if let Ok(names) = &names {
             // A file that was removed, and is packed anew under its name, has not been pushed.

@@ -95,6 +95,7 @@ impl ReadGate {
                 Some(all.acquire_many_owned(units).await.ok()?)
             }
         };
+        // Behind the own share: an address that waits for that holds nothing of the others.
         let units = self.units.acquire_many(units as u32).await.ok()?;
         Some(ReadPlace { _own: own, _all: [units, self.reads.acquire().await.ok()?] })
     }

@@ -115,6 +115,7 @@ impl ReadRate {
         if !is_left(all) {
             return Err("budget");
         }
+        // Only now: a read that is refused takes of neither.
         share.take(amount, now);
         all.take(amount, now);
         Ok(())
