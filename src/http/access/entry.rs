@@ -89,6 +89,7 @@ impl AccessEntry {
     pub(crate) fn ends(&self, sent: u64, whole: bool) {
         let mut response = lock(&self.response);
         response.response_bytes = sent;
+        // The body of a HEAD is never sent, so none of it is missing.
         response.is_cut = response.is_left || !(whole || self.request.method == Method::HEAD);
     }
 

@@ -58,6 +58,7 @@ impl AccessLine<'_> {
             Some(status) => _ = write!(out, " {status}"),
             None => out.extend_from_slice(b" -"),
         }
+        // The `-` is the Referer, which the combined form has at this place.
         let _ = write!(out, " {} \"-\" ", response.response_bytes);
         quote(out, if request.agent.is_empty() { b"-" } else { &request.agent });
         let (took, len) = (self.took.as_secs_f64(), response.request_bytes);

@@ -31,6 +31,7 @@ impl TraceContext {
         let (value, None) = (named.next()?.as_bytes(), named.next()) else { return None };
         let (head, rest) = value.split_at_checked(LEN)?;
         let is_first = head.starts_with(b"00");
+        // Later versions may add fields behind a dash.
         let ends = if is_first { rest.is_empty() } else { rest.is_empty() || rest[0] == b'-' };
         let is_separated = [2, 35, 52].into_iter().all(|at| head[at] == b'-');
         let (version, trace) = (&head[..2], &head[3..35]);

@@ -30,6 +30,7 @@ impl Cors {
         let headers = request.headers();
         if request.method() == Method::OPTIONS {
             let wanted = header(headers, &ACCESS_CONTROL_REQUEST_METHOD);
+            // Without a wanted method `rs/cors` takes OPTIONS for a usual request.
             if !wanted.is_empty() {
                 return Self::Preflight(preflight(headers, wanted));
             }
@@ -43,6 +44,7 @@ impl Cors {
         if matches!(self, Self::Never) {
             return;
         }
+        // On other answers too: a cache must not give them to a page.
         headers.append(VARY, HeaderValue::from_static("Origin"));
         if matches!(self, Self::Page) {
             allow(headers);

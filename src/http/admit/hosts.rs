@@ -73,6 +73,7 @@ fn without_port(host: &str) -> &str {
         return if rest.starts_with(':') { inside } else { host };
     }
     match host.split_once(':') {
+        // Several colons and no brackets: an IPv6 address without a port.
         Some((name, port)) if !port.contains(':') => name,
         _ => host,
     }

@@ -81,6 +81,7 @@ impl Service {
             Ok(calls) => calls,
             Err(refusal) => return closing_unless(false, whole(refusal)),
         };
+        // Only now: the body is read, so the connection can stay open.
         let hops = match hops {
             Ok(hops) => hops,
             Err(failure) => return whole(path_not_relayed(&failure.into())),
@@ -131,6 +132,7 @@ impl Service {
             Err(Unread::NoRoom) => return Err(self.responder.response(RpcResponse::NoRoom)),
         };
         client.quiet.read();
+        // Read all the same: the next request begins behind it.
         if is_get {
             return Ok(None);
         }

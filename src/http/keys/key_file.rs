@@ -47,6 +47,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<ApiKey>, (usize, String)> {
         for table in tables {
             let wrong = |why| (line(table.span().start), why);
             let key = key(table.get_ref()).map_err(wrong)?;
+            // Of two keys with one hash only one would be found.
             if !names.insert(key.name.clone()) || !hashes.insert(key.hash) {
                 return Err(wrong(format!("{}: a name or a hash stands twice", key.name)));
             }
@@ -93,6 +94,7 @@ fn check_name(name: &str) -> Result<(), String> {
 fn rate(value: &DeValue<'_>) -> Result<f64, &'static str> {
     let number: Option<f64> = match value {
         DeValue::Integer(number) if number.radix() == 10 => {
+            // TOML takes underscores between digits, Rust does not.
             number.as_str().replace('_', "").parse().ok()
         }
         DeValue::Float(number) => number.as_str().replace('_', "").parse().ok(),

@@ -209,6 +209,7 @@ fn range(headers: &HeaderMap, tag: &str, len: u64) -> Result<Option<(u64, u64)>,
     };
     let to = if to.is_empty() { Ok(u64::MAX) } else { to.parse::<u64>() };
     let (Ok(from), Ok(to)) = (from.parse::<u64>(), to) else { return Ok(None) };
+    // A range may go beyond the end (RFC 9110, 14.1.2).
     let to = to.saturating_add(1).min(len);
     if from < to { Ok(Some((from, to))) } else { Err(()) }
 }

@@ -111,6 +111,7 @@ impl CopiedBody {
             add(&counters.bytes, bytes.len() as u64);
         }
         if self.left > 0 && !self.fits() {
+            // The next poll then ends too early, and hyper cuts the connection.
             self.rest = Rest::Nowhere;
         }
         Poll::Ready(Some(bytes))

@@ -37,6 +37,7 @@ pub(crate) fn tag(record: &RecordRef, shown: Shown, is_settled: bool) -> Result<
         BlockForm::Helicon => "-helicon",
         BlockForm::Pending => "-pending",
     };
+    // Of receipts alone: a block is proven when it comes.
     let proof = if is_settled { "" } else { "-unsettled" };
     let what = match shown {
         Shown::Full(of) => format!("full{}", form(of)),
