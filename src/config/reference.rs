@@ -66,6 +66,7 @@ pub fn command_line(mut command: Command) -> String {
     let mut page = "# Command line\n\nThis page is generated from the code. \
          `UPDATE=1 cargo test --lib generated` writes it anew.\n"
         .to_owned();
+    // Gives the commands below it their whole names.
     command.build();
     describe(&mut page, &mut command, true);
     page
@@ -121,6 +122,7 @@ fn assignment(setting: &Setting) -> String {
 
 fn toml_value(setting: &Setting, text: &str) -> String {
     let count = setting.kind.bounds.is_some_and(|bounds| bounds.unit == Unit::Count);
+    // Rust quotes these texts as TOML does.
     if count { text.to_owned() } else { format!("{text:?}") }
 }
 

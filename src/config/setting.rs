@@ -267,6 +267,7 @@ impl Bounds {
             Some(Amount::NoBound) if !self.none => "no bound",
             Some(Amount::Some(amount)) if self.below(amount) => "too small",
             Some(Amount::Some(amount)) if self.above(amount) => "too large",
+            // `parse` has refused what is no number.
             _ => return Ok(()),
         };
         Err(format!("{wrong}; allowed: {}", self.allowed()))
@@ -290,6 +291,7 @@ impl Bounds {
 impl Unit {
     /// Reads a value; `None` if it is none of this unit.
     fn read(self, text: &str) -> Option<Amount> {
+        // Of a height, `none` says that there is no backfill.
         if self != Self::Height && text.eq_ignore_ascii_case("none") {
             return Some(Amount::NoBound);
         }

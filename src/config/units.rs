@@ -41,6 +41,7 @@ impl FromStr for ByteCount {
         let (number, unit) = text.split_at(digits);
         let factor = UNITS
             .iter()
+            // No two units differ in case alone.
             .find(|(name, _)| unit.trim().eq_ignore_ascii_case(name))
             .map_or((unit.trim().is_empty()).then_some(1), |(_, factor)| Some(*factor));
         let bytes = factor.zip(number.parse::<u64>().ok()).and_then(|(f, n)| n.checked_mul(f));
@@ -128,6 +129,7 @@ impl From<SocketAddr> for ListenAddress {
 impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // Only an IPv6 address has colons.
             Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),

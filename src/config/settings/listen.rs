@@ -193,6 +193,7 @@ impl HttpConfig {
 
 fn listen(values: &Values) -> Result<Vec<ListenAddress>, ConfigError> {
     let addresses: Vec<ListenAddress> = values.list("listen")?;
+    // Port 0 twice is two free ports.
     let fixed = || addresses.iter().enumerate().filter(|(_, address)| !address.is_any_port());
     if fixed().any(|(at, address)| addresses[..at].contains(address)) {
         return values.refuse("listen", "an address stands there twice; name each once");

@@ -307,6 +307,7 @@ fn endpoints(
     let urls = match (values.texts("upstream"), mirror, network) {
         // With a mirror source the public API is not asked unless it is named.
         ([], Some(_), _) => Vec::new(),
+        // A replica may have no upstream: `without_upstream` checks the rest.
         ([], None, None) if values.is_given("archive") => Vec::new(),
         ([], None, None) => return Err(ConfigError::NoSource),
         ([], None, Some(_)) => vec![public.to_owned()],
