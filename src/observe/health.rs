@@ -322,6 +322,7 @@ impl Admin {
         set("neve_unsettled_heights", Some(self.unverified()));
         set("neve_upstream_head_height", self.upstream_head());
         set("neve_lag_heights", self.lag());
+        // Infinite before the first answer, so that alerts on silence hold then, too.
         let silence = self.status.silence().map_or(f64::INFINITY, |silence| silence.as_secs_f64());
         gauge!("neve_upstream_silence_seconds").set(silence);
         if let Some(age) = self.serving.freshness.head_age() {

@@ -44,6 +44,7 @@ pub fn run(config: &Config, args: &ImportArgs) -> ExitCode {
 
 /// True if the whole input is stored.
 async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> {
+    // Before the store is open: it must be closed in order.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let place = StoreDir::of(config)?;

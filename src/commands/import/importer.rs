@@ -139,6 +139,7 @@ impl Importer {
             let is_full = room.is_none();
             tokio::select! {
                 biased;
+                // Lines first: the threads that prove must not wait for the writer.
                 line = lines.recv(), if !is_full => match (line, room) {
                     (Some(Ok(line)), Some(room)) => match self.begin(line, room) {
                         Ok(task) => proving.push_back(task),
@@ -196,6 +197,7 @@ impl Importer {
         }
         let reader = &self.serving.reader;
         let is_below = reader.range().is_some_and(|range| height < *range.start());
+        // This import has appended it: the lines are out of order.
         if self.begin.last.is_none_or(|(last, _)| height > last) {
             return Err(format!("order: the next height is {next}"));
         }
@@ -206,6 +208,7 @@ impl Importer {
             Some(stored) if stored != hash => {
                 Err(format!("other_block: it is {hash}, the store has {stored}"))
             }
+            // A damaged record counts as held, too: an import repairs nothing.
             _ => Ok(Some(Proven::Held)),
         }
     }
