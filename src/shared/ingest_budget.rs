@@ -97,6 +97,7 @@ impl IngestBudget {
         let taken = permit.num_permits();
         drop(permit.split(taken.saturating_sub(needed)));
         let missing = needed.saturating_sub(taken).min(self.room.available_permits());
+        // Another consumer may have it by now: then the height goes beyond the bound.
         if let Ok(more) = Arc::clone(&self.room).try_acquire_many_owned(missing as u32) {
             permit.merge(more);
         }

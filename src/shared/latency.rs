@@ -107,6 +107,7 @@ impl Latencies {
     /// Adds the counts of a method and outcome to `counts`, and returns the nanoseconds of all.
     fn read(&self, method: usize, outcome: usize, counts: &mut [u64; BUCKETS]) -> u64 {
         for (sum, count) in counts.iter_mut().zip(&self.counts[method][outcome]) {
+            // Relaxed: a call that is counted just now may be in this read or in the next one.
             *sum += count.load(Ordering::Relaxed);
         }
         self.nanoseconds[method][outcome].load(Ordering::Relaxed)

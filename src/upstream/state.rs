@@ -161,6 +161,7 @@ impl Upstream {
         let mut state = self.state();
         state.proven = if has_header { head } else { state.proven.min(head) };
         state.head = if has_header || is_near(head, believed) { head } else { state.proven };
+        // `penalize` takes the lock, too.
         drop(state);
         if !has_header && !is_near(head, believed) {
             self.penalize("false_head");
@@ -260,6 +261,7 @@ impl Upstream {
         let mut state = self.state();
         state.window.refused(Instant::now());
         state.admitted = false;
+        // The first error is the cause: those behind it follow from it.
         state.failure.get_or_insert(error);
         self.failed.notify_one();
     }

@@ -64,6 +64,7 @@ impl<'f> BackfillInterval<'f> {
         match self.fill(&hashes, &mut window, &history).await {
             Ok(()) => {}
             Err(BackfillError::Ended) => {
+                // The thread that writes has ended: its own error says why.
                 return Err(history
                     .finish()
                     .await?
@@ -97,6 +98,7 @@ impl<'f> BackfillInterval<'f> {
         loop {
             let (mut full, mut long) = (false, false);
             while more && !full && !long {
+                // Behind a long queue a request only holds room. One may wait, or all would stop.
                 long = pool.queue_is_long() && !pipeline.is_empty();
                 let room = if long { None } else { budget.take(pipeline.is_empty()) };
                 full = room.is_none();

@@ -88,6 +88,7 @@ async fn relay_all(
                 Relay::Throttled(after) => asked.pause = asked.pause.max(after),
             }
             if relayed {
+                // One has given the value: pauses of the others hold up nothing.
                 asked.pause = Duration::ZERO;
                 break;
             }
@@ -127,6 +128,7 @@ async fn relay(
             Relay::Unfit
         }
         Err(CallError::Rpc { .. }) => {
+            // The upstream does not have the method: an old value must not stay.
             serving.relayed.set(method, None);
             Relay::Done
         }
