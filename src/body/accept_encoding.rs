@@ -11,8 +11,8 @@ pub(crate) struct AcceptEncoding {
 }
 
 impl AcceptEncoding {
-    /// By Accept-Encoding (RFC 9110, 12.5.3): a coding that is named, or covered by `*`, and not
-    /// with a weight of zero. Among those the server chooses.
+    /// Reads Accept-Encoding (RFC 9110, 12.5.3): codings that are named, and not with a weight of
+    /// zero. `*` names none: a client that sends nothing else gets uncompressed bytes.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut accepts = Self::default();
         headers.get_all(ACCEPT_ENCODING).iter().for_each(|list| accepts.add(list.as_bytes()));

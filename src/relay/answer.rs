@@ -89,6 +89,7 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
         let polled = ready!(self.poll(context));
         match &polled {
+            // The last data is noted as the end: hyper need not poll behind it.
             Some(Ok(_)) if !self.body.is_end() => {}
             Some(Ok(_)) | None => self.counted.outcome = "ok",
             Some(Err(failure)) => self.counted.outcome = failure.label(),

@@ -80,6 +80,7 @@ impl Rpc {
             LogRange::Range { from, to } => {
                 let to = to.number().unwrap_or(*served.end());
                 let heights = below(from.number()?..=to, served)?;
+                // Such a call is an error, which needs no logs.
                 if to - heights.start() >= self.limits.logs_blocks_max {
                     return None;
                 }

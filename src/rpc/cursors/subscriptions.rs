@@ -137,6 +137,7 @@ impl Subscriptions {
     pub(crate) fn keep(&mut self) {
         if !self.closed.is_empty() {
             self.closed = Vec::new();
+            // `SubscriptionKind::bytes` has reserved no more free places.
             self.held.shrink_to(2 * self.held.len());
         }
     }
@@ -158,6 +159,7 @@ impl Subscriptions {
     /// Undoes the openings and endings of the frame: a refused batch has no effect.
     pub(crate) fn undo(&mut self) {
         let frame = self.frame;
+        // Before the openings go: the places are those of a list that has them.
         while let Some((at, held)) = self.closed.pop() {
             self.held.insert(at, held); // backwards, so each is where it was
         }
