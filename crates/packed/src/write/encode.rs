@@ -54,6 +54,7 @@ impl Height {
         let weights = weights(block, receipts);
         for (at, one) in weights.iter().enumerate() {
             let full = at - start == CHUNK_TRANSACTIONS || weight + one > CHUNK_WEIGHT;
+            // A transaction over the bound is a chunk alone.
             if full && at > start {
                 chunks.push((facts::chunk(block, receipts, start..at, paid)?, weight));
                 (start, weight) = (at, 0);
@@ -108,6 +109,7 @@ fn paid(
 ) -> Result<Option<u128>, Reason> {
     for (tx, receipt) in block.transactions.iter().zip(&receipts.receipts) {
         let Kind::DynamicFee { max_priority_fee_per_gas: priority, .. } = &tx.kind else {
+            // Other kinds pay their own price: it tells nothing of the base fee.
             continue;
         };
         let price = receipt.effective_gas_price;
@@ -149,6 +151,7 @@ pub(crate) fn groups(
     let most = if all > GROUP_WEIGHT { GROUPS_WEIGHT } else { GROUP_WEIGHT };
     for (chunk, weight) in &height.chunks {
         if sum + weight > most && !open.is_empty() {
+            // Only the first group has the header.
             groups.push(Group::write(std::mem::take(&mut symbols), &open));
             open.clear();
             sum = 0;

@@ -25,7 +25,7 @@ const LOG_GAS: u64 = 2_000;
 /// Between blocks of a chain whose target is that of [`TARGET`]; faster ones need more.
 const INTERVAL_MS: u64 = 2_000;
 /// Prices are e to the power of so many thousandths: from 60 million wei on, and up to 16 times
-/// that. They drift from day to day and jitter from block to block.
+/// that. They drift with each 4,096 heights, and jitter from block to block.
 const PRICE_MIN: u64 = 17_910;
 const DRIFT: u64 = 2_800;
 const JITTER: u64 = 5;
@@ -43,6 +43,7 @@ pub(crate) struct Prices {
 impl Prices {
     pub(crate) fn new(config: &ChainConfig, schedule: &Schedule) -> Self {
         let wanted = target(&config.profile, config.interval_ms);
+        // The lowest exponent that will do: targets grow with exponents.
         let (mut low, mut high) = (0, TARGET_EXPONENT_MAX);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -75,6 +76,7 @@ impl Prices {
         if height == 0 {
             return 0;
         }
+        // Neighboring heights share a drift.
         let drift = self.random(height >> 12).below(DRIFT);
         let jitter = self.random(height).below(JITTER);
         gas_excess(PRICE_MIN + drift + jitter, self.target)
