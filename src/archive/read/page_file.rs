@@ -263,7 +263,7 @@ impl PageFile {
 
     fn note_proven(&self, page: usize) {
         if let Some(word) = self.proven.get(page / u64::BITS as usize) {
-            // Release: whoever sees the bit finds the page.
+            // Release: a reader that sees the bit finds the page.
             word.fetch_or(bit(page), Ordering::Release);
         }
     }
