@@ -6,7 +6,7 @@ pub enum ArchiveError {
     /// Another release wrote the object.
     #[error("{what} of version {version}; this release reads version {read}")]
     Version {
-        /// Object.
+        /// Kind of the object.
         what: &'static str,
         /// Version of the object.
         version: u64,
@@ -16,7 +16,7 @@ pub enum ArchiveError {
     /// Bytes that no writer makes.
     #[error("{what}: {why}")]
     Malformed {
-        /// Object.
+        /// Kind of the object.
         what: &'static str,
         /// Reason in words.
         why: String,

@@ -7,15 +7,15 @@
 use crate::error::{MESSAGE_BYTES_MAX, RpcError, cut};
 use crate::json::{compact, echo, encode};
 
-/// Answer without an id, up to the error.
+/// Text of a response without an id before its error.
 const VERSION: &[u8] = b"{\"jsonrpc\":\"2.0\"";
-/// Before the id.
+/// Text of a response before its id.
 pub const PREFIX: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":";
-/// Between id and result.
+/// Text between the id and the result.
 pub const RESULT: &[u8] = b",\"result\":";
-/// After the result.
+/// Text behind the result.
 pub const SUFFIX: &[u8] = b"}";
-/// At the end of a body.
+/// End of a body, if the node's encoder writes it.
 pub const NEWLINE: &[u8] = b"\n";
 
 /// Appends everything before the result.

@@ -21,7 +21,7 @@ macro_rules! methods {
         }
 
         impl Method {
-            /// All of them.
+            /// All served methods; the place of one is its number.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
             /// Name of the method.

@@ -29,7 +29,7 @@ struct Backend {
     hash: fn(&[&[u8]]) -> Vec<B256>,
 }
 
-/// The widest first.
+/// Backends, the widest first.
 const BACKENDS: &[Backend] = &[
     #[cfg(target_arch = "x86_64")]
     avx512::BACKEND,

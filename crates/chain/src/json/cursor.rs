@@ -17,7 +17,7 @@ use super::object::{Form, Keys, Object};
 use super::unknown_key::UnknownKey;
 use crate::refusal::ProofError;
 
-/// See the module.
+/// Place in a text, and how closely the text must follow the node's form.
 pub(crate) struct Cursor<'a> {
     text: &'a [u8],
     /// Invariant: at most `text.len()`.

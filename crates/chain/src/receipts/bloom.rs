@@ -26,7 +26,7 @@ pub(crate) struct Blooms {
     /// Index into `bits` of each address and topic, in the order of the logs, which of `bits` are
     /// its own.
     words: Vec<u32>,
-    /// Behind the words of each log.
+    /// Place in `words` behind those of each log.
     ends: Vec<usize>,
     bits: Vec<[u16; 3]>,
 }

@@ -80,7 +80,7 @@ impl<'i> Leaf<'i> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Encodings {
     bytes: Vec<u8>,
-    /// Behind each item.
+    /// Offset behind each item.
     ends: Vec<usize>,
 }
 

@@ -28,7 +28,7 @@ pub struct Block {
 /// Form in which a response shows a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
+    /// The block with whole transactions.
     Full,
     /// Transactions as hashes.
     Hashes,

@@ -82,7 +82,7 @@ pub enum Fault {
 /// Form of `Retry-After` beside a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAfter {
-    /// Nothing.
+    /// No such header.
     Absent,
     /// In so many seconds.
     Seconds(u64),

@@ -164,7 +164,7 @@ impl Injected {
         self.active.hits.load(Ordering::Acquire)
     }
 
-    /// Takes it away.
+    /// Ends the fault, and wakes what waits for that.
     pub fn clear(&self) {
         self.active.cleared.store(true, Ordering::Release);
         write(&self.faults.0.active).retain(|other| !Arc::ptr_eq(other, &self.active));

@@ -67,10 +67,10 @@ const MILLISECONDS: u8 = 3;
 const BELOW_HEIGHT: u8 = 4;
 const LONG: u8 = 5;
 const SPARSE: u8 = 6;
-/// n bytes.
+/// First symbol of a literal: this plus n stands for n literal bytes.
 const SHORT: u8 = 16;
 const SHORT_BYTES_MAX: usize = 64;
-/// The template's number plus n bytes.
+/// First symbol of a sum: this plus n stands for the template's number plus that of n literal bytes.
 const SUM: u8 = 128;
 const LONG_BYTES_MAX: usize = 16 << 20;
 const BLOOM_BYTES: usize = 256;

@@ -26,7 +26,7 @@ pub enum Op<'a> {
     Allocate {
         /// The new file. It must not exist.
         name: &'a str,
-        /// Length for good.
+        /// Length, which never changes.
         len: u64,
     },
     /// Overwrites bytes inside the file's length.

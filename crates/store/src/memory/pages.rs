@@ -61,15 +61,15 @@ impl Missing {
 /// Result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// They are in memory, and stay as far as one can tell.
+    /// All pages are in memory, and will stay for a while.
     Stays,
-    /// They are, or were a moment ago, and may go any time.
+    /// All pages are in memory, or were a moment ago, and may leave at any time.
     Goes,
-    /// Some are not.
+    /// Some pages are not in memory.
     Missing,
 }
 
-/// Neighbouring pages that were.
+/// Neighboring pages that a probe found in memory.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     group: usize,

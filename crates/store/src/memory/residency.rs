@@ -47,16 +47,16 @@ const ATTEMPTS: u32 = 3;
 /// Purpose of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// None: the bytes may be touched, even if that waits.
+    /// No probe: bytes may be touched, even if that waits.
     Off,
-    /// They may be touched only if they are in memory.
+    /// Bytes may be touched only if they are in memory.
     Watching,
-    /// They may be touched only if they are in memory. Bytes that are only sent are copied if
+    /// Bytes may be touched only if they are in memory. Those that are only sent are copied if
     /// memory is short.
     Sending,
-    /// Some were not.
+    /// Some bytes were not in memory.
     Cold,
-    /// Those that are not in memory are asked for.
+    /// Bytes that are not in memory are requested from the disk.
     Loading,
     /// The disk did not deliver some of those.
     Failed,

@@ -21,7 +21,7 @@ const STEP: u64 = 1 << 20;
 /// The newest bytes of a store that stay in memory.
 pub struct LockedTail {
     steps_max: u64,
-    /// The newest first.
+    /// Locked steps, the newest first.
     locked: Vec<Step>,
 }
 

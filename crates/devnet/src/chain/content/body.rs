@@ -125,7 +125,7 @@ pub(crate) struct Outcome {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Items {
     bytes: Vec<u8>,
-    /// Behind each item.
+    /// Offset behind each item.
     ends: Vec<usize>,
 }
 
