@@ -216,7 +216,7 @@ impl FromStr for IpNetwork {
 /// Height at which an empty store begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
-    /// At this height.
+    /// This height.
     Height(u64),
     /// Blocks before the upstream's head; 0 is the head itself.
     BeforeHead(u64),
@@ -238,11 +238,11 @@ impl FromStr for StartAt {
 /// Height down to which a store is filled below its first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackfillTo {
-    /// Not at all.
+    /// No backfill.
     None,
-    /// Down to the limit of the retention.
+    /// Backfill as far as retention keeps heights.
     Retained,
-    /// Down to there.
+    /// Backfill down to this height.
     To(StartAt),
 }
 

@@ -10,9 +10,9 @@ use crate::client::CallError;
 /// Reason why an attempt failed.
 #[derive(Debug)]
 pub(crate) enum FetchError {
-    /// Not there, or not executed.
+    /// The upstream does not have the height yet, or has not executed it.
     NotYet,
-    /// There, and wrong.
+    /// The upstream's data fails a proof: a label, and the reason.
     Refused(&'static str, String),
     /// No answer for much longer than it usually takes, while another upstream could be asked.
     Stalled,

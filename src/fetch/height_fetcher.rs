@@ -58,7 +58,7 @@ pub(crate) struct HeightFetcher {
 /// A proven height, and the upstream that gave it.
 pub(crate) struct Fetched {
     pub(crate) assembled: Assembled,
-    /// The upstream's place.
+    /// Place of the upstream in the pool.
     pub(crate) from: usize,
 }
 

@@ -108,7 +108,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// They are here.
+    /// Proves the height with its receipts, which have come.
     pub(crate) async fn end(self, receipts: Bytes) -> Result<Assembled, FetchError> {
         // Nobody takes them if the block was refused.
         let _ = self.receipts.send(receipts);

@@ -63,9 +63,9 @@ impl Lack {
 /// Things that one upstream lacks.
 #[derive(Debug, Default)]
 pub(super) struct Lacks {
-    /// Methods, until when.
+    /// Methods, and the time until which each counts as absent.
     methods: HashMap<Box<str>, Instant>,
-    /// Height up to which it has no states, until when.
+    /// Height up to which it has no states, and the time until which that is believed.
     states: Option<(u64, Instant)>,
 }
 

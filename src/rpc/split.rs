@@ -25,9 +25,9 @@ pub(crate) struct Split {
     /// Text behind the last gap.
     out: BodyBuilder,
     accepts: AcceptEncoding,
-    /// Answers, gaps included.
+    /// Number of answers, gaps included.
     answers: usize,
-    /// Answers of neve.
+    /// Number of answers that neve gives.
     pub(super) served: usize,
     /// Messages that are refused.
     pub(super) refused: usize,

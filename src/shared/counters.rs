@@ -13,11 +13,11 @@ use crate::config::settings::Deadlines;
 /// Outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// With a result.
+    /// Answered with a result.
     Hit,
-    /// With the node's own error, or its own null.
+    /// Answered with the node's own error, or its own null.
     Error,
-    /// With a refusal: a full node must be asked.
+    /// Refused: a full node must be asked.
     Miss(MissReason),
 }
 

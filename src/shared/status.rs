@@ -72,11 +72,11 @@ pub(crate) struct UpstreamStatus {
     pub head: Option<u64>,
     /// First height that the upstream has, as far as was seen.
     pub lacks_below: Option<u64>,
-    /// By which rules it answers.
+    /// Rules by which it answers.
     pub rules: Rules,
-    /// Heights that may be under way.
+    /// Highest number of heights in flight.
     pub window: usize,
-    /// Heights that are.
+    /// Heights in flight: requested from it, and not answered.
     pub in_flight: usize,
     /// Seconds that an answer takes.
     pub answer_seconds: f64,

@@ -55,7 +55,7 @@ enum EjectReason {
         height: u64,
         /// Hash of the upstream's block.
         theirs: Hash,
-        /// The stored one.
+        /// Hash of the stored block.
         ours: Hash,
     },
 }

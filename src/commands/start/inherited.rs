@@ -16,9 +16,9 @@ pub(crate) struct Inherited(ListenFd);
 
 /// Listeners of those sockets, in the order in which they were passed.
 pub(crate) struct InheritedListeners {
-    /// Instead of `--listen`.
+    /// Listener that takes the place of `--listen`.
     pub(crate) main: Option<Listener>,
-    /// Instead of `--admin-listen`.
+    /// Listener that takes the place of `--admin-listen`.
     pub(crate) admin: Option<Listener>,
 }
 

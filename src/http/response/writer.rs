@@ -41,7 +41,7 @@ thread_local! {
 /// Progress of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// All of it.
+    /// The whole response is sent.
     All,
     /// The socket takes no more now.
     Full,
