@@ -110,6 +110,8 @@ impl UpstreamMonitor {
             }
             let heights = self.upstream.heights();
             let out = self.keep().await;
+            // Only heights make the next wait short: an upstream that is admitted and fails at once
+            // waits longer each time.
             if self.upstream.heights() > heights {
                 backoff.reset();
             }
@@ -157,6 +159,7 @@ impl UpstreamMonitor {
             )));
         }
         self.agree(head).await?;
+        // The first upstream that is admitted decides which chain is followed.
         if *self.pool.identity.get_or_init(|| identity) != identity {
             let expected = *self.pool.identity.get_or_init(|| identity);
             return Err(EjectReason::WrongChain { found: identity, expected });
@@ -172,6 +175,7 @@ impl UpstreamMonitor {
         let client = &self.upstream.client;
         let chain_id = client.chain_id().await?;
         let block = client.block(BlockName::Height(0)).await;
+        // A neve may lack the genesis block, and tell its chain in another way.
         if !matches!(block, Ok(Some(_)))
             && let Some(found) = self.told(chain_id).await
         {
