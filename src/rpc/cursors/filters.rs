@@ -228,6 +228,7 @@ impl UndoLog {
     /// Undoes all changes, except later deliveries to another caller. Two callers with the same filter each lose
     /// the results that the other one gets, at the node too.
     pub(crate) fn undo(&mut self, filters: &Filters) {
+        // The last first: one batch may open a filter and end it.
         for change in self.0.get_mut().drain(..).rev() {
             match change {
                 Change::Opened(id) => drop(filters.held().entries.remove(&id)),

@@ -182,6 +182,7 @@ fn read(
             return Ok(reader.read_block(&Hash(hash), wanted, out)?.ok_or(Miss::Hash(hash))?);
         }
         BlockId::Number(height) => height,
+        // Block 0 does not age: it may be read however old the head is.
         BlockId::Tag(Tag::Earliest) => 0,
         BlockId::Tag(tag) => {
             fresh(serving)?;

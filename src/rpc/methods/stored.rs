@@ -25,6 +25,7 @@ pub(crate) fn record(serving: &Serving, at: BlockId) -> Result<RecordRef, NotRea
     let height = match at {
         BlockId::Hash(hash) => return Ok(reader.block(&Hash(hash))?.ok_or(Miss::Hash(hash))?),
         BlockId::Number(height) => height,
+        // Block 0 does not age: it may be read however old the head is.
         BlockId::Tag(Tag::Earliest) => 0,
         BlockId::Tag(tag) => {
             fresh(serving)?;
