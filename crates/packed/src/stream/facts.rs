@@ -98,6 +98,7 @@ impl Chunk {
 
     /// Makes room for usual counts.
     pub(crate) fn reserve(&mut self, txs: usize, logs: usize) {
+        // A forged frame may name far more than it holds.
         self.txs.reserve(txs.min(32));
         self.receipts.reserve(if logs > 0 { txs.min(32) } else { 0 });
         self.logs.reserve(logs.min(256));

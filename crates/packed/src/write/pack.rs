@@ -153,6 +153,7 @@ impl Packer {
         };
         if let Ok(height) = &height {
             height.count(header.identity.chain_id, &mut self.counter);
+            // The first height in the form of fields: all packers choose the same.
             self.template.get_or_insert_with(|| height.values.clone());
         }
         self.heights.push(height.map(|height| {

@@ -331,6 +331,7 @@ impl Segment {
         let damage = match self.map.checksum(slot.offset, slot.length) {
             Ok(crc) if crc == slot.record_crc => {
                 self.checked.note_intact(at);
+                // Another thread may have found it damaged meanwhile.
                 return Ok(self.checked.is_intact(at));
             }
             Ok(_) => "record fails its checksum",
