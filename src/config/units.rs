@@ -216,7 +216,7 @@ impl FromStr for IpNetwork {
 /// Height at which an empty store begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
-    /// This height.
+    /// Height to begin at.
     Height(u64),
     /// Blocks before the upstream's head; 0 is the head itself.
     BeforeHead(u64),

@@ -406,6 +406,9 @@ mod tests {
         assert_eq!(filters.held().idle_from, Some(at(310)));
         assert!(!refused(at(310)) && refused(at(311)));
         assert_eq!(filters.held().idle_from, Some(at(320)));
+        // Filters that are idle now show whether they are looked at.
+        filters.held().idle_from = Some(at(1000));
+        assert!(refused(at(999)) && !refused(at(1000)));
     }
 
     #[test]

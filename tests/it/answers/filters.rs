@@ -135,7 +135,7 @@ fn notifications_change_filters_as_calls_do() {
         format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":[{id}]}}"#)
     };
     let changes = notification("eth_getFilterChanges", &filter);
-    let call = changes.replace("{", r#"{"id":1,"#);
+    let call = changes.replace('{', r#"{"id":1,"#);
     let told = client.post(&format!("[{changes},{call}]")).text();
     assert_eq!(told, "[{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":[]}]\n");
     let removed = client.post(&notification("eth_uninstallFilter", &filter));
