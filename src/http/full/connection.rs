@@ -33,7 +33,7 @@ enum ConnectionEnd {
     /// Nothing is left: the connection is closed.
     Nothing,
     /// A WebSocket.
-    WebSocket(Accepted),
+    WebSocket(Box<(Accepted, HyperSocket)>, Bytes),
     /// An idle connection, which is still open.
     IdleState(Box<HyperSocket>),
 }
@@ -64,11 +64,13 @@ pub(crate) async fn serve(
     drop(service); // an old one would keep its connections to upstreams
     match talk(socket.holding(held), place, &mut drain).await {
         ConnectionEnd::Nothing => {}
-        ConnectionEnd::WebSocket(accepted) => {
+        ConnectionEnd::WebSocket(opened, read) => {
+            let (accepted, socket) = *opened;
             debug!(client = ?accepted.client, "WebSocket opened");
             let service = place.load_full();
             let (responder, relay) = (&*service.responder, service.relay.as_ref());
-            Box::pin(ws::run(accepted, responder, service.ws, relay, drain)).await;
+            let running = ws::run(accepted, (socket, read), responder, service.ws, relay, drain);
+            Box::pin(running).await;
         }
         ConnectionEnd::IdleState(quiet) => match quiet.leave(counted) {
             Ok(moved) => handoff.bring(ToFast::Connection(moved)),
@@ -104,8 +106,8 @@ async fn talk(
             response.map(|response| closing_if(client.quiet.is_closing(), response))
         }
     });
-    let mut connection =
-        builder(&place.load()).serve_connection(TokioIo::new(socket), respond).with_upgrades();
+    // Not `with_upgrades`: after a request with any `Upgrade` it would give the socket to nobody when it ends.
+    let mut connection = builder(&place.load()).serve_connection(TokioIo::new(socket), respond);
     let mut draining = pin!(draining(drain));
     let mut told = false;
     let ended = poll_fn(|context| {
@@ -133,12 +135,12 @@ async fn talk(
     if let Err(error) = &ended {
         debug!(%error, "connection ended early");
     }
-    if let Some(accepted) = upgrade.take() {
-        return ConnectionEnd::WebSocket(accepted);
-    }
-    match connection.into_parts() {
-        Some(parts) => left(&quiet, parts.io.into_inner(), &parts.read_buf, ended).await,
-        None => ConnectionEnd::Nothing,
+    let parts = connection.into_parts();
+    let (socket, read) = (parts.io.into_inner(), parts.read_buf);
+    match upgrade.take() {
+        Some(_) if ended.is_err() => ConnectionEnd::Nothing,
+        Some(accepted) => ConnectionEnd::WebSocket(Box::new((accepted, socket)), read),
+        None => left(&quiet, socket, &read, ended).await,
     }
 }
 

@@ -220,7 +220,7 @@ impl Service {
             NonRpc::WebSocket => {
                 let access = client.entry.as_ref().map(|entry| entry.messages());
                 let hops = self.hops(request.headers());
-                upgrade.accept(request, client.address, key, access, hops)
+                upgrade.accept(&request, client.address, key, access, hops)
             }
             NonRpc::Moved(path) => moved(&path, request.uri().query()),
             NonRpc::Mirror | NonRpc::Relayed(_) => ErrorResponse::NOT_FOUND.response(),

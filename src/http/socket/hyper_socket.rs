@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWriteExt, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
@@ -158,7 +158,9 @@ impl HyperSocket {
     /// Reads on for a moment after the last response: closing with bytes unread resets the
     /// connection, and the client may lose what was sent.
     pub(crate) async fn linger(self) {
-        let stream = self.io;
+        let mut stream = self.io;
+        // hyper has not done so if the last request had `Upgrade`.
+        let _ = stream.shutdown().await;
         let read_on = async { while poll_fn(|context| poll_discard(&stream, context)).await {} };
         let _ = timeout(LINGER, read_on).await;
     }

@@ -9,8 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
-use hyper::upgrade::Upgraded;
-use hyper_util::rt::TokioIo;
 use neve_store::residency::{self, Cold};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -18,7 +16,6 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
-use tracing::debug;
 
 use super::close::CloseReason;
 use super::message_reader::{MessageReader, Socket};
@@ -50,18 +47,15 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves a connection until it ends.
 pub(crate) async fn run(
-    Accepted { upgrade, client: address, key, access, hops }: Accepted,
+    Accepted { client: address, key, access, hops }: Accepted,
+    (socket, read): (HyperSocket, Bytes),
     responder: &Responder,
     limits: WsLimits,
     relay: Option<&Relayer>,
     mut drain: watch::Receiver<bool>,
 ) {
     let rpc = &responder.rpc;
-    let upgraded = match upgrade.await {
-        Ok(upgraded) => upgraded,
-        Err(error) => return debug!(%error, "a WebSocket was not opened"),
-    };
-    let Some(socket) = open(upgraded, address, limits).await else { return };
+    let socket = open(socket, read, address, limits).await;
     add(&rpc.counters.ws_opened, 1);
     let subscriptions = Subscriptions::new(limits.subscriptions_max, Arc::clone(&rpc.counters));
     let (sent, pace) = (Instant::now(), WriteStall::default());
@@ -105,10 +99,13 @@ pub(crate) async fn run(
     }
 }
 
-/// Turns an upgraded connection into a WebSocket; `None` never happens.
-async fn open(upgraded: Upgraded, client: ClientAddress, limits: WsLimits) -> Option<Socket> {
-    let parts = upgraded.downcast::<TokioIo<HyperSocket>>().ok()?;
-    let mut tcp = parts.io.into_inner();
+/// Turns a connection into a WebSocket that begins with the bytes `read`.
+async fn open(
+    mut tcp: HyperSocket,
+    read: Bytes,
+    client: ClientAddress,
+    limits: WsLimits,
+) -> Socket {
     tcp.turn_into_websocket(client, UNSENT_MAX);
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
@@ -117,9 +114,9 @@ async fn open(upgraded: Upgraded, client: ClientAddress, limits: WsLimits) -> Op
         .max_message_size(Some(limits.message_bytes_max))
         .max_frame_size(Some(limits.message_bytes_max));
     // A copy: hyper's buffer has the capacity of a whole request head, and would live as long as the socket.
-    let (io, read) = (MessageReader::new(tcp, &parts.read_buf), parts.read_buf.to_vec());
-    drop(parts.read_buf);
-    Some(WebSocketStream::from_partially_read(io, read, Role::Server, Some(config)).await)
+    let (io, begin) = (MessageReader::new(tcp, &read), read.to_vec());
+    drop(read);
+    WebSocketStream::from_partially_read(io, begin, Role::Server, Some(config)).await
 }
 
 /// A WebSocket, its subscriptions, and its work in flight.

@@ -8,8 +8,7 @@ use hyper::header::{
     CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use hyper::upgrade::OnUpgrade;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::body::ResponseBody;
@@ -26,7 +25,6 @@ pub(crate) struct Upgrade(Mutex<Option<Accepted>>);
 
 /// A WebSocket that a connection goes on as.
 pub(crate) struct Accepted {
-    pub(crate) upgrade: OnUpgrade,
     /// Client that requested it.
     pub(crate) client: ClientAddress,
     /// The key that the client named, if it needs one.
@@ -47,16 +45,15 @@ impl Upgrade {
     /// Answers a handshake.
     pub(crate) fn accept(
         &self,
-        request: Request<Incoming>,
+        request: &Request<Incoming>,
         client: ClientAddress,
         key: Option<ClientKey>,
         access: Option<MessageAccess>,
         hops: Result<Hops, Failure>,
     ) -> Response<ResponseBody> {
-        match accept_key(&request) {
+        match accept_key(request) {
             Ok(accept) => {
-                let upgrade = hyper::upgrade::on(request);
-                *lock(&self.0) = Some(Accepted { upgrade, client, key, access, hops });
+                *lock(&self.0) = Some(Accepted { client, key, access, hops });
                 switching(accept)
             }
             Err(status) => ErrorResponse::handshake(status),
@@ -75,7 +72,8 @@ fn accept_key<B>(request: &Request<B>) -> Result<HeaderValue, StatusCode> {
     if has_token(headers, &UPGRADE, "websocket") && request.method() != Method::GET {
         return Err(StatusCode::METHOD_NOT_ALLOWED);
     }
-    if !Upgrade::is_wanted(request) {
+    // RFC 6455, 4.2.1: hyper would not go on as a WebSocket behind an older request.
+    if !Upgrade::is_wanted(request) || request.version() < Version::HTTP_11 {
         return Err(StatusCode::BAD_REQUEST);
     }
     let key = headers.get(SEC_WEBSOCKET_KEY).map_or(&b""[..], HeaderValue::as_bytes);

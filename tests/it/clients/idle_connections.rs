@@ -35,8 +35,15 @@ impl Line {
     }
 
     fn answer(&mut self) -> Response {
+        let answer = self.kept();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer
+    }
+
+    /// A response of any status that does not end the connection.
+    fn kept(&mut self) -> Response {
         let answer = read(&mut self.0, false).unwrap();
-        assert_eq!((answer.status, answer.header("connection")), (200, None), "{}", answer.text());
+        assert_eq!(answer.header("connection"), None, "{}", answer.text());
         answer
     }
 }
@@ -53,6 +60,21 @@ fn start(more: &[&str]) -> (DevnetThread, tempfile::TempDir, Neve) {
     let neve = Neve::start(dir.path(), &[&["--upstream", &url, "--start", "0"], more].concat());
     neve.wait_for_head(devnet.latest());
     (devnet, dir, neve)
+}
+
+/// Java's client sends `h2c` with its first request. hyper must not take the socket of such a connection along.
+#[test]
+fn connection_with_an_upgrade_that_is_ignored_or_refused_goes_on() {
+    let (_devnet, _dir, neve) = start(&[]);
+    for (upgrade, status) in [("h2c", 200), ("websocket", 405), ("x", 200)] {
+        let mut line = Line::open(&neve);
+        let more = format!("Connection: Upgrade\r\nUpgrade: {upgrade}\r\nContent-Type");
+        line.send(&request(1).replace("Content-Type", &more));
+        assert_eq!(line.kept().status, status, "{upgrade}");
+        wait(QUIET);
+        line.send(&request(2));
+        assert!(line.answer().text().contains("\"id\":2,"), "{upgrade}");
+    }
 }
 
 #[test]
