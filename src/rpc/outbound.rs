@@ -213,10 +213,9 @@ fn write_call(out: &mut Vec<u8>, id: Option<&[u8]>, method: &str, params: Option
         out.extend_from_slice(b",\"id\":");
         out.extend_from_slice(id);
     }
-    // A name that may be relayed has letters, digits, `_` and `.`.
-    out.extend_from_slice(b",\"method\":\"");
-    out.extend_from_slice(method.as_bytes());
-    out.push(b'"');
+    out.extend_from_slice(b",\"method\":");
+    // Escaped, though a name that may be relayed has letters, digits, `_` and `.`: none may end its own text.
+    let _: Result<(), _> = serde_json::to_writer(&mut *out, method); // memory takes it
     if let Some(params) = params {
         out.extend_from_slice(b",\"params\":");
         out.extend_from_slice(params);
@@ -248,6 +247,8 @@ mod tests {
         let made = outbound(twice);
         let expected = r#"{"jsonrpc":"2.0","id":"a<","method":"eth_call","params":[ 1 ]}"#;
         assert_eq!(String::from_utf8_lossy(&made.body), expected);
+        let injected = r#"{"jsonrpc":"2.0","id":1,"method":"x\"},{\"id\":2,\"method\":\"y"}"#;
+        assert_eq!(String::from_utf8_lossy(&outbound(injected).body), injected);
         let silent = outbound(r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction"}"#);
         let expected = r#"{"jsonrpc":"2.0","method":"eth_sendRawTransaction"}"#;
         assert_eq!(String::from_utf8_lossy(&silent.body), expected);

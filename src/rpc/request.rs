@@ -65,7 +65,7 @@ impl Rpc {
             }
             RpcResponse::Split(mut split) if memory.covers(split.held()) => {
                 split.keep(memory.into_reservation());
-                split.outbound.calls = Some(calls);
+                (split.outbound.calls, split.changes) = (Some(calls), changes);
                 return Ok((RpcResponse::Split(split), Calls::default()));
             }
             RpcResponse::Relay(mut outbound) if memory.covers(outbound.held()) => {

@@ -6,6 +6,7 @@ use neve_store::residency::Cold;
 use super::outbound::Outbound;
 use super::split::{Mixed, Split};
 use crate::body::ResponseBody;
+use crate::rpc::cursors::UndoLog;
 
 /// Response to a body.
 pub(crate) enum RpcResponse {
@@ -33,9 +34,8 @@ impl RpcResponse {
     pub(super) fn of_batch(mut split: Split, messages: &[Message<'_>]) -> Result<Self, Cold> {
         split.outbound.end();
         if !split.outbound.is_empty() {
-            let is_whole = split.served == 0 && split.refused == 0;
             // Calls that go to upstreams of their own have several responses, which must be joined.
-            if is_whole && !split.outbound.is_parted() {
+            if split.is_left_whole(messages) && !split.outbound.is_parted() {
                 return Ok(Self::Relay(Outbound::batch(messages)));
             }
             return Ok(Self::Split(Box::new(split)));
@@ -46,6 +46,14 @@ impl RpcResponse {
             0 => Self::Answer(body),
             _ => Self::Mixed(Mixed { body, misses, answered, own: true, lacks: false }),
         })
+    }
+
+    /// Takes the changes that were made for it, of which no client will know.
+    pub(crate) fn take_changes(&mut self) -> UndoLog {
+        match self {
+            Self::Split(split) => split.take_changes(),
+            _ => UndoLog::default(), // `settle` has undone them, or there are none
+        }
     }
 
     /// True if an upstream or the archive must be asked.

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::outbound::Outbound;
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
+use crate::rpc::cursors::UndoLog;
 use crate::shared::{Account, Reservation};
 
 /// A batch that is answered in part.
@@ -31,6 +32,10 @@ pub(crate) struct Split {
     pub(super) served: usize,
     /// Messages that are refused.
     pub(super) refused: usize,
+    /// Messages that are left to upstreams.
+    left: usize,
+    /// Changes to undo if the client never gets the answers.
+    pub(super) changes: UndoLog,
     reserved: Option<Reservation>,
 }
 
@@ -110,6 +115,8 @@ impl Split {
             answers: 0,
             served: 0,
             refused: 0,
+            left: 0,
+            changes: UndoLog::default(),
             reserved: None,
         }
     }
@@ -142,6 +149,7 @@ impl Split {
     /// leaves no gap.
     pub(super) fn leave(&mut self, message: &Message<'_>, broadcasts: bool) {
         self.outbound.add_to_part(message, broadcasts);
+        self.left += 1;
         if message.kind() == Kind::Call {
             self.answers += 1;
             let next = BodyBuilder::new(0, self.accepts);
@@ -207,6 +215,18 @@ impl Split {
         if self.answers > 0 {
             self.out.text().push(b']');
         }
+    }
+
+    /// True if all of the batch is left to upstreams. A message that neve ignores or executes must not reach one: nothing
+    /// has said that it may.
+    pub(super) fn is_left_whole(&self, messages: &[Message<'_>]) -> bool {
+        let count = messages.iter().filter(|message| message.kind() != Kind::Response).count();
+        self.left == count
+    }
+
+    /// Takes the changes that its calls made.
+    pub(crate) fn take_changes(&mut self) -> UndoLog {
+        std::mem::take(&mut self.changes)
     }
 
     /// The body, if there are no gaps.

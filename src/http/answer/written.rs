@@ -63,8 +63,9 @@ impl Responder {
         let gone = || has_gone(&stream);
         let work = Work::elsewhere(self.rpc.limits.work, began, &gone);
         let (body, accepts, address) = (question.body(), question.accepts, question.address);
-        let (reply, calls) = self.rpc.answer_waiting(body, accepts, address, &work)?;
+        let (mut reply, calls) = self.rpc.answer_waiting(body, accepts, address, &work)?;
         if reply.needs_upstream() {
+            reply.take_changes().undo(&self.rpc.filters); // hyper's thread executes all of it again
             let waited = Some(Waited::Unanswered(stream, question.request));
             let counted = RequestCounts { calls, took: began.elapsed(), response: None };
             return Some(Answered { waited, counted: Some(counted) });

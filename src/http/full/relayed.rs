@@ -156,6 +156,7 @@ impl Service {
         let Some(relay) = &self.relay else {
             return self.responder.response(RpcResponse::Split(split));
         };
+        let mut changes = split.take_changes();
         let hops = match hops {
             Ok(hops) => hops,
             Err(failure) => {
@@ -163,7 +164,10 @@ impl Service {
                 let mixed = split.fill(&[Filling::failed(failure.error())]);
                 let mixed = mixed.and_then(|mixed| mixed.reserved(account));
                 return mixed.map_or_else(
-                    || self.responder.response(RpcResponse::NoRoom),
+                    || {
+                        changes.undo(&self.responder.rpc.filters);
+                        self.responder.response(RpcResponse::NoRoom)
+                    },
                     |all| self.responder.mixed(all),
                 );
             }
@@ -172,6 +176,9 @@ impl Service {
         let filling = pin!(relay.fill(split, origin, offload));
         let filled = relay.ticker().while_here(filling, || client.quiet.look_for_client()).await;
         calls.time(&self.responder.rpc.counters, began.elapsed());
+        if !matches!(filled, Some(Ok(_))) {
+            changes.undo(&self.responder.rpc.filters); // the client may repeat the batch
+        }
         match filled {
             Some(Ok(mixed)) => self.responder.mixed(mixed),
             Some(Err(NotFilled::NoRoom)) => self.responder.response(RpcResponse::NoRoom),

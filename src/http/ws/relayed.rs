@@ -65,9 +65,13 @@ impl WsConnection<'_> {
             WsResponse::Split(mut split) => {
                 let calls = split.outbound.count(&self.rpc.counters);
                 note_source(entry.as_ref(), "mixed");
+                let mut changes = split.take_changes();
                 let filling = relay.fill(split, origin, self.offload);
                 Box::pin(async move {
                     let body = filling.await.map(|mixed| mixed.body).map_err(|why| unfilled(&why));
+                    if body.is_err() {
+                        changes.undo(&rpc.filters); // the client never gets the answers
+                    }
                     calls.time(&rpc.counters, began.elapsed());
                     RelayedMessage { body, entry, frame: number }
                 })

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use crate::support::client::{Client, Response};
 use crate::support::neve::Neve;
 use crate::support::served::{devnet, follow};
+use crate::support::ws::Ws;
 
 fn start(arguments: &[&str]) -> (DevnetThread, TempDir, Neve) {
     let node = devnet(5);
@@ -33,6 +34,12 @@ const MISSES: &str = concat!(
     r#"[{"jsonrpc":"2.0","id":1,"method":"eth_getBalance","params":["0x0000000000000000000000000000000000000001","latest"]},"#,
     r#"{"jsonrpc":"2.0","id":"b","method":"eth_estimateGas","params":[{}]}]"#,
 );
+
+const BALANCE: &str = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+
+fn call(id: u32, method: &str, params: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+}
 
 fn of_node(node: &DevnetThread, body: &str) -> Response {
     Client::new(node.address()).post(body)
@@ -150,4 +157,56 @@ fn long_answers_are_put_into_a_batch_on_a_thread_that_serves_nobody() {
         assert_eq!(searches(), elsewhere, "{len}: {:?}", threads(&neve));
         fault.clear();
     }
+}
+
+/// Nothing has checked that they may, and a name must not end its own text.
+#[test]
+fn notifications_that_neve_ignores_reach_no_upstream() {
+    let (node, _dir, neve) = start(&["--on-miss", "relay"]);
+    let (mut client, mut ws) = (neve.client(), Ws::open(&neve));
+    let injected = r#"x\"},{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"eth_accounts\",\"z\":\""#;
+    for name in ["admin_addPeer", "eth_sendTransaction", injected] {
+        let silent = format!(r#"{{"jsonrpc":"2.0","method":"{name}","params":[]}}"#);
+        let batch = format!("[{silent},{}]", call(1, "eth_getBalance", BALANCE));
+        ws.send(&batch);
+        for text in [client.post(&batch).text(), ws.text()] {
+            let answers: Value = serde_json::from_str(&text).expect("JSON");
+            assert_eq!(answers.as_array().map(Vec::len), Some(1), "{name}: {text}");
+            assert!(answers[0]["id"] == 1 && answers[0]["result"].is_string(), "{text}");
+        }
+    }
+    for method in ["admin_addPeer", "eth_sendTransaction", "eth_accounts"] {
+        assert_eq!(node.counters().calls(method), 0, "{method}");
+    }
+}
+
+#[test]
+fn subscription_that_a_notification_ends_stays_ended_beside_a_relayed_call() {
+    let (node, _dir, neve) = start(&["--on-miss", "relay"]);
+    let mut ws = Ws::open(&neve);
+    let id = ws.subscribe(r#"["newHeads"]"#);
+    let end = format!(r#"{{"jsonrpc":"2.0","method":"eth_unsubscribe","params":["{id}"]}}"#);
+    ws.send(&format!("[{end},{}]", call(1, "eth_getBalance", BALANCE)));
+    assert!(ws.text().contains(r#""id":1,"result""#));
+    let text = ws.call("eth_unsubscribe", &format!("[\"{id}\"]"));
+    assert!(text.contains("subscription not found"), "{text}");
+    assert_eq!(node.counters().calls("eth_unsubscribe"), 0);
+}
+
+/// The thread that finds the miss has executed the calls beside it, and another one executes all of them again.
+#[test]
+fn filter_beside_a_relayed_call_is_asked_once() {
+    let (node, _dir, neve) = start(&["--on-miss", "relay", "--filters-address-max", "2"]);
+    let filter = neve.client().result("eth_newBlockFilter", "[]").to_string();
+    node.advance(1);
+    neve.wait_for_head(6);
+    // A new client each time: a connection with a relayed call goes on where calls are executed once.
+    let beside = |method: &str, params: &str| {
+        let batch = format!("[{},{}]", call(1, method, params), call(2, "eth_getBalance", BALANCE));
+        neve.client().post(&batch).json()[0]["result"].clone()
+    };
+    let params = format!("[{filter}]");
+    assert_eq!(beside("eth_getFilterChanges", &params).as_array().map(Vec::len), Some(1));
+    assert!(beside("eth_newBlockFilter", "[]").is_string(), "one of two is open");
+    assert_eq!(beside("eth_uninstallFilter", &params), true);
 }
