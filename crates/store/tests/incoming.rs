@@ -9,8 +9,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use neve_store::{Opened, PartialSegment, SealedFile, SealedPage, arriving};
-use support::{Heard, assert_clean, assert_exactly, block, every, open, small};
+use neve_store::{
+    Opened, Options, PartialSegment, SLOT_COUNT_MAX, SealedFile, SealedPage, arriving,
+};
+use support::{Heard, Recorder, assert_clean, assert_exactly, block, every, files, open, small};
 
 /// The first segment of a store of 40 heights: its page and the bytes that hold anything.
 fn file() -> (SealedPage, Vec<u8>) {
@@ -135,6 +137,55 @@ fn bytes_of_another_segment_are_refused() {
     let mut another = opened.writer.history().unwrap().receive(page.base + 1).unwrap();
     assert!(!bytes.chunks(1000).all(|piece| another.write(piece).unwrap()), "it begins elsewhere");
     assert_clean(dir.path());
+}
+
+/// A source says how long its file is, and that is allocated before anything else of the file is here.
+#[test]
+fn segment_over_the_bound_of_bytes_is_refused_before_it_is_allocated() {
+    let (page, bytes) = file();
+    let of_capacity = |capacity: u64| {
+        let mut page = bytes[..SealedPage::BYTES].to_vec();
+        page[72..80].copy_from_slice(&capacity.to_le_bytes());
+        let crc = crc32fast::hash(&page[..80]);
+        page[80..84].copy_from_slice(&crc.to_le_bytes());
+        page
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Recorder::new(dir.path());
+    let opened = disk.open(Options { disk_reserve_bytes: 1, ..small() });
+    *disk.free.lock().unwrap() = Some(0); // what would be allocated is refused, and takes no bytes
+    let max = 4096 + 64 * u64::from(SLOT_COUNT_MAX) + (256 << 20);
+    let taken = receive(&opened, &page).write(&of_capacity(max));
+    assert!(taken.is_err_and(|error| error.is_disk_full()));
+    for capacity in [max + 1, 1 << 40] {
+        assert!(!receive(&opened, &page).write(&of_capacity(capacity)).unwrap(), "{capacity}");
+    }
+    // An earlier release allocated it, and took more than the index.
+    let part = dir.path().join(format!("{:020}.seg.part", page.base));
+    std::fs::write(&part, [&of_capacity(max + 1), &bytes[SealedPage::BYTES..]].concat()).unwrap();
+    assert_eq!(receive(&opened, &page).have(), 0);
+    assert_eq!(arriving(dir.path()).unwrap(), [0; 0]);
+}
+
+/// A source may begin as many files as it likes, and end none.
+#[test]
+fn download_that_is_not_wanted_is_removed_unless_a_thread_has_it() {
+    let (page, bytes) = file();
+    let dir = tempfile::tempdir().unwrap();
+    let opened = begun(dir.path(), &page);
+    let wanted = format!("{:020}.seg.part", 14);
+    let others = ["00000000000000000020.pack.part", "00000000000000000030.seg.part"];
+    for name in [&*wanted, others[0], others[1], "x.seg.part"] {
+        std::fs::write(dir.path().join(name), "begun").unwrap();
+    }
+    let mut under_way = receive(&opened, &page);
+    assert!(under_way.write(&bytes[..5000]).unwrap());
+    let forget = || opened.writer.history().unwrap().forget_arriving(|base| base == 14).unwrap();
+    forget();
+    assert_eq!(arriving(dir.path()).unwrap(), [page.base, 14]);
+    drop(under_way);
+    forget();
+    assert_eq!(files(dir.path(), ".part"), [&*wanted, "x.seg.part"]);
 }
 
 /// Every byte that is sent is looked at.

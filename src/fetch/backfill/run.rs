@@ -11,7 +11,7 @@ use super::error::BackfillError;
 use super::interval::BackfillInterval;
 use super::plan::plan;
 use super::segment_transfer;
-use super::segment_transfer::BackfillStep;
+use super::segment_transfer::{BackfillStep, forget_others};
 use crate::client::Backoff;
 use crate::config::settings::BackfillTarget;
 use crate::fetch::{Follower, HeightFetcher};
@@ -29,12 +29,12 @@ pub(crate) async fn run(
     source: HeightFetcher,
     peer: Option<Arc<MirrorSource>>,
 ) {
-    let mut backoff = Backoff::new(AGAIN_FIRST, AGAIN_MAX);
+    let (mut backoff, mut forgotten_from) = (Backoff::new(AGAIN_FIRST, AGAIN_MAX), None);
     // A gap comes with opening only: once it is closed, there is none.
     while follower.backfill != BackfillTarget::None || follower.serving.reader.gap().is_some() {
         // A new mirror begins with its segments as soon as it has what proves them.
         let new = peer.is_some() && follower.status.verified().is_none();
-        let lowest = match segments(&follower, &source, peer.as_ref()).await {
+        let lowest = match segments(&follower, &source, peer.as_ref(), &mut forgotten_from).await {
             Ok(BackfillStep::Again) => {
                 backoff.reset();
                 continue;
@@ -65,12 +65,28 @@ pub(crate) async fn run(
     }
 }
 
+/// Removes what has arrived of files whose heights are served by now: they came one by one. The directory is read when the
+/// first height is another one than before.
+async fn forget_served(
+    follower: &Follower,
+    forgotten_from: &mut Option<u64>,
+) -> Result<(), BackfillError> {
+    let first = follower.serving.reader.range().map(|range| *range.start());
+    if let Some(first) = first.filter(|_| first != *forgotten_from) {
+        forget_others(follower, move |base| base < first).await?;
+    }
+    *forgotten_from = first;
+    Ok(())
+}
+
 /// Takes whole segments: those of the mirror source, then those of the archive.
 async fn segments(
     follower: &Follower,
     source: &HeightFetcher,
     peer: Option<&Arc<MirrorSource>>,
+    forgotten_from: &mut Option<u64>,
 ) -> Result<BackfillStep, BackfillError> {
+    forget_served(follower, forgotten_from).await?;
     let step = match peer {
         Some(peer) => segment_transfer::fill(follower, source, peer).await?,
         None => BackfillStep::Ask { from: 0 },

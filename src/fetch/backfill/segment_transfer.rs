@@ -31,6 +31,10 @@ const ATTEMPTS_MAX: u32 = 8;
 /// Pieces of a file that wait for the disk.
 const PIECES_AHEAD: usize = 16;
 
+/// Reason why the bytes of a file are not taken.
+const NO_SEGMENT: &str =
+    "no segment, longer than it says, or over twice as long as those of this --segment-bytes";
+
 /// Next step below the first height.
 pub(crate) enum BackfillStep {
     /// Something was published: look again.
@@ -84,6 +88,9 @@ pub(crate) async fn fill(
     let (run, own) = (unbroken(&listing, peer, goal..first), follower.ingest.range_blocks());
     let wanted: Vec<_> =
         run.iter().copied().take_while(|file| is_of_own_length(file, own)).collect();
+    let bases: Vec<u64> = wanted.iter().map(|(_, listed)| listed.base).collect();
+    // A source that begins other files each time would fill the disk with beginnings.
+    forget_others(follower, move |base| bases.contains(&base)).await?;
     if wanted.is_empty() {
         if let Some((_, Listed { records: found, .. })) = run.first() {
             let found = *found;
@@ -93,6 +100,15 @@ pub(crate) async fn fill(
     }
     peer.say(Channel::Files, None);
     take_all(follower, source, peer, &listing, wanted).await
+}
+
+/// Removes what has arrived of files whose first height `keeps` does not take.
+pub(super) async fn forget_others(
+    follower: &Follower,
+    keeps: impl Fn(u64) -> bool + Send + 'static,
+) -> Result<(), BackfillError> {
+    let history = follower.ingest.raw_history().await??;
+    Ok(tokio::task::spawn_blocking(move || history.forget_arriving(keeps)).await??)
 }
 
 /// Files of an unbroken run down from the end of `heights`: one below a gap could not be proven.
@@ -340,8 +356,7 @@ impl SegmentTransfer<'_> {
         drop(out);
         let Some(incoming) = writing.await?? else {
             self.forget().await?;
-            let why = "a segment that is none, or longer than it says".to_owned();
-            return Err(TransferError::MirrorSource(SourceError::Malformed(why.into())));
+            return Err(TransferError::MirrorSource(SourceError::Malformed(NO_SEGMENT.into())));
         };
         // A whole file counts, however its transfer ended.
         match broken {

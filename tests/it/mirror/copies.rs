@@ -157,6 +157,23 @@ fn a_download_goes_on_where_it_was() {
     assert!(cutting.cuts() >= 3, "{} cuts", cutting.cuts());
 }
 
+/// Nothing goes on with them: their heights came otherwise, or the source has other files by now.
+#[test]
+fn leftovers_of_other_downloads_are_removed() {
+    let devnet = devnet(Helicon::Never);
+    let (_source_dir, source) = source(&devnet, &[]);
+    let dir = fresh_dir();
+    let names = [(70, "seg"), (130, "pack"), (390, "seg")];
+    let left = names.map(|(base, form)| dir.path().join(format!("store/{base:020}.{form}.part")));
+    std::fs::create_dir_all(dir.path().join("store")).unwrap();
+    left.iter().for_each(|path| std::fs::write(path, "begun").unwrap());
+    let mirror = mirror_in(dir.path(), source.address, &[]);
+    wait_for_first(&mirror, 0);
+    let are_gone = || left.iter().all(|path| !path.exists()).then_some(());
+    mirror.wait("the end of all leftovers", |_| are_gone());
+    serves(&mirror, &devnet, (0..=HEAD).step_by(37));
+}
+
 #[test]
 fn a_download_goes_on_after_the_mirror_was_killed() {
     let devnet = large_devnet(64 + 5);

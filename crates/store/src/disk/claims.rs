@@ -28,7 +28,19 @@ impl Claims {
     pub(super) fn take(self: &Arc<Self>, name: &str) -> Option<Claim> {
         let is_taken = |names: &mut BTreeSet<String>| names.contains(name);
         let waited = self.freed.wait_timeout_while(self.names(), WAIT_MAX, is_taken);
-        let (mut names, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.insert(waited.unwrap_or_else(PoisonError::into_inner).0, name)
+    }
+
+    /// Takes the name if nobody has it.
+    pub(super) fn take_if_free(self: &Arc<Self>, name: &str) -> Option<Claim> {
+        self.insert(self.names(), name)
+    }
+
+    fn insert(
+        self: &Arc<Self>,
+        mut names: MutexGuard<'_, BTreeSet<String>>,
+        name: &str,
+    ) -> Option<Claim> {
         let claim = || Claim { claims: Arc::clone(self), name: name.to_owned() };
         names.insert(name.to_owned()).then(claim)
     }

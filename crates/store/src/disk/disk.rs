@@ -158,6 +158,11 @@ impl Latch {
         })
     }
 
+    /// Takes the unfinished file `name`, unless another thread has it.
+    pub(crate) fn claim_if_free(&self, name: &str) -> Option<Claim> {
+        self.claims.take_if_free(name)
+    }
+
     /// Takes no more changes, because of an error on files of the same purpose elsewhere.
     pub(crate) fn stop(&mut self, error: &Error) {
         self.first.get_or_insert_with(|| error.to_string());

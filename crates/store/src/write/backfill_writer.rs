@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use super::built_segments::{BuiltSegments, remove};
 use super::options::{Options, range_blocks};
-use super::partial_segment::PartialSegment;
+use super::partial_segment::{PartialSegment, forget_others};
 use crate::disk::{Claim, Latch, UNFINISHED, segment_name};
 use crate::error::Error;
 use crate::format::{Record, RecordHeader, SegmentHeader};
 use crate::id::{Hash, Identity};
 use crate::memory::residency;
-use crate::segment::{Active, PackedCodec, Segment};
+use crate::segment::{Active, PACKED_SENT_BYTES_MAX, PackedCodec, Segment};
 
 /// Builds segments of an interval of heights.
 pub struct BackfillWriter {
@@ -118,15 +118,23 @@ impl BackfillWriter {
         Ok(true)
     }
 
-    /// Begins, or goes on, to take the sealed segment that begins at `base` as a file.
+    /// Begins, or goes on, to take the sealed segment that begins at `base` as a file. It may have twice the bytes of an own
+    /// segment, or of one of the default size.
     pub fn receive(&self, base: u64) -> Result<PartialSegment, Error> {
-        PartialSegment::open(self.latch.beside(), base, None)
+        PartialSegment::open(self.latch.beside(), base, self.options.received_bytes_max(), None)
     }
 
     /// Begins, or goes on, to take the packed file that begins at `base`. `None` without a codec.
     pub fn receive_packed(&self, base: u64) -> Result<Option<PartialSegment>, Error> {
         let Some(codec) = self.codec.clone() else { return Ok(None) };
-        PartialSegment::open(self.latch.beside(), base, Some(codec)).map(Some)
+        let capacity_max = PACKED_SENT_BYTES_MAX;
+        PartialSegment::open(self.latch.beside(), base, capacity_max, Some(codec)).map(Some)
+    }
+
+    /// Removes what has arrived of files whose base height `keeps` does not take: no transfer goes on with it. A file that
+    /// another thread has open stays, and so does one that the disk has no room to remove.
+    pub fn forget_arriving(&self, keeps: impl Fn(u64) -> bool) -> Result<(), Error> {
+        forget_others(&mut self.latch.beside(), keeps)
     }
 
     fn begins_range(&self, height: u64) -> bool {

@@ -1,7 +1,7 @@
 //! Opening a store.
 
 use crate::error::Error;
-use crate::format::SLOT_COUNT_MAX;
+use crate::format::{SLOT_COUNT_MAX, slot_offset};
 use crate::id::Identity;
 use crate::segment::RANGE_BLOCKS_MAX;
 
@@ -39,6 +39,12 @@ impl Options {
     /// Heights of a packed file of this store.
     pub fn range_blocks(&self) -> u32 {
         range_blocks(self.segment_blocks)
+    }
+
+    /// Bytes of the longest segment file that is received: its sender says how long it is.
+    pub(super) fn received_bytes_max(&self) -> u64 {
+        let records = self.segment_bytes.max(Self::default().segment_bytes);
+        slot_offset(SLOT_COUNT_MAX) + 2 * records
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {

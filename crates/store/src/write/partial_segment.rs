@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::built_segments::BuiltSegments;
+use super::built_segments::{BuiltSegments, remove};
 use crate::disk::{
     Claim, Latch, Op, list, packed_name, parse_packed_name, parse_segment_name, segment_name,
 };
@@ -27,6 +27,8 @@ pub struct PartialSegment {
     base: u64,
     name: String,
     claim: Claim,
+    /// Bytes of the longest file that is taken.
+    capacity_max: u64,
     /// Codec of the packed file; `None` if it is a segment.
     codec: Option<Arc<dyn PackedCodec>>,
     /// Content of the header page, once it is there.
@@ -39,23 +41,43 @@ pub struct PartialSegment {
 
 /// Base heights of the segments that are on their way to the store in `dir`.
 pub fn arriving(dir: &Path) -> Result<Vec<u64>, Error> {
-    let base_of = |name: &str| parse_segment_name(name).or_else(|| parse_packed_name(name));
-    let names = list(dir)?;
-    Ok(names.iter().filter_map(|name| base_of(name.strip_suffix(SUFFIX)?)).collect())
+    Ok(list(dir)?.iter().filter_map(|name| parse_arriving(name)).collect())
+}
+
+/// The base height in the name of a file on its way; `None` if it is another name.
+fn parse_arriving(name: &str) -> Option<u64> {
+    let whole = name.strip_suffix(SUFFIX)?;
+    parse_segment_name(whole).or_else(|| parse_packed_name(whole))
+}
+
+/// Removes files on their way whose base height `keeps` does not take, except those that a thread has open.
+pub(super) fn forget_others(latch: &mut Latch, keeps: impl Fn(u64) -> bool) -> Result<(), Error> {
+    for name in list(latch.dir())? {
+        if parse_arriving(&name).is_some_and(|base| !keeps(base))
+            && let Some(_claim) = latch.claim_if_free(&name)
+        {
+            tracing::info!(file = name, "unfinished download removed");
+            remove(latch, &name);
+        }
+    }
+    Ok(())
 }
 
 impl PartialSegment {
-    /// Opens the file that begins at `base`: a packed one if there is a codec. Waits for whoever has it open: a transfer that
-    /// was given up may still write.
+    /// Opens the file that begins at `base`, of at most `capacity_max` bytes: a packed one if there is a codec. Waits for
+    /// whoever has it open: a transfer that was given up may still write.
     pub(crate) fn open(
         latch: Latch,
         base: u64,
+        capacity_max: u64,
         codec: Option<Arc<dyn PackedCodec>>,
     ) -> Result<Self, Error> {
         let name = if codec.is_some() { packed_name(base) } else { segment_name(base) };
         let (name, start) = (format!("{name}{SUFFIX}"), Vec::new());
         let claim = latch.claim(&name)?;
-        let mut incoming = Self { latch, base, name, claim, codec, page: None, start, have: 0 };
+        let (page, have) = (None, 0);
+        let mut incoming =
+            Self { latch, base, name, claim, capacity_max, codec, page, start, have };
         if incoming.is_there()? {
             let intact = match incoming.codec.clone() {
                 Some(codec) => incoming.intact_packed(&*codec),
@@ -90,7 +112,7 @@ impl PartialSegment {
         self.fill(&mut page, 0)?;
         let header = SegmentHeader::parse(&page).ok()?;
         let seal = Seal::parse(&page, &header).ok()??;
-        let page = SealedPage::parse(&page).ok()??;
+        let page = SealedPage::parse(&page).ok()?.filter(|page| self.takes(page))?;
         let mut slots = vec![0; seal.count as usize * SLOT_LEN];
         self.fill(&mut slots, slot_offset(0))?;
         let mut have = header.data_offset;
@@ -107,14 +129,14 @@ impl PartialSegment {
             }
             have = aligned(slot.offset + u64::from(slot.length));
         }
-        Some((page, have)).filter(|(page, _)| page.base == self.base)
+        Some((page, have))
     }
 
     /// Intact beginning of a packed file.
     fn intact_packed(&self, codec: &dyn PackedCodec) -> Option<(SealedPage, u64)> {
         let mut bytes = vec![0; codec.start_bytes()];
         self.fill(&mut bytes, 0)?;
-        let page = SealedPage::packed(codec, &bytes).filter(|page| page.base == self.base)?;
+        let page = SealedPage::packed(codec, &bytes).filter(|page| self.takes(page))?;
         // The length in the header is the sender's: it must not decide how much memory is taken.
         if page.bytes > reads::length_of(&self.path()).ok()? {
             return None;
@@ -123,6 +145,12 @@ impl PartialSegment {
         self.fill(&mut bytes, 0)?;
         let have = codec.intact_bytes(&bytes);
         (have >= codec.start_bytes() as u64).then_some((page, have))
+    }
+
+    /// True if a header page may be that of the file. Its sender says the capacity, which is allocated before any of the
+    /// other bytes is here.
+    fn takes(&self, page: &SealedPage) -> bool {
+        page.base == self.base && page.capacity <= self.capacity_max
     }
 
     /// Content of its first bytes, once they have arrived.
@@ -145,7 +173,7 @@ impl PartialSegment {
         Ok(())
     }
 
-    /// Takes the next bytes. False if they cannot be those of such a segment.
+    /// Takes the next bytes. False if they cannot be those of such a segment, or of one that is taken.
     pub fn write(&mut self, bytes: &[u8]) -> Result<bool, Error> {
         let Some(page) = &self.page else { return self.write_start(bytes) };
         // The source sends more than its header says.
@@ -168,7 +196,7 @@ impl PartialSegment {
             Some(codec) => SealedPage::packed(&**codec, &self.start[..needed]),
             None => SealedPage::parse(&array(&self.start, 0)).ok().flatten(),
         };
-        let Some(page) = page.filter(|page| page.base == self.base) else { return Ok(false) };
+        let Some(page) = page.filter(|page| self.takes(page)) else { return Ok(false) };
         self.latch.allocate(&self.name, page.capacity)?;
         self.page = Some(page);
         let start = std::mem::take(&mut self.start);
