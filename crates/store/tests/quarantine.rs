@@ -178,6 +178,36 @@ fn full_disk_at_the_names_of_files_that_a_start_sets_aside_is_waited_out() {
     }
 }
 
+/// The operator makes room by that.
+#[test]
+fn removal_of_files_that_a_full_disk_kept_stops_nothing() {
+    for (damaged, at_once) in [(16, false), (16, true), (36, false), (36, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        store(dir.path());
+        flip(dir.path(), &name(damaged), 20);
+        let recorder = Recorder::new(dir.path());
+        *recorder.fail.lock().unwrap() = Some(Box::new(|op| {
+            let is_full = matches!(op, Done::Rename(_, to) if to.contains(".quarantined-"));
+            is_full.then(|| std::io::ErrorKind::StorageFull.into())
+        }));
+        let mut opened = recorder.open(small());
+        let served = opened.reader.range().unwrap();
+        for base in (0..=damaged).step_by(4).filter(|base| !served.contains(base)) {
+            fs::remove_file(dir.path().join(name(base))).unwrap();
+        }
+        *recorder.fail.lock().unwrap() = None;
+        if !at_once {
+            assert_eq!(opened.writer.restore_lost().unwrap(), None);
+        }
+        opened.writer.append(&block(served.end() + 1, 0)).unwrap();
+        let stored = blocks(*served.start()..served.end() + 2);
+        assert_exactly(&opened.reader, &stored);
+        assert_eq!(quarantined(dir.path()), [""; 0]);
+        drop(opened);
+        assert_exactly(&open(dir.path(), small()).reader, &stored);
+    }
+}
+
 #[test]
 fn damaged_newest_segment_is_set_aside() {
     let dir = tempfile::tempdir().unwrap();

@@ -182,7 +182,7 @@ impl Latch {
         file_bytes();
         let Err(source) = self.change(op) else {
             if let Op::Rename { from, .. } = op {
-                self.kept.retain(|kept| kept != from);
+                self.forget_kept(from);
             }
             if let Op::Rename { to: name, .. } | Op::Allocate { name, .. } = op {
                 self.due.retain(|due| due != name); // another file has the name now
@@ -256,6 +256,11 @@ impl Latch {
     /// A file that is kept.
     pub(crate) fn kept(&self) -> Option<String> {
         self.kept.last().cloned()
+    }
+
+    /// Keeps a file no longer that is gone.
+    pub(crate) fn forget_kept(&mut self, name: &str) {
+        self.kept.retain(|kept| kept != name);
     }
 
     /// Allocates a file, unless that would eat into the reserve.

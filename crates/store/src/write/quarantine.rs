@@ -182,7 +182,13 @@ impl Quarantine {
         codec: Option<&Arc<dyn PackedCodec>>,
     ) -> Result<(), Error> {
         while let Some(name) = latch.kept() {
-            let to = set_aside(latch, &name)?;
+            let to = match set_aside(latch, &name) {
+                Err(error) if error.is_gone() => {
+                    latch.forget_kept(&name);
+                    continue; // an operator removed it
+                }
+                to => to?,
+            };
             tracing::warn!(file = name, to, "file set aside");
             let base = parse_quarantined_name(&to).map(|(base, _)| base);
             let aside = base.and_then(|base| Aside::find(latch.dir(), &to, base, codec));
