@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use neve_store::{Opened, Reader, Record, residency};
-use support::{assert_clean, assert_exactly, assert_holds, block, every, open, small};
+use support::{assert_clean, assert_exactly, assert_holds, block, every, files, open, small};
 
 const HEIGHTS: u64 = 20;
 
@@ -147,6 +147,35 @@ fn appended_records_need_no_first_read() {
     drop(opened);
     let opened = open(dir.path(), small());
     assert!(residency::if_resident(|| opened.reader.resident().record(8)).unwrap().is_some());
+}
+
+/// A repair waits for a fetch while the writer cuts the segment, or writes it anew.
+#[test]
+fn repair_writes_no_byte_into_a_segment_that_is_written_anew_meanwhile() {
+    for is_cut in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut opened = open(dir.path(), small());
+        (0..12).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
+        let mut repair = opened.writer.repair(4).unwrap().unwrap();
+        assert!(repair.keep(4).unwrap());
+        let end = if is_cut {
+            opened.writer.withdraw(6).unwrap();
+            6
+        } else {
+            fs::remove_file(dir.path().join(format!("{:020}.seg", 4))).unwrap();
+            assert_eq!(opened.writer.restore_lost().unwrap(), Some(4));
+            12
+        };
+        (5..8).for_each(|height| assert!(repair.keep(height).unwrap()));
+        let replaced = opened.writer.replace(repair.finish().unwrap()).unwrap();
+        assert_eq!(replaced, !is_cut, "a segment that was cut has other heights");
+        let stored: Vec<_> = (0..end).map(|height| block(height, 0)).collect();
+        assert_exactly(&opened.reader, &stored);
+        drop(opened);
+        assert_exactly(&open(dir.path(), small()).reader, &stored);
+        assert_eq!(files(dir.path(), ".new"), [""; 0]);
+        assert_clean(dir.path());
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub use stamp::Stamp;
 pub(crate) use claims::Claim;
 pub(crate) use disk::{Latch, open_lock};
 pub(crate) use names::{
-    COPY, LOCK_NAME, SPLIT, STAMP_NAME, UNFINISHED, list, packed_name, parse_copy_name,
+    COPY, CUT, LOCK_NAME, SPLIT, STAMP_NAME, UNFINISHED, list, packed_name, parse_copy_name,
     parse_packed_name, parse_quarantined_name, parse_segment_name, parse_table_name,
     parse_unfinished_name, quarantined_name, segment_name, table_name,
 };

@@ -12,6 +12,9 @@ const PACKED_SUFFIX: &str = ".pack";
 pub(crate) const UNFINISHED: &str = ".new";
 /// Ending of parts of a segment that is split. A repair of that segment may write an unfinished file meanwhile.
 pub(crate) const SPLIT: &str = ".split.new";
+/// Ending of a segment that is cut, or written anew because its file is gone. A repair of it may write an unfinished file
+/// meanwhile.
+pub(crate) const CUT: &str = ".cut.new";
 /// Ending of a copy that takes the place of a segment that is set aside. Without that segment it is not removed.
 pub(crate) const COPY: &str = ".copy.new";
 const TABLE_SUFFIX: &str = ".idx";
@@ -74,8 +77,9 @@ pub(crate) fn parse_quarantined_name(name: &str) -> Option<(u64, u32)> {
 
 /// The name that an unfinished file is to have; `None` if the name is none of such a file.
 pub(crate) fn parse_unfinished_name(name: &str) -> Option<&str> {
-    let part = name.strip_suffix(SPLIT).filter(|name| parse_segment_name(name).is_some());
-    let copy = || parse_copy_name(name);
+    let of_segment =
+        |ending| name.strip_suffix(ending).filter(|name| parse_segment_name(name).is_some());
+    let other = [SPLIT, CUT, COPY].into_iter().find_map(of_segment);
     let whole = || {
         name.strip_suffix(UNFINISHED).filter(|name| {
             parse_segment_name(name).is_some()
@@ -84,7 +88,7 @@ pub(crate) fn parse_unfinished_name(name: &str) -> Option<&str> {
                 || *name == STAMP_NAME
         })
     };
-    part.or_else(copy).or_else(whole)
+    other.or_else(whole)
 }
 
 /// The name of the segment that a file is a copy of; `None` if the name is none of a copy.
@@ -139,13 +143,12 @@ mod tests {
             assert_eq!(parse_unfinished_name(&format!("{name}{UNFINISHED}")), Some(name));
             assert_eq!(parse_unfinished_name(name), None);
         }
-        let part = format!("{}{SPLIT}", segment_name(7));
-        assert_eq!(parse_unfinished_name(&part), Some(&*segment_name(7)));
-        let copy = format!("{}{COPY}", segment_name(7));
-        assert_eq!(parse_unfinished_name(&copy), Some(&*segment_name(7)));
-        assert_eq!(parse_copy_name(&copy), Some(&*segment_name(7)));
-        assert_eq!(parse_copy_name(&part), None);
-        for other in ["7.seg.new", "notes.new", ".new", "stamp.split.new", "7.split.new"] {
+        for ending in [SPLIT, CUT, COPY] {
+            let name = format!("{}{ending}", segment_name(7));
+            assert_eq!(parse_unfinished_name(&name), Some(&*segment_name(7)));
+            assert_eq!(parse_copy_name(&name).is_some(), ending == COPY);
+        }
+        for other in ["7.seg.new", "notes.new", ".new", "stamp.split.new", "7.cut.new"] {
             assert_eq!(parse_unfinished_name(other), None, "{other}");
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::active::{Active, LastBlock};
 use super::segment::Segment;
-use crate::disk::{Latch, Op, UNFINISHED};
+use crate::disk::{CUT, Latch, Op};
 use crate::error::Error;
 use crate::format::{RecordHeader, SegmentHeader, TERMS_MAX};
 use crate::memory::residency::{self, ReadFailed};
@@ -21,7 +21,7 @@ pub(crate) struct SealedCopy {
 
 /// Writes a copy of `cut` that holds just its served records, sealed, over its file.
 pub(crate) fn rewrite(latch: &mut Latch, cut: &Segment) -> Result<Segment, Error> {
-    let sealed = copy_aside(latch, cut, UNFINISHED)?.take_name(latch)?; // durable before the only other copy goes
+    let sealed = copy_aside(latch, cut, CUT)?.take_name(latch)?; // durable before the only other copy goes
     if cut.is_packed() {
         // Opening prefers the packed file: until it goes, a crash undoes the cut, and no more.
         latch.remove(&cut.name())?;
