@@ -117,10 +117,13 @@ impl PartialSegment {
         self.fill(&mut slots, slot_offset(0))?;
         let mut have = header.data_offset;
         let slot = |(height, slot)| Slot::parse(&array(slot, 0), height, header.capacity).ok();
-        let slots = (header.base_height..).zip(slots.chunks_exact(SLOT_LEN)).map(slot);
+        // Parsed twice: a list of all could take more than the index itself, whose length the source says.
+        let parsed = || (header.base_height..).zip(slots.chunks_exact(SLOT_LEN)).map(slot);
         // The transfer may have ended within the index: then its last slots are not there.
-        let slots: Vec<_> = slots.collect::<Option<_>>()?;
-        for slot in slots {
+        if parsed().any(|slot| slot.is_none()) {
+            return None;
+        }
+        for slot in parsed().flatten() {
             let mut bytes = vec![0; slot.length as usize];
             let read = self.fill(&mut bytes, slot.offset);
             // Records arrive in order, so the first gap or damage ends what the transfer may keep.
