@@ -196,6 +196,31 @@ fn full_disk_at_the_removals_of_a_start_stops_nothing() {
     assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
 }
 
+/// The removal of a leftover is refused, and the file is made anew before there is room for what waits.
+#[test]
+fn unfinished_file_that_is_made_anew_outlives_a_refused_removal() {
+    let dir = tempfile::tempdir().unwrap();
+    let recorder = Recorder::new(dir.path());
+    let records: Vec<_> = (16..30).map(|height| block(height, 0)).collect();
+    let mut opened = recorder.open(small());
+    records[4..].iter().for_each(|record| opened.writer.append(record).unwrap());
+    drop(opened);
+    std::fs::write(dir.path().join(format!("{:020}.seg.new", 16)), "unfinished").unwrap();
+    *recorder.fail.lock().unwrap() = Some(Box::new(|done| {
+        matches!(done, Done::Remove(_)).then(|| io::ErrorKind::StorageFull.into())
+    }));
+    let mut opened = recorder.open(small());
+    assert_eq!(files(dir.path(), ".new").len(), 1);
+    *recorder.fail.lock().unwrap() = None;
+    let mut history = opened.writer.history().unwrap();
+    records[..4].iter().for_each(|record| history.append(record).unwrap());
+    let built = history.finish().unwrap();
+    assert_eq!(opened.writer.restore_lost().unwrap(), None);
+    assert_eq!(opened.writer.prepend(built).unwrap(), 4);
+    assert_exactly(&opened.reader, &records);
+    assert_eq!(files(dir.path(), ".new"), Vec::<String>::new());
+}
+
 /// An empty store may begin at any height, also after the disk was full.
 #[test]
 fn record_of_another_height_after_a_full_disk_gets_a_segment_of_its_own() {

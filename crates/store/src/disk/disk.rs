@@ -14,7 +14,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
 use super::claims::{Claim, Claims};
-use super::names::UNFINISHED;
+use super::names::{COPY, UNFINISHED};
 use crate::error::Error;
 use crate::reads::{NONBLOCK, regular};
 use crate::sync::file_bytes;
@@ -222,8 +222,19 @@ impl Latch {
     }
 
     /// Removes a file. If the disk has no room to do that, it waits for [`Latch::settle`], and with it each file that is
-    /// removed later: in another order a crash could leave a gap.
+    /// removed later: in another order a crash could leave a gap. An unfinished file stays instead, as another thread may
+    /// make it anew before there is room: that thread removes it then, or the next start does.
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), Error> {
+        // Only a start makes copies, and one that is left could get the name of its segment.
+        if name.ends_with(UNFINISHED) && !name.ends_with(COPY) {
+            return match self.apply(Op::Remove { name }) {
+                Err(error) if error.is_disk_full() => {
+                    tracing::warn!(%error, file = name, "unfinished file left");
+                    Ok(())
+                }
+                removed => removed,
+            };
+        }
         self.due.push_back(name.to_owned());
         self.settle_if_room()
     }
