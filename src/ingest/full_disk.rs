@@ -20,6 +20,8 @@ impl Step {
     /// copy unless the disk was still full after a pause in which nothing else went.
     pub(super) fn after(evicted: &Evicted, has_paused: bool) -> Self {
         match evicted {
+            // The disk refuses removals: with more files nothing would be gained.
+            Evicted { waiting: true, .. } => Self::Pause,
             // Something went, so there may be room at once.
             Evicted { segments, quarantined, .. } if segments + quarantined > 0 => Self::Append,
             Evicted { held: 1.., .. } if has_paused => Self::EvictHeld,
@@ -59,6 +61,15 @@ mod tests {
         assert_eq!(steps(100, &[(0, 1), (2, 0)]), quarantined);
         let amid = [Pause, Append, Pause, EvictHeld, Pause, EvictHeld, Pause];
         assert_eq!(steps(100, &[(0, 0), (0, 1)]), amid, "the pause before counts no more");
+    }
+
+    #[test]
+    fn disk_that_refuses_removals_is_waited_out() {
+        for segments in [0, 1] {
+            let evicted = Evicted { segments, held: 100, waiting: true, ..Evicted::default() };
+            let steps = [false, true].map(|has_paused| Step::after(&evicted, has_paused));
+            assert_eq!(steps, [Step::Pause; 2]);
+        }
     }
 
     #[test]

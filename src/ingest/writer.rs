@@ -374,7 +374,7 @@ impl Loop {
         let now = now.map_or(0, |since| since.as_secs());
         let (writer, retention) = (&mut self.setup.writer, &self.setup.retention);
         let evicted = writer.evict_unless_held(retention, hold.as_ref(), now)?;
-        let Evicted { segments, quarantined, heights, bytes, uncopied, held } = evicted;
+        let Evicted { segments, quarantined, heights, bytes, uncopied, held, .. } = evicted;
         if let Some(limit) = self.setup.unpushed_bytes_max {
             note_held(held, limit, uncopied);
         }

@@ -147,6 +147,7 @@ fn full_disk_at_a_removal_is_waited_out() {
     refuses(2);
     let evicted = opened.writer.evict(&newest(30), 0).unwrap();
     assert_eq!((evicted.segments, opened.reader.range()), (2, Some(8..=39)));
+    assert!(evicted.waiting);
     refuses(usize::MAX);
     assert_eq!(files(dir.path(), ".seg").len(), 10);
     assert!(opened.writer.withdraw(34).unwrap_err().is_disk_full());
@@ -165,6 +166,7 @@ fn full_disk_at_a_removal_is_waited_out() {
     assert_exactly(&at_once.reader, &blocks(40)[first as usize..]);
     refuses(0);
     opened.writer.append(&fork(34, 1, 0)).unwrap();
+    assert!(!opened.writer.evict(&newest(40), 0).unwrap().waiting);
     opened.writer.append(&block(35, 1)).unwrap();
     let mut records = blocks(34);
     records.extend([fork(34, 1, 0), block(35, 1)]);

@@ -239,6 +239,11 @@ impl Latch {
         self.settle_if_room()
     }
 
+    /// True if files wait for room to be removed.
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// Removes files that wait for room.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         while let Some(name) = self.due.front().cloned() {

@@ -20,6 +20,8 @@ pub struct Evicted {
     pub uncopied: u64,
     /// Bytes of segments that are held back.
     pub held: u64,
+    /// True if files wait for room to be removed: an eviction gives nothing back before.
+    pub waiting: bool,
 }
 
 impl Writer {
@@ -53,6 +55,7 @@ impl Writer {
         if evicted.segments + evicted.quarantined > 0 {
             self.quarantine.show(self.view.load().first_height());
         }
+        evicted.waiting = self.latch.has_due();
         Ok(evicted)
     }
 
