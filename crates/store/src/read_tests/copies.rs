@@ -1,17 +1,18 @@
 //! A kill while an unsealed segment, of which the disk does not deliver a record, is copied and set aside.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::checks::{assert_all, copy, failing};
+use super::checks::{assert_all, copy, failing, quarantined};
 use super::support::toy::Toy;
-use super::support::{Done, Recorder, assert_clean, block, every};
+use super::support::{Done, Recorder, assert_clean, block, every, files};
 use super::{ACTIVE, HEIGHTS, open, options, records, store};
 use crate::disk::{Disk, RealDisk};
-use crate::open_on_with;
+use crate::{Error, open_on_with};
 
 /// Opens a store after a kill, and goes on. It has the heights below `end` at least.
 fn assert_goes_on(dir: &Path, end: u64, what: &str) {
@@ -63,4 +64,59 @@ fn kill_while_a_segment_is_copied_and_set_aside_loses_no_record() {
         first += every();
     }
     assert!(copied > 0 || every() > 1, "records before one that fails are copied");
+}
+
+/// Opens the store on a full disk that refuses these changes of names and removals. If a copy got no name, the heights below
+/// it are served, and storing goes on when there is room. Returns true then, and the number of calls that read.
+fn waits_for_room(dir: &Path, refuses: fn(&Done) -> bool, first: usize) -> (bool, usize) {
+    let disk = Recorder::new(dir);
+    *disk.fail.lock().unwrap() =
+        Some(Box::new(move |op| refuses(op).then(|| io::ErrorKind::StorageFull.into())));
+    let opening = || open_on_with(Arc::clone(&disk) as _, options(), Arc::new(Toy));
+    let (opened, calls) = failing(first, 3, opening);
+    let is_full = opened.as_ref().is_err_and(Error::is_disk_full);
+    assert!(!is_full, "call {first}: {:?}", opened.err());
+    let Ok(mut opened) = opened else { return (false, calls) };
+    if !opened.notes.concat().contains("the copy of its readable records") {
+        return (false, calls);
+    }
+    assert_all(&opened, &records()[..ACTIVE as usize]);
+    assert!(opened.writer.append(&block(ACTIVE, 0)).unwrap_err().is_disk_full(), "call {first}");
+    *disk.fail.lock().unwrap() = None;
+    (ACTIVE..HEIGHTS).for_each(|height| opened.writer.append(&block(height, 0)).unwrap());
+    assert_all(&opened, &records());
+    drop(opened);
+    assert_all(&open(dir).unwrap(), &records());
+    assert_eq!(quarantined(dir), [format!("{ACTIVE:020}.seg.quarantined-0")], "call {first}");
+    assert_eq!(files(dir, ".new"), Vec::<String>::new(), "call {first}");
+    (true, calls)
+}
+
+#[test]
+fn full_disk_at_the_names_of_a_copy_ends_no_start() {
+    let store = store(true);
+    let of_the_file = |op: &Done| matches!(op, Done::Rename(_, to) if to.contains(".quarantined-"));
+    let of_the_copy = |op: &Done| match op {
+        Done::Rename(from, _) | Done::Remove(from) => from.ends_with(".copy.new"),
+        _ => false,
+    };
+    for refuses in [of_the_file, of_the_copy] {
+        let (mut first, mut copied) = (0, 0);
+        loop {
+            let dir = copy(store.path());
+            let (has_waited, calls) = waits_for_room(dir.path(), refuses, first);
+            copied += usize::from(has_waited);
+            if first >= calls {
+                break;
+            }
+            first += every();
+        }
+        assert!(copied > 0 || every() > 1, "records before one that fails are copied");
+    }
+    // A kill came before the copy got the name of its segment.
+    let dir = copy(store.path());
+    let name = |ending: &str| dir.path().join(format!("{ACTIVE:020}.seg{ending}"));
+    fs::rename(name(""), name(".quarantined-0")).unwrap();
+    fs::copy(dir.path().join(format!("{:020}.seg", ACTIVE - 4)), name(".copy.new")).unwrap();
+    assert!(waits_for_room(dir.path(), of_the_copy, usize::MAX).0);
 }

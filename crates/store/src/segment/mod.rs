@@ -30,5 +30,5 @@ pub(crate) use active::{Active, Recovered, recover};
 pub(crate) use checked::Checked;
 pub(crate) use opened_segment::{OpenedSegment, inspect};
 pub(crate) use packed::{OpenedPacked, Packed, entries_of as entries_of_record};
-pub(crate) use rewrite::{copy_aside, rewrite};
+pub(crate) use rewrite::{SealedCopy, copy_aside, rewrite};
 pub(crate) use segment::Segment;

@@ -28,8 +28,8 @@ use crate::index::merged_table::Merged;
 use crate::read::{Reader, View};
 use crate::reads;
 use crate::segment::{
-    Active, OpenedSegment, Packed, PackedCodec, PackedDamage, Recovered, Segment, copy_aside,
-    inspect, recover,
+    Active, OpenedSegment, Packed, PackedCodec, PackedDamage, Recovered, SealedCopy, Segment,
+    copy_aside, inspect, recover,
 };
 use crate::sync::ArcSwap;
 
@@ -162,19 +162,31 @@ impl Opening {
         let is_unfinished = |name: &String| parse_unfinished_name(name).is_some();
         let (unfinished, mut names): (Vec<_>, Vec<_>) = names.into_iter().partition(is_unfinished);
         for name in unfinished {
-            match parse_copy_name(&name).filter(|segment| !names.iter().any(|name| name == segment))
-            {
-                // It was whole before the segment was set aside.
-                Some(segment) => {
-                    self.latch.apply(Op::Rename { from: &name, to: segment })?;
+            let segment =
+                parse_copy_name(&name).filter(|segment| !names.iter().any(|name| name == segment));
+            let Some(segment) = segment else {
+                self.latch.remove(&name)?;
+                continue;
+            };
+            // It was whole before the segment was set aside.
+            match self.latch.apply(Op::Rename { from: &name, to: segment }) {
+                Err(error) if error.is_disk_full() => self.give_up_copy(segment, &error)?,
+                renamed => {
+                    renamed?;
                     self.latch.apply(Op::SyncDir)?;
                     names.push(segment.to_owned());
                 }
-                None => self.latch.remove(&name)?,
             }
         }
         names.sort_unstable(); // so that segments come in height order
         Ok(names)
+    }
+
+    /// Removes the copy of a segment that gets no name: the heights below are served, and its own come again. No segment
+    /// is begun before the copy is gone, as a later start would serve it.
+    fn give_up_copy(&mut self, segment: &str, error: &Error) -> Result<(), Error> {
+        self.notes.push(format!("{segment}: the copy of its readable records is removed; {error}"));
+        self.latch.remove(&format!("{segment}{COPY}"))
     }
 
     /// Opens the longest run of segments that ends at the newest head; sets others aside.
@@ -338,14 +350,21 @@ impl Opening {
                     self.set_aside(&name, NOT_DELIVERED)?;
                 }
                 if let Some(copy) = copy {
-                    // Not later: the copy needs the name.
-                    self.set_aside_now(&name, NOT_DELIVERED)?;
-                    let below = copy.take_name(&mut self.latch)?;
-                    return Ok((Some(Arc::new(below)), None));
+                    return Ok((self.put_copy(copy, &name)?, None));
                 }
             }
         }
         Ok((None, None))
+    }
+
+    /// Serves a copy in place of the segment `name`, which is set aside. `None` on a full disk.
+    fn put_copy(&mut self, copy: SealedCopy, name: &str) -> Result<Option<Arc<Segment>>, Error> {
+        // Not later: the copy needs the name.
+        self.set_aside(name, NOT_DELIVERED)?;
+        match copy.take_name(&mut self.latch) {
+            Err(error) if error.is_disk_full() => self.give_up_copy(name, &error).map(|()| None),
+            below => Ok(Some(Arc::new(below?))),
+        }
     }
 
     /// Opens the merged tables that speak of the blocks that are here; removes the others.
