@@ -57,6 +57,12 @@ pub(crate) enum SourceError {
         /// Heights of a packed file of this store.
         own: u32,
     },
+    /// Segments of the source are so short that the store would have too many.
+    #[error("its segments have {found} heights: the store would have too many files")]
+    ShortSegments {
+        /// Heights of a segment of the source.
+        found: u32,
+    },
     /// The source sent a malformed response.
     #[error("what it sent is malformed: {0}")]
     Malformed(PeerText),

@@ -28,6 +28,10 @@ const AGAIN_FIRST: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 /// Attempts at a segment's file, each from where the one before ended.
 const ATTEMPTS_MAX: u32 = 8;
+/// Segments of a store with which it takes no short ones: each takes a map of the kernel, which has 65,530 for a process.
+const SHORT_MAX: usize = 4096;
+/// A segment with a smaller part of a range's heights is short.
+const SHORT_PART: u32 = 64;
 /// Pieces of a file that wait for the disk.
 const PIECES_AHEAD: usize = 16;
 
@@ -86,17 +90,22 @@ pub(crate) async fn fill(
         return Ok(BackfillStep::Ask { from: 0 }); // its monitor has said so
     }
     let (run, own) = (unbroken(&listing, peer, goal..first), follower.ingest.range_blocks());
+    let held = follower.serving.reader.usage().segments;
+    let is_taken = |(place, file): &(usize, &(Form, Listed))| may_take(file, own, held + place);
     let wanted: Vec<_> =
-        run.iter().copied().take_while(|file| is_of_own_length(file, own)).collect();
+        run.iter().enumerate().take_while(is_taken).map(|(_, file)| *file).collect();
     let bases: Vec<u64> = wanted.iter().map(|(_, listed)| listed.base).collect();
     // A source that begins other files each time would fill the disk with beginnings.
     forget_others(follower, move |base| bases.contains(&base)).await?;
     if wanted.is_empty() {
-        if let Some((_, Listed { records: found, .. })) = run.first() {
-            let found = *found;
-            peer.say(Channel::Files, Some(&SourceError::OtherRange { found, own }));
-        }
-        return Ok(below(&listing, first, follower.endpoints.len() == 1));
+        let Some((form, Listed { records: found, .. })) = run.first().copied() else {
+            return Ok(below(&listing, first, follower.endpoints.len() == 1));
+        };
+        peer.say(Channel::Files, Some(&not_taken(form, found, own)));
+        // Down to the next file that is taken: an interval becomes a segment, and must not be as short as theirs.
+        let others = run.iter().take_while(|file| !may_take(file, own, held));
+        let from = others.last().map_or(0, |(_, lowest)| lowest.base);
+        return Ok(BackfillStep::Ask { from });
     }
     peer.say(Channel::Files, None);
     take_all(follower, source, peer, &listing, wanted).await
@@ -121,10 +130,21 @@ fn unbroken(listing: &Listing, peer: &MirrorSource, heights: Range<u64>) -> Vec<
     std::iter::successors(below(heights.end), next).take(FILES_MAX).collect()
 }
 
-/// True if a file is a segment, or its heights are those of an own packed file. Each file takes a map of the kernel, and
-/// packed ones stay as they came: a source with files of one height would use up all maps.
-fn is_of_own_length((form, listed): &(Form, Listed), own: u32) -> bool {
-    *form == Form::Sealed || listed.records == own
+/// True if a store with so many segments may have a file. Each takes a map of the kernel: a source with files of one
+/// height would use up all maps. Packed files stay as they came, so they must have the length of own ones. Short
+/// segments are packed together, but not all at once.
+fn may_take((form, listed): &(Form, Listed), own: u32, segments: usize) -> bool {
+    match form {
+        Form::Packed => listed.records == own,
+        Form::Sealed => listed.records >= own / SHORT_PART || segments < SHORT_MAX,
+    }
+}
+
+fn not_taken(form: Form, found: u32, own: u32) -> SourceError {
+    match form {
+        Form::Packed => SourceError::OtherRange { found, own },
+        Form::Sealed => SourceError::ShortSegments { found },
+    }
 }
 
 /// Next step for heights that no whole file has: they are fetched, as far as an upstream has them.
@@ -402,8 +422,17 @@ mod tests {
 
     #[test]
     fn packed_files_of_another_length_are_not_taken() {
-        let of = |form, records| is_of_own_length(&(form, Listed { base: 0, records }), 64);
+        let of = |form, records| may_take(&(form, Listed { base: 0, records }), 64, 9);
         assert!(of(Form::Packed, 64) && [1, 20, 64, 1024].iter().all(|n| of(Form::Sealed, *n)));
         assert!(![1, 32, 63, 65, 128, 1024].iter().any(|records| of(Form::Packed, *records)));
+    }
+
+    #[test]
+    fn short_segments_are_taken_up_to_a_number() {
+        let of = |records, segments| {
+            may_take(&(Form::Sealed, Listed { base: 0, records }), 1024, segments)
+        };
+        assert!(of(1, SHORT_MAX - 1) && !of(1, SHORT_MAX) && !of(15, SHORT_MAX));
+        assert!(of(16, SHORT_MAX) && of(16, 60_000));
     }
 }
