@@ -177,7 +177,7 @@ const VARYING: [(i32, &str, &str); 33] = [
 /// Close codes of WebSockets: code, reason, cause.
 const CLOSES: [(&str, &str, &str); 12] = [
     ("1001", "the server stops", "SIGTERM"),
-    ("1002", "", "a frame breaks RFC 6455"),
+    ("1002", "bad MASK, …", "a frame breaks RFC 6455: the node's words for it"),
     ("1007", "", "a text frame is not UTF-8"),
     (
         "1008",

@@ -26,8 +26,8 @@ const WASTE: usize = 16 << 10;
 pub(crate) enum CloseReason {
     /// The network ended it.
     Gone(Error),
-    /// The client ended it, and gets a close frame.
-    Closed,
+    /// The client ended it with a close frame, and gets one with the same code, if it had any.
+    Closed(Option<CloseCode>),
     /// The client gets the reason in a close frame.
     Told(WsClose, CloseCode, Utf8Bytes),
     /// The connection ends without a close frame, as at the node after malformed input.
@@ -45,10 +45,12 @@ impl From<Error> for CloseReason {
             Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => {
                 Self::Silently(WsClose::Client)
             }
+            // A close frame of one byte has no code.
+            Error::Protocol(ProtocolError::InvalidCloseSequence) => Self::Closed(None),
             Error::Protocol(error) => {
-                Self::told(WsClose::Protocol, CloseCode::Protocol, error.to_string())
+                Self::told(WsClose::Protocol, CloseCode::Protocol, words(&error))
             }
-            Error::ConnectionClosed => Self::Closed,
+            Error::ConnectionClosed => Self::Closed(None),
             Error::Io(error) if error.kind() == NO_ROOM => Self::no_room(),
             error => Self::Gone(error),
         }
@@ -78,7 +80,7 @@ impl CloseReason {
             Self::Gone(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
                 WsClose::WriteTimeout
             }
-            Self::Gone(_) | Self::Closed => WsClose::Client,
+            Self::Gone(_) | Self::Closed(_) => WsClose::Client,
         }
     }
 
@@ -86,7 +88,10 @@ impl CloseReason {
     pub(crate) async fn close(self, socket: &mut Socket) {
         let closed = match self {
             Self::Gone(error) => return debug!(%error, "WebSocket ended"),
-            Self::Closed | Self::Silently(_) => socket.flush().await,
+            Self::Closed(code) => {
+                socket.get_mut().io().write_all(&close_frame(code)).await.map_err(Error::Io)
+            }
+            Self::Silently(_) => socket.flush().await,
             Self::Told(_, code, reason) => {
                 debug!(?code, %reason, "WebSocket closed by neve");
                 socket.close(Some(CloseFrame { code, reason })).await
@@ -97,6 +102,30 @@ impl CloseReason {
         }
         let _ = timeout(LINGER, linger(socket)).await; // it ends either way
     }
+}
+
+/// The answer to a close frame. tungstenite would repeat the reason, and the node does not (gorilla/websocket,
+/// `conn.go`, `SetCloseHandler`).
+fn close_frame(code: Option<CloseCode>) -> Vec<u8> {
+    let code =
+        code.map(u16::from).map_or_else(Vec::new, |code| vec![(code >> 8) as u8, code as u8]);
+    [&[0x88, code.len() as u8], &code[..]].concat()
+}
+
+/// Words of a protocol error as the node has them (gorilla/websocket, `conn.go`, `advanceFrame`). Of several errors it
+/// names all, and of reserved bits each one.
+fn words(error: &ProtocolError) -> String {
+    let words = match error {
+        ProtocolError::NonZeroReservedBits => "RSV1 set",
+        ProtocolError::ControlFrameTooBig => "len > 125 for control",
+        ProtocolError::FragmentedControlFrame => "FIN not set on control",
+        ProtocolError::ExpectedFragment(_) => "data before FIN",
+        ProtocolError::UnexpectedContinueFrame => "continuation after FIN",
+        ProtocolError::UnmaskedFrameFromClient => "bad MASK",
+        ProtocolError::InvalidOpcode(opcode) => return format!("bad opcode {opcode}"),
+        other => return other.to_string(),
+    };
+    words.to_owned()
 }
 
 /// Discards bytes that still come. A close with unread bytes would reset the connection, and the

@@ -227,7 +227,9 @@ impl WsConnection<'_> {
         let body: Bytes = match message {
             Message::Text(text) => text.into(),
             Message::Binary(bytes) => bytes,
-            Message::Close(_) => return Err(CloseReason::Closed),
+            Message::Close(frame) => {
+                return Err(CloseReason::Closed(frame.map(|frame| frame.code)));
+            }
             _ => {
                 // tungstenite queued a pong. It must be sent before the next read: otherwise pongs
                 // for a client that does not read pile up.

@@ -1,7 +1,8 @@
 //! Messages that few clients send, to a real avalanchego and to a neve that follows it: the same bytes, and the same
 //! effect on filters and subscriptions.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -112,6 +113,62 @@ impl Pair<'_> {
     }
 }
 
+/// A WebSocket whose bytes are the test's.
+fn raw(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    stream.set_read_timeout(Some(LIMIT)).expect("not zero");
+    let head = "GET /ext/bc/C/ws HTTP/1.1\r\nHost: localhost\r\nOrigin: http://x\r\nUpgrade: websocket\r\n\
+                Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \
+                dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(head.as_bytes()).expect("it can be sent");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a head comes");
+        head.extend(byte);
+    }
+    let head = String::from_utf8_lossy(&head).to_lowercase();
+    assert!(head.starts_with("http/1.1 101 ") && !head.contains("access-control"), "{head}");
+    stream
+}
+
+/// Returns all that a WebSocket sends after these bytes.
+fn sent_after(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let (mut stream, mut sent) = (raw(address), Vec::new());
+    stream.write_all(bytes).expect("it can be sent");
+    let _ = stream.read_to_end(&mut sent); // a reset ends it too
+    sent
+}
+
+/// Frames of a client with a mask of zeros, the first byte and the payload of each.
+fn frames(all: &[(u8, &[u8])]) -> Vec<u8> {
+    let frame = |(first, payload): &(u8, &[u8])| {
+        [&[*first, 0x80 | payload.len() as u8, 0, 0, 0, 0], *payload].concat()
+    };
+    all.iter().flat_map(frame).collect()
+}
+
+fn closes(pair: &Pair<'_>) {
+    for bytes in [
+        frames(&[(0x88, b"")]),
+        frames(&[(0x88, b"\x03\xe8")]),
+        frames(&[(0x88, b"\x03\xe8bye")]),
+        frames(&[(0x88, b"\x0f\xa0a reason")]),
+        frames(&[(0x88, b"\x03")]),
+        frames(&[(0xc1, b"{}")]),
+        frames(&[(0x83, b"{}")]),
+        frames(&[(0x80, b"{}")]),
+        frames(&[(0x01, b"{"), (0x81, b"}")]),
+        frames(&[(0x09, b"")]),
+        vec![0x81, 2, b'{', b'}'],
+        [&[0x89, 0xfe, 0, 126, 0, 0, 0, 0], &[0; 126][..]].concat(),
+    ] {
+        let [theirs, ours] =
+            [pair.address(), pair.neve.address].map(|address| sent_after(address, &bytes));
+        assert_eq!(ours, theirs, "{}: {}", bytes.escape_ascii(), theirs.escape_ascii());
+    }
+}
+
 #[test]
 #[ignore = "needs avalanchego, which Go builds: ./check"]
 fn notifications_depth_and_numbers_are_as_at_the_node() {
@@ -124,5 +181,6 @@ fn notifications_depth_and_numbers_are_as_at_the_node() {
         pair.notifications_of_subscriptions(&mut feed);
         pair.notifications_of_filters(&mut feed);
         pair.bytes();
+        closes(&pair);
     });
 }
