@@ -10,7 +10,8 @@ use hyper::header::{
 };
 use hyper::{Method, Request};
 
-const METHODS: [Method; 4] = [Method::GET, Method::POST, Method::HEAD, Method::OPTIONS];
+/// Methods that pages may use.
+const METHODS: [&str; 4] = ["GET", "POST", "HEAD", "OPTIONS"];
 const HEADERS: [&str; 4] = ["origin", "accept", "content-type", "x-requested-with"];
 
 /// Origin that a request claims.
@@ -35,7 +36,8 @@ impl Cors {
                 return Self::Preflight(preflight(headers, wanted));
             }
         }
-        let page = !header(headers, &ORIGIN).is_empty() && METHODS.contains(request.method());
+        let allowed = allowed_method(request.method().as_str().as_bytes());
+        let page = !header(headers, &ORIGIN).is_empty() && allowed.is_some();
         if page { Self::Page } else { Self::Other }
     }
 
@@ -52,8 +54,13 @@ impl Cors {
     }
 }
 
-fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+fn header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h [u8] {
+    headers.get(name).map_or(b"", HeaderValue::as_bytes)
+}
+
+/// Returns the method that pages may use by this name, in letters of any case.
+fn allowed_method(name: &[u8]) -> Option<&'static str> {
+    METHODS.into_iter().find(|method| method.as_bytes().eq_ignore_ascii_case(name))
 }
 
 fn allow(headers: &mut HeaderMap) {
@@ -62,41 +69,47 @@ fn allow(headers: &mut HeaderMap) {
 }
 
 /// A refusal is an answer that allows nothing.
-fn preflight(asked: &HeaderMap, method: &str) -> HeaderMap {
+fn preflight(asked: &HeaderMap, method: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for name in ["Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers"] {
         headers.append(VARY, HeaderValue::from_static(name));
     }
-    let method = method.to_ascii_uppercase();
     let wanted = names(header(asked, &ACCESS_CONTROL_REQUEST_HEADERS));
-    let refused = header(asked, &ORIGIN).is_empty()
-        || !METHODS.iter().any(|allowed| allowed.as_str() == method)
-        || wanted.iter().any(|name| !HEADERS.contains(&name.to_ascii_lowercase().as_str()));
-    if refused {
-        return headers;
-    }
+    let is_allowed = |name: &String| HEADERS.iter().any(|own| own.eq_ignore_ascii_case(name));
+    let method = allowed_method(method)
+        .filter(|_| !header(asked, &ORIGIN).is_empty() && wanted.iter().all(is_allowed));
+    let Some(method) = method else { return headers };
     allow(&mut headers);
-    // Both are made of names that were just compared with ours.
-    headers.extend(HeaderValue::try_from(method).ok().map(|v| (ACCESS_CONTROL_ALLOW_METHODS, v)));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(method));
     if !wanted.is_empty() {
+        // Made of names that were just compared with ours.
         let names = HeaderValue::try_from(wanted.join(", "));
         headers.extend(names.ok().map(|names| (ACCESS_CONTROL_ALLOW_HEADERS, names)));
     }
     headers
 }
 
-/// The names in a list, in the form `Content-Type`.
-fn names(list: &str) -> Vec<String> {
-    list.split([',', ' ']).filter(|name| !name.is_empty()).map(canonical).collect()
-}
-
-fn canonical(name: &str) -> String {
-    let mut first = true;
-    let letter = |letter: char| {
-        let upper = std::mem::replace(&mut first, letter == '-');
-        if upper { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() }
-    };
-    name.chars().map(letter).collect()
+/// Returns the names in a list, as `parseHeaderList` of rs/cors has them (`utils.go`): in the form `Content-Type`. It
+/// drops bytes that it does not know, and a letter behind one is small.
+fn names(list: &[u8]) -> Vec<String> {
+    let (mut names, mut name, mut upper) = (Vec::new(), String::new(), true);
+    for (at, byte) in list.iter().enumerate() {
+        match byte {
+            letter if letter.is_ascii_alphabetic() && upper => {
+                name.push(letter.to_ascii_uppercase().into());
+            }
+            letter if letter.is_ascii_alphabetic() => name.push(letter.to_ascii_lowercase().into()),
+            b'-' | b'_' | b'0'..=b'9' => name.push((*byte).into()),
+            _ => {}
+        }
+        if !matches!(byte, b' ' | b',') && at + 1 < list.len() {
+            upper = matches!(byte, b'-' | b'_');
+        } else if !name.is_empty() {
+            names.push(std::mem::take(&mut name));
+            upper = true;
+        }
+    }
+    names
 }
 
 #[cfg(test)]
@@ -104,9 +117,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_written_as_go_writes_them() {
-        let expected = ["Origin", "Content-Type", "X-Requested-With"];
-        assert_eq!(names("origin,content-type, X-REQUESTED-WITH"), expected);
-        assert!(names(" , ").is_empty());
+    fn names_are_those_that_rs_cors_reads() {
+        for (list, expected) in [
+            (
+                &b"origin,content-type, X-REQUESTED-WITH"[..],
+                &["Origin", "Content-Type", "X-Requested-With"][..],
+            ),
+            (b" , ", &[]),
+            (b"", &[]),
+            (b"content-type,\tx-requested-with", &["Content-Type", "x-Requested-With"]),
+            (b"content-type;", &["Content-Type"]),
+            (b"content;type", &["Contenttype"]),
+            (b"a;B,c", &["Ab", "C"]),
+            // Nothing was read before the comma, so the case stays as it was.
+            (b"\t, accept", &["accept"]),
+            (b"x_y9z-w", &["X_Y9z-W"]),
+            (b"accept\xff,\xfforigin", &["Accept", "origin"]),
+            (b"accept,\xff", &["Accept"]),
+        ] {
+            assert_eq!(names(list), expected, "{}", list.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn method_of_a_page_is_compared_without_case() {
+        let allows = |method: &str| {
+            let request = Request::builder().method(method).header(ORIGIN, "http://a.example");
+            matches!(Cors::of(&request.body(()).expect("a request")), Cors::Page)
+        };
+        assert!(allows("POST") && allows("post") && allows("Get"));
+        assert!(!allows("PUT") && !allows("put"));
     }
 }
