@@ -66,20 +66,19 @@ impl Upgrade {
     }
 }
 
-/// Checks a handshake.
+/// Checks a handshake, in the order of gorilla/websocket.
 fn accept_key<B>(request: &Request<B>) -> Result<HeaderValue, StatusCode> {
     let headers = request.headers();
-    if has_token(headers, &UPGRADE, "websocket") && request.method() != Method::GET {
-        return Err(StatusCode::METHOD_NOT_ALLOWED);
-    }
     // RFC 6455, 4.2.1: hyper would not go on as a WebSocket behind an older request.
     if !Upgrade::is_wanted(request) || request.version() < Version::HTTP_11 {
         return Err(StatusCode::BAD_REQUEST);
     }
+    if request.method() != Method::GET {
+        return Err(StatusCode::METHOD_NOT_ALLOWED);
+    }
     let key = headers.get(SEC_WEBSOCKET_KEY).map_or(&b""[..], HeaderValue::as_bytes);
-    // A key is 16 bytes in base64.
-    if !has_token(headers, &SEC_WEBSOCKET_VERSION, "13") || key.len() != 24 || !key.ends_with(b"==")
-    {
+    // RFC 6455 has 16 bytes in base64 for a key. gorilla/websocket 1.5.0 takes any text.
+    if !has_token(headers, &SEC_WEBSOCKET_VERSION, "13") || key.is_empty() {
         return Err(StatusCode::BAD_REQUEST);
     }
     HeaderValue::try_from(derive_accept_key(key)).map_err(|_| StatusCode::BAD_REQUEST)
