@@ -243,7 +243,7 @@ pub(crate) fn errors() -> String {
              | 401, 403, 429 | a JSON-RPC error | an API key that is missing, unknown, or does not allow the request |\n\
              | 429, 502, 503, 504 | a JSON-RPC error | a relayed call without a response |\n\
              | 503 | `too many connections` | beyond `--connections-max` or `--connections-address-max` |\n\n\
-             A 503 has `Retry-After: 1`. After 400, 413 and 417 the connection closes.\n\n\
+             A 503 has `Retry-After: 1`. After 400, 413, 417 and 501 the connection closes.\n\n\
              ## WebSocket\n\n| close code | reason | cause |\n| --- | --- | --- |\n";
     for (code, reason, cause) in CLOSES {
         let reason = if reason.is_empty() { String::new() } else { format!("`{reason}`") };

@@ -99,7 +99,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_http_offloaded_requests_total" []
         "HTTP requests that a blocking thread answered"
     Counter Count "neve_http_refused_requests_total"
-        ["reason": "bad_request host path method too_large media_type expectation headers busy failed"]
+        ["reason": "bad_request host path method too_large media_type expectation headers transfer_coding busy failed"]
         "HTTP requests refused before JSON-RPC"
     Counter Bytes "neve_http_response_bytes_total" []
         "Bytes of HTTP response bodies"

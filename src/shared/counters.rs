@@ -142,7 +142,7 @@ pub(crate) const WS_ENDS: [(WsClose, &str); 13] = [
 
 /// Reasons for which a request is refused before JSON-RPC: the HTTP status, and its label. The last
 /// one is for any other status.
-pub(crate) const REFUSED: [(u16, &str); 10] = [
+pub(crate) const REFUSED: [(u16, &str); 11] = [
     (400, "bad_request"),
     (403, "host"),
     (404, "path"),
@@ -151,6 +151,7 @@ pub(crate) const REFUSED: [(u16, &str); 10] = [
     (415, "media_type"),
     (417, "expectation"),
     (431, "headers"),
+    (501, "transfer_coding"),
     (503, "busy"),
     (500, "failed"),
 ];
@@ -401,8 +402,8 @@ mod tests {
     #[test]
     fn refusal_with_an_unlisted_status_counts_as_failed() {
         let counters = ThreadCounters::default();
-        [400, 404, 404, 500, 501].into_iter().for_each(|status| counters.refuse(status));
-        assert_eq!(counters.refused(), [1, 0, 2, 0, 0, 0, 0, 0, 0, 2]);
+        [400, 404, 404, 500, 502].into_iter().for_each(|status| counters.refuse(status));
+        assert_eq!(counters.refused(), [1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2]);
     }
 
     #[test]

@@ -31,6 +31,9 @@ impl ErrorResponse {
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         "431 Request Header Fields Too Large: more than 100 headers",
     );
+    pub(crate) const BAD_REQUEST: Self = Self::new(StatusCode::BAD_REQUEST, "400 Bad Request");
+    pub(crate) const TRANSFER_ENCODING: Self =
+        Self::new(StatusCode::NOT_IMPLEMENTED, "Unsupported transfer encoding");
     pub(crate) const EXPECTATION: Self = Self::new(StatusCode::EXPECTATION_FAILED, "");
     pub(crate) const HOSTS: Self =
         Self::new(StatusCode::BAD_REQUEST, "400 Bad Request: too many Host headers");
@@ -81,6 +84,9 @@ impl ErrorResponse {
 
     pub(crate) fn host(bad: BadHost) -> Self {
         match bad {
+            BadHost::Missing => {
+                Self::new(StatusCode::BAD_REQUEST, "400 Bad Request: missing required Host header")
+            }
             BadHost::Malformed => {
                 Self::new(StatusCode::BAD_REQUEST, "400 Bad Request: malformed Host header")
             }
@@ -108,15 +114,19 @@ impl ErrorResponse {
         closes(self.status)
     }
 
-    /// The answer, as Go's `http.Error` writes it.
+    /// The answer, as Go writes it.
     pub(crate) fn response(self) -> Response<ResponseBody> {
         let typed = !self.text.is_empty();
+        // Go's `http.Error` ends a text with LF. Its server itself does not, and sends no `nosniff` either.
+        let is_from_handler = self.text.ends_with('\n');
         let text = self.text.into_owned();
         let mut response = Response::new(ResponseBody::from(text.into_bytes()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         if typed {
             headers.insert(CONTENT_TYPE, PLAIN);
+        }
+        if is_from_handler {
             headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
@@ -133,7 +143,10 @@ impl ErrorResponse {
 fn closes(status: StatusCode) -> bool {
     matches!(
         status,
-        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::EXPECTATION_FAILED | StatusCode::BAD_REQUEST
+        StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::EXPECTATION_FAILED
+            | StatusCode::BAD_REQUEST
+            | StatusCode::NOT_IMPLEMENTED
     )
 }
 
@@ -141,7 +154,9 @@ fn closes(status: StatusCode) -> bool {
 #[cfg(test)]
 pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
     let all = [
+        (ErrorResponse::BAD_REQUEST, "a path with a `%` that no two hexadecimal digits follow"),
         (ErrorResponse::HOSTS, "more than one `Host`"),
+        (ErrorResponse::host(BadHost::Missing), "a request of HTTP/1.1 without `Host`"),
         (ErrorResponse::HEADERS, "more than 100 headers, over HTTP/2"),
         (ErrorResponse::host(BadHost::Malformed), "a `Host` that is none"),
         (ErrorResponse::host(BadHost::NotAllowed), "a `Host` that `--allowed-hosts` does not name"),
@@ -157,7 +172,11 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
             "a `POST` to a path of `--relay-paths` without calls, or with one of admin, personal or \
              keystore",
         ),
-        (ErrorResponse::EXPECTATION, "an `Expect` other than `100-continue`"),
+        (ErrorResponse::EXPECTATION, "an `Expect` without `100-continue`"),
+        (
+            ErrorResponse::TRANSFER_ENCODING,
+            "a `Transfer-Encoding` that ends with `chunked` and has another coding too",
+        ),
         (ErrorResponse::FAILED, "neve failed; the log has the reason"),
         (
             ErrorResponse::NO_ROOM,

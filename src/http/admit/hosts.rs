@@ -18,6 +18,8 @@ pub(crate) enum Hosts {
 /// Fault of a `Host`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadHost {
+    /// There is none, and HTTP/1.1 has one always.
+    Missing,
     /// No host has this form.
     Malformed,
     /// A name that is not allowed.
@@ -47,8 +49,7 @@ impl Hosts {
     /// True if a request to `host` is served. A request that names none is.
     pub(crate) fn check(&self, host: Option<&[u8]>) -> Result<(), BadHost> {
         let Some(host) = host.filter(|host| !host.is_empty()) else { return Ok(()) };
-        let host = std::str::from_utf8(host).ok().filter(|host| host.bytes().all(is_host_byte));
-        let host = host.ok_or(BadHost::Malformed)?;
+        let host = check_host_form(host)?;
         match self {
             Self::Any => Ok(()),
             Self::Named(names) => {
@@ -59,6 +60,12 @@ impl Hosts {
             }
         }
     }
+}
+
+/// Returns a `Host` if one can look so; an empty one can.
+pub(crate) fn check_host_form(host: &[u8]) -> Result<&str, BadHost> {
+    let host = std::str::from_utf8(host).ok().filter(|host| host.bytes().all(is_host_byte));
+    host.ok_or(BadHost::Malformed)
 }
 
 /// Go's `httpguts.ValidHostHeader`: what may stand in a host, a port and an IPv6 literal.

@@ -11,6 +11,6 @@ pub(crate) use cors::Cors;
 pub(crate) use error_response::ErrorResponse;
 #[cfg(test)]
 pub(crate) use error_response::table;
-pub(crate) use hosts::Hosts;
+pub(crate) use hosts::{BadHost, Hosts, check_host_form};
 pub(crate) use policy::{Policy, check_json};
-pub(crate) use route::{REST, Route, decode, route};
+pub(crate) use route::{REST, Route, decode, has_valid_escapes, route};

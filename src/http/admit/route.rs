@@ -58,6 +58,14 @@ pub(crate) fn decode(path: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// True if two hexadecimal digits stand behind each `%` of a path.
+pub(crate) fn has_valid_escapes(path: &str) -> bool {
+    let is_valid = |piece: &str| {
+        piece.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    path.split('%').skip(1).all(is_valid)
+}
+
 fn unescaped<'p>(path: &'p str, more: &[String]) -> Route<'p> {
     if RPC.contains(&path) || more.iter().any(|rpc| rpc == path) {
         return Route::Rpc { root: false }; // nearly always

@@ -19,15 +19,10 @@ impl Service {
     /// `api/server/server.go` and `router.go`; libevm, `rpc/http.go`).
     pub(super) fn admit(&self, request: &Request<Incoming>) -> Result<(), NonRpc> {
         let headers = request.headers();
-        let mut hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
-        let host = hosts.next();
+        let host = headers.get(HOST).map(HeaderValue::as_bytes);
         let refused = |refusal| {
             if self.is_rpc(request) { NonRpc::Refused(refusal) } else { NonRpc::Away(refusal) }
         };
-        // A front may have believed the other one: a server must refuse (RFC 9112, 3.2).
-        if hosts.next().is_some() {
-            return Err(refused(ErrorResponse::HOSTS));
-        }
         self.policy.check_host(host).map_err(refused)?;
         if headers.contains_key(API_ROUTE) {
             return Err(refused(ErrorResponse::NO_SUCH_CHAIN));

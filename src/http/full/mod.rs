@@ -2,6 +2,7 @@
 
 mod admission;
 mod connection;
+mod head_refusal;
 mod http2;
 mod lent;
 mod non_rpc;

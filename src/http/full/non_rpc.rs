@@ -1,13 +1,8 @@
 //! Requests that carry no JSON-RPC.
 
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::header::EXPECT;
 use hyper::http::uri::PathAndQuery;
 
 use crate::http::admit::ErrorResponse;
-
-const CONTINUE: &[u8] = b"100-continue";
 
 /// A request that carries no JSON-RPC.
 pub(super) enum NonRpc {
@@ -44,10 +39,4 @@ impl From<ErrorResponse> for NonRpc {
     fn from(refusal: ErrorResponse) -> Self {
         Self::Away(refusal)
     }
-}
-
-/// Go's server refuses this before anything else looks at the request.
-pub(super) fn expects_the_unknown(request: &Request<Incoming>) -> bool {
-    let expect = request.headers().get(EXPECT);
-    expect.is_some_and(|value| !value.as_bytes().eq_ignore_ascii_case(CONTINUE))
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue, LOCATION};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 
-use super::non_rpc::{NonRpc, expects_the_unknown};
+use super::head_refusal::head_refusal;
+use super::non_rpc::NonRpc;
 use super::request_body::{Unread, Whole, read, read_unwanted};
 use crate::body::{AcceptEncoding, ResponseBody};
 use crate::config::settings::{Deadlines, WsLimits};
@@ -87,15 +88,17 @@ impl Service {
         if let (Some(entry), Ok(Some(key))) = (&client.entry, &key) {
             entry.note_key(key.name());
         }
-        let response = match self.cors(&request) {
-            _ if expects_the_unknown(&request) => {
-                self.named_if(self.is_rpc(&request), ErrorResponse::EXPECTATION.response())
+        let response = match (head_refusal(&request), self.cors(&request)) {
+            (Some(refusal), _) => self.named_if(self.is_rpc(&request), self.refused(refusal)),
+            (None, _) if is_about_server(&request) => {
+                let ended = read_unwanted(&mut request, &client.quiet).await;
+                whole(closing_unless(ended, plain_empty()))
             }
-            Cors::Preflight(headers) => {
+            (None, Cors::Preflight(headers)) => {
                 let ended = read_unwanted(&mut request, &client.quiet).await;
                 whole(closing_unless(ended, preflight(headers)))
             }
-            cors => {
+            (None, cors) => {
                 let mut response = match key {
                     Ok(key) => self.answer_or_turn_away(request, upgrade, client, key).await,
                     Err(refusal) => {
@@ -382,6 +385,11 @@ pub(super) fn closing_unless<B>(ended: bool, mut response: Response<B>) -> Respo
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// True if a request asks what the server can do at all: `OPTIONS *`.
+fn is_about_server<B>(request: &Request<B>) -> bool {
+    request.method() == Method::OPTIONS && request.uri().path() == "*"
 }
 
 fn plain_empty() -> Response<ResponseBody> {
