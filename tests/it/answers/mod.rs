@@ -9,6 +9,7 @@ mod http2_drain;
 mod http2_streams;
 mod http_rows;
 mod misses;
+mod node_heads;
 mod relayed_rows;
 mod request_heads;
 mod router_rules;

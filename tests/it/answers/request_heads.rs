@@ -181,9 +181,13 @@ fn table() -> Vec<(Vec<u8>, u16)> {
         (with(&json.replace("Host", "hOST")), 200),
         (with(&format!("{json}X:\r\nY: \r\nZ:  \r\n")), 200),
         (format!("{json}Transfer-Encoding: chunked\r\n\r\n{chunks}"), 200),
+        (with(&json.replace("json", "json; charset=utf-8; charset=utf-8")), 200),
         // What must not be taken.
         (with(&format!("{json}Host: x\r\n")), 400),
         (with(&format!("{json}Host: y\r\n")), 400),
+        (with(&json.replace("Host: x\r\n", "")), 400),
+        (with(&json.replace("POST /", "POST /%zz")), 400),
+        (format!("{json}Transfer-Encoding: gzip, chunked\r\n\r\n{chunks}"), 501),
         (with(&json.replace("x\r\n", "x\n")), 400),
         (with(&json.replace("1.1\r\n", "1.1\n")), 400),
         (with(json).replacen("\r\n\r\n", "\r\n\n", 1), 400),

@@ -51,6 +51,9 @@ fn response_to_json_rpc_names_its_source_and_the_head_whatever_its_status() {
     );
     let two = format!("Host: localhost\r\nHost: localhost\r\n{length}");
     assert_eq!(named(&head(&neve, "POST", &two)), missed(400));
+    assert_eq!(named(&head(&neve, "POST", length)), missed(400));
+    let coded = "Host: localhost\r\nTransfer-Encoding: gzip, chunked\r\n";
+    assert_eq!(named(&head(&neve, "POST", coded)), missed(501));
     let route = [JSON, ("Avalanche-Api-Route", "P")];
     assert_eq!(named(&post(&neve, &route, CHAIN)), missed(404));
     // The head is the served one.
