@@ -107,7 +107,10 @@ impl Service {
                         closing_unless(ended, response)
                     }
                 };
-                cors.mark(response.headers_mut());
+                // gorilla/websocket writes its own head for a handshake.
+                if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                    cors.mark(response.headers_mut());
+                }
                 response
             }
         };
