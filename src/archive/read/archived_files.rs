@@ -5,13 +5,12 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::join_all;
-use neve_archive::{Digest, Manifest, PAGE_BYTES, PageLists, SegmentEntry, Span, SpanEntry, Spot};
+use neve_archive::{Digest, Manifest, PAGE_BYTES, PageLists, SegmentEntry, SpanEntry};
 use neve_record::packed::Codec;
 use neve_store::{
-    ArchivedPlace, ArchivedSegment, Hash, Identity, PackedBytes, PackedCodec, PackedPages,
-    WithoutLogs,
+    ArchivedPlace, ArchivedSegment, Identity, PackedBytes, PackedCodec, PackedPages, WithoutLogs,
 };
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tracing::warn;
 
 use super::budget::{Budget, READS_MAX};
@@ -19,11 +18,14 @@ use super::fetch::ObjectNotRead;
 use super::filters::LoadedFilters;
 use super::page_file::PageFile;
 use super::page_source::{OpenedSegment, PageSource};
+use super::turns;
 use crate::archive::source::identity_of;
 use crate::config::ArchiveTrust;
 use crate::config::settings::ArchiveConfig;
 use crate::rpc::methods::LogsBeyond;
 use crate::shared::lock::lock;
+
+mod hashes;
 
 /// Bytes of page lists in memory. Those of a span of mainnet have 260 KB. The sizes are those that the manifest names,
 /// which may be false.
@@ -35,8 +37,6 @@ const SPAN_LISTS_BYTES_MAX: u64 = LISTS_BYTES_MAX / 2;
 const SPAN_LISTS_BYTES_MIN: u64 = 64 << 10;
 /// Bytes that tables of archived files take together.
 const TABLES_BYTES_MAX: usize = 32 << 20;
-/// Spans in which one hash is searched for.
-const SPANS_ASKED_MAX: usize = 4;
 
 /// Manifest whose heights may be answered.
 pub(super) struct Known {
@@ -96,6 +96,8 @@ pub(super) struct ArchivedFiles {
     codec: Arc<dyn PackedCodec>,
     /// Page lists of spans, or those that one request brings for all.
     lists: Mutex<Lists>,
+    /// Places of threads that look hashes up in filters.
+    look_ups: Arc<Semaphore>,
 }
 
 /// Page lists, by the digest of their object.
@@ -127,34 +129,8 @@ impl ArchivedFiles {
         let logs_reads_max = config.logs_reads_max;
         let (pages, lists) = (Arc::new(pages), Mutex::default());
         let filters = Arc::new(LoadedFilters::new(config.filter_bytes_max));
-        Self { pages, filters, logs_reads_max, trusts_terms, codec, lists }
-    }
-
-    /// Makes the blocks readable that a hash may be of.
-    pub(super) async fn hash(
-        &self,
-        known: &Known,
-        end: u64,
-        hash: [u8; 32],
-        keys: &Keys,
-        budget: &Budget<'_>,
-    ) -> Result<Borrowed, ObjectNotRead> {
-        let mut borrowed = Borrowed::default();
-        for spot in self.find(known, end, &hash, budget).await? {
-            // The store itself has the heights from `end` on.
-            if spot.height < end {
-                let height = spot.height..=spot.height;
-                if !keys.is_empty() {
-                    borrowed
-                        .segments
-                        .extend(self.heights(known, height.clone(), keys, budget).await?);
-                }
-                // Its block is read also if it has no log with the keys.
-                borrowed.segments.extend(self.heights(known, height, &no_keys(), budget).await?);
-                borrowed.places.push(place(hash, spot));
-            }
-        }
-        Ok(borrowed)
+        let look_ups = Arc::new(Semaphore::new(turns::count()));
+        Self { pages, filters, logs_reads_max, trusts_terms, codec, lists, look_ups }
     }
 
     /// Makes heights readable, as far as logs with a key of each list need them.
@@ -300,57 +276,6 @@ impl ArchivedFiles {
         };
         self.pages.compute(read).await?.map(Arc::new).ok_or(ObjectNotRead::Changed)
     }
-
-    /// Finds the places at which a hash may be, in the newest spans whose filters say so.
-    async fn find(
-        &self,
-        known: &Known,
-        end: u64,
-        hash: &[u8; 32],
-        budget: &Budget<'_>,
-    ) -> Result<Vec<Spot>, ObjectNotRead> {
-        let manifest = &known.manifest;
-        let mut below = manifest.spans.partition_point(|span| span.first < end);
-        let mut failed = None;
-        for _ in 0..SPANS_ASKED_MAX {
-            let (filters, all, wanted) = (Arc::clone(&self.filters), Arc::clone(manifest), *hash);
-            let looking = move || filters.last_span(&all.spans[..below], &wanted);
-            let Some(at) = self.pages.compute(looking).await? else { break };
-            below = at;
-            let span = &manifest.spans[at];
-            match self.find_in(manifest, span, hash, budget).await {
-                Ok(spots) if spots.is_empty() => {}
-                Ok(spots) => return Ok(spots),
-                // Older spans may have the hash all the same.
-                Err(why) => failed = Some(why),
-            }
-        }
-        failed.map_or(Ok(Vec::new()), Err)
-    }
-
-    async fn find_in(
-        &self,
-        manifest: &Manifest,
-        entry: &SpanEntry,
-        hash: &[u8; 32],
-        budget: &Budget<'_>,
-    ) -> Result<Vec<Spot>, ObjectNotRead> {
-        let lists = self.lists(manifest, entry, budget).await?;
-        let ((first, count), list) = (lists.pages_of(hash), lists.span.clone());
-        drop(lists); // may be long, and pages come meanwhile
-        let name = manifest.span_name(entry);
-        let file = self.pages.file(name, entry.bytes, &list).await?;
-        let bytes = file.extent(&(first..first + count));
-        self.bring(&file, &(first..first + count).collect(), budget).await?;
-        self.pages.dir.touch(&file.name);
-        let span = Span::empty(entry.first, manifest.range, entry.segments);
-        let (span, hash) = (span.map_err(|_| ObjectNotRead::Changed)?, *hash);
-        let looking = move || {
-            let part = file.read(bytes.start, (bytes.end - bytes.start) as usize)?;
-            Some(span.candidates_in(bytes.start, &part, &hash).collect())
-        };
-        self.pages.compute(looking).await?.ok_or(ObjectNotRead::Failed)
-    }
 }
 
 pub(super) fn no_keys() -> Keys {
@@ -415,11 +340,6 @@ fn open_over(
         return Err(ObjectNotRead::Changed);
     }
     Ok(segment)
-}
-
-fn place(hash: [u8; 32], spot: Spot) -> ArchivedPlace {
-    let position = spot.transaction.map(|position| position as usize);
-    ArchivedPlace { hash: Hash(hash), height: spot.height, position }
 }
 
 #[cfg(test)]

@@ -219,40 +219,71 @@ impl ArchiveReader {
         let (Some(known), Some(end)) = (self.known.load_full(), self.end()) else {
             return Lent { try_again: true, ..Lent::default() };
         };
-        let budget = Budget::of_a_request(Payer::Client(address), self.files.logs_reads_max);
-        // A batch tells nothing of the order in which its client reads.
-        if let [Want::Height(height)] = wants[..] {
-            let borrowed = self.borrow_one(&known, end, Want::Height(height), &budget).await;
-            let read = (address, budget.has_taken());
-            self.prefetch.begin((&self.files, &known), height, end, read);
-            return lent([borrowed].into_iter(), &budget);
-        }
-        let wants = wants.into_iter();
-        let borrowed = join_all(wants.map(|want| self.borrow_one(&known, end, want, &budget)));
-        lent(borrowed.await.into_iter(), &budget)
+        self.borrow_from(&known, end, wants, address).await
     }
 
+    async fn borrow_from(
+        &self,
+        known: &Arc<Known>,
+        end: u64,
+        wants: Vec<Want>,
+        address: ClientAddress,
+    ) -> Lent {
+        let budget = Budget::of_a_request(Payer::Client(address), self.files.logs_reads_max);
+        if let [Want::Height(height)] = wants[..] {
+            let borrowed = self.heights(known, height..=height, &budget).await;
+            let read = (address, budget.has_taken());
+            self.prefetch.begin((&self.files, known), height, end, read);
+            return lent([borrowed].into_iter(), &budget);
+        }
+        // Together, before anything else: a thread for each would leave none for the reads of others.
+        let hashes = wants.iter().filter_map(hash_of).collect();
+        let Ok(spans) = self.files.newest_spans(known, end, hashes).await else {
+            return Lent { try_again: true, ..Lent::default() };
+        };
+        let spans = |hash: &[u8; 32]| spans.get(hash).copied();
+        let one = |want| self.borrow_one((&**known, end), want, &spans, &budget);
+        let borrowed = join_all(wants.into_iter().map(one)).await;
+        lent(borrowed.into_iter(), &budget)
+    }
+
+    /// Lends what one call needs. `newest_span` has the index of the newest span that may have a hash.
     async fn borrow_one(
         &self,
-        known: &Known,
-        end: u64,
+        (known, end): (&Known, u64),
         want: Want,
+        newest_span: impl Fn(&[u8; 32]) -> Option<usize>,
         budget: &Budget<'_>,
     ) -> Result<Borrowed, ObjectNotRead> {
-        let files = &self.files;
-        let heights = match want {
-            Want::Height(height) => height..=height,
-            Want::Heights(heights) => heights,
+        let (hash, keys) = match want {
+            Want::Height(height) => return self.heights(known, height..=height, budget).await,
+            Want::Heights(heights) => return self.heights(known, heights, budget).await,
             Want::Logs(LogsAt::Heights(heights), keys) => {
-                return files.logs(known, heights, &Keys::from(keys), budget).await;
+                return self.files.logs(known, heights, &Keys::from(keys), budget).await;
             }
-            Want::Hash(hash) => return files.hash(known, end, hash, &no_keys(), budget).await,
-            Want::Logs(LogsAt::Block(hash), keys) => {
-                return files.hash(known, end, hash, &Keys::from(keys), budget).await;
-            }
+            Want::Hash(hash) => (hash, no_keys()),
+            Want::Logs(LogsAt::Block(hash), keys) => (hash, Keys::from(keys)),
         };
-        let segments = files.heights(known, heights, &no_keys(), budget).await?;
+        let Some(span) = newest_span(&hash) else { return Ok(Borrowed::default()) };
+        self.files.hash(known, end, (hash, span), &keys, budget).await
+    }
+
+    async fn heights(
+        &self,
+        known: &Known,
+        heights: RangeInclusive<u64>,
+        budget: &Budget<'_>,
+    ) -> Result<Borrowed, ObjectNotRead> {
+        let segments = self.files.heights(known, heights, &no_keys(), budget).await?;
         Ok(Borrowed { segments, ..Borrowed::default() })
+    }
+}
+
+/// Hash that a request needs.
+fn hash_of(want: &Want) -> Option<[u8; 32]> {
+    match want {
+        Want::Hash(hash) | Want::Logs(LogsAt::Block(hash), _) => Some(*hash),
+        Want::Height(_) | Want::Heights(_) | Want::Logs(LogsAt::Heights(_), _) => None,
     }
 }
 
@@ -308,115 +339,4 @@ impl Below for ArchiveReader {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::io::Write;
-    use std::net::IpAddr;
-    use std::path::Path;
-    use std::sync::mpsc;
-    use std::thread;
-
-    use futures_util::FutureExt;
-    use futures_util::future::join;
-    use neve_archive::Chain;
-    use neve_store::Options;
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-
-    use super::*;
-    use crate::archive::read::read_thread::ReadThread;
-    use crate::archive::signature::SigningKey;
-    use crate::config::settings::Config;
-
-    /// Another attempt of a batch finds what this one brought. One that could bring nothing is as large then.
-    #[test]
-    fn batch_that_needs_too_many_reads_may_come_again_if_it_has_read() {
-        let lent = |reads, failed| {
-            let budget = Budget::of_a_request(Payer::Neve, 4);
-            budget.take((reads, reads)).expect("it is little");
-            lent([Ok(Borrowed::default()), Err(failed)].into_iter(), &budget).try_again
-        };
-        assert!(lent(1, ObjectNotRead::TooMany) && !lent(0, ObjectNotRead::TooMany));
-        assert!(lent(0, ObjectNotRead::Refused) && lent(0, ObjectNotRead::Failed));
-        assert!(!lent(1, ObjectNotRead::Unknown) && !lent(1, ObjectNotRead::Absent));
-    }
-
-    /// A reader of an empty archive in a directory, and its thread.
-    fn reader(dir: &Path, more: &[String]) -> (Arc<ArchiveReader>, ReadThread) {
-        let (place, anchor) = (dir.display(), "ab".repeat(32));
-        let flags = [
-            "--config=none".to_owned(),
-            format!("--data-dir={place}"),
-            format!("--archive=file://{place}"),
-            format!("--archive-anchor=7:0x{anchor}"),
-        ];
-        let flags: Vec<_> = flags.iter().chain(more).map(String::as_str).collect();
-        let (config, _) = Config::from_flags(&flags).expect("they are allowed");
-        let options = Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..config.store };
-        let opened = neve_store::open(&dir.join("store"), options).expect("an empty store");
-        let (serving, archive) = (Arc::new(Serving::new(opened.reader)), config.archive);
-        let archive = archive.expect("there is one");
-        let source = ArchiveSource::open(&archive, &Arc::default()).expect("a directory");
-        let thread = ReadThread::start().expect("a thread starts");
-        let at = PagePlace { store: dir.to_owned(), evidence: Evidence::new(dir), files_max: 9 };
-        let reader =
-            ArchiveReader::new(&Arc::new(source), &serving, &archive, at, thread.runtime());
-        (reader.expect("a directory"), thread)
-    }
-
-    #[test]
-    fn request_is_worked_for_on_the_thread_of_reads_alone() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let (reader, thread) = reader(dir.path(), &[]);
-        let reader: Arc<dyn Below> = reader;
-
-        let (go, told) = mpsc::channel();
-        thread.runtime().spawn(async move { told.recv() }); // holds the thread up
-        let address = ClientAddress::from(IpAddr::from([10, 0, 0, 1]));
-        let mut lending = reader.lend(vec![Want::Height(3)], address);
-        assert!(lending.as_mut().now_or_never().is_none(), "the thread that waits did it");
-        // Another request of this thread is answered meanwhile, and only then the thread of reads goes on.
-        let other = async { go.send(()).expect("it waits") };
-        let here = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let (lent, ()) = here.block_on(join(lending, other));
-        assert!(lent.try_again, "nothing is known yet");
-    }
-
-    /// A disk that takes long stands for itself as a FIFO without a reader.
-    #[test]
-    fn sequence_of_a_manifest_is_noted_on_a_thread_that_may_wait() {
-        let dir = tempfile::tempdir().expect("a directory can be made");
-        let pem = "-----BEGIN PRIVATE KEY-----\n\
-                   MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
-                   -----END PRIVATE KEY-----\n";
-        let (key_path, fifo) = (dir.path().join("key"), dir.path().join("archive-proofs"));
-        File::create(&key_path)
-            .and_then(|mut file| file.write_all(pem.as_bytes()))
-            .expect("a file");
-        let key = SigningKey::read(&key_path).expect("it is a key");
-        let trust = format!("--archive-trust={}", key.public());
-        let (reader, _thread) = reader(dir.path(), &[trust]);
-        let chain = Chain { chain_id: 7, genesis: Digest([7; 32]), range: 32 };
-        let mut manifest = Manifest { sequence: 1, ..Manifest::empty(chain) };
-        key.sign(&mut manifest).expect("it has a form");
-        let made = mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0);
-        made.expect("a FIFO can be made");
-
-        let (done, is_done) = mpsc::channel::<()>();
-        let path = fifo.clone();
-        let guard = thread::spawn(move || {
-            let is_late = is_done.recv_timeout(Duration::from_mins(1)).is_err();
-            is_late.then(|| File::open(path)) // lets it go on
-        });
-        let opening = async {
-            sleep(Duration::from_millis(50)).await; // the thread that answers goes on
-            File::options().read(true).write(true).open(&fifo)
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let manifest = Arc::new(manifest);
-        let answering = reader.answered(&manifest, Digest([1; 32]));
-        let (_, opened) = runtime.expect("a runtime").block_on(join(answering, opening));
-        let _ = done.send(()); // the guard may be late
-        assert!(guard.join().expect("no panic").is_none(), "it waited for the disk");
-        opened.expect("it is ours");
-    }
-}
+mod tests;

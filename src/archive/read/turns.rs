@@ -4,6 +4,8 @@
 use std::cell::Cell;
 use std::num::NonZeroUsize;
 #[cfg(test)]
+use std::sync::MutexGuard;
+#[cfg(test)]
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex};
 use std::thread;
@@ -13,14 +15,15 @@ use neve_archive::{Digest, PAGE_BYTES};
 use crate::shared::lock::{lock, recover};
 
 /// Turns of the process: half of its processors, one at least.
-static TURNS: LazyLock<Turns> = LazyLock::new(|| Turns::new(turns_of_process()));
+static TURNS: LazyLock<Turns> = LazyLock::new(|| Turns::new(count()));
 
 thread_local! {
     /// True while this thread has a turn.
     static HAS_TURN: Cell<bool> = const { Cell::new(false) };
 }
 
-fn turns_of_process() -> usize {
+/// Turns of the process.
+pub(super) fn count() -> usize {
     let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     (processors / 2).max(1)
 }
@@ -116,18 +119,22 @@ pub(super) fn object_digest(object: &[u8]) -> Digest {
     compute(|| Digest::of(&list))
 }
 
-/// All turns of the process, until it is dropped.
+/// All turns of the process, until it is dropped. Two tests that take some each would wait for each other.
 #[cfg(test)]
-pub(super) struct AllTurns(usize);
+pub(super) struct AllTurns {
+    count: usize,
+    _taken: MutexGuard<'static, ()>,
+}
 
 #[cfg(test)]
 impl AllTurns {
     /// Waits for all of them. This thread computes on.
     pub(super) fn take() -> Self {
-        let count = turns_of_process();
+        static TAKEN: Mutex<()> = Mutex::new(());
+        let (_taken, count) = (lock(&TAKEN), count());
         (0..count).for_each(|_| TURNS.take());
         HAS_TURN.set(false);
-        Self(count)
+        Self { count, _taken }
     }
 
     /// Times that work of the process found no turn.
@@ -139,7 +146,7 @@ impl AllTurns {
 #[cfg(test)]
 impl Drop for AllTurns {
     fn drop(&mut self) {
-        (0..self.0).for_each(|_| TURNS.give_back());
+        (0..self.count).for_each(|_| TURNS.give_back());
     }
 }
 

@@ -46,7 +46,8 @@ fn budget(last: u8) -> Budget<'static> {
 fn over(pages: Arc<PageSource>) -> ArchivedFiles {
     let codec = Arc::new(Codec::new(TABLES_BYTES_MAX));
     let (filters, lists) = (Arc::new(LoadedFilters::new(0)), Mutex::default());
-    ArchivedFiles { pages, filters, logs_reads_max: 256, trusts_terms: false, codec, lists }
+    let (logs_reads_max, trusts_terms, look_ups) = (256, false, Arc::new(Semaphore::new(1)));
+    ArchivedFiles { pages, filters, logs_reads_max, trusts_terms, codec, lists, look_ups }
 }
 
 const MANY: ReadRates = ReadRates { reads: 1_000_000, bytes: 1 << 40 };

@@ -1,0 +1,137 @@
+//! Hashes of the archive: filters say in which spans they may be, and spans at which places.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use neve_archive::{Manifest, Span, SpanEntry, Spot};
+use neve_store::{ArchivedPlace, Hash, PackedPages};
+
+use super::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
+use crate::archive::read::budget::Budget;
+use crate::archive::read::fetch::ObjectNotRead;
+
+/// Spans in which one hash is searched for.
+const SPANS_ASKED_MAX: usize = 4;
+/// Hashes that a thread looks up in the filters at a time: 660 filters, those of mainnet, take up to 0.8 ms for each.
+const LOOKED_UP_TOGETHER: usize = 16;
+
+impl ArchivedFiles {
+    /// Returns the index of the newest span with heights below `end` that may have each of the hashes. Hashes that no
+    /// span may have are left out.
+    pub(in crate::archive::read) async fn newest_spans(
+        &self,
+        known: &Known,
+        end: u64,
+        hashes: Vec<[u8; 32]>,
+    ) -> Result<HashMap<[u8; 32], usize>, ObjectNotRead> {
+        let below = known.manifest.spans.partition_point(|span| span.first < end);
+        let found = self.look_up(&known.manifest, below, &hashes).await?;
+        let found = hashes.into_iter().zip(found);
+        Ok(found.filter_map(|(hash, span)| Some((hash, span?))).collect())
+    }
+
+    /// Makes the blocks readable that a hash may be of. `span` is the index of the newest span that may have it.
+    pub(in crate::archive::read) async fn hash(
+        &self,
+        known: &Known,
+        end: u64,
+        (hash, span): ([u8; 32], usize),
+        keys: &Keys,
+        budget: &Budget<'_>,
+    ) -> Result<Borrowed, ObjectNotRead> {
+        let mut borrowed = Borrowed::default();
+        for spot in self.find(&known.manifest, span, &hash, budget).await? {
+            if spot.height < end {
+                let height = spot.height..=spot.height;
+                if !keys.is_empty() {
+                    borrowed
+                        .segments
+                        .extend(self.heights(known, height.clone(), keys, budget).await?);
+                }
+                // Its block is read also if it has no log with the keys.
+                borrowed.segments.extend(self.heights(known, height, &no_keys(), budget).await?);
+                borrowed.places.push(place(hash, spot));
+            }
+        }
+        Ok(borrowed)
+    }
+
+    /// Returns the index of the last of the spans before `below` that may have each hash, as far as filters say so.
+    async fn look_up(
+        &self,
+        manifest: &Arc<Manifest>,
+        below: usize,
+        hashes: &[[u8; 32]],
+    ) -> Result<Vec<Option<usize>>, ObjectNotRead> {
+        let mut found = Vec::with_capacity(hashes.len());
+        for some in hashes.chunks(LOOKED_UP_TOGETHER) {
+            // Threads that wait for a turn are none for reads of others. Places are taken in order, so that a
+            // request of a thousand hashes lets others go first after each part.
+            let place = Arc::clone(&self.look_ups).acquire_owned().await;
+            let place = place.map_err(|_| ObjectNotRead::Failed)?;
+            let (filters, all) = (Arc::clone(&self.filters), Arc::clone(manifest));
+            let some = some.to_vec();
+            let looking = move || {
+                let _place = place; // goes with the thread, also if the request ends before
+                let last_span = |hash| filters.last_span(&all.spans[..below], hash);
+                some.iter().map(last_span).collect::<Vec<_>>()
+            };
+            found.extend(self.pages.compute(looking).await?);
+        }
+        Ok(found)
+    }
+
+    /// Finds the places at which a hash may be, in this span and those below it whose filters say so.
+    async fn find(
+        &self,
+        manifest: &Arc<Manifest>,
+        newest: usize,
+        hash: &[u8; 32],
+        budget: &Budget<'_>,
+    ) -> Result<Vec<Spot>, ObjectNotRead> {
+        let (mut at, mut failed) = (newest, None);
+        for asked in 1..=SPANS_ASKED_MAX {
+            match self.find_in(manifest, &manifest.spans[at], hash, budget).await {
+                Ok(spots) if spots.is_empty() => {}
+                Ok(spots) => return Ok(spots),
+                Err(why) => failed = Some(why),
+            }
+            if asked == SPANS_ASKED_MAX {
+                break;
+            }
+            let below = self.look_up(manifest, at, &[*hash]).await?;
+            let Some(below) = below.into_iter().flatten().next() else { break };
+            at = below;
+        }
+        failed.map_or(Ok(Vec::new()), Err)
+    }
+
+    async fn find_in(
+        &self,
+        manifest: &Manifest,
+        entry: &SpanEntry,
+        hash: &[u8; 32],
+        budget: &Budget<'_>,
+    ) -> Result<Vec<Spot>, ObjectNotRead> {
+        let lists = self.lists(manifest, entry, budget).await?;
+        let ((first, count), list) = (lists.pages_of(hash), lists.span.clone());
+        drop(lists); // may be long, and pages come meanwhile
+        let name = manifest.span_name(entry);
+        let file = self.pages.file(name, entry.bytes, &list).await?;
+        let bytes = file.extent(&(first..first + count));
+        self.bring(&file, &(first..first + count).collect(), budget).await?;
+        self.pages.dir.touch(&file.name);
+        let span = Span::empty(entry.first, manifest.range, entry.segments);
+        let (span, hash) = (span.map_err(|_| ObjectNotRead::Changed)?, *hash);
+        let looking = move || {
+            let part = file.read(bytes.start, (bytes.end - bytes.start) as usize)?;
+            Some(span.candidates_in(bytes.start, &part, &hash).collect())
+        };
+        self.pages.compute(looking).await?.ok_or(ObjectNotRead::Failed)
+    }
+}
+
+fn place(hash: [u8; 32], spot: Spot) -> ArchivedPlace {
+    let position = spot.transaction.map(|position| position as usize);
+    ArchivedPlace { hash: Hash(hash), height: spot.height, position }
+}
