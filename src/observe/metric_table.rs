@@ -216,9 +216,10 @@ pub(crate) const METRICS: &[Metric] = metrics! {
         "Second reads from the archive, because the first took longer than 95 % of the last ones"
     Counter Count "neve_archive_hedges_won_total" []
         "Second reads from the archive that ended before the first"
-    Counter Count "neve_archive_refused_reads_total" ["reason": "budget share queue queue_share wait"]
+    Counter Count "neve_archive_refused_reads_total" ["reason": "budget share queue queue_share wait files"]
         "Reads from the archive beyond --archive-reads-per-second, --archive-read-bytes-per-second (budget) or the half of one \
-         address (share); queue: too many waited, of all or of one address; wait: waited for too long"
+         address (share); queue: too many waited, of all or of one address; wait: waited for too long; files: requests had too many \
+         segments open"
     Gauge Count "neve_archive_breaker_state" []
         "Breaker of reads from the archive: 0 closed, 1 open, 2 half open, which is a probe in flight"
     Counter Count "neve_archive_breaker_openings_total" []

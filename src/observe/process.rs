@@ -101,9 +101,9 @@ pub(crate) fn raise_descriptors() {
 /// itself.
 const DESCRIPTORS_LEFT: u64 = 128;
 
-/// Objects of an archive whose pages are open.
-const PAGE_FILES_MAX: u64 = 1024;
-/// Connections to an archive, and files that requests still have open when others take their places.
+/// Files of pages of an archive that are open, half of them also while no request needs them.
+const PAGE_FILES_MAX: u64 = 2048;
+/// Connections to an archive, and files that are opened for a moment.
 const ARCHIVE_LEFT: u64 = 128;
 
 /// Connections of clients that the limit on descriptors allows.
@@ -111,7 +111,7 @@ pub(crate) fn connections_max(has_archive: bool) -> usize {
     connections_among(all_descriptors(), has_archive)
 }
 
-/// Objects of an archive whose pages may be open.
+/// Files of pages of an archive that may be open.
 #[cfg(feature = "archive")]
 pub(crate) fn page_files_max() -> usize {
     page_files_among(all_descriptors()).max(1) as usize
@@ -161,7 +161,7 @@ mod tests {
             assert!(left >= DESCRIPTORS_LEFT.min(all / 4) + archive, "{all}: {connections}");
             assert!(connections >= all / 16, "{all}: {connections}");
         }
-        assert_eq!([1_024, 65_536].map(page_files_among), [128, 1_024]);
+        assert_eq!([1_024, 65_536].map(page_files_among), [128, 2_048]);
     }
 
     #[test]

@@ -85,6 +85,11 @@ impl PageList {
         self.digests.len() / DIGEST_BYTES
     }
 
+    /// Bytes of the digests in memory.
+    pub fn bytes(&self) -> usize {
+        self.digests.len()
+    }
+
     /// True for the list of no bytes.
     pub fn is_empty(&self) -> bool {
         self.digests.is_empty()

@@ -28,11 +28,55 @@ static UNWRITTEN: AtomicUsize = AtomicUsize::new(0);
 type Landing = watch::Receiver<Option<Result<(), ObjectNotRead>>>;
 type Takeoff = watch::Sender<Option<Result<(), ObjectNotRead>>>;
 
+/// Files of pages that are open, also those that only a request has, and the bytes of their lists.
+pub(super) struct OpenPages {
+    files_max: usize,
+    list_bytes_max: usize,
+    /// Number of files, and the bytes of their lists together.
+    open: Mutex<(usize, usize)>,
+}
+
+/// Place of a file of pages, until it is dropped.
+pub(super) struct OpenPlace {
+    all: Arc<OpenPages>,
+    list_bytes: usize,
+}
+
+impl OpenPages {
+    /// Allows so many files, and so many bytes of their lists together.
+    pub(super) fn new(files_max: usize, list_bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self { files_max, list_bytes_max, open: Mutex::default() })
+    }
+
+    /// Files that may stay open while no request needs them: the others are for requests.
+    pub(super) fn kept_max(&self) -> usize {
+        (self.files_max / 2).max(1)
+    }
+
+    /// Takes a place for a file with a list of so many bytes. `None` if there are too many.
+    pub(super) fn take(self: &Arc<Self>, list_bytes: usize) -> Option<OpenPlace> {
+        let (files, bytes) = &mut *lock(&self.open);
+        if *files >= self.files_max || *bytes + list_bytes > self.list_bytes_max {
+            return None;
+        }
+        (*files, *bytes) = (*files + 1, *bytes + list_bytes);
+        Some(OpenPlace { all: Arc::clone(self), list_bytes })
+    }
+}
+
+impl Drop for OpenPlace {
+    fn drop(&mut self) {
+        let (files, bytes) = &mut *lock(&self.all.open);
+        (*files, *bytes) = (*files - 1, *bytes - self.list_bytes);
+    }
+}
+
 /// Pages of an object.
 pub(super) struct PageFile {
     pub(super) name: ObjectName,
     bytes: u64,
     list: PageList,
+    _place: OpenPlace,
     /// `None` if the disk does not give one.
     file: Option<File>,
     /// Pages that were compared with the list since the start, a bit each.
@@ -89,11 +133,17 @@ impl Drop for Flight {
 
 impl PageFile {
     /// Makes the pages of an object of `bytes` bytes. The list must be the one of its name.
-    pub(super) fn new(name: ObjectName, bytes: u64, list: PageList, file: Option<File>) -> Self {
+    pub(super) fn new(
+        name: ObjectName,
+        bytes: u64,
+        list: PageList,
+        file: Option<File>,
+        place: OpenPlace,
+    ) -> Self {
         let words = list.len().div_ceil(u64::BITS as usize);
         let proven = (0..words).map(|_| AtomicU64::new(0)).collect();
         let (unwritten, landings) = (Mutex::default(), Mutex::default());
-        Self { name, bytes, list, file, proven, unwritten, landings }
+        Self { name, bytes, list, _place: place, file, proven, unwritten, landings }
     }
 
     /// Pages with these bytes.
@@ -334,85 +384,4 @@ fn bit(page: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use neve_archive::{Digest, Kind};
-
-    use super::*;
-
-    fn file(pages: usize) -> Arc<PageFile> {
-        let bytes = vec![7; pages * PAGE_BYTES];
-        let list = PageList::of(&bytes);
-        let digest = Digest([1; 32]);
-        let name = ObjectName { chain_id: 7, kind: Kind::Segment, first: 0, digest };
-        Arc::new(PageFile::new(name, bytes.len() as u64, list, None))
-    }
-
-    #[test]
-    fn one_caller_brings_a_page_and_the_others_wait_for_it() {
-        let file = file(5);
-        let runs = |boarding: &Boarding| -> Vec<_> {
-            boarding.mine.iter().map(|flight| (flight.pages.start, flight.pages.end)).collect()
-        };
-        let first = file.board(&BTreeSet::from([0, 1, 3]), RUN_PAGES_MAX);
-        assert_eq!((runs(&first), first.landings.len()), (vec![(0, 2), (3, 4)], 2));
-        let all = BTreeSet::from([0, 1, 2, 3, 4]);
-        assert_eq!(file.absent(&all, RUN_PAGES_MAX), (2, 2), "those on their way");
-        let second = file.board(&BTreeSet::from([1, 2, 3]), RUN_PAGES_MAX);
-        assert_eq!((runs(&second), second.landings.len()), (vec![(2, 3)], 3));
-        for flight in first.mine.into_iter().chain(second.mine) {
-            flight.ended(Ok(()));
-        }
-        let bytes = Bytes::from(vec![7; 2 * PAGE_BYTES]);
-        assert!(file.unproven(&(0..2), &bytes).is_empty() && file.keep(0..2, &bytes) == 0);
-        assert_eq!(file.new_runs(&(0..5), &[3]), [2..3, 4..5]);
-        assert_eq!(file.unproven(&(0..3), &bytes), [2], "cut off");
-        let mut flipped = bytes.to_vec();
-        flipped[PAGE_BYTES - 1] ^= 1;
-        assert_eq!(file.unproven(&(0..2), &flipped), [0]);
-        assert_eq!(runs(&file.board(&BTreeSet::from([0, 1, 2]), RUN_PAGES_MAX)), [(2, 3)]);
-        assert_eq!(file.read(0, 2 * PAGE_BYTES).as_deref(), Some(&bytes[..]));
-        assert_eq!(file.read(0, 2 * PAGE_BYTES + 1), None);
-    }
-
-    #[test]
-    fn short_gaps_are_between_absent_pages_and_have_none_that_is_here_or_on_its_way() {
-        let (file, pages) = (file(9), BTreeSet::from([0, 2, 8]));
-        assert_eq!(file.between(&pages, 1), [1]);
-        assert_eq!(file.between(&pages, 0), [0; 0]);
-        assert_eq!(file.between(&pages, 5), [1, 3, 4, 5, 6, 7]);
-        let mut flights = file.board(&BTreeSet::from([1]), RUN_PAGES_MAX).mine;
-        assert_eq!(file.between(&pages, 5), [3, 4, 5, 6, 7], "one is on its way");
-        drop(flights.pop());
-        file.note_proven(2);
-        assert_eq!(file.between(&pages, 6), [0; 0], "no read has a side there");
-        assert_eq!(file.between(&pages, 7), [0; 0], "one of the gap is here");
-    }
-
-    #[test]
-    fn long_run_is_several_reads() {
-        let file = file(RUN_PAGES_MAX + 1);
-        let all = (0..=RUN_PAGES_MAX).collect();
-        assert_eq!(file.absent(&all, RUN_PAGES_MAX), (2, RUN_PAGES_MAX + 1));
-        assert_eq!(file.absent(&all, RUN_PAGES_MAX + 1), (1, RUN_PAGES_MAX + 1));
-        let boarding = file.board(&(0..=RUN_PAGES_MAX).collect(), RUN_PAGES_MAX);
-        let runs: Vec<_> = boarding.mine.iter().map(Flight::pages).collect();
-        assert_eq!(runs, [0..RUN_PAGES_MAX, RUN_PAGES_MAX..RUN_PAGES_MAX + 1]);
-    }
-
-    #[test]
-    fn pages_of_a_flight_that_panicked_are_brought_by_the_next_caller() {
-        let (file, pages) = (file(3), BTreeSet::from([0, 1]));
-        let first = file.board(&pages, RUN_PAGES_MAX);
-        let mut waiting = file.board(&pages, RUN_PAGES_MAX).landings;
-        drop(first.mine);
-        assert!(waiting.iter_mut().all(|(landing, _)| landing.has_changed().is_err()), "told");
-        assert_eq!(file.absent(&pages, RUN_PAGES_MAX), (1, 2));
-        let next = file.board(&pages, RUN_PAGES_MAX);
-        let [next] = <[Flight; 1]>::try_from(next.mine).ok().expect("one flight");
-        assert_eq!(next.pages(), 0..2);
-        // One that ended says no more of its pages.
-        next.ended(Err(ObjectNotRead::Failed));
-        let again = file.board(&pages, RUN_PAGES_MAX);
-        assert_eq!((again.mine.len(), file.absent(&pages, RUN_PAGES_MAX)), (1, (0, 0)));
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! Bringing pages: from the disk if they were kept before, else by one ranged read for neighboring ones.
 
 use std::collections::{BTreeSet, HashMap};
+use std::mem;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
@@ -16,13 +17,15 @@ use tracing::warn;
 
 use super::fetch::{ObjectNotRead, ObjectReader, Payer, ReadPlace};
 use super::page_dir::PageDir;
-use super::page_file::{PageFile, RUN_PAGES_MAX};
+use super::page_file::{OpenPages, OpenPlace, PageFile, RUN_PAGES_MAX};
 use super::turns;
 use crate::fetch::{Evidence, RejectedPage};
 use crate::shared::lock::lock;
 
 /// Bytes that evidence has of an object which is rejected as a whole.
 const EVIDENCE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of the lists of all files of pages. One list has at most 512 KiB; those of 2,048 segments of mainnet have 8 MiB.
+pub(super) const LIST_BYTES_MAX: usize = 64 << 20;
 /// Flights of others that a caller waits for if they are refused.
 const FLIGHTS_MAX: u32 = 4;
 
@@ -34,8 +37,9 @@ pub(super) struct PageSource {
     pub(super) evidence: Evidence,
     /// Reads go on here, also if the request that began them ends.
     pub(super) runtime: Handle,
-    /// Objects whose pages are known: a descriptor and 4 KB each.
-    pub(super) files_max: usize,
+    /// Bounds of the files of pages: a descriptor each, and the list, of 4 KB in mainnet.
+    pub(super) open: Arc<OpenPages>,
+    /// Objects whose pages are known.
     pub(super) files: Mutex<HashMap<Digest, Arc<PageFile>>>,
     /// Segments that were opened, or are being opened by one request for all.
     pub(super) segments: Mutex<HashMap<Digest, Arc<OnceCell<OpenedSegment>>>>,
@@ -204,18 +208,34 @@ impl PageSource {
             return Ok(file);
         }
         let (source, list) = (Arc::clone(self), list.clone());
-        self.off(move || source.open(name, bytes, list)).await
+        self.off(move || source.open(name, bytes, list)).await?
     }
 
     /// Opens the file of pages of an object, unless another request has done so meanwhile.
-    fn open(&self, name: ObjectName, bytes: u64, list: PageList) -> Arc<PageFile> {
-        let file = Arc::new(PageFile::new(name, bytes, list, self.dir.file(&name, bytes)));
-        let mut files = lock(&self.files);
-        if files.len() >= self.files_max {
-            files.clear(); // they are opened again
-            lock(&self.segments).clear();
+    fn open(
+        &self,
+        name: ObjectName,
+        bytes: u64,
+        list: PageList,
+    ) -> Result<Arc<PageFile>, ObjectNotRead> {
+        let place = self.place(list.bytes())?;
+        let file = Arc::new(PageFile::new(name, bytes, list, self.dir.file(&name, bytes), place));
+        Ok(Arc::clone(lock(&self.files).entry(name.digest).or_insert(file)))
+    }
+
+    /// Takes a place for a file of pages. If there are too many, those go that no request has: they are opened again.
+    fn place(&self, list_bytes: usize) -> Result<OpenPlace, ObjectNotRead> {
+        let are_few = lock(&self.files).len() < self.open.kept_max();
+        if let Some(place) = are_few.then(|| self.open.take(list_bytes)).flatten() {
+            return Ok(place);
         }
-        Arc::clone(files.entry(name.digest).or_insert(file))
+        // Dropped without the locks: each one is closed.
+        drop(mem::take(&mut *lock(&self.segments)));
+        drop(mem::take(&mut *lock(&self.files)));
+        self.open.take(list_bytes).ok_or_else(|| {
+            counter!("neve_archive_refused_reads_total", "reason" => "files").increment(1);
+            ObjectNotRead::Refused
+        })
     }
 
     /// Gets an object whole, from the disk if it was kept before. Without a place for it, each part waits for one.

@@ -17,7 +17,8 @@ use super::archived_files::{ArchivedFiles, Borrowed, Keys, Known, no_keys};
 use super::budget::Budget;
 use super::fetch::{BreakerState, ObjectNotRead, ObjectReader, Payer, ReadRates};
 use super::page_dir::PageDir;
-use super::page_source::PageSource;
+use super::page_file::OpenPages;
+use super::page_source::{LIST_BYTES_MAX, PageSource};
 use super::prefetch::Prefetch;
 use super::proofs::Proofs;
 use crate::archive::error::Failed;
@@ -43,7 +44,7 @@ pub(crate) struct PagePlace {
     /// Directory of the store.
     pub(crate) store: PathBuf,
     pub(crate) evidence: Evidence,
-    /// Files of pages that may be open.
+    /// Files of pages that may be open, those of requests included.
     pub(crate) files_max: usize,
 }
 
@@ -77,7 +78,7 @@ impl ArchiveReader {
             dir,
             evidence,
             runtime: runtime.clone(),
-            files_max,
+            open: OpenPages::new(files_max, LIST_BYTES_MAX),
             files: Mutex::default(),
             segments: Mutex::default(),
         };

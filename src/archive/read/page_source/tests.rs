@@ -20,6 +20,15 @@ pub(crate) async fn stored(
     object: &[u8],
     rates: ReadRates,
 ) -> (Arc<PageSource>, Arc<ScriptStore>, ObjectName) {
+    stored_within(dir, object, rates, OpenPages::new(6, LIST_BYTES_MAX)).await
+}
+
+async fn stored_within(
+    dir: &Path,
+    object: &[u8],
+    rates: ReadRates,
+    open: Arc<OpenPages>,
+) -> (Arc<PageSource>, Arc<ScriptStore>, ObjectName) {
     let store = Arc::new(ScriptStore::default());
     let archive = ArchiveStore::over(Arc::clone(&store));
     let digest = object_digest(object);
@@ -30,7 +39,7 @@ pub(crate) async fn stored(
         dir: PageDir::open(dir.join("pages"), 1 << 30),
         evidence: Evidence::new(dir),
         runtime: Handle::current(),
-        files_max: 3,
+        open,
         files: Mutex::default(),
         segments: Mutex::default(),
     };
@@ -155,4 +164,55 @@ async fn no_more_files_of_pages_are_open_than_the_descriptors_allow() {
         source.file(name, 1, &PageList::of(&[7])).await.expect("the disk gives it");
         assert!((1..=3).contains(&lock(&source.files).len()));
     }
+}
+
+/// A source, and files of pages of so many objects that requests have. Without a read, they cost no rate.
+async fn opened(
+    dir: &Path,
+    open: Arc<OpenPages>,
+    object: &[u8],
+    files: u8,
+) -> (Arc<PageSource>, Vec<Result<Arc<PageFile>, ObjectNotRead>>) {
+    let rates = ReadRates { reads: 1000, bytes: 1 << 20 };
+    let (source, _, name) = stored_within(dir, object, rates, open).await;
+    let list = PageList::of(object);
+    let mut opened = Vec::new();
+    for number in 0..files {
+        let name = ObjectName { digest: Digest([number; 32]), ..name };
+        opened.push(source.file(name, object.len() as u64, &list).await);
+    }
+    (source, opened)
+}
+
+/// A batch may need a thousand segments, whose files stay open until it is answered.
+#[tokio::test]
+async fn files_of_pages_that_requests_have_are_within_the_descriptors_too() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let open = OpenPages::new(6, LIST_BYTES_MAX);
+    let (source, mut files) = opened(dir.path(), open, &[7], 9).await;
+    let are_open: Vec<_> = files.iter().map(Result::is_ok).collect();
+    assert_eq!(are_open, [true, true, true, true, true, true, false, false, false]);
+    assert_eq!(files[8].as_ref().err(), Some(&ObjectNotRead::Refused));
+    files.remove(0).expect("it is open");
+    let name = ObjectName { chain_id: 7, kind: Kind::Filter, first: 0, digest: Digest([8; 32]) };
+    let list = PageList::of(&[7]);
+    assert!(source.file(name, 1, &list).await.is_ok(), "a request has ended");
+}
+
+/// Objects of 1 GiB have lists of 512 KiB, and a manifest may name many.
+#[tokio::test]
+async fn lists_of_files_of_pages_are_bounded_in_bytes() {
+    let object = vec![7; 4 * PAGE_BYTES];
+    let list_bytes = PageList::of(&object).bytes();
+    let within = || OpenPages::new(100, 8 * list_bytes + 1);
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (_, held) = opened(dir.path(), within(), &object, 10).await;
+    assert_eq!(held.iter().filter(|file| file.is_ok()).count(), 8, "{list_bytes} bytes each");
+    drop(held);
+    let (source, _) = opened(dir.path(), within(), &object, 8).await;
+    assert_eq!(lock(&source.files).len(), 8);
+    let name = ObjectName { chain_id: 7, kind: Kind::Filter, first: 0, digest: Digest([8; 32]) };
+    let ninth = source.file(name, object.len() as u64, &PageList::of(&object)).await;
+    assert!(ninth.is_ok(), "no request has the others");
+    assert_eq!(lock(&source.files).len(), 1);
 }
