@@ -6,11 +6,13 @@ use std::time::Instant;
 
 use neve_jsonrpc::{BlockId, LogQuery, LogRange, Message, Query, Request, Tag};
 use neve_record::log_matcher::LogMatcher;
+use neve_store::{ArchivedPlace, ArchivedSegment, WithoutLogs};
 
 use super::call::Rpc;
 use super::cursors::FilterKind;
 use super::missing::Missing;
 use crate::rpc::methods::{Lent, LogsAt, Miss, Want};
+use crate::shared::Serving;
 
 impl Rpc {
     /// True if the miss of a call may be an answer once another place has lent what it has.
@@ -92,11 +94,23 @@ impl Rpc {
 
     /// Answers also from heights that another place has lent. What they do not have is a miss.
     pub(crate) fn with_lent(&self, lent: Lent) -> Self {
-        let Lent { segments, places, without, beyond, .. } = lent;
-        let reader = self.serving.reader.with_archived(segments, places, without);
-        let serving = Arc::new(self.serving.over(reader));
-        Self { serving, has_lent: true, beyond: beyond.into(), ..self.clone() }
+        let serving = serving_with(&self.serving, lent.segments, lent.places, lent.without);
+        Self { serving, has_lent: true, beyond: lent.beyond.into(), ..self.clone() }
     }
+}
+
+/// Serves what is lent beside what is served now.
+fn serving_with(
+    serving: &Arc<Serving>,
+    segments: Vec<ArchivedSegment>,
+    places: Vec<ArchivedPlace>,
+    without: Vec<WithoutLogs>,
+) -> Arc<Serving> {
+    // A hash that nobody knows is lent nothing, as that of a transaction which a wallet waits for.
+    if segments.is_empty() && places.is_empty() && without.is_empty() {
+        return Arc::clone(serving);
+    }
+    Arc::new(serving.over(serving.reader.with_archived(segments, places, without)))
 }
 
 /// Heights below the served range; `None` if there are none.
@@ -146,5 +160,26 @@ fn named(query: &Query) -> Option<Want> {
             Some(Want::Hash(hash))
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neve_store::{Hash, Options};
+
+    use super::*;
+
+    /// A view of a large store has tens of thousands of segments.
+    #[test]
+    fn request_that_is_lent_nothing_reads_the_same_view() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let options =
+            Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
+        let opened = neve_store::open(dir.path(), options).expect("an empty store");
+        let serving = Arc::new(Serving::new(opened.reader));
+        let lent = |places| serving_with(&serving, Vec::new(), places, Vec::new());
+        assert!(Arc::ptr_eq(&serving, &lent(Vec::new())));
+        let place = ArchivedPlace { hash: Hash([7; 32]), height: 3, position: None };
+        assert!(!Arc::ptr_eq(&serving, &lent(vec![place])), "it is lent one");
     }
 }
