@@ -197,16 +197,9 @@ impl ArchivedFiles {
         searches: bool,
         budget: &Budget<'_>,
     ) -> Result<OpenedSegment, ObjectNotRead> {
-        let cell = {
-            let mut cells = lock(&self.pages.segments);
-            let cell = cells.entry(entry.digest).or_default();
-            if cell.get().is_some_and(|(_, segment)| segment.has_damage()) {
-                *cell = Arc::default(); // read anew
-            }
-            Arc::clone(cell)
-        };
+        let place = self.pages.opening(entry.digest);
         let opening = || self.open_anew(manifest, entry, searches, budget);
-        cell.get_or_try_init(opening).await.cloned()
+        place.cell.get_or_try_init(opening).await.cloned()
     }
 
     async fn open_anew(
@@ -266,9 +259,8 @@ impl ArchivedFiles {
         let pages = span.pages.bytes.div_ceil(PAGE_BYTES as u64) as usize;
         budget.take((pages.div_ceil(self.pages.run_pages_max()), pages))?;
         let (name, payer) = (manifest.pages_name(span), budget.payer);
-        // Until they are parsed: reads take seconds, and many spans may be asked for at once.
-        let place = self.pages.objects.hold(span.pages.bytes, payer).await?;
-        let bytes = self.pages.whole(name, span.pages.bytes, payer, Some(&place)).await?;
+        // Its place goes once they are parsed: reads take seconds, and many spans may be asked for at once.
+        let (bytes, _place) = self.pages.whole_held(name, span.pages.bytes, payer).await?;
         let digest = span.digest;
         let read = move || {
             let lists = PageLists::read(&bytes).ok();

@@ -127,7 +127,7 @@ impl LoadedFilters {
         span: &SpanEntry,
     ) -> Result<HashFilter, ObjectNotRead> {
         let name = manifest.filter_name(span);
-        let object = source.whole(name, span.filter.bytes, Payer::Neve, None).await?;
+        let object = source.whole(name, span.filter.bytes, Payer::Neve).await?;
         let filter = source.compute(move || HashFilter::read(object)).await?;
         filter.map_err(|_| ObjectNotRead::Changed)
     }

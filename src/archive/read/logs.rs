@@ -184,18 +184,16 @@ impl ArchivedFiles {
         let (Some(name), Some(at)) = (manifest.terms_name(span), span.terms) else {
             return Ok(None);
         };
-        let lists = self.lists(manifest, span, budget).await?;
-        let of_it = |terms: &&TermPages| terms.pages.object_digest() == at.digest;
-        let terms = lists.terms.as_ref().filter(of_it).ok_or(ObjectNotRead::Changed)?;
+        // A copy, so that the lists of the span go while pages come.
+        let terms = self.lists(manifest, span, budget).await?.terms.clone();
+        let of_it = |terms: &TermPages| terms.pages.object_digest() == at.digest;
+        let terms = terms.filter(of_it).ok_or(ObjectNotRead::Changed)?;
         let file = self.pages.file(name, at.bytes, &terms.pages).await?;
         let pages = keys.iter().flatten().flat_map(|term| terms.of_term(*term)).collect();
         self.bring(&file, &pages, budget).await?;
         self.pages.dir.touch(&file.name);
-        let (lists, keys) = (Arc::clone(&lists), Arc::clone(keys));
-        let looking = move || {
-            let terms = lists.terms.as_ref()?;
-            look_up(&file, terms, &keys)
-        };
+        let keys = Arc::clone(keys);
+        let looking = move || look_up(&file, &terms, &keys);
         self.pages.compute(looking).await?.map(Some).ok_or(ObjectNotRead::Failed)
     }
 }

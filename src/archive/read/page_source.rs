@@ -45,6 +45,25 @@ pub(super) struct PageSource {
     pub(super) segments: Mutex<HashMap<Digest, Arc<OnceCell<OpenedSegment>>>>,
 }
 
+/// Place of a segment that is being opened. One that stays empty goes with the last request that has it: a manifest
+/// may name a million segments that cannot be opened.
+pub(super) struct OpeningSegment<'p> {
+    pub(super) cell: Arc<OnceCell<OpenedSegment>>,
+    pages: &'p PageSource,
+    digest: Digest,
+}
+
+impl Drop for OpeningSegment<'_> {
+    fn drop(&mut self) {
+        let mut cells = lock(&self.pages.segments);
+        let is_own = cells.get(&self.digest).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell));
+        // Two: that of the map and this one. Others are made under the lock only.
+        if is_own && self.cell.get().is_none() && Arc::strong_count(&self.cell) == 2 {
+            cells.remove(&self.digest);
+        }
+    }
+}
+
 /// Pages of a segment, and the segment over them.
 pub(super) type OpenedSegment = (Arc<PageFile>, ArchivedSegment);
 
@@ -211,6 +230,16 @@ impl PageSource {
         self.off(move || source.open(name, bytes, list)).await?
     }
 
+    /// Returns the place of a segment, for the request that opens it and those that wait for it.
+    pub(super) fn opening(&self, digest: Digest) -> OpeningSegment<'_> {
+        let mut cells = lock(&self.segments);
+        let cell = cells.entry(digest).or_default();
+        if cell.get().is_some_and(|(_, segment)| segment.has_damage()) {
+            *cell = Arc::default(); // read anew
+        }
+        OpeningSegment { cell: Arc::clone(cell), pages: self, digest }
+    }
+
     /// Opens the file of pages of an object, unless another request has done so meanwhile.
     fn open(
         &self,
@@ -229,22 +258,48 @@ impl PageSource {
         if let Some(place) = are_few.then(|| self.open.take(list_bytes)).flatten() {
             return Ok(place);
         }
-        // Dropped without the locks: each one is closed.
-        drop(mem::take(&mut *lock(&self.segments)));
-        drop(mem::take(&mut *lock(&self.files)));
+        let segments = mem::take(&mut *lock(&self.segments));
+        let files = mem::take(&mut *lock(&self.files));
+        drop((segments, files)); // each one is closed, without the locks
         self.open.take(list_bytes).ok_or_else(|| {
             counter!("neve_archive_refused_reads_total", "reason" => "files").increment(1);
             ObjectNotRead::Refused
         })
     }
 
-    /// Gets an object whole, from the disk if it was kept before. Without a place for it, each part waits for one.
+    /// Gets an object whole, from the disk if it was kept before. Each part of a read waits for a place.
     pub(super) async fn whole(
         self: &Arc<Self>,
         name: ObjectName,
         bytes: u64,
         payer: Payer,
-        place: Option<&ReadPlace<'_>>,
+    ) -> Result<Vec<u8>, ObjectNotRead> {
+        self.whole_in(name, bytes, payer, WholeRead::default()).await
+    }
+
+    /// Gets an object whole, in a place for all of it that lasts until it is dropped.
+    pub(super) async fn whole_held(
+        self: &Arc<Self>,
+        name: ObjectName,
+        bytes: u64,
+        payer: Payer,
+    ) -> Result<(Vec<u8>, ReadPlace<'_>), ObjectNotRead> {
+        let is_paid = !self.dir.has(&name);
+        if is_paid {
+            self.pay(bytes, payer)?; // before the place: a read beyond the rate waits for nothing
+        }
+        let place = self.objects.hold(bytes, payer).await?;
+        let read = WholeRead { place: Some(&place), is_paid };
+        let found = self.whole_in(name, bytes, payer, read).await?;
+        Ok((found, place))
+    }
+
+    async fn whole_in(
+        self: &Arc<Self>,
+        name: ObjectName,
+        bytes: u64,
+        payer: Payer,
+        WholeRead { place, mut is_paid }: WholeRead<'_>,
     ) -> Result<Vec<u8>, ObjectNotRead> {
         let source = Arc::clone(self);
         if let Some(found) = self.off(move || source.kept_whole(&name, bytes)).await? {
@@ -252,8 +307,12 @@ impl PageSource {
         }
         // Once more if its bytes are not those of its name.
         for _ in 0..2 {
-            let (source, found) =
-                (Arc::clone(self), self.read_whole(&name, bytes, payer, place).await?);
+            if !is_paid {
+                self.pay(bytes, payer)?;
+            }
+            is_paid = false;
+            let found = self.read_whole(&name, bytes, payer, place).await?;
+            let source = Arc::clone(self);
             let taken = self.off(move || source.take_in_whole(&name, found)).await?;
             if let Some(found) = taken {
                 return Ok(found);
@@ -262,8 +321,17 @@ impl PageSource {
         Err(ObjectNotRead::Changed)
     }
 
-    /// Reads an object in parts: one of 1 GiB would have all places at the store for minutes. Its bytes are in memory
-    /// once, and are a debt that the next reads wait for.
+    /// Takes all parts of an object from the rate. They are a debt that the next reads wait for.
+    fn pay(&self, bytes: u64, payer: Payer) -> Result<(), ObjectNotRead> {
+        self.objects.pay(bytes.div_ceil(self.part_max()), bytes, payer)
+    }
+
+    fn part_max(&self) -> u64 {
+        (self.run_pages_max() * PAGE_BYTES) as u64
+    }
+
+    /// Reads an object in parts, which are paid: one of 1 GiB would have all places at the store for minutes. Its bytes
+    /// are in memory once.
     async fn read_whole(
         &self,
         name: &ObjectName,
@@ -271,13 +339,11 @@ impl PageSource {
         payer: Payer,
         place: Option<&ReadPlace<'_>>,
     ) -> Result<Vec<u8>, ObjectNotRead> {
-        let part_max = (self.run_pages_max() * PAGE_BYTES) as u64;
-        self.objects.pay(bytes.div_ceil(part_max), bytes, payer)?;
         let mut found = Vec::new();
         found.try_reserve_exact(bytes as usize).map_err(|_| ObjectNotRead::Failed)?;
         let mut at = 0;
         while at < bytes {
-            let end = bytes.min(at + part_max);
+            let end = bytes.min(at + self.part_max());
             found.extend_from_slice(&self.objects.read_paid(name, at..end, payer, place).await?);
             at = end;
         }
@@ -308,6 +374,15 @@ impl PageSource {
         }
         Some(found)
     }
+}
+
+/// State of a read of a whole object.
+#[derive(Default)]
+struct WholeRead<'p> {
+    /// Place for all of the object.
+    place: Option<&'p ReadPlace<'p>>,
+    /// True if it was taken from the rate.
+    is_paid: bool,
 }
 
 /// Outcome of a flight for the tasks that wait for it. A flight that only reads ahead may do less than they may.

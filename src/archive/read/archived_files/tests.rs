@@ -1,13 +1,16 @@
-//! Page lists of spans whose lengths a manifest names falsely, or truly.
+//! Page lists of spans whose lengths a manifest names falsely, or truly, and segments that do not open.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::time::Duration;
 
-use neve_archive::{Chain, IndexEntry};
+use futures_util::FutureExt;
+use neve_archive::{Chain, IndexEntry, PageList, SegmentPages, Span, Terms};
+use tokio::task::unconstrained;
 use tokio::time::sleep;
 
 use super::*;
-use crate::archive::read::fetch::tests::script_store::Mode;
+use crate::archive::read::fetch::tests::script_store::{Mode, ScriptStore};
 use crate::archive::read::fetch::{Payer, ReadRates};
 use crate::archive::read::page_source::tests::stored;
 use crate::shared::ClientAddress;
@@ -95,15 +98,93 @@ async fn page_lists_under_way_have_places_for_all_their_bytes_and_those_they_are
     let budgets: Vec<_> = (0..12).map(budget).collect();
     let spans = manifest.spans.iter().zip(&budgets);
     let reads = spans.map(|(span, budget)| files.lists(&manifest, span, budget));
-    let more = async {
-        while store.gets() - before < 4 {
-            sleep(Duration::from_millis(10)).await;
-        }
-        sleep(Duration::from_millis(200)).await;
-    };
     tokio::select! {
         _ = join_all(reads) => {}
-        () = more => {}
+        () = begun(&store, before + 4) => {}
     }
     assert_eq!(store.gets() - before, 4, "64 MiB, for 8 MiB twice each");
+}
+
+/// Waits until so many reads have begun, and for those that would be too many.
+async fn begun(store: &ScriptStore, reads: usize) {
+    while store.gets() < reads {
+        sleep(Duration::from_millis(10)).await;
+    }
+    sleep(Duration::from_millis(200)).await;
+}
+
+#[tokio::test]
+async fn page_lists_beyond_the_rate_of_an_address_wait_for_no_place() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (pages, store, _) = stored(dir.path(), &[7], MANY).await;
+    let files = over(pages);
+    let manifest = manifest(5, 8 << 20, 256 << 20);
+    store.set(Mode::Silent);
+    let before = store.gets();
+    let budgets: Vec<_> = (0..5).map(budget).collect();
+    // More than an address has in a second, and less than all have.
+    let paid = files.pages.objects.pay(1, 3 << 38, budgets[4].payer);
+    assert_eq!(paid, Ok(()));
+    let spans = manifest.spans.iter().zip(&budgets).take(4);
+    let reads = spans.map(|(span, budget)| files.lists(&manifest, span, budget));
+    let mut reads = pin!(join_all(reads));
+    tokio::select! {
+        _ = &mut reads => panic!("the store is silent"),
+        () = begun(&store, before + 4) => {}
+    }
+    let lists = files.lists(&manifest, &manifest.spans[4], &budgets[4]);
+    let lists = unconstrained(lists).now_or_never();
+    assert_eq!(lists.map(Result::err), Some(Some(ObjectNotRead::Refused)), "all places are taken");
+}
+
+/// A manifest may name a million segments that cannot be opened.
+#[tokio::test]
+async fn segments_that_do_not_open_leave_no_place_behind() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (pages, store, _) = stored(dir.path(), &[7], MANY).await;
+    let files = over(pages);
+    let manifest = manifest(1, 1, 1);
+    let (budget, of) = (budget(1), &manifest.segments);
+    let opened = files.open(&manifest, &of[0], false, &budget).await;
+    assert_eq!(opened.err(), Some(ObjectNotRead::Absent));
+    assert!(lock(&files.pages.segments).is_empty(), "its page lists are absent");
+    store.set(Mode::Silent);
+    let before = store.gets();
+    let opening = [0, 0].map(|at| files.open(&manifest, &of[at], false, &budget));
+    let mut opening = Box::pin(join_all(opening));
+    tokio::select! {
+        _ = &mut opening => panic!("the store is silent"),
+        () = begun(&store, before + 1) => {}
+    }
+    assert_eq!(lock(&files.pages.segments).len(), 1);
+    drop(opening);
+    assert!(lock(&files.pages.segments).is_empty(), "the requests ended before");
+}
+
+/// Lists of a span of long segments have megabytes, and their place at the gate is no more.
+#[tokio::test]
+async fn page_lists_are_not_kept_by_a_read_of_terms() {
+    let dir = tempfile::tempdir().expect("a directory can be made");
+    let (pages, store, _) = stored(dir.path(), &[7], MANY).await;
+    let files = ArchivedFiles { trusts_terms: true, ..over(pages) };
+    let span = Span::empty(0, 32, 64).expect("it is one");
+    let terms = Terms::new(&span, None, [(0, 5)].into_iter()).expect("one term");
+    let segment = || SegmentPages { front: 1, pages: PageList::of(&[7]) };
+    let lists = PageLists::new(&span, (0..64).map(|_| segment()).collect(), Some(&terms));
+    let lists = Arc::new(lists.expect("one list each"));
+    let mut manifest = manifest(1, 1, 1);
+    let bytes = terms.to_bytes();
+    let digest = PageList::of(&bytes).object_digest();
+    manifest.spans[0].terms = Some(IndexEntry { bytes: bytes.len() as u64, digest });
+    let cell = lock(&files.lists).cell(&manifest.spans[0]);
+    cell.set(Arc::clone(&lists)).expect("it is empty");
+    let known = Known { manifest: Arc::new(manifest), heights: 0..=2047 };
+    store.set(Mode::Silent);
+    let (before, keys, budget) = (store.gets(), Keys::from(vec![vec![5]]), budget(1));
+    let mut reading = pin!(files.logs(&known, 0..=2047, &keys, &budget));
+    tokio::select! {
+        _ = &mut reading => panic!("the store is silent"),
+        () = begun(&store, before + 1) => {}
+    }
+    assert_eq!(Arc::strong_count(&lists), 2, "that of the cell, and the one here");
 }

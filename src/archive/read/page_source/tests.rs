@@ -56,7 +56,7 @@ async fn large_object_is_read_in_parts_and_kept_once_it_is_whole() {
     let before = store.gets();
     for _ in 0..2 {
         let (gets, bytes) = (store.gets(), object.len() as u64);
-        let found = source.whole(name, bytes, Payer::Neve, None).await.expect("it is there");
+        let found = source.whole(name, bytes, Payer::Neve).await.expect("it is there");
         assert!(found == object);
         let is_first = gets == before;
         assert_eq!((store.longest(), store.gets() - gets), (4 << 20, if is_first { 3 } else { 0 }));
@@ -106,7 +106,7 @@ async fn object_beyond_the_rate_of_an_address_is_read_whole() {
     let (source, store, name) = stored(dir.path(), &object, rates).await;
     let payer = Payer::Client(ClientAddress::from(IpAddr::from([10, 0, 0, 1])));
     let (before, bytes) = (store.gets(), object.len() as u64);
-    let found = source.whole(name, bytes, payer, None).await.expect("it is there");
+    let found = source.whole(name, bytes, payer).await.expect("it is there");
     assert!(found == object);
     assert_eq!((store.longest(), store.gets() - before), (PAGE_BYTES as u64, 64));
     let next = source.objects.read(&name, 0..1, payer).await;
