@@ -75,7 +75,7 @@ const WRITERS: [(&str, &[&str]); 13] = [
     ),
     ("src/archive/read/page_file.rs", &["write_all_at"]),
     ("src/archive/read/page_source.rs", &["write_all_at"]),
-    ("src/archive/read/proofs.rs", &["File::options"]),
+    ("src/archive/read/proofs.rs", &["File::options", "set_len"]),
     ("src/observe/access_log/log_file.rs", &["File::options"]),
     (REFERENCE, &["create_dir_all", "fs::write"]),
 ];

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -24,35 +25,110 @@ pub(super) struct Proofs {
     state: Mutex<State>,
 }
 
+/// Words with which the lines of the file begin.
+const SEGMENT: &str = "segment ";
+const SEQUENCE: &str = "sequence ";
+
 #[derive(Default)]
 struct State {
     segments: HashMap<u64, Digest>,
     /// Segments of the archive that the packed file of the store does not equal: it is not read for them again.
     others: HashMap<u64, Digest>,
     sequence: u64,
+    /// Reason why a higher sequence may have been noted than is known.
+    doubt: Option<String>,
+}
+
+/// A line of the file.
+enum Note {
+    Segment(u64, Digest),
+    Sequence(u64),
+}
+
+impl Note {
+    /// Reads a line without its end. `None` if no run wrote it.
+    fn read(line: &[u8]) -> Option<Self> {
+        let line = str::from_utf8(line).ok()?;
+        if let Some(sequence) = line.strip_prefix(SEQUENCE) {
+            return Some(Self::Sequence(sequence.strip_suffix(" .")?.parse().ok()?));
+        }
+        let (first, digest) = line.strip_prefix(SEGMENT)?.split_once(' ')?;
+        Some(Self::Segment(first.parse().ok()?, digest.parse().ok()?))
+    }
+
+    /// Reads a line that an earlier version wrote behind one that was cut off.
+    fn read_behind_another(line: &[u8]) -> Option<Self> {
+        let line = str::from_utf8(line).ok()?;
+        let (lost, line) = line.split_at(line.rfind(SEGMENT).max(line.rfind(SEQUENCE))?);
+        is_cut_off(lost.as_bytes()).then(|| Self::read(line.as_bytes())).flatten()
+    }
+}
+
+impl State {
+    /// Takes the lines of the file, and returns the number of damaged ones. One that is cut off at the end counts for
+    /// nothing: what it notes was not used yet. Any other may have had a sequence, but none above that of a later line.
+    fn take_lines(&mut self, text: &[u8]) -> usize {
+        self.doubt = None;
+        let mut damaged = 0;
+        for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
+            let whole = line.strip_suffix(b"\n");
+            let line = whole.unwrap_or_else(|| written(line));
+            match Note::read(line).or_else(|| Note::read_behind_another(line)) {
+                Some(Note::Segment(first, digest)) => _ = self.segments.insert(first, digest),
+                Some(Note::Sequence(sequence)) => {
+                    self.sequence = self.sequence.max(sequence);
+                    self.doubt = None;
+                }
+                None if whole.is_none() && is_cut_off(line) => {}
+                None => {
+                    damaged += 1;
+                    self.doubt = Some(format!("line {number} is damaged"));
+                }
+            }
+        }
+        damaged
+    }
+}
+
+/// The last bytes of the file without zeros at their end, which were never written.
+fn written(end: &[u8]) -> &[u8] {
+    let len = end.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    &end[..len]
+}
+
+/// True if the last bytes of the file may be the beginning of a line: neve, or the power, ended.
+fn is_cut_off(end: &[u8]) -> bool {
+    [SEGMENT, SEQUENCE].map(str::as_bytes).iter().any(|word| {
+        let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b' ');
+        word.starts_with(end)
+            || end.strip_prefix(*word).is_some_and(|rest| rest.iter().all(is_part))
+    })
 }
 
 impl Proofs {
-    /// Reads what an earlier run has noted. A line that is cut off counts for nothing.
+    /// Reads what an earlier run has noted. Of a file that is damaged it keeps what can be read.
     pub(super) fn open(store: PathBuf, path: PathBuf) -> Self {
-        let mut state = State::default();
-        for line in fs::read_to_string(&path).unwrap_or_default().lines() {
-            let mut words = line.split(' ');
-            let words = (words.next(), words.next(), words.next());
-            match words {
-                (Some("segment"), Some(first), Some(digest)) => {
-                    if let (Ok(first), Ok(digest)) = (first.parse(), digest.parse()) {
-                        state.segments.insert(first, digest);
-                    }
+        let proofs = Self { store, path, state: Mutex::default() };
+        proofs.read_file();
+        proofs
+    }
+
+    fn read_file(&self) {
+        let (text, file) = (fs::read(&self.path), self.path.display());
+        let mut state = lock(&self.state);
+        match text {
+            Ok(text) => {
+                let lines = state.take_lines(&text);
+                if lines > 0 {
+                    warn!(%file, lines, "archive proofs damaged");
                 }
-                // The point ends the number: one that is cut off would be another one.
-                (Some("sequence"), Some(sequence), Some(".")) => {
-                    state.sequence = state.sequence.max(sequence.parse().unwrap_or(0));
-                }
-                _ => {}
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => state.doubt = None,
+            Err(error) => {
+                warn!(%file, %error, "archive proofs unreadable");
+                state.doubt = Some(error.to_string());
             }
         }
-        Self { store, path, state: Mutex::new(state) }
     }
 
     /// Notes the segments that equal packed files of the store, which begin at these heights.
@@ -66,7 +142,7 @@ impl Proofs {
                 continue;
             }
             if digest_of(&self.store, *first, entry.bytes) == Some(entry.digest) {
-                self.note(&format!("segment {first} {}\n", entry.digest));
+                self.note(&format!("{SEGMENT}{first} {}\n", entry.digest));
                 lock(&self.state).segments.insert(*first, entry.digest);
             } else {
                 lock(&self.state).others.insert(*first, entry.digest);
@@ -79,15 +155,28 @@ impl Proofs {
         [&state.segments, &state.others].iter().any(|known| known.get(&first) == Some(&digest))
     }
 
-    /// Notes the sequence of a manifest. False if a later one was noted before.
-    pub(super) fn take(&self, sequence: u64) -> bool {
-        let known = lock(&self.state).sequence;
+    /// Notes the sequence of a manifest. False if a later one was noted before; an error if that is not known. Then the
+    /// file is read again, which an operator may have mended.
+    pub(super) fn take(&self, sequence: u64) -> Result<bool, String> {
+        if lock(&self.state).doubt.is_some() {
+            self.read_file();
+        }
+        let (known, doubt) = {
+            let state = lock(&self.state);
+            (state.sequence, state.doubt.clone())
+        };
+        if let Some(doubt) = doubt {
+            let file = self.path.display();
+            return Err(format!(
+                "{file}: {doubt}; it says which manifests are earlier ones: put a copy back, or remove it if \
+                 manifest {sequence} is the newest"
+            ));
+        }
         if sequence > known {
-            // On the disk first: after a crash no lower one may pass.
-            self.note(&format!("sequence {sequence} .\n"));
+            self.note(&format!("{SEQUENCE}{sequence} .\n"));
             lock(&self.state).sequence = sequence;
         }
-        sequence >= known
+        Ok(sequence >= known)
     }
 
     /// Heights of proven segments from the served range on downward, without a gap.
@@ -110,8 +199,26 @@ impl Proofs {
 
 fn append(path: &Path, line: &str) -> io::Result<()> {
     let mut file = File::options().append(true).create(true).open(path)?;
-    file.write_all(line.as_bytes())?;
+    let begin = begin_line(path, &file)?;
+    file.write_all(format!("{begin}{line}").as_bytes())?;
     file.sync_data()
+}
+
+/// Removes a last line that is cut off. Returns the bytes that end one which is whole otherwise.
+fn begin_line(path: &Path, file: &File) -> io::Result<&'static str> {
+    let Some(last) = file.metadata()?.len().checked_sub(1) else { return Ok("") };
+    let mut end = [0];
+    File::open(path)?.read_exact_at(&mut end, last)?;
+    if end == *b"\n" {
+        return Ok("");
+    }
+    let text = fs::read(path)?;
+    let begin = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let line = written(&text[begin..]);
+    let is_lost = Note::read(line).is_none() && is_cut_off(line);
+    let end = if is_lost { begin } else { begin + line.len() };
+    file.set_len(end as u64)?;
+    Ok(if end > begin { "\n" } else { "" })
 }
 
 /// Digest of a packed file of the store, if it has so many bytes.
@@ -164,7 +271,71 @@ mod tests {
     fn earlier_manifest_is_refused_after_a_restart() {
         let dir = tempfile::tempdir().expect("a directory can be made");
         let open = || Proofs::open(dir.path().into(), dir.path().join("proofs"));
-        assert!(open().take(3) && open().take(3) && !open().take(2) && open().take(4));
-        assert!(!open().take(3));
+        let took = |sequence| open().take(sequence) == Ok(true);
+        assert!(took(3) && took(3) && !took(2) && took(4) && !took(3));
+    }
+
+    #[test]
+    fn earlier_manifest_is_refused_whatever_byte_of_the_proofs_is_damaged() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let path = dir.path().join("proofs");
+        let open = || Proofs::open(dir.path().into(), path.clone());
+        let text = format!("segment 32 {}\nsequence 9 .\nsequence 105 .\n", Digest([1; 32]));
+        for at in 0..text.len() {
+            let mut damaged = text.clone().into_bytes();
+            damaged[at] ^= 0x80;
+            fs::write(&path, &damaged).expect("it can be written");
+            let proofs = open();
+            assert_ne!(proofs.take(104), Ok(true), "byte {at}");
+            // With the end of the line before, both are one.
+            let is_lost = at + 1 >= text.len() - "sequence 105 .\n".len();
+            assert_eq!(proofs.take(105).is_err(), is_lost, "byte {at}");
+            assert_eq!(fs::read(&path).expect("it is there"), damaged, "nothing is noted");
+            // What can be read is kept.
+            assert_eq!(lock(&proofs.state).segments.len(), usize::from(at >= 76), "byte {at}");
+        }
+        fs::write(&path, "sequence 105 /\n").expect("it can be written");
+        let proofs = open();
+        let refused = proofs.take(200).expect_err("it is not known");
+        assert!(refused.contains("line 1 is damaged"), "{refused}");
+        // As an earlier version wrote after a loss of power.
+        fs::write(&path, "sequence 9 .\nsequence 1sequence 105 .\n").expect("it can be written");
+        assert_eq!((proofs.take(104), proofs.take(200)), (Ok(false), Ok(true)), "mended");
+    }
+
+    /// A directory cannot be read, as a file on a bad sector.
+    #[test]
+    fn no_manifest_is_taken_while_the_proofs_cannot_be_read() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let path = dir.path().join("proofs");
+        fs::create_dir(&path).expect("it can be made");
+        let proofs = Proofs::open(dir.path().into(), path.clone());
+        let refused = proofs.take(3).expect_err("it is not known");
+        assert!(refused.contains("Is a directory"), "{refused}");
+        fs::remove_dir(&path).expect("it is empty");
+        assert_eq!((proofs.take(3), proofs.take(2)), (Ok(true), Ok(false)));
+    }
+
+    #[test]
+    fn note_after_a_line_that_was_cut_off_is_read_at_the_next_start() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let path = dir.path().join("proofs");
+        let open = || Proofs::open(dir.path().into(), path.clone());
+        let (before, line) = ("sequence 9 .\n", "sequence 101 .\n");
+        for length in 0..line.len() {
+            for zeros in ["", "\0\0\0"] {
+                fs::write(&path, [before, &line[..length], zeros].concat()).expect("a file");
+                let proofs = open();
+                assert_eq!(proofs.take(105), Ok(true), "{length}");
+                let found = (open().take(104), open().take(105), open().take(106));
+                assert_eq!(found, (Ok(false), Ok(true), Ok(true)), "{length}");
+            }
+        }
+        let segment = format!("segment 64 {}\n", Digest([2; 32]));
+        for length in 0..segment.len() {
+            fs::write(&path, &segment[..length]).expect("a file");
+            open().note(&segment);
+            assert_eq!(lock(&open().state).segments.get(&64), Some(&Digest([2; 32])), "{length}");
+        }
     }
 }

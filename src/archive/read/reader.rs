@@ -150,11 +150,11 @@ impl ArchiveReader {
         loop {
             match self.manifests.named_manifest().await {
                 Ok((manifest, digest)) => {
-                    if has_failed {
-                        self.manifests.say(None);
+                    let doubt = self.take(manifest, digest).await;
+                    if has_failed || doubt.is_some() {
+                        self.manifests.say(doubt.as_deref());
                     }
-                    has_failed = false;
-                    self.take(manifest, digest).await;
+                    has_failed = doubt.is_some();
                 }
                 Err(why) => {
                     has_failed = true;
@@ -166,39 +166,48 @@ impl ArchiveReader {
         }
     }
 
-    async fn take(self: &Arc<Self>, manifest: Arc<Manifest>, digest: Digest) {
+    /// Takes a manifest. Returns the reason if it cannot be known whether it is an earlier one.
+    async fn take(self: &Arc<Self>, manifest: Arc<Manifest>, digest: Digest) -> Option<String> {
         let is_ours = |identity| identity == identity_of(&manifest);
-        let heights = match self.serving.identity() {
+        let answered = match self.serving.identity() {
             identity if identity.is_none_or(is_ours) => self.answered(&manifest, digest).await,
-            _ => None,
+            _ => Ok(None),
+        };
+        let (heights, doubt) = match answered {
+            Ok(heights) => (heights, None),
+            Err(doubt) => (None, Some(doubt)),
         };
         let known = self.known.load();
         if heights.is_none() && self.trust != ArchiveTrust::Prove {
-            return warn!(%digest, "archive manifest refused"); // the one before is as good as it was
+            warn!(%digest, "archive manifest refused"); // the one before is as good as it was
+            return doubt;
         }
         if known.as_ref().map(|known| &known.heights) != heights.as_ref() {
             info!(%digest, ?heights, "archived heights");
         }
         self.manifests.answers(heights.clone());
         self.known.store(heights.map(|heights| Arc::new(Known { manifest, heights })));
+        None
     }
 
-    /// Heights that are answered.
+    /// Heights that are answered; an error if it cannot be known whether the manifest is an earlier one.
     async fn answered(
         self: &Arc<Self>,
         manifest: &Arc<Manifest>,
         digest: Digest,
-    ) -> Option<RangeInclusive<u64>> {
+    ) -> Result<Option<RangeInclusive<u64>>, String> {
         let all = || manifest.heights().map(|(first, last)| first..=last);
         match self.trust {
-            ArchiveTrust::Manifest(trusted) => all().filter(|_| trusted == digest.0),
+            ArchiveTrust::Manifest(trusted) => Ok(all().filter(|_| trusted == digest.0)),
             ArchiveTrust::Key(key) => {
                 let (reader, signed) = (Arc::clone(self), Arc::clone(manifest));
                 // A manifest of the whole chain has 30 MB, and its sequence goes to the disk.
-                let checking =
-                    move || is_signed_by(&signed, &key) && reader.proofs.take(signed.sequence);
-                let is_taken = tokio::task::spawn_blocking(checking).await.unwrap_or(false);
-                all().filter(|_| is_taken)
+                let checking = move || {
+                    let is_signed = is_signed_by(&signed, &key);
+                    if is_signed { reader.proofs.take(signed.sequence) } else { Ok(false) }
+                };
+                let is_taken = tokio::task::spawn_blocking(checking).await.unwrap_or(Ok(false))?;
+                Ok(all().filter(|_| is_taken))
             }
             ArchiveTrust::Prove => {
                 let (reader, manifest) = (Arc::clone(self), Arc::clone(manifest));
@@ -206,7 +215,7 @@ impl ArchiveReader {
                     reader.proofs.compare(&manifest, &reader.serving.reader.packed());
                     reader.proofs.heights(&manifest, reader.end()?)
                 };
-                tokio::task::spawn_blocking(compare).await.ok().flatten()
+                Ok(tokio::task::spawn_blocking(compare).await.ok().flatten())
             }
         }
     }
