@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -13,6 +13,8 @@ use tracing::warn;
 
 use crate::shared::lock::lock;
 
+/// Files whose removal may fail before no other one is tried for them.
+const KEPT_MAX: usize = 8;
 /// Unit of `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
 
@@ -95,20 +97,40 @@ impl PageDir {
         self.shrink(Some(&file_name), |path| fs::remove_file(path))
     }
 
-    /// Removes files until the others fit. `newest` goes last.
+    /// Removes files until the others fit. `newest` goes last. A file that the disk does not remove counts on, as one that
+    /// was used: others are tried before it the next time.
     fn shrink(
         &self,
         newest: Option<&str>,
         remove: impl Fn(&Path) -> io::Result<()>,
     ) -> Vec<ObjectName> {
         let _changing = lock(&self.changes);
-        let surplus = lock(&self.state).take_surplus(self.bytes_max, newest);
-        for file in &surplus {
-            if let Err(error) = remove(&self.dir.join(&**file)) {
-                warn!(%file, %error, "archive pages not removed");
+        let (mut removed, mut kept, mut kept_bytes) = (Vec::new(), Vec::new(), 0);
+        loop {
+            // Those that stay count, so that others go for them.
+            let bytes_max = self.bytes_max.saturating_sub(kept_bytes);
+            let surplus = lock(&self.state).take_surplus(bytes_max, newest);
+            let mut failed = None;
+            for (file, bytes) in surplus {
+                match remove(&self.dir.join(&*file)) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        failed = Some(error);
+                        kept.push((file, bytes));
+                        kept_bytes += bytes;
+                    }
+                    _ => removed.extend(name_of(&file)),
+                }
+            }
+            let Some(error) = failed else { break };
+            warn!(dir = %self.dir.display(), files = kept.len(), %error, "archive pages not removed");
+            if kept.len() >= KEPT_MAX {
+                break; // a disk that lets no file go is not asked for all of them
             }
         }
-        surplus.iter().filter_map(|file| name_of(file)).collect()
+        let mut state = lock(&self.state);
+        kept.iter().for_each(|(file, bytes)| state.add(file, *bytes));
+        state.show();
+        removed
     }
 }
 
@@ -133,8 +155,8 @@ impl State {
         self.files.insert(name, KeptFile { bytes, used: self.uses });
     }
 
-    /// Forgets files until the others fit, and returns their names.
-    fn take_surplus(&mut self, bytes_max: u64, newest: Option<&str>) -> Vec<Arc<str>> {
+    /// Forgets files until the others fit, and returns their names and bytes.
+    fn take_surplus(&mut self, bytes_max: u64, newest: Option<&str>) -> Vec<(Arc<str>, u64)> {
         let mut surplus = Vec::new();
         while self.bytes > bytes_max {
             let other = self.order.iter().find(|(_, name)| Some(&***name) != newest);
@@ -142,9 +164,9 @@ impl State {
             let Some((used, _)) = other.or_else(|| self.order.first_key_value()) else { break };
             let used = *used;
             let Some(oldest) = self.order.remove(&used) else { break };
-            let kept = self.files.remove(&oldest);
-            self.bytes -= kept.map_or(0, |kept| kept.bytes);
-            surplus.push(oldest);
+            let bytes = self.files.remove(&oldest).map_or(0, |kept| kept.bytes);
+            self.bytes -= bytes;
+            surplus.push((oldest, bytes));
         }
         self.show();
         surplus
@@ -237,6 +259,33 @@ mod tests {
         assert_eq!(removed, [name(0)]);
     }
 
+    #[test]
+    fn file_that_the_disk_does_not_remove_counts_on_and_others_go_for_it() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let pages = PageDir::open(dir.path().join("pages"), 100_000);
+        for first in 0..3 {
+            assert!(pages.file(&name(first), 1 << 20).is_some());
+            assert_eq!(pages.grow(&name(first), 30_000), []);
+        }
+        let refused = || io::Error::from(ErrorKind::PermissionDenied);
+        let pages = PageDir { bytes_max: 50_000, ..pages };
+        assert_eq!(pages.shrink(None, |_| Err(refused())), []);
+        assert_eq!(lock(&pages.state).bytes, 90_000, "all of them are there");
+        let stays = file_name(&name(0));
+        let remove = |path: &Path| {
+            if path.ends_with(&stays) { Err(refused()) } else { fs::remove_file(path) }
+        };
+        let mut removed = pages.shrink(None, remove);
+        removed.sort_by_key(|name| name.first);
+        assert_eq!(removed, [name(1), name(2)]);
+        assert_eq!(lock(&pages.state).bytes, 30_000);
+        assert!(pages.has(&name(0)));
+        fs::remove_file(dir.path().join("pages").join(&stays)).expect("an operator may");
+        let pages = PageDir { bytes_max: 0, ..pages };
+        assert_eq!(pages.shrink(None, |path| fs::remove_file(path)), [name(0)]);
+        assert_eq!(lock(&pages.state).bytes, 0);
+    }
+
     /// Files of 10 bytes in the order of their names.
     fn state(files: u64) -> State {
         let mut state = State::default();
@@ -252,8 +301,8 @@ mod tests {
         }
         assert!(!state.touch("7"));
         let surplus = |state: &mut State, bytes_max| state.take_surplus(bytes_max, Some("000003"));
-        let names = |numbers: &[u64]| -> Vec<Arc<str>> {
-            numbers.iter().map(|number| format!("{number:06}").into()).collect()
+        let names = |numbers: &[u64]| -> Vec<(Arc<str>, u64)> {
+            numbers.iter().map(|number| (format!("{number:06}").into(), 10)).collect()
         };
         assert_eq!(surplus(&mut state, 60), names(&[]));
         assert_eq!(surplus(&mut state, 35), names(&[1, 5, 0]));
