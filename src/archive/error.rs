@@ -53,6 +53,8 @@ pub(crate) enum Failed {
         "{0}: its bytes are not those of its name; neve archive verify --repair-from DIR puts it again"
     )]
     Changed(ObjectName),
+    #[error("its packed files have {found} heights, this store's {own}: same --segment-blocks?")]
+    OtherRange { found: u32, own: u32 },
     #[error("{0} is over {1} bytes")]
     LargeSegment(ObjectName, u64),
     #[error("the archive has no block {height}; {}", has(*heights))]

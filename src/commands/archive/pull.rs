@@ -48,7 +48,7 @@ pub(super) async fn pulled(
 ) -> Result<u64, String> {
     let held = opened(place)?.manifest().await.map_err(|failed| failed.to_string())?;
     let manifest = held.ok_or_else(|| Failed::NoManifest.to_string())?.manifest;
-    let flags = flags(dir, anchor, from, place);
+    let flags = flags(dir, anchor, from, (place, manifest.range));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let config = Config { retention: Retention::default(), ..Config::without_upstream(&flags)? };
     crate::observe::log::start(&config.log);
@@ -80,12 +80,18 @@ pub(super) async fn pulled(
     pull.say(ended?, place.json)
 }
 
-/// Flags of `neve serve` that a pull stands for. Nothing is packed.
-fn flags(dir: &Path, anchor: Option<Anchor>, from: u64, place: &ArchivePlace) -> Vec<String> {
+/// Flags of `neve serve` that a pull stands for. Nothing is packed, and the store has the ranges of the archive.
+fn flags(
+    dir: &Path,
+    anchor: Option<Anchor>,
+    from: u64,
+    (place, range): (&ArchivePlace, u32),
+) -> Vec<String> {
     let mut flags = vec![
         format!("--data-dir={}", dir.display()),
         format!("--archive={}", place.url),
         format!("--backfill-to={from}"),
+        format!("--segment-blocks={range}"),
     ];
     let endpoint = place.archive_endpoint.iter();
     flags.extend(endpoint.map(|endpoint| format!("--archive-endpoint={endpoint}")));

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
 
-use super::archive_transfer::{TransferError, received};
+use super::archive_transfer::{TransferError, has_own_range, received};
 use super::error::BackfillError;
 use super::interval::BackfillInterval;
 use super::segment_verifier::{SegmentError, SegmentVerifier};
@@ -84,6 +84,7 @@ async fn begin(
     anchor: Anchor,
 ) -> Result<u64, TransferError> {
     let manifest = archive.manifest().await.map_err(TransferError::Archive)?;
+    has_own_range(follower, &manifest).map_err(TransferError::Archive)?;
     let (height, heights) = (anchor.height, manifest.heights());
     let entry = manifest.segment_of(height);
     let entry = entry.ok_or(TransferError::Archive(Failed::NoHeight { height, heights }))?;

@@ -58,11 +58,22 @@ async fn next_step(
         archive.say(Some(&format!("it has {}", identity_of(&manifest))));
         return Ok(BackfillStep::Ask { from: 0 });
     }
+    if let Err(why) = has_own_range(follower, &manifest) {
+        archive.say(Some(&why.to_string()));
+        return Ok(BackfillStep::Ask { from: 0 });
+    }
     let wanted = wanted(archive, &manifest, first, goal);
     if wanted.is_empty() {
         return Ok(BackfillStep::Ask { from: below(&manifest, first) });
     }
     take_all(follower, source, archive, &manifest, wanted).await
+}
+
+/// Compares the length of an archive's ranges with that of the store's. Each packed file takes a map of the kernel, and
+/// stays as it came: an archive of files with one height would use up all maps.
+pub(super) fn has_own_range(follower: &Follower, manifest: &Manifest) -> Result<(), Failed> {
+    let (found, own) = (manifest.range, follower.ingest.range_blocks());
+    if found == own { Ok(()) } else { Err(Failed::OtherRange { found, own }) }
 }
 
 /// Segments that join the first height, newest first.

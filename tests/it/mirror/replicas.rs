@@ -253,6 +253,28 @@ fn replica_with_a_node_takes_history_from_the_archive() {
     }
 }
 
+/// Each file takes a map of the kernel, and stays as it came.
+#[test]
+fn archive_with_ranges_of_another_length_is_not_taken() {
+    let node = chain(Helicon::Never);
+    let (_bucket, place, _) = archived(&node);
+    let (dir, url) = (fresh_dir(), node.base_url());
+    let from = ["--archive", &place, "--segment-blocks", "16"];
+    let neve = Neve::start(dir.path(), &[&from[..], &["--upstream", &url]].concat());
+    wait_for_first(&neve, 0);
+    let error = |neve: &Neve| neve.health()["archive"]["segments"]["error"].to_string();
+    let reason = "have 32 heights, this store's 16: same --segment-blocks?";
+    assert!(error(&neve).contains(reason), "{}", error(&neve));
+    assert_eq!((received(&neve, "accepted"), received(&neve, "rejected")), (0, 0));
+    serves(&neve, &node, (0..=HEAD).step_by(7));
+    neve.stop_in_time();
+    let (dir, anchor) = (fresh_dir(), anchor(&node, 95));
+    let neve = Neve::start(dir.path(), &[&from[..], &["--archive-anchor", &anchor]].concat());
+    neve.wait("the reason", |_| error(&neve).contains(reason).then_some(()));
+    assert_eq!(neve.client().get("/ready").status, 503);
+    neve.stop_in_time();
+}
+
 /// Heights that the archive does not have come from the node, one by one.
 #[test]
 fn damaged_or_absent_segment_is_never_served() {
