@@ -173,6 +173,7 @@ impl Proofs {
             ));
         }
         if sequence > known {
+            // On the disk first: after a crash no lower one may pass.
             self.note(&format!("{SEQUENCE}{sequence} .\n"));
             lock(&self.state).sequence = sequence;
         }

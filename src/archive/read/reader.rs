@@ -240,6 +240,7 @@ impl ArchiveReader {
         address: ClientAddress,
     ) -> Lent {
         let budget = Budget::of_a_request(Payer::Client(address), self.files.logs_reads_max);
+        // A batch tells nothing of the order in which its client reads.
         if let [Want::Height(height)] = wants[..] {
             let borrowed = self.heights(known, height..=height, &budget).await;
             let read = (address, budget.has_taken());

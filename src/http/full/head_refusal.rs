@@ -24,6 +24,9 @@ pub(super) fn head_refusal<B>(request: &Request<B>) -> Option<ErrorResponse> {
     if request.version() == Version::HTTP_11 && has_unknown_coding(headers) {
         return Some(ErrorResponse::TRANSFER_ENCODING);
     }
+    if request.version() == Version::HTTP_2 {
+        return None; // golang.org/x/net/http2 calls the handler without these
+    }
     let must_name = request.version() == Version::HTTP_11 && request.method() != Method::CONNECT;
     if host.is_none() && must_name {
         return Some(ErrorResponse::host(BadHost::Missing));

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderMap, HeaderValue, LOCATION};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::head_refusal::head_refusal;
 use super::non_rpc::NonRpc;
@@ -392,7 +392,8 @@ pub(super) fn closing_unless<B>(ended: bool, mut response: Response<B>) -> Respo
 
 /// True if a request asks what the server can do at all: `OPTIONS *`.
 fn is_about_server<B>(request: &Request<B>) -> bool {
-    request.method() == Method::OPTIONS && request.uri().path() == "*"
+    let is_http_1 = request.version() < Version::HTTP_2; // over HTTP/2 the node's router gets it
+    is_http_1 && request.method() == Method::OPTIONS && request.uri().path() == "*"
 }
 
 fn plain_empty() -> Response<ResponseBody> {

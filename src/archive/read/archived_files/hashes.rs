@@ -41,6 +41,7 @@ impl ArchivedFiles {
     ) -> Result<Borrowed, ObjectNotRead> {
         let mut borrowed = Borrowed::default();
         for spot in self.find(&known.manifest, span, &hash, budget).await? {
+            // The store itself has the heights from `end` on.
             if spot.height < end {
                 let height = spot.height..=spot.height;
                 if !keys.is_empty() {
@@ -94,6 +95,7 @@ impl ArchivedFiles {
             match self.find_in(manifest, &manifest.spans[at], hash, budget).await {
                 Ok(spots) if spots.is_empty() => {}
                 Ok(spots) => return Ok(spots),
+                // Older spans may have the hash all the same.
                 Err(why) => failed = Some(why),
             }
             if asked == SPANS_ASKED_MAX {
