@@ -131,10 +131,10 @@ impl AllTurns {
     /// Waits for all of them. This thread computes on.
     pub(super) fn take() -> Self {
         static TAKEN: Mutex<()> = Mutex::new(());
-        let (_taken, count) = (lock(&TAKEN), count());
+        let (taken, count) = (lock(&TAKEN), count());
         (0..count).for_each(|_| TURNS.take());
         HAS_TURN.set(false);
-        Self { count, _taken }
+        Self { count, _taken: taken }
     }
 
     /// Times that work of the process found no turn.

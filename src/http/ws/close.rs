@@ -46,11 +46,12 @@ impl From<Error> for CloseReason {
                 Self::Silently(WsClose::Client)
             }
             // A close frame of one byte has no code.
-            Error::Protocol(ProtocolError::InvalidCloseSequence) => Self::Closed(None),
+            Error::ConnectionClosed | Error::Protocol(ProtocolError::InvalidCloseSequence) => {
+                Self::Closed(None)
+            }
             Error::Protocol(error) => {
                 Self::told(WsClose::Protocol, CloseCode::Protocol, words(&error))
             }
-            Error::ConnectionClosed => Self::Closed(None),
             Error::Io(error) if error.kind() == NO_ROOM => Self::no_room(),
             error => Self::Gone(error),
         }
