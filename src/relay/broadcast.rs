@@ -1,10 +1,10 @@
 //! Transactions for all upstreams (`--relay-broadcast`): of each the first upstream that takes it answers.
 //! Those of a batch go in one batch, so that a node gets them in their order.
 //!
-//! A request goes on when the first response has come, and also when its client has gone. Until then
-//! it keeps the place and the memory of the client's request.
+//! A request goes on when the first response has come, and also when its client has gone. Until its end it
+//! keeps the memory of the client's request, and until an upstream has taken all transactions its place.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -19,10 +19,11 @@ use tokio::sync::mpsc;
 use tokio::time::timeout_at;
 
 use super::answer::{Answer, AnswerBody, BegunBody, Counted, transactions_bytes_max};
-use super::exchange::{Relay, RelayRequest, TokioInstant};
+use super::exchange::{Relay, RelayRequest, Shared, TokioInstant};
 use super::failure::Failure;
 use super::state::RelayState;
 use crate::rpc::{Transactions, answers_of};
+use crate::shared::lock::lock;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -31,6 +32,8 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 struct BroadcastReply<'a> {
     #[serde(borrow)]
     result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
 /// Word of one upstream on one transaction.
@@ -94,6 +97,24 @@ impl Best {
     }
 }
 
+/// Place of a broadcast among the requests of its client. An upstream that stalls must not keep it: the
+/// transactions of a client would soon have all.
+struct HeldPlace(Mutex<Option<Shared>>);
+
+impl HeldPlace {
+    fn new(request: &RelayRequest) -> Self {
+        Self(Mutex::new(request.kept.as_ref().map(|kept| Arc::clone(&kept.place))))
+    }
+
+    /// Gives the place back once an upstream has taken all transactions.
+    fn note(&self, outcome: &Result<Responses, Failure>) {
+        let is_taken = |one: &Option<Verdict>| one.as_ref().is_some_and(|one| one.is_result);
+        if outcome.as_ref().is_ok_and(|responses| responses.iter().all(is_taken)) {
+            *lock(&self.0) = None;
+        }
+    }
+}
+
 impl Relay {
     /// Sends transactions to all upstreams. Returns of each the first response with a result; without any,
     /// the first response. Without any response, returns the last failure.
@@ -130,40 +151,56 @@ impl Relay {
     ) -> mpsc::UnboundedReceiver<Result<Responses, Failure>> {
         let (tell, outcomes) = mpsc::unbounded_channel();
         let mut places = Vec::new();
-        let now = Instant::now();
-        for candidate in self.state.candidates(request.head, &request.calls, now) {
+        let (held, now) = (Arc::new(HeldPlace::new(request)), Instant::now());
+        for candidate in self.state.candidates(request.head, &request.calls, true, now) {
             if places.contains(&candidate.place) {
                 continue; // one that stands alone
             }
             places.push(candidate.place);
-            let permit = Arc::clone(&self.state.sending).try_acquire_owned();
+            let permit = Arc::clone(&self.state.sending[candidate.place]).try_acquire_owned();
             let entered = permit
                 .map_err(|_| Failure::Limited)
                 .and_then(|permit| self.state.enter(&candidate, now).map(|()| permit));
-            let permit = match entered {
-                Ok(permit) => permit,
+            let asking = match entered {
+                Ok(permit) => (permit, self.ask_within(request, candidate.place, sent, deadline)),
                 Err(failure) => {
                     count(sent, &Err(failure));
                     let _ = tell.send(Err(failure)); // the receiver is here
                     continue;
                 }
             };
-            let (state, client) = (Arc::clone(&self.state), self.clients[candidate.place].clone());
-            let (body, more) = (request.body.clone(), request.headers(state.number));
-            let (tell, kept) = (tell.clone(), request.kept.clone());
+            let (tell, held) = (tell.clone(), Arc::clone(&held));
+            let memory = request.kept.as_ref().map(|kept| Arc::clone(&kept.memory));
             tokio::spawn(async move {
-                let _held = (permit, kept);
-                let asking = ask(&state, candidate.place, sent, client.send(None, body, more));
-                let outcome = timeout_at(deadline, asking).await.unwrap_or_else(|_| {
-                    state.gate(candidate.place).timed_out(Instant::now());
-                    Err(Failure::TimedOut)
-                });
-                let outcome = outcome.map(|bytes| responses(sent, bytes));
+                let ((_permit, asking), _memory) = (asking, memory);
+                let outcome = asking.await;
                 count(sent, &outcome);
+                // Before the response: the client may send its next call at once.
+                held.note(&outcome);
                 let _ = tell.send(outcome); // the first response may have come before
             });
         }
         outcomes
+    }
+
+    /// Asks an upstream until the deadline; the future outlives the client.
+    fn ask_within(
+        &self,
+        request: &RelayRequest,
+        place: usize,
+        sent: Transactions,
+        deadline: TokioInstant,
+    ) -> impl Future<Output = Result<Responses, Failure>> + use<> {
+        let (state, client) = (Arc::clone(&self.state), self.clients[place].clone());
+        let (body, more) = (request.body.clone(), request.headers(state.number));
+        async move {
+            let asking = ask(&state, place, sent, client.send(None, body, more));
+            let outcome = timeout_at(deadline, asking).await.unwrap_or_else(|_| {
+                state.gate(place).timed_out(Instant::now());
+                Err(Failure::TimedOut)
+            });
+            outcome.and_then(|bytes| responses(sent, bytes))
+        }
     }
 
     fn answer(&self, bytes: Bytes, deadline: TokioInstant, counted: Counted) -> Answer {
@@ -201,10 +238,15 @@ async fn ask<E>(
     answered.map(|(whole, _)| whole)
 }
 
-/// The responses in that of one upstream.
-fn responses(sent: Transactions, bytes: Bytes) -> Responses {
+/// The responses in that of one upstream. A text that is none, such as the page of a balancer, counts for
+/// nothing: another upstream's error is the better one.
+fn responses(sent: Transactions, bytes: Bytes) -> Result<Responses, Failure> {
     if !sent.in_batch {
-        return vec![Some(Verdict { is_result: is_result(&bytes), text: bytes })];
+        if sent.count == 0 {
+            return Ok(Responses::new()); // a notification has none
+        }
+        let is_result = is_result(&bytes).ok_or(Failure::NotJson)?;
+        return Ok(vec![Some(Verdict { text: bytes, is_result })]);
     }
     let texts = answers_of(&bytes, sent.count).into_iter();
     let response = |text: Bytes| {
@@ -212,7 +254,7 @@ fn responses(sent: Transactions, bytes: Bytes) -> Responses {
         let is_result = result.is_some_and(|result| !result.starts_with(b"null"));
         Verdict { text, is_result }
     };
-    texts.map(|text| text.map(response)).collect()
+    Ok(texts.map(|text| text.map(response)).collect())
 }
 
 /// Counts the outcome of one upstream for each transaction. A notification has none.
@@ -231,9 +273,10 @@ fn count(sent: Transactions, outcome: &Result<Responses, Failure>) {
     });
 }
 
-fn is_result(bytes: &[u8]) -> bool {
-    serde_json::from_slice::<BroadcastReply<'_>>(bytes)
-        .is_ok_and(|outcome| outcome.result.is_some())
+/// True for a result, false for an error; `None` for neither.
+fn is_result(bytes: &[u8]) -> Option<bool> {
+    let reply = serde_json::from_slice::<BroadcastReply<'_>>(bytes).ok()?;
+    (reply.result.is_some() || reply.error.is_some()).then_some(reply.result.is_some())
 }
 
 #[cfg(test)]
@@ -242,10 +285,11 @@ mod tests {
 
     #[test]
     fn result_is_told_from_an_error() {
-        assert!(is_result(br#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#));
-        for other in [&br#"{"id":1,"error":{"code":1,"message":"nonce too low"}}"#[..], b"{", b"[]"]
-        {
-            assert!(!is_result(other));
+        assert_eq!(is_result(br#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#), Some(true));
+        let error = br#"{"id":1,"error":{"code":1,"message":"nonce too low"}}"#;
+        assert_eq!(is_result(error), Some(false));
+        for other in [&b""[..], b"{", b"{}", b"[]", b"\"x\"", br#"{"result":null,"error":null}"#] {
+            assert_eq!(is_result(other), None);
         }
     }
 
@@ -254,7 +298,7 @@ mod tests {
         let sent = Transactions { in_batch: true, count: 4 };
         let mut best = Best::new(sent);
         let take = |best: &mut Best, body: &'static str| {
-            best.take(responses(sent, Bytes::from_static(body.as_bytes())));
+            best.take(responses(sent, Bytes::from_static(body.as_bytes())).unwrap());
         };
         assert!(!best.is_complete() && !best.answered);
         // No batch, an item that was not sent, an error, and null.
@@ -281,9 +325,9 @@ mod tests {
         let sent = Transactions { in_batch: true, count: 2 };
         let mut best = Best::new(sent);
         let response = |id: u32| format!(r#"[{{"jsonrpc":"2.0","id":{id},"result":"0x"}}]"#);
-        best.take(responses(sent, response(1).into()));
+        best.take(responses(sent, response(1).into()).unwrap());
         assert!(!best.is_complete());
-        best.take(responses(sent, response(0).into()));
+        best.take(responses(sent, response(0).into()).unwrap());
         assert!(best.is_complete());
         // Notifications wait for any response.
         let mut silent = Best::new(Transactions { in_batch: true, count: 0 });

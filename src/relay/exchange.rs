@@ -25,8 +25,17 @@ pub(crate) const ATTEMPTS_MAX: usize = 2;
 /// Upstreams that are asked for a call, while each lacks the data or method that it needs.
 const LACKING_MAX: usize = 4;
 
-/// Place and memory of a request that several requests to upstreams share, until the last one ends.
-pub(crate) type Kept = Arc<dyn Send + Sync>;
+/// Place or memory that several requests to upstreams share.
+pub(crate) type Shared = Arc<dyn Send + Sync>;
+
+/// Place and memory of a request of which a broadcast makes several.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    /// Held until an upstream has taken all transactions, or the last one has answered.
+    pub(crate) place: Shared,
+    /// Held until the last upstream has answered.
+    pub(crate) memory: Shared,
+}
 
 /// A request to relay.
 pub(crate) struct RelayRequest {
@@ -96,13 +105,17 @@ impl Tried {
     /// Notes an upstream that may not be asked now.
     fn refused(&mut self, failure: Failure) {
         // The failure of an upstream that was asked says more than the limit of another.
-        if self.failures == 0 {
+        if self.failures + self.lacked == 0 {
             self.failure = failure;
         }
     }
 
     fn failed(&mut self, failure: Failure) {
-        (self.failure, self.failures) = (failure, self.failures + 1);
+        self.failure = failure;
+        // A neve that misses a call works: it lacks what the call needs.
+        let count =
+            if failure == Failure::NotServed { &mut self.lacked } else { &mut self.failures };
+        *count += 1;
     }
 
     fn lacks(&mut self, reply: Reply) {
@@ -204,7 +217,9 @@ impl Relay {
         let failure = Failure::NoUpstream;
         let mut tried = Tried { failure, failures: 0, lacking: None, lacked: 0 };
         let mut now = began;
-        let candidates = self.state.candidates(request.head, &request.calls, now.into_std());
+        // A call with an effect ends with the first upstream that gets it: it tries none.
+        let tries = request.repeatable;
+        let candidates = self.state.candidates(request.head, &request.calls, tries, now.into_std());
         let mut candidates = candidates.into_iter().peekable();
         while let Some(candidate) = candidates.next() {
             if let Err(refused) = self.state.enter(&candidate, now.into_std()) {
@@ -227,6 +242,14 @@ impl Relay {
             };
             match outcome {
                 UpstreamOutcome::Good(reply) => return Ok(reply),
+                // A 421 says that nothing was done, so another upstream may be asked (RFC 9110, 15.5.20);
+                // the same one would say it again.
+                UpstreamOutcome::Failed(Failure::NotServed, _) => {
+                    tried.failed(Failure::NotServed);
+                    if !others {
+                        break;
+                    }
+                }
                 // The upstream may have done it: a second transaction or filter would be another
                 // one.
                 UpstreamOutcome::Failed(failure, unsent) if !(request.repeatable || unsent) => {

@@ -78,10 +78,14 @@ impl Failure {
     }
 
     /// Returns its meaning for the upstream whose response it was. A response that is too long follows from
-    /// the call, and a status below 500 may.
+    /// the call, and so do statuses about its text, which a client chooses; another one below 500 may.
     pub(super) fn blame(self) -> Blame {
         match self {
-            Self::TooLong(_) | Self::NotServed | Self::Loop => Blame::Call,
+            // With blame for these statuses one client could have the calls of all others sent elsewhere.
+            Self::TooLong(_)
+            | Self::NotServed
+            | Self::Loop
+            | Self::Status(400 | 413 | 414 | 415 | 422 | 431) => Blame::Call,
             Self::Status(status) if status < 500 => Blame::Doubt,
             Self::Secret => Blame::Doubt, // most likely the key is wrong
             Self::Limited | Self::NoUpstream | Self::TimedOut => Blame::Noted,

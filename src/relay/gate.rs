@@ -100,7 +100,8 @@ impl UpstreamGate {
             }
             Blame::Call => {
                 self.breaker.succeeded();
-                self.probed = None;
+                // Still not measured: without this it would be tried by each call, and so asked first for ever.
+                self.probed = Some(now + PROBE);
             }
             Blame::Noted => {}
         }
@@ -139,14 +140,17 @@ impl UpstreamGate {
         (self.doubted, self.probed) = (Some(now + DOUBT), None);
     }
 
-    /// Returns its order at this moment. One request at a time tries an upstream that was not measured lately:
-    /// if it is slow, all others would wait for it, too.
-    pub(super) fn rank(&self, now: Instant) -> UpstreamRank {
+    /// Returns its order at this moment for a request that `tries` upstreams or does not. One request at a time
+    /// tries an upstream that was not measured lately: if it is slow, all others would wait for it, too.
+    pub(super) fn rank(&self, tries: bool, now: Instant) -> UpstreamRank {
         let is_probed = self.probed.is_some_and(|until| now < until);
-        let known = self.latency.map_or(Duration::MAX, |(mean, _)| mean);
+        // Without a try, an upstream that has not answered since it failed counts as one that never did.
+        let known = self.latency.filter(|_| tries || self.doubted.is_none());
+        let known = known.map_or(Duration::MAX, |(mean, _)| mean);
+        let is_tried = tries && self.is_due(now) && !is_probed;
         UpstreamRank {
             doubted: self.doubted.is_some_and(|until| now < until),
-            latency: if self.is_due(now) && !is_probed { Duration::ZERO } else { known },
+            latency: if is_tried { Duration::ZERO } else { known },
         }
     }
 }
@@ -169,13 +173,13 @@ mod tests {
         let [mut quick, mut slow, new] = [(); 3].map(|()| gate(now));
         quick.answered(10 * MILLI, now);
         slow.answered(50 * MILLI, now);
-        assert!(quick.rank(now) < slow.rank(now));
-        assert!(new.rank(now) < quick.rank(now));
+        assert!(quick.rank(true, now) < slow.rank(true, now));
+        assert!(new.rank(true, now) < quick.rank(true, now));
         let later = now + MEASURED;
         quick.answered(10 * MILLI, later);
-        assert!(slow.rank(later) < quick.rank(later), "it may have become quicker");
+        assert!(slow.rank(true, later) < quick.rank(true, later), "it may have become quicker");
         slow.answered(10 * MILLI, later);
-        assert_eq!(slow.rank(later).latency, 40 * MILLI, "a mean of the last ones");
+        assert_eq!(slow.rank(true, later).latency, 40 * MILLI, "a mean of the last ones");
     }
 
     #[test]
@@ -185,7 +189,7 @@ mod tests {
         slow.answered(1000 * MILLI, now);
         wrong.answered(MILLI, now);
         wrong.misanswered(Failure::Status(502), now);
-        assert!(slow.rank(now) < wrong.rank(now), "it is asked last");
+        assert!(slow.rank(true, now) < wrong.rank(true, now), "it is asked last");
         (0..4).for_each(|_| wrong.misanswered(Failure::NotJson, now));
         assert_eq!(wrong.enter(None, now), Err(Failure::NoUpstream), "the breaker is open");
         // Requests that try a breaker that is about to close: it closes, or is open again.
@@ -202,10 +206,44 @@ mod tests {
     fn call_at_fault_keeps_no_upstream_from_others() {
         let now = Instant::now();
         let mut gate = gate(now);
-        for failure in [Failure::TooLong(1), Failure::NotServed, Failure::Status(400)] {
+        let statuses = [400, 413, 414, 415, 422, 431].map(Failure::Status);
+        for failure in [Failure::TooLong(1), Failure::NotServed].into_iter().chain(statuses) {
             (0..99).for_each(|_| gate.misanswered(failure, now));
             assert!(gate.enter(None, now).is_ok(), "{failure:?}");
+            assert!(!gate.rank(true, now).doubted, "{failure:?}");
         }
+        gate.misanswered(Failure::Status(404), now);
+        assert!(gate.rank(true, now).doubted, "its path may be wrong");
+    }
+
+    #[test]
+    fn upstream_that_misses_calls_is_tried_once_in_a_while() {
+        let now = Instant::now();
+        let [mut known, mut missing] = [(); 2].map(|()| gate(now));
+        known.answered(10 * MILLI, now);
+        missing.enter(None, now).unwrap();
+        missing.misanswered(Failure::NotServed, now);
+        assert!(known.rank(true, now) < missing.rank(true, now));
+        let later = now + PROBE;
+        known.answered(10 * MILLI, later);
+        assert!(missing.rank(true, later) < known.rank(true, later));
+    }
+
+    #[test]
+    fn request_that_tries_none_goes_to_an_upstream_that_has_answered() {
+        let now = Instant::now();
+        let [mut known, mut stalled, new] = [(); 3].map(|()| gate(now));
+        known.answered(20 * MILLI, now);
+        stalled.answered(MILLI, now);
+        assert!(stalled.rank(false, now) < known.rank(false, now));
+        assert!(known.rank(false, now) < new.rank(false, now));
+        stalled.timed_out(now);
+        let later = now + DOUBT;
+        known.answered(20 * MILLI, later);
+        assert!(stalled.rank(true, later) < known.rank(true, later), "a read tries it");
+        assert!(known.rank(false, later) < stalled.rank(false, later), "it may stall still");
+        stalled.answered(MILLI, later);
+        assert!(stalled.rank(false, later) < known.rank(false, later));
     }
 
     #[test]
@@ -213,21 +251,28 @@ mod tests {
         let now = Instant::now();
         let [mut quick, mut slow, mut other] = [(); 3].map(|()| gate(now));
         quick.answered(10 * MILLI, now);
-        assert!(slow.rank(now) < quick.rank(now), "one tries it");
+        assert!(slow.rank(true, now) < quick.rank(true, now), "one tries it");
         slow.enter(None, now).unwrap();
-        assert!(quick.rank(now) < slow.rank(now), "and no other one meanwhile");
+        assert!(quick.rank(true, now) < slow.rank(true, now), "and no other one meanwhile");
         slow.answered(1000 * MILLI, now);
         let later = now + MEASURED;
         quick.answered(10 * MILLI, later);
-        assert!(slow.rank(later) < quick.rank(later), "it may have become quicker");
+        assert!(slow.rank(true, later) < quick.rank(true, later), "it may have become quicker");
         slow.enter(None, later).unwrap();
-        assert_eq!(slow.rank(later).latency, 1000 * MILLI, "the last measurement counts meanwhile");
-        assert!(slow.rank(later + PROBE) < quick.rank(later), "its client may have left");
+        assert_eq!(
+            slow.rank(true, later).latency,
+            1000 * MILLI,
+            "the last measurement counts meanwhile"
+        );
+        assert!(
+            slow.rank(true, later + PROBE) < quick.rank(true, later),
+            "its client may have left"
+        );
         other.enter_unmeasured(None, now).unwrap();
-        assert_eq!(other.rank(now).latency, Duration::ZERO, "nothing tries it");
+        assert_eq!(other.rank(true, now).latency, Duration::ZERO, "nothing tries it");
         other.enter(None, now).unwrap();
         other.failed(now);
-        assert_eq!(other.rank(now + DOUBT).latency, Duration::ZERO, "it is tried again");
+        assert_eq!(other.rank(true, now + DOUBT).latency, Duration::ZERO, "it is tried again");
     }
 
     #[test]
@@ -236,9 +281,9 @@ mod tests {
         let [mut stalled, mut other] = [(); 2].map(|()| gate(now));
         other.answered(100 * MILLI, now);
         stalled.timed_out(now);
-        assert!(other.rank(now) < stalled.rank(now));
-        assert!(stalled.rank(now + DOUBT) < other.rank(now));
+        assert!(other.rank(true, now) < stalled.rank(true, now));
+        assert!(stalled.rank(true, now + DOUBT) < other.rank(true, now));
         stalled.answered(MILLI, now);
-        assert!(stalled.rank(now) < other.rank(now));
+        assert!(stalled.rank(true, now) < other.rank(true, now));
     }
 }

@@ -15,7 +15,7 @@ pub(crate) mod sockets;
 mod state;
 
 pub(crate) use answer::{AnswerBody, Counted};
-pub(crate) use exchange::{ATTEMPTS_MAX, Kept, Relay, RelayRequest};
+pub(crate) use exchange::{ATTEMPTS_MAX, Kept, Relay, RelayRequest, Shared};
 pub(crate) use failure::Failure;
 pub(crate) use hops::Hops;
 pub(crate) use state::{Candidate, RelayState};

@@ -47,8 +47,8 @@ pub(crate) struct RelayState {
     pub(super) hedges: HedgeBudget,
     /// Number of this neve in `Via`.
     pub(super) number: u64,
-    /// Requests of broadcasts in flight, which may outlive their clients.
-    pub(super) sending: Arc<Semaphore>,
+    /// Requests of broadcasts in flight at each endpoint, which may outlive their clients.
+    pub(super) sending: Vec<Arc<Semaphore>>,
 }
 
 /// A number that no other neve has. It is no secret: a client that names it is not relayed.
@@ -80,7 +80,9 @@ impl RelayState {
         let place = |rule: &RelayRule| endpoints.iter().position(|one| one.is_same(&rule.endpoint));
         let rule_places = config.rules.iter().filter_map(place).collect();
         let number = random();
-        let sending = Arc::new(Semaphore::new(config.in_flight_total_max));
+        // Apart for each: one that stalls takes no place at another.
+        let sending = |_: &Endpoint| Arc::new(Semaphore::new(config.in_flight_total_max));
+        let sending = endpoints.iter().map(sending).collect();
         let issued = Mutex::new(Issued::new(now));
         let hedges = HedgeBudget::new(config.hedge_percent);
         Arc::new(Self {
@@ -192,8 +194,14 @@ impl RelayState {
     /// Upstreams to ask, best first: those that most likely have what `calls` need before others, of
     /// these the ones whose rules have the calls and that answered lately, then the ones that have
     /// `head`, and then the one that answers soonest. One that stands alone is asked again. A filter is for
-    /// its issuer alone.
-    pub(super) fn candidates(&self, head: u64, calls: &CallFacts, now: Instant) -> Vec<Candidate> {
+    /// its issuer alone. With `tries` one that was not measured lately may come first.
+    pub(super) fn candidates(
+        &self,
+        head: u64,
+        calls: &CallFacts,
+        tries: bool,
+        now: Instant,
+    ) -> Vec<Candidate> {
         let ruled = self.ruled(head, calls);
         let issuer = calls.filter.as_ref().and_then(|id| lock(&self.issued).place(id, now));
         let more: Vec<_> = ruled.iter().copied().chain(issuer).collect();
@@ -208,7 +216,7 @@ impl RelayState {
         }
         all.sort_by_cached_key(|one| {
             let gate = self.gate(one.place);
-            let rank = gate.rank(now);
+            let rank = gate.rank(tries, now);
             let is_first = ruled.contains(&one.place) && !rank.doubted;
             (gate.lacks.has(calls, now), !is_first, one.lacks, rank)
         });
@@ -292,7 +300,7 @@ impl RelayState {
             return Err(Failure::NotJson);
         }
         // Such a body ends with its connection: a cut one would look whole.
-        if !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING) {
+        if !has_end(headers) {
             return Err(Failure::NoLength);
         }
         let max = self.config.response_bytes_max;
@@ -319,6 +327,17 @@ pub(crate) struct Candidate {
 fn is_answer(status: StatusCode) -> bool {
     let error = status.is_client_error() || status.is_server_error();
     error && status != StatusCode::TOO_MANY_REQUESTS
+}
+
+/// True if a response has a length, or is in chunks and nothing else. With any other coding of the
+/// transfer hyper takes the end of the connection for that of the body, or passes it on coded.
+fn has_end(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => headers.contains_key(CONTENT_LENGTH),
+        (Some(only), None) => only.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    }
 }
 
 fn is_json(value: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use serde::Deserialize;
+use neve_jsonrpc::{is_key, members};
 use serde_json::value::RawValue;
 
 /// Methods of a batch that are noted; one with more of them is for any upstream.
@@ -14,12 +14,12 @@ const ID_LEN_MAX: usize = 64;
 /// Characters of the id of a filter. A node's have 34.
 const FILTER_LEN_MAX: usize = 66;
 
-/// Call of a batch that names a filter.
+/// Call or notification of a batch that names a filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedFilter {
     pub(super) filter: Box<str>,
-    /// Number of the call among the calls.
-    pub(super) number: usize,
+    /// Number of the call among the calls; `None` of a notification.
+    pub(super) number: Option<usize>,
     /// Place of its text in the body, without the comma before it.
     pub(super) span: Range<usize>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct CallFacts {
     pub(crate) reads_state: bool,
     /// First filter that is named, in lower case: only its issuer knows it.
     pub(crate) filter: Option<Box<str>>,
-    /// Calls of a batch that name filters.
+    /// Calls and notifications of a batch that name filters.
     pub(crate) named: Vec<NamedFilter>,
     /// Ids of the calls whose results are ids of new filters, as the upstream gets them.
     pub(crate) opening: Vec<Box<[u8]>>,
@@ -163,22 +163,26 @@ enum Block {
 
 /// Reads a block: a number or a tag, alone or in an object; in a filter of logs, its first block.
 fn block(value: Option<&str>) -> Block {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Reference<'a> {
-        #[serde(borrow, alias = "fromBlock")]
-        block_number: Option<&'a RawValue>,
-        #[serde(borrow)]
-        block_hash: Option<&'a RawValue>,
-    }
     let Some(value) = value.filter(|value| *value != "null") else { return Block::Head };
     if !value.starts_with('{') {
         return named_block(value); // nearly always; serde would write an error first
     }
-    match serde_json::from_str::<Reference<'_>>(value) {
-        Ok(Reference { block_number: Some(named), .. }) => named_block(named.get()),
-        Ok(Reference { block_hash: None, .. }) => Block::Head,
-        Ok(_) | Err(_) => Block::Unknown,
+    let (mut number, mut hash) = (None, None);
+    for (key, value) in members(value.as_bytes()) {
+        // As for Go: whatever the case, and the last of a name counts.
+        let member = if is_key(key, "fromblock") || is_key(key, "blocknumber") {
+            &mut number
+        } else if is_key(key, "blockhash") {
+            &mut hash
+        } else {
+            continue;
+        };
+        *member = (value != b"null").then_some(value);
+    }
+    match (number, hash) {
+        (Some(number), _) => str::from_utf8(number).map_or(Block::Unknown, named_block),
+        (None, None) => Block::Head,
+        (None, Some(_)) => Block::Unknown,
     }
 }
 
@@ -235,6 +239,16 @@ mod tests {
         }
         let logs = r#"[{"fromBlock":"0x10","toBlock":"0x20"}]"#;
         assert_eq!(of("eth_getLogs", logs), (Some(16), false));
+        for logs in [
+            r#"[{"fromblock":"0x10"}]"#,
+            r#"[{"FROMBLOCK":"0x10","toBlock":"latest"}]"#,
+            r#"[{"from\u0042lock": "0x10"}]"#,
+            r#"[{"fromBlock":"0x1","fromBlock":"0x10"}]"#,
+            r#"[{"fromBlock":"0x1","x":{"fromBlock":"0x2"},"FromBlock":"0x10"}]"#,
+        ] {
+            assert_eq!(of("eth_getLogs", logs), (Some(16), false), "{logs}");
+        }
+        assert_eq!(of("eth_getLogs", r#"[{"fromBlock":"0x1","fromBlock":null}]"#), (None, false));
         assert_eq!(of("eth_getLogs", r#"[{"blockHash":"0x10"}]"#), (None, false));
         assert_eq!(of("eth_getBlockByNumber", r#"["0x10",true]"#), (Some(16), false));
         assert_eq!(of("web3_sha3", r#"["0x10"]"#), (None, false));

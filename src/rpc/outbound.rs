@@ -123,8 +123,9 @@ impl Outbound {
                 write_call(&mut self.body, id, &method, message.params());
                 self.repeatable &= only_reads(&method);
                 let named = self.facts.add(id, &method, message.params());
-                if let Some(filter) = named.filter(|_| self.batch && id.is_some()) {
-                    let (number, span) = (self.ids.len(), start..self.body.len());
+                if let Some(filter) = named.filter(|_| self.batch) {
+                    let number = id.is_some().then_some(self.ids.len());
+                    let span = start..self.body.len();
                     self.facts.named.push(NamedFilter { filter, number, span });
                 }
             }

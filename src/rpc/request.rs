@@ -202,15 +202,16 @@ impl Rpc {
     }
 
     fn is_about_own_filter(&self, message: &Message<'_>) -> bool {
-        if !matches!(message.served(), Some(Method::FilterLogs | Method::FilterChanges)) {
+        use Method::{FilterChanges, FilterLogs, UninstallFilter};
+        if !matches!(message.served(), Some(FilterLogs | FilterChanges | UninstallFilter)) {
             return false;
         }
-        match (message.query(self.serving.rules()), self.serving.identity()) {
-            (Ok((_, Query::FilterLogs(id) | Query::FilterChanges(id))), Some(chain)) => {
-                is_filter_id(&id, &chain)
-            }
-            _ => false,
-        }
+        let Ok((_, query)) = message.query(self.serving.rules()) else { return false };
+        let (Query::FilterLogs(id) | Query::FilterChanges(id) | Query::UninstallFilter(id)) = query
+        else {
+            return false;
+        };
+        self.serving.identity().is_some_and(|chain| is_filter_id(&id, &chain))
     }
 
     /// True if the miss is for a price that an upstream can give in a moment.

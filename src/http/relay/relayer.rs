@@ -21,7 +21,7 @@ use crate::http::response::{HttpBody, Streamed};
 use crate::http::socket::IdleState;
 use crate::http::{NotDone, Offload};
 use crate::relay::sockets::Opening;
-use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState};
+use crate::relay::{Failure, Hops, Kept, Relay, RelayRequest, RelayState, Shared};
 use crate::rpc::{Filling, LONG_BODY, Mixed, Outbound, Part, Split};
 use crate::shared::{Account, Class, ClientAddress, Holder, Reservation};
 
@@ -189,7 +189,7 @@ impl Relayer {
     ) -> Result<Mixed, NotFilled> {
         let (fillings, held) = match self.place(&origin) {
             Ok(place) => {
-                let place: Kept = Arc::new(place);
+                let place: Shared = Arc::new(place);
                 self.fillings(&mut split, &origin, &place).await.ok_or(NotFilled::NoRoom)?
             }
             Err(failure) => (vec![Filling::failed(failure.error())], Vec::new()),
@@ -213,7 +213,7 @@ impl Relayer {
         &self,
         split: &mut Split,
         origin: &CallOrigin<'_>,
-        place: &Kept,
+        place: &Shared,
     ) -> Option<(Vec<Filling>, Vec<Reservation>)> {
         let parts = split.outbound.take_parts(|filter| self.shared.state.issuer(filter));
         let (mut others, numbers): (Vec<_>, Vec<_>) =
@@ -241,14 +241,14 @@ impl Relayer {
     }
 
     /// Outcome of one of these requests, and its memory with that of its text, of which `text` bytes have none
-    /// yet. Those of a broadcast, and the place, are kept until its last upstream has answered. `None` if
-    /// clients use too much memory.
+    /// yet. A broadcast keeps the memory until its last upstream has answered, and the place until one has
+    /// taken all. `None` if clients use too much memory.
     async fn filling(
         &self,
         outbound: &mut Outbound,
         text: usize,
         origin: &CallOrigin<'_>,
-        place: &Kept,
+        place: &Shared,
     ) -> Option<(Filling, Vec<Reservation>)> {
         let mut text = origin.account.reserve(Holder::Relay, text)?;
         let memory = self.memory(origin)?;
@@ -256,7 +256,7 @@ impl Relayer {
         let mut held = Vec::new();
         match self.shared.state.broadcast_bytes(request.sends) {
             Some(read) if text.grow(read) => {
-                request.kept = Some(Arc::new((Arc::clone(place), text)));
+                request.kept = Some(Kept { place: Arc::clone(place), memory: Arc::new(text) });
             }
             Some(_) => return None,
             None => held.push(text),
@@ -349,21 +349,23 @@ impl Relayer {
         origin.account.reserve(Holder::Relay, self.bytes())
     }
 
-    /// Takes the place of a request. A broadcast keeps it until its last upstream has answered, with the memory
-    /// of the body and of the reads from each upstream, because its client may leave before.
+    /// Takes the place of a request. A broadcast keeps it until an upstream has taken the transaction, and the memory
+    /// of the body and of the reads until the last one has answered, because its client may leave before.
     fn enter_with(
         &self,
         request: &mut RelayRequest,
         origin: &CallOrigin<'_>,
     ) -> Result<Held, NotRelayed> {
-        let mut held = self.enter(origin)?;
+        let held = self.enter(origin)?;
         let Some(read) = self.shared.state.broadcast_bytes(request.sends) else { return Ok(held) };
+        let Held { _place: place, memory: mut reads } = held;
         let memory = origin.account.reserve(Holder::Relay, BYTES);
-        let memory = memory.filter(|_| held.memory.grow_to(read));
+        let memory = memory.filter(|_| reads.grow_to(read));
         let memory = memory.ok_or(NotRelayed::NoRoom)?;
-        let kept: Kept = Arc::new((held, request.memory.take()));
-        request.kept = Some(Arc::clone(&kept));
-        Ok(Held { _place: RequestPlace::Shared(kept), memory })
+        let (place, kept): (Shared, Shared) =
+            (Arc::new(place), Arc::new((reads, request.memory.take())));
+        request.kept = Some(Kept { place: Arc::clone(&place), memory: kept });
+        Ok(Held { _place: RequestPlace::Shared(place), memory })
     }
 }
 

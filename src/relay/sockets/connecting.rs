@@ -7,7 +7,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Error;
 
 use super::event::{Opening, SocketEnd};
-use super::metered::{Coming, Metered};
+use super::metered::{Coming, Metered, NO_ROOM};
 use crate::client::{NotOpened, WebSocketClient};
 use crate::relay::{ATTEMPTS_MAX, Candidate, Failure, RelayState};
 use crate::shared::{Holder, Reservation};
@@ -28,7 +28,7 @@ pub(super) struct Connected {
 pub(super) async fn connect(state: &RelayState, opening: &Opening) -> Result<Connected, SocketEnd> {
     let (mut failure, mut failures) = (Failure::NoUpstream, 0);
     let now = Instant::now();
-    for candidate in state.candidates(opening.head, &opening.facts, now) {
+    for candidate in state.candidates(opening.head, &opening.facts, true, now) {
         let Some(client) = client(state, &candidate) else { continue };
         if let Err(refused) = state.enter_unmeasured(&candidate, Instant::now()) {
             // The failure of an upstream that was asked says more than the limit of another.
@@ -42,6 +42,10 @@ pub(super) async fn connect(state: &RelayState, opening: &Opening) -> Result<Con
             Ok((socket, coming)) => {
                 state.gate(candidate.place).breaker.succeeded();
                 return Ok(Connected { socket, candidate, coming });
+            }
+            // The client's memory, of which the upstream knows nothing.
+            Err(NotOpened::Socket(Error::Io(error))) if error.kind() == NO_ROOM => {
+                return Err(SocketEnd::NoRoom);
             }
             Err(why) => failure = failed(state, candidate.place, &why),
         }

@@ -217,6 +217,11 @@ impl<'s> SocketSession<'s> {
         let Some(Current { counted: Some(mut counted), .. }) = self.current.take() else {
             return Ok(());
         };
+        // Nobody could tell the notifications of two subscriptions with one id apart.
+        if id.as_ref().is_some_and(|id| self.ids.contains(id)) {
+            counted.outcome = Failure::NotJson.label();
+            return Err(SocketEnd::Failed(Failure::NotJson));
+        }
         counted.outcome = "ok";
         self.ids.extend(id.clone());
         let unsent = self.unsent(text)?;

@@ -54,7 +54,7 @@ impl Outbound {
         self.names_filters() || self.transactions.is_some()
     }
 
-    /// True if several calls of a batch name filters, which may be of several upstreams.
+    /// True if several messages of a batch name filters, which may be of several upstreams.
     fn names_filters(&self) -> bool {
         self.facts.named.len() > 1
     }
@@ -99,18 +99,20 @@ impl Outbound {
         if !self.names_filters() {
             return Vec::new(); // nearly always
         }
-        let (mut own, mut parts) = (None, Vec::<(usize, Part)>::new());
+        let named = std::mem::take(&mut self.facts.named);
+        let places: Vec<_> = named.iter().map(|one| issuer(&one.filter)).collect();
+        // A call before a notification: the rest should have a response if it can.
+        let known = || named.iter().zip(&places).filter(|(_, place)| place.is_some());
+        let own = known().find(|(one, _)| one.number.is_some()).or_else(|| known().next());
+        let Some((own, own_place)) = own.map(|(one, place)| (one.filter.clone(), *place)) else {
+            return Vec::new();
+        };
+        self.facts.filter = Some(own);
+        let mut parts = Vec::<(usize, Part)>::new();
         let mut kept = Vec::with_capacity(self.body.len());
         let mut at = 0;
-        for NamedFilter { filter, number, span } in std::mem::take(&mut self.facts.named) {
-            let Some(place) = issuer(&filter) else { continue };
-            if own.is_none() {
-                (own, self.facts.filter) = (Some(place), Some(filter));
-                continue;
-            }
-            if own == Some(place) {
-                continue;
-            }
+        for (NamedFilter { filter, number, span }, place) in named.into_iter().zip(places) {
+            let Some(place) = place.filter(|_| place != own_place) else { continue };
             let known = parts.iter().position(|(other, _)| *other == place);
             let known = known.unwrap_or_else(|| {
                 parts.push((place, self.part_of(filter)));
@@ -120,7 +122,7 @@ impl Outbound {
             let out = &mut part.outbound.body;
             out.push(if out.is_empty() { b'[' } else { b',' });
             out.extend_from_slice(&self.body[span.clone()]);
-            part.numbers.push(number);
+            part.numbers.extend(number);
             kept.extend_from_slice(&self.body[at..span.start - 1]); // without the comma before it
             at = span.end;
         }

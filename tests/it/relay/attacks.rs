@@ -161,6 +161,34 @@ fn odd_response_is_an_error_and_brings_nothing_along() {
     }
 }
 
+/// Such a response ends with its connection, whatever its length says, or is coded.
+#[test]
+fn response_with_another_coding_than_chunks_is_an_error() {
+    let (_node, odd, _dir, neve) = start_odd(&[]);
+    let json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
+    let body = r#"{"jsonrpc":"2.0","id":7,"result":"0x1"}"#;
+    let length = format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    let chunk = format!("\r\n{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let coding = |name: &str| format!("{json}Transfer-Encoding: {name}\r\n");
+    for response in [
+        format!("{}\r\n{}", coding("identity"), &body[..20]),
+        format!("{}{length}", coding("identity")),
+        format!("{}\r\n{}", coding("gzip"), &body[..20]),
+        format!("{}{chunk}", coding("gzip, chunked")),
+        format!("{}Transfer-Encoding: chunked\r\n{chunk}", coding("gzip")),
+    ] {
+        odd.answer(response.as_bytes(), true);
+        // The breaker may be open after the failures before.
+        let failed = neve.wait("a response", |_| {
+            let failed = neve.client().post(CALL);
+            (failed.status != 503).then_some(failed)
+        });
+        assert_eq!(failed.status, 502, "{response}: {}", failed.text());
+        let message = "relay: the upstream's response has no length";
+        assert_eq!(failed.json()["error"]["message"], message, "{response}");
+    }
+}
+
 #[test]
 fn response_without_an_end_ends_with_its_client() {
     let (_node, odd, _dir, neve) = start_odd(&["--relay-timeout", "1h"]);

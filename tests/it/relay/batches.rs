@@ -99,6 +99,27 @@ fn whole_batch_is_relayed_if_each_of_its_calls_may_be() {
 }
 
 #[test]
+fn whole_batch_that_ends_a_filter_of_neve_is_a_miss() {
+    let (node, _dir, neve) = start(&["--on-miss", "relay", "--batch-miss", "whole"]);
+    let mut client = neve.client();
+    let id = client.result("eth_newBlockFilter", "[]").to_string();
+    let balance = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+    let call = |id: u32, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    };
+    let ends = call(1, "eth_uninstallFilter", &format!("[{id}]"));
+    let refused = client.post(&format!("[{ends},{}]", call(2, "eth_getBalance", balance)));
+    assert_eq!(
+        (refused.status, refused.header("x-neve")),
+        (421, Some("miss")),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(node.counters().calls("eth_uninstallFilter"), 0);
+    assert_eq!(client.result("eth_uninstallFilter", &format!("[{id}]")), true, "it was there");
+}
+
+#[test]
 fn call_of_a_batch_that_may_not_be_relayed_is_refused_alone() {
     let (node, _dir, neve) = start(&["--on-miss", "relay"]);
     let forbidden = MIXED.replace("eth_estimateGas", "eth_sendTransaction");

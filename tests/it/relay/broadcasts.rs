@@ -2,11 +2,13 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use neve_devnet::{DevnetThread, Fault, RetryAfter};
 use serde_json::{Value, json};
 
 use super::attacks::start;
+use super::odd::Odd;
 use crate::support::client::{Client, Response};
 use crate::support::neve::Neve;
 use crate::support::served::devnet;
@@ -134,6 +136,30 @@ fn transaction_of_a_batch_gets_the_first_result_or_the_error_of_a_node() {
 }
 
 #[test]
+fn response_that_is_none_is_worse_than_the_error_of_a_node() {
+    let nodes = [devnet(5), devnet(5)];
+    let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
+    let arguments = ["--relay-broadcast", "--relay-timeout", "10s"];
+    let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &arguments);
+    let error = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"nonce too low"}}"#;
+    let raw = r#"["0x0200000000000000000000000000000000000000000000000000000000000000"]"#;
+    for (sent, garbage) in ["{}", "", "\"x\"", "[]"].into_iter().enumerate() {
+        odd[0].answer_with(SEND, garbage);
+        // Later than the other one.
+        odd[1].answer_with(SEND, error);
+        odd[1].delay(SEND, Duration::from_millis(100));
+        let refused = neve.client().call(SEND, raw);
+        assert_eq!((refused.status, refused.text().as_str()), (200, error), "{garbage}");
+        assert_eq!(outcome(&neve, "invalid_json"), 3 * sent as u64 + 1, "{garbage}");
+        odd[1].answer_with(SEND, garbage);
+        let failed = neve.client().call(SEND, raw);
+        let message = "relay: the upstream's response is not JSON";
+        assert_eq!(failed.status, 502, "{garbage}: {}", failed.text());
+        assert_eq!(failed.json()["error"]["message"], message, "{garbage}");
+    }
+}
+
+#[test]
 fn notification_of_a_transaction_goes_to_all_upstreams_too() {
     let nodes = [devnet(5), devnet(5)];
     let urls = nodes.each_ref().map(|node| node.base_url());
@@ -162,6 +188,29 @@ fn transaction_keeps_place_and_memory_of_its_client_until_all_upstreams_have_ans
     keeps_place_and_memory(&one, LEN);
     let number = r#"{"jsonrpc":"2.0","id":7,"method":"eth_blockNumber"}"#;
     keeps_place_and_memory(&format!("[{one},{number},{one}]"), 2 * LEN);
+}
+
+/// Each transaction of a client would hold a place for `--relay-timeout`.
+#[test]
+fn upstream_that_stalls_keeps_no_place_of_a_transaction_that_another_one_took() {
+    let nodes = [devnet(5), devnet(5), devnet(5)];
+    let urls = nodes.each_ref().map(|node| node.base_url());
+    let balance = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+    for max in ["1", "2"] {
+        let limits = ["--relayed-requests-total-max", max, "--relayed-requests-address-max", max];
+        let fixed = ["--relay-broadcast", "--relay-timeout", "1h"];
+        let (_dir, neve) = start(&urls, &[&fixed[..], &limits].concat());
+        let stall = nodes[0].faults().inject(Fault::Stall.on(SEND));
+        let mut client = neve.client();
+        for number in 0..4 {
+            let sent = client.post(&transactions(number..number + 1));
+            assert_eq!(sent.status, 200, "{number} of {max}: {}", sent.text());
+            assert!(sent.json()[0]["result"].is_string(), "{number} of {max}: {}", sent.text());
+        }
+        let read = client.call("eth_getBalance", balance);
+        assert_eq!(read.status, 200, "{max}: {}", read.text());
+        stall.clear();
+    }
 }
 
 fn keeps_place_and_memory(body: &str, len: u32) {

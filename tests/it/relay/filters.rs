@@ -6,11 +6,11 @@ use std::net::TcpStream;
 
 use neve_devnet::DevnetThread;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::attacks::start;
-use super::odd::Odd;
+use super::odd::{Odd, each_asked};
 use crate::support::neve::{Neve, fresh_dir};
 use crate::support::served::devnet;
 
@@ -34,14 +34,10 @@ fn opened(arguments: &[&str]) -> ([DevnetThread; 2], [Odd; 2], TempDir, Neve) {
     let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
     let (dir, neve) = start(&odd.each_ref().map(Odd::url), arguments);
     for (odd, id) in odd.iter().zip(IDS) {
-        odd.answer_with(OPEN, &result(1, &format!("\"{id}\"")));
         odd.answer_with(CHANGES, &result(1, &format!("[\"of {id}\"]")));
     }
-    let mut client = neve.client();
-    neve.wait("a filter of each upstream", |_| {
-        assert!(client.result(OPEN, "[]").is_string());
-        odd.iter().all(|odd| odd.asked(OPEN) > 0).then_some(())
-    });
+    let (answers, mut client) = (IDS.map(|id| result(1, &format!("\"{id}\""))), neve.client());
+    each_asked(&neve, &odd, OPEN, &answers, || drop(client.call(OPEN, "[]")));
     (nodes, odd, dir, neve)
 }
 
@@ -95,6 +91,24 @@ fn batch_that_polls_filters_of_several_upstreams_asks_each_for_its_own() {
 }
 
 #[test]
+fn notification_of_a_batch_goes_to_the_issuer_of_its_filter_and_chooses_none_for_calls() {
+    for treatment in ["split", "whole"] {
+        let (nodes, odd, _dir, neve) = opened(&["--batch-miss", treatment]);
+        odd[1].answer_with(CHANGES, &format!("[{}]", result(0, "[\"of 0xb2\"]")));
+        let silent = r#"{"jsonrpc":"2.0","method":"eth_uninstallFilter","params":["0xa1"]}"#;
+        let poll =
+            format!(r#"{{"jsonrpc":"2.0","id":"y","method":"{CHANGES}","params":["0xb2"]}}"#);
+        for batch in [format!("[{silent},{poll}]"), format!("[{poll},{silent}]")] {
+            let answers: Value = neve.client().post(&batch).json();
+            assert_eq!(answers, json!([{"jsonrpc": "2.0", "id": "y", "result": ["of 0xb2"]}]));
+        }
+        assert_eq!(odd.each_ref().map(|odd| odd.asked(CHANGES)), [0, 2], "{treatment}");
+        let ended = nodes.each_ref().map(|node| node.counters().calls("eth_uninstallFilter"));
+        assert_eq!(ended, [2, 0], "{treatment}");
+    }
+}
+
+#[test]
 fn issuers_of_the_filters_of_a_batch_are_asked_at_the_same_time() {
     let limits = ["--relay-timeout", "1h", "--relayed-requests-address-max", "1"];
     let (_nodes, odd, _dir, neve) = opened(&limits);
@@ -133,19 +147,23 @@ fn filters_of_an_upstream_that_stays_are_known_after_another_one_was_replaced() 
         });
     };
     wait_for_both();
+    let absent = b"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n";
+    odd[0].answer_as(OPEN, absent);
     neve.wait("a filter of the second one", |_| {
-        assert!(neve.client().result(OPEN, "[]").is_string());
+        neve.client().call(OPEN, "[]");
         (odd[1].asked(OPEN) > 0).then_some(())
     });
     settings([&odd[1], &odd[2]]);
     neve.signal(Signal::HUP);
     neve.wait_for_log("upstreams replaced");
     wait_for_both();
-    // Others are asked of any.
+    // Others are asked of any, and of the third one while the second one is doubted.
+    odd[1].answer_as(CHANGES, absent);
     neve.wait("the third one", |_| {
-        neve.client().result(CHANGES, "[\"0xdd\"]");
+        neve.client().call(CHANGES, "[\"0xdd\"]");
         (odd[2].asked(CHANGES) > 0).then_some(())
     });
+    odd[1].answer_with(CHANGES, &result(1, "[\"of 0xb2\"]"));
     let before = odd[2].asked(CHANGES);
     for _ in 0..8 {
         assert_eq!(neve.client().result(CHANGES, "[\"0xb2\"]")[0], "of 0xb2");

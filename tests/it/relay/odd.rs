@@ -6,6 +6,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
+
+use crate::support::neve::Neve;
 
 /// Method with odd answers from the begin.
 const METHOD: &str = "eth_getBalance";
@@ -20,6 +23,8 @@ struct Answer {
     bytes: Vec<u8>,
     /// True if the connection closes behind the bytes.
     closes: bool,
+    /// Time before the bytes.
+    delay: Duration,
     /// Requests that got it.
     asked: u64,
 }
@@ -66,6 +71,12 @@ impl Odd {
         self.set(method, bytes.to_vec(), true);
     }
 
+    /// Answers a method after this time.
+    pub(super) fn delay(&self, method: &str, time: Duration) {
+        let mut answers = self.answers.lock().expect("no panic");
+        answers.get_mut(method).expect("an answer").delay = time;
+    }
+
     /// Does not answer a method from now on.
     pub(super) fn hold(&self, method: &str) {
         self.set(method, Vec::new(), false);
@@ -77,9 +88,30 @@ impl Odd {
     }
 
     fn set(&self, method: &str, bytes: Vec<u8>, closes: bool) {
-        let answer = Answer { bytes, closes, asked: 0 };
+        let answer = Answer { bytes, closes, ..Answer::default() };
         self.answers.lock().expect("no panic").insert(method.to_owned(), answer);
     }
+}
+
+/// Makes calls of a method with an effect until each of two upstreams has had one. neve tries no
+/// upstream with such a call, so the other one does not have its path.
+pub(super) fn each_asked(
+    neve: &Neve,
+    odd: &[Odd; 2],
+    method: &str,
+    answers: &[String; 2],
+    mut call: impl FnMut(),
+) {
+    let absent = b"HTTP/1.1 404 x\r\nContent-Length: 0\r\n\r\n";
+    for (place, answer) in answers.iter().enumerate() {
+        odd[place].answer_with(method, answer);
+        odd[1 - place].answer_as(method, absent);
+        neve.wait("a call of each upstream", |_| {
+            call();
+            (odd[place].asked(method) > 0).then_some(())
+        });
+    }
+    odd[0].answer_with(method, &answers[0]);
 }
 
 /// Serves a connection as its first request wants: neve has connections for relayed requests alone.
@@ -95,7 +127,7 @@ fn serve(
         answer.asked += u64::from(text.contains(&format!("\"{method}\"")));
         text.contains(&format!("\"{method}\"")).then(|| answer.clone())
     });
-    let Some(Answer { bytes, closes, .. }) = answer else {
+    let Some(Answer { bytes, closes, delay, .. }) = answer else {
         let mut node = TcpStream::connect(node)?;
         node.write_all(&first)?;
         let (to_node, from_node) = (node.try_clone()?, node);
@@ -104,6 +136,10 @@ fn serve(
         copy(reader, to_node);
         return Ok(());
     };
+    if !delay.is_zero() {
+        neve.set_read_timeout(Some(delay))?;
+        let _ = reader.read(&mut [0]); // or until neve ends it
+    }
     (&neve).write_all(&bytes)?;
     if !closes {
         let _ = reader.read(&mut [0]); // until neve ends it

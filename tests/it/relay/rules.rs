@@ -84,6 +84,47 @@ fn upstream_of_a_rule_is_not_followed_and_others_are_asked_if_it_fails() {
     assert_eq!(archive.asked(BALANCE), 1);
 }
 
+/// Else a client could have the transactions of all others sent to the public upstream.
+#[test]
+fn call_that_its_upstream_refuses_sends_no_other_one_elsewhere() {
+    const SEND: &str = "eth_sendRawTransaction";
+    let node = devnet(9);
+    let private = Odd::start(node.address());
+    let raw = format!(r#"["0x02{:062x}"]"#, 1);
+    let rule = format!("{SEND}={}", private.url());
+    let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-to", &rule]);
+    let mut client = neve.client();
+    for status in [400, 413, 414, 415, 422, 431] {
+        let refusal = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+        private.answer_as(SEND, refusal.as_bytes());
+        let refused = client.call(SEND, &raw);
+        assert_eq!(refused.status, 502, "{status}: {}", refused.text());
+        private.answer_with(SEND, &result("private"));
+        assert_eq!(client.result(SEND, &raw), "private", "{status}");
+    }
+    assert_eq!(node.counters().calls(SEND), 0);
+}
+
+/// A node reads keys in any case, and takes the last of a name.
+#[test]
+fn first_block_of_logs_is_read_as_a_node_reads_it() {
+    const LOGS: &str = "eth_getLogs";
+    let node = devnet(9);
+    let archive = Odd::start(node.address());
+    archive.answer_with(LOGS, &result("old"));
+    let (rule, dir, url) = (format!("*@0-4={}", archive.url()), fresh_dir(), node.base_url());
+    let arguments = ["--upstream", &url, "--start", "7", "--on-miss", "relay", "--relay-to", &rule];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_head(9);
+    let mut client = neve.client();
+    for first in
+        [r#""fromBlock":"0x1""#, r#""fromblock":"0x1""#, r#""fromBlock":"0x5","FROMBLOCK":"0x1""#]
+    {
+        let logs = client.result(LOGS, &format!(r#"[{{{first},"toBlock":"0x6"}}]"#));
+        assert_eq!(logs, "old", "{first}");
+    }
+}
+
 #[test]
 fn rule_that_can_never_apply_is_refused_at_the_start() {
     let dir = fresh_dir();

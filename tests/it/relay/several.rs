@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use neve_devnet::{DevnetThread, Fault, RetryAfter};
 
 use super::attacks::start;
-use super::odd::Odd;
-use crate::support::served::devnet;
+use super::odd::{Odd, each_asked};
+use crate::support::served::{devnet, follow};
 
 const BALANCE: &str = "eth_getBalance";
 const SEND: &str = "eth_sendRawTransaction";
@@ -72,16 +72,13 @@ fn filter_is_asked_of_the_upstream_that_opened_it() {
     let odd = nodes.each_ref().map(|node| Odd::start(node.address()));
     let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &[]);
     let ids = ["0xA1", "0xB2"];
+    let result = |value: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"result":{value}}}"#);
     for (odd, id) in odd.iter().zip(ids) {
-        let result = |value: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"result":{value}}}"#);
-        odd.answer_with(OPEN, &result(&format!("\"{id}\"")));
         odd.answer_with("eth_getFilterChanges", &result(&format!("[\"of {id}\"]")));
     }
     let mut client = neve.client();
-    neve.wait("a filter of each upstream", |_| {
-        assert!(client.result(OPEN, "[]").is_string());
-        odd.iter().all(|odd| odd.asked(OPEN) > 0).then_some(())
-    });
+    let answers = ids.map(|id| result(&format!("\"{id}\"")));
+    each_asked(&neve, &odd, OPEN, &answers, || drop(client.call(OPEN, "[]")));
     for _ in 0..6 {
         for id in ids {
             let changes = client.result("eth_getFilterChanges", &format!("[\"{id}\"]"));
@@ -98,7 +95,7 @@ fn filters_that_a_batch_opened_are_asked_of_their_upstream() {
     let (_dir, neve) = start(&odd.each_ref().map(Odd::url), &[]);
     let answer =
         |id: usize, result: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-    for (number, odd) in odd.iter().enumerate() {
+    let opened = [0, 1].map(|number| {
         // neve numbers the calls that it passes on. An upstream may answer in any order.
         let opened = [
             (2, format!("\"0xc{number}\"")),
@@ -106,7 +103,9 @@ fn filters_that_a_batch_opened_are_asked_of_their_upstream() {
             (0, format!("\"0xa{number}\"")),
         ];
         let opened = opened.map(|(id, result)| answer(id, &result)).join(",");
-        odd.answer_with(OPEN, &format!("[{opened}]"));
+        format!("[{opened}]")
+    });
+    for (number, odd) in odd.iter().enumerate() {
         odd.answer_with("eth_getFilterChanges", &answer(1, &format!("[\"of {number}\"]")));
     }
     let call = |id: &str, method: &str, params: &str| {
@@ -117,9 +116,8 @@ fn filters_that_a_batch_opened_are_asked_of_their_upstream() {
     let head = call("h", "eth_blockNumber", "[]");
     let batch = format!("[{head},{},{count},{}]", call("f", OPEN, "[]"), call("g", OPEN, "[]"));
     let mut client = neve.client();
-    neve.wait("filters of each upstream", |_| {
+    each_asked(&neve, &odd, OPEN, &opened, || {
         assert_eq!(client.post(&batch).json()[3]["id"], "g");
-        odd.iter().all(|odd| odd.asked(OPEN) > 0).then_some(())
     });
     for _ in 0..6 {
         for id in ["0xa0", "0xa1", "0xc0", "0xc1"] {
@@ -219,6 +217,63 @@ fn one_call_at_a_time_tries_an_upstream_that_may_be_slow() {
         assert!(stall.hits() <= tries, "{} calls", stall.hits());
         stall.clear();
     });
+}
+
+/// Parameters of a transaction.
+fn raw(number: u32) -> String {
+    format!(r#"["0x02{number:062x}"]"#)
+}
+
+#[test]
+fn transaction_tries_no_upstream_that_was_not_measured_lately() {
+    let nodes = [devnet(5), devnet(5)];
+    let urls = nodes.each_ref().map(|node| node.base_url());
+    let arguments = ["--relay-hedge-percent", "0", "--relay-timeout", "10s", "--threads", "1"];
+    let (_dir, neve) = start(&urls, &arguments);
+    let params = format!(r#"["{ACCOUNT}","latest"]"#);
+    assert_eq!(neve.client().call(BALANCE, &params).status, 200);
+    let [first, second] = &nodes;
+    let is_known = first.counters().calls(BALANCE) == 1;
+    let (known, other) = if is_known { (first, second) } else { (second, first) };
+    let stall = other.faults().inject(Fault::Stall.on(SEND));
+    let sent = neve.client().call(SEND, &raw(1));
+    assert_eq!((sent.status, known.counters().calls(SEND)), (200, 1), "{}", sent.text());
+    assert_eq!(stall.hits(), 0);
+    // A read tries it.
+    assert_eq!(neve.client().call(BALANCE, &params).status, 200);
+    assert_eq!(other.counters().calls(BALANCE), 1);
+}
+
+#[test]
+fn upstream_that_is_a_neve_without_a_relay_keeps_no_call_from_the_node() {
+    let node = devnet(5);
+    let neves = [(); 2].map(|()| follow(&node, &[]));
+    let [first, second] = neves.each_ref().map(|(_dir, neve)| format!("http://{}", neve.address));
+    let urls = [first.clone(), second, node.base_url()];
+    let (_dir, neve) = start(&urls, &["--relay-hedge-percent", "0"]);
+    let mut client = neve.client();
+    for number in 0..4 {
+        let sent = client.call(SEND, &raw(number));
+        assert_eq!(sent.status, 200, "{}", sent.text());
+        assert!(sent.json()["result"].is_string(), "{}", sent.text());
+    }
+    assert_eq!(node.counters().calls(SEND), 4, "each once");
+    let began = Instant::now();
+    for _ in 0..16 {
+        let answer = client.call(BALANCE, &format!(r#"["{ACCOUNT}","latest"]"#));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    // Each neve is tried with one read in ten seconds, and not with each.
+    let tries = 1 + began.elapsed().as_secs() / 10;
+    let missed = "neve_rpc_misses_total{method=\"eth_getBalance\",reason=\"not_served\"}";
+    let missed = neves.each_ref().map(|(_dir, neve)| neve.count(missed));
+    assert!(missed.iter().all(|missed| *missed <= tries), "{missed:?}");
+    // Alone it is asked once, and the response is a miss.
+    let (_alone_dir, alone) = start(&[first], &[]);
+    let refused = alone.client().call(SEND, &raw(9));
+    let told = (refused.status, refused.header("x-neve"));
+    assert_eq!(told, (421, Some("miss")), "{}", refused.text());
+    assert!(refused.text().contains("the upstream does not have it"), "{}", refused.text());
 }
 
 #[test]

@@ -321,6 +321,32 @@ fn id_of_another_subscription_of_the_client_is_refused() {
 }
 
 #[test]
+fn id_that_an_upstream_gives_twice_ends_the_connection() {
+    let world = start(&[]);
+    let (mut ws, mut upstream) = world.subscribed("0x1");
+    send(&mut ws, "eth_subscribe", PENDING);
+    upstream.opens("0x1");
+    assert_eq!(ws.end(), ended(1012, LEFT));
+    assert!(upstream.is_closed());
+}
+
+#[test]
+fn memory_of_one_client_is_no_failure_of_the_upstream() {
+    let node = devnet(5);
+    // Room for a call and a WebSocket, and none for what comes over it.
+    let room = ["--client-bytes-total-max", "1MB", "--client-bytes-address-max", "190000"];
+    let (_dir, neve) = follow(&node, &[&["--on-miss", "relay"], &room[..]].concat());
+    for _ in 0..5 {
+        let mut ws = Ws::open_from(&neve, [127, 0, 0, 2]);
+        send(&mut ws, "eth_subscribe", PENDING);
+        assert_eq!(ws.end(), ended(1013, "memory for clients is used up; try again later"));
+    }
+    let balance = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+    let other = neve.client().call("eth_getBalance", balance);
+    assert_eq!(other.status, 200, "{}", other.text());
+}
+
+#[test]
 fn secrets_stay_on_their_sides_and_a_loop_is_seen() {
     let (node, script, dir) = (devnet(5), Script::start(), fresh_dir());
     let files = ["followed", "rule"].map(|name| {

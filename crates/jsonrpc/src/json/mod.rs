@@ -8,8 +8,10 @@ mod text;
 mod walk;
 
 pub use syntax::syntax_error;
+pub use text::is_key;
+pub use walk::members;
 
 pub(crate) use nesting::Malformed;
 pub(crate) use scan::SyntaxScanner;
-pub(crate) use text::{compact, decode, echo, encode, inside, is_key, quote};
-pub(crate) use walk::{elements, members};
+pub(crate) use text::{compact, decode, echo, encode, inside, quote};
+pub(crate) use walk::elements;

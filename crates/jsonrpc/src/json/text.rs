@@ -171,7 +171,7 @@ pub(crate) fn compact(json: &[u8]) -> Vec<u8> {
 
 /// True if a key's literal is `name` to Go: whatever the case, escapes decoded. `name` is lower
 /// case ASCII.
-pub(crate) fn is_key(literal: &[u8], name: &str) -> bool {
+pub fn is_key(literal: &[u8], name: &str) -> bool {
     let inside = literal.get(1..literal.len().saturating_sub(1)).unwrap_or_default();
     if inside.eq_ignore_ascii_case(name.as_bytes()) {
         return true;

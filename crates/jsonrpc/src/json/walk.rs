@@ -2,8 +2,8 @@
 
 use super::scan::SyntaxScanner;
 
-/// The members of an object, as raw keys and values, in order.
-pub(crate) fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+/// The members of an object that [`parse`](crate::parse) took, as raw keys and values, in order.
+pub fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut scanner = SyntaxScanner::new(object);
     scanner.take(b'{');
     std::iter::from_fn(move || {
