@@ -203,7 +203,7 @@ fn upstream_that_stalls_keeps_no_place_of_a_transaction_that_another_one_took() 
         let stall = nodes[0].faults().inject(Fault::Stall.on(SEND));
         let mut client = neve.client();
         for number in 0..4 {
-            let sent = client.post(&transactions(number..number + 1));
+            let sent = client.post(&transactions(number..=number));
             assert_eq!(sent.status, 200, "{number} of {max}: {}", sent.text());
             assert!(sent.json()[0]["result"].is_string(), "{number} of {max}: {}", sent.text());
         }
