@@ -90,7 +90,7 @@ impl CloseReason {
         let closed = match self {
             Self::Gone(error) => return debug!(%error, "WebSocket ended"),
             Self::Closed(code) => {
-                socket.get_mut().io().write_all(&close_frame(code)).await.map_err(Error::Io)
+                socket.get_mut().write_all(&close_frame(code)).await.map_err(Error::Io)
             }
             Self::Silently(_) => socket.flush().await,
             Self::Told(_, code, reason) => {

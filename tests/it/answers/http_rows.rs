@@ -28,13 +28,14 @@ const DIFFERENT: [(&str, &str); 4] = [
 ];
 
 /// Headers that are compared; the others are the date, the node's id, and framing.
-const COMPARED: [&str; 9] = [
+pub(super) const COMPARED: [&str; 10] = [
     "access-control-allow-credentials",
     "access-control-allow-headers",
     "access-control-allow-methods",
     "access-control-allow-origin",
     "content-type",
     "location",
+    "sec-websocket-accept",
     "sec-websocket-version",
     "vary",
     "x-content-type-options",

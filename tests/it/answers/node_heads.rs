@@ -5,6 +5,7 @@ use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::http_rows::COMPARED;
 use crate::support::client::read;
 use crate::support::corpus::MAIN;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
@@ -35,19 +36,6 @@ const NO_HANDSHAKE: &str = "400 [content-type: text/plain; charset=utf-8] [sec-w
 const NOT_GET: &str = "405 [content-type: text/plain; charset=utf-8] [sec-websocket-version: 13] [vary: Origin] \
     [x-content-type-options: nosniff] Method Not Allowed\n";
 const NOT_ALLOWED: &str = "200 [vary: Access-Control-Request-Headers] [vary: Access-Control-Request-Method] [vary: Origin] ";
-
-/// Headers that are compared, besides `Connection: close`.
-const COMPARED: [&str; 9] = [
-    "access-control-allow-credentials",
-    "access-control-allow-headers",
-    "access-control-allow-methods",
-    "access-control-allow-origin",
-    "content-type",
-    "sec-websocket-accept",
-    "sec-websocket-version",
-    "vary",
-    "x-content-type-options",
-];
 
 /// A request, and the response of the node.
 type Row = (Vec<u8>, String);
@@ -273,6 +261,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
         return format!("{error}");
     }
     let is_compared = |name: &str, value: &str| {
+        // `Connection: close` too: it ends the exchange.
         COMPARED.contains(&name) || (name == "connection" && value == "close")
     };
     let headers = response.headers.iter().filter(|(name, value)| is_compared(name, value));
