@@ -12,16 +12,13 @@ use std::hint::black_box;
 use std::ops::RangeInclusive;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
+use neve_benches::{Block, blocks, filled, filter, records, store};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
 use neve_record::log_matcher::{FoundLogs, LogMatcher, logs};
 use neve_record::parts::{FULL, uncompressed_part};
 use neve_store::residency::if_resident;
 use neve_store::{Hash, Opened, Record, SegmentSlice};
 use tempfile::TempDir;
-
-use support::{Block, blocks, filled, filter, records, store};
-
-mod support;
 
 /// Enough for an index; making them under valgrind takes a seventh of a second each.
 const BLOCKS: usize = 40;

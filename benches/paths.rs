@@ -1,5 +1,5 @@
 //! The pieces of the hot path and of ingest, each beside its floor: what the machine needs to do
-//! the same without knowing what it does. `cargo bench --bench paths`
+//! the same without knowing what it does. `cargo bench -p neve-benches --bench paths`
 
 use std::fs::File;
 use std::hint::black_box;
@@ -10,6 +10,7 @@ use std::thread;
 
 use alloy_primitives::keccak256;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use neve_benches::{blocks, filled, filter, records, store};
 use neve_jsonrpc::{Request, Rules, envelope, parse};
 use neve_keccak::keccak256_all;
 use neve_record::coding::Coding;
@@ -17,10 +18,6 @@ use neve_record::log_matcher::{LogMatcher, logs};
 use neve_record::parts::{FULL, RECEIPTS, uncompressed_part};
 use neve_record::precompressed::pack;
 use neve_store::{Opened, Record};
-
-use support::{blocks, filled, filter, records, store};
-
-mod support;
 
 const BLOCKS: usize = 200;
 
@@ -166,7 +163,7 @@ fn ingest(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ingest of 200 blocks");
     group.sample_size(10).throughput(Throughput::Bytes(bytes));
     group.bench_function("prove and cut", |bencher| {
-        bencher.iter(|| support::records(&blocks).len());
+        bencher.iter(|| neve_benches::records(&blocks).len());
     });
     group.bench_function("compress as gzip", |bencher| {
         let packed = |record: &Record| pack(&record.parts, &[Coding::Gzip]).map_or(0, |p| p.len());

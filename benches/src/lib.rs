@@ -1,4 +1,7 @@
-//! Blocks of mainnet's size, and stores of them, for the benches.
+//! Blocks of mainnet's size, and stores of them, for the benchmarks.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::missing_panics_doc, reason = "a benchmark without its data ends")]
 
 use neve_chain::{AdmittedKeys, Checks};
 use neve_devnet::{Chain, ChainConfig, Helicon, Part, Signatures};
@@ -8,13 +11,15 @@ use neve_record::parts::RECEIPTS;
 use neve_store::{Hash, Identity, Opened, Options, Record};
 
 /// Texts of an upstream about a height.
-pub(crate) struct Block {
-    pub(crate) text: Vec<u8>,
-    pub(crate) receipts: Vec<u8>,
+pub struct Block {
+    /// The answer of `eth_getBlockByNumber`, with whole transactions.
+    pub text: Vec<u8>,
+    /// The answer of `eth_getBlockReceipts`.
+    pub receipts: Vec<u8>,
 }
 
 /// The first blocks of a chain that is the same each time.
-pub(crate) fn blocks(count: usize) -> Vec<Block> {
+pub fn blocks(count: usize) -> Vec<Block> {
     let config = ChainConfig::c_chain(1);
     let config =
         ChainConfig { signatures: Signatures::Filler, helicon: Helicon::FromGenesis, ..config };
@@ -31,13 +36,13 @@ pub(crate) fn blocks(count: usize) -> Vec<Block> {
 const CHECKS: Checks = Checks { chain_id: 43_112, senders: false, admitted: AdmittedKeys::NONE };
 
 /// Makes the stored records of blocks.
-pub(crate) fn records(blocks: &[Block]) -> Vec<Record> {
+pub fn records(blocks: &[Block]) -> Vec<Record> {
     let record = |block: &Block| assemble(&block.text, &block.receipts, &CHECKS);
     blocks.iter().map(|block| record(block).expect("devnet's blocks check out").record).collect()
 }
 
 /// An empty store.
-pub(crate) fn store(dir: &tempfile::TempDir) -> Opened {
+pub fn store(dir: &tempfile::TempDir) -> Opened {
     let options = Options { disk_reserve_bytes: 0, ..Options::default() };
     let mut opened = neve_store::open(dir.path(), options).expect("a fresh directory");
     let identity = Identity { chain_id: 43_112, genesis: Hash([1; 32]) };
@@ -46,14 +51,14 @@ pub(crate) fn store(dir: &tempfile::TempDir) -> Opened {
 }
 
 /// A store with these records.
-pub(crate) fn filled(dir: &tempfile::TempDir, records: &[Record]) -> Opened {
+pub fn filled(dir: &tempfile::TempDir, records: &[Record]) -> Opened {
     let mut opened = store(dir);
     records.iter().for_each(|record| opened.writer.append(record).expect("it is the next one"));
     opened
 }
 
 /// A filter for an address that has logs in the middle of the chain.
-pub(crate) fn filter(records: &[Record]) -> LogFilter {
+pub fn filter(records: &[Record]) -> LogFilter {
     let logs = |record: &Record| {
         let receipts: serde_json::Value =
             serde_json::from_slice(&record.parts[RECEIPTS].bytes).expect("receipts are JSON");
