@@ -16,7 +16,8 @@ use super::store::ArchiveStore;
 
 mod proving;
 
-pub(crate) use proving::Proving;
+pub(super) use proving::UNPROVEN;
+pub(crate) use proving::{NeighborProof, Proving};
 
 /// Kind of the fault of an object that is not there.
 const ABSENT: &str = "absent";
@@ -251,7 +252,8 @@ async fn replaced(
     }
 }
 
-type Fault = (&'static str, String);
+/// Kind of a fault, and the fault in words.
+pub(super) type Fault = (&'static str, String);
 
 /// A fault of an object, or a store that does not answer.
 fn fault<T>(failed: Failed) -> Result<Result<T, Fault>, Failed> {
@@ -283,7 +285,8 @@ async fn check_segment(
     Ok(content_of(opened).map_err(segment))
 }
 
-fn read_segment(
+/// Opens a segment, and compares its blocks with those that the manifest names.
+pub(super) fn read_segment(
     manifest: &Manifest,
     segment: &SegmentEntry,
     bytes: Vec<u8>,

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use neve_archive::{Digest, Manifest};
+use neve_archive::{Digest, Manifest, SegmentEntry};
 use neve_record::packed::Codec;
 use neve_store::SealedFile;
 use tracing::warn;
@@ -16,13 +16,24 @@ use tracing::warn;
 use super::turns;
 use crate::shared::lock::lock;
 
-/// Segments whose packed file was in the store, which has proven heights only. So the blocks of one with an
-/// equal digest are proven, and linked to the blocks above it.
+/// Segments whose packed file was in the store, which has proven heights only, and those that were proven for clients. So
+/// the blocks of one with an equal digest are proven, and linked to the blocks above it.
 pub(super) struct Proofs {
     /// Directory of the store.
     store: PathBuf,
     path: PathBuf,
     state: Mutex<State>,
+}
+
+/// A segment to prove, and its neighbors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Candidate {
+    /// The segment below it.
+    pub(super) below: Option<SegmentEntry>,
+    /// The segment.
+    pub(super) segment: SegmentEntry,
+    /// The segment above it, which is proven.
+    pub(super) above: SegmentEntry,
 }
 
 /// Words with which the lines of the file begin.
@@ -142,8 +153,7 @@ impl Proofs {
                 continue;
             }
             if digest_of(&self.store, *first, entry.bytes) == Some(entry.digest) {
-                self.note(&format!("{SEGMENT}{first} {}\n", entry.digest));
-                lock(&self.state).segments.insert(*first, entry.digest);
+                self.add(entry);
             } else {
                 lock(&self.state).others.insert(*first, entry.digest);
             }
@@ -191,6 +201,31 @@ impl Proofs {
         Some(first..=newest.first + u64::from(manifest.range) - 1)
     }
 
+    /// Returns the segment below the proven ones that reach up to the served range, which begins at `end`.
+    pub(super) fn candidate(&self, manifest: &Manifest, end: u64) -> Option<Candidate> {
+        let state = lock(&self.state);
+        let is_proven =
+            |entry: &&SegmentEntry| state.segments.get(&entry.first) == Some(&entry.digest);
+        let segments = &manifest.segments;
+        let mut count = segments.partition_point(|entry| entry.first <= end);
+        // One that begins where the served range does need not be proven: nothing of it is answered from the archive.
+        let newest = segments.get(..count)?.last()?;
+        if newest.first == end && !is_proven(&newest) {
+            count -= 1;
+        }
+        let proven = segments[..count].iter().rev().take_while(is_proven).count();
+        let lowest = count.checked_sub(proven).filter(|_| proven > 0)?;
+        let at = lowest.checked_sub(1)?;
+        let below = at.checked_sub(1).map(|below| segments[below]);
+        Some(Candidate { below, segment: segments[at], above: segments[lowest] })
+    }
+
+    /// Notes that a segment is proven, and linked to the proven one above it.
+    pub(super) fn add(&self, entry: &SegmentEntry) {
+        self.note(&format!("{SEGMENT}{} {}\n", entry.first, entry.digest));
+        lock(&self.state).segments.insert(entry.first, entry.digest);
+    }
+
     fn note(&self, line: &str) {
         if let Err(error) = append(&self.path, line) {
             warn!(file = %self.path.display(), %error, "proof of an archived segment not kept");
@@ -231,7 +266,7 @@ fn digest_of(store: &Path, first: u64, bytes: u64) -> Option<Digest> {
 
 #[cfg(test)]
 mod tests {
-    use neve_archive::{Chain, SegmentEntry};
+    use neve_archive::Chain;
 
     use super::*;
 
@@ -266,6 +301,28 @@ mod tests {
         let mut other = manifest;
         other.segments[1].digest = Digest([9; 32]);
         assert_eq!(lines(&[0, 1, 2]).heights(&other, 96), Some(64..=95), "other bytes");
+    }
+
+    #[test]
+    fn next_segment_to_prove_is_the_one_below_those_that_join_the_served_range() {
+        let dir = tempfile::tempdir().expect("a directory can be made");
+        let manifest = manifest();
+        let next = |proven: &[usize], end| {
+            let proofs = Proofs::open(dir.path().into(), dir.path().join("none"));
+            let known = proven.iter().map(|at| &manifest.segments[*at]);
+            lock(&proofs.state).segments.extend(known.map(|entry| (entry.first, entry.digest)));
+            let found = proofs.candidate(&manifest, end)?;
+            let Candidate { below, segment, above } = found;
+            Some((below.map(|below| below.first), segment.first, above.first))
+        };
+        assert_eq!(next(&[3], 96), Some((Some(32), 64, 96)), "its own first segment");
+        assert_eq!(next(&[2], 96), Some((Some(0), 32, 64)), "that of the archive is another one");
+        assert_eq!(next(&[1, 2], 100), None, "its own first segment is not proven");
+        assert_eq!(next(&[1, 2, 3], 100), Some((None, 0, 32)));
+        assert_eq!(next(&[0, 2, 3], 100), Some((Some(0), 32, 64)));
+        assert_eq!(next(&[0, 1, 2, 3], 100), None, "all are");
+        assert_eq!(next(&[3], 200), Some((Some(32), 64, 96)), "above the archive");
+        assert_eq!((next(&[], 96), next(&[1], 0)), (None, None));
     }
 
     #[test]

@@ -24,11 +24,16 @@ use super::proofs::Proofs;
 use crate::archive::error::Failed;
 use crate::archive::signature::is_signed_by;
 use crate::archive::source::{ArchiveSource, identity_of};
+use crate::archive::verify::NeighborProof;
 use crate::config::ArchiveTrust;
 use crate::config::settings::ArchiveConfig;
 use crate::fetch::Evidence;
 use crate::rpc::methods::{Below, Lending, Lent, LogsAt, Want};
 use crate::shared::{ClientAddress, Serving};
+
+mod proving;
+
+use proving::Demand;
 
 /// Time that one request waits for the archive.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
@@ -55,17 +60,21 @@ pub(crate) struct ArchiveReader {
     prefetch: Arc<Prefetch>,
     serving: Arc<Serving>,
     trust: ArchiveTrust,
-    proofs: Proofs,
+    proofs: Arc<Proofs>,
+    proof: NeighborProof,
+    demand: Demand,
     known: ArcSwapOption<Known>,
 }
 
 impl ArchiveReader {
-    /// Opens the directory of pages. All work for requests runs on the runtime.
+    /// Opens the directory of pages. All work for requests runs on the runtime. `proof` is for segments that
+    /// nobody has proven.
     pub(crate) fn new(
         manifests: &Arc<ArchiveSource>,
         serving: &Arc<Serving>,
         config: &ArchiveConfig,
         place: PagePlace,
+        proof: NeighborProof,
         runtime: &Handle,
     ) -> Result<Arc<Self>, Failed> {
         let PagePlace { store, evidence, files_max } = place;
@@ -88,15 +97,19 @@ impl ArchiveReader {
             prefetch: Arc::default(),
             serving: Arc::clone(serving),
             trust: config.trust,
-            proofs,
+            proofs: Arc::new(proofs),
+            proof,
+            demand: Demand::default(),
             known: ArcSwapOption::empty(),
         }))
     }
 
-    /// Keeps the manifest up to date, the proven segments and the filters, and probes a store that fails.
+    /// Keeps the manifest up to date, the proven segments and the filters, proves segments that clients ask for, and
+    /// probes a store that fails.
     pub(crate) async fn run(self: Arc<Self>) {
         let probing = self.files.pages.objects.keep_probing();
-        tokio::join!(self.keep_manifest(), self.keep_filters(), probing, self.show_breaker());
+        let (manifest, filters) = (self.keep_manifest(), self.keep_filters());
+        tokio::join!(manifest, filters, self.keep_proving(), probing, self.show_breaker());
     }
 
     /// Shows the state of the breaker in /health.
@@ -210,6 +223,7 @@ impl ArchiveReader {
                 Ok(all().filter(|_| is_taken))
             }
             ArchiveTrust::Prove => {
+                self.demand.offer(manifest);
                 let (reader, manifest) = (Arc::clone(self), Arc::clone(manifest));
                 let compare = move || {
                     reader.proofs.compare(&manifest, &reader.serving.reader.packed());
@@ -333,7 +347,12 @@ impl Below for ArchiveReader {
 
     fn may_lend(&self, want: &Want) -> bool {
         // Those who lend look in the filters, on threads that may take long.
-        matches!(want, Want::Hash(_)) && self.files.filters.are_many() || self.may_have(want)
+        if matches!(want, Want::Hash(_)) && self.files.filters.are_many() {
+            return true;
+        }
+        let known = self.known.load();
+        self.demand.ask(want, known.as_ref().map(|known| &known.heights)); // for a later request
+        self.may_have(want)
     }
 
     fn lend(self: Arc<Self>, wants: Vec<Want>, address: ClientAddress) -> Lending {

@@ -12,10 +12,20 @@ use crate::config::Anchor;
 
 /// Memory for receipts that wait for their settling header.
 const WINDOW_BYTES_MAX: usize = 64 << 20;
+/// Memory for those of a segment that is proven by its neighbors.
+const NEIGHBOR_WINDOW_BYTES_MAX: usize = 24 << 20;
+/// Heights of a neighbor that may settle receipts of a segment, or be settled with them: blocks of minutes, where the
+/// node settles within seconds (ACP-194).
+const NEIGHBOR_HEIGHTS_MAX: u64 = 256;
+
+/// Kind of the fault of heights that nothing disproves, and no header settles.
+pub(in crate::archive) const UNPROVEN: &str = "unproven";
 
 /// Heights that are proven so far. Segments come in ascending order.
 #[derive(Debug, Clone)]
 pub(crate) struct Proving {
+    /// Checks of each block, but for its chain.
+    checks: Checks,
     /// A block that is known to be in the chain.
     anchor: Option<Anchor>,
     /// Bytes of receipts that wait for their settling header.
@@ -36,11 +46,12 @@ pub(crate) struct Proving {
 impl Proving {
     /// Begins a proof that leads to `anchor`, if there is one.
     pub(crate) fn new(anchor: Option<Anchor>) -> Self {
-        let window = Settlement::new(WINDOW_BYTES_MAX);
+        let checks = Checks { chain_id: 0, senders: false, admitted: AdmittedKeys::default() };
         Self {
+            checks,
             anchor,
             window_bytes_max: WINDOW_BYTES_MAX,
-            window,
+            window: Settlement::new(WINDOW_BYTES_MAX),
             linked: None,
             from: 0,
             forgotten: None,
@@ -70,7 +81,7 @@ impl Proving {
                  header that settles them",
                 self.window_bytes_max
             );
-            return Some(("unproven", why)).filter(|_| from < first);
+            return Some((UNPROVEN, why)).filter(|_| from < first);
         }
         let (newest, name) = match self.anchor {
             Some(anchor) if !self.has_anchor => {
@@ -87,7 +98,7 @@ impl Proving {
             "no height is proven: the header of height {newest}, {name}, settles no receipts of the heights that lead \
              to it; prove again with a later block"
         );
-        Some(("unproven", why)).filter(|_| self.proven.is_none())
+        Some((UNPROVEN, why)).filter(|_| self.proven.is_none())
     }
 
     /// Proves a segment. One that fails changes nothing, so that the next one has no link to the blocks below.
@@ -104,11 +115,9 @@ impl Proving {
             self.window = Settlement::new(self.window_bytes_max);
             (self.linked, self.from) = (None, 0);
         }
-        let chain_id = header.identity.chain_id;
-        let checks = Checks { chain_id, senders: false, admitted: AdmittedKeys::default() };
         let mut keys = PackedKeys::default();
         for height in header.first..header.end() {
-            self.height(opened, height, &checks, &mut keys)?;
+            self.height(opened, height, &mut keys)?;
         }
         // The terms of a span are those of this index: an absent one would hide logs.
         opened.check_indexes(&keys).map_err(|why| ("index", why))
@@ -118,13 +127,13 @@ impl Proving {
         &mut self,
         opened: &OpenedFile,
         height: u64,
-        checks: &Checks,
         keys: &mut PackedKeys,
     ) -> Result<(), Fault> {
+        let checks = Checks { chain_id: opened.header().identity.chain_id, ..self.checks };
         let fault = |kind: &'static str, why: String| (kind, format!("height {height}: {why}"));
         let stored = opened.record(height).map_err(|why| fault("segment", why))?;
         let [block, receipts] = [FULL, RECEIPTS].map(|part| &stored.parts[part].bytes);
-        let made = assemble(block, receipts, checks);
+        let made = assemble(block, receipts, &checks);
         let made = made.map_err(|refusal| fault(refusal.reason(), refusal.to_string()))?;
         if (made.record.height, made.record.hash) != (height, stored.hash) {
             return Err(fault("hash", "its block is another one".to_owned()));
@@ -163,5 +172,55 @@ impl Proving {
         let through = self.window.settled().map_or(height, |settled| settled.min(height));
         let from = self.from.max(first);
         (from <= through).then_some((from, through))
+    }
+}
+
+/// Proof of segments by their neighbors.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct NeighborProof {
+    /// True to recover senders from signatures.
+    pub(crate) senders: bool,
+    /// Keys that blocks may have besides those of known releases.
+    pub(crate) admitted: AdmittedKeys,
+}
+
+impl NeighborProof {
+    /// Proves a segment whose last block must be the parent of the first one of `above`, which is proven. From Helicon on
+    /// headers of `above` settle its last receipts. Its first headers may settle receipts of `below` together with its own:
+    /// without `below` it is unproven then.
+    pub(in crate::archive) fn prove(
+        self,
+        below: Option<&OpenedFile>,
+        segment: &OpenedFile,
+        above: &OpenedFile,
+    ) -> Result<(), Fault> {
+        let (first, end) = (segment.header().first, segment.header().end());
+        let mut proving = self.begin();
+        let mut keys = PackedKeys::default(); // of heights whose index is not compared
+        if let Some(below) = below {
+            let near = first.saturating_sub(NEIGHBOR_HEIGHTS_MAX).max(below.header().first)..first;
+            for height in near {
+                proving.height(below, height, &mut keys)?;
+            }
+        }
+        proving.prove(segment)?;
+        for height in end..above.header().end().min(end + NEIGHBOR_HEIGHTS_MAX) {
+            // The first one also where nothing is left to settle: it names the last block of the segment.
+            proving.height(above, height, &mut keys)?;
+            if proving.proven.is_some_and(|(from, through)| from <= first && through + 1 >= end) {
+                return Ok(());
+            }
+        }
+        let last = end - 1;
+        let why = format!("its neighbors do not settle all receipts of heights {first} to {last}");
+        Err((UNPROVEN, why))
+    }
+
+    fn begin(self) -> Proving {
+        let Self { senders, admitted } = self;
+        let checks = Checks { chain_id: 0, senders, admitted };
+        let window_bytes_max = NEIGHBOR_WINDOW_BYTES_MAX;
+        let window = Settlement::new(window_bytes_max);
+        Proving { checks, window_bytes_max, window, ..Proving::new(None) }
     }
 }

@@ -31,8 +31,8 @@ const CATCH_UP_RATE: f64 = 1_375.0;
 /// Blocks a second that a mirror next to its source takes as segments: 178,000 of them in 66 s.
 const MIRROR_RATE: f64 = 2_690.0;
 /// Memory of a replica that answers below its tail, besides its filters: reads under way, pages that wait for
-/// the disk, tables, page lists and the manifest of 1,500 spans.
-const REPLICA_BYTES: u64 = (136 << 20) + 10_000_000;
+/// the disk, tables, page lists, segments that are proven and the manifest of 1,500 spans.
+const REPLICA_BYTES: u64 = (240 << 20) + 10_000_000;
 /// HTTP requests for a height of a node, and of an upstream without `eth_getBlockReceipts`: there a
 /// batch brings the receipts.
 const REQUESTS: f64 = 1.0;
@@ -292,7 +292,7 @@ mod tests {
     fn memory_has_the_parts_of_an_archive() {
         let text = texts(&[&NODE[..], &["--archive", "file:///archive"]].concat());
         let parts =
-            "32.0 MiB ingest, 4.00 GiB filters of the archive, 145.5 MiB reads of the archive";
+            "32.0 MiB ingest, 4.00 GiB filters of the archive, 249.5 MiB reads of the archive";
         assert!(text.contains(parts), "{text}");
         assert!(!texts(&NODE).contains("of the archive"));
     }

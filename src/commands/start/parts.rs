@@ -17,12 +17,14 @@ use super::error::StartError;
 use super::store::StoreDir;
 use super::upstreams::Upstreams;
 #[cfg(feature = "archive")]
-use crate::archive::ArchiveSource;
-#[cfg(feature = "archive")]
 use crate::archive::read::{ArchiveReader, PagePlace};
 #[cfg(feature = "archive")]
 use crate::archive::write::Pusher;
+#[cfg(feature = "archive")]
+use crate::archive::{ArchiveSource, NeighborProof};
 use crate::config::Network;
+#[cfg(feature = "archive")]
+use crate::config::settings::Senders;
 use crate::config::settings::{Config, Limits, LiveRates};
 use crate::fetch::{Evidence, Follower};
 use crate::http::relay::RelayShared;
@@ -112,7 +114,9 @@ impl Parts {
         };
         let (store, evidence) = (place.path().to_owned(), self.evidence.clone());
         let at = PagePlace { store, evidence, files_max: process::page_files_max() };
-        let reader = ArchiveReader::new(source, &self.serving, archive, at, runtime);
+        let senders = config.fetch.recover_senders == Senders::Always;
+        let proof = NeighborProof { senders, admitted: config.fetch.admitted };
+        let reader = ArchiveReader::new(source, &self.serving, archive, at, proof, runtime);
         let named = || config.values.named("archive");
         reader.map(Some).map_err(|why| StartError::Setting(named(), why.to_string()))
     }

@@ -8,7 +8,7 @@ use neve_archive::{Manifest, PageList, PageLists};
 use neve_devnet::Helicon;
 use rcgen::{KeyPair, PKCS_ED25519};
 
-use super::bucket::{Bucket, trust_in};
+use super::bucket::{Bucket, LAST, trust_in};
 use crate::store::archive::{objects, outcome, pushed, verified};
 use crate::store::packed::wait_for_packed;
 use crate::support::neve::{Neve, fresh_dir, run};
@@ -175,12 +175,50 @@ fn segment_that_was_proven_is_answered_after_its_eviction() {
     });
     waits_for_answers(&neve, 32, 95);
     serves(&neve, &bucket.node, 32..=170);
-    assert_eq!(status(&neve, 31), 421, "nobody has proven it");
     neve.stop_in_time();
     let neve = start();
     waits_for_answers(&neve, 32, 95);
     serves(&neve, &bucket.node, 32..=95);
     neve.stop_in_time();
+}
+
+#[test]
+fn segment_below_the_proven_ones_is_proven_once_a_client_asks_for_it() {
+    for helicon in [Helicon::Never, Helicon::FromGenesis] {
+        let bucket = Bucket::new(helicon);
+        let (dir, url, place) = (fresh_dir(), bucket.node.base_url(), bucket.place());
+        let start = || {
+            let from = ["--archive", &place, "--upstream", &url, "--segment-blocks", "32"];
+            let tail = ["--backfill-to", "64", "--unpacked-bytes", "0"];
+            Neve::start(dir.path(), &[&from[..], &tail].concat())
+        };
+        let neve = start();
+        neve.wait_for_head(110);
+        bucket.node.advance(20); // headers that settle those before
+        neve.wait("proof of the tail's first segment", |_| {
+            let proofs = fs::read_to_string(dir.path().join("store/archive-proofs"));
+            proofs.unwrap_or_default().contains("segment 64 ").then_some(())
+        });
+        let counts = |neve: &Neve| {
+            let count = |outcome| {
+                let name = format!("neve_archive_proven_segments_total{{outcome=\"{outcome}\"}}");
+                if neve.metric(&name).is_some() { neve.count(&name) } else { 0 }
+            };
+            ["proven", "rejected", "failed"].map(count)
+        };
+        assert_eq!((status(&neve, 40), status(&neve, 5)), (421, 421), "nobody has proven them");
+        neve.wait("a proof", |_| (status(&neve, 40) == 200).then_some(()));
+        neve.wait("another proof", |_| (status(&neve, 5) == 200).then_some(()));
+        waits_for_answers(&neve, 0, 63);
+        serves(&neve, &bucket.node, 0..=LAST);
+        assert_eq!(counts(&neve), [2, 0, 0]);
+        neve.stop_in_time();
+        let neve = start();
+        waits_for_answers(&neve, 0, 63);
+        serves(&neve, &bucket.node, 0..=LAST);
+        assert_eq!(counts(&neve), [0; 3], "it remembers them");
+        neve.stop_in_time();
+    }
 }
 
 /// Replaces the terms of the only span by some without an entry, with right digests all the way up.

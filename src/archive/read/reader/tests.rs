@@ -50,7 +50,9 @@ fn reader(dir: &Path, more: &[String]) -> (Arc<ArchiveReader>, ReadThread) {
     let source = ArchiveSource::open(&archive, &Arc::default()).expect("a directory");
     let thread = ReadThread::start().expect("a thread starts");
     let at = PagePlace { store: dir.to_owned(), evidence: Evidence::new(dir), files_max: 9 };
-    let reader = ArchiveReader::new(&Arc::new(source), &serving, &archive, at, thread.runtime());
+    let proof = NeighborProof::default();
+    let source = Arc::new(source);
+    let reader = ArchiveReader::new(&source, &serving, &archive, at, proof, thread.runtime());
     (reader.expect("a directory"), thread)
 }
 

@@ -51,7 +51,16 @@ impl PackedDir {
 
     /// Packs so many ranges of a chain whose later headers settle receipts, after these were changed.
     pub(super) fn settled_later(ranges: usize, change: impl Fn(u64, &mut Vec<u8>)) -> Self {
-        Self::of_chain(Helicon::FromGenesis, ranges, RANGE, change)
+        Self::settled_later_of(ranges, RANGE, change)
+    }
+
+    /// Packs so many ranges of such a chain of another length.
+    pub(super) fn settled_later_of(
+        ranges: usize,
+        length: u32,
+        change: impl Fn(u64, &mut Vec<u8>),
+    ) -> Self {
+        Self::of_chain(Helicon::FromGenesis, ranges, length, change)
     }
 
     /// Packs so many ranges, with the blocks of another chain from a height on.

@@ -17,7 +17,7 @@ use super::fault_store::{Fault, FaultStore};
 use super::packed_dir::{PackedDir, RANGE, write};
 use super::support::{archive, pushed, run};
 use crate::archive::local::{OpenedFile, packed_files};
-use crate::archive::verify::{ArchiveFinding, Proving, Verified, verify};
+use crate::archive::verify::{ArchiveFinding, NeighborProof, Proving, UNPROVEN, Verified, verify};
 use crate::config::Anchor;
 
 fn opened(packed: &PackedDir, file: usize) -> OpenedFile {
@@ -297,5 +297,44 @@ fn keys_of_a_packed_file_are_those_of_its_records() {
         assert_eq!(keys, hashes);
         assert!(!of_logs.is_empty() && terms.len() == of_logs.len());
         assert_eq!(BTreeSet::from_iter(terms), of_logs);
+    }
+}
+
+/// Kind of the fault of a file that its neighbors are to prove, the lower one only if it `has_below`.
+fn by_neighbors(packed: &PackedDir, file: usize, has_below: bool) -> Result<(), &'static str> {
+    let below = has_below.then(|| opened(packed, file - 1));
+    let (segment, above) = (opened(packed, file), opened(packed, file + 1));
+    NeighborProof::default().prove(below.as_ref(), &segment, &above).map_err(|(kind, _)| kind)
+}
+
+#[test]
+fn segment_is_proven_if_the_proven_one_above_it_is_its_child() {
+    let packed = PackedDir::new(3);
+    assert_eq!([0, 1].map(|file| by_neighbors(&packed, file, false)), [Ok(()), Ok(())]);
+    let forged = PackedDir::forged(3, RANGE, fail_at(5));
+    assert_eq!(by_neighbors(&forged, 0, false), Ok(()), "only the header above counts");
+    assert_eq!(by_neighbors(&forged, 1, false), Err("receipts_root"));
+    // Blocks of another chain from height 8 on.
+    let torn = PackedDir::torn(3, 8);
+    assert_eq!(by_neighbors(&torn, 1, false), Err("settled_parent"));
+}
+
+#[test]
+fn receipts_of_a_segment_are_proven_by_headers_above_it() {
+    let (range, blocks) = (32, blocks_settled_later(96));
+    let settled = settled_heights(&blocks);
+    let whole = PackedDir::settled_later_of(3, range, |_, _| ());
+    // Its first headers may settle receipts below it together with its own.
+    let is_apart = settled.contains(&31);
+    assert_eq!(by_neighbors(&whole, 1, false), if is_apart { Ok(()) } else { Err(UNPROVEN) });
+    assert_eq!(by_neighbors(&whole, 1, true), Ok(()));
+    assert!(settled[63] < 63, "a header of the segment above settles its last height");
+    let succeeds = |at: &u64| success(blocks[*at as usize].receipts()).is_some();
+    let last = (settled[63] + 1..64).rev().find(succeeds).expect("transactions succeed");
+    let first = (32..64).find(succeeds).expect("transactions succeed");
+    for height in [first, last] {
+        let forged = PackedDir::settled_later_of(3, range, fail_at(height));
+        let found = by_neighbors(&forged, 1, true);
+        assert_eq!(found, Err("settled_receipts_root"), "{height}");
     }
 }

@@ -1,0 +1,162 @@
+//! Proof of archived segments that nobody has vouched for: the next one below those that are proven, each time that a
+//! client asks for a height there.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use metrics::counter;
+use neve_archive::{Manifest, SegmentEntry};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::ArchiveReader;
+use crate::archive::local::OpenedFile;
+use crate::archive::read::fetch::{ObjectNotRead, Payer};
+use crate::archive::verify::{Fault, UNPROVEN, read_segment};
+use crate::config::ArchiveTrust;
+use crate::rpc::methods::{LogsAt, Want};
+
+/// Bytes of a segment that is proven. It is in memory with both neighbors.
+const SEGMENT_BYTES_MAX: u64 = 24 << 20;
+/// Time after which a segment is tried again that could not be read, and one that was rejected.
+const AGAIN_UNREAD: Duration = Duration::from_secs(5);
+const AGAIN_REJECTED: Duration = Duration::from_mins(5);
+
+/// Heights that clients ask for and that no proven segment has.
+#[derive(Default)]
+pub(super) struct Demand {
+    /// Manifest that may name them.
+    manifest: ArcSwapOption<Manifest>,
+    asked: Notify,
+}
+
+impl Demand {
+    /// Takes the manifest whose segments may be asked for.
+    pub(super) fn offer(&self, manifest: &Arc<Manifest>) {
+        self.manifest.store(Some(Arc::clone(manifest)));
+    }
+
+    /// Asks for a proof if the archive has heights that a client wants, below `answered` ones. However many ask meanwhile,
+    /// one more segment is proven.
+    pub(super) fn ask(&self, want: &Want, answered: Option<&RangeInclusive<u64>>) {
+        let is_below = |height: &u64| answered.is_none_or(|answered| height < answered.start());
+        let Some(lowest) = lowest(want).filter(is_below) else { return };
+        let manifest = self.manifest.load();
+        if manifest.as_ref().is_some_and(|manifest| manifest.segment_of(lowest).is_some()) {
+            self.asked.notify_one();
+        }
+    }
+}
+
+/// Lowest height that a request needs. `None` if it names a hash.
+fn lowest(want: &Want) -> Option<u64> {
+    match want {
+        Want::Height(height) => Some(*height),
+        Want::Heights(heights) | Want::Logs(LogsAt::Heights(heights), _) => Some(*heights.start()),
+        Want::Hash(_) | Want::Logs(LogsAt::Block(_), _) => None,
+    }
+}
+
+/// Reason why a segment is not proven.
+#[derive(Debug, thiserror::Error)]
+enum Unproven {
+    #[error(transparent)]
+    NotRead(#[from] ObjectNotRead),
+    #[error("{0} bytes, of which at most {SEGMENT_BYTES_MAX} are read for a proof")]
+    Large(u64),
+    #[error("{}: {}", .0.0, .0.1)]
+    Rejected(Fault),
+}
+
+impl Unproven {
+    fn outcome(&self) -> (&'static str, Duration) {
+        match self {
+            Self::NotRead(_) => ("failed", AGAIN_UNREAD),
+            Self::Large(_) | Self::Rejected(_) => ("rejected", AGAIN_REJECTED),
+        }
+    }
+}
+
+impl ArchiveReader {
+    /// Proves the next segment when a client has asked for it, and then rests for as long as that took: half of a
+    /// processor is the most that clients can have of it.
+    pub(super) async fn keep_proving(&self) {
+        if self.trust != ArchiveTrust::Prove {
+            return;
+        }
+        loop {
+            self.demand.asked.notified().await;
+            let began = Instant::now();
+            let rest = match self.prove_next().await {
+                Ok(None) => AGAIN_UNREAD, // the tail changes meanwhile
+                Ok(Some(first)) => {
+                    info!(first, "archived segment proven");
+                    count("proven");
+                    began.elapsed()
+                }
+                Err(why) => {
+                    warn!(%why, "archived segment not proven");
+                    let (outcome, rest) = why.outcome();
+                    count(outcome);
+                    rest
+                }
+            };
+            sleep(rest).await;
+        }
+    }
+
+    /// Proves a segment. Returns its first height; `None` if none joins those that are proven.
+    async fn prove_next(&self) -> Result<Option<u64>, Unproven> {
+        let (manifest, end) = (self.demand.manifest.load_full(), self.end());
+        let Some((manifest, end)) = manifest.zip(end) else { return Ok(None) };
+        let Some(candidate) = self.proofs.candidate(&manifest, end) else { return Ok(None) };
+        let segment = self.opened(&manifest, candidate.segment).await?;
+        let above = self.opened(&manifest, candidate.above).await?;
+        let alone = self.prove(None, &segment, &above).await;
+        if let (Err(Unproven::Rejected((UNPROVEN, _))), Some(below)) = (&alone, candidate.below) {
+            let below = self.opened(&manifest, below).await?;
+            self.prove(Some(below), &segment, &above).await?;
+        } else {
+            alone?;
+        }
+        let proofs = Arc::clone(&self.proofs);
+        self.files.pages.off(move || proofs.add(&candidate.segment)).await?;
+        Ok(Some(candidate.segment.first))
+    }
+
+    async fn prove(
+        &self,
+        below: Option<Arc<OpenedFile>>,
+        segment: &Arc<OpenedFile>,
+        above: &Arc<OpenedFile>,
+    ) -> Result<(), Unproven> {
+        let (segment, above, proof) = (Arc::clone(segment), Arc::clone(above), self.proof);
+        // Without a turn at the processors: it takes seconds, for which reads of requests would wait.
+        let prove = move || proof.prove(below.as_deref(), &segment, &above);
+        self.files.pages.off(prove).await?.map_err(Unproven::Rejected)
+    }
+
+    /// Brings a segment whole, and opens it. Its pages stay for requests.
+    async fn opened(
+        &self,
+        manifest: &Arc<Manifest>,
+        entry: SegmentEntry,
+    ) -> Result<Arc<OpenedFile>, Unproven> {
+        if entry.bytes > SEGMENT_BYTES_MAX {
+            return Err(Unproven::Large(entry.bytes));
+        }
+        let name = manifest.segment_name(&entry);
+        let bytes = self.files.pages.whole(name, entry.bytes, Payer::Neve).await?;
+        let manifest = Arc::clone(manifest);
+        let open = move || read_segment(&manifest, &entry, bytes).map(Arc::new);
+        let opened = self.files.pages.off(open).await?;
+        opened.map_err(|why| Unproven::Rejected(("segment", why)))
+    }
+}
+
+fn count(outcome: &'static str) {
+    counter!("neve_archive_proven_segments_total", "outcome" => outcome).increment(1);
+}
