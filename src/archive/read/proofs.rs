@@ -210,6 +210,9 @@ impl Proofs {
         let mut count = segments.partition_point(|entry| entry.first <= end);
         // One that begins where the served range does need not be proven: nothing of it is answered from the archive.
         let newest = segments.get(..count)?.last()?;
+        if newest.first + u64::from(manifest.range) < end {
+            return None; // between them are heights that nobody has
+        }
         if newest.first == end && !is_proven(&newest) {
             count -= 1;
         }
@@ -321,7 +324,8 @@ mod tests {
         assert_eq!(next(&[1, 2, 3], 100), Some((None, 0, 32)));
         assert_eq!(next(&[0, 2, 3], 100), Some((Some(0), 32, 64)));
         assert_eq!(next(&[0, 1, 2, 3], 100), None, "all are");
-        assert_eq!(next(&[3], 200), Some((Some(32), 64, 96)), "above the archive");
+        assert_eq!(next(&[3], 128), Some((Some(32), 64, 96)), "the archive ends below");
+        assert_eq!(next(&[3], 129), None, "a height is missing between");
         assert_eq!((next(&[], 96), next(&[1], 0)), (None, None));
     }
 
