@@ -19,6 +19,7 @@ const PIECES_ROOM: usize = 3;
 pub(crate) struct Mark {
     pieces: usize,
     text: usize,
+    loose: usize,
     len: usize,
 }
 
@@ -98,17 +99,18 @@ impl BodyBuilder {
         self.stored(plain)
     }
 
-    /// Returns the end of the body, to which [`Self::back_to`] can cut it.
-    pub(crate) fn mark(&mut self) -> Mark {
-        self.flush();
-        Mark { pieces: self.pieces.len(), text: self.text.len(), len: self.len }
+    /// Returns the end of the body, to which [`Self::back_to`] can cut it. It makes no piece: the caller may still
+    /// take away the text before it.
+    pub(crate) fn mark(&self) -> Mark {
+        let Self { loose, len, .. } = *self;
+        Mark { pieces: self.pieces.len(), text: self.text.len(), loose, len }
     }
 
     /// Takes away all that was appended since the mark.
     pub(crate) fn back_to(&mut self, mark: Mark) {
         self.pieces.truncate(mark.pieces);
         self.text.truncate(mark.text);
-        (self.loose, self.len) = (mark.text, mark.len);
+        (self.loose, self.len) = (mark.loose, mark.len);
     }
 
     /// Appends all of another body.

@@ -265,4 +265,22 @@ mod tests {
         assert_eq!(outer.len(), 5);
         assert_eq!(outer.finish().unwrap().into_bytes(), b"{[1]}");
     }
+
+    /// The begin of an answer goes if its call is left to another server after all.
+    #[test]
+    fn text_before_a_mark_can_be_taken_away_behind_the_cut() {
+        let mut builder = BodyBuilder::default();
+        builder.text().extend_from_slice(b"[");
+        let start = builder.text().len();
+        builder.text().extend_from_slice(b"begin");
+        let mark = builder.mark();
+        builder.text().extend_from_slice(b"[");
+        builder.push(1, BodySlice::Shared(Bytes::from_static(b"1")));
+        builder.back_to(mark);
+        assert_eq!(builder.len(), 6);
+        builder.text().truncate(start);
+        builder.text().extend_from_slice(b"]");
+        assert_eq!(builder.len(), 2);
+        assert_eq!(builder.finish().unwrap().into_bytes(), b"[]");
+    }
 }

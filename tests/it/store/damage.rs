@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::client::Client;
@@ -153,6 +153,30 @@ fn flipped_bits_are_misses_until_records_are_fetched_again() {
         assert!(neve.count("neve_store_repaired_records_total") >= damaged);
         neve.stop();
     }
+}
+
+/// An answer that ends in its midst must leave nothing in the batch around it.
+#[test]
+fn logs_of_a_damaged_height_are_one_error_in_a_split_batch() {
+    let (_node, dir, _right) = stored(MAIN);
+    flip(dir.path(), 6);
+    let arguments = ["--upstream", "http://127.0.0.1:9", "--scrub-bytes-per-second", "none"];
+    let neve = Neve::start(dir.path(), &[&arguments[..], &["--on-miss", "relay"]].concat());
+    let (mut client, mut failed) = (neve.client(), 0);
+    let call = |id: u32, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
+    };
+    for height in 0..=MAIN.head {
+        let logs = format!(r#"[{{"fromBlock":"{height:#x}","toBlock":"{height:#x}"}}]"#);
+        let calls = [call(7, "eth_getLogs", &logs), call(8, "eth_chainId", "[]")];
+        let batch = client.post(&format!("[{}]", calls.join(",")));
+        let answers: Value = serde_json::from_str(&batch.text())
+            .unwrap_or_else(|error| panic!("{height}: {error}: {:.300}", batch.text()));
+        assert_eq!((&answers[0]["id"], &answers[1]["id"]), (&json!(7), &json!(8)), "{height}");
+        assert!(answers[1]["result"].is_string() && answers[2].is_null(), "{answers}");
+        failed += usize::from(answers[0]["error"].is_object());
+    }
+    assert!(failed > 5, "{failed} of {} heights", MAIN.head);
 }
 
 /// For a thread a page behind a file's end is one that the disk does not deliver: touching it is a SIGBUS.
