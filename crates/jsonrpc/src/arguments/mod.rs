@@ -17,5 +17,5 @@ pub(crate) use call::{Checked, overrides, transaction};
 pub(crate) use reference::{block_number, block_reference};
 pub(crate) use values::{
     DecodeError, Decoded, Floats, address, big, boolean, bytes, check_string, check_strings,
-    decoded_hex, floats, hash, hex_or_decimal, index, kind, string, uint,
+    decoded_hex, floats, hash, hex_or_decimal, index, kind, not_finite, string, uint,
 };

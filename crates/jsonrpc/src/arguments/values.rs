@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::error::MESSAGE_BYTES_MAX;
 use crate::json::{decode, elements, inside, quote};
 
 /// Fault of a value, in Go's words.
@@ -131,17 +132,27 @@ pub(crate) fn floats(value: &[u8], kept: usize) -> Decoded<Floats> {
 
 /// A `float64`. Null is 0.
 pub(crate) fn float(value: &[u8]) -> Decoded<f64> {
-    const TYPE: &str = "float64";
     match value.first() {
         Some(b'n') => return Ok(0.0),
         Some(b'-' | b'0'..=b'9') => {}
-        _ => return Err(DecodeError::kind(kind(value), TYPE)),
+        _ => return Err(DecodeError::kind(kind(value), "float64")),
     }
     let text = String::from_utf8_lossy(value);
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() => Ok(number),
-        _ => Err(DecodeError::kind(format!("number {text}"), TYPE)),
+        _ => Err(not_finite(value)),
     }
+}
+
+/// Error about a number that is too large for a `float64`.
+pub(crate) fn not_finite(number: &[u8]) -> DecodeError {
+    let number = String::from_utf8_lossy(repeated(number));
+    DecodeError::kind(format!("number {number}"), "float64")
+}
+
+/// Begin of a value that a message repeats: the rest would be copied for nothing.
+fn repeated(value: &[u8]) -> &[u8] {
+    &value[..value.len().min(MESSAGE_BYTES_MAX)]
 }
 
 /// A `math.HexOrDecimal64`: hex or decimal, with or without quotes; nothing is 0.
@@ -157,7 +168,7 @@ pub(crate) fn hex_or_decimal(value: &[u8]) -> Decoded<u64> {
     let digits = std::str::from_utf8(digits).ok().filter(|_| unsigned);
     digits
         .and_then(|digits| u64::from_str_radix(digits, radix).ok())
-        .ok_or_else(|| format!("invalid hex or decimal integer {}", quote(text)).into())
+        .ok_or_else(|| format!("invalid hex or decimal integer {}", quote(repeated(text))).into())
 }
 
 const NO_PREFIX: &str = "hex string without 0x prefix";
@@ -335,6 +346,20 @@ mod tests {
         assert!(floats_of.first.capacity() <= 128, "{}", floats_of.first.capacity());
         let expected = "json: cannot unmarshal string into Go value of type float64";
         assert_eq!(says(floats(long.replace("0]", "\"\"]").as_bytes(), 100)), expected);
+    }
+
+    /// Quoted, a byte takes four, and three copies of the message are made.
+    #[test]
+    fn error_about_a_long_value_repeats_its_begin() {
+        let digits = "9".repeat(1 << 20);
+        let bytes = [b"\"", &[0xff; 1 << 20][..], b"\""].concat();
+        for said in [says(float(digits.as_bytes())), says(hex_or_decimal(&bytes))] {
+            assert!(
+                (MESSAGE_BYTES_MAX..8 * MESSAGE_BYTES_MAX).contains(&said.len()),
+                "{}",
+                said.len()
+            );
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::arguments::{
     DecodeError, Decoded, LogBound, LogFilter, LogRange, block_number, decoded_hex, hash, kind,
+    not_finite,
 };
 use crate::error::{NoQuery, RpcError};
 use crate::json::{SyntaxScanner, elements, is_key, members};
@@ -121,7 +122,7 @@ fn overflow(value: &[u8]) -> Option<DecodeError> {
     while let Some(number) = scanner.next_number() {
         let text = String::from_utf8_lossy(number);
         if !text.parse::<f64>().is_ok_and(f64::is_finite) {
-            return Some(DecodeError::kind(format!("number {text}"), "float64"));
+            return Some(not_finite(number));
         }
     }
     None
