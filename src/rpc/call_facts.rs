@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use neve_jsonrpc::{is_key, members};
-use serde_json::value::RawValue;
+use neve_jsonrpc::{elements, is_key, members};
 
 /// Methods of a batch that are noted; one with more of them is for any upstream.
 const METHODS_MAX: usize = 16;
@@ -143,14 +142,14 @@ fn block_place(method: &str) -> Option<(usize, bool)> {
     })
 }
 
-fn parameter(parameters: Option<&[u8]>, place: usize) -> Option<&str> {
-    let parameters: Vec<&RawValue> = serde_json::from_slice(parameters?).ok()?;
-    parameters.get(place).map(|value| value.get())
+/// Returns a parameter. No list of all is made, which would take many times the client's text.
+fn parameter(parameters: Option<&[u8]>, place: usize) -> Option<&[u8]> {
+    elements(parameters.filter(|parameters| parameters.starts_with(b"["))?).nth(place)
 }
 
 /// Text of a string without escapes.
-fn text(value: &str) -> Option<&str> {
-    serde_json::from_str(value).ok()
+fn text(value: &[u8]) -> Option<&str> {
+    serde_json::from_slice(value).ok()
 }
 
 /// Block that a parameter names.
@@ -162,13 +161,13 @@ enum Block {
 }
 
 /// Reads a block: a number or a tag, alone or in an object; in a filter of logs, its first block.
-fn block(value: Option<&str>) -> Block {
-    let Some(value) = value.filter(|value| *value != "null") else { return Block::Head };
-    if !value.starts_with('{') {
+fn block(value: Option<&[u8]>) -> Block {
+    let Some(value) = value.filter(|value| *value != b"null") else { return Block::Head };
+    if !value.starts_with(b"{") {
         return named_block(value); // nearly always; serde would write an error first
     }
     let (mut number, mut hash) = (None, None);
-    for (key, value) in members(value.as_bytes()) {
+    for (key, value) in members(value) {
         // As for Go: whatever the case, and the last of a name counts.
         let member = if is_key(key, "fromblock") || is_key(key, "blocknumber") {
             &mut number
@@ -180,13 +179,13 @@ fn block(value: Option<&str>) -> Block {
         *member = (value != b"null").then_some(value);
     }
     match (number, hash) {
-        (Some(number), _) => str::from_utf8(number).map_or(Block::Unknown, named_block),
+        (Some(number), _) => named_block(number),
         (None, None) => Block::Head,
         (None, Some(_)) => Block::Unknown,
     }
 }
 
-fn named_block(value: &str) -> Block {
+fn named_block(value: &[u8]) -> Block {
     match text(value) {
         Some("earliest") => Block::Number(0),
         Some("latest" | "pending" | "safe" | "finalized" | "accepted") => Block::Head,

@@ -21,7 +21,7 @@ mod request;
 
 pub use arguments::{BlockId, LogBound, LogFilter, LogHeads, LogRange, Tag, log_heights};
 pub use error::{NoQuery, RpcError, excerpt};
-pub use json::{is_key, members, syntax_error};
+pub use json::{elements, is_key, members, syntax_error};
 pub use method::{Method, Rules};
 pub use query::{
     LogQuery, Query, Subscription, Transactions, UNSERVED_METHODS, default_methods,

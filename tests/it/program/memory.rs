@@ -365,3 +365,18 @@ fn subscribers_that_do_not_read_take_bounded_memory() {
         attack.send_frames(50, &frame(WHOLE, long.as_bytes()));
     });
 }
+
+/// A list of them would take eight times their text, and more while it grows.
+#[test]
+fn parameters_of_a_relayed_call_take_no_more_memory_than_their_text() {
+    const BOUND: u64 = 48 * MIB;
+    let (_devnet, _dir, neve) = start(&["--on-miss", "relay"]);
+    // neve judges nothing behind an access list.
+    let params = format!("[{{\"accessList\":[]}}{}]", ",0".repeat(2_500_000));
+    let before = memory(neve.pid()).expect("it runs");
+    let peak = Peak::watch(&neve);
+    let answer = neve.client().post(&call("eth_call", &params));
+    assert_eq!(answer.header("x-neve"), Some("relay"), "{:.200}", answer.text());
+    let most = peak.settled() - before;
+    assert!(most < BOUND, "{} MiB, allowed are {}", most / MIB, BOUND / MIB);
+}

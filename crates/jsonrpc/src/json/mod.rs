@@ -9,9 +9,8 @@ mod walk;
 
 pub use syntax::syntax_error;
 pub use text::is_key;
-pub use walk::members;
+pub use walk::{elements, members};
 
 pub(crate) use nesting::Malformed;
 pub(crate) use scan::SyntaxScanner;
 pub(crate) use text::{compact, decode, echo, encode, inside, quote};
-pub(crate) use walk::elements;

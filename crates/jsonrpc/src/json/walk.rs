@@ -15,8 +15,8 @@ pub fn members(object: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// The elements of an array, in order.
-pub(crate) fn elements(array: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The elements of an array that [`parse`](crate::parse) took, in order.
+pub fn elements(array: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut scanner = SyntaxScanner::new(array);
     scanner.take(b'[');
     std::iter::from_fn(move || {
