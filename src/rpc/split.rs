@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::outbound::Outbound;
 use crate::body::{AcceptEncoding, BodyBuilder, ResponseBody};
 use crate::rpc::cursors::UndoLog;
-use crate::shared::{Account, Reservation};
+use crate::shared::{Account, Holder, Reservation};
 
 /// A batch that is answered in part.
 #[derive(Debug)]
@@ -234,16 +234,31 @@ impl Split {
         self.out.finish()
     }
 
-    /// Fills the gaps with upstreams' answers, or with errors. It takes long for long answers. Nobody has
+    /// Reserves memory for the body that [`Self::fill`] makes; false if clients use too much.
+    pub(crate) fn reserve(&mut self, account: Account<'_>, fillings: &[Filling]) -> bool {
+        let bytes = self.filled_bytes(fillings);
+        account.hold(&mut self.reserved, Holder::Relay, bytes)
+    }
+
+    /// Bytes of the whole batch with these answers, at most.
+    fn filled_bytes(&self, fillings: &[Filling]) -> usize {
+        const GAP_BYTES: usize = 256; // around an answer and its id, or an error in its place
+        let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
+        let ids = self.outbound.ids().map(|id| envelope::echoed_len(id) + GAP_BYTES);
+        self.held() + ids.sum::<usize>() + answers.map(Bytes::len).sum::<usize>()
+    }
+
+    /// Fills the gaps with upstreams' answers, or with errors. It takes long for long answers. The caller has
     /// reserved memory for the body.
     pub(crate) fn fill(self, fillings: &[Filling]) -> Option<Mixed> {
-        let count = self.parts.len();
+        let (count, bytes) = (self.parts.len(), self.filled_bytes(fillings));
         let mut texts: Vec<_> = fillings.iter().map(|filling| filling.texts(count)).collect();
         let mut fillers = vec![0; count];
         for (filler, filling) in fillings.iter().enumerate() {
             filling.numbers.iter().for_each(|number| fillers[*number] = filler);
         }
         let mut whole = BodyBuilder::new(0, self.accepts);
+        whole.text().reserve_exact(bytes); // it would grow to twice as much
         let mut misses = self.refused;
         let gaps = self.outbound.ids().zip(fillers).enumerate();
         for (part, (number, (id, filler))) in self.parts.into_iter().zip(gaps) {
@@ -400,6 +415,20 @@ mod tests {
         let found = [0, 1, 2].map(|at| answers[at]["result"].as_str());
         assert_eq!(found, [Some("a"), Some("b"), Some("a")]);
         assert_eq!(answers[3]["error"]["code"], RpcError::TIMED_OUT.code);
+    }
+
+    #[test]
+    fn whole_batch_takes_no_more_memory_than_was_reserved_for_it() {
+        let call = r#"[{"jsonrpc":"2.0","id":"<","method":"x_y"}]"#;
+        let Request::Batch(messages) = parse(call.as_bytes()) else { panic!("{call}") };
+        let mut split = Split::new(1, AcceptEncoding::default());
+        split.leave_whole(&messages[0], false);
+        split.end();
+        let answer = format!(r#"[{{"jsonrpc":"2.0","id":0,"result":"{}"}}]"#, "x".repeat(1 << 20));
+        let (fillings, memory) =
+            ([Filling { response: Ok(answer.into()), ..Filling::none() }], plenty());
+        assert!(split.reserve(memory.account(address(1)), &fillings));
+        assert!(split.fill(&fillings).unwrap().body.held() <= memory.used());
     }
 
     #[test]

@@ -194,6 +194,10 @@ impl Relayer {
             }
             Err(failure) => (vec![Filling::failed(failure.error())], Vec::new()),
         };
+        // The copy is made next to the responses: reserved behind it, each thread could make one more.
+        if !split.reserve(origin.account, &fillings) {
+            return Err(NotFilled::NoRoom);
+        }
         let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
         let is_short = answers.map(Bytes::len).sum::<usize>() <= LONG_BODY;
         // The work has the memory as well: without a client it is done all the same.

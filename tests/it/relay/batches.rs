@@ -157,7 +157,7 @@ fn batch_is_answered_in_part_when_the_upstream_fails() {
 }
 
 /// Names of the threads of a neve.
-fn threads(neve: &Neve) -> Vec<String> {
+pub(super) fn threads(neve: &Neve) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", neve.pid())).expect("it runs");
     let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
     tasks.filter_map(|task| Some(name(task.ok()?)?.trim().to_owned())).collect()
@@ -178,6 +178,18 @@ fn long_answers_are_put_into_a_batch_on_a_thread_that_serves_nobody() {
         assert_eq!(searches(), elsewhere, "{len}: {:?}", threads(&neve));
         fault.clear();
     }
+}
+
+#[test]
+fn batch_without_memory_for_its_copy_of_a_long_answer_is_not_put_together() {
+    let memory = ["--client-bytes-total-max", "20MiB", "--client-bytes-address-max", "20MiB"];
+    let (node, _dir, neve) = start(&[&["--on-miss", "relay"], &memory[..]].concat());
+    // Its buffer has 16 MiB by then.
+    let long = format!("\"{}\"", "x".repeat(8 << 20));
+    let _fault = node.faults().inject(Fault::Result(long).on("eth_getBalance"));
+    let refused = neve.client().post(MIXED);
+    assert_eq!(refused.status, 503, "{:.200}", refused.text());
+    assert!(!threads(&neve).iter().any(|name| name == "search"), "{:?}", threads(&neve));
 }
 
 /// Nothing has checked that they may, and a name must not end its own text.
