@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 
+use bytes::Bytes;
 use hyper::body::{Body, Incoming};
 use hyper::header::HeaderMap;
 use hyper::http::uri::PathAndQuery;
@@ -14,8 +15,8 @@ use crate::http::admit::ErrorResponse;
 use crate::http::relay::{CallOrigin, NotFilled, NotRelayed, Relayed, rpc_request};
 use crate::http::response::{HttpBody, whole};
 use crate::relay::{Failure, Hops, RelayRequest};
-use crate::rpc::{CallFacts, Filling, Outbound, RpcResponse, Split};
-use crate::shared::{Began, Holder};
+use crate::rpc::{CallFacts, Filling, LONG_BODY, Outbound, RpcResponse, Split};
+use crate::shared::{Began, Class, Holder};
 
 impl Service {
     /// Has an upstream answer, until the client has gone.
@@ -136,12 +137,29 @@ impl Service {
         if is_get {
             return Ok(None);
         }
-        let calls = Outbound::of_other_api(&body.bytes, self.responder.rpc.limits.batch_items_max);
-        let mut calls = calls.ok_or_else(|| ErrorResponse::NOT_RELAYED.response())?;
+        let mut calls = self.calls_for_path(&body.bytes, client).await?;
         let reserved = account.reserve(Holder::Relay, calls.held());
         let reserved = reserved.ok_or_else(|| self.responder.response(RpcResponse::NoRoom))?;
         calls.keep(Some(reserved));
         Ok(Some(calls))
+    }
+
+    /// Reads calls to another API of the node.
+    async fn calls_for_path(
+        &self,
+        body: &Bytes,
+        client: &Client,
+    ) -> Result<Outbound, Response<ResponseBody>> {
+        let (items_max, calls) = (self.responder.rpc.limits.batch_items_max, body.clone());
+        let parse = move || Outbound::of_other_api(&calls, items_max);
+        // To parse a longer body would hold up the connections of this thread.
+        let parsed = if body.len() <= LONG_BODY {
+            Ok(parse())
+        } else {
+            self.responder.offload.run(Class::Search, client.address, parse).await
+        };
+        let calls = parsed.map_err(|why| self.responder.not_done(why))?;
+        calls.ok_or_else(|| ErrorResponse::NOT_RELAYED.response())
     }
 
     /// Has an upstream answer the rest of a batch, until the client has gone.

@@ -1,5 +1,6 @@
 //! Other paths of the node.
 
+use super::batches::threads;
 use super::odd::Odd;
 use super::wire::Wire;
 use crate::support::client::{Client, Response};
@@ -52,6 +53,20 @@ fn named_path_gets_the_response_of_the_node_and_no_other_path_does() {
     assert_eq!(client.request("PUT", "/ext/health", &[], b"x").status, 405);
     assert_eq!(relayed(), before);
     assert_eq!(client.get("/ext/%68ealth").header("x-neve"), Some("relay"), "one decoding");
+}
+
+#[test]
+fn long_body_for_a_path_is_read_on_a_thread_that_serves_nobody() {
+    let node = devnet(5);
+    let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-paths", "/ext/info"]);
+    for (spaces, elsewhere) in [(1 << 10, false), (64 << 10, true)] {
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"info.getNodeID"}"#;
+        let body = " ".repeat(spaces) + call;
+        let relayed = neve.client().request("POST", "/ext/info", &JSON, body.as_bytes());
+        assert_eq!((relayed.status, relayed.header("x-neve")), (200, Some("relay")));
+        let searches = threads(&neve).iter().any(|name| name == "search");
+        assert_eq!(searches, elsewhere, "{:?}", threads(&neve));
+    }
 }
 
 #[test]
