@@ -37,11 +37,11 @@ impl Seats {
     /// Takes one more for `address`; `None` if it has its share.
     pub(crate) fn take(self: &Arc<Self>, address: ClientAddress) -> Option<Seat> {
         let mut taken = self.lock();
-        let count = taken.entry(address).or_default();
-        if *count >= self.most.load(Ordering::Relaxed) {
+        let count = taken.get(&address).copied().unwrap_or(0);
+        if count >= self.most.load(Ordering::Relaxed) {
             return None;
         }
-        *count += 1;
+        taken.insert(address, count + 1);
         Some(Seat { seats: Arc::clone(self), address })
     }
 
@@ -89,5 +89,12 @@ mod tests {
         assert!(seats.take(at).is_none());
         seats.set_most(3);
         assert!(taken.iter().all(Option::is_some) && seats.take(at).is_some());
+    }
+
+    #[test]
+    fn address_without_a_seat_is_not_remembered() {
+        let seats = Seats::new(0);
+        assert!(seats.take(ClientAddress::from(IpAddr::from([10, 0, 0, 1]))).is_none());
+        assert!(seats.lock().is_empty());
     }
 }
