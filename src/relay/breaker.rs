@@ -34,8 +34,7 @@ impl UpstreamBreaker {
         if self.paused.is_some_and(|until| now < until) {
             return false;
         }
-        let Some(from) = self.closed_from else { return true };
-        if now < from {
+        if self.is_open(now) {
             return false;
         }
         if self.failures >= FAILURES_MAX {
@@ -45,6 +44,11 @@ impl UpstreamBreaker {
         true
     }
 
+    /// True if failures keep requests from the upstream. A pause that it wants is no failure.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        self.closed_from.is_some_and(|from| now < from)
+    }
+
     /// The upstream answered.
     pub(super) fn succeeded(&mut self) {
         *self = Self { paused: self.paused, ..Self::default() };
@@ -52,8 +56,7 @@ impl UpstreamBreaker {
 
     /// The upstream did not answer.
     pub(super) fn failed(&mut self, now: Instant) {
-        let open = self.closed_from.is_some_and(|from| now < from);
-        if open && !std::mem::take(&mut self.trying) && self.failures >= FAILURES_MAX {
+        if self.is_open(now) && !std::mem::take(&mut self.trying) && self.failures >= FAILURES_MAX {
             return; // it was made before the breaker opened, as others that failed
         }
         self.failures = self.failures.saturating_add(1);

@@ -221,9 +221,13 @@ impl Relay {
         let tries = request.repeatable;
         let candidates = self.state.candidates(request.head, &request.calls, tries, now.into_std());
         let mut candidates = candidates.into_iter().peekable();
-        while let Some(candidate) = candidates.next() {
+        let mut is_for_ruled = false;
+        while let Some(candidate) = candidates.next().filter(|one| one.ruled || !is_for_ruled) {
             if let Err(refused) = self.state.enter(&candidate, now.into_std()) {
                 tried.refused(refused);
+                // Any client can use up a limit. The transactions of others must not go elsewhere then.
+                is_for_ruled |=
+                    !tries && candidate.ruled && self.state.works(candidate.place, now.into_std());
                 continue;
             }
             let others = candidates.peek().is_some_and(|next| next.place != candidate.place);

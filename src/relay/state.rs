@@ -180,12 +180,13 @@ impl RelayState {
                 // The client may have seen `head`: from an upstream behind it, a block would seem
                 // to vanish.
                 let lacks = upstream.state().head < head;
-                Candidate { place, upstream: Some(upstream), lacks, unlikely: lacks }
+                Candidate { place, upstream: Some(upstream), ruled: false, lacks, unlikely: lacks }
             })
             .collect();
         for place in more.iter().copied().filter(|place| *place >= pool.upstreams.len()) {
             if !all.iter().any(|one| one.place == place) {
-                all.push(Candidate { place, upstream: None, lacks: false, unlikely: false });
+                let (ruled, lacks, unlikely) = (false, false, false);
+                all.push(Candidate { place, upstream: None, ruled, lacks, unlikely });
             }
         }
         all
@@ -194,7 +195,8 @@ impl RelayState {
     /// Upstreams to ask, best first: those that most likely have what `calls` need before others, of
     /// these the ones whose rules have the calls and that answered lately, then the ones that have
     /// `head`, and then the one that answers soonest. One that stands alone is asked again. A filter is for
-    /// its issuer alone. With `tries` one that was not measured lately may come first.
+    /// its issuer alone. With `tries` one that was not measured lately may come first. Without, as for a call
+    /// with an effect, the ones whose rules have it come first however they answered lately.
     pub(super) fn candidates(
         &self,
         head: u64,
@@ -212,12 +214,14 @@ impl RelayState {
             all.retain(|one| one.place == issuer);
         }
         for one in &mut all {
+            one.ruled = ruled.contains(&one.place);
             one.unlikely |= self.gate(one.place).lacks.has(calls, now);
         }
         all.sort_by_cached_key(|one| {
             let gate = self.gate(one.place);
             let rank = gate.rank(tries, now);
-            let is_first = ruled.contains(&one.place) && !rank.doubted;
+            // Doubt may come of another client's call, which must not send a transaction elsewhere.
+            let is_first = one.ruled && !(tries && rank.doubted);
             (gate.lacks.has(calls, now), !is_first, one.lacks, rank)
         });
         if let [only] = &all[..] {
@@ -225,6 +229,11 @@ impl RelayState {
             all.push(again);
         }
         all
+    }
+
+    /// True if no failures keep requests from an upstream. A limit may.
+    pub(super) fn works(&self, place: usize, now: Instant) -> bool {
+        !self.gate(place).breaker.is_open(now)
     }
 
     /// Place of the upstream that issued a filter, if it is known.
@@ -317,6 +326,8 @@ pub(crate) struct Candidate {
     pub(super) place: usize,
     /// Upstream as following knows it, if it is followed.
     upstream: Option<Arc<Upstream>>,
+    /// True if a rule has the call.
+    pub(super) ruled: bool,
     /// True if it is known to lack the newest height that the client may have seen.
     pub(super) lacks: bool,
     /// True if it most likely lacks something that the call needs.

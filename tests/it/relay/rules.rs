@@ -94,7 +94,7 @@ fn call_that_its_upstream_refuses_sends_no_other_one_elsewhere() {
     let rule = format!("{SEND}={}", private.url());
     let (_dir, neve) = follow(&node, &["--on-miss", "relay", "--relay-to", &rule]);
     let mut client = neve.client();
-    for status in [400, 413, 414, 415, 422, 431] {
+    for status in [400, 403, 404, 413, 414, 415, 422, 431] {
         let refusal = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
         private.answer_as(SEND, refusal.as_bytes());
         let refused = client.call(SEND, &raw);
@@ -103,6 +103,41 @@ fn call_that_its_upstream_refuses_sends_no_other_one_elsewhere() {
         assert_eq!(client.result(SEND, &raw), "private", "{status}");
     }
     assert_eq!(node.counters().calls(SEND), 0);
+}
+
+/// Else a client could send so many that those of all others go to the public upstream.
+#[test]
+fn limit_of_the_upstream_of_a_rule_sends_no_transaction_elsewhere() {
+    const SEND: &str = "eth_sendRawTransaction";
+    let node = devnet(9);
+    let private = Odd::start(node.address());
+    let raw = format!(r#"["0x02{:062x}"]"#, 1);
+    let rule = format!("{SEND}={}", private.url());
+    let relay = ["--on-miss", "relay", "--relay-to"];
+    let (_dir, neve) = follow(&node, &[&relay[..], &[&rule]].concat());
+    let mut client = neve.client();
+    for status in [429, 503] {
+        let limit = format!("HTTP/1.1 {status} x\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n");
+        private.answer_as(SEND, limit.as_bytes());
+        assert_eq!(client.call(SEND, &raw).status, 429);
+        private.answer_with(SEND, &result("private"));
+        let paused = client.call(SEND, &raw);
+        assert_eq!((paused.status, paused.header("retry-after")), (503, Some("1")), "{status}");
+        let sent = neve.wait("the end of the pause", |_| {
+            let sent = neve.client().call(SEND, &raw);
+            (sent.status != 503).then_some(sent)
+        });
+        assert_eq!(sent.json()["result"], "private", "{}", sent.text());
+    }
+    let rate = ["--relay-requests-per-second", "0.1"];
+    let (_rate_dir, slow) = follow(&node, &[&relay[..], &[&rule], &rate].concat());
+    let statuses = [(); 2].map(|()| slow.client().call(SEND, &raw).status);
+    assert_eq!(statuses, [200, 429]);
+    assert_eq!(node.counters().calls(SEND), 0);
+    // One that is down has nothing.
+    let absent = format!("{SEND}=http://127.0.0.1:1");
+    let (_down_dir, neve) = follow(&node, &[&relay[..], &[&absent]].concat());
+    assert_eq!((neve.client().call(SEND, &raw).status, node.counters().calls(SEND)), (200, 1));
 }
 
 /// A node reads keys in any case, and takes the last of a name.
