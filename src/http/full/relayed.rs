@@ -12,6 +12,7 @@ use super::request_body::{Unread, read};
 use super::service::{Client, Service, closing_unless};
 use crate::body::ResponseBody;
 use crate::http::admit::ErrorResponse;
+use crate::http::keys::{ClientKey, KeyRefusal};
 use crate::http::relay::{CallOrigin, NotFilled, NotRelayed, Relayed, rpc_request};
 use crate::http::response::{HttpBody, whole};
 use crate::relay::{Failure, Hops, RelayRequest};
@@ -76,9 +77,10 @@ impl Service {
         request: Request<Incoming>,
         path: PathAndQuery,
         client: &Client,
+        key: Option<ClientKey>,
     ) -> Response<HttpBody> {
         let hops = self.hops(request.headers());
-        let mut calls = match self.body_for_path(request, client).await {
+        let mut calls = match self.body_for_path(request, client, key).await {
             Ok(calls) => calls,
             Err(refusal) => return closing_unless(false, whole(refusal)),
         };
@@ -115,6 +117,7 @@ impl Service {
         &self,
         request: Request<Incoming>,
         client: &Client,
+        key: Option<ClientKey>,
     ) -> Result<Option<Outbound>, Response<ResponseBody>> {
         let is_get = match *request.method() {
             Method::GET => true,
@@ -135,30 +138,36 @@ impl Service {
         client.quiet.read();
         // Read all the same: the next request begins behind it.
         if is_get {
-            return Ok(None);
+            let admitted = key.map_or(Ok(()), |key| key.admit_other());
+            return admitted.map(|()| None).map_err(KeyRefusal::response);
         }
-        let mut calls = self.calls_for_path(&body.bytes, client).await?;
+        let mut calls = self.calls_for_path(&body.bytes, client, key).await?;
         let reserved = account.reserve(Holder::Relay, calls.held());
         let reserved = reserved.ok_or_else(|| self.responder.response(RpcResponse::NoRoom))?;
         calls.keep(Some(reserved));
         Ok(Some(calls))
     }
 
-    /// Reads calls to another API of the node.
+    /// Reads calls to another API of the node, if the client's key allows them.
     async fn calls_for_path(
         &self,
         body: &Bytes,
         client: &Client,
+        key: Option<ClientKey>,
     ) -> Result<Outbound, Response<ResponseBody>> {
         let (items_max, calls) = (self.responder.rpc.limits.batch_items_max, body.clone());
-        let parse = move || Outbound::of_other_api(&calls, items_max);
+        let parse = move || {
+            let admitted = key.map_or(Ok(()), |key| key.admit_other_api(&calls, items_max));
+            admitted.map(|()| Outbound::of_other_api(&calls, items_max))
+        };
         // To parse a longer body would hold up the connections of this thread.
         let parsed = if body.len() <= LONG_BODY {
             Ok(parse())
         } else {
             self.responder.offload.run(Class::Search, client.address, parse).await
         };
-        let calls = parsed.map_err(|why| self.responder.not_done(why))?;
+        let parsed = parsed.map_err(|why| self.responder.not_done(why))?;
+        let calls = parsed.map_err(KeyRefusal::response)?;
         calls.ok_or_else(|| ErrorResponse::NOT_RELAYED.response())
     }
 

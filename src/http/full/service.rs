@@ -187,7 +187,9 @@ impl Service {
             return closing_unless(ended, whole(refusal.response()));
         }
         let turned = match turned {
-            NonRpc::Relayed(path) => return Box::pin(self.relay_path(request, path, client)).await,
+            NonRpc::Relayed(path) => {
+                return Box::pin(self.relay_path(request, path, client, key)).await;
+            }
             turned => turned,
         };
         // A refusal that closes the connection need not wait for the body.
@@ -373,10 +375,10 @@ impl Service {
 }
 
 /// Refusal of a request that carries no JSON-RPC, if the client's key does not allow it. Messages of a
-/// WebSocket count by themselves.
+/// WebSocket and calls to other paths of the node count by themselves.
 fn other_refusal(key: Option<&ClientKey>, turned: &NonRpc) -> Option<KeyRefusal> {
-    let key = key
-        .filter(|_| !matches!(turned, NonRpc::WebSocket | NonRpc::Away(_) | NonRpc::Refused(_)))?;
+    use NonRpc::{Away, Refused, Relayed, WebSocket};
+    let key = key.filter(|_| !matches!(turned, WebSocket | Relayed(_) | Away(_) | Refused(_)))?;
     key.admit_other().err()
 }
 

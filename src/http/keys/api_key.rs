@@ -100,6 +100,15 @@ impl ApiKey {
         self.take(count).map_err(|refusal| refusal.of(body, items_max))
     }
 
+    /// Admits calls to another API of the node, as [`Self::admit`] does. A key with methods may make none.
+    pub(super) fn admit_other_api(&self, body: &[u8], items_max: usize) -> Result<(), KeyRefusal> {
+        if self.methods.is_some() {
+            self.used.method.increment(1);
+            return Err(KeyRefusal::method().of(body, items_max));
+        }
+        self.admit(body, items_max)
+    }
+
     /// Admits a request for something else than JSON-RPC. A key with methods may make none.
     pub(super) fn admit_other(&self) -> Result<(), KeyRefusal> {
         if self.methods.is_some() {

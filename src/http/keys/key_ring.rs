@@ -71,6 +71,11 @@ impl ClientKey {
         self.with(|key| key.admit(body, items_max))
     }
 
+    /// Admits a body with up to `items_max` calls to another API of the node, or refuses all of it.
+    pub(crate) fn admit_other_api(&self, body: &[u8], items_max: usize) -> Result<(), KeyRefusal> {
+        self.with(|key| key.admit_other_api(body, items_max))
+    }
+
     /// Admits a request for something else than JSON-RPC.
     pub(crate) fn admit_other(&self) -> Result<(), KeyRefusal> {
         self.with(ApiKey::admit_other)

@@ -160,3 +160,33 @@ fn key_never_reaches_an_upstream() {
     assert!(wire.sent().contains("info.getNodeID") && wire.sent().contains("eth_getBalance"));
     assert!(!wire.sent().contains("SECRET") && !neve.log().contains("SECRET"));
 }
+
+#[test]
+fn each_call_of_a_batch_for_another_path_counts_against_the_rate_of_a_key() {
+    const PACED: &str = "paced-key-SECRET-0123456789";
+    let (node, dir) = (devnet(5), fresh_dir());
+    let slow = entry("slow", SLOW) + "methods = [\"*\"]\n";
+    let file = dir.path().join("keys.toml");
+    fs::write(&file, entry("paced", PACED) + "requests-per-second = 0.1\n" + &slow)
+        .expect("a file");
+    let file = file.display().to_string();
+    let paths = ["--on-miss", "relay", "--relay-paths", "/ext/info,/ext/health", "--keys", &file];
+    let (_store, neve) = follow(&node, &paths);
+    let info = r#"{"jsonrpc":"2.0","id":7,"method":"info.getNodeID"}"#;
+    let batch = format!("[{}]", [info; 50].join(","));
+    let key = ("x-api-key", PACED);
+    assert_eq!(post(&neve, "/ext/info", key, &batch).header("x-neve"), Some("relay"));
+    assert_eq!(neve.count("neve_key_calls_total{key=\"paced\"}"), 50);
+    let limited = post(&neve, "/ext/info", key, info);
+    assert_eq!(limited.status, 429, "{}", limited.text());
+    let wait: u64 =
+        limited.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
+    assert!(wait > 300, "{wait} s for 50 calls");
+    assert_eq!(neve.client().request("GET", "/ext/health", &[key], b"").status, 429);
+    let refused = post(&neve, "/ext/info", ("x-api-key", SLOW), info);
+    assert_eq!(
+        (refused.status, refused.json()["id"].as_u64()),
+        (403, Some(7)),
+        "a key with methods"
+    );
+}
