@@ -31,7 +31,7 @@ pub(crate) struct Answer {
     /// Media type, which is JSON for JSON-RPC.
     pub(crate) content_type: Option<HeaderValue>,
     /// True if the upstream lacks the newest height that the client may have seen.
-    pub(crate) lacks: bool,
+    pub(crate) behind: bool,
     pub(crate) body: AnswerBody,
 }
 

@@ -80,7 +80,7 @@ pub(super) struct Reply {
     content_type: Option<HeaderValue>,
     body: BegunBody,
     /// True if the upstream lacks the newest height that the client may have seen.
-    lacks: bool,
+    behind: bool,
 }
 
 /// Outcome of one upstream.
@@ -194,11 +194,11 @@ impl Relay {
             return Box::pin(self.broadcast(request, sent, counted)).await;
         }
         match self.ask(request, now, now + self.state.config.timeout).await {
-            Ok(Reply { status, content_type, body, lacks }) => {
+            Ok(Reply { status, content_type, body, behind }) => {
                 let max = self.state.config.response_bytes_max;
                 let deadline = now + self.state.config.timeout;
                 let body = AnswerBody::new(body, max, deadline, self.ticker.tick(), counted);
-                Ok(Answer { status, content_type, lacks, body })
+                Ok(Answer { status, content_type, behind, body })
             }
             Err(failure) => {
                 counted.outcome = failure.label();
@@ -310,7 +310,7 @@ impl Relay {
 
     async fn exchange(
         &self,
-        Candidate { place, lacks, .. }: &Candidate,
+        Candidate { place, behind, .. }: &Candidate,
         request: &RelayRequest,
         began: Instant,
     ) -> Result<Reply, (Failure, bool)> {
@@ -337,6 +337,6 @@ impl Relay {
         if !head.status.is_server_error() {
             self.state.gate(place).answered(now - began, now);
         }
-        Ok(Reply { status: head.status, content_type, body, lacks: *lacks })
+        Ok(Reply { status: head.status, content_type, body, behind: *behind })
     }
 }

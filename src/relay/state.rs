@@ -179,14 +179,15 @@ impl RelayState {
             .map(|(place, upstream)| {
                 // The client may have seen `head`: from an upstream behind it, a block would seem
                 // to vanish.
-                let lacks = upstream.state().head < head;
-                Candidate { place, upstream: Some(upstream), ruled: false, lacks, unlikely: lacks }
+                let behind = upstream.state().head < head;
+                let upstream = Some(upstream);
+                Candidate { place, upstream, ruled: false, behind, unlikely: behind }
             })
             .collect();
         for place in more.iter().copied().filter(|place| *place >= pool.upstreams.len()) {
             if !all.iter().any(|one| one.place == place) {
-                let (ruled, lacks, unlikely) = (false, false, false);
-                all.push(Candidate { place, upstream: None, ruled, lacks, unlikely });
+                let (ruled, behind, unlikely) = (false, false, false);
+                all.push(Candidate { place, upstream: None, ruled, behind, unlikely });
             }
         }
         all
@@ -222,7 +223,7 @@ impl RelayState {
             let rank = gate.rank(tries, now);
             // Doubt may come of another client's call, which must not send a transaction elsewhere.
             let is_first = one.ruled && !(tries && rank.doubted);
-            (gate.lacks.has(calls, now), !is_first, one.lacks, rank)
+            (gate.lacks.has(calls, now), !is_first, one.behind, rank)
         });
         if let [only] = &all[..] {
             let again = only.clone();
@@ -329,7 +330,7 @@ pub(crate) struct Candidate {
     /// True if a rule has the call.
     pub(super) ruled: bool,
     /// True if it is known to lack the newest height that the client may have seen.
-    pub(super) lacks: bool,
+    pub(super) behind: bool,
     /// True if it most likely lacks something that the call needs.
     pub(super) unlikely: bool,
 }

@@ -44,7 +44,7 @@ impl RpcResponse {
         let body = split.finish()?;
         Ok(match misses {
             0 => Self::Answer(body),
-            _ => Self::Mixed(Mixed { body, misses, answered, own: true, lacks: false }),
+            _ => Self::Mixed(Mixed { body, misses, answered, own: true, behind: false }),
         })
     }
 

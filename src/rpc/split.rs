@@ -50,7 +50,7 @@ pub(crate) struct Mixed {
     /// True if neve answered or refused some, and not upstreams all of them.
     pub(crate) own: bool,
     /// True if an upstream that answered lacks the newest height that the client may have seen.
-    pub(crate) lacks: bool,
+    pub(crate) behind: bool,
 }
 
 impl Mixed {
@@ -71,13 +71,13 @@ pub(crate) struct Filling {
     /// Response, or the error of each call.
     pub(crate) response: Result<Bytes, RpcError>,
     /// True if the upstream lacks the newest height that the client may have seen.
-    pub(crate) lacks: bool,
+    pub(crate) behind: bool,
 }
 
 impl Filling {
     /// An error in place of each answer.
     pub(crate) fn failed(error: RpcError) -> Self {
-        Self { numbers: Vec::new(), by_place: false, response: Err(error), lacks: false }
+        Self { numbers: Vec::new(), by_place: false, response: Err(error), behind: false }
     }
 
     /// Outcome of no request: other ones have all calls.
@@ -278,9 +278,9 @@ impl Split {
         whole.append(self.out);
         let mut body = whole.finish().ok()?;
         body.keep(self.reserved);
-        let lacks = fillings.iter().any(|filling| filling.lacks);
+        let behind = fillings.iter().any(|filling| filling.behind);
         let own = self.served + self.refused > 0;
-        Some(Mixed { body, misses, answered, own, lacks })
+        Some(Mixed { body, misses, answered, own, behind })
     }
 }
 
@@ -406,11 +406,11 @@ mod tests {
         };
         let fillings = [
             Filling { response: all("a"), ..Filling::none() },
-            Filling { numbers: vec![1], response: all("b"), lacks: true, ..Filling::none() },
+            Filling { numbers: vec![1], response: all("b"), behind: true, ..Filling::none() },
             Filling { numbers: vec![3], ..Filling::failed(RpcError::TIMED_OUT) },
         ];
         let mixed = split.fill(&fillings).unwrap().reserved(plenty().account(address(1))).unwrap();
-        assert_eq!((mixed.misses, mixed.answered, mixed.own, mixed.lacks), (1, true, false, true));
+        assert_eq!((mixed.misses, mixed.answered, mixed.own, mixed.behind), (1, true, false, true));
         let answers: serde_json::Value = serde_json::from_slice(&mixed.body.into_bytes()).unwrap();
         let found = [0, 1, 2].map(|at| answers[at]["result"].as_str());
         assert_eq!(found, [Some("a"), Some("b"), Some("a")]);

@@ -87,7 +87,7 @@ impl Responder {
         if mixed.misses > 0 {
             headers.insert(MISSES, HeaderValue::from(mixed.misses));
         }
-        if mixed.lacks {
+        if mixed.behind {
             headers.insert(BEHIND, HeaderValue::from_static("behind"));
         }
         let source = match mixed {
@@ -110,14 +110,14 @@ impl Responder {
         response
     }
 
-    /// Names an upstream as the source of a response; `lacks` if it lacks the newest served height.
+    /// Names an upstream as the source of a response; `behind` if it lacks the newest served height.
     pub(crate) fn relayed(
         &self,
         mut response: Response<HttpBody>,
-        lacks: bool,
+        behind: bool,
     ) -> Response<HttpBody> {
         let headers = response.headers_mut();
-        if lacks {
+        if behind {
             headers.insert(BEHIND, HeaderValue::from_static("behind"));
         }
         headers.insert(CACHE_CONTROL, NO_STORE);

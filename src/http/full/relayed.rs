@@ -37,7 +37,7 @@ impl Service {
         let streamed = self.stream(rpc_request(&mut outbound, &origin), &origin, client).await;
         calls.time(&self.responder.rpc.counters, began.elapsed());
         match streamed {
-            Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.lacks),
+            Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.behind),
             Some(Err(NotRelayed::NoRoom)) => whole(ErrorResponse::NO_ROOM.response()),
             Some(Err(NotRelayed::Failure(failure))) => {
                 whole(self.responder.not_relayed(&outbound, &failure))
@@ -105,7 +105,7 @@ impl Service {
             kept: None,
         };
         match self.stream(request, &origin, client).await {
-            Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.lacks),
+            Some(Ok(relayed)) => self.responder.relayed(relayed.response, relayed.behind),
             Some(Err(why)) => whole(path_not_relayed(&why)),
             None => whole(ErrorResponse::GONE.response()),
         }

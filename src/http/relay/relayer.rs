@@ -75,7 +75,7 @@ pub(crate) struct Relayer {
 struct Fetched {
     bytes: Vec<u8>,
     /// True if the upstream lacks the newest height that the client may have seen.
-    lacks: bool,
+    behind: bool,
     memory: Reservation,
 }
 
@@ -134,7 +134,7 @@ impl<'m> CallOrigin<'m> {
 pub(crate) struct Relayed {
     pub(crate) response: Response<HttpBody>,
     /// True if the upstream lacks the newest height that the client may have seen.
-    pub(crate) lacks: bool,
+    pub(crate) behind: bool,
 }
 
 impl Relayer {
@@ -161,7 +161,7 @@ impl Relayer {
             // Not by `extend`: it makes room for one header alone, and the map grows three times.
             response.headers_mut().insert(CONTENT_TYPE, content_type);
         }
-        Ok(Relayed { response, lacks: answer.lacks })
+        Ok(Relayed { response, behind: answer.behind })
     }
 
     /// Ticks of this thread.
@@ -266,11 +266,11 @@ impl Relayer {
             None => held.push(text),
         }
         let filling = match self.read(&request, memory).await {
-            Ok(Fetched { bytes, lacks, memory }) => {
+            Ok(Fetched { bytes, behind, memory }) => {
                 held.push(memory);
                 // Transactions are numbered apart.
                 let by_place = request.sends.is_some();
-                Filling { by_place, response: Ok(bytes.into()), lacks, ..Filling::none() }
+                Filling { by_place, response: Ok(bytes.into()), behind, ..Filling::none() }
             }
             Err(NotRelayed::Failure(failure)) => Filling::failed(failure.error()),
             Err(NotRelayed::NoRoom) => return None,
@@ -329,7 +329,7 @@ impl Relayer {
             }
             bytes.extend_from_slice(&data);
         }
-        Ok(Fetched { bytes, lacks: answer.lacks, memory })
+        Ok(Fetched { bytes, behind: answer.behind, memory })
     }
 
     /// Memory of a request besides its own bytes. A hedge reads from a second upstream.
