@@ -176,7 +176,7 @@ fn logs_of_a_damaged_height_are_one_error_in_a_split_batch() {
         assert!(answers[1]["result"].is_string() && answers[2].is_null(), "{answers}");
         failed += usize::from(answers[0]["error"].is_object());
     }
-    assert!(failed > 5, "{failed} of {} heights", MAIN.head);
+    assert!(failed > 0, "no height with logs is damaged");
 }
 
 /// For a thread a page behind a file's end is one that the disk does not deliver: touching it is a SIGBUS.
