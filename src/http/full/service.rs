@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderMap, HeaderValue, LOCATION};
+use hyper::header::{CACHE_CONTROL, CONNECTION, HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Request, Response, StatusCode, Version};
 
 use super::head_refusal::head_refusal;
@@ -21,7 +21,7 @@ use crate::http::answer::Responder;
 use crate::http::keys::{ClientKey, KeyRefusal, LiveKeys, take_key};
 use crate::http::mirror::MirrorEndpoint;
 use crate::http::relay::{RelayPaths, Relayer};
-use crate::http::response::{HttpBody, not_stored, typed, whole};
+use crate::http::response::{HttpBody, NO_STORE, not_stored, typed, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
 use crate::observe::{Admin, Pages, page};
@@ -62,6 +62,8 @@ pub(crate) struct Client {
     pub(crate) quiet: Arc<IdleState>,
     /// Entry of its request, if requests have one.
     pub(crate) entry: Option<Arc<AccessEntry>>,
+    /// True if a cache may store the response to its request.
+    is_cacheable: bool,
 }
 
 impl Service {
@@ -73,7 +75,8 @@ impl Service {
         quiet: Arc<IdleState>,
     ) -> Client {
         let entry = self.access.as_ref().map(|access| access.begin(request, address));
-        Client { address, quiet, entry }
+        let is_cacheable = matches!(*request.method(), Method::GET | Method::HEAD);
+        Client { address, quiet, entry, is_cacheable }
     }
 
     /// Answers one request; nothing can fail but by an answer that says so.
@@ -142,6 +145,10 @@ impl Service {
         let rpc = &self.responder.rpc;
         rpc.counters.respond(response.status().as_u16());
         response.body_mut().charge(&rpc.counters, &rpc.memory, client.address);
+        // A cache keeps responses that do not forbid it, many refusals among them (RFC 9110, 15.1).
+        if client.is_cacheable && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            response.headers_mut().entry(CACHE_CONTROL).or_insert(NO_STORE);
+        }
         match &client.entry {
             Some(entry) => access::answer(entry, response),
             None => response,

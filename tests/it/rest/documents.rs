@@ -257,8 +257,31 @@ fn documents_go_the_way_of_all_answers() {
     assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
     assert_eq!(answer.header("vary"), Some("Origin"));
     assert_eq!(client.get("/%761/block/%31").body, answer.body);
-    let chain = client.request("GET", "/v1/block/1", &[("Avalanche-Api-Route", "X")], b"");
-    assert_eq!(chain.status, 404);
+}
+
+/// A cache keeps a 404 under the address alone, without the header that was the reason of it.
+#[test]
+fn response_that_says_nothing_else_is_not_stored() {
+    let (_node, neve, _dir) = follow(MAIN);
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId"}"#;
+    let json = ("Content-Type", "application/json");
+    let route = ("Avalanche-Api-Route", "X");
+    for (path, header, body, status) in [
+        ("/v1/block/1", route, "", 404),
+        ("/v1/block/1", ("Transfer-Encoding", "gzip, chunked"), "", 501),
+        ("/nothing", json, "", 404),
+        ("/", json, "", 404),
+        ("//v1/block/1", json, "", 301),
+        ("/ext/bc/C/rpc", json, "", 200),
+        ("/ext/bc/C/rpc", json, call, 200),
+        ("/ext/bc/C/ws", json, "", 400),
+    ] {
+        let answer = neve.client().request("GET", path, &[header], body.as_bytes());
+        let found = (answer.status, answer.header("cache-control"));
+        assert_eq!(found, (status, Some("no-store")), "{path} {header:?}");
+    }
+    let head = neve.client().request("HEAD", "/v1/block/1", &[route], b"");
+    assert_eq!((head.status, head.header("cache-control")), (404, Some("no-store")));
 }
 
 #[test]
