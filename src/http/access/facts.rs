@@ -8,14 +8,15 @@ use hyper::{Method, Request, Version};
 use super::called_methods::CalledMethods;
 use super::request_id::request_id;
 use super::trace_context::TraceContext;
+use crate::http::admit::decode;
 use crate::shared::ClientAddress;
 
 /// Bytes of a path in a line.
 const PATH_LEN_MAX: usize = 256;
 /// Bytes of a user agent in a line.
 const AGENT_LEN_MAX: usize = 128;
-/// Begin of a path with an API key.
-const KEY_PATH: &str = "/k/";
+/// Segment of a path in front of an API key.
+const KEY_SEGMENT: &str = "k";
 
 /// Facts of a request header.
 pub(super) struct RequestFacts {
@@ -49,14 +50,26 @@ impl RequestFacts {
     }
 }
 
-/// A path without the API key that may be in it.
+/// A path without the API key that may be in it. A key is a secret, and more people read logs. A client may write
+/// the path so that neve finds no key in it: with two slashes, dots or escapes.
 fn shown_path(path: &str) -> String {
-    let cut = |path: &str| path[..path.floor_char_boundary(PATH_LEN_MAX)].to_owned();
-    match path.strip_prefix(KEY_PATH) {
-        // A key is a secret, and more people read logs.
-        Some(rest) => format!("{KEY_PATH}-{}", cut(rest.find('/').map_or("", |at| &rest[at..]))),
-        None => cut(path),
+    // A key and the path behind it are longer than what is shown of them.
+    let path = &path[..path.floor_char_boundary(2 * PATH_LEN_MAX)];
+    let (mut shown, mut is_next) = (Vec::new(), false);
+    for segment in path.split('/') {
+        let decoded = segment.contains('%').then(|| decode(segment)).flatten();
+        let decoded = decoded.as_deref().unwrap_or(segment);
+        // A slash that is escaped may stand between the two.
+        let mut parts =
+            decoded.split('/').skip_while(|part| !part.eq_ignore_ascii_case(KEY_SEGMENT));
+        let (announces, has_key) = (parts.next().is_some(), parts.next().is_some());
+        let is_key = has_key || (is_next && !matches!(decoded, "" | "."));
+        is_next = (announces && !has_key) || (is_next && !is_key);
+        shown.push(if is_key { "-" } else { segment });
     }
+    let mut shown = shown.join("/");
+    shown.truncate(shown.floor_char_boundary(PATH_LEN_MAX));
+    shown
 }
 
 /// Facts of the response, as far as they are known.
@@ -87,7 +100,16 @@ mod tests {
             ("/ext/bc/C/rpc", "/ext/bc/C/rpc"),
             ("/k/SECRET", "/k/-"),
             ("/k/SECRET/ext/bc/C/rpc", "/k/-/ext/bc/C/rpc"),
-            ("/k/", "/k/-"),
+            ("/k/", "/k/"),
+            ("//k/SECRET/ws", "//k/-/ws"),
+            ("/k//SECRET/ws", "/k//-/ws"),
+            ("/./k/./SECRET", "/./k/./-"),
+            ("/rpc/K/SECRET", "/rpc/K/-"),
+            ("/%6b/SECRET", "/%6b/-"),
+            ("/k/SE%2fCRET/ws", "/k/-/ws"),
+            ("/k%2fSECRET/ws", "/-/ws"),
+            ("/k/k/SECRET", "/k/-/-"),
+            ("/block/%zz/x", "/block/%zz/x"),
         ] {
             assert_eq!(shown_path(path), shown);
         }
