@@ -138,6 +138,24 @@ mod tests {
         assert!(key.admit_other().is_err(), "documents have no method");
     }
 
+    /// An id is escaped: six bytes for one.
+    #[test]
+    fn refusal_of_long_ids_is_short() {
+        let (_, key) = ring("methods = [\"eth_get*\"]\n");
+        let with_id = |len: usize| CALL.replace('7', &format!("\"{}\"", "<".repeat(len)));
+        let short = with_id(40_000);
+        assert!(told(key.admit(short.as_bytes(), ITEMS_MAX)).len() > 240_000);
+        let error = r#""error":{"code":-32000,"message":"API key: this method is not allowed"}}"#;
+        let expected = format!("{{\"jsonrpc\":\"2.0\",\"id\":null,{error}\n");
+        let many = format!("[{}]", vec![CALL; ITEMS_MAX].join(","));
+        let each = told(key.admit(many.as_bytes(), ITEMS_MAX));
+        assert_eq!(each.matches("\"id\":7").count(), ITEMS_MAX);
+        let long = vec![CALL; 3 * ITEMS_MAX].join(",");
+        for body in [with_id(50_000), format!("[{short},{short}]"), format!("[{long}]")] {
+            assert_eq!(told(key.admit(body.as_bytes(), 3 * ITEMS_MAX)), expected);
+        }
+    }
+
     #[test]
     fn each_call_of_a_batch_counts_against_the_rate() {
         let (_, key) = ring("requests-per-second = 3\n");

@@ -14,6 +14,11 @@ const LIMIT_EXCEEDED: i32 = -32005;
 /// Code of an error of the server.
 const REFUSED: i32 = -32000;
 
+/// Bytes of a response that has an error for each call. No memory is reserved for it.
+const TEXT_LEN_MAX: usize = 256 << 10;
+/// Bytes of an error besides the id of its call, at most.
+const ERROR_LEN_MAX: usize = 128;
+
 /// Refusal of a request because of its key. It names no key.
 #[derive(Debug)]
 pub(crate) struct KeyRefusal {
@@ -47,14 +52,22 @@ impl KeyRefusal {
         Self { status, error: RpcError { code, message: message.into() }, wait: None, text: None }
     }
 
-    /// Adds an error for each call of a body.
+    /// Adds an error for each call of a body, unless the ids are so long that one error stands for all.
     pub(super) fn of(mut self, body: &[u8], items_max: usize) -> Self {
         let request = parse_at_most(body, items_max);
         let is_batch = matches!(request, Request::Batch(_));
         // Notifications get no response (JSON-RPC 2.0, 4.1).
-        let asks = |kind: Kind| matches!(kind, Kind::Call | Kind::Invalid);
+        let calls = || {
+            messages(&request)
+                .filter(|message| matches!(message.kind(), Kind::Call | Kind::Invalid))
+        };
+        // Ids are the client's, and escapes make them up to six times as long.
+        let lens = calls().map(|message| envelope::echoed_len(message.id()) + ERROR_LEN_MAX);
+        if lens.sum::<usize>() > TEXT_LEN_MAX {
+            return self;
+        }
         let mut text = Vec::new();
-        for message in messages(&request).filter(|message| asks(message.kind())) {
+        for message in calls() {
             if is_batch {
                 text.push(if text.is_empty() { b'[' } else { b',' });
             }
