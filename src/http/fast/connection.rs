@@ -112,6 +112,12 @@ impl FastConnection {
         self.ahead = Ahead::None;
     }
 
+    /// Has bytes come that wait for a response in part.
+    #[cfg(test)]
+    pub(crate) fn comes_behind(&mut self, bytes: &[u8]) {
+        self.rest = bytes.to_vec();
+    }
+
     /// Closes the connection after the response to its next request, which says so.
     pub(crate) fn close_after_next(&mut self) {
         if self.ahead == Ahead::Any {
@@ -197,7 +203,12 @@ impl FastConnection {
             self.held.take_if(|_| !matches!(need, NextStep::Hyper(_)));
             return need;
         }
-        if self.hold(service, self.rest.len()) { need } else { self.refuse(service) }
+        match need {
+            need if self.hold(service, self.rest.len()) => need,
+            // Its response may be sent in part: a refusal would be taken for a part of the body.
+            NextStep::Disk(_) | NextStep::Nothing => NextStep::Nothing,
+            _ => self.refuse(service),
+        }
     }
 
     /// Reserves memory for received bytes; false if there is none.

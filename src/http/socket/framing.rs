@@ -76,6 +76,11 @@ impl Framing {
         matches!(self.part, Part::Behind)
     }
 
+    /// True in a head or before it.
+    pub(crate) fn is_in_head(&self) -> bool {
+        matches!(self.part, Part::Head(_))
+    }
+
     /// Tells the length of the body that begins.
     pub(crate) fn body(&mut self, length: Length) {
         self.part = match length {

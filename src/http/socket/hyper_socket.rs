@@ -189,6 +189,8 @@ impl HyperSocket {
         if self.framing.is_behind_head() {
             self.framing.body(self.quiet.body());
         }
+        // Behind a request that was not read to its end hyper reads once more, when its response is on its way.
+        let may_refuse = self.framing.is_in_head() || self.quiet.is_answering();
         let mut bytes = std::mem::take(&mut self.before);
         if bytes.is_empty() {
             let io = Pin::new(&mut self.io);
@@ -201,13 +203,14 @@ impl HyperSocket {
             self.memory.came += bytes.len();
         }
         self.give(bytes, buf);
-        Poll::Ready(if self.fits() { Ok(()) } else { Err(NO_ROOM.into()) })
+        Poll::Ready(if self.fits(may_refuse) { Ok(()) } else { Err(NO_ROOM.into()) })
     }
 
-    /// Returns true if there is memory for the received bytes. If not, the client gets an error.
-    fn fits(&mut self) -> bool {
+    /// Returns true if there is memory for the received bytes. If not, the client gets an error, unless that could
+    /// stand amid a response.
+    fn fits(&mut self, may_refuse: bool) -> bool {
         let fits = self.memory.fits(self.before.len());
-        if !fits && !self.unsent {
+        if !fits && may_refuse && !self.unsent {
             // Directly, and as far as the socket takes it: the runtime may not know yet that it is writable.
             let _ = SockRef::from(&self.io).send(ErrorResponse::NO_ROOM_RAW);
         }
@@ -317,3 +320,53 @@ pub(crate) fn poll_discard(stream: &TcpStream, context: &mut Context<'_>) -> Pol
 
 /// Error of a connection without memory. No system call of a socket returns it.
 pub(crate) const NO_ROOM: io::ErrorKind = io::ErrorKind::QuotaExceeded;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream as StdTcpStream};
+
+    use super::*;
+    use crate::shared::FREE_BYTES;
+
+    const BODY: [u8; 2 * FREE_BYTES] = [b'x'; 2 * FREE_BYTES];
+
+    /// Bytes that a client gets when there is no memory for the body that it sends.
+    async fn told(is_answering: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let mut client = StdTcpStream::connect(address).expect("it listens");
+        let (stream, _) = listener.accept().expect("it was asked");
+        [&client, &stream].map(|end| end.set_nonblocking(true).expect("a socket"));
+        let stream = TcpStream::from_std(stream).expect("a runtime");
+        let deadlines = Deadlines { idle: Duration::from_mins(1), write: Duration::from_mins(1) };
+        let (memory, from) = (MemoryBudget::new(1, 1), IpAddr::V4(Ipv4Addr::LOCALHOST).into());
+        let mut socket =
+            HyperSocket::new(stream, Instant::now(), from, deadlines, Arc::default(), memory);
+        let mut room = vec![0; 4 * FREE_BYTES];
+        let head = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", BODY.len());
+        client.write_all(head.as_bytes()).expect("it goes at once");
+        let mut buf = ReadBuf::new(&mut room);
+        let read = poll_fn(|context| socket.poll_framed(context, &mut buf)).await;
+        assert!(read.is_ok() && buf.filled() == head.as_bytes());
+        socket.quiet.comes(Some(BODY.len() as u64));
+        socket.quiet.answers(is_answering);
+        client.write_all(&BODY).expect("it goes at once");
+        let mut read = Ok(());
+        while read.is_ok() {
+            let mut buf = ReadBuf::new(&mut room);
+            read = poll_fn(|context| socket.poll_framed(context, &mut buf)).await;
+        }
+        assert_eq!(read.expect_err("there is no memory").kind(), NO_ROOM);
+        let mut told = vec![0; 1000];
+        let len = client.read(&mut told).unwrap_or_default();
+        String::from_utf8_lossy(&told[..len]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn refusal_for_memory_never_stands_amid_a_response() {
+        let refusal = String::from_utf8_lossy(ErrorResponse::NO_ROOM_RAW);
+        assert_eq!(told(true).await, refusal, "the request is read to be answered");
+        assert_eq!(told(false).await, "", "the response is on its way");
+    }
+}

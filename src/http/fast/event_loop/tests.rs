@@ -20,7 +20,7 @@ use crate::observe::{Admin, CapacityBounds};
 use crate::rpc::RpcResponse;
 use crate::rpc::cursors::Filters;
 use crate::shared::tests::plenty;
-use crate::shared::{IngestBudget, Serving};
+use crate::shared::{FREE_BYTES, IngestBudget, MemoryBudget, Serving};
 
 const REQUEST: &str =
     "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]";
@@ -34,12 +34,18 @@ struct Idle {
 
 impl Idle {
     fn new() -> Self {
+        Self::with(&[], plenty())
+    }
+
+    /// A loop with more flags and this memory for clients.
+    fn with(flags: &[&str], memory: Arc<MemoryBudget>) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let (config, _) = Config::from_flags(&["--dev"]).expect("the defaults are allowed");
+        let flags = [&["--dev"], flags].concat();
+        let (config, _) = Config::from_flags(&flags).expect("they are allowed");
         let options = Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..config.store };
         let opened = neve_store::open(dir.path(), options).expect("an empty store");
         let (leaving, left) = unbounded_channel();
-        let shared = shared(&config, Arc::new(Serving::new(opened.reader)), &dir);
+        let shared = shared(&config, Arc::new(Serving::new(opened.reader)), &dir, memory);
         let service = worker::fast_service(&shared, Role::Rpc { admin: true }, &Arc::default());
         let place = Arc::new(ArcSwap::from_pointee(service));
         let (event_loop, _) = EventLoop::new(place, leaving).expect("an epoll");
@@ -69,7 +75,12 @@ impl Idle {
     }
 }
 
-fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
+fn shared(
+    config: &Config,
+    serving: Arc<Serving>,
+    dir: &TempDir,
+    memory: Arc<MemoryBudget>,
+) -> Shared {
     let (connections, (_, drain)) = (Arc::default(), watch::channel(false));
     let live = Reloaded { limits: ClientLimits::of(config), relay: None };
     let (_, reloaded) = watch::channel(live);
@@ -82,7 +93,7 @@ fn shared(config: &Config, serving: Arc<Serving>, dir: &TempDir) -> Shared {
         budget: IngestBudget::new(config.fetch.ingest_bytes_max),
         busy: Arc::default(),
         written: Arc::default(),
-        memory: plenty(),
+        memory,
         metrics: None,
         ready: Arc::new(ArcSwap::from_pointee(config.ready)),
         upstream: Arc::default(),
@@ -226,6 +237,25 @@ fn unsent_bytes_that_went_cold_are_waited_for() {
     let read = reads.join().expect("it reads").expect("a socket");
     assert!(read.ends_with(&bytes), "{} bytes", read.len());
     assert!(waited > 0, "it was all in memory");
+}
+
+/// Bytes that follow a response in part wait for it, and there is no memory for them.
+#[test]
+fn refusal_for_memory_never_stands_amid_a_response_that_waits_for_the_disk() {
+    let mut idle = Idle::with(&[], MemoryBudget::new(1, 1));
+    let mut client = idle.connect("");
+    let (body, _, _) = cold_body(LONG);
+    let mut out = ResponseWriter::plain(body, Persistence::Kept, None);
+    out.age();
+    let stream = idle.event_loop.open[0].wait().expect("it has one");
+    let (left, now) = (UnsentResponse { stream, out: Box::new(out) }, Instant::now());
+    idle.event_loop.open[0].answered(left, now);
+    idle.event_loop.open[0].comes_behind(&[b'x'; FREE_BYTES + 1]);
+    idle.event_loop.turn(0, now);
+    assert!(idle.event_loop.open.is_empty());
+    let mut sent = Vec::new();
+    client.read_to_end(&mut sent).expect("an end");
+    assert!(!sent.windows(8).any(|bytes| bytes == b"HTTP/1.1"), "{} bytes", sent.len());
 }
 
 #[test]
