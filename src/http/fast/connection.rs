@@ -69,7 +69,10 @@ pub(crate) struct FastConnection {
     ahead: Ahead,
     /// Received bytes without a response.
     rest: Vec<u8>,
+    /// Address of the other side.
     address: ClientAddress,
+    /// Client of the last request: the other side, or the client that a trusted proxy named.
+    client: ClientAddress,
     proxied: bool,
     /// True if no request was answered.
     is_new: bool,
@@ -82,23 +85,28 @@ impl FastConnection {
     pub(crate) fn new(moved: OpenConnection) -> Self {
         let OpenConnection { stream, read, sent, address, proxied, is_new, held, counted } = moved;
         let (rest, out) = (read.to_vec(), None); // a copy: the buffer of `read` may be large
-        let (stream, ends, ahead) = (Some(stream), false, Ahead::Any);
-        Self { stream, sent, out, ends, ahead, rest, address, proxied, is_new, held, counted }
+        let (stream, ends, ahead, client) = (Some(stream), false, Ahead::Any, address);
+        Self {
+            stream,
+            sent,
+            out,
+            ends,
+            ahead,
+            rest,
+            address,
+            client,
+            proxied,
+            is_new,
+            held,
+            counted,
+        }
     }
 
     /// Gives the connection to another thread.
     pub(crate) fn leave(self, read: Bytes) -> Option<OpenConnection> {
         let Self { stream, sent, address, proxied, is_new, held, counted, .. } = self;
-        Some(OpenConnection {
-            stream: stream?,
-            read,
-            sent,
-            address,
-            proxied,
-            is_new,
-            held,
-            counted,
-        })
+        let stream = stream?;
+        Some(OpenConnection { stream, read, sent, address, proxied, is_new, held, counted })
     }
 
     /// Returns the socket, unless another thread has it.
@@ -260,12 +268,12 @@ impl FastConnection {
                 self.ahead = Ahead::None;
             }
             // All clients of a proxy have its address: by that they would share one limit.
-            let client = plain.client.unwrap_or(self.address);
-            let reply = match answer(service, room.came(), &plain, client, now) {
+            self.client = plain.client.unwrap_or(self.address);
+            let reply = match answer(service, room.came(), &plain, self.client, now) {
                 // Relaying needs a runtime. The request is still in the buffer, so hyper reads it again.
                 Ok(reply) if reply.needs_upstream() => return Ok(self.hyper(service, room)),
                 Ok(reply) => reply,
-                Err(Cold) => return Ok(self.wait_for_disk(service, room, &plain, client)),
+                Err(Cold) => return Ok(self.wait_for_disk(service, room, &plain)),
             };
             room.take(plain.body.end);
             if let Some(need) =
@@ -283,14 +291,13 @@ impl FastConnection {
         service: &FastService,
         room: &mut ReadBuffer<'_>,
         plain: &FastRequest,
-        address: ClientAddress,
     ) -> NextStep {
         let unpacks = residency::was_too_heavy(); // before any return: the flag is of this request
         let (body_at, end) = (plain.body.start, plain.body.end);
         // The buffer belongs to all connections: the next one overwrites it.
         let request = Bytes::copy_from_slice(&room.bytes[..end]);
         room.take(end);
-        let mut held = None;
+        let (mut held, address) = (None, self.client);
         let account = service.responder.rpc.memory.account(address);
         if end > FREE_BYTES && !account.hold(&mut held, Holder::Body, end) {
             return self.refuse(service);
@@ -377,7 +384,7 @@ impl FastConnection {
         Ok(match sent {
             Sent::All => None,
             // Unread responses count for the client, which loses its connection beyond its share.
-            _ if !out.reserve(service.responder.rpc.memory.account(self.address)) => {
+            _ if !out.reserve(service.responder.rpc.memory.account(self.client)) => {
                 Some(NextStep::Nothing)
             }
             Sent::Full => {

@@ -1,5 +1,5 @@
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
@@ -20,7 +20,7 @@ use crate::observe::{Admin, CapacityBounds};
 use crate::rpc::RpcResponse;
 use crate::rpc::cursors::Filters;
 use crate::shared::tests::plenty;
-use crate::shared::{FREE_BYTES, IngestBudget, MemoryBudget, Serving};
+use crate::shared::{FREE_BYTES, Holder, IngestBudget, MemoryBudget, Serving};
 
 const REQUEST: &str =
     "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n[]";
@@ -61,7 +61,8 @@ impl Idle {
         client.set_read_timeout(Some(Duration::from_mins(1))).expect("a socket");
         let connections = Arc::new(AtomicUsize::new(0));
         let read = Bytes::copy_from_slice(read.as_bytes());
-        let (address, proxied, seat) = (from.ip().into(), false, None);
+        let proxied = self.event_loop.service.policy.proxies.trust(from.ip());
+        let (address, seat) = (from.ip().into(), None);
         let arrived = Arrived { stream, read, address, proxied, seat };
         let moved =
             OpenConnection::new(arrived, ConnectionGuard::new(&Arc::default(), &connections));
@@ -256,6 +257,25 @@ fn refusal_for_memory_never_stands_amid_a_response_that_waits_for_the_disk() {
     let mut sent = Vec::new();
     client.read_to_end(&mut sent).expect("an end");
     assert!(!sent.windows(8).any(|bytes| bytes == b"HTTP/1.1"), "{} bytes", sent.len());
+}
+
+/// The share of a front is for heads of all its clients.
+#[test]
+fn unread_response_counts_for_the_client_that_a_front_names() {
+    let memory = MemoryBudget::new(1 << 30, 64 << 20);
+    let mut idle = Idle::with(&["--trusted-proxies", "127.0.0.1"], Arc::clone(&memory));
+    let front = IpAddr::from([127, 0, 0, 1]).into();
+    let _used_up = memory.account(front).reserve(Holder::Head, 64 << 20).expect("all of it");
+    let named = REQUEST.replace("\r\n\r\n", "\r\nX-Forwarded-For: 203.0.113.9\r\n\r\n");
+    let _client = idle.connect(&named);
+    assert_eq!(idle.answered(), 1);
+    let body = ResponseBody::from(vec![b' '; 32 << 20]);
+    let out = ResponseWriter::plain(body, Persistence::Kept, None);
+    let stream = idle.event_loop.open[0].wait().expect("it has one");
+    let left = UnsentResponse { stream, out: Box::new(out) };
+    idle.event_loop.answered(0, Some(Waited::Unsent(left)), Instant::now());
+    assert_eq!(idle.event_loop.open.len(), 1, "the client has memory");
+    assert!(memory.used() > 96 << 20, "{}", memory.used());
 }
 
 #[test]
