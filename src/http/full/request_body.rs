@@ -23,6 +23,13 @@ pub(crate) struct Whole {
     _reservation: Option<Reservation>,
 }
 
+impl Whole {
+    /// Stands for a body that was cut or has malformed chunks. It is no JSON, and the connection closes.
+    pub(crate) fn broken() -> Self {
+        Self { ended: false, ..Bytes::from_static(b"{").into() }
+    }
+}
+
 impl From<Bytes> for Whole {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, ended: true, _reservation: None }

@@ -260,11 +260,10 @@ impl Service {
         let accepts = AcceptEncoding::of(request.headers());
         let hops = self.hops(request.headers());
         let limit = self.responder.rpc.limits.body_bytes_max;
-        // If the body was cut or its chunks are malformed, what came of it is not JSON either.
         let account = self.responder.rpc.memory.account(client.address);
         let body = match read(request.into_body(), limit, account).await {
             Ok(body) => body,
-            Err(Unread::Broken) => Whole::from(Bytes::from_static(b"{")),
+            Err(Unread::Broken) => Whole::broken(),
             Err(Unread::NoRoom) => {
                 return closing_unless(false, whole(self.responder.response(RpcResponse::NoRoom)));
             }

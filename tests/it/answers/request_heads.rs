@@ -10,6 +10,8 @@ use crate::support::corpus::MAIN;
 use crate::support::neve::{LIMIT, Neve, fresh_dir};
 use crate::support::recorded::Recorded;
 
+const CHUNKED_HEAD: &str = "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+    Transfer-Encoding: chunked\r\n\r\n";
 const PAUSE: Duration = Duration::from_millis(1);
 
 fn start(arguments: &[&str]) -> (Recorded, tempfile::TempDir, Neve) {
@@ -149,6 +151,22 @@ fn refusal_reaches_a_client_that_asks_for_an_upgrade_and_sends_no_body() {
         let found = responses(stream);
         assert_eq!(found.len(), 1, "{length}");
         assert_eq!(found[0].status, 400, "{length}");
+    }
+}
+
+/// The rest of the body is never read: without a word of the close, and a moment to read on, the client loses the
+/// response.
+#[test]
+fn response_to_malformed_chunks_says_that_the_connection_closes() {
+    let (_node, _dir, neve) = start(&[]);
+    for chunks in ["zz\r\n", "2\r\n[]]\r\n"] {
+        let mut stream = open(&neve);
+        let request = [CHUNKED_HEAD, chunks, &"x".repeat(100_000)].concat();
+        stream.write_all(request.as_bytes()).unwrap();
+        let found = responses(stream);
+        assert_eq!(found.len(), 1, "{chunks}");
+        assert_eq!((found[0].status, found[0].header("connection")), (200, Some("close")));
+        assert!(found[0].text().contains("-32700"), "{}", found[0].text());
     }
 }
 
