@@ -55,7 +55,11 @@ enum Chunk {
     Extension(u64),
     Data(u64),
     End,
-    Trailer { empty: bool },
+    /// A line of the trailers, if it is empty so far, and if CR came last.
+    Trailer {
+        empty: bool,
+        cr: bool,
+    },
 }
 
 /// Bytes that may pass.
@@ -115,7 +119,8 @@ impl Framing {
                 len
             }
             Part::Chunks(chunk) => {
-                let (len, next) = chunk.pass(bytes);
+                let (len, next, stops) = chunk.pass(bytes);
+                bare_lf = stops;
                 self.part = next.unwrap_or_else(|| std::mem::replace(&mut self.part, Part::Other));
                 len
             }
@@ -156,14 +161,17 @@ impl Head {
 }
 
 impl Chunk {
-    /// Number of bytes that pass, and the next part if this one ends with them. Malformed bytes need no
-    /// check here: hyper refuses them, and reads no further.
-    fn pass(&mut self, bytes: &[u8]) -> (usize, Option<Part>) {
+    /// Number of bytes that pass, the next part if this one ends with them, and true if a bare LF follows. Other
+    /// malformed bytes need no check here: hyper refuses them, and reads no further. For a bare LF in trailers it
+    /// reads on, and takes the next request for a part of them.
+    fn pass(&mut self, bytes: &[u8]) -> (usize, Option<Part>, bool) {
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
             at += 1;
             *self = match (&*self, byte) {
-                (Self::Size(0) | Self::Extension(0), b'\n') => Self::Trailer { empty: true },
+                (Self::Size(0) | Self::Extension(0), b'\n') => {
+                    Self::Trailer { empty: true, cr: false }
+                }
                 (Self::Size(size) | Self::Extension(size), b'\n') => Self::Data(*size),
                 (Self::Size(size), digit) if digit.is_ascii_hexdigit() => {
                     let digit = u64::from((*digit as char).to_digit(16).unwrap_or_default());
@@ -171,7 +179,7 @@ impl Chunk {
                         Some(size) => Self::Size(size + digit),
                         // A size of more than 64 bits: hyper refuses the request, so where it ends
                         // does not matter.
-                        None => return (bytes.len(), Some(Part::Other)),
+                        None => return (bytes.len(), Some(Part::Other), false),
                     }
                 }
                 (Self::Size(size) | Self::Extension(size), _) => Self::Extension(*size),
@@ -183,15 +191,18 @@ impl Chunk {
                 }
                 (Self::End, b'\n') => Self::Size(0),
                 (Self::End, _) => Self::End,
-                (Self::Trailer { empty: true }, b'\n') => {
-                    return (at, Some(Part::Head(Head::default())));
+                (Self::Trailer { cr: false, .. }, b'\n') => {
+                    return (at - 1, Some(Part::Other), true);
                 }
-                (Self::Trailer { .. }, b'\n') => Self::Trailer { empty: true },
-                (Self::Trailer { empty }, b'\r') => Self::Trailer { empty: *empty },
-                (Self::Trailer { .. }, _) => Self::Trailer { empty: false },
+                (Self::Trailer { empty: true, .. }, b'\n') => {
+                    return (at, Some(Part::Head(Head::default())), false);
+                }
+                (Self::Trailer { .. }, b'\n') => Self::Trailer { empty: true, cr: false },
+                (Self::Trailer { empty, .. }, b'\r') => Self::Trailer { empty: *empty, cr: true },
+                (Self::Trailer { .. }, _) => Self::Trailer { empty: false, cr: false },
             };
         }
-        (at, None)
+        (at, None, false)
     }
 }
 
@@ -235,6 +246,28 @@ mod tests {
         ] {
             for piece in 1..=bytes.len() {
                 assert_eq!(head_len(bytes, piece, 100), (at, true), "{piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn bare_lf_stops_trailers_where_it_is() {
+        for (body, at) in [
+            (&b"0\r\n\n"[..], 3),
+            (b"1\r\nx\r\n0\r\nT: \n\r\n\r\n", 12),
+            (b"0\r\nT: x\r\n\n\r\n", 9),
+        ] {
+            for piece in 1..=body.len() {
+                let mut framing = Framing::new(100);
+                framing.pass(HEAD);
+                framing.body(Length::Chunked);
+                let mut passed = body.chunks(piece).map(|piece| framing.pass(piece));
+                let mut len = 0;
+                let stopped = passed.find(|passed| {
+                    len += passed.len;
+                    passed.bare_lf
+                });
+                assert!(stopped.is_some() && len == at, "{piece}: {len}");
             }
         }
     }

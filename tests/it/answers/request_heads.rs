@@ -170,6 +170,29 @@ fn response_to_malformed_chunks_says_that_the_connection_closes() {
     }
 }
 
+/// hyper took the next request for trailers, and the one behind it was not judged any more.
+#[test]
+fn bare_lf_in_trailers_is_malformed() {
+    let (_node, _dir, neve) = start(&[]);
+    let next = "GET /ready HTTP/1.1\nHost: x\n\n";
+    for trailers in
+        ["\nX: y\r\n\r\n", "X: y\n\r\n\r\n", "X: y\n\nX: y\r\n\r\n", "X: y\r\n\nX:\r\n\r\n"]
+    {
+        let request = [CHUNKED_HEAD, "2\r\n[]\r\n0\r\n", trailers, next].concat();
+        for cut in [request.len(), request.len() - next.len(), 1] {
+            let mut stream = open(&neve);
+            for piece in request.as_bytes().chunks(cut) {
+                let _ = stream.write_all(piece); // it may have closed already
+            }
+            let found = responses(stream);
+            let statuses: Vec<u16> = found.iter().map(|response| response.status).collect();
+            assert_eq!(statuses, [200], "{trailers:?}");
+            assert_eq!(found[0].header("connection"), Some("close"), "{trailers:?}");
+            assert!(found[0].text().contains("-32700"), "{}", found[0].text());
+        }
+    }
+}
+
 /// A head has a limit, and TCP none of its own.
 #[test]
 fn head_limit_does_not_depend_on_segments() {
