@@ -24,7 +24,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -217,7 +217,9 @@ fn head_only_if(is_head: bool, mut response: Response<HttpBody>) -> Response<Htt
     if !is_head {
         return response;
     }
-    if let Some(len) = response.body().size_hint().exact() {
+    // A 304 has the length of the document, or none (RFC 9110, 8.6).
+    let has_length = response.status() != StatusCode::NOT_MODIFIED;
+    if let Some(len) = response.body().size_hint().exact().filter(|_| has_length) {
         response.headers_mut().entry(CONTENT_LENGTH).or_insert(len.into());
     }
     whole(Response::from_parts(response.into_parts().0, ResponseBody::default()))

@@ -235,11 +235,14 @@ fn head_has_the_headers_of_http_1_and_no_body() {
     let node = devnet(5);
     let (_dir, neve) = follow(&node, &[]);
     let address = neve.address;
-    for path in ["/ready", "/nothing", "/", "/v1/block/5"] {
-        let expected = neve.client().request("HEAD", path, &[], b"");
+    for (path, tags) in
+        [("/ready", ""), ("/nothing", ""), ("/", ""), ("/v1/block/5", ""), ("/v1/block/5", "*")]
+    {
+        let expected = neve.client().request("HEAD", path, &[("If-None-Match", tags)], b"");
         let sent = neve.count("neve_http_response_bytes_total");
         let (status, headers) = run(async {
             let request = Request::head(format!("http://{address}{path}"));
+            let request = request.header("if-none-match", tags);
             let request = request.body(Full::new(Bytes::new())).expect("a request");
             let mut sender = open(address).await;
             let response = sender.send_request(request).await.expect("a response");
@@ -248,7 +251,8 @@ fn head_has_the_headers_of_http_1_and_no_body() {
             assert!(body.to_bytes().is_empty());
             (status, headers)
         });
-        assert_eq!((status, headers), (expected.status, sorted(expected.headers)), "{path}");
+        assert_eq!(status == 304, !tags.is_empty(), "{path} {tags}");
+        assert_eq!((status, headers), (expected.status, sorted(expected.headers)), "{path} {tags}");
         assert_eq!(neve.count("neve_http_response_bytes_total"), sent, "{path}: no body is sent");
     }
 }
