@@ -104,8 +104,11 @@ fn as_tcp(stream: UnixStream) -> io::Result<TcpStream> {
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),
-        Ok(_) if StdUnixStream::connect(path).is_ok() => Err(io::ErrorKind::AddrInUse.into()),
-        Ok(_) => fs::remove_file(path),
+        Ok(_) => match StdUnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+            // Another failure does not say that nobody listens: rights may lack, or it is of another kind.
+            _ => Err(io::ErrorKind::AddrInUse.into()),
+        },
         Err(_) => Ok(()), // it does not exist, or binding says why not
     }
 }
@@ -115,5 +118,26 @@ impl Drop for SocketFile {
         if !self.kept {
             let _ = fs::remove_file(&self.path); // the next start removes it otherwise
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn socket_that_nobody_listens_on_is_replaced_and_no_other() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (stale, other) = (dir.path().join("stale"), dir.path().join("other"));
+        drop(StdUnixListener::bind(&stale).expect("a new path"));
+        let listener = Listener::bind(&ListenAddress::Unix(stale.clone())).await;
+        assert!(listener.is_ok_and(|_| stale.exists()));
+        let _other = UnixDatagram::bind(&other).expect("a new path");
+        let failed = Listener::bind(&ListenAddress::Unix(other.clone())).await;
+        let kind = failed.map(|_| ()).map_err(|error| error.kind());
+        assert_eq!(kind, Err(io::ErrorKind::AddrInUse));
+        assert!(other.exists(), "it is of another program");
     }
 }
