@@ -35,7 +35,7 @@ enum ConnectionEnd {
     /// A WebSocket.
     WebSocket(Box<(Accepted, HyperSocket)>, Bytes),
     /// An idle connection, which is still open.
-    IdleState(Box<HyperSocket>),
+    Idle(Box<HyperSocket>),
 }
 
 /// Serves a connection until it closes or is idle. When neve drains, it ends after the response in
@@ -72,7 +72,7 @@ pub(crate) async fn serve(
             let running = ws::run(accepted, (socket, read), responder, service.ws, relay, drain);
             Box::pin(running).await;
         }
-        ConnectionEnd::IdleState(quiet) => match quiet.leave(counted) {
+        ConnectionEnd::Idle(socket) => match socket.leave(counted) {
             Ok(moved) => handoff.bring(ToFast::Connection(moved)),
             Err(error) => warn!(%error, "cannot serve a connection"),
         },
@@ -89,20 +89,20 @@ async fn talk(
     socket.tell(Arc::clone(&quiet));
     let (named, proxied) = socket.client();
     let respond = service_fn(|request: Request<Incoming>| {
-        quiet.comes(request.body().size_hint().exact());
+        quiet.note_body(request.body().size_hint().exact());
         quiet.note_old_http(request.version() == Version::HTTP_10);
         let (service, upgrade) = (place.load_full(), Arc::clone(&upgrade));
         let address = if proxied { service.policy.proxies.client(request.headers()) } else { None };
         if proxied {
-            quiet.names(address);
+            quiet.note_client(address);
         }
         let client = service.client(&request, address.unwrap_or(named), Arc::clone(&quiet));
         async move {
-            client.quiet.answers(true);
+            client.quiet.note_answering(true);
             let response = service.respond(request, &upgrade, &client).await;
-            client.quiet.answers(false);
+            client.quiet.note_answering(false);
             let closes = response.as_ref().is_ok_and(|response| closes(response.headers()));
-            client.quiet.leaves_unread(closes);
+            client.quiet.note_unread(closes);
             response.map(|response| closing_if(client.quiet.is_closing(), response))
         }
     });
@@ -127,7 +127,7 @@ async fn talk(
         Pin::new(&mut connection).graceful_shutdown();
         let polled = Pin::new(&mut connection).poll(context);
         if polled.is_pending() {
-            quiet.goes_on(); // a response is in flight
+            quiet.unpark(); // a response is in flight
         }
         polled
     })
@@ -158,7 +158,7 @@ async fn left(
     if ended.is_ok() && quiet.is_parked() {
         // A copy: hyper's buffer may have the capacity of a whole request head.
         let read = Bytes::copy_from_slice(read);
-        return ConnectionEnd::IdleState(Box::new(socket.with_read(read)));
+        return ConnectionEnd::Idle(Box::new(socket.with_read(read)));
     }
     // The client may still be sending. A close with unread bytes would reset the connection, and the
     // client could lose the response.

@@ -135,7 +135,7 @@ impl Service {
             Err(Unread::Broken) => return Err(ErrorResponse::GONE.response()),
             Err(Unread::NoRoom) => return Err(self.responder.response(RpcResponse::NoRoom)),
         };
-        client.quiet.read();
+        client.quiet.note_read();
         // Read all the same: the next request begins behind it.
         if is_get {
             let admitted = key.map_or(Ok(()), |key| key.admit_other());

@@ -98,7 +98,7 @@ const UNWANTED_MAX: u64 = 256 << 10;
 /// for no more of it. A client that waits for `100 Continue` is not asked for it.
 pub(crate) async fn read_unwanted(request: &mut Request<Incoming>, state: &IdleState) -> bool {
     let ended = read_short(request).await;
-    state.read();
+    state.note_read();
     ended
 }
 

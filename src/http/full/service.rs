@@ -268,7 +268,7 @@ impl Service {
                 return closing_unless(false, whole(self.responder.response(RpcResponse::NoRoom)));
             }
         };
-        client.quiet.read();
+        client.quiet.note_read();
         if let Some(entry) = client.entry.as_ref().filter(|entry| entry.is_logged()) {
             let Responder { rpc, offload, .. } = &*self.responder;
             let called = CalledMethods::read(rpc, offload, &body.bytes, client.address).await;

@@ -349,8 +349,8 @@ mod tests {
         let mut buf = ReadBuf::new(&mut room);
         let read = poll_fn(|context| socket.poll_framed(context, &mut buf)).await;
         assert!(read.is_ok() && buf.filled() == head.as_bytes());
-        socket.quiet.comes(Some(BODY.len() as u64));
-        socket.quiet.answers(is_answering);
+        socket.quiet.note_body(Some(BODY.len() as u64));
+        socket.quiet.note_answering(is_answering);
         client.write_all(&BODY).expect("it goes at once");
         let mut read = Ok(());
         while read.is_ok() {

@@ -37,7 +37,7 @@ const CHUNKED: u64 = u64::MAX;
 
 impl IdleState {
     /// Notes the length of the body behind a head that came; `None` if it is not known.
-    pub(crate) fn comes(&self, bytes: Option<u64>) {
+    pub(crate) fn note_body(&self, bytes: Option<u64>) {
         // Relaxed, here and below: both sides are the same task.
         self.body.store(bytes.unwrap_or(CHUNKED), Ordering::Relaxed);
     }
@@ -53,12 +53,12 @@ impl IdleState {
     }
 
     /// Notes whether a request is being answered.
-    pub(crate) fn answers(&self, answering: bool) {
+    pub(crate) fn note_answering(&self, answering: bool) {
         self.answering.store(answering, Ordering::Relaxed);
     }
 
     /// Notes that the request was read to its end. Over HTTP/2 only, where each stream has a state.
-    pub(crate) fn read(&self) {
+    pub(crate) fn note_read(&self) {
         self.read.store(true, Ordering::Relaxed);
     }
 
@@ -68,7 +68,7 @@ impl IdleState {
     }
 
     /// Notes whether the connection closes with some of the request unread.
-    pub(crate) fn leaves_unread(&self, unread: bool) {
+    pub(crate) fn note_unread(&self, unread: bool) {
         self.unread.store(unread, Ordering::Relaxed);
     }
 
@@ -78,7 +78,7 @@ impl IdleState {
     }
 
     /// Notes the client that a trusted proxy named.
-    pub(crate) fn names(&self, client: Option<ClientAddress>) {
+    pub(crate) fn note_client(&self, client: Option<ClientAddress>) {
         *lock(&self.client) = client;
     }
 
@@ -117,7 +117,7 @@ impl IdleState {
     }
 
     /// Takes the connection back from its park: a request came at the last moment.
-    pub(crate) fn goes_on(&self) {
+    pub(crate) fn unpark(&self) {
         self.answering.store(true, Ordering::Relaxed);
         self.parked.store(false, Ordering::Relaxed);
     }
@@ -130,8 +130,8 @@ impl IdleState {
         self.gone.load(Ordering::Relaxed)
     }
 
-    /// Lets the socket answer that, if it was asked.
-    pub(crate) fn found(&self, gone: impl FnOnce() -> bool) {
+    /// Has the socket look whether the client has gone, if it was asked.
+    pub(crate) fn look_if_asked(&self, gone: impl FnOnce() -> bool) {
         if self.look.load(Ordering::Relaxed) {
             self.look.store(false, Ordering::Relaxed);
             self.gone.store(gone(), Ordering::Relaxed);

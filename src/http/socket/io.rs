@@ -72,7 +72,7 @@ impl AsyncWrite for HyperSocket {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper flushes after each turn of an answer: the one moment to look for the client.
-        self.quiet.found(|| has_gone(&self.io));
+        self.quiet.look_if_asked(|| has_gone(&self.io));
         Pin::new(&mut self.io).poll_flush(context)
     }
 

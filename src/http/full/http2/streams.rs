@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(late_after(|_| {}), None, "work has an end of its own");
         let state = Arc::new(IdleState::default());
         assert_eq!(late_after(|stream| stream.reads(&state)), Some(8));
-        state.read();
+        state.note_read();
         assert_eq!(late_after(|stream| stream.reads(&state)), None, "all was read");
         assert_eq!(late_after(Http2Stream::sends), Some(4));
     }
