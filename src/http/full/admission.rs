@@ -4,6 +4,7 @@ use hyper::body::{Body, Incoming};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request};
 
+use super::head_refusal::host_of;
 use super::non_rpc::NonRpc;
 use super::service::Service;
 use crate::http::admit::{ErrorResponse, Route, check_json, route};
@@ -19,7 +20,9 @@ impl Service {
     /// `api/server/server.go` and `router.go`; libevm, `rpc/http.go`).
     pub(super) fn admit(&self, request: &Request<Incoming>) -> Result<(), NonRpc> {
         let headers = request.headers();
-        let host = headers.get(HOST).map(HeaderValue::as_bytes);
+        // A server that has an authority in the request line ignores `Host` (RFC 9112, 3.2.2).
+        let named = request.uri().authority().map(|authority| host_of(authority).as_bytes());
+        let host = named.or_else(|| headers.get(HOST).map(HeaderValue::as_bytes));
         let refused = |refusal| {
             if self.is_rpc(request) { NonRpc::Refused(refusal) } else { NonRpc::Away(refusal) }
         };

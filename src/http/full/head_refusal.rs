@@ -1,6 +1,7 @@
 //! Refusals of a head alone, as Go's server makes them before a handler sees the request.
 
 use hyper::header::{EXPECT, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Version};
 
 use crate::http::admit::{BadHost, ErrorResponse, REST, check_host_form, has_valid_escapes};
@@ -35,6 +36,11 @@ pub(super) fn head_refusal<B>(request: &Request<B>) -> Option<ErrorResponse> {
         return Some(ErrorResponse::host(bad));
     }
     expects_the_unknown(headers).then_some(ErrorResponse::EXPECTATION)
+}
+
+/// Host and port of an authority. Text before an `@` names a user, and no host (RFC 3986, 3.2).
+pub(super) fn host_of(authority: &Authority) -> &str {
+    authority.as_str().rsplit('@').next().unwrap_or_default()
 }
 
 /// True if a body has another transfer coding than `chunked` alone. hyper looks at the last one only.

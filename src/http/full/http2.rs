@@ -37,6 +37,7 @@ use self::line_time::LineTime;
 use self::memory::{OWN_BYTES, SendMemory};
 use self::socket::{Http2Socket, refused_before_settings};
 use self::streams::{Http2Stream, OpenStream, OpenStreams, StreamExecutor, TAKEN_WITHIN};
+use super::head_refusal::host_of;
 use super::service::{Client, Service};
 use crate::body::ResponseBody;
 use crate::config::settings::Deadlines;
@@ -234,9 +235,7 @@ fn head_bytes(headers: &HeaderMap) -> usize {
 /// Has `Host` name the authority, as HTTP/1 has it. False if they differ (RFC 9113, 8.3.1).
 fn name_host(request: &mut Request<Incoming>) -> bool {
     let Some(authority) = request.uri().authority() else { return true };
-    // Text before an `@` names a user, and no host (RFC 3986, 3.2).
-    let name = authority.as_str().rsplit('@').next().unwrap_or_default();
-    let Ok(value) = HeaderValue::from_str(name) else { return false };
+    let Ok(value) = HeaderValue::from_str(host_of(authority)) else { return false };
     let mut hosts = request.headers().get_all(HOST).iter();
     if hosts.any(|host| !host.as_bytes().eq_ignore_ascii_case(value.as_bytes())) {
         return false;

@@ -25,6 +25,8 @@ const EMPTY: &str = "200 ";
 const MEDIA_TYPE: &str = "415 [content-type: text/plain; charset=utf-8] [vary: Origin] [x-content-type-options: nosniff] \
     invalid content type, only application/json is supported\n";
 const NOT_FOUND: &str = "404 [content-type: text/plain; charset=utf-8] [vary: Origin] [x-content-type-options: nosniff] 404 page not found\n";
+const NOT_SERVED_HOST: &str = "403 [content-type: text/plain; charset=utf-8] [vary: Origin] [x-content-type-options: nosniff] \
+    invalid host specified\n";
 const NO_HOST: &str = "400 [connection: close] [content-type: text/plain; charset=utf-8] 400 Bad Request: missing required Host header";
 const BAD_HOST: &str = "400 [connection: close] [content-type: text/plain; charset=utf-8] 400 Bad Request: malformed Host header";
 const BAD: &str =
@@ -103,6 +105,14 @@ fn hosts() -> Vec<Row> {
         rows.push(row(&request.replace("Host: localhost", malformed), BAD_HOST));
     }
     rows.push(row(&with_call(&RPC.replace("localhost\r\n", &format!("\r\n{JSON}"))), RESULT));
+    // `Host` says nothing beside a whole address.
+    for (address, host, response) in
+        [("localhost", "a.example", RESULT), ("a.example", "localhost", NOT_SERVED_HOST)]
+    {
+        let request = RPC.replace("/ext/", &format!("http://{address}/ext/"));
+        let request = request.replace("Host: localhost", &format!("Host: {host}"));
+        rows.push(row(&with_call(&format!("{request}{JSON}")), response));
+    }
     rows
 }
 
