@@ -28,6 +28,6 @@ pub(crate) use gone::{Gone, while_here};
 pub(crate) use listening::Listener;
 pub(crate) use offload::{NotDone, Offload};
 pub(crate) use open_connection::{
-    Answered, ConnectionGuard, Handoff, OffloadedRequest, OpenConnection, RequestCounts, ToFast,
-    ToFull, UnsentResponse, Waited,
+    Answered, ConnectionGuard, HTTP2_PREFACE, Handoff, OffloadedRequest, OpenConnection,
+    RequestCounts, ToFast, ToFull, UnsentResponse, Waited,
 };

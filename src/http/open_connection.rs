@@ -16,6 +16,9 @@ use crate::http::response::{Persistence, ResponseWriter};
 use crate::rpc::Calls;
 use crate::shared::{ClientAddress, Reservation};
 
+/// Begin of the preface of HTTP/2 (RFC 9113, 3.4): no request of HTTP/1 begins so.
+pub(crate) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0";
+
 /// A connection that was just accepted.
 pub(crate) struct Arrived {
     pub(crate) stream: TcpStream,

@@ -14,6 +14,7 @@ use memchr::memchr_iter;
 
 use super::service::FastService;
 use crate::body::AcceptEncoding;
+use crate::http::HTTP2_PREFACE;
 use crate::http::admit::{Route, check_json, route};
 use crate::http::response::Persistence;
 use crate::shared::ClientAddress;
@@ -58,7 +59,8 @@ struct Said<'h> {
 impl FastService {
     /// Classifies received bytes; `proxied` if a trusted proxy sent them, whose requests name their clients.
     pub(crate) fn parse_fast(&self, bytes: &[u8], proxied: bool) -> Seen {
-        if bytes.is_empty() {
+        // hyper would take a part of the preface for HTTP/1.
+        if bytes.len() < HTTP2_PREFACE.len() && HTTP2_PREFACE.starts_with(bytes) {
             return Seen::Begin;
         }
         // Keys are checked, and access lines written, on the full path only.

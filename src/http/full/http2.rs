@@ -45,12 +45,10 @@ use crate::http::admit::ErrorResponse;
 use crate::http::response::{HttpBody, whole};
 use crate::http::socket::IdleState;
 use crate::http::ws::Upgrade;
-use crate::http::{OpenConnection, draining};
+use crate::http::{HTTP2_PREFACE, OpenConnection, draining};
 use crate::rpc::RpcResponse;
 use crate::shared::{ClientAddress, Holder, Timeout};
 
-/// Begin of the preface of a connection: no request of HTTP/1 begins so.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 /// Bytes that a client may send ahead on one stream, and on all of a connection.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
@@ -78,7 +76,7 @@ const NO_ROOM: &[u8] = b"\0\0\0\x04\0\0\0\0\0\
 
 /// True if a connection that begins with these bytes speaks HTTP/2.
 pub(super) fn begins(read: &[u8]) -> bool {
-    read.starts_with(PREFACE)
+    read.starts_with(HTTP2_PREFACE)
 }
 
 /// Serves a connection until it closes. When neve drains, it finishes the open responses. A request uses the

@@ -121,6 +121,30 @@ fn preface_behind_a_request_is_a_bad_request() {
     }
 }
 
+/// TCP may cut it anywhere.
+#[test]
+fn preface_is_known_in_whatever_pieces_it_comes() {
+    let node = devnet(5);
+    let log = fresh_dir();
+    let log = log.path().join("access.log").display().to_string();
+    let settings = frame(4, 0, 0, &[]);
+    for more in [&[][..], &["--access-log", &log]] {
+        let (_dir, neve) = follow(&node, more);
+        for cut in [1, 3, 4, 11, 12, 13, 14, 20] {
+            let mut stream = TcpStream::connect(neve.address).expect("neve listens");
+            stream.set_nodelay(true).expect("a socket");
+            stream.set_read_timeout(Some(LIMIT)).expect("not zero");
+            stream.write_all(&PREFACE[..cut]).expect("it listens");
+            std::thread::park_timeout(Duration::from_millis(20)); // a segment of its own
+            let rest = [&PREFACE[cut..], &settings].concat();
+            stream.write_all(&rest).expect("it waits");
+            let mut came = [0; 9];
+            let read = stream.read_exact(&mut came);
+            assert!(read.is_ok() && came[3] == 4, "{cut} {more:?}: {}", came.escape_ascii());
+        }
+    }
+}
+
 /// Sends frames on a new connection, and reads until it ends.
 fn ends_after(neve: &Neve, settings: &[u8], frames: &[Vec<u8>]) -> Vec<u8> {
     let begin = [PREFACE, &frame(4, 0, 0, settings)[..]].concat();
