@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 use hyper::header::{
-    CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION,
+    ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, SEC_WEBSOCKET_VERSION,
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::{Response, StatusCode};
@@ -16,15 +16,15 @@ use crate::body::ResponseBody;
 pub(crate) struct ErrorResponse {
     status: StatusCode,
     text: Cow<'static, str>,
+    /// Methods that the path has, if the refusal is of the method (RFC 9110, 15.5.6).
+    allow: Option<&'static str>,
 }
 
 const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 impl ErrorResponse {
-    pub(crate) const METHOD: Self =
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-    pub(crate) const USE_GET: Self =
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed, use GET\n");
+    pub(crate) const METHOD: Self = Self::of_method("method not allowed\n", "GET, POST");
+    pub(crate) const USE_GET: Self = Self::of_method("method not allowed, use GET\n", "GET");
     pub(crate) const NOT_FOUND: Self = Self::new(StatusCode::NOT_FOUND, "404 page not found\n");
     pub(crate) const NO_SUCH_CHAIN: Self = Self::new(StatusCode::NOT_FOUND, "");
     pub(crate) const HEADERS: Self = Self::new(
@@ -74,12 +74,17 @@ impl ErrorResponse {
     );
 
     const fn new(status: StatusCode, text: &'static str) -> Self {
-        Self { status, text: Cow::Borrowed(text) }
+        Self { status, text: Cow::Borrowed(text), allow: None }
+    }
+
+    const fn of_method(text: &'static str, allow: &'static str) -> Self {
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        Self { status, text: Cow::Borrowed(text), allow: Some(allow) }
     }
 
     pub(crate) fn too_long(len: u64, limit: u64) -> Self {
         let text = format!("content length too large ({len}>{limit})\n").into();
-        Self { status: StatusCode::PAYLOAD_TOO_LARGE, text }
+        Self { status: StatusCode::PAYLOAD_TOO_LARGE, text, allow: None }
     }
 
     pub(crate) fn host(bad: BadHost) -> Self {
@@ -96,13 +101,14 @@ impl ErrorResponse {
 
     /// No upstream gave a response.
     pub(crate) fn relay(status: StatusCode, why: impl Display) -> Self {
-        Self { status, text: format!("{why}\n").into() }
+        Self { status, text: format!("{why}\n").into(), allow: None }
     }
 
     /// An answer to what is no WebSocket handshake, as gorilla/websocket gives it.
     pub(crate) fn handshake(status: StatusCode) -> Response<ResponseBody> {
         let text = format!("{}\n", status.canonical_reason().unwrap_or_default()).into();
-        let mut response = Self { status, text }.response();
+        let allow = (status == StatusCode::METHOD_NOT_ALLOWED).then_some("GET");
+        let mut response = Self { status, text, allow }.response();
         let headers = response.headers_mut();
         headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         headers.remove(CONNECTION);
@@ -129,6 +135,7 @@ impl ErrorResponse {
         if is_from_handler {
             headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         }
+        headers.extend(self.allow.map(|methods| (ALLOW, HeaderValue::from_static(methods))));
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -191,6 +198,18 @@ pub(crate) fn table() -> Vec<(u16, String, &'static str)> {
         (refusal.status.as_u16(), refusal.text.trim_end().to_owned(), cause)
     };
     all.into_iter().map(row).collect()
+}
+
+#[test]
+fn refusal_of_a_method_names_the_methods_of_the_path() {
+    let handshake = ErrorResponse::handshake(StatusCode::METHOD_NOT_ALLOWED);
+    let all = [ErrorResponse::METHOD.response(), ErrorResponse::USE_GET.response(), handshake];
+    let allowed = all.map(|response| response.headers().get(ALLOW).cloned());
+    assert_eq!(
+        allowed,
+        ["GET, POST", "GET", "GET"].map(|text| Some(HeaderValue::from_static(text)))
+    );
+    assert_eq!(ErrorResponse::NOT_FOUND.response().headers().get(ALLOW), None);
 }
 
 #[test]
