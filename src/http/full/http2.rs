@@ -103,7 +103,8 @@ pub(super) async fn serve(
     let memory = SendMemory::new(&service.responder.rpc.memory);
     let line = Arc::clone(memory.line());
     let socket = Http2Socket::new(stream, read, Arc::clone(&streams), line, deadlines.write)
-        .streams_max(service.connection_streams_max);
+        .streams_max(service.connection_streams_max)
+        .proxied(proxied);
     let mut clock = ConnectionClock::new(deadlines, Arc::clone(&streams), Arc::clone(&memory));
     let respond = service_fn(|request: Request<Incoming>| {
         let (service, memory) = (place.load_full(), Arc::clone(&memory));

@@ -201,6 +201,36 @@ fn floods_of_frames_end_their_connection() {
     }
 }
 
+/// All clients of a front share its connection, and one of them breaks off each request.
+#[test]
+fn trusted_front_may_reset_each_of_its_requests() {
+    let node = devnet(5);
+    let resets = (0..150).flat_map(|at| {
+        let stream = 2 * at + 1;
+        [head(stream, &[]), frame(3, 0, stream, &8_u32.to_be_bytes())]
+    });
+    let [ping, answer] = [0, 1].map(|flags| frame(6, flags, 0, b"is there"));
+    let frames = [resets.collect::<Vec<_>>().concat(), ping].concat();
+    let bytes = [PREFACE, &frame(4, 0, 0, &[]), &frames].concat();
+    for (more, goes_on) in [(&["--trusted-proxies", "127.0.0.1"][..], true), (&[], false)] {
+        let (_dir, neve) = follow(&node, more);
+        let mut stream = TcpStream::connect(neve.address).expect("neve listens");
+        stream.set_read_timeout(Some(LIMIT)).expect("not zero");
+        let _ = stream.write_all(&bytes); // it may have closed already
+        let (mut came, mut room) = (Vec::new(), [0; 4096]);
+        let is_answered = loop {
+            if came.windows(answer.len()).any(|bytes| bytes == answer) {
+                break true;
+            }
+            match stream.read(&mut room) {
+                Ok(len) if len > 0 => came.extend_from_slice(&room[..len]),
+                _ => break false,
+            }
+        };
+        assert_eq!(is_answered, goes_on, "{more:?}");
+    }
+}
+
 /// The library warns of a connection whose streams it reset too often.
 #[test]
 fn client_whose_streams_are_reset_writes_no_log() {

@@ -61,13 +61,15 @@ struct FrameMeter {
     requests: u64,
     /// Requests since the last pause.
     heads: usize,
-    /// Frames that only make work; a reset counts as many as half of them.
+    /// Frames that only make work; a reset counts as many.
     idle: u64,
+    /// Such frames that a reset counts as.
+    reset: u64,
 }
 
 impl FrameMeter {
     fn new() -> Self {
-        Self { skip: PREFACE_BYTES, ..Self::default() }
+        Self { skip: PREFACE_BYTES, reset: 2 * FRAMES_A_REQUEST, ..Self::default() }
     }
 
     /// Takes bytes that came; returns how many hyper may have before the next pause.
@@ -123,7 +125,7 @@ impl FrameMeter {
         (self.in_settings, self.setting_came) = (kind == 4, 0);
         match kind {
             1 => (self.requests, self.heads) = (self.requests + 1, self.heads + 1), // HEADERS
-            3 => self.idle += 2 * FRAMES_A_REQUEST,                                 // RST_STREAM
+            3 => self.idle += self.reset,                                           // RST_STREAM
             6 if flags & 1 == 1 => {} // acknowledges a PING of neve's, which comes for the life of a connection
             2 | 4 | 6 => self.idle += 1, // PRIORITY, SETTINGS, PING
             0 if self.skip == 0 => self.idle += 1, // DATA without any
@@ -171,6 +173,15 @@ impl Http2Socket {
     /// Sets the number of streams that the client may have open.
     pub(super) fn streams_max(mut self, streams_max: u32) -> Self {
         self.refused_max = REFUSED_MAX + u64::from(refused_before_settings(streams_max));
+        self
+    }
+
+    /// Lets a trusted front reset each request that it opens: all its clients share the connection, and one of them
+    /// that breaks off must not end those of the others.
+    pub(super) fn proxied(mut self, proxied: bool) -> Self {
+        if proxied {
+            self.meter.reset = FRAMES_A_REQUEST;
+        }
         self
     }
 
@@ -313,7 +324,10 @@ mod tests {
     }
 
     fn takes(frames: &[Vec<u8>], piece: usize) -> bool {
-        let mut meter = FrameMeter::new();
+        is_taken_by(FrameMeter::new(), frames, piece)
+    }
+
+    fn is_taken_by(mut meter: FrameMeter, frames: &[Vec<u8>], piece: usize) -> bool {
         let bytes = [vec![4; PREFACE_BYTES], frames.concat()].concat();
         for mut piece in bytes.chunks(piece) {
             while !piece.is_empty() {
@@ -378,6 +392,10 @@ mod tests {
         let (open, reset) = (frame(1, 9), frame(3, 4));
         let half = vec![[open.clone(), open.clone(), reset.clone()].concat(); 10_000];
         assert!(takes(&half, 1 << 20));
-        assert!(!takes(&vec![[open, reset].concat(); 100], 1 << 20));
+        let all = vec![[open, reset.clone()].concat(); 10_000];
+        assert!(!takes(&all, 1 << 20));
+        let of_front = || FrameMeter { reset: FRAMES_A_REQUEST, ..FrameMeter::new() };
+        assert!(is_taken_by(of_front(), &all, 1 << 20));
+        assert!(!is_taken_by(of_front(), &vec![reset; 100], 1 << 20), "of no request");
     }
 }
