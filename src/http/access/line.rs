@@ -14,6 +14,8 @@ use crate::config::settings::LogFormat;
 /// Protocol and HTTP method of a message of a WebSocket, as a line shows them.
 const WEBSOCKET: &str = "WebSocket";
 const MESSAGE: &str = "MESSAGE";
+/// Bytes of an HTTP method in a line: a client may write any token.
+const METHOD_LEN_MAX: usize = 32;
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
@@ -39,7 +41,8 @@ impl AccessLine<'_> {
     }
 
     fn method(&self) -> &str {
-        if self.is_message { MESSAGE } else { self.request.method.as_str() }
+        let method = if self.is_message { MESSAGE } else { self.request.method.as_str() };
+        &method[..method.len().min(METHOD_LEN_MAX)] // a token is ASCII
     }
 
     fn protocol(&self) -> &str {
@@ -222,6 +225,15 @@ mod tests {
         let ends = "499 0 \"-\" \"-\" time=0.001234 request_bytes=0 calls=0 methods=- source=-\n";
         let text = line(LogFormat::Text, &bare, &none);
         assert!(text.ends_with(ends), "{text}");
+    }
+
+    #[test]
+    fn long_method_is_cut() {
+        let method = Method::from_bytes(&[b'X'; 60_000]).expect("a token");
+        let request = RequestFacts { method, ..request() };
+        let shown = format!("\"{} /a", "X".repeat(METHOD_LEN_MAX));
+        assert!(line(LogFormat::Text, &request, &response()).contains(&shown));
+        assert!(line(LogFormat::Json, &request, &response()).len() < 1000);
     }
 
     #[test]
