@@ -202,7 +202,7 @@ impl ArchiveStore {
         if object_digest(&bytes) == name.digest { Ok(bytes) } else { Err(Failed::Changed(*name)) }
     }
 
-    /// Gets a range of an object. Nobody compares it with anything.
+    /// Gets a range of an object. The caller must prove its bytes.
     pub(super) async fn range(
         &self,
         name: &ObjectName,

@@ -94,7 +94,7 @@ fn known_pair(body: &Bytes, first: u64) -> Option<[CallResult; 2]> {
     Some([slice(one)?, slice(two)?])
 }
 
-/// The results of a batch whose ids run from `first`, whatever order they came in.
+/// Sorts the results of a batch, whose ids run from `first`, by their ids.
 pub(super) fn split_batch(
     body: &Bytes,
     first: u64,

@@ -48,7 +48,7 @@ pub fn export(args: &ExportArgs) -> ExitCode {
     }))
 }
 
-/// Runs a command. `Ok` means that all is printed, or that nobody reads any more.
+/// Runs the command. `Ok` means that all is printed, or that the reader has gone.
 fn run(command: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| format!("cannot start a runtime: {error}"))?.block_on(command)
@@ -69,7 +69,7 @@ fn say(text: &str) {
     let _ = writeln!(io::stderr(), "neve: {text}"); // there is nowhere else to say it
 }
 
-/// Prints a line; false if nobody reads any more.
+/// Prints a line; false if the reader has gone.
 fn print(line: &[u8]) -> Result<bool, String> {
     let mut out = io::stdout().lock();
     match out.write_all(line).and_then(|()| out.flush()) {

@@ -353,7 +353,7 @@ fn every_place_that_makes_an_error_is_known() {
     assert_eq!(made, 11, "add the error to docs/reference/errors.md (VARYING), then count it here");
 }
 
-/// Text of a source file, in whichever folder it lies.
+/// Reads a source file by its name, in any folder.
 fn source(below: &str, name: &str) -> String {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join(below)];
     while let Some(folder) = folders.pop() {

@@ -232,7 +232,7 @@ fn add(digest: &mut Keccak256, stored: &Stored<'_>) {
     }
 }
 
-/// A part whose `totalDifficulty` is the height, in whatever form it is stored.
+/// Returns a part with the height as its `totalDifficulty`: the record may store 0 instead.
 fn with_number<'s>(stored: &Stored<'s>, part: usize) -> Cow<'s, [u8]> {
     let bytes = stored.parts[part].0;
     let pieces = SpansRef(stored.parts[SPANS].0).pieces(part);

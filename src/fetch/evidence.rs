@@ -206,7 +206,7 @@ impl Inner {
         room.files.push_back((name, bytes.len()));
         while room.files.len() > FILES_MAX || room.bytes() > origin.bytes_max() {
             let Some((oldest, _)) = room.files.pop_front() else { break };
-            let _ = fs::remove_file(self.dir.join(oldest)); // somebody may have tidied up
+            let _ = fs::remove_file(self.dir.join(oldest)); // the operator may have removed it
         }
         Ok(())
     }

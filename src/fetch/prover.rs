@@ -110,7 +110,7 @@ pub(crate) struct Begun {
 impl Begun {
     /// Proves the height with its receipts, which have come.
     pub(crate) async fn end(self, receipts: Bytes) -> Result<Assembled, FetchError> {
-        // Nobody takes them if the block was refused.
+        // If the block was rejected, the receiver is gone.
         let _ = self.receipts.send(receipts);
         let assembled = self.height.await??;
         if let Some(senders) = self.senders {

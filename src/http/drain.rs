@@ -4,5 +4,5 @@ use tokio::sync::watch;
 
 /// Waits until connections are to end.
 pub(crate) async fn draining(drain: &mut watch::Receiver<bool>) {
-    let _ = drain.wait_for(|drain| *drain).await; // that nobody can say so any more says it too
+    let _ = drain.wait_for(|drain| *drain).await; // an error says it too: the sender is gone
 }

@@ -100,7 +100,7 @@ fn as_tcp(stream: UnixStream) -> io::Result<TcpStream> {
     TcpStream::from_std(OwnedFd::from(stream.into_std()?).into())
 }
 
-/// Removes a socket that nobody listens on any more.
+/// Removes the file of a socket on which no process listens.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AlreadyExists.into()),

@@ -218,7 +218,7 @@ impl FullLoop {
                 }
                 ToFull::Unsent(key, left) => {
                     open.spawn(async move {
-                        // Whatever happened: the connection waits for this.
+                        // After any outcome, a panic too: the connection waits for this message.
                         let left = on_disk_thread(move || left.send()).await.ok().flatten();
                         let answered = Answered::from(left.map(Waited::Unsent));
                         handoff.bring(ToFast::Answer(key, Some(answered)));

@@ -1,4 +1,4 @@
-//! Keeps the newest blocks and the program in memory, whatever else is read.
+//! Keeps the newest blocks and the program in memory, also while clients read old blocks.
 
 use std::sync::Arc;
 use std::time::Duration;

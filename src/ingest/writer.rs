@@ -165,7 +165,7 @@ impl Loop {
             }
             QueuedWork::Bind(identity, rules, done) => {
                 let bound = self.bind(identity, rules);
-                let _ = done.send(bound); // whoever asked may be gone
+                let _ = done.send(bound); // the session may have ended
             }
             QueuedWork::Withdraw(from, done) => {
                 let withdrawn = self.withdraw(from);
@@ -312,7 +312,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Writes a segment anew whose file somebody removed. Readers have it mapped and do not notice.
+    /// Writes a segment again if another program removed its file. Readers have it mapped and do not notice.
     fn restore_lost(&mut self) -> Result<(), Error> {
         let restored = self.setup.writer.restore_lost();
         self.is_losing = matches!(restored, Ok(Some(_)));
@@ -389,7 +389,7 @@ impl Loop {
     fn hold(&self) -> Option<Hold> {
         let bytes_max = self.setup.unpushed_bytes_max?;
         let push = self.setup.status.archive().and_then(|archive| archive.push).unwrap_or_default();
-        // Right after a start nobody knows yet what is in the archive.
+        // Right after a start it is not known yet what is in the archive.
         let bytes_max = if push.is_known || push.error.is_some() { bytes_max } else { u64::MAX };
         Some(Hold { copied: push.heights, from: push.from, bytes_max })
     }

@@ -98,7 +98,7 @@ impl StreamBuffer {
     /// Takes a height from the stream, once there is room. What is below `stored` is not needed.
     pub(crate) async fn put(&self, height: u64, texts: StreamedPayload, stored: u64) {
         while self.room(|| !self.is_full(stored)).await.is_err() {
-            // Nobody takes them: the heights were fetched otherwise, and the stream would stand
+            // No task takes them: the heights were fetched otherwise, and the stream would stand
             // still.
             self.change(|state| state.remove_all(..));
         }

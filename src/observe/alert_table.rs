@@ -3,9 +3,9 @@
 /// Urgency of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Severity {
-    /// Clients notice, or soon will: wake somebody.
+    /// Clients notice, or soon will: wakes the operator on call.
     Page,
-    /// Somebody looks at it within a day.
+    /// An operator should look at it within a day.
     Ticket,
 }
 

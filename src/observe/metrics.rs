@@ -179,7 +179,7 @@ fn publish_websockets(thread_counters: &[Arc<ThreadCounters>]) {
 /// Samples of a histogram stay in memory until they are counted, which a scrape does, and this.
 pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Runs the recorder's upkeep for ever, whether anybody scrapes or not.
+/// Runs the recorder's upkeep for ever, because samples add up until a scrape.
 pub(crate) async fn keep_up(every: Duration, upkeep: impl Fn()) {
     let mut tick = interval(every);
     // One upkeep takes all samples that wait: several at once would find none.

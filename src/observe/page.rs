@@ -10,7 +10,7 @@ use hyper::header::{
 pub(crate) const PAGE: &str = include_str!("page/page.html");
 
 /// Allows the page's own style and script by their hashes, and requests to this server. A browser
-/// runs nothing else, whatever a text from an upstream contains.
+/// runs nothing else, also if a text from an upstream contains a script.
 const POLICY: &str = "default-src 'none'; \
     style-src 'sha256-MvGR0bHYtzx9P2fkeU/D7s2s4ib49WM4/Th/wr+wtuI='; \
     script-src 'sha256-d8wvMaoZcblD0Sxg0esjAwYCMFtXYLmOhaBHG0c6Qi0='; \

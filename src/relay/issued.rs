@@ -14,7 +14,7 @@ const IDS_MAX: usize = 8192;
 /// Ids of one address that are remembered, of those that were issued or moved within [`AGE`]: beyond them an
 /// address makes neve forget its own, and not those of others.
 const ADDRESS_IDS_MAX: usize = 1024;
-/// Time for which an id is remembered at least: a node forgets a filter that nobody asks for so long.
+/// Least time for which an id is remembered: a node removes a filter that no client polls for as long.
 const AGE: Duration = Duration::from_mins(5);
 /// Characters of an id. A node's have 34.
 const ID_LEN_MAX: usize = 66;

@@ -16,7 +16,7 @@ const METHODS_MAX: usize = 256;
 const NO_METHOD: i64 = -32601;
 /// Codes of an execution that ended by itself: geth and coreth, Nethermind. A contract chooses the words.
 const EXECUTION: [i64; 2] = [3, -32015];
-/// Word before those of a contract, whatever the code.
+/// Word that precedes a contract's own text, with any code.
 const REVERTED: &str = "revert";
 /// Words of nodes that have pruned a state: geth and coreth, Erigon, Nethermind, Besu.
 const PRUNED: [&str; 6] = [

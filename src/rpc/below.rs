@@ -106,7 +106,7 @@ fn serving_with(
     places: Vec<ArchivedPlace>,
     without: Vec<WithoutLogs>,
 ) -> Arc<Serving> {
-    // A hash that nobody knows is lent nothing, as that of a transaction which a wallet waits for.
+    // The archive lends nothing for an unknown hash, such as that of a transaction that a wallet waits for.
     if segments.is_empty() && places.is_empty() && without.is_empty() {
         return Arc::clone(serving);
     }

@@ -240,7 +240,7 @@ impl Rpc {
     }
 }
 
-/// Drops an answer that nobody gets.
+/// Drops an answer that is not sent.
 fn silent(answered: Result<usize, Unanswered>) -> Result<usize, Unanswered> {
     answered.and(Err(Unanswered::Silent))
 }

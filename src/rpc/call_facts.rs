@@ -167,8 +167,8 @@ fn block(value: Option<&[u8]>) -> Block {
         return named_block(value); // nearly always; serde would write an error first
     }
     let (mut number, mut hash) = (None, None);
-    for (key, value) in members(value) {
-        // As for Go: whatever the case, and the last of a name counts.
+    for (key, value) in members(value.as_bytes()) {
+        // As in Go: upper and lower case are equal, and the last of equal names counts.
         let member = if is_key(key, "fromblock") || is_key(key, "blocknumber") {
             &mut number
         } else if is_key(key, "blockhash") {

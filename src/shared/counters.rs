@@ -48,7 +48,7 @@ pub(crate) enum MissReason {
     UnknownHash,
     /// Nothing is stored.
     Empty,
-    /// The head is too old, or nobody is followed.
+    /// The head is too old, or neve follows no upstream.
     StaleHead,
     /// The upstream has not told the value, or too long ago.
     NoValue,
@@ -183,7 +183,7 @@ impl Timeout {
 pub(crate) const TIMEOUTS: [(Timeout, &str); 2] =
     [(Timeout::Idle, "idle"), (Timeout::Write, "write")];
 
-/// A method as a label of metrics: of a closed set, whatever clients call.
+/// A method as a label of metrics. The set of labels is closed, so clients cannot add to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MethodLabel(u8);
 
@@ -357,12 +357,12 @@ impl ThreadCounters {
         self.ws_opened.load(Ordering::Relaxed).saturating_sub(ended)
     }
 
-    /// Counts a new subscription, from whatever thread.
+    /// Counts a new subscription; any thread may call it.
     pub(crate) fn ws_subscribed(&self, kind: WsKind) {
         self.ws_subscribed[kind as usize][0].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the end of one, from whatever thread.
+    /// Counts the end of a subscription; any thread may call it.
     pub(crate) fn ws_unsubscribed(&self, kind: WsKind) {
         self.ws_subscribed[kind as usize][1].fetch_add(1, Ordering::Relaxed);
     }

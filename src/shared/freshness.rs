@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const STALE: u8 = 1;
 /// The head was not near the upstream's since the start.
 const BEHIND: u8 = 2;
-/// Nobody is followed: there is no head.
+/// neve follows no upstream, so there is no head.
 const NO_UPSTREAM: u8 = 4;
 /// Value of the goal while the upstream's head is not known.
 const UNKNOWN: u64 = u64::MAX;
@@ -65,12 +65,12 @@ impl Freshness {
         self.set(STALE, misses);
     }
 
-    /// Says that nobody is followed. Calls that depend on the head are misses from then on.
+    /// Notes that neve follows no upstream. Calls that depend on the head are misses from then on.
     pub(crate) fn follow_nobody(&self) {
         self.set(NO_UPSTREAM, true);
     }
 
-    /// True if nobody is followed.
+    /// True if neve follows no upstream.
     pub(crate) fn follows_nobody(&self) -> bool {
         self.misses.load(Ordering::Relaxed) & NO_UPSTREAM != 0
     }

@@ -1,9 +1,8 @@
 //! Bounds of the work for one request: time, bytes examined, and a client that is still there.
 //!
-//! A node's server cancels a request when its client has closed its side, and answers with an error
-//! what takes too long. Here each search, fee history and batch asks [`Work`] whether to go on. A
-//! serving thread has bounds of its own (it gives long work up), so its work is bounded in bytes
-//! only.
+//! A node's server cancels a request when the client has closed its side, and answers with an error
+//! if a request takes too long. Here each search, fee history and batch asks [`Work`] whether to go
+//! on. A serving thread hands long work over, so here its work is bounded in bytes only.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -14,10 +13,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::settings::WorkLimits;
 
-/// Bytes examined between two looks at the clock: some 0.1 ms.
+/// Bytes examined between two readings of the clock, about 0.1 ms.
 const CLOCK_BYTES: u64 = 128 << 10;
-/// Bytes that a call of [`Work::examine`] counts as besides, so that many small ones are bounded
-/// too.
+/// Bytes that a call of [`Work::examine`] counts in addition, so that many small calls are bounded too.
 const CALL_BYTES: u64 = 64;
 /// Time between two checks of the client's socket. Shorter work is finished even if the client has
 /// left.
@@ -34,7 +32,7 @@ pub(crate) enum Stop {
     Examined,
 }
 
-/// Time from which a request's bounds count, on whatever thread it is worked on.
+/// Time from which the bounds of a request count. It stays the same when the request changes threads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Began(Instant);
 

@@ -314,7 +314,7 @@ mod tests {
         sizes[1000]
     }
 
-    /// A response in twenty is twenty times as slow, whatever is requested.
+    /// Makes a response in twenty twenty times as slow, for any request.
     #[test]
     fn slow_answers_among_quick_ones_are_no_queue() {
         for (usual, history) in [(40 * MS, false), (40 * MS, true), (2 * MS, true)] {

@@ -1,4 +1,4 @@
-//! The scheduler: which upstream is asked for which height, and when.
+//! The scheduler: chooses an upstream for each height, and the time of the request.
 //!
 //! A task that needs a height requests a [`FetchPermit`]. Heights for following come first, then
 //! those between store and head, then history, each in order. A height goes to the upstream that
@@ -43,7 +43,7 @@ pub(crate) struct UpstreamPool {
     /// True if a linked block of the chain is asynchronous: only nodes of v1.15 have such blocks.
     asynchronous: AtomicBool,
     waiting: Mutex<Waiting>,
-    /// Something may be possible now that was not before.
+    /// Wakes the scheduler: a need that waits may get a permit now.
     wake: Notify,
     /// Wakes when fewer fetches wait.
     short: Notify,
@@ -59,7 +59,7 @@ struct Waiting {
     count: u64,
 }
 
-/// The right to ask one upstream for one height.
+/// Permit to request one height from one upstream.
 pub(crate) struct FetchPermit {
     pool: Arc<UpstreamPool>,
     /// Place in the pool.
@@ -87,7 +87,7 @@ impl UpstreamPool {
         self.sight.subscribe()
     }
 
-    /// An upstream has come, gone, or got a head.
+    /// Notes that an upstream was admitted or ejected, or has a new head.
     pub(crate) fn changed(&self, connected: bool) {
         let (mut next, mut helicon) = (PoolState::default(), 0);
         for upstream in &self.upstreams {
@@ -110,7 +110,7 @@ impl UpstreamPool {
         self.wake.notify_one();
     }
 
-    /// The chain has an asynchronous block.
+    /// Notes that the chain has an asynchronous block.
     pub(crate) fn note_asynchronous(&self) {
         // Once: each change wakes all sessions and monitors.
         if !self.asynchronous.swap(true, Ordering::Relaxed) {
@@ -118,7 +118,7 @@ impl UpstreamPool {
         }
     }
 
-    /// The mirror source withdrew heights.
+    /// Notes that the mirror source withdrew heights.
     pub(crate) fn withdrawn(&self, from: u64) {
         self.sight.send_modify(|sight| sight.withdrawn = (sight.withdrawn.0 + 1, from));
         self.changed(false);
@@ -145,7 +145,7 @@ impl UpstreamPool {
         granted.await.unwrap_or_else(|_| unreachable_grant())
     }
 
-    /// Gives permits to the needs that wait, for ever.
+    /// Gives permits to the needs that wait; never ends.
     pub(crate) async fn run(self: Arc<Self>, status: Arc<Status>) {
         let mut report = tokio::time::interval(REPORT_INTERVAL);
         loop {
@@ -163,7 +163,7 @@ impl UpstreamPool {
         }
     }
 
-    /// Gives leases as far as possible; says when there may be more, if time brings it.
+    /// Gives permits to as many needs as possible. Returns the time at which there may be more, if only time is needed.
     fn serve(self: &Arc<Self>) -> Option<Instant> {
         let now = Instant::now();
         let (mut later, mut passed, mut refused) = (None, None, 0);
@@ -175,7 +175,7 @@ impl UpstreamPool {
                 break;
             };
             passed = Some(key);
-            // A waiter that left takes no lease.
+            // A waiter that has gone takes no permit.
             let picked = if grant.is_closed() { None } else { Some(self.pick(need, now)) };
             if let Some(Err(at)) = picked {
                 later = [later, at].into_iter().flatten().min();
@@ -184,7 +184,7 @@ impl UpstreamPool {
             }
             let gone = waiting.needs.remove(&key);
             if let (Some(Ok(lease)), Some((_, grant))) = (picked, gone) {
-                drop(grant.send(lease)); // a lease that nobody takes returns to its upstream
+                drop(grant.send(lease)); // if its waiter has gone, dropping the permit frees its place
             }
         }
         if waiting.needs.len() < QUEUE_LONG {
@@ -208,7 +208,7 @@ impl UpstreamPool {
         lock(&self.waiting)
     }
 
-    /// The upstream to ask, or when to look again if time alone may change that.
+    /// Grants a permit for the best upstream. Otherwise returns the time at which to try again, if time alone may help.
     fn pick(
         self: &Arc<Self>,
         need: &FetchNeed,
@@ -225,7 +225,7 @@ impl UpstreamPool {
             let not_before = [
                 need.not_before(place, now),
                 state.resting(now),
-                // The only upstream is asked all the same: it may have the height by now.
+                // The only upstream gets the request nevertheless: it may have the height by now.
                 state.lacking(need.height, now).filter(|_| self.upstreams.len() > 1),
             ];
             if let Some(until) = not_before.into_iter().flatten().max() {
@@ -257,7 +257,7 @@ impl UpstreamPool {
         FetchPermit { pool: Arc::clone(self), place, upstream, purpose, at: now }
     }
 
-    /// The upstreams that are asked, the least doubted and quickest first.
+    /// Admitted upstreams: those without a penalty or a pause first, then the quickest.
     pub(crate) fn admitted(&self) -> Vec<(usize, Arc<Upstream>)> {
         let now = Instant::now();
         let mut all: Vec<_> = self
@@ -277,7 +277,7 @@ impl UpstreamPool {
 }
 
 impl FetchPermit {
-    /// The upstream answered, whatever it said.
+    /// Notes the time of a response, also of an error.
     pub(crate) fn answered(&self) {
         if self.purpose == Priority::Follow {
             return; // it may have waited for the block to be executed
@@ -302,7 +302,7 @@ impl Drop for FetchPermit {
     }
 }
 
-#[expect(clippy::panic, reason = "the pool holds the sender and is held by whoever waits")]
+#[expect(clippy::panic, reason = "the pool holds the sender, and each waiter holds the pool")]
 fn unreachable_grant() -> ! {
     panic!("a pool does not forget who waits")
 }

@@ -14,7 +14,7 @@ use crate::client::{CallError, RpcClient};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockName {
     Height(u64),
-    /// The newest: whichever that is when the question is answered.
+    /// The block that is the newest when the upstream answers.
     Latest,
 }
 

@@ -154,7 +154,7 @@ impl ArchivedFiles {
     ) -> Result<Candidates<'m>, ObjectNotRead> {
         let all = (entries.to_vec(), Vec::new());
         let terms: usize = keys.iter().map(Vec::len).sum();
-        // One segment's own index takes no more reads. Terms of a manifest that nobody vouches for prove nothing.
+        // The index of one segment takes no more reads than its terms. Terms of a manifest that is not trusted prove nothing.
         if !self.trusts_terms || keys.is_empty() || terms > TERMS_MAX || entries.len() < 2 {
             return Ok(all);
         }

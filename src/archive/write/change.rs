@@ -22,7 +22,7 @@ pub(crate) struct WriteOptions {
     pub(crate) signer: Option<SigningKey>,
     /// True if no other writer is there, so that the store need not hold.
     pub(crate) is_single: bool,
-    /// Manifest that is signed as it is, whoever signed it before.
+    /// Manifest that is signed as it is, also if another key signed it before.
     pub(crate) signs: Option<Digest>,
     /// Newest manifest with the signature of the key that was there.
     pub(crate) newest: Newest,

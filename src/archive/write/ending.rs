@@ -1,4 +1,4 @@
-//! The end of the thread that pushes. Nobody waits for it, so it says itself why it ended.
+//! The end of the thread that pushes. No thread waits for it, so it logs the reason itself.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::shared::Status;
 /// Says that the thread ended, unless that was wanted. Dropped by a panic too.
 pub(super) struct Ending {
     status: Arc<Status>,
-    /// Reason of an end that nobody wanted.
+    /// Reason of an unexpected end.
     why: Option<String>,
 }
 

@@ -184,7 +184,7 @@ impl Listeners {
         let print = move || {
             let mut out = io::stdout();
             if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-                // Nobody may be reading, and the log has the address too.
+                // Standard output may have no reader, and the log has the address too.
                 warn!(%error, %listen, %admin, "greeting not written");
             }
         };

@@ -176,7 +176,7 @@ impl PushConfig {
         let unpushed_bytes_max = values.bytes("retain-unpushed-bytes")? as u64;
         let Retention { blocks, bytes, age } = retention(values)?;
         let is_bounded_otherwise = blocks.is_some() || age.is_some();
-        // Nobody knows how many bytes the blocks of a number or an age take: they may take none.
+        // The bytes of a number or an age of blocks are not known: they may be none.
         let retained = if is_bounded_otherwise { 0 } else { bytes.unwrap_or(u64::MAX) };
         if unpacked > 0 && retained.saturating_add(unpushed_bytes_max) <= unpacked {
             let why = if is_bounded_otherwise {

@@ -330,7 +330,7 @@ fn endpoints(
     Ok(endpoints)
 }
 
-/// Checks the settings of a replica that follows nobody.
+/// Checks the settings of a replica without an upstream.
 fn without_upstream(values: &Values) -> Result<(), ConfigError> {
     if !values.is_given("archive-anchor") {
         let why = "needs --upstream or --mirror-from, or --archive-anchor HEIGHT:HASH to begin at";

@@ -1,4 +1,4 @@
-//! The beginning of a replica that follows nobody: the archive's segment with the anchor, as far as the
+//! The beginning of a replica without an upstream: the archive's segment with the anchor, as far as the
 //! anchor's header settles it. Segments below it come as history.
 
 use std::ops::RangeInclusive;
@@ -231,7 +231,7 @@ impl Visitor for Sender {
             return;
         }
         match audit(stored, &self.checks) {
-            // Whoever receives is gone when neve stops.
+            // The receiver is gone when neve stops.
             Ok((assembled, _)) => drop(self.out.blocking_send(assembled)),
             Err(error) => warn!(height = stored.height, %error, "record fails its proof"),
         }

@@ -26,7 +26,7 @@ pub(super) async fn fill(
     archive: &Arc<ArchiveSource>,
 ) -> Result<BackfillStep, BackfillError> {
     let step = next_step(follower, source, archive).await?;
-    // Nobody can be asked for single heights.
+    // An archive has no single heights to request.
     let is_alone = follower.endpoints.is_empty() && matches!(step, BackfillStep::Ask { .. });
     Ok(if is_alone { BackfillStep::Nothing } else { step })
 }

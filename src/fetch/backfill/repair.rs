@@ -139,7 +139,7 @@ impl Mending<'_> {
         let (source, checks) = (self.source.clone(), self.checks);
         let fetches = stream::iter(wanted).map(|(height, hash)| {
             let (source, need) = (source.clone(), FetchNeed::new(height, Priority::Backfill));
-            // A task: a future that nobody polls would keep its turn at the upstream.
+            // A task: a future that is not polled would keep its permit for the upstream.
             let fetching = AbortOnDropHandle::new(tokio::spawn(async move {
                 let fetched = source.fetch_needed(FetchNeed { hash: Some(hash), ..need }, checks);
                 timeout(HEIGHT_TIMEOUT, fetched).await

@@ -247,7 +247,7 @@ impl<'f> Session<'f> {
     /// for that to be found here too.
     async fn withdrawn(&self, from: u64) -> Result<SessionEnd, SessionEnd> {
         let proven = self.follower.serving.proven_height();
-        // Proven heights stay, whatever the mirror source says.
+        // Proven heights stay, also if the mirror source withdraws them.
         let height = from.max(proven.map_or(0, |proven| proven + 1));
         self.follower.ingest.withdraw(height).await??;
         Ok(SessionEnd::Contradiction { height, why: "it was taken back there".to_owned() })

@@ -146,7 +146,7 @@ impl ErrorResponse {
     }
 }
 
-/// After these the node closes: a body that nobody wants may follow.
+/// After these the node closes the connection, because an unread body may follow.
 fn closes(status: StatusCode) -> bool {
     matches!(
         status,

@@ -18,7 +18,7 @@ pub(crate) enum Route<'p> {
     /// The path, written cleanly and escaped: it begins with one `/`, and never with `/\`, so
     /// it stays at this host.
     Moved(String),
-    /// Not ours: the administrator's, or nobody's.
+    /// Not a path of this listener: a page for operators, or no path at all.
     Other(&'p str),
 }
 

@@ -16,7 +16,7 @@ use crate::rpc::{Mixed, Outbound, RpcResponse};
 const SERVED: HeaderName = HeaderName::from_static("x-neve-served");
 /// Says where a response comes from.
 const NEVE: HeaderName = HeaderName::from_static("x-neve");
-/// Counts the calls of a batch that nobody answered.
+/// Counts the calls of a batch that neither neve nor an upstream answered.
 const MISSES: HeaderName = HeaderName::from_static("x-neve-misses");
 /// Names the newest served height.
 const HEAD: HeaderName = HeaderName::from_static("x-neve-head");
@@ -72,7 +72,7 @@ impl Responder {
         }
     }
 
-    /// Says that nobody answered JSON-RPC, unless a response names its source already.
+    /// Marks a JSON-RPC response as one without a source, unless it has one already.
     pub(crate) fn named<B>(&self, mut response: Response<B>) -> Response<B> {
         if !response.headers().contains_key(NEVE) {
             self.name_source(response.headers_mut(), Source::Miss);

@@ -106,7 +106,7 @@ async fn talk(
             response.map(|response| closing_if(client.quiet.is_closing(), response))
         }
     });
-    // Not `with_upgrades`: after a request with any `Upgrade` it would give the socket to nobody when it ends.
+    // Not `with_upgrades`: after a request with any `Upgrade` hyper would keep the socket at the end, and return it to no caller.
     let mut connection = builder(&place.load()).serve_connection(TokioIo::new(socket), respond);
     let mut draining = pin!(draining(drain));
     let mut told = false;

@@ -131,7 +131,7 @@ impl Service {
         self.finish(whole(refusal), client)
     }
 
-    /// Says that nobody answered, if a request is JSON-RPC.
+    /// Marks the response to a JSON-RPC request as one that neither neve nor an upstream answered.
     fn named_if(&self, is_rpc: bool, response: Response<ResponseBody>) -> Response<HttpBody> {
         whole(if is_rpc { self.responder.named(response) } else { response })
     }

@@ -79,7 +79,7 @@ impl ApiKey {
     /// Admits a body of JSON-RPC with up to `items_max` calls, or refuses all of it.
     pub(super) fn admit(&self, body: &[u8], items_max: usize) -> Result<(), KeyRefusal> {
         let is_batch = body.trim_ascii_start().first() == Some(&b'[');
-        // One request counts as one call, whatever it is: nothing of it need be parsed.
+        // Any such request counts as one call, so it need not be parsed.
         if !is_batch && self.methods.is_none() {
             return self.take(1).map_err(|refusal| refusal.of(body, items_max));
         }

@@ -177,7 +177,7 @@ fn file_of(path: &str) -> Option<(Form, u64)> {
     Some((form, base.parse().ok()?))
 }
 
-/// Sends the bytes `from..to`, as long as somebody takes them.
+/// Sends the bytes `from..to`, as long as the mirror takes them.
 async fn send_file(
     file: SealedFile,
     from: u64,

@@ -149,7 +149,7 @@ impl HyperSocket {
         self
     }
 
-    /// Closes it by a reset, so that nobody takes what was sent for all of a response.
+    /// Closes the connection by a reset, so that the client does not take a part of a response for all of it.
     pub(crate) fn reset(self) {
         // If it fails the connection ends all the same.
         let _ = SockRef::from(&self.io).set_linger(Some(Duration::ZERO));

@@ -50,7 +50,7 @@ impl WsConnection<'_> {
         self.conclude(frame, calls, began, entry).await
     }
 
-    /// On a thread that may wait for the disk; nobody is told anything meanwhile.
+    /// Answers on a thread that may wait for the disk. Until then the client gets no notifications.
     pub(super) async fn answer_offloaded(
         &mut self,
         rpc: Arc<Rpc>,

@@ -93,7 +93,7 @@ mod tests {
 
     const CHILD: &str = "NEVE_TEST_PANICS";
 
-    /// Panics while nobody reads standard error, in a process of its own.
+    /// Panics in a process of its own, whose standard error has no reader.
     fn panic_unread() {
         let config = LogConfig {
             format: LogFormat::Text,

@@ -144,7 +144,7 @@ impl<'s> SocketSession<'s> {
                 }
             },
             Command::Unsubscribe(id) => {
-                // Never refused: else the upstream would go on to send what nobody reads.
+                // Never refused: otherwise the upstream would go on sending to no reader.
                 self.state.charge(&self.upstream.candidate);
                 self.ids.remove(&id);
                 (Message::text(unsubscribe(&id)), None)
@@ -217,7 +217,7 @@ impl<'s> SocketSession<'s> {
         let Some(Current { counted: Some(mut counted), .. }) = self.current.take() else {
             return Ok(());
         };
-        // Nobody could tell the notifications of two subscriptions with one id apart.
+        // The notifications of two subscriptions with one id cannot be told apart.
         if id.as_ref().is_some_and(|id| self.ids.contains(id)) {
             counted.outcome = Failure::NotJson.label();
             return Err(SocketEnd::Failed(Failure::NotJson));

@@ -149,7 +149,7 @@ impl Filters {
 }
 
 impl HeldFilters {
-    /// Takes out the filters that nobody polls. Looks at none before one can be idle: a client that is refused may
+    /// Removes filters that no client polls. Checks none before one can be idle: a client that is refused may
     /// ask as often as it likes, and others wait for the lock.
     fn take_idle(&mut self, now: Instant) -> Vec<FilterEntry> {
         if self.idle_from.is_some_and(|from| now < from) {

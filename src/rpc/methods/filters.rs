@@ -75,7 +75,7 @@ pub(crate) fn changes(
     let (before, after) = filter.take(head, |next| {
         let next = next.unwrap_or(first);
         if next < first {
-            // Nobody knows any more what came first: the caller begins anew.
+            // Heights that the client did not get yet were evicted, so it must start again.
             return Err(RpcError::FILTER_NOT_FOUND.into());
         }
         match &filter.topic {

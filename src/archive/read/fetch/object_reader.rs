@@ -73,7 +73,7 @@ impl ObjectReader {
     }
 
     /// Takes all parts of an object of so many bytes from the rate; `read_paid` reads them. A rate that refuses the last
-    /// parts would let nobody ever read a large object.
+    /// parts would never let a large object be read.
     pub(crate) fn pay(&self, parts: u64, bytes: u64, payer: Payer) -> Result<(), ObjectNotRead> {
         let taken = self.rate.take(payer, (parts, bytes));
         taken.map_err(|reason| refused(reason, payer))
@@ -129,7 +129,7 @@ impl ObjectReader {
         };
         let read = tokio::select! {
             biased;
-            // Whoever waits is not held up by a store that fails.
+            // A store that fails must not hold up the reads that wait.
             () = self.breaker.opened() => {
                 count_error("paused");
                 return Err(ObjectNotRead::Failed);

@@ -1,4 +1,4 @@
-//! The streams of a connection of HTTP/2: each ends in time, whatever its client does.
+//! The streams of a connection of HTTP/2: each has a deadline that its client cannot move.
 //!
 //! hyper polls no body for which the client gives no room, and no request that waits for a body. So a stream
 //! runs in a task of its own beside a clock, and the end of the task resets the stream.
