@@ -47,7 +47,7 @@ pub enum Kind {
     Call,
     /// Wants none: it has no id.
     Notification,
-    /// An answer to something that nobody asked: dropped.
+    /// A response without a request of neve: dropped.
     Response,
     /// Nothing that can be understood.
     Invalid,

@@ -58,7 +58,7 @@ impl File {
     fn append(&self) {
         let at = self.count();
         let height = self.base + at;
-        // SAFETY: nobody reads above the watermarks; loom would tell.
+        // SAFETY: no thread reads above the watermarks; loom would tell.
         self.bytes[at as usize].with_mut(|byte| unsafe { *byte = height + 100 });
         // SAFETY: as above.
         self.slots[at as usize].with_mut(|slot| unsafe { *slot = DATA + at });

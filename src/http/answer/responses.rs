@@ -33,7 +33,7 @@ enum Source {
     Miss,
     /// An upstream answered.
     Relay,
-    /// neve, and for other calls of the batch another one, or nobody.
+    /// neve, and for other calls of the batch another source, or none.
     Mixed,
 }
 

@@ -53,7 +53,7 @@ impl Manifest {
         self.deletion.as_ref().map_or(0, |deletion| deletion.since)
     }
 
-    /// True if the object is being deleted: nobody may name it before the deletion has ended.
+    /// True if the object is being deleted: no writer may name it before the deletion has ended.
     pub fn deletes(&self, name: &ObjectName) -> bool {
         let deleted = self.deletion.as_ref().map_or(&[][..], |deletion| &deletion.objects);
         deleted.binary_search(&name.to_string()).is_ok()

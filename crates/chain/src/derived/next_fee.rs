@@ -1,6 +1,6 @@
 //! The base fee that a node of Helicon shows for the block after its head.
 //!
-//! Nobody knows yet what that block will pay. The node shows what it would be held to at most if
+//! The fee of that block is not known yet. The node shows what it would be held to at most if
 //! it came at once: the price on the head's gas clock when every transaction that is not settled
 //! consumes its whole limit (ACP-194, ACP-176, ACP-283). All of that is in headers.
 

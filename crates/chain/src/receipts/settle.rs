@@ -25,7 +25,7 @@ const ENTRY_BYTES: usize = 512;
 ///
 /// A follower calls, for each height in order, [`settle`](Self::settle) with its header and
 /// [`push`](Self::push) with its [`Unsettled`] receipts, in either order but never a height before
-/// the last one. Whoever walks over stored heights (`neve verify`) does the same from
+/// the last one. Code that walks over stored heights (`neve verify`) does the same from
 /// [`Settlement::new`]; after a restart, [`Settlement::resume`] with the newest stored header and a
 /// push of each height in [`Settlement::unsettled`] rebuild the window.
 ///

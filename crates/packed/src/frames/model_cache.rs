@@ -57,7 +57,7 @@ impl ModelCache {
 }
 
 impl Kept {
-    /// Lets go of the oldest that nobody has read of late.
+    /// Drops the oldest entry that was not read lately.
     fn trim(&mut self, bytes_max: usize) {
         let mut spared = self.slots.len();
         while self.bytes > bytes_max

@@ -8,7 +8,7 @@ use crate::stream::tables::{Predictions, Tables};
 use crate::stream::walk::{LogShape, Sink, TxShape, slot};
 use crate::stream::words::{LOG_TABLE, Literal, NUMBER_TABLE, TX_TABLE, table_max, word};
 
-/// Counted values. Anybody may put a new word into every 32 bytes of calldata, so the rarest go when a kind has too
+/// Counted values. A transaction may have a new word in every 32 bytes of calldata, so the rarest are dropped when a kind has too
 /// many. Ranges of mainnet have 90,000 words, 64,000 numbers, and 8,000 pairs of neighboring shapes. Each bound fills a
 /// hash table: of 2^18, 2^17 and 2^14 places a table fills seven eighths before it grows.
 #[derive(Debug, Clone, Copy)]

@@ -41,7 +41,7 @@ impl Default for Bounds {
             // The longest of the mainnet set has 0.7 MB.
             fields_bytes: 2 << 20,
             // 30, 96 and 61 times those of a range of mainnet. Full blocks double the price of gas each minute (ACP-176), and a
-            // range takes 15, so that nobody stops packing, and with it an archive, by filling blocks.
+            // range takes 15, so that no client stops packing, and with it an archive, by filling blocks.
             hashes: 1 << 20,
             terms: 1 << 23,
             // An archive takes no longer one.

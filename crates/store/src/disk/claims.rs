@@ -1,13 +1,13 @@
-//! Names of unfinished files that somebody writes.
+//! Names of unfinished files that a thread writes.
 //!
-//! A transfer may be given up while a thread still writes its file, or looks at it. Whoever takes the same name next waits
+//! A transfer may be given up while a thread still writes its file, or looks at it. The next thread with the same name waits
 //! for that thread: two of them would write, and remove, one file.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Time to wait for whoever has the name. A segment of the largest size is looked at in less.
+/// Time to wait for the thread that has the name. A segment of the largest size is verified in less.
 const WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// Names in use. All writers of a store share them.
@@ -24,14 +24,14 @@ pub(crate) struct Claim {
 }
 
 impl Claims {
-    /// Waits until nobody has the name. `None` if that takes over a minute.
+    /// Waits until no thread has the name. `None` if that takes over a minute.
     pub(super) fn take(self: &Arc<Self>, name: &str) -> Option<Claim> {
         let is_taken = |names: &mut BTreeSet<String>| names.contains(name);
         let waited = self.freed.wait_timeout_while(self.names(), WAIT_MAX, is_taken);
         self.insert(waited.unwrap_or_else(PoisonError::into_inner).0, name)
     }
 
-    /// Takes the name if nobody has it.
+    /// Takes the name if no thread has it.
     pub(super) fn take_if_free(self: &Arc<Self>, name: &str) -> Option<Claim> {
         self.insert(self.names(), name)
     }

@@ -57,7 +57,7 @@ pub enum Op<'a> {
         /// The name that stays.
         to: &'a str,
     },
-    /// Removes the file; whoever has it open or mapped keeps it.
+    /// Removes the file; threads that have it open or mapped keep it.
     Remove {
         /// Name of the file.
         name: &'a str,
@@ -192,7 +192,7 @@ impl Latch {
         if source.kind() == io::ErrorKind::StorageFull {
             return Err(self.disk_full(op.len()));
         }
-        // Somebody else removed the file: nothing was changed, and it is known what is there.
+        // Another program removed the file: the operation changed nothing, so the state of the disk is known.
         let is_gone = source.kind() == io::ErrorKind::NotFound;
         if is_gone && let Op::Remove { name } = op {
             tracing::warn!(file = name, "file was already removed");

@@ -6,9 +6,9 @@
 //!
 //! 1. Only bytes below the two watermarks are handed out. A watermark is raised after the bytes
 //!    below it were written (release) and read before a slice is made (acquire). It never sinks.
-//! 2. Nobody writes below a watermark: `segment/active.rs` writes records and slots at increasing
+//! 2. No thread writes below a watermark: `segment/active.rs` writes records and slots at increasing
 //!    positions and publishes afterwards, and a sealed file is not written at all.
-//! 3. Nobody shortens a mapped file: segments have their final length from creation on, and are
+//! 3. neve never shortens a mapped file: segments have their final length from creation on, and are
 //!    removed by unlinking, which leaves the map alone.
 //!
 //! Rules 2 and 3 hold within this program, and the directory lock keeps other writers of ours out.
@@ -81,7 +81,7 @@ impl Map {
     }
 
     /// Makes a map of memory whose first `len` bytes are zero, with nothing readable before `first`.
-    /// Pages that nobody reads take no memory.
+    /// Pages that no thread reads take no memory.
     pub(crate) fn zeros(first: u64, len: u64) -> io::Result<Self> {
         let memory = MmapOptions::new().len(len.max(1) as usize).map_anon()?;
         Ok(Self::anonymous(memory.into(), first, len))
@@ -135,7 +135,7 @@ impl Map {
             reads::read_exact(file, &mut bytes, from).expect("the caller wrote these bytes");
             // SAFETY: `publish` keeps ends within the map.
             let start = unsafe { self.raw.as_mut_ptr().add(from as usize) };
-            // SAFETY: for the same reason. Nobody reads above a watermark; miri would tell.
+            // SAFETY: for the same reason. No thread reads above a watermark; miri would tell.
             unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
     }

@@ -15,18 +15,18 @@ pub(super) const KNOWN_MS: u32 = 1000;
 const RECENT_MS: u32 = 2 * KNOWN_MS;
 /// Time for which memory counts as short after a page in use was found gone.
 const GOING_MS: u32 = 10 * KNOWN_MS;
-/// Number of probes of a thread that find something missing, within [`KNOWN_MS`] of the first, say
-/// that others go to make room for that.
+/// Number of probes of a thread that find a page missing, within [`KNOWN_MS`] of the first. So many mean
+/// that the kernel drops other pages to make room for these.
 const MANY: u32 = 100;
 
-/// Pages that were in memory lately. A group of pages has one place, and takes it from the group that is there.
+/// Pages that were in memory lately. A group of pages has one place in the table, and replaces the group that has it.
 pub(super) struct Pages {
     pub(super) now_ms: u32,
-    /// For how long a page counts as being in memory while pages go.
+    /// Time for which a page counts as resident while memory is short.
     pub(super) going_ms: u32,
     /// Time at which a page was last found gone that was used a moment before.
     gone_ms: Option<u32>,
-    /// Looks that found something missing.
+    /// Probes that found a page missing.
     missing: Missing,
     known: Vec<Known>,
 }

@@ -2,22 +2,22 @@
 //!
 //! A thread that touches a mapped page outside memory waits until the disk delivers it, and so do
 //! all connections of that thread. A serving thread therefore works inside [`if_resident`]. Code of
-//! this crate looks at mapped bytes before it touches them. If some are not in memory, the work ends
-//! with [`Cold`] and touches none. A thread that may wait repeats it inside
+//! this crate probes mapped bytes before it touches them. If some are not in memory, the work ends
+//! with [`Cold`] and touches none of them. A thread that may wait repeats it inside
 //! [`with_blocking_reads`], which requests the bytes before it touches them: many pages are one read
 //! of the disk. If the disk does not deliver them, the work fails, because a touch would be a signal.
 //!
 //! `mincore` costs 0.84 µs, as much as 35 clock readings (docs/decisions/0020), and `madvise` costs
 //! more, also for pages in memory. So each thread remembers for a while which pages were in memory,
-//! and asks about the others only. It remembers neighboring pages together but each by itself,
-//! because the kernel may drop any page that was not used.
+//! and asks about the others only. An entry covers a group of neighboring pages with a bit for each,
+//! because the kernel drops single pages.
 //!
-//! A page can leave memory between the look and the touch. A thread takes two signs for a shortage
-//! of memory: a page that it remembers is gone, or many looks find a page missing. It then touches
-//! no mapped byte, if the file system can do without. It copies without waiting (`read`) the bytes
-//! to parse and the bytes to send ([`SegmentSlice::copy_in`](crate::SegmentSlice::copy_in)). A page
-//! that is gone ends the work with [`Cold`], and the system begins to read it. A few missing pages
-//! are no shortage: an occasional request for old blocks must not make all others dearer.
+//! The kernel can drop a page between probe and touch. Two signs tell a thread that memory is short:
+//! a page that it remembers is gone, or many probes find a page missing. The thread then touches
+//! no mapped byte, if the file system has reads that do not wait. It copies the bytes to parse (`read`)
+//! and the bytes to send ([`SegmentSlice::copy_in`](crate::SegmentSlice::copy_in)) by such reads. A page
+//! that is gone ends the work with [`Cold`], and the kernel begins to read it. A few missing pages
+//! are no shortage: a rare request for old blocks must not make all others slower.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -54,16 +54,16 @@ enum Mode {
     /// Bytes may be touched only if they are in memory. Those that are only sent are copied if
     /// memory is short.
     Sending,
-    /// Some bytes were not in memory.
+    /// Some bytes were not in memory. Further probes fail without a look, so that the work ends soon.
     Cold,
     /// Bytes that are not in memory are requested from the disk.
     Loading,
-    /// The disk did not deliver some of those.
+    /// The disk did not deliver some of the requested bytes.
     Failed,
 }
 
 /// Stored bytes are not in memory, and this thread must not wait for them; or the disk does not
-/// deliver them. The work ends here: [`if_resident`] and [`loading_again`] say which of both it is.
+/// deliver them. The work ends here. Inside [`if_resident`] it means the first, inside [`loading_again`] the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stored bytes are not in memory")]
 pub struct Cold;
@@ -81,12 +81,12 @@ thread_local! {
     static WEIGHT: Cell<usize> = const { Cell::new(0) };
     /// True if [`weigh`] ended work, and [`was_too_heavy`] did not report it yet.
     static WEIGHED: Cell<bool> = const { Cell::new(false) };
-    /// True if nobody waits while this thread works.
+    /// True if no other client waits while this thread works.
     static ALONE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Checks that the kernel tells which pages are in memory. If it does not, nothing of this module
-/// holds: threads that must not wait would take every page for being there.
+/// holds: threads that must not wait would take every page for resident.
 pub fn check_kernel() -> io::Result<()> {
     map::can_tell()
 }
@@ -97,15 +97,15 @@ pub fn if_resident<T>(work: impl FnOnce() -> Result<T, Cold>) -> Result<T, Cold>
     unless_cold(Mode::Watching, work)
 }
 
-/// Runs work like [`if_resident`], for a result that is sent by copies while [`memory_is_short`]: of what
-/// is only sent ([`SegmentSlice::probe_to_send`](crate::SegmentSlice::probe_to_send)) it touches
-/// nothing.
+/// Runs work like [`if_resident`], for a result that is sent by copies while [`memory_is_short`]. It does
+/// not touch bytes that are only sent
+/// ([`SegmentSlice::probe_to_send`](crate::SegmentSlice::probe_to_send)).
 pub fn if_sendable<T>(work: impl FnOnce() -> Result<T, Cold>) -> Result<T, Cold> {
     unless_cold(Mode::Sending, work)
 }
 
 fn unless_cold<T>(mode: Mode, work: impl FnOnce() -> Result<T, Cold>) -> Result<T, Cold> {
-    // Without all this, to measure what it is for (`bench-scripts/cold --without`).
+    // A build without probes, to measure their effect (`bench-scripts/cold --without`).
     let mode = if cfg!(neve_no_residency) { Mode::Off } else { mode };
     let (done, mode) = in_mode(mode, work);
     debug_assert!(mode != Mode::Cold || done.is_err(), "a cold read was taken for an absence");
@@ -124,7 +124,7 @@ pub fn with_blocking_reads<T>(work: impl FnOnce() -> T) -> Result<T, ReadFailed>
     if mode == Mode::Failed { Err(ReadFailed) } else { Ok(done) }
 }
 
-/// Runs work like [`with_blocking_reads`] that may find nothing. An error of the disk is nothing, too.
+/// Runs work like [`with_blocking_reads`]. Returns `None` also after an error of the disk.
 pub fn loaded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     with_blocking_reads(work).ok().flatten()
 }
@@ -150,8 +150,8 @@ pub fn must_not_wait() -> bool {
     matches!(MODE.get(), Mode::Watching | Mode::Sending)
 }
 
-/// Ends the work of a thread that must not wait, as if something were not in memory: because it takes
-/// long, or must not be done twice. On a thread that may wait the work goes on.
+/// Ends the work of a thread that must not wait, as if bytes were not in memory, because the work takes
+/// long or must not be done twice. On a thread that may wait the work goes on.
 pub fn not_here() -> Result<(), Cold> {
     if must_not_wait() {
         MODE.set(Mode::Cold);
@@ -164,6 +164,7 @@ pub fn not_here() -> Result<(), Cold> {
 pub fn weigh(weight: usize, most: usize) -> Result<(), Cold> {
     let sum = WEIGHT.get().saturating_add(weight);
     WEIGHT.set(sum);
+    // `not_here` cannot say why it ended the work; the flag tells the caller to use the pool `unpack`.
     if sum <= most { Ok(()) } else { not_here().inspect_err(|_| WEIGHED.set(true)) }
 }
 
@@ -172,18 +173,18 @@ pub fn was_too_heavy() -> bool {
     WEIGHED.replace(false)
 }
 
-/// Says whether nobody waits while this thread works.
+/// Notes whether any other client waits while this thread works.
 pub fn set_alone(alone: bool) {
     ALONE.set(alone);
 }
 
-/// True if nobody waits while this thread works.
+/// True if no other client waits while this thread works.
 pub fn is_alone() -> bool {
     ALONE.get()
 }
 
-/// Ends the work of this thread, which may wait, as if something were not in memory: waiting here would
-/// not bring it.
+/// Ends the work of this thread, which may wait, as if bytes were not in memory: no wait would
+/// bring them.
 pub(crate) fn end_as_cold() {
     if MODE.get() != Mode::Off {
         MODE.set(Mode::Cold);
@@ -203,6 +204,7 @@ fn in_mode<T>(mode: Mode, work: impl FnOnce() -> T) -> (T, Mode) {
             MODE.set(self.0);
         }
     }
+    // Once for all probes of the work: a batch makes hundreds of them.
     let now_ms = STARTED.with(|started| started.elapsed().as_millis() as u32);
     let going_ms = if mode == Mode::Loading { GOING_LOADING_MS } else { KNOWN_MS };
     PAGES.with_borrow_mut(|pages| (pages.now_ms, pages.going_ms) = (now_ms, going_ms));
@@ -267,16 +269,17 @@ pub(crate) fn probe_file(map: &Map, bytes: &[u8]) -> Result<(), Cold> {
     if ask(map, bytes) == May::Nothing { Err(Cold) } else { Ok(()) }
 }
 
-/// Fails unless they may be sent: touched, or copied first.
+/// Fails unless these mapped bytes may be sent, by touching or by copying them.
 pub(crate) fn probe_to_send(map: &Map, bytes: &[u8]) -> Result<(), Cold> {
     match MODE.get() {
+        // `May::Copy` is enough: the bytes are copied when they are sent.
         Mode::Sending if ask(map, bytes) == May::Nothing => Err(Cold),
         Mode::Sending => Ok(()),
         _ => probe(map, bytes),
     }
 }
 
-/// These bytes of a map, to be read at once: as they lie, or copied.
+/// Returns these bytes of a map, borrowed or copied. The caller must read them at once.
 pub(crate) fn read<'m>(map: &Map, bytes: &'m [u8]) -> Result<Cow<'m, [u8]>, Cold> {
     match ask(map, bytes) {
         May::Touch => Ok(Cow::Borrowed(bytes)),
@@ -305,8 +308,8 @@ pub(crate) fn read_file<'m>(map: &Map, bytes: &'m [u8]) -> Option<Cow<'m, [u8]>>
     Some(Cow::Owned(copied))
 }
 
-/// An error of the disk says nothing about the bytes, as where [`find_out`] loads them. The end of a
-/// file that was cut does.
+/// Notes that the disk failed, which says nothing about the bytes. The end of a cut file is no such failure: the
+/// bytes are missing for good.
 fn failed(error: &io::Error) {
     if MODE.get() == Mode::Loading && error.kind() != io::ErrorKind::UnexpectedEof {
         MODE.set(Mode::Failed);
@@ -344,6 +347,7 @@ fn copy(map: &Map, bytes: &[u8], into: &mut [u8]) -> Result<(), Cold> {
     if copied == NonblockingRead::All {
         return Ok(());
     }
+    // A copy that fails tells nothing of the reason: the file system may lack such reads, or a page is gone.
     if map::missing(bytes).is_some() {
         PAGES.with_borrow_mut(|pages| pages.lose(bytes));
     // All of it is in memory, so this does not wait.

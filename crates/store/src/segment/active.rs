@@ -254,7 +254,7 @@ impl Active {
         let map = Arc::clone(&self.segment.map);
         map.publish(slot_offset(seal.count), seal.end);
         let path = latch.dir().join(&self.name);
-        // The map lives on if somebody removed the file.
+        // If a program removed the file, the map stays valid, and its size is not known.
         let bytes = reads::open_regular(&path).and_then(|file| reads::disk_bytes(&file));
         let sealed = Segment::sealed(header, map, seal, bytes.unwrap_or(header.capacity));
         sealed.with_checked(&self.segment)

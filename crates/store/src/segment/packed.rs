@@ -222,7 +222,7 @@ impl Kept {
         self.records.get(&key).cloned()
     }
 
-    /// Keeps a record. Returns those that had to go: to unmap them takes time, which nobody should wait for.
+    /// Keeps a record. Returns those that it drops for it: to unmap them takes time, so the caller does that without the lock.
     fn put(&mut self, key: Key, record: &RecordRef) -> Vec<RecordRef> {
         let bytes = memory_of(record);
         // A large one would drive out all others.

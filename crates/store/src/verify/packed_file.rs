@@ -19,7 +19,7 @@ use crate::segment::{
 const KIND: &str = "packed";
 /// Bytes of a file that is read whole: many small reads of it take longer. One of mainnet has 8 MB.
 const IN_MEMORY_MAX: u64 = 256 << 20;
-/// Findings about one file: a file that nobody packed may give a thousand, each for as much work as it likes.
+/// Most findings about one file. A forged file could give thousands, each after much work.
 const FINDINGS_MAX: u32 = 16;
 
 /// Verifies the packed file at `path`, called `name` in what is reported.

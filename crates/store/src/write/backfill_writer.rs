@@ -1,7 +1,7 @@
 //! Heights below the served range: built aside, published whole.
 //!
 //! A [`BackfillWriter`] takes the records of an interval in ascending order, on any thread, and writes
-//! them into segments under unfinished names, which the next opening removes. Nobody sees anything
+//! them into segments under unfinished names, which the next opening removes. Readers see nothing
 //! of it until [`crate::Writer::prepend`] finds that its last block is the parent of the first
 //! served one: so the served range stays one unbroken interval of linked blocks.
 

@@ -105,7 +105,7 @@ fn open_directory(
     opening.finish(options, locks, view, active, quarantine)
 }
 
-/// Takes the locks of a writer. The one on the directory holds also after somebody removed the
+/// Takes the locks of a writer. The one on the directory holds also after a program removed the
 /// file. The one on the file keeps out older programs, and holds where a directory has no locks.
 fn lock(dir: &Path) -> Result<Locks, Error> {
     let path = dir.join(LOCK_NAME);

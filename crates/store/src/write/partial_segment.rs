@@ -65,7 +65,7 @@ pub(super) fn forget_others(latch: &mut Latch, keeps: impl Fn(u64) -> bool) -> R
 
 impl PartialSegment {
     /// Opens the file that begins at `base`, of at most `capacity_max` bytes: a packed one if there is a codec. Waits for
-    /// whoever has it open: a transfer that was given up may still write.
+    /// the threads that have it open: a transfer that was given up may still write.
     pub(crate) fn open(
         latch: Latch,
         base: u64,

@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(copied.limit(&due[..4]), (4, 0));
     }
 
-    /// Two segments a range: if the first one goes without a copy, nobody can make one of the second.
+    /// Two segments a range: without the first one the range cannot be packed, so the second is lost too.
     #[test]
     fn rest_of_a_range_goes_with_its_beginning() {
         let mut due = held();
