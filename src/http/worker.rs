@@ -85,6 +85,7 @@ impl Worker {
     /// that the full path has keeps its time-outs, and a WebSocket all that it began with.
     pub(crate) fn renew(&self, shared: &Shared, role: Role) {
         let [short, long] = &self.counters;
+        // Both before the message: the event loop takes the new service when the message comes.
         self.fast.store(Arc::new(fast_service(shared, role, short)));
         self.full.store(Arc::new(full_service(shared, role, long)));
         self.handoff.bring(ToFast::Renewed);
@@ -140,6 +141,8 @@ fn full_service(shared: &Shared, role: Role, counters: &Arc<ThreadCounters>) -> 
         connection_streams_max: shared.http.connection_streams_max,
         ws: shared.http.ws,
         mirrors: shared.mirrors.clone(),
+        // The admin listener is for operators: it needs no key, writes no access lines, and relays
+        // nothing.
         keys: shared.keys.clone().filter(|_| role != Role::Admin),
         access: shared.access.clone().filter(|_| role != Role::Admin),
         relay: relay.map(RelayShared::for_thread),

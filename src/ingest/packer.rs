@@ -97,11 +97,14 @@ impl Packer {
     /// of segments back, are the packer's: heads wait for this thread.
     pub(super) fn publish(&mut self, writer: &mut Writer, ended: Packed) -> Result<(), Error> {
         match ended {
+            // Two steps: readers see the file at once, but the segments that it replaces stay until
+            // its name is durable. A power failure in between must find one of both.
             Packed::Written(outcome) => match writer.end_pack(outcome)? {
                 PackEnd::Packed(packed, name) => {
                     note(&packed);
                     return self.name(writer, move || Packed::Named(name.run()));
                 }
+                // The next range may fit, so it is tried at once; the writer remembers this one.
                 PackEnd::Unpackable(range) => note_unpackable(&range),
                 PackEnd::Overtaken => debug!("range changed while it was packed"),
                 PackEnd::NotPacked => self.wait_before_the_next(),
@@ -173,6 +176,8 @@ impl Packer {
     /// and pack them again.
     pub(super) async fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
         self.stop.store(true, Ordering::Relaxed);
+        // Packing that is not finished is dropped: a file without its name costs nothing at the
+        // next start.
         match self.under_way.take().filter(|_| self.is_naming) {
             Some(naming) => match naming.await {
                 Ok(Packed::Named(named)) => writer.remove_packed(named).map(drop),
@@ -202,6 +207,7 @@ fn lower_priority() {
 
 /// Gives maps and bytes of removed segments back on a thread of its own.
 fn drop_aside(replaced: Replaced) {
+    // To unmap and to free gigabytes takes long, and the writer thread appends heads.
     let drop_it = move || {
         lower_priority();
         drop(replaced);

@@ -221,6 +221,7 @@ impl Loop {
     /// Evicts on a full disk, or waits. A range that waits for the archive goes too: the newest heights are
     /// worth more than the oldest. Returns true after a pause.
     async fn make_room(&mut self, has_paused: bool) -> Result<bool, Error> {
+        // First by the rule: that may free enough.
         let hold = self.hold();
         let evicted = self.evict_unless(hold)?;
         let step = Step::after(&evicted, has_paused);

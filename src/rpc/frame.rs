@@ -41,6 +41,7 @@ impl Rpc {
         work: &Work<'_>,
     ) -> Result<(WsResponse, Calls), Cold> {
         subscriptions.begin();
+        // The client may have left while the message was in a queue.
         work.check();
         let account = self.memory.account(address);
         let mut caller = Caller::new(Transport::Socket(&mut *subscriptions), work, account);
@@ -60,6 +61,7 @@ impl Rpc {
             }
         };
         let body = match reply {
+            // The client has gone, so the frame has no effect.
             _ if work.ended() == Some(Stop::Gone) => {
                 subscriptions.undo();
                 return Ok((WsResponse::Last(None), calls));
@@ -72,10 +74,12 @@ impl Rpc {
                 subscriptions.keep();
                 return Ok((WsResponse::Split(split), calls));
             }
+            // A batch is refused whole, so none of its calls may have an effect.
             RpcResponse::Miss(body) => {
                 subscriptions.undo();
                 body
             }
+            // The upstream gets the whole message, also the parts that neve has answered.
             RpcResponse::Relay(call) => {
                 subscriptions.undo();
                 return Ok((WsResponse::Relay(call), calls));

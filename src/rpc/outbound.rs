@@ -121,8 +121,11 @@ impl Outbound {
                 self.body.reserve(method.len() + params + id.map_or(0, <[u8]>::len) + CALL_BYTES);
                 let start = self.body.len();
                 write_call(&mut self.body, id, &method, message.params());
+                // One call with an effect is enough: a second upstream would execute it again.
                 self.repeatable &= only_reads(&method);
                 let named = self.facts.add(id, &method, message.params());
+                // A lone call goes to the filter's upstream as a whole. Only a batch may have to be
+                // divided.
                 if let Some(filter) = named.filter(|_| self.batch) {
                     let number = id.is_some().then_some(self.ids.len());
                     let span = start..self.body.len();
@@ -189,6 +192,8 @@ impl Outbound {
             envelope::error(&mut out, id, error);
         }
         match (self.batch, out.is_empty()) {
+            // A batch of notifications alone has no error to tell, and still needs a body that is
+            // JSON.
             (true, true) => out.extend_from_slice(b"[]\n"),
             (true, false) => out.extend_from_slice(b"]\n"),
             (false, true) => envelope::error(&mut out, b"null", error),
@@ -202,6 +207,8 @@ impl Outbound {
 fn may_pass(message: &Message<'_>) -> bool {
     let method = message.method();
     let is_word = method.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.".contains(&b));
+    // Other servers behind the node may read names in another way. Letters, digits, `_` and `.`
+    // leave no room for that.
     matches!(message.kind(), Kind::Call | Kind::Notification)
         && is_word
         && !is_never_relayed(&method)

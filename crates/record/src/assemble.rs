@@ -58,6 +58,7 @@ pub(crate) fn cut_texts(
     parsed: &Block<'_>,
     proven: &Receipts<'_>,
 ) -> Record {
+    // Both forms are made at ingest, so that no request parses or edits JSON.
     let (hashes, header) = (with_hashes(&block, parsed), header_of(&block, parsed));
     let spans = Spans {
         settled: parsed.header.settles(),
@@ -136,6 +137,7 @@ impl<'a> Edit<'a> {
 
     fn moved(&self, offset: u32) -> u32 {
         let offset = offset as usize;
+        // A kept stretch was copied as it is: its begin in `out` decides for all offsets in it.
         let after = self.kept.partition_point(|(from, _)| *from <= offset);
         let (from, to) = self.kept[after - 1]; // the first begins at 0
         (to + (offset - from)) as u32

@@ -95,6 +95,8 @@ async fn push_at_once(
     if files.is_empty() && bad.is_empty() {
         return Err(Failed::NothingPacked(dir.to_owned()));
     }
+    // One bad file is found at a time, since its bytes are read only when it is put. Each time the
+    // others begin again without it.
     let mut done = Pushed::default();
     loop {
         for bad in bad.drain(..) {
@@ -138,6 +140,7 @@ async fn push_files(
     (done.heights, done.from) = (manifest.heights(), manifest.from);
     let is_below = |file: &&PackedOnDisk| file.header.end() <= manifest.from;
     done.below = files.iter().filter(is_below).count() as u64;
+    // Retained heights went from the archive on purpose: to push them again would undo that.
     let files = files.iter().filter(|file| !is_below(file)).cloned().collect();
     let (files, apart) = joining(files, &manifest)?;
     done.apart = apart;
@@ -155,6 +158,7 @@ async fn push_group(
     done: &mut Pushed,
     progress: &mut impl FnMut(Progress<'_>),
 ) -> Result<Manifest, Failed> {
+    // An attempt that is overtaken must not count its files twice.
     let before = *done;
     for _ in 0..ATTEMPTS_MAX {
         *done = before;
@@ -222,6 +226,7 @@ fn in_order(files: Vec<PackedOnDisk>, manifest: &Manifest) -> Vec<Vec<PackedOnDi
     for file in files {
         groups.entry(span_groups(file.header.first, manifest.range)).or_default().push(file);
     }
+    // Each group must meet the archive, or its manifest would have a gap for a while.
     let Some((first, _)) = manifest.heights() else { return groups.into_values().collect() };
     let above = groups.split_off(&span_groups(first, manifest.range));
     above.into_values().chain(groups.into_values().rev()).collect()
@@ -239,6 +244,8 @@ fn missing(
             // Another one dropped heights meanwhile.
             None if file.header.end() <= manifest.from => done.below += 1,
             None => missing.push(file.clone()),
+            // The parent stands for the blocks: to compare all of them would read the object. A
+            // packed file may differ in bytes with the same blocks.
             Some(there) if there.parent == Digest(file.header.parent.0) => done.present += 1,
             Some(there) => return Err(Failed::OtherBlocks(there.first)),
         }
@@ -319,6 +326,8 @@ async fn joined(
         return Err(Failed::OtherChain(PathBuf::from("what is pushed")));
     }
     let mut next = before.clone();
+    // The sequence and the digest of the manifest before make a chain: an earlier one that is put
+    // back is noticed.
     next.sequence = before.sequence.saturating_add(1);
     next.before = held.map(|held| held.digest);
     for segment in &group.segments {

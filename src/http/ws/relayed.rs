@@ -41,6 +41,8 @@ impl WsConnection<'_> {
     pub(super) fn relay(&mut self, frame: WsResponse, entry: Option<AccessEntry>) {
         let Some(relay) = self.relay else { return }; // nothing comes to this without a relay
         let (rpc, began) = (self.rpc, Began::now());
+        // A split batch may open subscriptions. The client must learn their ids before it gets
+        // their notifications.
         let number = matches!(frame, WsResponse::Split(_)).then(|| self.subscriptions.hold_back());
         let hops = match &self.hops {
             Ok(hops) => hops.clone(),
@@ -101,6 +103,8 @@ impl WsConnection<'_> {
         entry: Option<AccessEntry>,
     ) -> Result<(), CloseReason> {
         let calls = call.count(&self.rpc.counters);
+        // Openings in flight count too: otherwise a client exceeds its limit by sending many at
+        // once.
         let owed = self.upstream.as_ref().map_or(0, |upstream| upstream.pending.len());
         if let Some(refusal) = self.subscriptions.refusal(owed) {
             return self.write_error(&call, &refusal, entry).await;
@@ -243,6 +247,8 @@ impl WsConnection<'_> {
     async fn upstream_ended(&mut self, end: SocketEnd) -> Result<(), CloseReason> {
         let Some(upstream) = self.upstream.take() else { return Ok(()) };
         match end {
+            // Without a subscription nothing is lost but the calls, which get errors; the
+            // connection stays.
             SocketEnd::Failed(failure) if upstream.ids.is_empty() => {
                 for owed in upstream.pending {
                     self.write_failure(&owed.call, failure, owed.entry).await?;

@@ -129,6 +129,7 @@ impl Subscriptions {
 
     /// Begins a frame, which [`Self::undo`] takes back.
     pub(crate) fn begin(&mut self) {
+        // The frame before was not undone, so its endings hold.
         self.frame += 1;
         self.keep();
     }
@@ -152,6 +153,7 @@ impl Subscriptions {
     /// Lets the subscriptions go on that waited for the response to a frame. They have to catch up first.
     pub(crate) fn go_on(&mut self, frame: u64) {
         for held in self.held.iter_mut().filter(|held| held.waits && held.frame == frame) {
+            // Heights passed while it waited. It is not to blame for that lag.
             (held.waits, held.live) = (false, false);
         }
     }
@@ -193,6 +195,7 @@ impl Subscriptions {
             }
         };
         let next = next(from, served.as_ref())?;
+        // One that replays a range is behind by wish, and must not be closed for its lag.
         let live = served.is_none_or(|served| next.is_some_and(|next| next > *served.end()));
         let id = new_id();
         let reservation = account.reserve(Holder::Filter, topic.bytes() + id.len());
@@ -241,6 +244,7 @@ impl Subscriptions {
             |held: &&mut OpenSubscription| held.hears() && held.next.unwrap_or(first) == height;
         let told = self.held.iter_mut().filter(due).map(|held| {
             held.next = Some(height + 1);
+            // From here on it is measured: see `lag`.
             held.live |= height == head;
             &*held
         });

@@ -44,6 +44,8 @@ pub(crate) fn result(
                 out.stored(receipt_of(record, index)?)?;
             }
         }
+        // A packed height is appended here as text. A stored one stays a slice of the map, in any
+        // coding that it has.
         Query::Receipts(at) => {
             let wanted = Wanted::Part { part: RECEIPTS, flags: 0 };
             if let Found::Stored(record) = read(serving, at, wanted, out.text())? {
@@ -51,6 +53,7 @@ pub(crate) fn result(
             }
         }
         Query::UncleCount(at) => {
+            // The answer is the same for all blocks, but an unknown block must be a miss.
             read(serving, at, Wanted::Count, out.text())?;
             text("\"0x0\"", out); // Avalanche's consensus has none
         }
@@ -187,6 +190,8 @@ fn read(
         BlockId::Tag(tag) => {
             fresh(serving)?;
             match tag {
+                // Since Helicon these tags are the newest settled block; before, every accepted
+                // block is final, so they are the head.
                 Tag::Safe | Tag::Finalized if serving.rules() == Rules::Helicon => {
                     settled(serving)?
                 }
@@ -229,6 +234,7 @@ fn transaction_at_index(
         }
         Found::Unpacked { height, transactions } if index < transactions as u64 => {
             let at = index as usize;
+            // By number: a tag could mean another block by now.
             let wanted = Wanted::Transaction { part: FULL, at, hash: None };
             read(serving, BlockId::Number(height), wanted, out.text())?;
         }

@@ -141,6 +141,8 @@ impl Segment {
             last_timestamp: opened.last_timestamp,
             disk_bytes: opened.disk_bytes,
             last_hash: opened.last_hash,
+            // Packed heights need no check by record: each frame has its own checksum, which a
+            // read compares.
             checked: Checked::new(found.heights),
         })
     }
@@ -183,6 +185,8 @@ impl Segment {
             places: PinCounts::new(),
             lookup,
             logs: self.logs.cut(),
+            // The time stays, though it is that of a withdrawn block: retention needs one, and a
+            // time that is too late evicts nothing too early.
             count_max: count,
             last_timestamp: self.last_timestamp,
             disk_bytes: self.disk_bytes,
@@ -197,6 +201,8 @@ impl Segment {
 
     /// Committed records. What is below never changes; an acquire load.
     pub(crate) fn count(&self) -> u32 {
+        // The watermark is the only record of the count: a count of its own could be ahead of the
+        // slots or behind them.
         let slots = (self.map.first_end() - INDEX_OFFSET) / SLOT_LEN as u64;
         (slots as u32).min(self.count_max)
     }
@@ -327,6 +333,7 @@ impl Segment {
         if self.checked.is_damaged(at) {
             return Ok(false);
         }
+        // A checksum reads the whole record, which takes long also if all of it is in memory.
         residency::not_here()?;
         let damage = match self.map.checksum(slot.offset, slot.length) {
             Ok(crc) if crc == slot.record_crc => {
@@ -365,6 +372,7 @@ impl Segment {
 
     pub(crate) fn first_prefix(&self, hash: &Hash) -> Result<u64, Cold> {
         match &self.lookup {
+            // Only sealed tables are searched in two steps: their first places are loaded together.
             Lookup::Active(_) | Lookup::Packed(_) => Ok(0),
             Lookup::Sealed { homes, .. } => self.sealed_table(homes)?.first_prefix(hash),
         }
