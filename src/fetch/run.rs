@@ -59,6 +59,7 @@ impl Follower {
         let source = follower.source(&pool);
         let mut sight = pool.sight();
         let admitted = sight.wait_for(|sight| sight.admitted > 0);
+        // `neve repair` must end: without an upstream it names each segment that stays damaged.
         let answers = tokio::time::timeout(ADMISSION_TIMEOUT, admitted).await.is_ok();
         let mut failed = Vec::new();
         for damaged in follower.serving.reader.damaged() {
@@ -173,6 +174,8 @@ impl Follower {
             let mut session = Session::new(self, source.clone(), distrust);
             let end = session.run().await;
             distrust = session.distrust();
+            // A session that published heights made progress, so the next one begins without a long
+            // wait.
             if session.published() > 0 {
                 backoff.reset();
             }

@@ -289,6 +289,7 @@ impl Relay {
         let exchange = pin!(self.exchange(candidate, request, began.into_std()));
         match self.ticker.until(until, exchange).await {
             None => {
+                // A late response opens no breaker: the call may just take long.
                 self.state.gate(place).timed_out(Instant::now());
                 UpstreamOutcome::Failed(Failure::TimedOut, false)
             }
@@ -330,6 +331,7 @@ impl Relay {
             texts.into_iter().flatten().try_for_each(|text| self.state.check_text(place, text));
         checked.map_err(sent)?;
         let max = self.state.config.response_bytes_max;
+        // Chunks have no length ahead; of those only the bytes that came can tell.
         if body.size_hint().lower() > max as u64 {
             return Err(sent(Failure::TooLong(max)));
         }

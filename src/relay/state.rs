@@ -142,6 +142,7 @@ impl RelayState {
         enter: impl FnOnce(&mut UpstreamGate, Option<&mut RateLimiter>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut gate = self.gate(candidate.place);
+        // An upstream that is only relayed to has no following that would need a share.
         let Some(upstream) = &candidate.upstream else { return enter(&mut gate, None) };
         enter(&mut gate, Some(&mut upstream.state().pace))?;
         upstream.charge(1);
@@ -184,6 +185,8 @@ impl RelayState {
                 Candidate { place, upstream, ruled: false, behind, unlikely: behind }
             })
             .collect();
+        // Lower places are followed upstreams: one of these that is not admitted must not come in
+        // by a rule.
         for place in more.iter().copied().filter(|place| *place >= pool.upstreams.len()) {
             if !all.iter().any(|one| one.place == place) {
                 let (ruled, behind, unlikely) = (false, false, false);
@@ -225,6 +228,7 @@ impl RelayState {
             let is_first = one.ruled && !(tries && rank.doubted);
             (gate.lacks.has(calls, now), !is_first, one.behind, rank)
         });
+        // The second attempt finds a connection that the first one found broken.
         if let [only] = &all[..] {
             let again = only.clone();
             all.push(again);

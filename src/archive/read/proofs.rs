@@ -152,6 +152,8 @@ impl Proofs {
             {
                 continue;
             }
+            // Equal bytes prove the archived file, since this store proved its own. Others are
+            // remembered so that they are not read again.
             if digest_of(&self.store, *first, entry.bytes) == Some(entry.digest) {
                 self.add(entry);
             } else {
@@ -254,6 +256,7 @@ fn begin_line(path: &Path, file: &File) -> io::Result<&'static str> {
     let text = fs::read(path)?;
     let begin = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let line = written(&text[begin..]);
+    // A damaged line stays: it may have had the highest sequence, which must not be forgotten.
     let is_lost = Note::read(line).is_none() && is_cut_off(line);
     let end = if is_lost { begin } else { begin + line.len() };
     file.set_len(end as u64)?;

@@ -141,6 +141,8 @@ impl PushWork {
         let status = Arc::clone(&self.status);
         let outcome = match Writer::begin(&self.archive, &self.options).await {
             Ok(writer) => {
+                // One at a time: a server's CPUs are for its clients, and a push may take as long
+                // as it likes.
                 let mut bad = 0;
                 let note = |event: Progress<'_>| note(&status, event, &mut bad);
                 let pushed = push_in_turn(&writer, &self.dir, note).await;
@@ -183,6 +185,7 @@ impl PushWork {
         gauge!("neve_archive_push_failing").set(1.0);
         let wait = self.again;
         self.again = (2 * wait).min(AGAIN_MAX);
+        // The same reason again is no news, and a store may be away for hours.
         self.change(|push| {
             if push.error.as_deref() != Some(why) {
                 warn!(error = why, retry_in = ?wait, "archive push failed");

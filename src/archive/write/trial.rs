@@ -91,6 +91,7 @@ async fn creators(archive: &ArchiveStore, name: &str) -> Result<Option<String>, 
     }
     Ok(match (winners.len(), there) {
         (_, None) => Some("an object that was created is absent".to_owned()),
+        // No winner is right too: the answer to the one that won was lost.
         (0 | 1, Some((bytes, _))) if winners_mark(&bytes, &winners) => None,
         (0 | 1, Some(_)) => Some("an object has other bytes than its creator's".to_owned()),
         (more, _) => Some(format!("{more} of {WRITERS} writers created one object")),

@@ -266,6 +266,7 @@ impl SegmentTransfer<'_> {
         drop(downloading);
         let page = self.sensible(&incoming)?;
         let checks = self.checks();
+        // Before the turn: to fetch the heights below may take long, and needs no processor.
         let window = self.window(checks).await;
         let _turn = self.source.prover.turns.acquire().await.ok();
         let checked = tokio::task::spawn_blocking(move || check(incoming, &page, checks, window));

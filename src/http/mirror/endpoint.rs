@@ -201,6 +201,8 @@ async fn send_file(
 /// The part that is asked for: all if it is not asked for in the one form that is known, or is that
 /// of another file (RFC 9110, 13.1.5 and 14.2).
 fn range(headers: &HeaderMap, tag: &str, len: u64) -> Result<Option<(u64, u64)>, ()> {
+    // A mirror goes on with a download only if the tag is the same: a file of this name may have
+    // been written again.
     let other = headers.get(IF_RANGE).is_some_and(|wanted| wanted.as_bytes() != tag.as_bytes());
     let text = headers.get(RANGE).filter(|_| !other).and_then(|range| range.to_str().ok());
     let Some((from, to)) = text.and_then(|text| text.strip_prefix("bytes=")?.split_once('-'))

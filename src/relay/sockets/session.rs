@@ -124,6 +124,8 @@ impl<'s> SocketSession<'s> {
                 Some(Err(error)) => Err(self.end_of(&error)),
                 None => Err(SocketEnd::Failed(Failure::Unreachable)),
             },
+            // One call at a time: responses are matched to calls by their order, so that the
+            // client's ids stay its own.
             command = self.commands.recv(), if deadline.is_none() => match command {
                 Some(command) => self.begin(command).await,
                 None => Err(SocketEnd::Failed(Failure::Unreachable)), // the client left
@@ -157,6 +159,7 @@ impl<'s> SocketSession<'s> {
 
     /// Makes a frame of a call, if the upstream may have it now.
     fn admit(&mut self, text: Bytes) -> Result<(Message, Counted), Failure> {
+        // The first call was admitted before the handshake; to enter again would count it twice.
         let (first, mut counted) = match self.first.take() {
             Some(counted) => (true, counted),
             None => (false, Counted::new(Instant::now())),
@@ -198,6 +201,8 @@ impl<'s> SocketSession<'s> {
         };
         let checked = self.state.check_text(self.upstream.candidate.place, text.as_bytes());
         match Incoming::read(&text).ok_or(SocketEnd::Failed(Failure::NotJson))? {
+            // A response with a key fails its call only. A notification with one ends the socket:
+            // to drop it would leave a gap that the client cannot see.
             Incoming::Response(_) if checked.is_err() => self.refuse(Failure::Secret),
             Incoming::Notification(_) if checked.is_err() => {
                 return Err(SocketEnd::Failed(Failure::Secret));
