@@ -97,12 +97,15 @@ impl ConcurrencyLimit {
         let seen = took.min(OUTLIER * self.mean);
         self.mean = if first { took } else { self.mean.mul_add(KEEP, seen * (1.0 - KEEP)) };
         let since = self.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        // The quickest time rises slowly: an upstream that has become slower for good would
+        // otherwise count as queued for ever.
         let forgotten = 1.0 + since.as_secs_f64() / FORGET.as_secs_f64();
         self.quickest = if first { took } else { took.min(self.quickest * forgotten) };
         self.last = Some(now);
         let queue = if history { Queue::of_history(self.quickest) } else { Queue::USUAL };
         if self.mean > queue.limit(self.quickest) {
             self.shrink(0.8, now);
+        // A window that was not used up says nothing about a larger one.
         } else if in_flight + 1 >= self.size() {
             self.size = (self.size + 1.0 / self.size).min(self.max);
         }

@@ -115,6 +115,7 @@ impl UpstreamMonitor {
             if self.upstream.heights() > heights {
                 backoff.reset();
             }
+            // The upstream's own wait is the least: a request before it would be throttled again.
             let wait = out.at_least().max(backoff.wait());
             self.eject(&out, wait);
             tokio::time::sleep(wait).await;
@@ -153,6 +154,8 @@ impl UpstreamMonitor {
         let head = self.upstream.client.head().await?;
         let form = self.upstream.client.proven_header(head).await?;
         self.upstream.charge(4);
+        // A near head is proven when its block comes. A far one would be requested, and lag would
+        // count from it.
         if form.is_none() && !is_near(head, self.believed()) {
             return Err(EjectReason::Senseless(format!(
                 "head {head} has no header that proves it"
@@ -233,6 +236,8 @@ impl UpstreamMonitor {
         // An upstream that is behind is compared at its own head.
         let height = proven.min(head);
         let ours = loaded(|| reader.record(height).map(|record| record.hash()));
+        // Without our record, as after damage, nothing can be compared; blocks are still checked by
+        // their parents.
         let Some(ours) = ours else { return Ok(()) };
         let Some(theirs) = self.upstream.client.hash(height).await? else { return Ok(()) };
         if theirs == ours {
@@ -244,6 +249,8 @@ impl UpstreamMonitor {
     /// Follows its head until it fails.
     async fn watch(&mut self) -> EjectReason {
         let mut poll = interval(self.config.poll_interval);
+        // Polls that were missed, for example while the machine was suspended, would come all at
+        // once.
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         poll.tick().await; // its head was asked for just now
         let mut skipped = 0;

@@ -160,6 +160,7 @@ impl Upstream {
     pub(crate) fn answers_head(&self, head: u64, has_header: bool, believed: u64) {
         let mut state = self.state();
         state.proven = if has_header { head } else { state.proven.min(head) };
+        // Down to a proven head, not to 0: the upstream still has those heights.
         state.head = if has_header || is_near(head, believed) { head } else { state.proven };
         // `penalize` takes the lock, too.
         drop(state);
@@ -246,6 +247,7 @@ impl Upstream {
         let forgiven = luck && state.failures <= FORGIVEN;
         if forgiven {
             let (in_a_row, now) = (state.failures, Instant::now());
+            // A timeout says that there are too many requests; an HTTP status may be bad luck.
             match error {
                 CallError::TimedOut(_) => state.window.refused(now),
                 _ => state.window.failed(in_a_row, now),

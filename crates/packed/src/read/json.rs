@@ -254,6 +254,8 @@ pub(crate) fn block(out: &mut Vec<u8>, values: &Values<'_>, head: Head<'_>, list
         for (_, other) in OTHERS.iter().filter(|(before, _)| *before == at) {
             member(out, other, &head, list);
         }
+        // `eth_getHeaderByNumber` of a node shows four members fewer; the other two are in
+        // `member`, and at the end.
         let only_block = at == SIZE || at == BLOCK_EXTRA_DATA;
         let Some(value) = values.get(at).filter(|_| list.is_some() || !only_block) else {
             continue;

@@ -21,6 +21,7 @@ impl Fields<'_> {
         total: TotalDifficulty,
         out: &mut Vec<u8>,
     ) -> Result<(), PackedError> {
+        // The frame's numbers are not proven: a false one must not reserve gigabytes.
         let room = self.frame.txs.min(LOGS_RESERVED) * TRANSACTION_ROOM;
         let (mut list, mut bloom) = (Vec::with_capacity(room), [0; 256]);
         let mut header = self.each_chunk(Depth::Bloom, |header, hashed| {
@@ -75,6 +76,8 @@ impl Fields<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(), PackedError> {
         let first = self.group(0)?;
+        // A stored bloom needs no receipts. A derived one needs all of them, which is most of the
+        // work.
         let mut header = self.header_of(&first)?;
         if header.bloom_derived {
             let mut bloom = [0; 256];

@@ -192,6 +192,7 @@ impl<'v> Values<'v> {
         if at == LOGS_BLOOM {
             return Some((SPARSE, sparse(self.get(at)?)));
         }
+        // Hashes and other bytes lean on nothing: they are as good as random.
         if kind != Quantity {
             return None;
         }
@@ -222,6 +223,7 @@ impl<'v> Values<'v> {
             let value = match symbol {
                 TEMPLATE => template.get(at).map(Cow::Borrowed),
                 ABSENT => None,
+                // It is made from the receipts, which are not read yet.
                 DERIVED if at == LOGS_BLOOM => {
                     derived = true;
                     None

@@ -174,6 +174,8 @@ impl Latch {
         if let Some(first) = &self.first {
             return Err(Error::Latched { first: first.clone() });
         }
+        // A full disk is the only error that the writer waits out, and waiting is right here too:
+        // the kept file gets its new name first.
         if let Op::Rename { to, .. } = op
             && self.kept.iter().any(|kept| kept == to)
         {
@@ -200,6 +202,8 @@ impl Latch {
         }
         let (action, name) = (op.verb(), op.name().to_owned());
         let error = Error::Write { action, name, source };
+        // A failed allocation left no file, and a file that is gone was not changed. After any
+        // other failure the bytes on disk are not known.
         if !is_gone && !matches!(op, Op::Allocate { .. }) {
             self.first = Some(error.to_string());
         }
@@ -316,6 +320,7 @@ impl RealDisk {
     }
 
     fn with_file<T>(&self, name: &str, act: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        // The lock is given back before `act`, which may sync for seconds.
         let known = self.files().get(name).cloned();
         let file = if let Some(file) = known {
             file
@@ -369,6 +374,7 @@ impl Disk for RealDisk {
                 punched
             }
             Op::Rename { from, to } => {
+                // Open files would otherwise be found under names that are no longer theirs.
                 self.forget(from);
                 self.forget(to);
                 fs::rename(self.dir.join(from), self.dir.join(to))

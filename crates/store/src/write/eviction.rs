@@ -41,6 +41,7 @@ impl Writer {
         let end_height = self.head().map_or(0, |(height, _)| height + 1);
         // A system clock that jumps ahead must not empty the store.
         let now = self.newest_timestamp().map_or(now, |newest| newest.min(now));
+        // Quarantined files count, and go first: they serve no client.
         let mut bytes = self.view.load().disk_bytes();
         bytes += self.quarantine.shown.usage().1;
         let dropped =
@@ -55,6 +56,7 @@ impl Writer {
         if evicted.segments + evicted.quarantined > 0 {
             self.quarantine.show(self.view.load().first_height());
         }
+        // Then no space was gained, and to evict more would lose heights for nothing.
         evicted.waiting = self.latch.has_due();
         Ok(evicted)
     }

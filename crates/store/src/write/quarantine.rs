@@ -169,6 +169,8 @@ impl Quarantine {
     /// Takes the segment out that ends with block `last` at the height below `first`.
     pub(crate) fn take(&mut self, first: u64, last: Hash) -> Option<Aside> {
         let joins = |aside: &Aside| {
+            // The hash too: a file of another chain, or from before a withdrawal, may end at the
+            // right height.
             aside.held.end_height == first && aside.last_hash() == Some(last) && aside.base < first
         };
         let at = self.files.iter().position(joins)?;
