@@ -34,7 +34,7 @@ pub(crate) enum CallError {
         after: Option<Duration>,
     },
     /// The upstream does not hold the data: a neve says it in this way.
-    #[error("not held there: {0}")]
+    #[error("not served there: {0}")]
     NotServed(PeerText),
     /// Another status than 200.
     #[error("HTTP {0}: {1}")]

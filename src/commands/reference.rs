@@ -1,4 +1,4 @@
-//! Pages of docs/reference that come from the code. `UPDATE=1 cargo test --lib generated` writes them anew.
+//! Pages of docs/reference that come from the code. `UPDATE=1 cargo test --lib generated` rewrites them.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -118,7 +118,7 @@ const VARYING: [(i32, &str, &str); 33] = [
     (
         -32000,
         "API key: this method is not allowed",
-        "HTTP 403; the key has `methods`, and a call is none of them",
+        "HTTP 403; the key has `methods`, and they do not include the call's",
     ),
     (
         -32005,

@@ -166,7 +166,7 @@ pub struct ArchiveWriter {
     #[arg(long, env = "NEVE_ARCHIVE_SIGN_KEY", hide_env = true, value_name = "FILE")]
     pub archive_sign_key: Option<PathBuf>,
 
-    /// Write to a store that does not hold: no other writer may be there.
+    /// Write to a store that ignores the conditions of a PUT. You promise that there is no other writer.
     #[arg(long, env = "NEVE_ARCHIVE_SINGLE_WRITER", hide_env = true)]
     pub archive_single_writer: bool,
 

@@ -35,7 +35,7 @@ Values:
   A name with dots (<HOST>...) takes a list: a comma between two values, or the flag again.
 
 Each flag but --dev and --dev-rate is also a variable (--start is NEVE_START) and a key of the file
-(start). A flag goes before a variable, a variable before the file, the file before the default.";
+(start). A flag overrides a variable, a variable the file, the file the default.";
 
 /// Exit codes at the end of the help.
 const CODES: &str =
@@ -269,7 +269,7 @@ pub struct VerifyArgs {
     #[arg(long, env = "NEVE_DATA_DIR", hide_env = true, value_name = "DIR", group = "what")]
     pub data_dir: Option<PathBuf>,
 
-    /// Segment file, in any directory. It goes before `--data-dir`.
+    /// Segment file, in any directory. Overrides `--data-dir`.
     #[arg(long, value_name = "FILE", group = "what")]
     pub segment: Option<PathBuf>,
 

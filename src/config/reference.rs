@@ -10,10 +10,10 @@ use super::setting::{Group, Setting, Unit};
 const SETTINGS_HEAD: &str = "\
 # Settings
 
-This page is generated from the tables in `src/config/settings`. `UPDATE=1 cargo test --lib generated` writes it anew.
+This page is generated from the tables in `src/config/settings`. `UPDATE=1 cargo test --lib generated` rewrites it.
 
 Each setting is a flag, a variable and a key of the file: `--retain-bytes 50GiB`, `NEVE_RETAIN_BYTES=50GiB`,
-`retain-bytes = \"50GiB\"`. A flag goes before a variable, a variable before the file, the file before the default.
+`retain-bytes = \"50GiB\"`. A flag overrides a variable, a variable the file, the file the default.
 `neve config print` shows each value with its origin. `neve config check FILE` checks a file.
 \"SIGHUP\" says whether neve reads a changed value of the file after SIGHUP; others need a restart.
 ";
@@ -64,7 +64,7 @@ fn escape(text: &str) -> String {
 /// Returns docs/reference/cli.md.
 pub fn command_line(mut command: Command) -> String {
     let mut page = "# Command line\n\nThis page is generated from the code. \
-         `UPDATE=1 cargo test --lib generated` writes it anew.\n"
+         `UPDATE=1 cargo test --lib generated` rewrites it.\n"
         .to_owned();
     // Gives the commands below it their whole names.
     command.build();

@@ -32,7 +32,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     /// No connection, or it broke.
-    #[error("cannot reach it: {0}")]
+    #[error("cannot reach the source: {0}")]
     Unreachable(PeerText),
     /// Nothing came in time.
     #[error("nothing came for {0:?}")]
@@ -64,7 +64,7 @@ pub(crate) enum SourceError {
         found: u32,
     },
     /// The source sent a malformed response.
-    #[error("what it sent is malformed: {0}")]
+    #[error("the source sent malformed data: {0}")]
     Malformed(PeerText),
 }
 

@@ -19,7 +19,7 @@ pub enum Error {
     },
 
     /// The directory belongs to another chain. Choose another directory or another upstream.
-    #[error("{} holds {found}, but {expected} is asked for; use another data directory", dir.display())]
+    #[error("{} holds {found}, but {expected} is expected; use another data directory", dir.display())]
     WrongChain {
         /// Directory of the store.
         dir: PathBuf,
@@ -70,7 +70,7 @@ pub enum Error {
     },
 
     /// Segments built below the served range do not end where it begins.
-    #[error("history ends {}, and what is served begins {}", end(*last), begin(*first))]
+    #[error("history ends {}, and the served range begins {}", end(*last), begin(*first))]
     DoesNotJoin {
         /// Height and hash of the newest block that was built.
         last: Option<(u64, Hash)>,

@@ -67,14 +67,14 @@ fn history_that_does_not_join_is_refused_and_removed() {
     let error = opened.writer.prepend(build(&opened, &blocks(48..49))).unwrap_err().to_string();
     let (ends, begins) = (block(48, 0).hash, block(49, 0).hash);
     let text = format!(
-        "history ends at 48 with block {ends}, and what is served begins at 50 with parent {begins}"
+        "history ends at 48 with block {ends}, and the served range begins at 50 with parent {begins}"
     );
     assert_eq!(error, text);
     // Nothing joins an empty store either: `append` decides where one begins.
     let empty = tempfile::tempdir().unwrap();
     let mut opened = open(empty.path(), small());
     let error = opened.writer.prepend(build(&opened, &blocks(1..3))).unwrap_err().to_string();
-    assert!(error.ends_with("what is served begins nowhere"), "{error}");
+    assert!(error.ends_with("the served range begins nowhere"), "{error}");
 }
 
 #[test]

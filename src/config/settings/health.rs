@@ -19,21 +19,21 @@ pub(super) const HEALTH: Group = Group {
         Setting::new(
             "ready-lag-max",
             count("0", "1000000000000000"),
-            "Blocks behind the upstream. Beyond it: /ready says no.",
+            "Blocks behind the upstream. Beyond it: /ready returns 503.",
         )
         .or("10")
         .reloads(),
         Setting::new(
             "ready-silence-max",
             duration("1s", "365d"),
-            "Time that the upstream may be silent. Beyond it: /ready says no.",
+            "Time that the upstream may be silent. Beyond it: /ready returns 503.",
         )
         .or("60s")
         .reloads(),
         Setting::new(
             "ready-age-max",
             age("1s", "365d"),
-            "Age of the newest block, by its own time. Beyond it: /ready says no.",
+            "Age of the newest block, by its own time. Beyond it: /ready returns 503.",
         )
         .otherwise("60s on chain id 43114, else none: other chains may be quiet")
         .reloads(),

@@ -16,7 +16,7 @@ pub(super) const INGEST: Group = Group {
             "start",
             height::<StartAt>("HEIGHT|latest|-COUNT", HEIGHT_MAX),
             "First height of an empty store: a number, `latest`, or -COUNT. With -COUNT neve begins \
-             so many blocks before the latest.",
+             COUNT blocks before the latest.",
         )
         .otherwise("latest; 0 with --dev; above the newest sealed segment with --mirror-from")
         .brief(),
@@ -24,7 +24,7 @@ pub(super) const INGEST: Group = Group {
             "backfill-to",
             height::<BackfillTo>("HEIGHT|-COUNT|retained|none", HEIGHT_MAX),
             "Lowest height to fetch below the first one, while neve follows: a height, -COUNT for \
-             so many blocks before the latest, `retained` for as far as retention allows, or \
+             COUNT blocks before the latest, `retained` for as far as retention allows, or \
              `none`.",
         )
         .otherwise("none; retained with --mirror-from or --archive"),
@@ -46,7 +46,7 @@ pub(super) const INGEST: Group = Group {
             "recover-senders",
             one_of::<Senders>("live|always|never"),
             "Recover senders from signatures and compare them: while following the head, always \
-             or never. It takes four fifths of the time of catching up.",
+             or never. Recovery takes four fifths of the CPU time of catching up.",
         )
         .or("live"),
         Setting::new(

@@ -84,7 +84,7 @@ pub(super) const REQUESTS: Group = Group {
         Setting::new(
             "price-age-max",
             duration("0s", "1h"),
-            "Age of a price, which the upstream computes: gas price and its kind. Beyond it: a \
+            "Age of a price, which the upstream computes: gas price and the like. Beyond it: a \
              miss.",
         )
         .or("2s")
@@ -153,7 +153,7 @@ pub(super) const CLIENTS: Group = Group {
         Setting::new(
             "filters-max",
             count("0", "10000000"),
-            "Filters (eth_newFilter and its kind) that may be open. Beyond it: an error.",
+            "Filters (eth_newFilter and the like) that may be open. Beyond it: an error.",
         )
         .or("10000")
         .reloads(),

@@ -196,7 +196,7 @@ fn listen(values: &Values) -> Result<Vec<ListenAddress>, ConfigError> {
     // Port 0 twice is two free ports.
     let fixed = || addresses.iter().enumerate().filter(|(_, address)| !address.is_any_port());
     if fixed().any(|(at, address)| addresses[..at].contains(address)) {
-        return values.refuse("listen", "an address stands there twice; name each once");
+        return values.refuse("listen", "an address is named twice; name each once");
     }
     Ok(addresses)
 }

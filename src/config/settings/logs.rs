@@ -18,7 +18,7 @@ pub(super) const LOGS: Group = Group {
         Setting::new(
             "log-level",
             one_of::<LogLevel>("error|warn|info|debug|trace"),
-            "Least level of neve's own log lines. A level in --log-filter goes before it.",
+            "Least level of neve's own log lines. A level in --log-filter overrides it.",
         )
         .otherwise("info")
         .reloads(),
@@ -35,7 +35,7 @@ pub(super) const LOGS: Group = Group {
             "access-log",
             text::<AccessTarget>("FILE|stdout"),
             "File with a line for each request to the main listener and each WebSocket message, \
-             which SIGHUP opens anew. All requests then take the full path, which uses more CPU.",
+             which neve opens again after SIGHUP. All requests then take the full path, which uses more CPU.",
         ),
         Setting::new(
             "access-log-queue-bytes-max",

@@ -60,16 +60,15 @@ pub(super) const ARCHIVE: Group = Group {
         Setting::new(
             "archive-trust",
             text::<ArchiveTrust>("WORD"),
-            "Archived heights below the served range that are answered. `prove`: those that this neve has \
-             proven, one segment more each time that a client asks for a height below them; \
-             ed25519:KEY: all of a manifest that the key signed; sha256:DIGEST: all of the manifest with \
-             the digest.",
+            "Archived heights below the served range that neve answers. `prove`: those that this neve has \
+             proven before; ed25519:KEY: all of a manifest that the key signed; sha256:DIGEST: all of \
+             the manifest with the digest.",
         )
         .or("prove"),
         Setting::new(
             "archive-cache-bytes",
             bytes("4MiB", "1024TiB"),
-            "Disk for pages of the archive. Beyond it, the least recently used go.",
+            "Disk for pages of the archive. Beyond it: neve removes the least recently used.",
         )
         .or("10GiB"),
         Setting::new(
@@ -114,13 +113,13 @@ pub(super) const ARCHIVE: Group = Group {
         Setting::new(
             "archive-single-writer",
             SWITCH,
-            "Push to a store that does not keep the conditions of a PUT: no other writer may be there.",
+            "Push to a store that ignores the conditions of a PUT. You promise that there is no other writer.",
         ),
         Setting::new(
             "retain-unpushed-bytes",
             bytes("0B", "1024TiB"),
             "Disk for segments that the retention drops and that wait for the archive. Beyond it, and on a \
-             full disk, the oldest go without a copy.",
+             full disk, neve deletes the oldest without a copy.",
         )
         .or("16GiB"),
     ],

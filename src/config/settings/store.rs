@@ -44,7 +44,7 @@ pub(super) const STORE: Group = Group {
         Setting::new(
             "disk-reserve-bytes",
             bytes("0B", "1024TiB").or_none("BYTES|none"),
-            "Bytes that stay free on the disk. Below it: neve stores no more.",
+            "Bytes that stay free on the disk. Below it: neve stops storing.",
         )
         .or("1GiB"),
         Setting::new(

@@ -33,7 +33,7 @@ pub(super) const UPSTREAM: Group = Group {
         Setting::new(
             "network",
             one_of::<Network>("mainnet|fuji"),
-            "A public network: its chain is expected. Its public API is the upstream, unless one \
+            "A public network, whose chain neve expects. Its public API is the upstream, unless one \
              is named.",
         )
         .brief(),
@@ -251,7 +251,7 @@ impl UpstreamConfig {
             };
         }
         if rate.is_some() {
-            return values.refuse("dev-rate", "goes with --dev");
+            return values.refuse("dev-rate", "needs --dev");
         }
         let network = values.words("network")?.pop();
         let mirror = values.get::<String>("mirror-from")?;

@@ -18,7 +18,7 @@ pub(crate) enum BackfillError {
     NoUpstream,
     #[error("no upstream gives height {0}")]
     NotGiven(u64),
-    #[error("the segment has changed meanwhile, or does not fit into one")]
+    #[error("the segment was changed meanwhile, or its records do not fit into one any more")]
     Changed,
     #[error("fetching ended: {0}")]
     Task(#[from] tokio::task::JoinError),

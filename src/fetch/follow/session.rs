@@ -250,7 +250,7 @@ impl<'f> Session<'f> {
         // Proven heights stay, also if the mirror source withdraws them.
         let height = from.max(proven.map_or(0, |proven| proven + 1));
         self.follower.ingest.withdraw(height).await??;
-        Ok(SessionEnd::Contradiction { height, why: "it was taken back there".to_owned() })
+        Ok(SessionEnd::Contradiction { height, why: "the mirror source withdrew it".to_owned() })
     }
 
     fn start_fetch(

@@ -124,12 +124,12 @@ impl MirrorEndpoint {
             Ok(Ok(_)) => {
                 return whole(plain(StatusCode::NOT_FOUND, "no such file begins there"));
             }
-            _ => return whole(plain(StatusCode::INTERNAL_SERVER_ERROR, "it cannot be read")),
+            _ => return whole(plain(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be read")),
         };
         let tag = format!("\"{}\"", file.page.tag);
         let len = file.page.bytes;
         let Ok(range) = range(headers, &tag, len) else {
-            let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "it is not so long");
+            let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "the file is shorter than this range");
             set(response.headers_mut(), CONTENT_RANGE, format!("bytes */{len}"));
             return whole(response);
         };
@@ -221,7 +221,7 @@ fn stream(body: HttpBody) -> Response<HttpBody> {
 }
 
 fn full() -> Response<HttpBody> {
-    let why = "too many mirrors, of all or of this address (--mirrors-max)";
+    let why = "too many mirrors, in total or of this address (--mirrors-max)";
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, why);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     whole(response)

@@ -87,7 +87,7 @@ fn several_addresses_are_served_by_the_same_threads() {
     let output = run(&["serve", "--dev", "--listen", "127.0.0.1:1,127.0.0.1:1"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(64), "{said}");
-    assert!(said.contains("stands there twice"), "{said}");
+    assert!(said.contains("is named twice"), "{said}");
     neve.stop_in_time();
     assert!(!path.exists());
 }

@@ -44,7 +44,7 @@ fn sources_exclude_each_other() {
     );
     refused(
         &["serve", "--data-dir", "x", "--upstream", "http://x", "--dev-rate", "2"],
-        "--dev-rate 2 (flag): goes with --dev",
+        "--dev-rate 2 (flag): needs --dev",
     );
 }
 
