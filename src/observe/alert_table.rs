@@ -64,8 +64,8 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         "neve serves a head that is over 10 heights below the upstream's."
         [
             "During catch-up after a start this is usual: `backfill` and `blocks.lag` of `/health` shrink.",
-            "Otherwise look for refusals of the upstream: `neve_upstream_call_errors_total` by reason.",
-            "Look at the disk: `neve_ingest_stage_seconds_total{stage=\"write\"}` grows faster than the clock if it is slow.",
+            "Otherwise check the errors of the upstream: `neve_upstream_call_errors_total` by reason.",
+            "Check the disk: if it is slow, `neve_ingest_stage_seconds_total{stage=\"write\"}` grows by nearly a second each second.",
         ]
         fires [("neve_lag_heights{job=\"neve\", instance=\"a\"}", "11x60")]
     Page "NeveUpstreamSilent" for "1m"
@@ -74,15 +74,15 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         [
             "Request `eth_blockNumber` from the upstream by hand, from the machine of neve.",
             "`upstreams` of `/health` has the last error of each.",
-            "neve goes on by itself when an upstream responds.",
+            "neve follows again as soon as an upstream responds.",
         ]
         fires [("neve_upstream_silence_seconds{job=\"neve\", instance=\"a\"}", "61x60")]
     Page "NeveHeadOld" for "1m"
         if "neve_head_age_seconds > 60":
         "The newest served block is over a minute old."
         [
-            "If `neve_lag_heights` is 0, the chain stands still or all upstreams do: compare with another node.",
-            "Compare the clock with a time server: the age is taken by the clock of this machine.",
+            "If `neve_lag_heights` is 0, the chain makes no blocks, or no upstream gets them: compare with another node.",
+            "Compare the clock with a time server: neve computes the age by the clock of this machine.",
             "On a chain that may be quiet for minutes, remove this alert.",
         ]
         fires [("neve_head_age_seconds{job=\"neve\", instance=\"a\"}", "61x60")]
@@ -90,7 +90,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "neve_store_writable == 0":
         "neve stores no new blocks: the disk is full, or a write failed."
         [
-            "If the log says `disk nearly full`, free some space, and storing goes on by itself. Or lower `--retain-bytes` and restart neve.",
+            "If the log says `disk nearly full`, free some space, and neve stores again. Or lower `--retain-bytes` and restart neve.",
             "If it says `writer stops`, check the disk (`dmesg`), then restart neve.",
         ]
         fires [("neve_store_writable{job=\"neve\", instance=\"a\"}", "0x60")]
@@ -127,7 +127,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         "A header disproved receipts that neve had served, and neve withdrew those heights."
         [
             "The log line `withdrawing unproven heights` names the upstream and the heights.",
-            "Distrust that upstream: its receipts were false. `--upstream-quorum 2` asks two.",
+            "Distrust that upstream: its receipts were false. `--upstream-quorum 2` compares two upstreams.",
         ]
         fires [("neve_blocks_withdrawn_total{job=\"neve\", instance=\"a\"}", "0x49 1x10")]
     Ticket "NeveSettlementStops" for "5m"
@@ -155,7 +155,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "increase(neve_store_damaged_records_total[10m]) > 0":
         "The disk returned other bytes than neve had written. Clients get a miss for that height."
         [
-            "neve fetches the record again by itself: see `neve_store_repaired_records_total`.",
+            "neve fetches the record again: see `neve_store_repaired_records_total`.",
             "Check the disk and the memory: `dmesg`, `smartctl -a`.",
         ]
         fires [("neve_store_damaged_records_total{job=\"neve\", instance=\"a\"}", "0x49 1x10")]
@@ -164,7 +164,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         "Damaged records are still misses after an hour."
         [
             "No upstream has these heights, or they are not settled: add an upstream with older blocks.",
-            "Or let them go: they leave with the retention rule.",
+            "Or wait: neve deletes them by the retention rule.",
         ]
         fires [("neve_store_unrepaired_records{job=\"neve\", instance=\"a\"}", "1x120")]
     Ticket "NeveQuarantine" for "1h"
@@ -172,26 +172,26 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         "Segment files are missing or damaged, and the gap is not filled after an hour."
         [
             "`storage.gap` of `/health` names the heights. Upstreams must have them: add one with older blocks.",
-            "Remove quarantined files once `storage.gap` is null and `neve verify` is clean.",
+            "Remove quarantined files once `storage.gap` is null and `neve verify` has no findings.",
         ]
         fires [("neve_store_gap_heights{job=\"neve\", instance=\"a\"}", "20x120")]
     Page "NeveLostFiles" for "0m"
         if "increase(neve_store_lost_files_total[10m]) > 0":
         "Another program removes segment files of the running store."
-        ["Find it and stop it. neve wrote the files anew, as long as it had them mapped."]
+        ["Find that program and stop it. neve wrote the files again, because it had them mapped."]
         fires [("neve_store_lost_files_total{job=\"neve\", instance=\"a\"}", "0x49 1x10")]
     Ticket "NeveClientMemory" for "5m"
         if "sum by (job, instance) (rate(neve_client_refused_reservations_total[5m])) > 0":
         "Clients use up the memory that neve gives them, and some get 503 or 1013."
         [
             "The label `reason` says which memory: `unread` is clients that do not read their responses.",
-            "Behind a front set `--trusted-proxies`, so that each client has a share of its own.",
-            "If the clients are good ones, raise `--client-bytes-total-max`.",
+            "Behind a front set `--trusted-proxies`, so that each client has its own share.",
+            "If the clients do nothing wrong, raise `--client-bytes-total-max`.",
         ]
         fires [("neve_client_refused_reservations_total{job=\"neve\", instance=\"a\", reason=\"unread\"}", "0+1x60")]
     Ticket "NeveOverloaded" for "5m"
         if "sum by (job, instance) (rate(neve_offload_refused_requests_total[5m])) > 0":
-        "Searches or reads from the disk wait in full queues, and some get 503."
+        "The queues for searches or reads from the disk are full, and some requests get 503."
         [
             "`pool=\"search\"`: too many `eth_getLogs`. Behind a front set `--trusted-proxies`.",
             "`pool=\"cold_read\"`: the disk is slow, or memory is short for the blocks that clients request.",
@@ -221,7 +221,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "rate(neve_major_page_faults_total[5m]) > 10":
         "Threads of neve wait for the disk, so responses are slow."
         [
-            "Memory is short: what else takes it? [Size](../operating/size.md#locked-memory) says what neve locks.",
+            "Memory is short: find the other programs that use it. [Size](../operating/size.md#locked-memory) says what neve locks.",
             "If the log says that locking is refused, raise `LimitMEMLOCK`.",
         ]
         fires [("neve_major_page_faults_total{job=\"neve\", instance=\"a\"}", "0+1200x60")]
@@ -242,7 +242,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         [
             "The log names the error at most once a minute: `journalctl -u neve -g 'access log'`.",
             "Make room on the disk, or give the user of neve the right to write the file.",
-            "neve tries each line anew: `systemctl reload neve` is needed only if the file was moved.",
+            "neve tries to write each new line: `systemctl reload neve` is needed only if the file was moved.",
         ]
         fires [
             ("neve_access_log_lines_total{job=\"neve\", instance=\"a\", outcome=\"failed\"}", "0x49 1x10"),
@@ -252,9 +252,9 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "neve_archive_push_failing == 1":
         "neve cannot push packed files to the archive."
         [
-            "`archive.push.error` of `/health` says why. neve tries again by itself, at most five minutes later.",
+            "`archive.push.error` of `/health` says why. neve tries again, at most five minutes later.",
             "If credentials or rights are wrong, see [Archive](../operating/archive.md#rights).",
-            "If the disk is small, lower `--retain-unpushed-bytes` meanwhile: beyond it heights go without a copy.",
+            "If the disk is small, lower `--retain-unpushed-bytes` meanwhile: beyond it neve deletes heights without a copy.",
         ]
         fires [("neve_archive_push_failing{job=\"neve\", instance=\"a\"}", "1x60")]
     Page "NeveArchiveLosesHeights" for "0m"
@@ -272,7 +272,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         [
             "If `neve_archive_push_failing` is 1, `archive.push.error` of `/health` says why: repair that first.",
             "If it is 0, ranges are not packed, or files lie behind a gap: `archive.push.backlog` and the log line `range not packed`.",
-            "Raise `--retain-unpushed-bytes` if the disk has room. On a full disk the oldest of them go in any case.",
+            "Raise `--retain-unpushed-bytes` if the disk has room. On a full disk neve deletes the oldest of them in any case.",
         ]
         fires [
             ("neve_archive_held_bytes{job=\"neve\", instance=\"a\"}", "9x60"),
@@ -284,7 +284,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         [
             "The log line `packed file set aside` names the file and the reason.",
             "If it is damaged, check the disk (`dmesg`). With `--scrub-bytes-per-second` neve repairs the file from an upstream.",
-            "Or push its heights from another store: `neve archive push`. The later ones follow by themselves.",
+            "Or push its heights from another store: `neve archive push`. neve then pushes the later ones.",
         ]
         fires [("neve_archive_bad_files{job=\"neve\", instance=\"a\"}", "1x60")]
     Ticket "NeveArchiveBacklog" for "1h"
@@ -299,15 +299,15 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         if "time() - neve_archive_manifest_put_timestamp_seconds > 86400":
         "Nothing was pushed to the archive for a day."
         [
-            "Look whether ranges are packed: `neve_store_packed_heights_total` grows every few hours.",
+            "Check that ranges are packed: on mainnet `neve_store_packed_heights_total` grows about every 20 minutes.",
             "`archive.push` of `/health` has the last error and the backlog.",
         ]
         fires [("neve_archive_manifest_put_timestamp_seconds{job=\"neve\", instance=\"a\"}", "-100000x120")]
     Page "NeveArchiveReadsRest" for "2m"
         if "neve_archive_breaker_state > 0":
-        "The object store fails, so no heights below the tail are served that are not on the disk."
+        "The object store fails, so neve serves heights below the tail only from pages on the disk."
         [
-            "The tail is served meanwhile. Clients get 421 with `Retry-After` for archived heights.",
+            "neve still serves the tail. For archived heights clients get 421 with `Retry-After`.",
             "`neve archive ls` from the machine of neve says how the store fails.",
             "neve probes the store each second, and reads again after its first answer.",
         ]
@@ -323,7 +323,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         fires [("neve_archive_read_errors_total{job=\"neve\", instance=\"a\", reason=\"timeout\"}", "0+60x60")]
     Ticket "NeveArchiveReadsSlow" for "10m"
         if "histogram_quantile(0.95, sum by (job, instance, le) (rate(neve_archive_read_duration_seconds_bucket[5m]))) > 1":
-        "Of the reads from the archive 5 % take over a second."
+        "5 % of the reads from the archive take over a second."
         [
             "Compare with the region of the bucket: 30 ms are usual inside of it.",
             "`neve_archive_hedges_total` grows with slow reads: the store, not neve, is slow.",
@@ -336,7 +336,7 @@ pub(super) const ALERTS: &[Alert] = alerts! {
         ]
     Ticket "NeveArchiveReadsRefused" for "10m"
         if "sum by (job, instance) (rate(neve_archive_refused_reads_total[5m])) > 0":
-        "Clients need more reads from the archive than neve does, and some get 421 with Retry-After."
+        "Clients need more reads from the archive than the limits allow, and some get 421 with Retry-After."
         [
             "`share` and `queue_share`: one address asks for most. Behind a front set `--trusted-proxies`.",
             "`budget`: raise `--archive-reads-per-second` or `--archive-read-bytes-per-second`, as far as the bill allows.",

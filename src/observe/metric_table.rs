@@ -201,7 +201,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Bytes "neve_mirror_received_segment_bytes_total" []
         "Bytes of segments and packed files received from the mirror source"
     Counter Count "neve_archive_received_segments_total" ["outcome": "accepted rejected changed absent failed"]
-        "Segments received from the archive; changed: their bytes are not those of their name"
+        "Segments received from the archive; changed: their bytes do not match the digest in their name"
     Counter Bytes "neve_archive_received_segment_bytes_total" []
         "Bytes of segments received from the archive"
     Counter Count "neve_archive_proven_segments_total" ["outcome": "proven rejected failed"]
@@ -211,7 +211,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Bytes "neve_archive_read_bytes_total" []
         "Bytes read from the archive for requests"
     Counter Count "neve_archive_read_errors_total" ["reason": "absent changed timeout denied failed paused"]
-        "Reads from the archive that failed; paused: none began, as the ones before had failed"
+        "Reads from the archive that failed; paused: not begun, because earlier ones had failed"
     Histogram Seconds "neve_archive_read_duration_seconds" ["kind": "segment span pages filter terms"]
         "Times of reads from the archive for requests"
     Counter Count "neve_archive_hedges_total" []
@@ -227,7 +227,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Counter Count "neve_archive_breaker_openings_total" []
         "Times that the breaker of reads from the archive opened"
     Counter Count "neve_archive_prefetched_segments_total" []
-        "Segments of the archive that were brought whole, for readers in order or as many requests read from them"
+        "Archived segments that neve read whole, because a client read in order or many requests needed them"
     Counter Count "neve_archive_cache_pages_total" ["outcome": "hit miss"]
         "Pages of the archive that requests needed; hit: no read was needed"
     Counter Count "neve_archive_refused_pages_total" []
@@ -245,7 +245,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Gauge Count "neve_archive_push_failing" []
         "1 if the last push to the archive failed"
     Gauge Count "neve_archive_bad_files" []
-        "Packed files that the last push left out, as they are damaged, unreadable or of another length"
+        "Packed files that the last push left out: damaged, unreadable or of another length"
     Gauge Count "neve_archive_backlog_heights" []
         "Packed heights that the archive lacks"
     Gauge Bytes "neve_archive_backlog_bytes" []
@@ -313,9 +313,9 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Gauge Count "neve_store_unrepaired_records" []
         "Damaged records that are not repaired"
     Counter Count "neve_store_repaired_records_total" []
-        "Damaged records fetched again and written anew"
+        "Damaged records fetched again and replaced"
     Counter Count "neve_store_lost_files_total" []
-        "Segment files that another program removed and neve wrote anew"
+        "Segment files that another program removed and neve wrote again"
     Gauge Count "neve_store_gap_heights" []
         "Heights missing between the served range and the newest quarantined segment below it"
     Gauge Count "neve_store_quarantined_files" []
