@@ -40,6 +40,7 @@ impl RpcResponse {
             }
             return Ok(Self::Split(Box::new(split)));
         }
+        // No call went to an upstream, so the batch has no gaps and can be finished at once.
         let (misses, answered) = (split.refused, split.served > 0);
         let body = split.finish()?;
         Ok(match misses {
@@ -85,6 +86,7 @@ pub(crate) enum WsResponse {
 /// A text frame. An id that is not UTF-8 cannot be echoed in one.
 pub(crate) fn framed(mut body: ResponseBody) -> WsResponse {
     body.end_line();
+    // The node closes the connection, too: RFC 6455 allows only UTF-8 in a text frame.
     if body.is_utf8() { WsResponse::Answer(body) } else { WsResponse::Last(None) }
 }
 

@@ -207,6 +207,8 @@ impl Logs {
         if self.here.as_ref().is_none_or(|here| here.height != height) {
             self.here = Here::at(&self.candidates, height)?;
             self.examined += HEIGHT_BYTES;
+            // A filter that takes anything reads all receipts. Others read few logs, and must not
+            // load a whole block for them.
             if let Some(here) = self.here.as_ref().filter(|_| self.wanted.takes_anything()) {
                 here.probe()?;
             }
@@ -235,6 +237,7 @@ impl Logs {
         if !is_first {
             out.push(b',');
         }
+        // Both buffers go along and come back, so that no height allocates anew.
         let mut logs = PackedLogs { text: mem::take(out), found: mem::take(&mut self.places) };
         let mut takes =
             |address: &[u8; 20], topics: &[[u8; 32]]| filter.takes_bytes(address, topics);

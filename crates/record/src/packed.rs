@@ -93,6 +93,7 @@ impl PackedCodec for Codec {
             PackError::Stopped => PackFailed::Stopped,
             error => unpackable(error.reason(), &error),
         })?;
+        // What cannot be read back must not replace the segments: they are deleted afterwards.
         let file = File::open(&packing.bytes[..]).map_err(|error| unpackable(READ_BACK, &error))?;
         for record in records {
             if !proceed() {
@@ -289,6 +290,7 @@ impl Range {
             residency::not_here()?;
             return self.file.height(height).map_err(|error| damage(&error));
         };
+        // Alone on its thread, the request delays only itself.
         let weight = if residency::is_alone() { 1 } else { weight };
         let weigh = |bytes: usize| residency::weigh(bytes.saturating_mul(weight), INLINE_MAX);
         // Half of what is stored says of most heavy heights that they are heavy, before they are read in vain. All

@@ -92,6 +92,7 @@ async fn talk(
         quiet.note_body(request.body().size_hint().exact());
         quiet.note_old_http(request.version() == Version::HTTP_10);
         let (service, upgrade) = (place.load_full(), Arc::clone(&upgrade));
+        // By request: a front sends requests of many clients over one connection.
         let address = if proxied { service.policy.proxies.client(request.headers()) } else { None };
         if proxied {
             quiet.note_client(address);
@@ -120,6 +121,7 @@ async fn talk(
         if !quiet.is_closing() && draining.as_mut().poll(context).is_ready() {
             quiet.close_after_next();
         }
+        // Told once: a second graceful shutdown would close a connection that goes on.
         told = quiet.is_parked();
         if !told {
             return Poll::Pending;

@@ -89,6 +89,7 @@ impl Service {
             Ok(hops) => hops,
             Err(failure) => return whole(path_not_relayed(&failure.into())),
         };
+        // A GET only reads. What a POST does at another API is not known.
         let (repeatable, origin) = (calls.is_none(), self.origin(client, hops.clone()));
         let body = calls.as_mut().map(|calls| std::mem::take(&mut calls.body).into());
         let request = RelayRequest {
@@ -141,7 +142,9 @@ impl Service {
             let admitted = key.map_or(Ok(()), |key| key.admit_other());
             return admitted.map(|()| None).map_err(KeyRefusal::response);
         }
-        let mut calls = self.calls_for_path(&body.bytes, client, key).await?;
+        // Written anew, as calls of the C-chain are: see `crate::rpc::Outbound`.
+        let calls = Outbound::of_other_api(&body.bytes, self.responder.rpc.limits.batch_items_max);
+        let mut calls = calls.ok_or_else(|| ErrorResponse::NOT_RELAYED.response())?;
         let reserved = account.reserve(Holder::Relay, calls.held());
         let reserved = reserved.ok_or_else(|| self.responder.response(RpcResponse::NoRoom))?;
         calls.keep(Some(reserved));

@@ -60,6 +60,7 @@ pub(crate) fn history(
             out.text().extend_from_slice(text.as_bytes());
             Ok(())
         }
+        // Not expected, since all parts were made above; a full node can answer.
         _ => Err(Miss::NotRelayed("eth_feeHistory").into()),
     }
 }

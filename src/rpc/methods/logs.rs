@@ -80,6 +80,8 @@ fn heights(
     };
     let max = context.limits.logs_blocks_max;
     let is_long = heights.end() - heights.start() >= max;
+    // Only the start can be missing: the served range has no gap, and the end was checked against
+    // the head.
     if !held.contains(heights.start()) && !reader.covers_logs(&heights, wanted.keys()) {
         return Err(not_here(context, &heights, wanted, is_long));
     }

@@ -129,6 +129,7 @@ impl Candidates {
             return Ok(());
         }
         let segment = self.view.holder(next).ok_or(SearchError::Unreadable { height: next })?;
+        // An archived segment may reach into the heights that the store has.
         let end = last.saturating_add(1).min(self.view.archived_end(next));
         let heights = next..end; // there is no height as great as that
         let end = segment.logs(heights, &self.criteria, &mut self.found)?;

@@ -75,6 +75,8 @@ impl FrameMeter {
     /// Takes bytes that came; returns how many hyper may have before the next pause.
     fn takes(&mut self, came: &[u8]) -> usize {
         let mut bytes = came;
+        // hyper decodes headers as soon as it has them, and they take memory that is counted only
+        // when their request begins. So it gets no more of them before that.
         while !bytes.is_empty() && self.heads <= HEADS_AT_ONCE {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -214,6 +216,7 @@ impl Http2Socket {
             }
             self.stalled = None;
         }
+        // Without streams the client needs no time for a response.
         let ended = self.streams.idle_since().filter(|since| since.elapsed() >= self.write_timeout);
         self.poll_stalled(context, ended.map_or(self.write_timeout, |_| LINGER))
     }
@@ -239,6 +242,7 @@ impl AsyncRead for Http2Socket {
         }
         let end = start + self.meter.takes(&buf.filled()[start..]);
         if end < buf.filled().len() {
+            // hyper must not see bytes that it may not have yet; the socket cannot take them back.
             self.before = [&buf.filled()[end..], &self.before].concat().into();
             buf.set_filled(end);
         }
