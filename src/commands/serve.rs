@@ -77,6 +77,8 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
         serving.freshness.follow_nobody();
     }
     let mut parts = Parts::of(&config, &place, chain, &serving, &reload.rates)?;
+    // The writer before the listeners: what the settings of the store refuse must end the start
+    // before a client connects.
     let (ingest, writer) =
         parts.writing(writer, config.retention, config.fsync_interval, config.unpacked_bytes)?;
     let follower = parts.follower(&config, ingest.clone());
@@ -108,6 +110,7 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     let pace = move || rates.load().scrub;
     scrubber::start(Arc::clone(&serving), place.path().to_owned(), pace)?;
     let mut following = Following::start(follower);
+    // systemd waits until this task says that there is a block to serve.
     let _telling = AbortOnDropHandle::new(tokio::spawn(service_manager::run(
         Arc::clone(&serving),
         front.handoffs(),

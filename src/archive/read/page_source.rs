@@ -131,6 +131,8 @@ impl PageSource {
     ) -> Result<(), (ObjectNotRead, bool)> {
         let boarding = file.board(pages, self.run_pages_max());
         count_pages("hit", boarding.here);
+        // On the runtime, not in this task: other requests wait for the same pages, and this one's
+        // client may go.
         for flight in boarding.mine {
             let (source, file) = (Arc::clone(self), Arc::clone(file));
             self.runtime.spawn(async move {
@@ -173,6 +175,7 @@ impl PageSource {
         mut pages: Range<usize>,
         payer: Payer,
     ) -> Result<(), ObjectNotRead> {
+        // Once more only: a network may flip a bit, but an object that is wrong stays so.
         for _ in 0..2 {
             let bytes = match self.objects.read(&file.name, file.extent(&pages), payer).await {
                 Err(ObjectNotRead::Changed) => Bytes::new(), // the object ends before them

@@ -147,6 +147,7 @@ impl ArchiveReader {
                 }
                 _ => Ok((None, true)),
             };
+            // No pause while more are to come: hashes are misses until their filter is here.
             let wait = match brought {
                 Ok((reach, is_done)) => {
                     self.manifests.filters_reach(reach);
@@ -191,6 +192,7 @@ impl ArchiveReader {
             Err(doubt) => (None, Some(doubt)),
         };
         let known = self.known.load();
+        // With `prove` none is no refusal: no segment is proven yet, or not any more.
         if heights.is_none() && self.trust != ArchiveTrust::Prove {
             warn!(%digest, "archive manifest refused"); // the one before is as good as it was
             return doubt;

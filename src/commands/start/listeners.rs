@@ -64,6 +64,8 @@ impl Listeners {
         let admin = Arc::new(admin(thread_counters.as_flattened(), &connections));
         let (drain, draining) = watch::channel(false);
         let serving = Arc::clone(serving);
+        // Before the configured addresses: a socket of the service manager takes the place of
+        // these.
         let inherited = inherited.listeners()?;
         let http = with_addresses(&config.http, &inherited)?;
         let Reloaded { limits: ClientLimits { limits, .. }, relay } = reloaded.borrow().clone();
@@ -150,6 +152,8 @@ impl Listeners {
         let workers = Workers::start(&shared, role, thread_counters)?;
         self.handoffs.extend(workers.handoffs());
         self.accepting.push(tokio::spawn(async move {
+            // Connections wait in the kernel until neve knows whether it lags: after a restart
+            // clients would else get an old head.
             if role != Role::Admin {
                 let (status, ready) = (&shared.admin.status, **shared.admin.ready.load());
                 head_age::upstream_head(&shared.serving, status, &ready).await;
@@ -295,6 +299,7 @@ pub(crate) fn connections_limits(limits: Limits, has_archive: bool) -> Limits {
     warn!(connections_max = most, "few descriptors, fewer connections");
     Limits {
         connections_max: most,
+        // A share above the whole would let one address take all connections.
         connections_address_max: limits.connections_address_max.min(most),
         ..limits
     }

@@ -124,6 +124,7 @@ impl Parts {
     /// Takes other upstreams: for followers and relays that begin from now on.
     pub(crate) fn set_upstreams(&mut self, chain: Upstreams) {
         self.shown.store(Arc::new(chain.shown()));
+        // The status of the earlier source would otherwise stand beside the new one.
         self.status.forget_mirror();
         self.chain = chain;
         self.pool = PoolSlot::default();
@@ -205,6 +206,7 @@ impl Parts {
             busy: Arc::clone(&self.busy),
             written: Arc::clone(&self.written),
             memory: memory_budget(&config.limits),
+            // `neve import` and others have no listener, and so no metrics.
             metrics: None,
             ready: Arc::new(ArcSwap::from_pointee(config.ready)),
             upstream: Arc::clone(&self.shown),

@@ -47,6 +47,8 @@ impl<'a> Block<'a> {
     /// Proves the block.
     pub fn check(self, checks: &Checks) -> Result<CheckedBlock<'a>, ProofError> {
         checks.admitted.check(&self.unknown)?;
+        // The header first: all later checks compare with its fields, so it must be bound by the
+        // hash.
         let (_, header_length) = CheckedHeader::check(&self.header, self.hash)?;
         // A chain without mining has no uncles: the header commits to an empty list.
         if self.uncles > 0 {
@@ -95,6 +97,7 @@ impl<'a> Block<'a> {
     /// [`Checks::senders`] asks for, by itself, on up to so many threads. It needs nothing but the
     /// block, and a head waits for it.
     pub fn check_senders(&self, threads: usize) -> Result<(), ProofError> {
+        // A thread for a few transactions takes longer to start than they take.
         let each = self.transactions.len().div_ceil(threads.max(1)).max(SENDERS_A_THREAD);
         let mut shares = self.transactions.chunks(each).zip((0..).step_by(each));
         // The calling thread takes the first share: it would only wait otherwise.

@@ -195,6 +195,7 @@ impl Settlement {
     /// a height that was withdrawn may come again. Receipts that are settled already are ignored.
     pub fn push(&mut self, receipts: Unsettled) {
         let height = receipts.height;
+        // Later ones go too: they belong to blocks above the one that was withdrawn.
         while let Some(entry) = self.entries.pop_back_if(|entry| entry.height >= height) {
             self.bytes -= entry.bytes();
         }
