@@ -42,7 +42,7 @@ pub enum ArchiveCommand {
         #[command(flatten)]
         place: ArchivePlace,
     },
-    /// Try whether a store holds, and make the manifest of an archive.
+    /// Test whether an object store obeys the conditions of a PUT, and make the manifest of an archive.
     Init {
         /// Network of a new archive.
         #[arg(long, value_name = "NETWORK", conflicts_with_all = ["chain_id", "genesis"])]
@@ -93,7 +93,7 @@ pub enum ArchiveCommand {
     },
     /// Read a whole archive and compare all digests and checksums.
     Verify {
-        /// Data directory whose packed files take the place of absent or changed objects.
+        /// Data directory whose packed files replace absent or changed objects.
         #[arg(long, value_name = "DIR")]
         repair_from: Option<PathBuf>,
         /// Prove all blocks, receipts and indexes too, and that each block is the parent of the next one.
@@ -106,9 +106,9 @@ pub enum ArchiveCommand {
         #[command(flatten)]
         place: ArchivePlace,
     },
-    /// Delete objects that no manifest names. It alone lists the store.
+    /// Delete objects that no manifest names. No other command lists the store.
     Gc {
-        /// Age of an object that may go: a number and a unit.
+        /// Least age of the objects to delete: a number and a unit.
         #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = age)]
         older_than: Duration,
         /// Count them, and delete none.
@@ -170,7 +170,7 @@ pub struct ArchiveWriter {
     #[arg(long, env = "NEVE_ARCHIVE_SINGLE_WRITER", hide_env = true)]
     pub archive_single_writer: bool,
 
-    /// Lowest sequence of a manifest that is believed: an attacker put an earlier one back.
+    /// Lowest sequence that the manifest may have: an attacker can put an earlier one back.
     #[arg(long, value_name = "SEQUENCE", default_value_t = 0, hide_default_value = true)]
     pub archive_at_least: u64,
 }

@@ -98,9 +98,9 @@ fn doctor(groups: &'static [Group]) -> Command {
     let plan = Arg::new("plan").long("plan").action(ArgAction::SetTrue);
     let front = Arg::new("front").long("front").value_name("URL");
     settings(Command::new("doctor").about(about), groups)
-        .arg(front.conflicts_with("plan").help("Ask a front at this address, too: do misses reach a node?"))
+        .arg(front.conflicts_with("plan").help("Send calls to a front at this address too, and check that misses reach a node."))
         .arg(json.help("Print JSON lines."))
-        .arg(plan.help("Print disk, history, memory and work of the settings instead."))
+        .arg(plan.help("Estimate disk, history, memory and CPU time of the settings instead."))
         .long_about(format!("{about} {long}"))
         .after_help("Exit codes: 0 all is well, 1 a warning, 2 a problem.\n\n`neve doctor --help` has all settings.")
         .after_long_help(format!("Exit codes: 0 all is well, 1 a warning, 2 a problem.\n\n{UNITS}"))
@@ -292,7 +292,7 @@ pub struct VerifyArgs {
     )]
     pub admit_keys: Vec<String>,
 
-    /// Recover each sender from its signature too. It takes four fifths of the time.
+    /// Recover each sender from its signature too. Recovery takes four fifths of the CPU time.
     #[arg(long)]
     pub recover_senders: bool,
 }
@@ -375,7 +375,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "HEIGHT")]
     pub first: u64,
 
-    /// Last height. The newest one unless it is named.
+    /// Last height; the newest one by default.
     #[arg(long, value_name = "HEIGHT")]
     pub last: Option<u64>,
 
@@ -412,7 +412,7 @@ impl ExportArgs {
 /// Arguments of `neve import`, besides settings.
 #[derive(Debug)]
 pub struct ImportArgs {
-    /// File of lines; standard input unless it is named.
+    /// File of lines; standard input by default.
     pub file: Option<PathBuf>,
     /// Chain of an empty store.
     pub chain_id: Option<u64>,
