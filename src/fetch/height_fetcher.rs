@@ -81,14 +81,14 @@ impl HeightFetcher {
         Self { pool, evidence, prover, agree: config.quorum, disputed: Arc::default() }
     }
 
-    /// Place where an empty store begins, if a neve is mirrored and says so.
+    /// Returns the height at which an empty store begins, if the upstream is a mirror source that names one.
     pub(crate) async fn start(&self) -> Option<u64> {
         let peer = self.pool.upstreams.iter().find_map(|upstream| upstream.peer.as_ref())?;
         let listing = peer.list().await;
         listing.inspect_err(|why| peer.say(Channel::Files, Some(why))).ok()?.start()
     }
 
-    /// A height, however often it takes. It ends only with a height that is proven in itself.
+    /// Fetches a height, with as many attempts as it needs. Returns only a height that is proven in itself.
     pub(crate) async fn fetch(&self, height: u64, purpose: Priority, checks: Checks) -> Fetched {
         self.fetch_needed(FetchNeed::new(height, purpose), checks).await
     }
@@ -133,7 +133,7 @@ impl HeightFetcher {
         }
     }
 
-    /// Decides after a failure: the height goes elsewhere, or comes back later.
+    /// Decides after a failure whether the height goes to another upstream, or to the same one later.
     fn after(
         &self,
         lease: &FetchPermit,
@@ -159,7 +159,7 @@ impl HeightFetcher {
                 upstream.state().window.refused(Instant::now());
                 need.not(lease.place, retry.refused.wait());
             }
-            // It is not excluded: the whole upstream pauses instead, for all heights.
+            // Not excluded for this height: the upstream pauses for all heights instead.
             FetchError::Call(CallError::Throttled { after, status }) => {
                 debug!(need.height, %status, ?after, "throttled");
                 upstream.throttles(after);
@@ -215,7 +215,7 @@ impl HeightFetcher {
         self.evidence.keep(RejectedPayload { height, upstream, texts }, verdict, why);
     }
 
-    /// Asks for a height, by its number unless it is the newest.
+    /// Requests a height: by the tag `latest` if it is the newest, otherwise by its number.
     async fn attempt(
         &self,
         lease: &FetchPermit,
@@ -261,7 +261,7 @@ impl HeightFetcher {
         }
     }
 
-    /// Gets a height's texts; `came` is told of the block, which may be there first.
+    /// Gets the payload of a height. Calls `came` with the block, which may come before the receipts.
     async fn ask(
         &self,
         lease: &FetchPermit,
@@ -283,14 +283,14 @@ impl HeightFetcher {
                 _ => one_batch(upstream, named).await,
             }
         };
-        // Without another upstream to ask, patience is all that is left.
+        // With one upstream only, a stall leaves no choice: it is waited for up to its timeout.
         if self.pool.sight().borrow().admitted < 2 {
             return ask.await;
         }
         self.unless_stalled(upstream, ask).await
     }
 
-    /// Waits for texts as long as the upstream may take. One that throttles is waited for, unless another is free.
+    /// Waits for a payload as long as the upstream may take. Waits longer for one that throttles, unless another is free.
     async fn unless_stalled(
         &self,
         upstream: &Upstream,
@@ -310,7 +310,7 @@ impl HeightFetcher {
         }
     }
 
-    /// A proven block, if it is the one that was asked for.
+    /// Returns a proven block if it is the requested one.
     fn fitting(&self, assembled: Assembled, need: &FetchNeed) -> Result<Assembled, FetchError> {
         let found = assembled.record.height;
         if found != need.height {
@@ -328,7 +328,7 @@ impl HeightFetcher {
         Ok(assembled)
     }
 
-    /// Another upstream has gone over to newer rules, by which all answers are given from then on.
+    /// True if the block has the form of the old rules while another upstream answers by the newer ones.
     fn is_of_old_rules(&self, assembled: &Assembled) -> bool {
         let sight = *self.pool.sight().borrow();
         assembled.difficulty == TotalDifficulty::Number
@@ -336,8 +336,7 @@ impl HeightFetcher {
             && sight.admitted > 1
     }
 
-    /// True if as many upstreams as wanted have this block. Waits for them; it is not confirmed if
-    /// as many have another.
+    /// Waits until the quorum of upstreams has this block. Returns false if as many have another one.
     async fn confirmed(&self, fetched: &Fetched, purpose: Priority, texts: &Payload) -> bool {
         // The hash of history is known before it is asked for.
         if self.agree < 2 || purpose == Priority::Backfill {

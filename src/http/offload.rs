@@ -180,7 +180,7 @@ impl Pool {
         drop(state);
         shared.queued().increment(1.0);
         if is_waited_for {
-            shared.changed.notify_one(); // a call of the system, also if no thread waits
+            shared.changed.notify_one(); // a system call, even if no thread waits
         }
         if spawns {
             self.spawn();

@@ -73,7 +73,7 @@ struct Loop {
     clock: Clock,
     /// A segment file was removed by another program; there may be more.
     is_losing: bool,
-    /// Under way on threads of their own: a record does not wait for them.
+    /// Sync in flight on a thread of its own, like the merge: no record waits for them.
     syncing: Option<JoinHandle<Result<(), Error>>>,
     merging: Option<JoinHandle<Result<NewTable, Error>>>,
     packer: Packer,
@@ -182,7 +182,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Appends, and again and again while the disk is full, unless all is about to end.
+    /// Appends a record. While the disk is full it tries again, unless neve stops.
     async fn append(
         &mut self,
         record: &Record,
@@ -218,7 +218,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Evicts on a full disk, or waits. A range that waits for the archive goes too: the newest heights are
+    /// Evicts on a full disk, or waits. Evicts also ranges that the archive lacks: the newest heights are
     /// worth more than the oldest. Returns true after a pause.
     async fn make_room(&mut self, has_paused: bool) -> Result<bool, Error> {
         // First by the rule: that may free enough.
@@ -251,7 +251,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Before a record of the new form is seen, answers take the new form.
+    /// Changes the rules of responses, before readers see a record of the new form.
     fn set_rules(&mut self, rules: Rules) -> Result<(), Error> {
         if self.setup.serving.rules() == rules {
             return Ok(());
@@ -350,7 +350,7 @@ impl Loop {
     }
 
     fn begin_merge(&mut self) {
-        // One merge at a time: the next one depends on what this one leaves.
+        // One merge at a time: the tables that this one leaves decide which ones the next merge takes.
         if self.merging.is_none() {
             let due = self.setup.writer.begin_merge();
             self.merging = due.map(|due| tokio::task::spawn_blocking(move || due.run()));
@@ -386,7 +386,7 @@ impl Loop {
         Ok(evicted)
     }
 
-    /// Segments that wait until they are in the archive.
+    /// Returns the hold on segments that the archive lacks, if neve pushes.
     fn hold(&self) -> Option<Hold> {
         let bytes_max = self.setup.unpushed_bytes_max?;
         let push = self.setup.status.archive().and_then(|archive| archive.push).unwrap_or_default();
@@ -413,8 +413,8 @@ fn note_held(held_bytes: u64, limit_bytes: u64, uncopied: u64) {
     }
 }
 
-/// The result of a task, once it has ended; `None` if there is none. A task that panicked is begun again when it is
-/// due again.
+/// Waits for the result of a task; `None` if there is no task, or if it panicked. Its work is begun again when it is
+/// due.
 async fn ended<T>(under_way: &mut Option<JoinHandle<T>>) -> Option<T> {
     let ended = under_way.as_mut()?.await;
     *under_way = None;

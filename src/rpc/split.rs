@@ -80,7 +80,7 @@ impl Filling {
         Self { numbers: Vec::new(), by_place: false, response: Err(error), behind: false }
     }
 
-    /// Outcome of no request: other ones have all calls.
+    /// Outcome without a request, if other requests have all calls.
     pub(crate) fn none() -> Self {
         Self::failed(absent())
     }
@@ -133,7 +133,7 @@ impl Split {
         before
     }
 
-    /// Takes back what was begun.
+    /// Takes the beginning of an answer back.
     pub(super) fn take_back(&mut self, before: usize) {
         debug_assert_eq!(self.out.len(), before + 1);
         self.out.text().pop();

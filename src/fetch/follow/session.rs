@@ -26,7 +26,7 @@ use crate::upstream::{PoolState, Priority, rules_of};
 /// Heights behind the head that count as following it.
 const FOLLOWING_WITHIN: u64 = 16;
 
-/// Heights behind the head at which a height does not wait for others.
+/// Heights below the head within which a height is requested before those of catching up.
 const LIVE_WITHIN: u64 = 4;
 
 /// A session.
@@ -38,7 +38,7 @@ pub(crate) struct Session<'f> {
     window: Settlement,
     /// The height that this session began with.
     first: u64,
-    /// Height and hash of what was published last.
+    /// Height and hash of the last published block.
     last: Option<(u64, Hash)>,
     /// Heights up to here were disproved once: they are published only when proven.
     distrust: Option<u64>,
@@ -79,7 +79,7 @@ impl<'f> Session<'f> {
         self.published
     }
 
-    /// Runs until something is odd.
+    /// Runs until the first contradiction.
     pub(crate) async fn run(&mut self) -> SessionEnd {
         match self.follow().await {
             Ok(never) => match never {},
@@ -149,7 +149,7 @@ impl<'f> Session<'f> {
         Some((height, loaded(record)?))
     }
 
-    /// The next height, with the window of unsettled ones before it.
+    /// Returns the next height. Rebuilds the window of unsettled heights before it.
     async fn resume(&mut self, head: u64) -> Result<u64, SessionEnd> {
         let next = match (self.last, self.follower.start) {
             (Some((height, _)), _) => height + 1,
@@ -179,7 +179,7 @@ impl<'f> Session<'f> {
         self.follower.status.set_verified(self.window.settled());
     }
 
-    /// Fetches and publishes for ever.
+    /// Fetches and publishes heights; ends only with the session.
     async fn pump(
         &mut self,
         mut next: u64,
@@ -224,7 +224,7 @@ impl<'f> Session<'f> {
         budget.take(alone).or_else(|| forced.then_some(IngestReservation::Forced))
     }
 
-    /// Something is new with the upstreams.
+    /// Handles a change of the upstreams.
     async fn seen(&self, before: PoolState, now: PoolState) -> Result<(), SessionEnd> {
         if now.admitted == 0 {
             return Err(SessionEnd::Lost);
@@ -243,8 +243,8 @@ impl<'f> Session<'f> {
         Ok(())
     }
 
-    /// The mirror source rejected heights that no header has proven yet. They are not waited
-    /// for that to be found here too.
+    /// Withdraws the unproven heights that the mirror source withdrew, without waiting for the header that
+    /// disproves them.
     async fn withdrawn(&self, from: u64) -> Result<SessionEnd, SessionEnd> {
         let proven = self.follower.serving.proven_height();
         // Proven heights stay, also if the mirror source withdraws them.
@@ -283,7 +283,7 @@ impl<'f> Session<'f> {
         self.follower.status.set_phase(if near { Phase::Following } else { Phase::CatchingUp });
     }
 
-    /// Holds a proven height against those before it, and publishes it.
+    /// Compares a proven height with those before it, and publishes it.
     async fn publish(
         &mut self,
         fetched: Fetched,

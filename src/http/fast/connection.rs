@@ -195,7 +195,7 @@ impl FastConnection {
         std::mem::take(&mut self.rest).into()
     }
 
-    /// Reads, answers and sends until something has to be waited for.
+    /// Reads, answers and sends until it must wait.
     pub(crate) fn go_on(
         &mut self,
         service: &FastService,
@@ -224,7 +224,7 @@ impl FastConnection {
         service.responder.rpc.memory.account(self.address).hold(&mut self.held, Holder::Head, bytes)
     }
 
-    /// Says that there is no memory, as far as that goes at once, and ends.
+    /// Sends that there is no memory, if the socket takes it at once, and ends the connection.
     fn refuse(&mut self, service: &FastService) -> NextStep {
         // Amid an unsent response these bytes would be taken for a part of its body.
         if let (None, Ok(stream)) = (&self.out, self.stream()) {

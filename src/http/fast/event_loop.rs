@@ -34,7 +34,7 @@ mod tests;
 /// Highest number of events of one wait.
 const EVENTS: usize = 1024;
 const DOOR: Token = Token(usize::MAX);
-/// Time between two looks for connections past their deadline.
+/// Least time between two checks for connections past their deadline.
 const LOOKS_APART: Duration = Duration::from_millis(50);
 /// Time that an idle connection stays open at the end: a request may be on its way, and gets a
 /// response that says that the connection closes.
@@ -107,7 +107,7 @@ impl EventLoop {
             }
             now = Instant::now();
             events.iter().for_each(|event| self.event(event, now));
-            // The door comes last: a new connection may get the key of one that closed in this turn,
+            // New connections come last: one may get the key of a connection that closed in this turn,
             // and must not get its events.
             if events.iter().any(|event| event.token() == DOOR) {
                 self.open_door(now);
@@ -160,7 +160,7 @@ impl EventLoop {
                 }
                 ToFast::Drain => self.drain(now),
                 ToFast::Renewed => self.renew(now),
-                ToFast::Alive(told) => drop(told.send(())), // who asked may have given up
+                ToFast::Alive(told) => drop(told.send(())), // the asker may have given up
                 ToFast::Last => self.last = true,
             }
         }
@@ -218,7 +218,7 @@ impl EventLoop {
         self.look_at = Some(now);
     }
 
-    /// Connections end behind their next response, or once they are idle for a while.
+    /// Lets connections end after their next response, or once they are idle for a while.
     fn drain(&mut self, now: Instant) {
         let end = now + DRAIN_IDLE;
         self.drain_end = Some(end);
@@ -226,7 +226,7 @@ impl EventLoop {
         self.look_at = Some(self.look_at.map_or(end, |at| at.min(end)));
     }
 
-    /// Gives a connection its turn, unless another thread has its socket.
+    /// Gives a connection its turn, unless another thread has the socket.
     fn turn(&mut self, key: usize, now: Instant) {
         let is_alone = self.open.len() == 1;
         let Some(connection) = self.open.get_mut(key).filter(|connection| !connection.waits())
@@ -308,7 +308,7 @@ impl EventLoop {
             }
             due > now
         });
-        // A look visits all connections, so looks keep their distance.
+        // A check visits all connections, so it must not come too often.
         self.look_at = next.map(|next| next.max(now + LOOKS_APART));
     }
 }

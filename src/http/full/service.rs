@@ -1,4 +1,4 @@
-//! Requests in hyper's hands: read, and answered by what they are.
+//! Requests on the full path: reads each one, and answers it by its kind.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) struct Service {
     pub(crate) relay_paths: RelayPaths,
 }
 
-/// Client of a connection that is in hyper's hands.
+/// Client of a connection of the full path.
 pub(crate) struct Client {
     pub(crate) address: ClientAddress,
     pub(crate) quiet: Arc<IdleState>,
@@ -79,7 +79,7 @@ impl Service {
         Client { address, quiet, entry, is_cacheable }
     }
 
-    /// Answers one request; nothing can fail but by an answer that says so.
+    /// Answers one request. A failure is a response too.
     pub(crate) async fn respond(
         &self,
         mut request: Request<Incoming>,
@@ -244,7 +244,7 @@ impl Service {
         })
     }
 
-    /// A refusal, which is counted.
+    /// Counts a refusal, and returns its response.
     fn refused(&self, refusal: ErrorResponse) -> Response<ResponseBody> {
         let response = refusal.response();
         self.responder.rpc.counters.refuse(response.status().as_u16());
@@ -305,7 +305,7 @@ impl Service {
         closing_unless(body.ended, response)
     }
 
-    /// Admits a body by the client's key. A long one is read elsewhere, as it is to be answered.
+    /// Admits a body by the client's key. Another thread parses a long body, as when it is answered.
     async fn admit_key(
         &self,
         key: ClientKey,
@@ -341,7 +341,7 @@ impl Service {
         }
     }
 
-    /// Answers it on a thread that may wait for the disk, or says why it is not answered.
+    /// Answers a body on a thread that may wait for the disk, or says why it is not answered.
     async fn answer_offloaded(
         &self,
         body: Bytes,
@@ -353,7 +353,7 @@ impl Service {
         self.answer_by(rpc, body, accepts, client, began).await
     }
 
-    /// Answers it by `rpc` in this way.
+    /// Answers a body by `rpc` on such a thread.
     pub(super) async fn answer_by(
         &self,
         rpc: Arc<Rpc>,
@@ -380,8 +380,8 @@ impl Service {
     }
 }
 
-/// Refusal of a request that carries no JSON-RPC, if the client's key does not allow it. Messages of a
-/// WebSocket and calls to other paths of the node count by themselves.
+/// Refusal of a request that carries no JSON-RPC, if the client's key does not allow it. A WebSocket is not
+/// refused here: each of its messages counts.
 fn other_refusal(key: Option<&ClientKey>, turned: &NonRpc) -> Option<KeyRefusal> {
     use NonRpc::{Away, Refused, Relayed, WebSocket};
     let key = key.filter(|_| !matches!(turned, WebSocket | Relayed(_) | Away(_) | Refused(_)))?;

@@ -40,7 +40,7 @@ use crate::shared::{Began, ClientAddress, Reservation, Work, WsClose, add};
 
 /// Read buffer that a connection keeps; a longer message takes more while it comes.
 const READ_BUFFER: usize = 1 << 10;
-/// Bytes that the kernel keeps unsent for a client that does not read. By itself it would keep megabytes.
+/// Bytes that the kernel keeps unsent for a client that does not read. Its default would be megabytes.
 const UNSENT_MAX: u32 = 128 << 10;
 /// Maximum time of the closing handshake when neve ends.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);

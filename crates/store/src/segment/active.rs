@@ -83,7 +83,7 @@ impl Active {
         self.has_room(record.encoded_len(), &RecordHeader::of(record))
     }
 
-    /// Checks this for a record of `len` bytes.
+    /// Checks [`Self::fits`] for a record of `len` bytes.
     pub(crate) fn has_room(&self, len: u64, head: &RecordHeader) -> bool {
         let header = &self.segment.header;
         let entries = self.table_len() + head.transactions as usize + 1;
@@ -128,8 +128,8 @@ impl Active {
         Ok(())
     }
 
-    /// Writes the record at `height` as it is stored in another segment, damaged or not: a copy must not make a checksum
-    /// anew. `None` is one that cannot be read there.
+    /// Writes the record at `height` as it is stored in another segment, damaged or not: a new checksum would hide
+    /// the damage. `None` is a record that cannot be read there.
     pub(crate) fn append_stored(
         &mut self,
         latch: &mut Latch,
@@ -361,7 +361,7 @@ impl Active {
         Ok((intact && linked).then_some((slot, head, bytes)))
     }
 
-    /// A seal that was being written must not be taken for one later.
+    /// Clears a seal that was not written whole, so that no later start takes it for one.
     fn clear_seal(&self, latch: &mut Latch, file: &File) -> Result<(), Error> {
         let mut seal = [0; SEAL_LEN];
         let offset = SEAL_OFFSET as u64;
