@@ -33,7 +33,8 @@ mod tests;
 
 /// Highest number of events of one wait.
 const EVENTS: usize = 1024;
-const DOOR: Token = Token(usize::MAX);
+/// Token of messages from other threads, for which no socket has an event.
+const HANDOFF: Token = Token(usize::MAX);
 /// Least time between two checks for connections past their deadline.
 const LOOKS_APART: Duration = Duration::from_millis(50);
 /// Time that an idle connection stays open at the end: a request may be on its way, and gets a
@@ -73,7 +74,7 @@ impl EventLoop {
     ) -> io::Result<(Self, Handoff)> {
         let poll = Poll::new()?;
         let (sender, coming) = mpsc::channel();
-        let waker = Arc::new(Waker::new(poll.registry(), DOOR)?);
+        let waker = Arc::new(Waker::new(poll.registry(), HANDOFF)?);
         let (open, room, again) = (Slab::new(), vec![0; ROOM], Vec::new());
         let (look_at, drain_end, last) = (None, None, false);
         let handoff = Handoff { sender, waker };
@@ -109,8 +110,8 @@ impl EventLoop {
             events.iter().for_each(|event| self.event(event, now));
             // New connections come last: one may get the key of a connection that closed in this turn,
             // and must not get its events.
-            if events.iter().any(|event| event.token() == DOOR) {
-                self.open_door(now);
+            if events.iter().any(|event| event.token() == HANDOFF) {
+                self.take_handoffs(now);
             }
             self.turns(now);
             self.service.responder.rpc.counters.latencies.settle(now);
@@ -149,7 +150,7 @@ impl EventLoop {
     }
 
     /// Takes connections, answers and signals from other threads.
-    fn open_door(&mut self, now: Instant) {
+    fn take_handoffs(&mut self, now: Instant) {
         while let Ok(come) = self.coming.try_recv() {
             match come {
                 ToFast::Connection(moved) => self.enter(moved, now),
