@@ -52,6 +52,7 @@ impl RpcClient {
             connect_timeout: config.connect_timeout,
             read_bytes: Some(READ_BYTES),
             idle_timeout: Duration::from_mins(1),
+            // A height may take two requests at once: block and receipts.
             idle_max: config.concurrency * 2,
         };
         let http = HttpClient::new(endpoint, tls, connections);

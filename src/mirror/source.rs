@@ -175,6 +175,7 @@ impl MirrorSource {
     /// The records from `from` on.
     pub(crate) async fn records(&self, from: u64) -> Result<FrameStream, SourceError> {
         let response = self.get(&format!("{RECORDS}?from={from}"), &[]).await?;
+        // A frame has a block and its receipts, each of which could come as a response of its own.
         let max = 2 * self.config.response_bytes_max + 64;
         let pieces = ByteStream { body: response.into_body() };
         Ok(FrameStream { pieces, bytes: BytesMut::new(), max })
@@ -199,6 +200,7 @@ impl MirrorSource {
         let response = response.map_err(|error| SourceError::Unreachable(whole_story(&error)))?;
         match response.status() {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => Ok(response),
+            // A full source is no source without segments: it is tried again soon.
             status @ (StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) => {
                 Err(SourceError::Busy(status))
             }

@@ -108,6 +108,7 @@ impl Admin {
         if self.serving.freshness.follows_nobody() {
             return None; // what is stored does not age
         }
+        // The first cause counts: a silent upstream makes lag and age look worse than they are.
         let Some(silence) = self.status.silence() else {
             return Some("the upstream has not answered yet".to_owned());
         };
@@ -121,6 +122,8 @@ impl Admin {
         if matches!(phase, Phase::WrongChain | Phase::Disagrees | Phase::Stopped) {
             return Some(format!("following has stopped: {}", phase.name()));
         }
+        // Without a proven head of the upstream the lag is unknown, and the age still bounds how
+        // old the head is.
         let lag = self.lag().unwrap_or(0);
         let limit = ready.lag_max;
         if lag > limit {

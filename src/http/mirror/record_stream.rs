@@ -79,6 +79,8 @@ impl<'s> RecordStream<'s> {
             self.send(frame).await?;
             counter!("neve_mirror_sent_records_total").increment(1);
             self.sent.push_back(sent);
+            // A withdrawal reaches back to the settled height only, which is seconds behind the
+            // head.
             if self.sent.len() > REMEMBERED {
                 self.sent.pop_front();
             }

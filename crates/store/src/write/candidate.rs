@@ -121,6 +121,7 @@ impl Candidate {
             let proven = || holder(served, height)?.proven(height).ok()?;
             residency::loaded(proven).is_some()
         };
+        // Every record is read: after this the file is removed, and it may be the only intact one.
         let is_copy = (self.base()..=last).all(is_intact);
         (!is_copy).then_some("the file that has its heights, too, is damaged")
     }

@@ -130,6 +130,7 @@ impl Writer {
         // Packed bytes are not of the hot window, however new they are.
         let unpacked = view.segments.iter().rev().filter(|segment| !segment.is_packed());
         let cold = unpacked.filter(|segment| {
+            // Before its bytes are added: the segment across the bound stays unpacked as a whole.
             let is_hot = bytes < unpacked_bytes;
             bytes += segment.disk_bytes;
             !is_hot && is_source(segment, settled)
@@ -143,6 +144,7 @@ impl Writer {
         let new = match outcome {
             Ok(PackOutcome::Packed(new)) => new,
             Ok(PackOutcome::Stopped) => return Ok(PackEnd::NotPacked),
+            // Remembered, or the same range would be packed again and again, and no other one.
             Ok(PackOutcome::Unpackable(range)) => {
                 self.unpackable.insert(range.first);
                 return Ok(PackEnd::Unpackable(range));
@@ -162,6 +164,7 @@ impl Writer {
             found.len() == sources.len()
                 && found.zip(&sources).all(|(found, source)| Arc::ptr_eq(found, source))
         };
+        // While the thread packed, the writer may have evicted, repaired or withdrawn some of them.
         let Some(at) = at.filter(same) else {
             return self.latch.remove(&unfinished).map(|()| PackEnd::Overtaken);
         };
