@@ -160,8 +160,11 @@ impl Evidence {
             return false; // the next time, perhaps
         }
         if room.known.len() >= KNOWN_MAX {
+            // Costs at most a second file of each, and bounds what an upstream can make neve
+            // remember.
             room.known.clear();
         }
+        // An upstream repeats a lie at each attempt, and one file of it is enough.
         let is_new = room.known.insert(key);
         room.waiting += usize::from(is_new);
         is_new
@@ -196,6 +199,8 @@ impl Inner {
     ) -> io::Result<()> {
         let now = unix_now();
         let bytes = contents(now.as_secs());
+        // Locked over the write: the oldest file is removed by the order of names, which the count
+        // decides.
         let mut state = lock(&self.state);
         fs::create_dir_all(&self.dir)?;
         state.count += 1;

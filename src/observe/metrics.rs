@@ -95,6 +95,8 @@ pub(crate) fn publish_memory(memory: &MemoryBudget) {
 
 /// Adds up what the serving threads have counted.
 pub(crate) fn publish(thread_counters: &[Arc<ThreadCounters>]) {
+    // Sums are set, not added: a second scrape at the same time must not count them twice. Series
+    // begin with their first event, because methods times outcomes would be hundreds of empty ones.
     for (method, label) in MethodLabel::all() {
         for (outcome, name) in OUTCOMES.into_iter().enumerate() {
             let sum =

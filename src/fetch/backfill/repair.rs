@@ -172,6 +172,8 @@ impl Mending<'_> {
             let next = *next;
             self.pass(next)?;
         }
+        // Between two damaged heights that are far apart a new window is cheaper than all headers
+        // in between.
         if self.window.as_ref().is_none_or(|(_, next)| *next != height) {
             let before = height.checked_sub(1);
             let rebuilt = unsettled::rebuild(

@@ -20,6 +20,7 @@ impl Message<'_> {
             return decode(method, self.params(), rules).map(|query| (method, query));
         }
         let name = self.method();
+        // Over HTTP only: over a WebSocket `Message::subscription` has taken these before.
         if name.ends_with("_subscribe") {
             return Err(RpcError::NO_NOTIFICATIONS.into());
         }
