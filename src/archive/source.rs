@@ -176,6 +176,7 @@ impl ArchiveSource {
         warn!(base = entry.first, archive = self.url, error = why, "segment rejected");
         self.status.change_archive(|archive| archive.refused += 1);
         count("rejected");
+        // By digest: the same heights written anew have another one, and are tried at once.
         lock(&self.refused).insert(entry.digest, Instant::now());
     }
 

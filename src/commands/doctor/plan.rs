@@ -295,7 +295,10 @@ mod tests {
             "32.0 MiB ingest, 4.00 GiB filters of the archive, 153.5 MiB reads of the archive";
         assert!(text.contains(parts), "{text}");
         let size = include_str!("../../../docs/operating/size.md");
-        assert!(size.contains("Its other bounds add 144 MiB"), "these and the manifest are 153.5 MiB");
+        assert!(
+            size.contains("Its other bounds add 144 MiB"),
+            "these and the manifest are 153.5 MiB"
+        );
         assert!(!texts(&NODE).contains("of the archive"));
     }
 

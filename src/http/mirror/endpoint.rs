@@ -129,7 +129,8 @@ impl MirrorEndpoint {
         let tag = format!("\"{}\"", file.page.tag);
         let len = file.page.bytes;
         let Ok(range) = range(headers, &tag, len) else {
-            let mut response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "the file is shorter than this range");
+            let mut response =
+                plain(StatusCode::RANGE_NOT_SATISFIABLE, "the file is shorter than this range");
             set(response.headers_mut(), CONTENT_RANGE, format!("bytes */{len}"));
             return whole(response);
         };
