@@ -341,6 +341,9 @@ mod tests {
         assert_eq!(read.packed.len(), 65_530);
         bytes.resize((4 << 20) + 1, b' ');
         let error = listing(Full::<Bytes>::from(bytes)).await.expect_err("it is too long");
-        assert_eq!(error.to_string(), "what it sent is malformed: a list of over 4194304 bytes");
+        assert_eq!(
+            error.to_string(),
+            "the source sent malformed data: a list of over 4194304 bytes"
+        );
     }
 }

@@ -167,7 +167,7 @@ fn block(value: Option<&[u8]>) -> Block {
         return named_block(value); // nearly always; serde would write an error first
     }
     let (mut number, mut hash) = (None, None);
-    for (key, value) in members(value.as_bytes()) {
+    for (key, value) in members(value) {
         // As in Go: upper and lower case are equal, and the last of equal names counts.
         let member = if is_key(key, "fromblock") || is_key(key, "blocknumber") {
             &mut number

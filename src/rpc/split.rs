@@ -234,6 +234,20 @@ impl Split {
         self.out.finish()
     }
 
+    /// Reserves memory for the body that [`Self::fill`] makes; false if clients use too much.
+    pub(crate) fn reserve(&mut self, account: Account<'_>, fillings: &[Filling]) -> bool {
+        let bytes = self.filled_bytes(fillings);
+        account.hold(&mut self.reserved, Holder::Relay, bytes)
+    }
+
+    /// Bytes of the whole batch with these answers, at most.
+    fn filled_bytes(&self, fillings: &[Filling]) -> usize {
+        const GAP_BYTES: usize = 256; // around an answer and its id, or an error in its place
+        let answers = fillings.iter().filter_map(|filling| filling.response.as_ref().ok());
+        let ids = self.outbound.ids().map(|id| envelope::echoed_len(id) + GAP_BYTES);
+        self.held() + ids.sum::<usize>() + answers.map(Bytes::len).sum::<usize>()
+    }
+
     /// Fills the gaps with upstreams' answers, or with errors. That takes long for long answers. The caller
     /// reserves the memory of the body.
     pub(crate) fn fill(self, fillings: &[Filling]) -> Option<Mixed> {

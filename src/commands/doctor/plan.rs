@@ -31,8 +31,8 @@ const CATCH_UP_RATE: f64 = 1_375.0;
 /// Blocks a second that a mirror next to its source takes as segments: 178,000 of them in 66 s.
 const MIRROR_RATE: f64 = 2_690.0;
 /// Memory of a replica that answers below its tail, besides its filters: 64 MiB of reads in flight, 16 of pages
-/// that wait for the disk, 32 of tables, 32 of page lists, and the manifest of 1,500 spans.
-const REPLICA_BYTES: u64 = (144 << 20) + 10_000_000;
+/// that wait for the disk, 32 of tables, 32 of page lists, 96 of segments that are proven, and the manifest of 1,500 spans.
+const REPLICA_BYTES: u64 = (240 << 20) + 10_000_000;
 /// HTTP requests for a height of a node, and of an upstream without `eth_getBlockReceipts`: there a
 /// batch brings the receipts.
 const REQUESTS: f64 = 1.0;
@@ -292,12 +292,12 @@ mod tests {
     fn memory_has_the_parts_of_an_archive() {
         let text = texts(&[&NODE[..], &["--archive", "file:///archive"]].concat());
         let parts =
-            "32.0 MiB ingest, 4.00 GiB filters of the archive, 153.5 MiB reads of the archive";
+            "32.0 MiB ingest, 4.00 GiB filters of the archive, 249.5 MiB reads of the archive";
         assert!(text.contains(parts), "{text}");
         let size = include_str!("../../../docs/operating/size.md");
         assert!(
-            size.contains("Its other bounds add 144 MiB"),
-            "these and the manifest are 153.5 MiB"
+            size.contains("Its other bounds add 240 MiB"),
+            "these and the manifest are 249.5 MiB"
         );
         assert!(!texts(&NODE).contains("of the archive"));
     }

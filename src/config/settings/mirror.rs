@@ -61,8 +61,9 @@ pub(super) const ARCHIVE: Group = Group {
             "archive-trust",
             text::<ArchiveTrust>("WORD"),
             "Archived heights below the served range that neve answers. `prove`: those that this neve has \
-             proven before; ed25519:KEY: all of a manifest that the key signed; sha256:DIGEST: all of \
-             the manifest with the digest.",
+             proven, one segment more each time that a client asks for a height below them; \
+             ed25519:KEY: all of a manifest that the key signed; sha256:DIGEST: all of the manifest with \
+             the digest.",
         )
         .or("prove"),
         Setting::new(

@@ -142,9 +142,7 @@ impl Service {
             let admitted = key.map_or(Ok(()), |key| key.admit_other());
             return admitted.map(|()| None).map_err(KeyRefusal::response);
         }
-        // Written anew, as calls of the C-chain are: see `crate::rpc::Outbound`.
-        let calls = Outbound::of_other_api(&body.bytes, self.responder.rpc.limits.batch_items_max);
-        let mut calls = calls.ok_or_else(|| ErrorResponse::NOT_RELAYED.response())?;
+        let mut calls = self.calls_for_path(&body.bytes, client, key).await?;
         let reserved = account.reserve(Holder::Relay, calls.held());
         let reserved = reserved.ok_or_else(|| self.responder.response(RpcResponse::NoRoom))?;
         calls.keep(Some(reserved));

@@ -326,6 +326,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream as StdTcpStream};
 
+    use hyper::header::CONTENT_LENGTH;
+
     use super::*;
     use crate::shared::FREE_BYTES;
 
@@ -337,14 +339,16 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let mut client = StdTcpStream::connect(address).expect("it listens");
         let (stream, _) = listener.accept().expect("it was asked");
-        [&client, &stream].map(|end| end.set_nonblocking(true).expect("a socket"));
+        for end in [&client, &stream] {
+            end.set_nonblocking(true).expect("a socket");
+        }
         let stream = TcpStream::from_std(stream).expect("a runtime");
         let deadlines = Deadlines { idle: Duration::from_mins(1), write: Duration::from_mins(1) };
         let (memory, from) = (MemoryBudget::new(1, 1), IpAddr::V4(Ipv4Addr::LOCALHOST).into());
         let mut socket =
             HyperSocket::new(stream, Instant::now(), from, deadlines, Arc::default(), memory);
         let mut room = vec![0; 4 * FREE_BYTES];
-        let head = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", BODY.len());
+        let head = format!("POST / HTTP/1.1\r\n{CONTENT_LENGTH}: {}\r\n\r\n", BODY.len());
         client.write_all(head.as_bytes()).expect("it goes at once");
         let mut buf = ReadBuf::new(&mut room);
         let read = poll_fn(|context| socket.poll_framed(context, &mut buf)).await;
