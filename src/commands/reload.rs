@@ -131,11 +131,11 @@ impl Reload {
     /// source of blocks if another one is wanted.
     pub(crate) fn run(&mut self) -> Option<UpstreamConfig> {
         self.reload_keys();
-        self.reload_headers();
         if let Some(sink) = &self.access_log {
             sink.log().reopen();
         }
         let Some(file) = self.source.file().map(|file| file.display().to_string()) else {
+            self.reload_headers();
             let has_files = self.keys.is_some() || !self.header_files.is_empty();
             // With one of them SIGHUP had an effect: no warning then.
             if !has_files && self.access_log.is_none() {
@@ -169,7 +169,17 @@ impl Reload {
         }
         // One that could not be used is tried again: the cause may be gone.
         self.source_due |= changes.reloaded.iter().any(|name| SOURCE.contains(name));
-        self.source_due.then_some(newer.source)
+        // A header file goes to an upstream by its place, that of a rule included. With the rules of the start it
+        // would go to another upstream, and so would its secret.
+        let rules_wait = changes.needs_restart.contains(&"relay-to");
+        if rules_wait && (self.source_due || !self.header_files.is_empty()) {
+            warn!(setting = "relay-to", "upstreams and headers need a restart");
+        } else if self.source_due {
+            return Some(newer.source); // which reads the files: the earlier upstreams never get what is in them now
+        } else {
+            self.reload_headers();
+        }
+        None
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -180,4 +180,115 @@ fn headers_of_a_file_go_with_calls_and_websockets() {
     neve.wait_for_log("header file readable by others");
     let log = neve.log();
     assert!(!log.contains("SECRET"), "{log}");
+}
+
+/// Starts a server before a node that passes all on, and gives what neve sends.
+fn listening_proxy(node: SocketAddr) -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, sent) = mpsc::channel();
+    std::thread::spawn(move || {
+        for mut neve in listener.incoming().map_while(Result::ok) {
+            let mut upstream = TcpStream::connect(node).unwrap();
+            let (mut back, mut to_neve) =
+                (upstream.try_clone().unwrap(), neve.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut back, &mut to_neve));
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 65536];
+                while let Ok(len @ 1..) = neve.read(&mut buffer) {
+                    let _ = sender.send(String::from_utf8_lossy(&buffer[..len]).to_lowercase());
+                    if upstream.write_all(&buffer[..len]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (url, sent)
+}
+
+const BALANCE: &str = r#"["0x0000000000000000000000000000000000000001","latest"]"#;
+
+/// Returns all that was sent so far.
+fn so_far(sent: &mpsc::Receiver<String>) -> String {
+    sent.try_iter().collect()
+}
+
+/// An operator changes over to another provider: address and key change at once.
+#[test]
+fn key_of_the_next_upstream_is_not_sent_to_the_one_of_before() {
+    let devnet = devnet_of(config());
+    let (before, sent) = listening_proxy(devnet.address());
+    let (next, heads) = repeating_server();
+    let dir = fresh_dir();
+    let [settings, headers] = ["neve.toml", "headers"].map(|name| dir.path().join(name));
+    let write = |upstream: &str, key: &str| {
+        fs::write(&headers, format!("X-Key: {key}\n")).unwrap();
+        let text = format!(
+            "upstream = {upstream:?}\nupstream-header-file = {headers:?}\nstart = 0\non-miss = \"relay\"\n"
+        );
+        fs::write(&settings, text).unwrap();
+    };
+    write(&before, "key-of-the-first");
+    let path = settings.display().to_string();
+    let neve = Neve::start(dir.path(), &["--config", &path]);
+    neve.wait_for_head(HEAD);
+    write(&next, "key-of-the-second");
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("upstreams replaced");
+    // No upstream is admitted: misses go to the one of before.
+    assert_eq!(neve.client().call("eth_getBalance", BALANCE).status, 200);
+    let sent = so_far(&sent);
+    assert!(sent.contains("key-of-the-first") && sent.contains("eth_getbalance"), "{sent}");
+    assert!(!sent.contains("key-of-the-second"), "{sent}");
+    let head = heads.recv_timeout(Duration::from_mins(1)).expect("a request");
+    assert!(head.contains("key-of-the-second") && !head.contains("key-of-the-first"), "{head}");
+}
+
+/// Header files go by place, and the rules of the start hold until a restart.
+#[test]
+fn key_of_a_relayed_upstream_is_not_sent_to_that_of_another_rule() {
+    let devnet = devnet_of(config());
+    let [(first, sent), (second, _unused)] = [(); 2].map(|()| listening_proxy(devnet.address()));
+    let dir = fresh_dir();
+    let file = |name: &str, key: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, format!("X-Key: {key}\n")).unwrap();
+        path.display().to_string()
+    };
+    let of_first = file("first", "key-of-the-first");
+    let of_second = file("second", "key-of-the-second");
+    let fixed = format!("upstream = {:?}\nstart = 0\non-miss = \"relay\"\n", devnet.base_url());
+    let settings = dir.path().join("neve.toml");
+    let write = |rules: &[&String], files: &[&String]| {
+        let text = format!("{fixed}relay-to = {rules:?}\nupstream-header-file = {files:?}\n");
+        fs::write(&settings, text).unwrap();
+    };
+    let [rule, other] = [&first, &second].map(|url| format!("eth_getBalance={url}"));
+    let none = "none".to_owned();
+    write(&[&rule, &other], &[&none, &of_first, &of_second]);
+    let neve = Neve::start(dir.path(), &["--config", &settings.display().to_string()]);
+    neve.wait_for_head(HEAD);
+    let called = || {
+        assert_eq!(neve.client().call("eth_getBalance", BALANCE).status, 200);
+        so_far(&sent)
+    };
+    assert!(called().contains("key-of-the-first"));
+    write(&[&other], &[&none, &of_second]);
+    neve.signal(Signal::HUP);
+    neve.wait_for_log("settings need a restart settings=relay-to");
+    std::thread::sleep(Duration::from_secs(2)); // other upstreams would be in force
+    let sent = called();
+    assert!(sent.contains("key-of-the-first") && !sent.contains("key-of-the-second"), "{sent}");
+    // The same files with other keys.
+    file("first", "key-of-a-third");
+    neve.signal(Signal::HUP);
+    neve.wait("the second reload", |_| {
+        (neve.log().matches("settings need a restart").count() == 2).then_some(())
+    });
+    let sent = called();
+    assert!(sent.contains("key-of-the-first") && !sent.contains("key-of-a-third"), "{sent}");
+    neve.wait_for_log("upstreams and headers need a restart setting=\"relay-to\"");
+    neve.stop_in_time();
 }
