@@ -48,9 +48,14 @@ pub(super) async fn pulled(
 ) -> Result<u64, String> {
     let held = opened(place)?.manifest().await.map_err(|failed| failed.to_string())?;
     let manifest = held.ok_or_else(|| Failed::NoManifest.to_string())?.manifest;
-    let flags = flags(dir, anchor, from, (place, manifest.range));
+    let flags = flags(dir, from, (place, manifest.range));
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let config = Config { retention: Retention::default(), ..Config::without_upstream(&flags)? };
+    let mut config =
+        Config { retention: Retention::default(), ..Config::without_upstream(&flags)? };
+    if let Some(archive) = &mut config.archive {
+        // Settings of this machine's server may push, and begin at a block of their own.
+        (archive.push, archive.anchor) = (None, anchor);
+    }
     crate::observe::log::start(&config.log);
     let text = |error: StartError| error.to_string();
     let store = StoreDir::of(&config).map_err(text)?;
@@ -65,6 +70,7 @@ pub(super) async fn pulled(
     let goal = goal(&manifest, &serving, anchor, from)?;
     let rates = LiveRates::new(ArcSwap::from_pointee(Rates::of(&config)));
     let parts = Parts::of(&config, &store, chain, &serving, &rates).map_err(text)?;
+    // Nothing is packed: what comes is.
     let started = parts.writing(writer, config.retention, config.fsync_interval, None);
     let (ingest, writer) = started.map_err(|error| error.to_string())?;
     let follower = parts.follower(&config, ingest.clone());
@@ -80,13 +86,8 @@ pub(super) async fn pulled(
     pull.say(ended?, place.json)
 }
 
-/// Flags of `neve serve` that a pull stands for. Nothing is packed, and the store has the ranges of the archive.
-fn flags(
-    dir: &Path,
-    anchor: Option<Anchor>,
-    from: u64,
-    (place, range): (&ArchivePlace, u32),
-) -> Vec<String> {
+/// Flags of `neve serve` that a pull stands for. The store has the ranges of the archive.
+fn flags(dir: &Path, from: u64, (place, range): (&ArchivePlace, u32)) -> Vec<String> {
     let mut flags = vec![
         format!("--data-dir={}", dir.display()),
         format!("--archive={}", place.url),
@@ -95,10 +96,6 @@ fn flags(
     ];
     let endpoint = place.archive_endpoint.iter();
     flags.extend(endpoint.map(|endpoint| format!("--archive-endpoint={endpoint}")));
-    flags.extend(
-        anchor.map(|anchor| format!("--archive-anchor={}:{:#x}", anchor.height, anchor.hash)),
-    );
-    flags.push("--unpacked-bytes=none".to_owned());
     flags
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::bucket::Bucket;
 use crate::store::archive::{archive, outcome, packed_store};
-use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::neve::{Neve, fresh_dir, run, run_with};
 use crate::support::served::serves;
 
 fn pulled(dir: &Path, words: &[&str]) -> (i32, Option<Value>, String) {
@@ -54,6 +54,26 @@ fn pulled_store_is_that_of_a_neve_that_followed_a_node() {
     neve.wait_for_head(110);
     serves(&neve, &bucket.node, 0..=110);
     neve.stop_in_time();
+}
+
+/// A server that pushes has lost its disk.
+#[test]
+fn settings_of_a_server_that_pushes_do_not_keep_a_pull_from_beginning() {
+    let bucket = Bucket::new(Helicon::Never);
+    let (dir, place) = (fresh_dir(), bucket.place());
+    let (store, file) = (dir.path().join("store"), dir.path().join("neve.toml"));
+    let zeros = "0".repeat(64);
+    let settings = format!(
+        "archive = {place:?}\narchive-push = true\narchive-anchor = \"7:0x{zeros}\"\nretain-bytes = \"20GiB\"\n"
+    );
+    fs::write(&file, settings).expect("a file");
+    let anchor = format!("95:{:#x}", bucket.node.block(95).expect("it is there").hash());
+    let (file, shown) = (file.display().to_string(), store.display().to_string());
+    let words =
+        ["archive", "pull", "--json", "--data-dir", &shown, "--archive-anchor", &anchor, &place];
+    let (code, lines, errors) = outcome(&run_with(&[("NEVE_CONFIG", &file)], &words));
+    assert_eq!((code, heights(lines.last())), (0, [0, 95, 0].map(Value::from)), "{errors}");
+    assert_eq!(digest(dir.path()).0, 0);
 }
 
 #[test]
