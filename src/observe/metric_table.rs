@@ -151,7 +151,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Gauge Count "neve_head_height" []
         "Highest served height"
     Gauge Seconds "neve_head_age_seconds" []
-        "Seconds between the time of the head's block and the system clock"
+        "Seconds between the time of the head's block and the system clock; absent if no upstream is followed"
     Gauge Count "neve_settled_height" []
         "Highest served height whose receipts a header commits to"
     Gauge Count "neve_unsettled_heights" []
@@ -161,7 +161,7 @@ pub(crate) const METRICS: &[Metric] = metrics! {
     Gauge Count "neve_upstream_head_height" []
         "Highest upstream head with a proven header or a stored block"
     Gauge Seconds "neve_upstream_silence_seconds" []
-        "Seconds since an upstream last answered"
+        "Seconds since an upstream last answered; absent if no upstream is followed"
     Gauge Count "neve_upstream_ws_connected" []
         "1 while an upstream announces heads over WebSocket, 0 while neve polls"
     Counter Count "neve_upstream_ws_connections_total" []

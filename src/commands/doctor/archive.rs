@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::report::Finding;
-use crate::archive::{ArchiveAddress, ArchiveStore, Failed};
+use crate::archive::{ArchiveAddress, ArchiveStore, Failed, SigningKey};
 use crate::config::settings::{ArchiveConfig, Config};
 
 /// Time for the manifest. The store is asked again and again meanwhile.
@@ -13,6 +13,15 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 pub(super) fn check(config: &Config) -> Option<Finding> {
     let archive = config.archive.as_ref()?;
+    let key = archive.push.as_ref().and_then(|push| push.sign_key.as_deref());
+    if let Some(Err(failed)) = key.map(SigningKey::read) {
+        let text = format!("{}: {failed}", config.values.named("archive-sign-key"));
+        return Some(Finding::problem(
+            "archive",
+            text,
+            "correct the file, or let neve's user read it",
+        ));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let read = runtime.block_on(async { timeout(WITHIN, heights(archive)).await });
     let wrong = |text: String, advice: &str| Some(Finding::problem("archive", text, advice));

@@ -145,14 +145,20 @@ fn doctor_says_whether_the_archive_has_the_anchor() {
     let (_bucket, place, _) = archived(&node);
     let (dir, empty) = (fresh_dir(), fresh_dir());
     let dir = dir.path().display().to_string();
-    let said = |place: &str, anchor: &str| {
+    let said_with = |place: &str, anchor: &str, more: &[&str]| {
         let from = ["--archive", place, "--archive-anchor", anchor];
         let ports = ["--listen", "127.0.0.1:0", "--admin-listen", "none"];
-        let output = run(&[&["doctor", "--json", "--data-dir", &dir], &from[..], &ports].concat());
+        let fixed = ["doctor", "--json", "--data-dir", &dir];
+        let output = run(&[&fixed[..], &from, &ports, more].concat());
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let line = text.lines().find(|line| line.contains("\"check\":\"archive\""));
         line.unwrap_or_else(|| panic!("no line of the archive: {text}")).to_owned()
     };
+    let said = |place: &str, anchor: &str| said_with(place, anchor, &[]);
+    let push = ["--archive-push", "--archive-sign-key", "/nowhere"];
+    let unsigned = said_with(&place, &anchor(&node, 95), &push);
+    let named = "--archive-sign-key /nowhere (flag): ";
+    assert!(unsigned.contains("\"problem\"") && unsigned.contains(named), "{unsigned}");
     let good = said(&place, &anchor(&node, 95));
     assert!(good.contains("\"ok\"") && good.contains("heights 0 to 95"), "{good}");
     let above = said(&place, &anchor(&node, 96));
@@ -172,6 +178,11 @@ fn replica_serves_nothing_above_its_anchor() {
     serves(&neve, &node, 0..=40);
     assert_eq!(neve.client().call("eth_getBlockByNumber", "[\"0x29\",true]").status, 421);
     assert_eq!(received(&neve, "accepted"), 2);
+    // The alerts on a silent upstream and on an old head would fire for good.
+    let metrics = neve.admin().get("/metrics").text();
+    for name in ["\nneve_upstream_silence_seconds ", "\nneve_head_age_seconds "] {
+        assert!(!metrics.contains(name), "{name}: {metrics}");
+    }
     neve.stop_in_time();
 }
 
