@@ -8,7 +8,7 @@ mod upstream_headers;
 use std::fmt;
 
 use hyper::Uri;
-use hyper::http::uri::{PathAndQuery, Scheme};
+use hyper::http::uri::{Authority, PathAndQuery, Scheme};
 
 pub(crate) use self::upstream_headers::{SentHeaders, UpstreamHeaders};
 
@@ -103,11 +103,7 @@ impl Endpoint {
             None => return Err(format!("no URL; {example}")),
         };
         let authority = uri.authority().ok_or_else(|| format!("no host; {example}"))?;
-        // hyper would not send them, and a log could show them.
-        if authority.as_str().contains('@') {
-            let instead = "use --upstream-header-file for a secret";
-            return Err(format!("user names in the address are not supported; {instead}"));
-        }
+        check_authority(authority)?;
         let path = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let (rpc_path, ws_path) = match path {
             "/" => (RPC_PATH.to_owned(), WS_PATH.to_owned()),
@@ -182,11 +178,27 @@ impl Endpoint {
         }
         let example = "write ws://127.0.0.1:9650/ext/bc/C/ws, or none";
         let uri: Uri = text.parse().map_err(|error| format!("no address ({error}); {example}"))?;
-        match uri.scheme_str() {
-            Some("ws" | "wss") if uri.host().is_some() => Ok(Some(Address(uri))),
-            _ => Err(format!("neither ws nor wss; {example}")),
+        match (uri.scheme_str(), uri.authority()) {
+            (Some("ws" | "wss"), Some(authority)) => check_authority(authority)?,
+            _ => return Err(format!("neither ws nor wss; {example}")),
         }
+        Ok(Some(Address(uri)))
     }
+}
+
+/// Refuses user names and a port that is none.
+fn check_authority(authority: &Authority) -> Result<(), String> {
+    // hyper would not send them, and a log could show them.
+    if authority.as_str().contains('@') {
+        let instead = "use --upstream-header-file for a secret";
+        return Err(format!("user names in the address are not supported; {instead}"));
+    }
+    // hyper would take the usual port of the scheme instead, and the log would show the other one.
+    let has_port = authority.as_str().len() > authority.host().len();
+    if has_port && authority.port_u16().is_none() {
+        return Err("no port; allowed: 1 to 65535".to_owned());
+    }
+    Ok(())
 }
 
 /// Returns the part of a path before that of a chain's API on a node. The id of a chain is no secret.
@@ -317,12 +329,29 @@ mod tests {
         assert!(!same("http://host", "https://host") && !same("http://host/a", "http://host/b"));
     }
 
+    /// hyper connects to port 80 or 443 instead, with all headers.
+    #[test]
+    fn port_that_is_none_is_refused() {
+        for port in ["65536", "99999999", "", "-1"] {
+            let why = |parsed: Result<(), String>| parsed.expect_err(port);
+            let why = [
+                why(Endpoint::parse(&format!("http://host:{port}")).map(drop)),
+                why(Endpoint::parse(&format!("http://[::1]:{port}/rpc")).map(drop)),
+                why(Endpoint::parse_ws(&format!("ws://host:{port}/ws")).map(drop)),
+            ];
+            assert!(port == "-1" || why[0].contains("1 to 65535"), "{port}: {why:?}");
+        }
+        assert!(
+            Endpoint::parse("http://[::1]").is_ok() && Endpoint::parse("http://h:65535").is_ok()
+        );
+    }
+
     #[test]
     fn text_that_is_no_url_is_refused() {
         for bad in ["", "host:9650", "ftp://host", "http://", "http://user@host", "http://ho st"] {
             assert!(Endpoint::parse(bad).is_err(), "{bad}");
         }
-        for bad in ["", "http://host", "ws:", "nothing"] {
+        for bad in ["", "http://host", "ws:", "nothing", "ws://user:SECRET@host/ws"] {
             assert!(Endpoint::parse_ws(bad).is_err(), "{bad}");
         }
         assert_eq!(Endpoint::parse_ws("none"), Ok(None));
