@@ -28,7 +28,7 @@ use crate::observe::{self, Admin, head_age, process, progress};
 use crate::rpc::methods::Below;
 use crate::shared::{Serving, Status, ThreadCounters};
 
-/// Time for work on blocking threads that is under way when all else has ended.
+/// Time for work on blocking threads that is under way when all else has ended, and least time for the writer.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT.
@@ -118,11 +118,13 @@ async fn serve(config: Config, inherited: Inherited, mut reload: Reload) -> Resu
     while let Some(source) = signals.next(&mut reload).await {
         following = following.again(&mut parts, &config, &source, (&ingest, &mut reload)).await;
     }
-    service_manager::stopping();
+    // `--drain-timeout` is about responses: the store has time for its sync without it, too.
+    let finish_timeout = reload.drain_timeout.max(ENDING_MAX);
+    service_manager::stopping(reload.drain_timeout + finish_timeout + ENDING_MAX);
     // First: heights that are fetched now would be stored, and wait for the drain.
     following.end().await;
     front.drain(reload.drain_timeout).await;
-    finish(ingest, writer, reload.drain_timeout).await;
+    finish(ingest, writer, finish_timeout).await;
     reload.flush_access_log();
     Ok(())
 }

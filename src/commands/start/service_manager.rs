@@ -69,9 +69,10 @@ async fn all_alive(handoffs: &[Handoff]) -> bool {
     true
 }
 
-/// Says that neve stops.
-pub(crate) fn stopping() {
-    notify(&[NotifyState::Stopping]);
+/// Says that neve stops, and how long that may take: `TimeoutStopSec` of the unit does not know the settings.
+pub(crate) fn stopping(within: Duration) {
+    let extend = format!("EXTEND_TIMEOUT_USEC={}", within.as_micros());
+    notify(&[NotifyState::Stopping, NotifyState::Custom(&extend)]);
 }
 
 fn notify(states: &[NotifyState<'_>]) {

@@ -183,13 +183,13 @@ fn more_sockets_than_two_are_refused() {
 struct Manager(UnixDatagram);
 
 impl Manager {
-    /// Waits for a message that has this line; returns the lines that came before it.
+    /// Waits for a message that is this or has this line; returns the lines that came before it.
     fn wait_for(&self, line: &str) -> Vec<String> {
         let (mut before, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
             let len = self.0.recv(&mut buffer).unwrap_or_else(|why| panic!("{line}: {why}"));
             let text = String::from_utf8_lossy(&buffer[..len]).into_owned();
-            if text.lines().any(|told| told == line) {
+            if text.trim_end() == line || text.lines().any(|told| told == line) {
                 return before;
             }
             before.extend(text.lines().map(str::to_owned));
@@ -207,7 +207,8 @@ fn service_manager_is_told_readiness_life_and_end() {
     let variables =
         [format!("NOTIFY_SOCKET={}", path.display()), "WATCHDOG_USEC=200000".to_owned()];
     let starter = ["env", &variables[0], &variables[1]];
-    let neve = Neve::start_by(&starter, dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    let arguments = ["--upstream", &node.url(), "--start", "300", "--drain-timeout", "1h"];
+    let neve = Neve::start_by(&starter, dir.path(), &arguments);
     manager.wait_for("EXTEND_TIMEOUT_USEC=30000000");
     node.change(|state| state.hold = false);
     let before = manager.wait_for("READY=1");
@@ -216,6 +217,28 @@ fn service_manager_is_told_readiness_life_and_end() {
     manager.wait_for("WATCHDOG=1");
     manager.wait_for("WATCHDOG=1");
     neve.signal(Signal::TERM);
-    manager.wait_for("STOPPING=1");
+    // TimeoutStopSec= of the unit is shorter.
+    manager.wait_for("STOPPING=1\nEXTEND_TIMEOUT_USEC=7205000000");
     neve.stop_in_time();
+}
+
+/// systemd would end the start of a large store, and give neve up after five quick failures.
+#[test]
+fn unit_neither_ends_a_long_start_nor_gives_neve_up() {
+    let unit = include_str!("../../../packaging/systemd/neve.service");
+    for line in ["TimeoutStartSec=infinity", "StartLimitIntervalSec=0", "Restart=on-failure"] {
+        assert!(unit.lines().any(|found| found == line), "{line}");
+    }
+}
+
+#[test]
+fn store_is_synced_at_the_end_without_time_for_responses() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let arguments = ["--upstream", &node.url(), "--start", "300", "--drain-timeout", "0s"];
+    let neve = Neve::start(dir.path(), &arguments);
+    neve.wait_for_head(339);
+    neve.signal(Signal::TERM);
+    neve.wait_for_log("INFO stopped");
+    let log = neve.log();
+    assert!(!log.contains("writer did not finish"), "{log}");
 }
