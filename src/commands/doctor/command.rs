@@ -1,13 +1,16 @@
 //! The command: settings in, findings out.
 
+use std::fs::File;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use super::report::{Finding, exit_code, text};
 use super::{front, machine, node, plan, storage};
 use crate::commands::config::written;
-use crate::config::settings::{Config, GROUPS};
+use crate::config::settings::{AccessTarget, Config, GROUPS};
 use crate::config::{self, ConfigError, SettingsSource, unknown_variables};
+use crate::http::keys::KeyRing;
 use crate::observe::process;
 
 /// Words besides the settings.
@@ -44,10 +47,48 @@ fn look(config: &Config, source: &SettingsSource, front: Option<&str>) -> Vec<Fi
     findings.extend(node::check(config));
     #[cfg(feature = "archive")]
     findings.extend(super::archive::check(config));
+    findings.extend(named_files(config));
     findings.extend(storage::check(config));
     findings.extend(machine::check(config));
     findings.extend(front.into_iter().flat_map(|url| front::check(config, url)));
     findings
+}
+
+/// Checks files that settings name, and without which neve does not start.
+fn named_files(config: &Config) -> Vec<Finding> {
+    let keys = config.http.keys.as_deref().map(|file| match KeyRing::read(file) {
+        Ok(ring) => Finding::ok("keys", format!("{}: {} API keys", file.display(), ring.len())),
+        Err(why) => {
+            let text = format!("{}: {why}", config.values.named("keys"));
+            Finding::problem("keys", text, "correct the file, or let neve's user read it")
+        }
+    });
+    let log = match &config.log.access {
+        Some(AccessTarget::File(path)) => Some(match appendable(path) {
+            Ok(()) => Finding::ok("access-log", format!("{} can be written", path.display())),
+            Err(error) => {
+                let text = format!("{}: cannot open: {error}", config.values.named("access-log"));
+                Finding::problem("access-log", text, "name a file that neve's user may write")
+            }
+        }),
+        _ => None,
+    };
+    keys.into_iter().chain(log).collect()
+}
+
+/// Checks that lines can be appended to a file, and makes none. A pipe without a reader would make the doctor wait.
+fn appendable(path: &Path) -> io::Result<()> {
+    match path.metadata() {
+        Ok(file) if file.is_file() || file.is_dir() => {
+            File::options().append(true).open(path).map(drop)
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            tempfile::tempfile_in(dir.unwrap_or(Path::new("."))).map(drop)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn settings(source: &SettingsSource) -> Finding {

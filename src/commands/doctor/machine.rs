@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -107,7 +108,7 @@ fn port(setting: &'static str, address: &ListenAddress) -> Finding {
             Finding::ok(setting, format!("{address} is in use by a neve"))
         }
         Err(error) => {
-            let why = not_bound(&error);
+            let why = not_bound(address, &error);
             // The texts of errors name the next step behind a semicolon.
             let (text, advice) = why.split_once("; ").unwrap_or((&why, "choose another address"));
             Finding::problem(setting, format!("{address}: {text}"), advice)
@@ -115,12 +116,15 @@ fn port(setting: &'static str, address: &ListenAddress) -> Finding {
     }
 }
 
-/// Checks that no process listens on a socket of the file system, and that its directory is there.
+/// Checks that no process listens on a socket of the file system, and that one can be made there.
 fn unused(path: &Path) -> io::Result<()> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
-    path.parent().map_or(Ok(()), |dir| dir.metadata().map(drop))
+    if path.symlink_metadata().is_ok_and(|file| !file.file_type().is_socket()) {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    path.parent().map_or(Ok(()), |dir| tempfile::tempfile_in(dir).map(drop))
 }
 
 /// True if the process at the address answers /health as neve does.
@@ -170,6 +174,27 @@ mod tests {
         closing.join().unwrap();
         let foreign = port("listen", &"192.0.2.1:80".parse().unwrap());
         assert!(foreign.text.contains("no address of this machine"), "{foreign}");
+    }
+
+    #[test]
+    fn path_where_no_socket_can_be_made_is_a_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            let path = dir.path().join(name).display().to_string();
+            port("listen", &format!("unix:{path}").parse().unwrap())
+        };
+        fs::write(dir.path().join("file"), "no socket").unwrap();
+        assert!(at("socket").text.ends_with("socket is free"), "{}", at("socket"));
+        assert!(!dir.path().join("socket").exists());
+        let taken = at("file");
+        assert!(
+            taken.to_string().ends_with("a file that is no socket; name another path"),
+            "{taken}"
+        );
+        let nowhere = at("no/socket");
+        let advice =
+            "No such file or directory (os error 2); name a path where neve's user may write";
+        assert!(nowhere.to_string().ends_with(advice), "{nowhere}");
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Upstreams: reachable, of the right chain, with the methods, at the right time, of a known release.
 
-use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
+use neve_store::Stamp;
 use serde_json::Value;
 
 use super::releases;
@@ -45,7 +47,10 @@ async fn all(config: &Config) -> Vec<Finding> {
         }
     };
     let patience = config.fetch.connect_timeout + config.fetch.request_timeout;
-    let (mut findings, mut known) = (Vec::new(), upstreams.network.map(chain_of));
+    // All must be of one chain: that of the setting or of the store, else that of the first upstream.
+    let known = upstreams.network.map(chain_of);
+    let mut known = known.or_else(|| config.data_dir.as_deref().and_then(chain_of_store));
+    let mut findings = Vec::new();
     let followed = upstreams.endpoints.iter().map(|endpoint| (endpoint, true));
     let relayed_only = upstreams.relayed_only.iter().map(|endpoint| (endpoint, false));
     for (endpoint, is_followed) in followed.chain(relayed_only) {
@@ -55,8 +60,7 @@ async fn all(config: &Config) -> Vec<Finding> {
             rpc: RpcClient::new(endpoint, upstreams.tls.clone(), config.fetch, Arc::default()),
             info: NodeInfo::new(endpoint, upstreams.tls.clone(), patience),
         };
-        let expected = if is_followed { upstreams.network.map(chain_of) } else { known };
-        let (found, chain) = node.check(expected).await;
+        let (found, chain) = node.check(known).await;
         findings.extend(found);
         known = known.or(chain);
     }
@@ -91,7 +95,7 @@ impl Node<'_> {
     async fn check_chain(&self, chain: u64, expected: Option<u64>) -> Vec<Finding> {
         if let Some(expected) = expected.filter(|expected| *expected != chain) {
             let text = format!("{}: chain {chain}, not {expected}", self.name);
-            let upstream = "correct --upstream or --network";
+            let upstream = "correct --upstream or --network, or use another --data-dir";
             let advice = if self.is_followed { upstream } else { "correct --relay-to" };
             return vec![Finding::problem("upstream", text, advice)];
         }
@@ -200,6 +204,12 @@ impl Node<'_> {
         }
         findings
     }
+}
+
+/// Returns the chain of a store that is there.
+fn chain_of_store(dir: &Path) -> Option<u64> {
+    let stamp = Stamp::parse(&fs::read(dir.join("stamp")).ok()?).ok()?;
+    Some(stamp.identity.chain_id)
 }
 
 fn chain_of(network: Network) -> u64 {

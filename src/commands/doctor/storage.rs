@@ -5,6 +5,8 @@ use std::io::{self, IoSliceMut, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use neve_record::packed::Codec;
+use neve_store::verify::{Tier, inventory};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::report::Finding;
@@ -20,13 +22,39 @@ pub(super) fn check(config: &Config) -> Vec<Finding> {
         Ok(file) => file,
         Err(error) => return vec![unwritable(config, &dir, &error)],
     };
-    vec![space(config, &dir), nowait(&dir, &file)]
+    let store = config.data_dir.as_deref().filter(|dir| dir.is_dir());
+    match store.and_then(unusable) {
+        Some(why) => vec![of_others(config, &why), nowait(&dir, &file)],
+        None => vec![space(config, &dir), nowait(&dir, &file)],
+    }
 }
 
-/// The directory, or the nearest one above it: neve creates what is missing.
+/// The directory, or the nearest path above it that is there: neve creates what is missing.
 fn existing(dir: &Path) -> PathBuf {
-    let found = dir.ancestors().find(|dir| dir.is_dir());
+    // A file in its place is found, too, and nothing can be written below it.
+    let found = dir.ancestors().find(|dir| dir.symlink_metadata().is_ok());
     found.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// Reason why neve cannot use a file of the store: another user may have made it, by `neve import` for example.
+fn unusable(dir: &Path) -> Option<String> {
+    let files = match inventory(dir, &Codec::default()) {
+        Ok(files) => files,
+        Err(error) => return Some(error.to_string()),
+    };
+    let active = files.iter().filter(|file| file.tier == Tier::Active).map(|file| &*file.name);
+    let mut written = active.chain(["lock"]).map(|name| dir.join(name));
+    written.find_map(|path| match File::options().write(true).open(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Some(format!("{}: {error}", path.display()))
+        }
+        _ => None,
+    })
+}
+
+fn of_others(config: &Config, why: &str) -> Finding {
+    let text = format!("{}: cannot use {why}", config.values.named("data-dir"));
+    Finding::problem("data-dir", text, "let neve's user own all files there: see chown")
 }
 
 /// A file without a name, with some bytes.
@@ -139,5 +167,27 @@ mod tests {
         let nowhere = check(&config(Path::new("/proc/neve"), &[]));
         assert!(nowhere[0].text.contains("cannot write to /proc"), "{nowhere:?}");
         assert_eq!(nowhere[0].level, Level::Problem);
+    }
+
+    #[test]
+    fn file_in_the_place_of_the_directory_is_a_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "no directory").unwrap();
+        for path in [file.clone(), file.join("store")] {
+            let findings = check(&config(&path, &[]));
+            assert_eq!(findings[0].level, Level::Problem, "{findings:?}");
+            assert!(findings[0].text.contains("Not a directory"), "{findings:?}");
+        }
+    }
+
+    /// Permissions do not hold for root, who may run the tests: a directory cannot be written by anybody.
+    #[test]
+    fn file_of_the_store_that_cannot_be_used_is_a_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("lock")).unwrap();
+        let findings = check(&config(dir.path(), &[]));
+        assert_eq!(findings[0].level, Level::Problem, "{findings:?}");
+        assert!(findings[0].text.contains("cannot use ") && findings[0].text.contains("/lock: "));
     }
 }

@@ -223,7 +223,7 @@ impl Listeners {
 }
 
 async fn bind(address: &ListenAddress, named: &str) -> Result<Listener, StartError> {
-    let failed = |error: io::Error| StartError::Setting(named.to_owned(), not_bound(&error));
+    let failed = |error| StartError::Setting(named.to_owned(), not_bound(address, &error));
     Listener::bind(address).await.map_err(failed)
 }
 
@@ -279,9 +279,17 @@ fn curl_target(address: &ListenAddress) -> String {
 }
 
 /// Says why an address cannot be listened on, and what to do.
-pub(crate) fn not_bound(error: &io::Error) -> String {
+pub(crate) fn not_bound(address: &ListenAddress, error: &io::Error) -> String {
+    if let ListenAddress::Unix(_) = address {
+        return match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                "a file that is no socket; name another path".to_owned()
+            }
+            io::ErrorKind::AddrInUse => "socket in use; stop its owner (see ss -lxp)".to_owned(),
+            _ => format!("cannot listen: {error}; name a path where neve's user may write"),
+        };
+    }
     match error.kind() {
-        io::ErrorKind::AlreadyExists => "a file that is no socket; name another path".to_owned(),
         io::ErrorKind::AddrInUse => "port in use; stop its owner (see ss -ltnp)".to_owned(),
         io::ErrorKind::AddrNotAvailable => "no address of this machine; see ip addr".to_owned(),
         io::ErrorKind::PermissionDenied => "not permitted; use a port above 1023".to_owned(),

@@ -122,6 +122,25 @@ fn lacking_method_is_a_warning_and_wrong_network_a_problem() {
 }
 
 #[test]
+fn upstreams_must_be_of_one_chain_and_of_that_of_the_store() {
+    let (node, other, dir) = (Recorded::start(MAIN), devnet(5), fresh_dir());
+    let _wrong = other.faults().inject(Fault::WrongChainId.on("eth_chainId"));
+    let (_, findings) = doctor(&node.url(), &["--upstream", &other.base_url()]);
+    let found = of(&findings, "upstream");
+    let [first, second] = found[..] else { panic!("{findings:#?}") };
+    assert_eq!((&first["level"], &second["level"]), (&json!("ok"), &json!("problem")));
+    let neve = Neve::start(dir.path(), &["--upstream", &node.url(), "--start", "300"]);
+    neve.wait_for_head(339);
+    neve.stop_in_time();
+    let store = dir.path().join("store").display().to_string();
+    let upstream = ["doctor", "--json", "--upstream", &other.base_url(), "--data-dir", &store];
+    let output = run(&[&upstream[..], &["--listen", "127.0.0.1:0"]].concat());
+    let (level, text) = only(&self::findings(&output), "upstream");
+    assert_eq!(level, "problem");
+    assert!(text.contains(", not ") && text.contains("another --data-dir"), "{text}");
+}
+
+#[test]
 fn upstream_of_a_rule_must_be_of_the_same_chain() {
     let [node, same] = [(); 2].map(|()| Recorded::start(MAIN));
     let other = devnet(5);
@@ -157,6 +176,28 @@ fn port_in_use_is_a_problem_unless_its_owner_is_a_neve() {
     let (level, text) = only(&findings, "admin-listen");
     assert_eq!(level, "ok");
     assert!(text.contains("is in use by a neve"), "{text}");
+}
+
+#[test]
+fn files_that_settings_name_are_read_and_none_is_made() {
+    let (node, dir) = (Recorded::start(MAIN), fresh_dir());
+    let [keys, log] = ["keys", "access.log"].map(|name| dir.path().join(name));
+    let named = |path: &std::path::Path| path.display().to_string();
+    let flags = ["--keys", &named(&keys), "--access-log", &named(&log)];
+    std::fs::write(&keys, format!("[[key]]\nname = \"a\"\nsha256 = \"{}\"\n", "ab".repeat(32)))
+        .unwrap();
+    let (_, findings) = doctor(&node.url(), &flags);
+    assert_eq!(only(&findings, "keys").0, "ok", "{findings:#?}");
+    assert_eq!(only(&findings, "access-log").0, "ok", "{findings:#?}");
+    assert!(!log.exists());
+    std::fs::write(&keys, "[[key]]\n").unwrap();
+    let flags = ["--keys", &named(&keys), "--access-log", "/nowhere/access.log"];
+    let (code, findings) = doctor(&node.url(), &flags);
+    for (check, says) in [("keys", "--keys "), ("access-log", "No such file or directory")] {
+        let (level, text) = only(&findings, check);
+        assert_eq!((code, level.as_str()), (Some(2), "problem"), "{text}");
+        assert!(text.contains(says), "{text}");
+    }
 }
 
 #[test]
