@@ -53,7 +53,7 @@ impl Rates {
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             upstream: config.fetch.requests_per_second,
-            relay: config.misses.relay.as_ref().and_then(|relay| relay.requests_per_second),
+            relay: config.misses.requests_per_second,
             scrub: config.scrub_bytes_per_second,
         }
     }
@@ -77,5 +77,21 @@ impl LiveRate {
     /// Returns the requests a second now; `None`: no limit.
     pub(crate) fn get(&self) -> Option<f64> {
         (self.of)(&self.rates.load()).unwrap_or(self.default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `--on-miss` needs a restart, and the rate does not: the relay goes on with its rate.
+    #[test]
+    fn rate_of_the_relay_holds_also_if_the_newer_settings_have_none() {
+        let fixed = ["--config", "none", "--data-dir", "/nowhere", "--upstream", "http://node"];
+        for on_miss in ["relay", "refuse"] {
+            let more = ["--relay-requests-per-second", "5", "--on-miss", on_miss];
+            let (config, _) = Config::from_flags(&[&fixed[..], &more].concat()).unwrap();
+            assert_eq!(Rates::of(&config).relay, Some(Some(5.0)), "{on_miss}");
+        }
     }
 }

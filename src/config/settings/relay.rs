@@ -160,6 +160,9 @@ pub struct MissConfig {
     pub relay: Option<RelayConfig>,
     /// True if a batch with a miss is split.
     pub split: bool,
+    /// Relayed requests a second to each upstream; `None` for what suits it. Also given without a relay: a reload
+    /// takes it, and the relay of the start goes on until a restart.
+    pub requests_per_second: Option<Option<f64>>,
 }
 
 /// Treatment of misses, as far as a call needs it.
@@ -198,8 +201,6 @@ pub struct RelayConfig {
     pub(crate) paths: Arc<[String]>,
     /// True if a transaction goes to all upstreams.
     pub broadcast: bool,
-    /// Requests a second to each upstream; `None` for what suits it.
-    pub requests_per_second: Option<Option<f64>>,
     /// Reads in a hundred that may go to a second upstream.
     pub hedge_percent: u64,
     /// Requests in flight.
@@ -278,7 +279,8 @@ impl MissConfig {
         let used = relays(values)?;
         let given = values.words::<BatchMiss>("batch-miss")?.pop();
         let split = given.map_or(used, |given| given == BatchMiss::Split);
-        Ok(Self { relay: used.then_some(relay), split })
+        let requests_per_second = requests_per_second(values)?.map(|rate| rate.0);
+        Ok(Self { relay: used.then_some(relay), split, requests_per_second })
     }
 
     /// The treatment of misses.
@@ -298,7 +300,6 @@ impl RelayConfig {
             methods,
             paths: paths(values)?,
             broadcast: values.switch("relay-broadcast"),
-            requests_per_second: requests_per_second(values)?.map(|rate| rate.0),
             hedge_percent: values.count("relay-hedge-percent")?,
             in_flight_total_max: total,
             in_flight_address_max: address_max(values, total)?,
