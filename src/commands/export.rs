@@ -98,7 +98,13 @@ async fn export_all(args: &ExportArgs, next: &Cell<u64>) -> Result<(), String> {
             ExportForm::Rlp => server.rlp(&block).await,
         };
         let line = line.map_err(|why| format!("{why}; go on with --first {height}"))?;
-        if !print(&line)? {
+        // The disk was full, for example. What is written of the height would spoil all that is appended to it.
+        let cut = |why| {
+            format!(
+                "{why}; cut off what is there of height {height}, then go on with --first {height}"
+            )
+        };
+        if !print(&line).map_err(cut)? {
             return Ok(());
         }
         next.set(height + 1);

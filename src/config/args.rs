@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum,
 use clap_complete::Shell;
 use neve_store::Hash;
 
-use self::block_name::{block, hash};
+use self::block_name::{block, hash, height};
 use super::archive_args::ArchiveArgs;
 use super::file::DEFAULT_PATH;
 use super::setting::{Group, Setting};
@@ -372,11 +372,11 @@ impl GetArgs {
 )]
 pub struct ExportArgs {
     /// First height.
-    #[arg(long, value_name = "HEIGHT")]
+    #[arg(long, value_name = "HEIGHT", value_parser = height)]
     pub first: u64,
 
-    /// Last height; the newest one by default.
-    #[arg(long, value_name = "HEIGHT")]
+    /// Last height. The newest one unless it is named.
+    #[arg(long, value_name = "HEIGHT", value_parser = height)]
     pub last: Option<u64>,
 
     /// Form of the output: lines of JSON, or blocks in RLP without receipts, one after the other, as `geth import`

@@ -39,7 +39,11 @@ pub enum Error {
     },
 
     /// Another release of this program wrote the segment. Run that one, or use another directory.
-    #[error("{} is of a format version that this program does not know", path.display())]
+    #[error(
+        "{} is of a format version that this program does not know; run the release that wrote it, or use another \
+         data directory",
+        path.display()
+    )]
     OtherVersion {
         /// Path of the segment.
         path: PathBuf,

@@ -165,7 +165,8 @@ fn another_version_is_refused() {
     let path = dir.path().join("00000000000000000007.seg");
     fs::write(&path, &bytes).unwrap();
     let error = open(dir.path(), support::small()).err().unwrap();
-    let text = "is of a format version that this program does not know";
+    let text = "is of a format version that this program does not know; run the release that wrote it, or use \
+                another data directory";
     assert_eq!(error.to_string(), format!("{} {text}", path.display()));
     assert_eq!(fs::read(&path).unwrap(), bytes);
 }

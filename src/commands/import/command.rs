@@ -51,7 +51,8 @@ async fn import(config: &Config, args: &ImportArgs) -> Result<bool, StartError> 
     let chain = Upstreams::of(&config.source, &[]).await?;
     let Opened { writer, reader, notes } = open(config, place.path())?;
     notes.iter().for_each(|note| warn!(target: crate::observe::log::NOTES, "{note}"));
-    let mut lines = input::start(args.file.as_deref())?;
+    let lines = input::start(args.file.as_deref());
+    let mut lines = lines.map_err(|error| StartError::Input(error.to_string()))?;
     let stamp = writer.stamp();
     let known = stamp.map(|stamp| stamp.identity).or(chain.network.map(Network::identity));
     let identity = agreed(known, args)?;

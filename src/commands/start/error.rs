@@ -23,6 +23,8 @@ pub(crate) enum StartError {
     Setting(String, String),
     #[error("sockets of the service manager (LISTEN_FDS): {0}")]
     Inherited(String),
+    #[error("cannot read {0}")]
+    Input(String),
     #[error("the development chain does not start: {0}")]
     Dev(String),
     #[error(

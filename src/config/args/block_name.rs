@@ -13,15 +13,22 @@ pub(super) fn hash(text: &str) -> Result<Hash, String> {
     Ok(Hash(bytes))
 }
 
+/// Reads a height, in decimal or as 0x and hexadecimal digits.
+pub(super) fn height(text: &str) -> Result<u64, String> {
+    let height = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    height.ok_or_else(|| "write a height: 69000000 or 0x41cdb40".to_owned())
+}
+
 /// Reads the name of a block: a hash as it is, a height as JSON-RPC writes it.
 pub(super) fn block(text: &str) -> Result<String, String> {
     let digits = text.strip_prefix("0x");
     let is_hex = digits.is_some_and(|digits| digits.chars().all(|c| c.is_ascii_hexdigit()));
-    let height = match digits {
-        Some(_) if is_hex && text.len() == 66 => return Ok(text.to_owned()),
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
+    if is_hex && text.len() == 66 {
+        return Ok(text.to_owned());
+    }
     let why = "write a height (69000000 or 0x41cdb40) or a hash of 0x and 64 hexadecimal digits";
-    height.map(|height| format!("{height:#x}")).ok_or_else(|| why.to_owned())
+    height(text).map(|height| format!("{height:#x}")).map_err(|_| why.to_owned())
 }

@@ -1,7 +1,9 @@
 //! `neve get` and `neve export`: the node's bytes, line by line.
 
+use std::fs::File;
+
 use crate::support::corpus::MAIN;
-use crate::support::neve::{Neve, fresh_dir, run};
+use crate::support::neve::{Neve, command_of, fresh_dir, run};
 use crate::support::recorded::Recorded;
 
 #[test]
@@ -25,7 +27,8 @@ fn exported_lines_have_the_bytes_of_the_node_and_gaps_are_named() {
     assert_eq!(text(&["get", "0x140"]), by_height);
     assert_eq!(text(&["get", &node.height(320).hash]), by_height);
     let all: String = (310..=339).map(line).collect();
-    assert_eq!(text(&["export", "--first", "310"]), (Some(0), all, String::new()));
+    assert_eq!(text(&["export", "--first", "310"]), (Some(0), all.clone(), String::new()));
+    assert_eq!(text(&["export", "--first", "0x136", "--last", "0x153"]).1, all);
     // The heights that are there come first.
     let (code, out, err) = text(&["export", "--first", "338", "--last", "341"]);
     assert_eq!((code, out), (Some(1), line(338) + &line(339)));
@@ -36,6 +39,21 @@ fn exported_lines_have_the_bytes_of_the_node_and_gaps_are_named() {
     let (code, _, err) = text(&["get", "latest"]);
     assert_eq!(code, Some(64));
     assert!(err.contains("write a height (69000000 or 0x41cdb40) or a hash"), "{err}");
+}
+
+#[test]
+fn export_to_a_full_disk_names_the_height_to_go_on_with() {
+    let node = Recorded::start(MAIN);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    for form in ["ndjson", "rlp"] {
+        let arguments = ["export", "--first", "310", "--form", form, "--from", &node.url()];
+        let mut export = command_of(&arguments);
+        let output = export.stdout(full.try_clone().unwrap()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        let next = "cut off what is there of height 310, then go on with --first 310";
+        assert!(error.contains("No space left on device") && error.contains(next), "{error}");
+    }
 }
 
 /// Bytes of the item at the begin of an RLP text: those before its payload, and those of the payload.

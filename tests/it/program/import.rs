@@ -132,7 +132,10 @@ fn wrong_line_is_refused_by_its_number_and_heights_before_it_stay() {
     let (code, log) = import(&dir.path().join("fresh"), &["--network", "fuji", &file]);
     assert!(code == Some(1) && log.contains("genesis: block 0 is"), "{code:?} {log}");
     let (code, log) = import(&dir.path().join("fresh"), &["/nowhere"]);
-    assert!(code == Some(2) && log.contains("/nowhere: No such file"), "{code:?} {log}");
+    assert!(
+        code == Some(2) && log.contains("error=cannot read /nowhere: No such file"),
+        "{code:?} {log}"
+    );
 }
 
 fn text_lines(file: &Path) -> Vec<String> {
