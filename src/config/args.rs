@@ -375,7 +375,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "HEIGHT", value_parser = height)]
     pub first: u64,
 
-    /// Last height. The newest one unless it is named.
+    /// Last height; the newest one by default.
     #[arg(long, value_name = "HEIGHT", value_parser = height)]
     pub last: Option<u64>,
 
