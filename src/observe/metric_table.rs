@@ -76,7 +76,7 @@ const RELAYED: &str = "ok no_upstream limited unreachable timeout http_status to
 const HEDGE: &str = "won lost failed no_budget no_upstream abandoned";
 const BROADCAST: &str = "ok rejected no_upstream limited unreachable timeout http_status too_large invalid_json no_length secret not_served";
 const FAULTS: &str = "(a reason of `neve_upstream_call_errors_total` or `neve_blocks_rejected_total`, or `stalled`, \
-     `missing_height`, `wrong_chain`, `disagrees`, `inconsistent`, `false_head`)";
+     `missing_height`, `wrong_chain`, `disagrees`, `inconsistent`, `false_head`, `withdrew`)";
 const TEXT_REASONS: &str = "receipts_text block_form signature quantity total_difficulty block_differs receipts_differ too_large";
 const UNPACKABLE: &str = "block receipts hash_index log_index file read_back input";
 const REJECTIONS: &str = "(the failed proof: see below)";

@@ -213,6 +213,14 @@ pub enum ProofError {
         /// Milliseconds in `timestampMilliseconds`.
         milliseconds: u64,
     },
+    /// A header that settles its own height or a higher one.
+    #[error("block {number} settles height {settled}")]
+    Settled {
+        /// Height that it settles.
+        settled: u64,
+        /// The block's number.
+        number: u64,
+    },
     /// The header's `gasUsed` is not the sum that its fork defines.
     #[error("gasUsed is {header}, computed {computed}")]
     GasUsed {
@@ -272,6 +280,16 @@ pub enum ProofError {
         found: u64,
         /// Half of the limit.
         lowest: u64,
+        /// Gas limit of the transaction.
+        highest: u64,
+    },
+    /// The logs of an asynchronous block's receipt cost more gas than its transaction may use.
+    #[error("receipt {index}: its logs cost {found} gas, the limit is {highest}")]
+    LogGas {
+        /// Index of the receipt.
+        index: usize,
+        /// Gas that the logs cost at least.
+        found: u64,
         /// Gas limit of the transaction.
         highest: u64,
     },
@@ -367,6 +385,7 @@ impl ProofError {
             Self::Size { .. } => "size",
             Self::TotalDifficulty { .. } => "total_difficulty",
             Self::Timestamp { .. } => "timestamp",
+            Self::Settled { .. } => "settled",
             Self::GasUsed { .. } => "gas_used",
             Self::GasLimit { .. } => "gas_limit",
             Self::ReceiptCount { .. } => "receipt_count",
@@ -374,6 +393,7 @@ impl ProofError {
             Self::Status { .. } => "status",
             Self::CumulativeGas { .. } => "cumulative_gas",
             Self::ReceiptGas { .. } => "receipt_gas",
+            Self::LogGas { .. } => "log_gas",
             Self::EffectiveGasPrice { .. } => "effective_gas_price",
             Self::ReceiptBloom { .. } => "receipt_bloom",
             Self::TopicCount { .. } => "topic_count",

@@ -121,6 +121,34 @@ fn members_of_logs() {
     assert!(logs > 200);
 }
 
+/// As much data as the gas limit buys, and a byte more. The block's hash binds the limit.
+#[test]
+fn data_of_logs_costs_gas() {
+    let (mut logs, no_data) = (0, json!("0x"));
+    for sample in Sample::all() {
+        let receipts = sample.receipts.as_array().unwrap();
+        let with_logs = receipts.iter().position(|receipt| receipt["logs"] != json!([]));
+        let Some(receipt) = with_logs else { continue };
+        let limit = sample.block["transactions"][receipt]["gas"].as_str().unwrap();
+        let limit = u64::from_str_radix(&limit[2..], 16).unwrap();
+        let mut changed = sample.clone();
+        let list = changed.receipts()[receipt]["logs"].as_array_mut().unwrap();
+        let mut spent = 0;
+        for log in list.iter_mut() {
+            log["data"] = no_data.clone();
+            spent += 375 * (1 + log["topics"].as_array().unwrap().len() as u64);
+        }
+        for (more, asynchronous) in [(0, ACCEPTED), (1, "log_gas")] {
+            let bytes = (limit - spent) / 8 + more;
+            let data = format!("0x{}", "00".repeat(bytes as usize));
+            changed.receipts()[receipt]["logs"][0]["data"] = json!(data);
+            assert_eq!(changed.reason(), sample.by_fork("receipts_root", asynchronous));
+        }
+        logs += usize::from(sample.is_asynchronous());
+    }
+    assert!(logs > 10, "{logs}");
+}
+
 fn alter_topics(topics: &mut Value) {
     let topics = topics.as_array_mut().unwrap();
     match topics.first_mut() {

@@ -49,7 +49,11 @@ fn serves_the_truth(neve: &Neve, devnet: &DevnetThread, height: u64, rules: Rule
 
 /// A block with this fault is refused for that reason, and what follows it waits.
 fn is_refused(fault: Fault, helicon: Helicon, reason: &str, says: &str) {
-    let (devnet, rules) = (start(config(helicon)), rules(helicon));
+    is_refused_on(config(helicon), rules(helicon), fault, (reason, says));
+}
+
+fn is_refused_on(config: Config, rules: Rules, fault: Fault, (reason, says): (&str, &str)) {
+    let devnet = start(config);
     let (_dir, neve) = follow(&devnet);
     let wrong = HEAD + 2;
     let fault = devnet.faults().inject(fault.at(wrong));
@@ -82,6 +86,16 @@ fn receipts_that_are_not_all_there() {
 #[test]
 fn receipts_that_the_header_disproves() {
     is_refused(Fault::LyingReceipts, Helicon::Never, "receipts_root", "reason=\"receipts_root\"");
+}
+
+/// So much data would drive the receipts of all unsettled heights out of memory, and no header could disprove them.
+#[test]
+fn logs_with_more_data_than_their_gas_buys() {
+    let mut config = config(Helicon::FromGenesis);
+    config.chain.profile = Profile::many_logs();
+    let data = format!("\"data\":\"0x{}", "00".repeat(17 << 20));
+    let fault = Fault::Replaced("\"data\":\"0x", data.leak());
+    is_refused_on(config, Rules::Helicon, fault, ("log_gas", "reason=\"log_gas\""));
 }
 
 #[test]

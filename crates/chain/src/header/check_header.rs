@@ -55,6 +55,7 @@ impl<'h> CheckedHeader<'h> {
         check_gaps(header)?;
         check_uncles(header)?;
         check_timestamp(header)?;
+        check_settled(header)?;
         Ok((Self { header, hash: computed }, encoding.len()))
     }
 
@@ -106,6 +107,17 @@ fn check_timestamp(header: &Header) -> Result<(), ProofError> {
     match header.timestamp_milliseconds {
         Some(milliseconds) if milliseconds / 1000 != header.timestamp => {
             Err(ProofError::Timestamp { seconds: header.timestamp, milliseconds })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An asynchronous block settles a lower one (avalanchego, `vms/saevm/sae/block_builder.go`). The first block of a store
+/// is held against no other: what it settles counts as proven.
+fn check_settled(header: &Header) -> Result<(), ProofError> {
+    match header.settles() {
+        Some(settled) if settled >= header.number => {
+            Err(ProofError::Settled { settled, number: header.number })
         }
         _ => Ok(()),
     }

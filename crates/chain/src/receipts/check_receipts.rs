@@ -15,6 +15,14 @@ use crate::rlp::Encodings;
 /// part in this many, rounded up (ACP-194, lambda; saevm, `hook/hook.go`, `MinimumGasConsumption`).
 const LAMBDA: u64 = 2;
 
+/// Gas of a log besides its topics and data (libevm, `params/protocol_params.go`, `LogGas`). The logs of the warp
+/// precompile cost at least as much.
+const LOG_GAS: u64 = 375;
+/// Gas of a topic (`LogTopicGas`).
+const TOPIC_GAS: u64 = 375;
+/// Gas of a byte of data (`LogDataGas`).
+const DATA_BYTE_GAS: u64 = 8;
+
 /// Receipts that agree with their block and with themselves.
 ///
 /// For a synchronous block that is the whole proof: the header commits to them. Nothing commits to
@@ -121,6 +129,7 @@ impl<'c, 'r> Checker<'c, 'r> {
         self.check_gas(pair)?;
         self.check_price(pair)?;
         self.check_logs(pair)?;
+        self.check_log_gas(pair)?;
         let receipt = pair.receipt;
         // The outcome is encoded as claimed. The root, or a later header, decides whether it is true.
         let body = ReceiptBody {
@@ -218,6 +227,24 @@ impl<'c, 'r> Checker<'c, 'r> {
         }
         self.logs_bloom |= bloom;
         Ok(())
+    }
+
+    /// Bounds the logs of an asynchronous block by the gas limit, which the block's hash binds. Nothing else bounds them
+    /// before a later header settles them: false ones could be too long for [`crate::Settlement`] to keep.
+    fn check_log_gas(&self, pair: &Pair<'_>) -> Result<(), ProofError> {
+        if self.header.settles().is_none() {
+            return Ok(()); // its own header bounds them
+        }
+        let gas_of = |log: &Log<'_>| {
+            let (topics, bytes) = (log.topics.len() as u64, log.data.len() as u64);
+            LOG_GAS + TOPIC_GAS * topics + bytes.saturating_mul(DATA_BYTE_GAS)
+        };
+        let logs = self.answer.logs_of(pair.receipt);
+        let found = logs.iter().map(gas_of).fold(0, u64::saturating_add);
+        match pair.transaction.gas {
+            highest if found <= highest => Ok(()),
+            highest => Err(ProofError::LogGas { index: pair.index, found, highest }),
+        }
     }
 }
 
